@@ -1,0 +1,57 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DELETE_ON_ERROR:
+.PHONY: demo test lint types layers bench gpu metrics format venv servers clean
+
+demo: ## measure a short run on this machine and report it (one to two minutes)
+	@$(PYTHON) deploy/demo.py
+
+test: lint types layers servers ## everything that is checked, the same as in CI
+	$(BIN)/python -m pytest -n 4 --dist loadscope  # most of a test's time is waiting
+
+lint: .venv/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/test.stamp
+	$(BIN)/mypy
+
+layers: .venv/test.stamp
+	$(BIN)/lint-imports
+
+bench: .venv/test.stamp ## speed, memory and accuracy beside other tools, as ratios of one run
+	$(BIN)/python -m tests.bench
+
+gpu: .venv/test.stamp ## on a real GPU: writes tests/gpu/results/
+	$(BIN)/python -m pytest -m gpu -s
+
+metrics: .venv/run.stamp
+	$(BIN)/python -m exporter.contract.metrics > exporter/contract/METRICS.md
+
+format: .venv/test.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+venv: .venv/run.stamp
+
+.venv/run.stamp: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Wattline needs Python 3.11, this is {sys.version.split()[0]}; try: make PYTHON=python3.11")'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || deploy/apt.sh python3-venv
+	@echo "Installing Wattline into .venv (once, a minute or two) ..." >&2
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[all]'
+	@touch $@
+
+.venv/test.stamp: .venv/run.stamp
+	@$(BIN)/pip install --quiet --disable-pip-version-check --group lint --group test
+	@touch $@
+
+servers: ## the real servers and the browser that the end-to-end tests talk to
+	@missing=; for name in prometheus victoria-metrics chromium; do \
+		command -v $$name >/dev/null || missing="$$missing $$name"; done; \
+	test -z "$$missing" || deploy/apt.sh $$missing || test -z "$$CI"
+
+clean:
+	rm -rf .venv build demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,214 @@
+"""A report and a list of runs on a terminal; plain text where stdout is none.
+
+A report then has at most 100 columns. The list is as wide as its ids and labels: what reads it must not miss a part.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from analyzer.catalog import ListedRun
+from analyzer.measured import Report
+from analyzer.quantity import Quantity
+from analyzer.report import units
+from analyzer.shares import POLICIES
+
+PLAIN_COLUMNS = 100
+UNLIMITED_COLUMNS = 100_000
+_STYLES = {"bad": "bold red", "warning": "yellow", "note": "dim"}
+
+
+def console(file: TextIO | None = None, plain_columns: int = PLAIN_COLUMNS) -> Console:
+    file = file or sys.stdout
+    if file.isatty():
+        return Console(file=file, highlight=False)
+    return Console(file=file, highlight=False, width=plain_columns, force_terminal=False, no_color=True)
+
+
+def report_table(report: Report) -> RenderableType:
+    parts = [_heading(report), _summary(report), _energies(report), _powers(report)]
+    if any(device.divided for device in report.devices):
+        parts.append(_shares(report))
+    if report.phases:
+        parts.append(_phases(report))
+    parts.append(_findings(report))
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
+
+
+def _heading(report: Report) -> RenderableType:
+    state = report.outcome or ("running" if report.ended_at_s is None else "ended")
+    title = Text.assemble(("Run ", "dim"), (report.run_id, "bold"), f"  {report.workload}  {state}")
+    if report.simulated:
+        title.append("  SIMULATED", "bold yellow")
+    lines = [title, Text(units.span(report.started_at_s, report.ended_at_s), "dim")]
+    if report.labels:
+        lines.append(Text("  ".join(f"{name}={text}" for name, text in sorted(report.labels.items())), "dim"))
+    lines.append(Text(f"from {report.source}", "dim"))
+    return Group(*lines)
+
+
+def _summary(report: Report) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    for name, text in summary(report):
+        table.add_row(name, Text(text, "bold" if name.startswith("energy, GPU") else ""))
+    return table
+
+
+def summary(report: Report) -> Iterator[tuple[str, str]]:
+    """The run in lines of name and text; intervals hold the truth with 95 %."""
+    yield "duration", units.duration(report.duration_s)
+    yield from _energy_lines(report)
+    for work in report.work:
+        pace = f", {units.rate(work.per_second, work.unit)}" if work.per_second is not None else ""
+        yield "work", f"{units.amount(work.amount, work.unit)}{pace}"
+        if work.energy_per_unit:
+            yield "", units.marked(units.energy_per_unit(work.energy_per_unit, work.unit), report.headline_estimated)
+    yield from _emission_lines(report)
+    for name, value in report.results.items():
+        yield f"result, {name}", units.number(value)
+
+
+def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
+    shared = {device.component for device in report.devices if device.shared}
+    for component, quantity in report.energy.items():
+        note = " (whole node: other runs overlapped)" if component in shared and component != "gpu" else ""
+        yield f"energy, {component.upper()}", f"{_marked(report, component, quantity)}{note}"
+        for policy, joules in report.shares.get(component, {}).items():
+            yield "  the run's share", f"{_marked(report, component, Quantity(joules))} by {policy}"
+    if report.whole:
+        names = " + ".join(component.upper() for component in report.energy if component in report.estimated)
+        yield "energy, together", f"{units.energy(report.whole)}{f', of which {names} is an estimate' if names else ''}"
+    if report.net:
+        yield "net of idle, GPU", units.energy(report.net)
+    if report.own:
+        yield "from raw samples", f"{units.energy_bound(report.own)}, a bound for counters updated every 0.1 s"
+    if report.integral_j is not None:
+        yield "integral of power", units.energy(Quantity(report.integral_j))
+    if report.mean_power_w:
+        yield "mean power", units.marked(units.power(report.mean_power_w), report.headline_estimated)
+
+
+def _marked(report: Report, component: str, quantity: Quantity) -> str:
+    return units.marked(units.energy(quantity), component in report.estimated)
+
+
+def _emission_lines(report: Report) -> Iterator[tuple[str, str]]:
+    for sum_ in report.emission_totals:
+        origin = f"{sum_.components}; {sum_.basis}, {sum_.qualities}, {sum_.origin}"
+        origin += f"; {sum_.estimated} is an estimate" if sum_.estimated else ""
+        yield "emissions", f"{units.mass(sum_.mass_g)} ({origin})"
+        for part in sum_.parts if len(sum_.parts) > 1 else ():
+            mass = units.marked(units.mass(part.mass_g), part.estimated)
+            yield "", f"{part.component.upper()}, {part.quality}: {mass}"
+    for slot in report.carbon_slots if len(report.carbon_slots) > 1 else ():
+        yield "", f"from {units.moment(slot.start_s)}: {slot.grams_per_kwh:.0f} g/kWh ({slot.basis}, {slot.quality})"
+
+
+def _table(*columns: str) -> Table:
+    """The first column is text, the others are numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
+    for position, column in enumerate(columns):
+        table.add_column(column, justify="right" if position else "left", no_wrap=not position)
+    return table
+
+
+def _energies(report: Report) -> Table:
+    table = _table("device", "energy (95 %)", "from raw samples (bound)", "integral", "covered", "by")
+    table.columns[-1].justify = "left"
+    for device in report.devices:
+        table.add_row(
+            device.label,
+            units.marked(units.energy(device.energy), device.estimated),
+            units.energy_bound(device.own) if device.own else "–",
+            units.energy(Quantity(device.integral_j)) if device.integral_j is not None else "–",
+            units.percent(device.covered_ratio) if device.covered_ratio is not None else "–",
+            ", ".join(device.methods) or "–",
+        )
+    return table
+
+
+def _shares(report: Report) -> RenderableType:
+    table = _table("the run's share of", "whole device", *POLICIES)
+    for device in report.devices:
+        if device.divided:
+            known = (device.attributed_j.get(policy) for policy in POLICIES)
+            table.add_row(
+                device.label,
+                units.marked(units.plain_energy(device.energy.value), device.estimated),
+                *(
+                    "–" if value is None else units.marked(units.plain_energy(value), device.estimated)
+                    for value in known
+                ),
+            )
+    return Group(table, *(Text(f"{policy}: {meaning}", "dim") for policy, meaning in POLICIES.items()))
+
+
+def _powers(report: Report) -> Table:
+    table = _table("device", "mean power", "peak", "limit", "idle", "net of idle", "name")
+    table.columns[-1].justify = "left"
+    for device in report.devices:
+        table.add_row(
+            device.label,
+            units.marked(units.power(device.mean_power_w), device.estimated) if device.mean_power_w else "–",
+            *(
+                units.power(Quantity(value)) if value is not None else "–"
+                for value in (
+                    device.max_power_w,
+                    device.power_limit_w,
+                    device.idle_power_w.value if device.idle_power_w else None,
+                )
+            ),
+            units.energy(device.net) if device.net else "–",
+            device.name,
+        )
+    return table
+
+
+def _phases(report: Report) -> RenderableType:
+    table = _table("phase", "duration", *(f"energy, {component.upper()}" for component in report.energy))
+    for phase in report.phases:
+        known = {name: _marked(report, name, Quantity(joules)) for name, joules in phase.energy_j.items()}
+        energies = (known.get(component, "–") for component in report.energy)
+        table.add_row(phase.name, units.duration(phase.duration_s), *energies)
+    return Group(table, Text("the intervals of phases are not known", "dim"))
+
+
+def _findings(report: Report) -> RenderableType:
+    if not report.findings:
+        return Text("no findings: nothing speaks against these figures", "dim")
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for finding in report.findings:
+        subject = f"{finding.subject}: " if finding.subject else ""
+        table.add_row(Text(finding.level, _STYLES[finding.level]), Text(f"{subject}{finding.text}"))
+    return table
+
+
+def runs_table(runs: Sequence[ListedRun]) -> Table:
+    table = _table("run", "workload", "state", "started (local)", "duration", "GPU energy", "labels")
+    for column in table.columns[:-1]:  # a run's id is there to be copied
+        column.no_wrap = True
+    for position in (1, 2, 3, 6):
+        table.columns[position].justify = "left"
+    table.columns[6].overflow = "fold"
+    for run in runs:
+        table.add_row(
+            run.run_id,
+            run.workload,
+            run.state,
+            units.moment(run.started_at_s)[:19],
+            units.duration(run.duration_s),
+            units.energy(run.gpu_energy) if run.gpu_energy else "–",
+            " ".join(f"{name}={text}" for name, text in sorted(run.labels.items())),
+        )
+    return table

@@ -1,0 +1,164 @@
+"""`make demo`: a short run on this machine, measured, stored and reported.
+
+It needs nothing but Python's own library, so that its first line can come before anything is installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "demo"
+BIN = ROOT / ".venv" / "bin"
+SIMULATED = "2xH200"
+IDLE_S = 15
+RUN_S = 30
+EXAMPLE_G_PER_KWH = 230
+
+
+def gpu_names() -> list[str]:
+    """The GPUs that NVML knows; none where there is no driver."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        if nvml.nvmlInit_v2() != 0:
+            return []
+    except (OSError, AttributeError):
+        return []
+    count = ctypes.c_uint()
+    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    names = []
+    for index in range(count.value):
+        handle, name = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+        if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
+            nvml.nvmlDeviceGetName(handle, name, len(name))
+            names.append(name.value.decode(errors="replace"))
+    nvml.nvmlShutdown()
+    return names
+
+
+def rapl_packages() -> list[str]:
+    """The RAPL packages whose energy this user may read."""
+    packages = []
+    for zone in sorted(Path("/sys/class/powercap").glob("intel-rapl:*")):
+        try:
+            (zone / "energy_uj").read_text()
+            name = (zone / "name").read_text().strip()
+        except OSError:
+            continue
+        if name.startswith("package"):
+            packages.append(name)
+    return packages
+
+
+def measured() -> tuple[str, bool]:
+    """What the demo will measure, in words, and whether GPUs are simulated for want of anything real."""
+    names, packages = gpu_names(), rapl_packages()
+    real = [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)] + [f"RAPL {name}" for name in packages]
+    if real:
+        return "Measuring " + ", ".join(real), False
+    return f"SIMULATED {SIMULATED.replace('x', ' x ')}: no GPU on this machine", True
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@contextlib.contextmanager
+def exporter(address: str, *, simulated: bool) -> Iterator[None]:
+    """The daemon, for as long as the block runs. No Ctrl-C of the terminal reaches it: it is ended here."""
+    options = ["--web.listen-address", address, "--state.path", str(OUT / "state")]
+    options += ["--carbon.intensity", str(EXAMPLE_G_PER_KWH)] + (["--simulate", SIMULATED] if simulated else [])
+    with (OUT / "exporter.log").open("w") as log:
+        daemon = subprocess.Popen([BIN / "exporter", "serve", *options], stdout=log, stderr=log, start_new_session=True)
+        try:
+            wait_until_ready(daemon, address)
+            yield
+        finally:
+            daemon.terminate()
+            try:
+                daemon.wait(10)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+
+
+def wait_until_ready(daemon: subprocess.Popen[bytes], address: str) -> None:
+    for _ in range(300):
+        if daemon.poll() is not None:
+            sys.exit(f"the exporter did not start: {(OUT / 'exporter.log').read_text().strip().splitlines()[-1]}")
+        with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+            urllib.request.urlopen(f"http://{address}/-/ready", timeout=1).close()
+            return
+        time.sleep(0.1)
+    sys.exit(f"the exporter is not ready after 30 s; see {OUT / 'exporter.log'}")
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def idle(seconds: int, what: str) -> None:
+    say(f"{what} ({seconds} s)")
+    time.sleep(seconds)
+
+
+def step(command: list[str], environment: dict[str, str] | None = None) -> None:
+    """Runs a command to its end. Where the demo is interrupted, so is the command, and it is waited for."""
+    with subprocess.Popen([str(part) for part in command], env=environment) as process:
+        try:
+            code = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if code != 0:
+        sys.exit(f"demo: {Path(command[0]).name} failed with exit code {code}; its messages are above, logs in {OUT}")
+
+
+def demo(*, simulated: bool) -> None:
+    step(["make", "--silent", "--no-print-directory", "-C", str(ROOT), "venv"])
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir(parents=True)
+    address = f"127.0.0.1:{free_port()}"
+    url = f"http://{address}"
+    environment = {**os.environ, "WATTLINE_EXPORTER": url, "WATTLINE_SOURCE": url}
+    with exporter(address, simulated=simulated):
+        idle(IDLE_S, "Idle power before the run")
+        say(f"A run: matrix multiplications ({RUN_S} s)")
+        step([f"{BIN}/workloads", "job", "sgemm", "--duration", str(RUN_S), "--gpus", "all"], environment)
+        idle(IDLE_S, "Idle power after the run")
+        with urllib.request.urlopen(f"{url}/api/v1/runs", timeout=10) as answer:  # noqa: S310  # our own loopback
+            run_id = json.load(answer)[0]["run_id"]
+        step([f"{BIN}/analyzer", "report", "--run-id", run_id, "--out", f"{OUT}/report"], environment)
+    say(f"\nCarbon intensity: {EXAMPLE_G_PER_KWH} gCO2eq/kWh, an example; set your own with --carbon.region.")
+    for name in ("report.html", "report.png"):
+        say(f"{name}: {OUT / 'report' / name}")
+
+
+def main() -> None:
+    what, simulated = measured()
+    say(what)
+    for sign in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sign, lambda number, _: sys.exit(128 + number))
+    try:
+        demo(simulated=simulated)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+"""`exporter`. Its first act is to mind Ctrl-C: the imports of the command line take a while."""
+
+from exporter.interrupted import end_quietly_when_interrupted
+
+
+def main() -> None:
+    end_quietly_when_interrupted()
+    from exporter.cli import main as run_command  # noqa: PLC0415  # after the line above
+
+    run_command()
+
+
+if __name__ == "__main__":
+    main()

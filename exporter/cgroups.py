@@ -1,0 +1,250 @@
+"""Control groups (v2): where the hierarchy is, which processes a group holds, and whose group it is."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+CGROUPS = Path("/sys/fs/cgroup")
+MOST_LISTED = 5
+_DEEPEST = 32
+_PREFIX_LENGTH = 12
+
+Kind = Literal["slurm", "container", "pod", "service", "user", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose a cgroup is: `kind` and `id` of the innermost that its path tells, and all that it lies in besides.
+
+    The ids: a job, or `JOB.STEP`; a container's 64 hex digits; a pod's UID; a unit; a user's number; else the path.
+    """
+
+    kind: Kind
+    id: str
+    container: str = ""
+    pod_uid: str = ""
+    job: str = ""
+    step: str = ""
+
+    @property
+    def text(self) -> str:
+        """Short enough for a label; of a job, a container and a pod also what `resolve` takes."""
+        if self.kind == "container":
+            return f"container:{self.id[:_PREFIX_LENGTH]}"
+        return self.id if self.kind in ("service", "other") else f"{self.kind}:{self.id}"
+
+
+# docker-ID.scope, cri-containerd-ID.scope, crio-ID.scope, libpod-ID.scope, nerdctl-ID.scope; ID, libpod-ID and crio-ID
+# of the cgroupfs drivers. The scopes of conmon, which watches over a container, are named like it and are not it.
+_CONTAINER = re.compile(r"(?P<engine>[a-z][a-z-]*-)?(?P<id>[0-9a-f]{64})(\.scope)?")
+# kubepods-burstable-podUID.slice, where - in the UID is _; podUID of the cgroupfs driver. Of a static pod the UID is a
+# hash without dashes.
+_POD = re.compile(
+    r"(?:[a-z-]*kubepods-(?:[a-z]+-)?)?"
+    r"pod(?P<uid>[0-9a-f]{8}(?:[_-][0-9a-f]{4}){3}[_-][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?"
+)
+_PODMAN_POD = re.compile(r"machine-libpod_pod_(?P<uid>[0-9a-f]{64})\.slice")
+_JOB = re.compile(r"job_(?P<job>\d+)")
+_STEP = re.compile(r"step_(?P<step>[\w.+-]+)")
+_USER = re.compile(r"user-(?P<uid>\d+)\.slice")
+
+
+def describe(path: str) -> Identity:
+    """Whose the cgroup is, from its path alone: by systemd's drivers and cgroupfs's, by Slurm's plugins v1 and v2."""
+    container = pod_uid = job = step = service = user = ""
+    innermost: Literal["", "container", "pod", "slurm"] = ""
+    in_slurm = False
+    before = ""
+    for name in path.split("/"):
+        in_slurm = in_slurm or "slurm" in name
+        if found := _POD.fullmatch(name) or _PODMAN_POD.fullmatch(name):
+            pod_uid, innermost = found["uid"].replace("_", "-"), "pod"
+        elif (found := _CONTAINER.fullmatch(name)) and "conmon" not in (found["engine"] or ""):
+            if before == "libpod_parent" and not found["engine"]:
+                pod_uid, innermost = found["id"], "pod"
+            else:
+                container, innermost = found["id"], "container"
+        elif in_slurm and (found := _JOB.fullmatch(name)):
+            job, step, innermost = found["job"], "", "slurm"
+        elif job and not step and (found := _STEP.fullmatch(name)):
+            step = found["step"]
+        elif found := _USER.fullmatch(name):
+            user = found["uid"]
+        elif name.endswith(".service"):
+            service = service or name
+        before = name
+    job_id = f"{job}.{step}" if step else job
+    kind: Kind = innermost or ("user" if user else "service" if service else "other")
+    ids = {"container": container, "pod": pod_uid, "slurm": job_id, "user": user, "service": service, "other": path}
+    return Identity(kind, ids[kind], container=container, pod_uid=pod_uid, job=job, step=step)
+
+
+def hierarchy(root: Path = CGROUPS) -> Path:
+    """Where cgroup v2 is mounted: `root` itself, or below it on a hybrid host. Raises ValueError where it is not."""
+    for folder in (root, root / "unified"):
+        if (folder / "cgroup.controllers").exists():
+            return folder
+    if (root / "cpu").exists() or (root / "cpuacct").exists() or (root / "memory").exists():
+        raise ValueError(
+            f"{root} is cgroup v1, which the exporter does not read; name the processes by pid, or start the machine "
+            "with systemd.unified_cgroup_hierarchy=1"
+        )
+    raise ValueError(f"there is no cgroup file system at {root}; mount the host's there, or name the processes by pid")
+
+
+def visible(root: Path = CGROUPS) -> str:
+    """One line: which cgroups the exporter sees."""
+    try:
+        top = hierarchy(root)
+    except ValueError as error:
+        return str(error)
+    if _is_inside(top):
+        return (
+            "only its own container's cgroups, since it has a cgroup namespace of its own; to see the host's: "
+            "docker run --cgroupns=host, or mount the host's /sys/fs/cgroup over the container's"
+        )
+    return f"all of the host's (v2{', on a hybrid host' if top != root else ''}), at {top}"
+
+
+def _is_inside(top: Path) -> bool:
+    """The topmost cgroup of a host alone has no cgroup.events (man 7 cgroups)."""
+    return (top / "cgroup.events").exists()
+
+
+def folder_of(path: str, root: Path = CGROUPS) -> Path:
+    """The folder of a cgroup by its path. Raises ValueError where cgroup v2 is not mounted."""
+    return hierarchy(root) / path.lstrip("/")
+
+
+def has_cgroup(path: str, root: Path = CGROUPS) -> bool:
+    try:
+        return path.startswith("/") and ".." not in path and (folder_of(path, root) / "cgroup.procs").exists()
+    except (OSError, ValueError):  # a name too long for the file system, or with a NUL in it, is no cgroup's
+        return False
+
+
+def in_cgroup(path: str, root: Path = CGROUPS) -> set[int]:
+    """The pids in a cgroup and in those below it, of those that this PID namespace numbers; none where it is gone."""
+    pids: set[int] = set()
+    try:
+        top = folder_of(path, root)
+    except ValueError:
+        return pids
+    for folder, _ in _walk(top, path):
+        try:
+            pids |= {int(line) for line in (folder / "cgroup.procs").read_text().split()}
+        except OSError:  # gone meanwhile, or a threaded one, whose processes are its parent's
+            continue
+    return pids - {0}  # the kernel's number for a process of another PID namespace
+
+
+def is_populated(path: str, root: Path = CGROUPS) -> bool:
+    """Whether a process lives in the cgroup or below it, seen from here or not."""
+    try:
+        events = (folder_of(path, root) / "cgroup.events").read_text()
+    except (OSError, ValueError):
+        return False
+    return "populated 1" in events
+
+
+def cpu_seconds(path: str, root: Path = CGROUPS) -> float | None:
+    """CPU time of all that ever ran in the cgroup and below it; None where it is gone."""
+    try:
+        stat = (folder_of(path, root) / "cpu.stat").read_text()
+    except (OSError, ValueError):
+        return None
+    fields = dict(line.split() for line in stat.splitlines())
+    return int(fields["usage_usec"]) / 1e6 if "usage_usec" in fields else None
+
+
+def _walk(folder: Path, path: str, depth: int = 0) -> Iterator[tuple[Path, str]]:
+    """The cgroup and all below it, each before its own."""
+    yield folder, path
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return
+    for name in names if depth < _DEEPEST else ():
+        yield from _walk(folder / name, f"{path.rstrip('/')}/{name}", depth + 1)
+
+
+def resolve(text: str, root: Path = CGROUPS) -> str:
+    """The path of the cgroup that a text names: `/…`, `slurm:JOB[.STEP]`, `container:ID`, `pod:UID`.
+
+    Raises ValueError where there is none, or more than one, with what to do about it.
+    """
+    kind, _, name = text.partition(":")
+    if text.startswith("/"):
+        hierarchy(root)
+        if not has_cgroup(text, root):
+            raise ValueError(f"no cgroup {text!r} below {hierarchy(root)}{_advice(root, 'cat /proc/PID/cgroup')}")
+        return text.rstrip("/") or "/"
+    if kind == "container":
+        return _container(name, root)
+    if kind == "slurm":
+        return _slurm(name, root)
+    if kind == "pod":
+        return _pod(name, root)
+    raise ValueError(f"{text!r} names no cgroup; it is /PATH, slurm:JOB[.STEP], container:ID or pod:UID")
+
+
+def _container(name: str, root: Path) -> str:
+    wanted = name.rpartition("/")[2].lower()  # a runtime's prefix, as in containerd://ID, says nothing more
+    if not re.fullmatch(rf"[0-9a-f]{{{_PREFIX_LENGTH},64}}", wanted):
+        raise ValueError(
+            f"container:{name}: a container's id is at least {_PREFIX_LENGTH} of its 64 hex digits; "
+            "see: docker ps --no-trunc, podman ps --no-trunc or crictl ps --no-trunc"
+        )
+    return _only(
+        f"container:{name}",
+        [(path, who.container) for path, who in _topmost(root, "container") if who.container.startswith(wanted)],
+        _advice(root, "docker ps --no-trunc"),
+    )
+
+
+def _slurm(name: str, root: Path) -> str:
+    found = re.fullmatch(r"(\d+)(?:\.([\w+-]+))?", name)
+    if not found:
+        raise ValueError(f"slurm:{name}: give the job's number, or JOB.STEP such as 4711.0 or 4711.batch; see: squeue")
+    job, step = found[1], found[2] or ""
+    known = [(path, who.id) for path, who in _topmost(root, "slurm") if who.job == job and who.step == step]
+    hint = _advice(root, "squeue -w $(hostname -s), and ProctrackType=proctrack/cgroup in slurm.conf")
+    return _only(f"slurm:{name}", known, hint)
+
+
+def _pod(name: str, root: Path) -> str:
+    wanted = name.lower().replace("_", "-")
+    known = [(path, who.pod_uid) for path, who in _topmost(root, "pod") if who.pod_uid == wanted]
+    return _only(f"pod:{name}", known, _advice(root, "kubectl get pod NAME -o jsonpath={.metadata.uid}"))
+
+
+def _topmost(root: Path, kind: Kind) -> Iterator[tuple[str, Identity]]:
+    """The cgroups of that kind, each once: not what a container or a step has made below its own."""
+    above = Identity("other", "")
+    top_path = "\0"
+    for path, who in ((path, describe(path)) for _, path in _walk(hierarchy(root), "/")):
+        if who.kind != kind or (path.startswith(f"{top_path}/") and who.id == above.id):
+            continue
+        above, top_path = who, path
+        yield path, who
+
+
+def _only(text: str, known: list[tuple[str, str]], hint: str) -> str:
+    if not known:
+        raise ValueError(f"the exporter sees no cgroup of {text}{hint}")
+    if len(known) > 1:
+        paths = ", ".join(path for path, _ in known[:MOST_LISTED])
+        raise ValueError(f"{text} is not one cgroup but {len(known)}: {paths}; give the path of one")
+    return known[0][0]
+
+
+def _advice(root: Path, command: str) -> str:
+    if _is_inside(hierarchy(root)):
+        return f"; it sees {visible(root)}"
+    return f"; see: {command}"

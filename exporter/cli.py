@@ -1,0 +1,272 @@
+"""The command line: options to a list of sources to a running daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from exporter.interrupted import clean_up_when_interrupted, end_quietly_when_interrupted
+from exporter.options import (
+    AllowedHosts,
+    ApiSocket,
+    ApiSocketGroup,
+    ApiSocketMode,
+    ApiTokenFile,
+    CarbonIntensity,
+    CarbonProvider,
+    CarbonRegion,
+    CarbonTokenFile,
+    CarbonUrl,
+    CpuPowerModel,
+    Host,
+    Hwmon,
+    IdleSeconds,
+    KubeletSocket,
+    ListenAddress,
+    MarginalProvider,
+    MarginalRegion,
+    MarginalUrl,
+    Nvml,
+    Processes,
+    ProcessGroup,
+    ProcessPids,
+    Rapl,
+    Simulate,
+    StatePath,
+    Sysfs,
+    WebConfig,
+)
+from exporter.settings import (
+    DEFAULT_ADDRESS,
+    LogFormat,
+    LogLevel,
+    OperationError,
+    Settings,
+    UsageError,
+    default_state_path,
+)
+
+cli = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Energy, carbon and runs of this node, for Prometheus.",
+)
+
+# typer brings a click of its own in newer versions, so click's classes are reached through typer.
+_ClickUsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
+_EXTRAS = ("aiohttp", "prometheus_client", "psutil", "pynvml")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415  # as long to import as all the rest
+
+        print(f"exporter {version('wattline')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+]
+
+
+@cli.callback()
+def _commands(_version: Version = False) -> None:
+    """Options that stand before a command."""
+
+
+@cli.command()
+def serve(
+    listen_address: ListenAddress = DEFAULT_ADDRESS,
+    web_config: WebConfig = None,
+    api_socket: ApiSocket = None,
+    api_socket_mode: ApiSocketMode = None,
+    api_socket_group: ApiSocketGroup = None,
+    api_token_file: ApiTokenFile = None,
+    allowed_hosts: AllowedHosts = None,
+    simulate: Simulate = None,
+    state_path: StatePath = None,
+    sysfs: Sysfs = Path("/sys"),
+    nvml: Nvml = True,
+    rapl: Rapl = True,
+    hwmon: Hwmon = True,
+    host: Host = True,
+    processes: Processes = False,
+    process_group: ProcessGroup = None,
+    process_pids: ProcessPids = False,
+    kubelet_socket: KubeletSocket = None,
+    history: Annotated[bool, typer.Option("--history/--no-history", help="Keep the local history.")] = True,
+    cpu_power_model: CpuPowerModel = None,
+    carbon_provider: CarbonProvider = None,
+    carbon_region: CarbonRegion = None,
+    carbon_intensity: CarbonIntensity = None,
+    carbon_url: CarbonUrl = None,
+    carbon_token_file: CarbonTokenFile = None,
+    marginal_provider: MarginalProvider = None,
+    marginal_region: MarginalRegion = None,
+    marginal_url: MarginalUrl = None,
+    exit_when_idle: Annotated[bool, typer.Option("--exit-when-idle", help="End with the last run.")] = False,
+    log_level: Annotated[LogLevel, typer.Option("--log.level")] = LogLevel.info,
+    log_format: Annotated[LogFormat, typer.Option("--log.format")] = LogFormat.logfmt,
+) -> None:
+    """Run the daemon: sample, keep the ledger of runs, serve /metrics and the run API."""
+    end_quietly_when_interrupted()  # until the daemon has a handler of its own
+    from exporter.serve import serve as run_daemon  # noqa: PLC0415  # aiohttp and the sources: only where they run
+
+    settings = Settings(
+        listen_address=listen_address,
+        web_config=web_config,
+        api_socket=api_socket,
+        api_socket_mode=api_socket_mode,
+        api_socket_group=api_socket_group,
+        api_token_file=api_token_file,
+        allowed_hosts=tuple(allowed_hosts or ()),
+        simulate=simulate,
+        state_path=state_path or default_state_path(),
+        sysfs=sysfs,
+        nvml=nvml,
+        rapl=rapl,
+        hwmon=hwmon,
+        cpu_power_model=cpu_power_model,
+        host=host,
+        processes=processes,
+        process_group=process_group,
+        process_pids=process_pids,
+        kubelet_socket=kubelet_socket,
+        history=history,
+        carbon_provider=carbon_provider,
+        carbon_region=carbon_region,
+        carbon_intensity=carbon_intensity,
+        carbon_url=carbon_url,
+        carbon_token_file=carbon_token_file,
+        carbon_marginal_provider=marginal_provider,
+        carbon_marginal_region=marginal_region,
+        carbon_marginal_url=marginal_url,
+        exit_when_idle=exit_when_idle,
+    )
+    settings.refuse_what_does_nothing()
+    asyncio.run(run_daemon(settings, log_level, log_format))
+
+
+@cli.command()
+def check(
+    listen_address: ListenAddress = DEFAULT_ADDRESS,
+    web_config: WebConfig = None,
+    api_socket: ApiSocket = None,
+    api_socket_mode: ApiSocketMode = None,
+    api_socket_group: ApiSocketGroup = None,
+    api_token_file: ApiTokenFile = None,
+    allowed_hosts: AllowedHosts = None,
+    simulate: Simulate = None,
+    state_path: StatePath = None,
+    sysfs: Sysfs = Path("/sys"),
+    processes: Processes = False,
+    kubelet_socket: KubeletSocket = None,
+    cpu_power_model: CpuPowerModel = None,
+    carbon_provider: CarbonProvider = None,
+    carbon_region: CarbonRegion = None,
+    carbon_intensity: CarbonIntensity = None,
+    carbon_url: CarbonUrl = None,
+    carbon_token_file: CarbonTokenFile = None,
+    marginal_provider: MarginalProvider = None,
+    marginal_region: MarginalRegion = None,
+    marginal_url: MarginalUrl = None,
+    idle_seconds: IdleSeconds = 4.0,
+) -> None:
+    """Read each source once: a line says that it works, or why not and what to type."""
+    from exporter.check import check as run_check  # noqa: PLC0415  # likewise
+
+    clean_up_when_interrupted()
+    settings = Settings(
+        listen_address=listen_address,
+        web_config=web_config,
+        api_socket=api_socket,
+        api_socket_mode=api_socket_mode,
+        api_socket_group=api_socket_group,
+        api_token_file=api_token_file,
+        allowed_hosts=tuple(allowed_hosts or ()),
+        simulate=simulate,
+        state_path=state_path or default_state_path(),
+        sysfs=sysfs,
+        processes=processes,
+        kubelet_socket=kubelet_socket,
+        cpu_power_model=cpu_power_model,
+        carbon_provider=carbon_provider,
+        carbon_region=carbon_region,
+        carbon_intensity=carbon_intensity,
+        carbon_url=carbon_url,
+        carbon_token_file=carbon_token_file,
+        carbon_marginal_provider=marginal_provider,
+        carbon_marginal_region=marginal_region,
+        carbon_marginal_url=marginal_url,
+    )
+    settings.refuse_what_does_nothing()
+    lines = asyncio.run(run_check(settings, idle_seconds))
+    for line in lines:
+        print(line.text)
+    if not any(line.measures for line in lines):
+        raise typer.Exit(1)
+
+
+@cli.command()
+def regions(
+    carbon_provider: CarbonProvider = "static",
+    carbon_url: CarbonUrl = None,
+    carbon_token_file: CarbonTokenFile = None,
+) -> None:
+    """The regions that --carbon.region takes, a line each."""
+    from exporter.regions import regions as lines_of  # noqa: PLC0415  # likewise
+
+    clean_up_when_interrupted()
+    settings = Settings(
+        state_path=default_state_path(),
+        carbon_provider=carbon_provider,
+        carbon_url=carbon_url,
+        carbon_token_file=carbon_token_file,
+    )
+    for line in asyncio.run(lines_of(settings)):
+        print(line)
+
+
+def main() -> None:
+    """Exit code 0 good, 1 a fault, 2 usage; one line on stderr, never a traceback for what a user can mend."""
+    try:
+        sys.exit(_run())
+    except ModuleNotFoundError as error:
+        if error.name in _EXTRAS:
+            print(f"exporter: {error.name} is not installed; pip install 'wattline[exporter]'", file=sys.stderr)
+            sys.exit(1)
+        raise
+
+
+def _run() -> int:
+    try:
+        return cli(prog_name="exporter", standalone_mode=False) or 0
+    except _ClickUsageError as error:
+        context = getattr(error, "ctx", None)
+        tried = context.command_path if context else "exporter"
+        text = " ".join(error.format_message().split())
+        _say(f"{tried}: {text} (see {tried} --help)" if sys.argv[1:] else error.format_message())
+        return 2
+    except UsageError as error:
+        _say(f"exporter: {error}")
+        return 2
+    except OperationError as error:
+        _say(f"exporter: {error}")
+        return 1
+    except (typer.Abort, KeyboardInterrupt):
+        return 130
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

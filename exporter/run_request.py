@@ -1,0 +1,68 @@
+"""What a request names, found on this node: GPUs, CPUs, processes, a cgroup."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+
+from exporter import cgroups
+from exporter.contract.run import RunGpu
+from exporter.processes import Process, find
+from exporter.reading import Device
+from exporter.store import Store
+
+
+class LedgerError(Exception):
+    """What was asked cannot be done. `status` is the HTTP status that says so."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+def gpus(store: Store, wanted: list[str] | None) -> list[Device]:
+    """GPUs by index or UUID, or by that of a MIG instance, whose energy is its GPU's; None is all of them.
+
+    Raises LedgerError for one that this node does not have.
+    """
+    by_name = {gpu.info.index: uuid for uuid, gpu in store.gpus.items()} | {u: u for u in store.gpus}
+    by_name |= {instance: uuid for uuid, gpu in store.gpus.items() for instance in gpu.instances()}
+    unknown = [name for name in wanted or () if name not in by_name]
+    if unknown:
+        known = ", ".join(f"{g.info.index} ({uuid})" for uuid, g in store.gpus.items()) or "none"
+        raise LedgerError(422, f"gpus: no GPU {unknown[0]!r} on this node; it has: {known}")
+    chosen = [by_name[name] for name in wanted] if wanted else list(store.gpus)
+    return [Device("gpu", uuid) for uuid in dict.fromkeys(chosen)]
+
+
+def introduced(store: Store, uuid: str) -> RunGpu:
+    info = store.gpus[uuid].info
+    return RunGpu(gpu=info.index, uuid=uuid, name=info.name)
+
+
+def cpus(store: Store) -> list[Device]:
+    return [device for device in store.seen if device.component in ("cpu", "dram")]
+
+
+def processes(pids: list[int]) -> list[Process]:
+    """Those that are there. Raises LedgerError for a process that the exporter cannot see."""
+    found = {pid: find(pid) for pid in pids}
+    for pid, process in found.items():
+        if process is None:
+            raise LedgerError(422, f"pids: the exporter sees no process {pid}; does it run in another PID namespace?")
+    return [process for process in found.values() if process]
+
+
+def cgroup(wanted: str | None) -> str | None:
+    """The path of a cgroup below the hierarchy. Raises LedgerError for one that the exporter cannot see."""
+    if wanted is None:
+        return None
+    try:
+        return cgroups.resolve(wanted)
+    except ValueError as error:
+        raise LedgerError(422, f"cgroup: {error}") from error
+
+
+def new_run_id() -> str:
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"

@@ -1,0 +1,79 @@
+"""What becomes of a run without a word of its client: where it is seen, when it has died, how it outlives us (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+
+from exporter import cgroups, processes, run_marks
+from exporter.run_record import Marks, RunRecord
+from exporter.state import Saved
+from exporter.store import GpuState
+from exporter.wall import STEP_S, Moment
+
+GONE_S = 8.0
+"""Processes are gone for good when none was there for so long: a launcher may start the next."""
+
+
+def discover(run: RunRecord, gpus: Mapping[str, GpuState], family: Collection[int]) -> None:
+    """Adds the GPUs on which one of `family` computes: a process of the run, or a child of one."""
+    if not run.discovers:
+        return
+    for uuid, gpu in gpus.items():
+        is_here = any(process.pid in family for process in gpu.processes)
+        if is_here and uuid not in run.seen_on and f"gpu:{uuid}" in run.devices:
+            run.seen_on.append(uuid)
+
+
+def death(run: RunRecord, now_s: float) -> tuple[float, str] | None:
+    """The last moment at which the run was known to live, and why it lives no more; None while it does."""
+    if any(map(processes.is_alive, run.processes)) or (run.cgroup and cgroups.is_populated(run.cgroup)):
+        run.alive_s = now_s
+    if (run.processes or run.cgroup) and now_s - run.alive_s > GONE_S:
+        return run.alive_s, "its processes were gone"
+    if now_s > run.lease_until_s:
+        return run.lease_until_s, "its lease ran out"
+    return None
+
+
+def take_up(run: RunRecord, saved: Saved, left: Marks, now: Moment) -> None:
+    """The run goes on under another exporter. `left` are the marks at the end of the one before."""
+    _stand(run, left)
+    away_s = max(0.0, now.s - saved.saved_s)
+    stepped_s = now.at - saved.saved_at - away_s
+    if abs(stepped_s) > STEP_S:
+        run.started_at += stepped_s
+    run.lease_until_s += away_s  # no one could renew it
+    run.note(
+        f"the exporter was not running for {away_s:.1f} s from {_moment(saved.saved_at)}: power was not seen; "
+        "energy counters bridge that time, and what none bridges widens the interval"
+    )
+
+
+def cut_off(run: RunRecord, saved: Saved, left: Marks) -> None:
+    """The machine was started anew, and so ended the run."""
+    _stand(run, left)
+    run.note(f"the machine was started anew; the run ended when it was last seen, {_moment(saved.saved_at)}")
+    run.end_s, run.ended_at, run.outcome = saved.saved_s, saved.saved_at, "interrupted"
+    run.final = left
+    run_marks.close(run)
+
+
+def end_late(run: RunRecord, left: Marks) -> None:
+    """The exporter was killed between the run's end and its last marks, less than a second later."""
+    _stand(run, left)
+    run.note("the exporter was killed while the run ended: its energy is as last saved, at most a second off")
+    run.final = left
+    run_marks.close(run)
+
+
+def _stand(run: RunRecord, left: Marks) -> None:
+    """The marks stand as they are: the polls that could make them better are gone."""
+    run.begin = run.begin or left
+    run.begin_settled = True
+    for cut in run.cuts:
+        cut.marks, cut.settled = cut.marks or left, True
+
+
+def _moment(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,70 @@
+"""The node as a whole, and what Wattline's own processes cost on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+
+from exporter.contract.metrics import (
+    HOST_CPU_UTILIZATION,
+    HOST_MEMORY_TOTAL,
+    HOST_MEMORY_USED,
+    PROCESS_CPU,
+    PROCESS_MEMORY,
+)
+from exporter.reading import Batch, Reading, SourceError
+
+
+class HostSource:
+    """`roles` tells the pids of our own processes by role at each read: `exporter`, `nvml_worker`."""
+
+    name = "host"
+
+    def __init__(self, roles: Callable[[], dict[str, int]] = dict) -> None:
+        self._roles = roles
+        self._last: tuple[float, float] | None = None
+
+    def read(self) -> Batch:
+        try:
+            return Batch((*self._utilization(), *_memory(), *self._processes()))
+        except OSError as error:
+            raise SourceError(
+                f"cannot read {error.filename}: {error.strerror}", f"is proc mounted? see: ls {psutil.PROCFS_PATH}"
+            ) from error
+
+    def _utilization(self) -> list[Reading]:
+        """Of the time since the last read; nothing at the first."""
+        busy_s, total_s = _cpu_seconds(psutil.cpu_times())
+        last, self._last = self._last, (busy_s, total_s)
+        if last is None or total_s <= last[1]:
+            return []
+        ratio = (busy_s - last[0]) / (total_s - last[1])
+        return [Reading(HOST_CPU_UTILIZATION, (), min(max(ratio, 0.0), 1.0))]  # the kernel's iowait may fall
+
+    def _processes(self) -> list[Reading]:
+        readings = []
+        for role, pid in self._roles().items():
+            try:
+                process = psutil.Process(pid)
+                times, memory = process.cpu_times(), process.memory_info()
+            except psutil.NoSuchProcess:
+                continue
+            readings.append(Reading(PROCESS_CPU, (role,), times.user + times.system))
+            readings.append(Reading(PROCESS_MEMORY, (role,), memory.rss))
+        return readings
+
+
+def _cpu_seconds(times: Any) -> tuple[float, float]:
+    """Busy and total. `user` and `nice` contain the guests' time; waiting for a disk is idle."""
+    total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    return total_s - times.idle - getattr(times, "iowait", 0.0), total_s
+
+
+def _memory() -> list[Reading]:
+    memory = psutil.virtual_memory()
+    return [
+        Reading(HOST_MEMORY_USED, (), memory.total - memory.available),
+        Reading(HOST_MEMORY_TOTAL, (), memory.total),
+    ]

@@ -1,0 +1,139 @@
+"""MIG: the instances of a card, which come and go. Power and energy are the card's, and not told of any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pynvml
+
+from exporter.contract.metrics import GPU_MEMORY_TOTAL, GPU_MEMORY_USED, GPU_MIG_INFO, GPU_UTILIZATION
+from exporter.reading import Reading
+from exporter.sources.nvml.answers import Ask, optional
+from exporter.sources.nvml.card import Card, text
+
+LOOK_EVERY_S = 10.0
+_APART_S = 0.1  # the least that NVML wants between two samples
+_GONE = (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    uuid: str
+    handle: Any
+    profile: str
+    gpu_instance: int
+    compute_instance: int
+
+
+class Mig:
+    """The instances of one card. `is_on` and `instances` are as `look` last saw them."""
+
+    def __init__(self, card: Card, ask: Ask) -> None:
+        self.is_on = False
+        self.instances: tuple[Instance, ...] = ()
+        self._card = card
+        self._look_at_s = 0.0
+        self._busy = SmUtilization(card, ask)
+
+    def look(self) -> bool:
+        """Looks for instances, each ten seconds. True where MIG was switched on or off."""
+        now = self._card.now()
+        if now < self._look_at_s:
+            return False
+        self._look_at_s = now + LOOK_EVERY_S
+        was_on, self.is_on = self.is_on, self._mode()
+        self.instances = tuple(self._find()) if self.is_on else ()
+        self._busy.keep({instance.gpu_instance for instance in self.instances})
+        return was_on != self.is_on
+
+    def _mode(self) -> bool:
+        mode = optional(lambda: self._card.api.nvmlDeviceGetMigMode(self._card.handle))
+        return bool(mode and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+    def _find(self) -> Iterator[Instance]:
+        api = self._card.api
+        for index in range(optional(lambda: api.nvmlDeviceGetMaxMigDeviceCount(self._card.handle)) or 0):
+            found = optional(partial(self._instance, index))
+            if found:
+                yield found
+
+    def _instance(self, index: int) -> Instance:
+        api = self._card.api
+        handle = api.nvmlDeviceGetMigDeviceHandleByIndex(self._card.handle, index)
+        uuid, name = (text(read(handle)) for read in (api.nvmlDeviceGetUUID, api.nvmlDeviceGetName))
+        numbers = api.nvmlDeviceGetGpuInstanceId(handle), api.nvmlDeviceGetComputeInstanceId(handle)
+        return Instance(uuid, handle, name.rpartition(" MIG ")[2], *numbers)
+
+    def readings(self) -> Iterator[Reading]:
+        for instance in self.instances:
+            try:
+                yield from self._readings(instance)
+            except pynvml.NVMLError as error:
+                if error.value not in _GONE:
+                    raise
+                self._look_at_s = 0.0
+
+    def _readings(self, instance: Instance) -> Iterator[Reading]:
+        index, parent_uuid = self._card.labels
+        gpu = index, instance.uuid
+        memory = self._card.api.nvmlDeviceGetMemoryInfo(instance.handle)
+        numbers = str(instance.gpu_instance), str(instance.compute_instance)
+        yield Reading(GPU_MIG_INFO, (*gpu, parent_uuid, instance.profile, *numbers), 1.0)
+        yield Reading(GPU_MEMORY_USED, gpu, float(memory.used))
+        yield Reading(GPU_MEMORY_TOTAL, gpu, float(memory.total))
+        busy = self._busy.ratio(instance.gpu_instance)
+        if busy is not None:
+            yield Reading(GPU_UTILIZATION, (*gpu, "gpu"), busy)
+
+
+class SmUtilization:
+    """The share of a GPU instance's multiprocessors that were busy since the last look, by GPM (Hopper and later).
+
+    Compute instances of one GPU instance share its figure: GPM does not tell them apart.
+    """
+
+    def __init__(self, card: Card, ask: Ask) -> None:
+        self._card = card
+        self._ask = ask
+        self._last: dict[int, tuple[float, Any, float | None]] = {}
+        """By GPU instance: when, the sample, and the ratio then."""
+
+    def keep(self, numbers: set[int]) -> None:
+        for number in self._last.keys() - numbers:
+            self._card.api.nvmlGpmSampleFree(self._last.pop(number)[1])
+
+    def ratio(self, number: int) -> float | None:
+        """None at the first look, and where the card does not tell."""
+        last = self._last.get(number)
+        now = self._card.now()
+        if last and now < last[0] + _APART_S:
+            return last[2]
+        sample = self._ask("gpm", lambda: self._sample(number))
+        if sample is None:
+            return None
+        ratio = self._ask("gpm metrics", lambda: self._between(last[1], sample)) if last else None
+        if last:
+            self._card.api.nvmlGpmSampleFree(last[1])
+        self._last[number] = now, sample, ratio
+        return None if ratio is None else float(ratio)
+
+    def _sample(self, number: int) -> Any:
+        sample = self._card.api.nvmlGpmSampleAlloc()
+        try:
+            return self._card.api.nvmlGpmMigSampleGet(self._card.handle, number, sample)
+        except pynvml.NVMLError:
+            self._card.api.nvmlGpmSampleFree(sample)
+            raise
+
+    def _between(self, before: Any, after: Any) -> float:
+        wanted = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=1)
+        wanted.sample1, wanted.sample2 = before, after
+        metric = wanted.metrics[0]
+        metric.metricId = pynvml.NVML_GPM_METRIC_SM_UTIL
+        self._card.api.nvmlGpmMetricsGet(wanted)
+        if metric.nvmlReturn != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(metric.nvmlReturn)
+        return float(metric.value) / 100

@@ -1,0 +1,128 @@
+"""What a card is doing."""
+# ruff: noqa: N802  # the functions' names are pynvml's
+
+from __future__ import annotations
+
+from typing import Any
+
+import pynvml
+
+from exporter.contract.simulation import (
+    HOPPER,
+    Gpu,
+    fan_percent,
+    is_capped,
+    margin_celsius,
+    memory_used_bytes,
+    sm_clock_mhz,
+    temperature_celsius,
+    utilization,
+)
+from exporter.sources.simulated.library import Handle, Library, fail
+
+_THRESHOLDS_CELSIUS = {
+    pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN: 92,
+    pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN: 89,
+    pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX: 95,
+    pynvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX: 85,
+}
+_CODEC_PERIOD_US = 100_000
+_ALL_REASONS = 0x1FF
+
+
+class Activity(Library):
+    def nvmlDeviceGetUtilizationRates(self, handle: Handle) -> Any:
+        percent = _busy_percent(*self._gpu(handle))
+        return pynvml.c_nvmlUtilization_t(gpu=percent, memory=percent // 2)
+
+    def nvmlDeviceGetEncoderUtilization(self, handle: Handle) -> list[int]:
+        return [_busy_percent(*self._gpu(handle)) // 10, _CODEC_PERIOD_US]
+
+    def nvmlDeviceGetDecoderUtilization(self, handle: Handle) -> list[int]:
+        return [_busy_percent(*self._gpu(handle)) // 5, _CODEC_PERIOD_US]
+
+    def nvmlDeviceGetMemoryInfo(self, handle: Handle, version: int | None = None) -> Any:
+        gpu, _, instance = self._any(handle)
+        used, total = memory_used_bytes(gpu, instance), (instance or gpu.product).memory_bytes
+        memory = pynvml.c_nvmlMemory_v2_t(version=version) if version else pynvml.c_nvmlMemory_t()
+        memory.total, memory.used, memory.free = total, used, total - used
+        return memory
+
+    def nvmlDeviceGetTemperature(self, handle: Handle, sensor: int) -> int:
+        if sensor != pynvml.NVML_TEMPERATURE_GPU:
+            fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        return temperature_celsius(*self._gpu(handle))
+
+    def nvmlDeviceGetTemperatureThreshold(self, handle: Handle, threshold: int) -> int:
+        product = self._gpu(handle)[0].product
+        if not 0 <= threshold < pynvml.NVML_TEMPERATURE_THRESHOLD_COUNT:
+            fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        celsius = _THRESHOLDS_CELSIUS.get(threshold)
+        of_memory = threshold == pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX
+        if celsius is None or product.architecture >= HOPPER or (of_memory and not product.is_of_data_centre):
+            fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return celsius
+
+    def nvmlDeviceGetMarginTemperature(self, handle: Handle) -> int:
+        gpu, now = self._gpu(handle)
+        if gpu.product.architecture < HOPPER:
+            fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return margin_celsius(gpu, now)
+
+    def nvmlDeviceGetNumFans(self, device: Handle) -> int:
+        return self._gpu(device)[0].product.fans
+
+    def nvmlDeviceGetFanSpeed_v2(self, handle: Handle, fan: int) -> int:
+        gpu, now = self._gpu(handle)
+        if not gpu.product.fans:
+            fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        if not 0 <= fan < gpu.product.fans:
+            fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        return fan_percent(gpu, now, fan)
+
+    def nvmlDeviceGetFanSpeed(self, handle: Handle) -> int:
+        return self.nvmlDeviceGetFanSpeed_v2(handle, 0)
+
+    def nvmlDeviceGetTotalEccErrors(self, handle: Handle, errorType: int, counterType: int) -> int:  # noqa: N803  # pynvml's
+        gpu, _ = self._gpu(handle)
+        if errorType not in {0, 1} or counterType not in {0, 1}:
+            fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        if not gpu.product.is_of_data_centre:
+            fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return gpu.ecc_uncorrected if errorType else gpu.ecc_corrected
+
+    def nvmlDeviceGetClockInfo(self, handle: Handle, type: int) -> int:  # noqa: A002  # pynvml's name
+        gpu, now = self._gpu(handle)
+        return gpu.product.memory_clock_mhz if _is_memory(type) else sm_clock_mhz(gpu, now)
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: Handle, type: int) -> int:  # noqa: A002  # pynvml's name
+        product = self._gpu(handle)[0].product
+        return product.memory_clock_mhz if _is_memory(type) else product.sm_clock_mhz
+
+    def nvmlDeviceGetSupportedClocksEventReasons(self, handle: Handle) -> int:
+        self._gpu(handle)
+        return _ALL_REASONS
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: Handle) -> int:
+        gpu, now = self._gpu(handle)
+        if is_capped(gpu, now):
+            return int(pynvml.nvmlClocksEventReasonSwPowerCap)
+        idle = utilization(gpu, now) == 0
+        return int(pynvml.nvmlClocksEventReasonGpuIdle if idle else pynvml.nvmlClocksEventReasonNone)
+
+    def nvmlDeviceGetPerformanceState(self, handle: Handle) -> int:
+        self._gpu(handle)
+        return int(pynvml.NVML_PSTATE_0)  # where data-centre cards stay, also idle
+
+
+def _busy_percent(gpu: Gpu, now: float) -> int:
+    """Not told of a GPU in MIG mode."""
+    if gpu.instances is not None:
+        fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return int(utilization(gpu, now) * 100 + 0.5)
+
+
+def _is_memory(domain: int) -> bool:
+    if not 0 <= domain < pynvml.NVML_CLOCK_COUNT:
+        fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    return bool(domain == pynvml.NVML_CLOCK_MEM)

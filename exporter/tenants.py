@@ -1,0 +1,89 @@
+"""Who loads what: the processes of the runs, asked once a second, and what follows for the division of energy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from exporter import tenancy
+from exporter.attribution import Tenancy
+from exporter.contract.metrics import HOST_CPU_UTILIZATION
+from exporter.run_record import RunRecord
+from exporter.store import Store
+from exporter.usage import CpuUsage, RunProcesses, Usage
+
+IDLE_RATIO = 0.05
+"""CPUs that are less busy than this are idle, as far as a node ever is."""
+
+
+class Tenants:
+    """Holds what the last two looks at the CPU time of the runs gave."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._cpu = CpuUsage()
+        self._looking = asyncio.Lock()
+        self._usage: Usage | None = None
+        self._spent_s: Mapping[str, float] = {}
+        self._busy_s = 0.0
+
+    async def look(self, running: Iterable[RunRecord]) -> None:
+        """Reads the CPU time of the runs that named processes or a cgroup; nothing where there are none."""
+        async with self._looking:  # the counting remembers; one look at a time
+            await self._look(running)
+
+    async def _look(self, running: Iterable[RunRecord]) -> None:
+        asked = {run.run_id: RunProcesses(tuple(run.processes), run.cgroup) for run in running if names(run)}
+        if not asked:
+            self._usage, self._spent_s, self._busy_s = None, {}, 0.0
+            return
+        before, self._usage = self._usage, await asyncio.to_thread(self._cpu.read, asked)
+        if before is None:
+            return
+        self._spent_s = {
+            run_id: now.cpu_s - before.runs[run_id].cpu_s
+            for run_id, now in self._usage.runs.items()
+            if run_id in before.runs
+        }
+        self._busy_s = self._usage.busy_s - before.busy_s
+
+    def families(self) -> dict[str, frozenset[int]]:
+        """The processes of each run, also those of runs within it."""
+        return {run_id: usage.family for run_id, usage in self._usage.runs.items()} if self._usage else {}
+
+    def hold(self, running: Iterable[RunRecord], from_s: float) -> None:
+        """Tells the attribution who holds each device from then on."""
+        runs = [run for run in running if not self._is_gone(run)]
+        known = self._usage.runs if self._usage else {}
+        pids = {run.run_id: known[run.run_id].pids if run.run_id in known else () for run in runs if names(run)}
+        for device in self._store.lines:
+            if not runs:
+                held = Tenancy()
+            elif device.kind == "gpu":
+                gpu = self._store.gpus.get(device.id)
+                held = tenancy.of_gpu(device, runs, gpu.processes if gpu else (), pids)
+            elif device.component:
+                held = tenancy.of_cpu(device, runs, self._spent_s, self._busy_s, pids)
+            else:
+                continue
+            self._store.attribution.hold(device, held, from_s)
+
+    def _is_gone(self, run: RunRecord) -> bool:
+        """Whether no process of the run is there now. A launcher may start the next; till then it holds nothing."""
+        usage = self._usage.runs.get(run.run_id) if self._usage else None
+        return usage is not None and not usage.family and not run.cgroup
+
+    def note_loads(self) -> None:
+        """Which devices are at work now, so that their power is not taken for idle."""
+        host = self._store.sources.get("host")
+        used = [r.value for r in host.batch.readings if r.metric is HOST_CPU_UTILIZATION] if host else []
+        cpus_work = not used or used[0] > IDLE_RATIO
+        for device in self._store.lines:
+            gpu = self._store.gpus.get(device.id)
+            if (gpu.is_at_work() if gpu else cpus_work) and device.component:
+                self._store.attribution.load(device)
+
+
+def names(run: RunRecord) -> bool:
+    """Whether the run said which processes are its own."""
+    return bool(run.processes or run.cgroup)

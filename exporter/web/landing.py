@@ -1,0 +1,47 @@
+"""The page at /."""
+
+from __future__ import annotations
+
+import html
+
+from aiohttp import web
+
+from exporter.app import App
+
+
+def landing(app: App) -> web.Response:
+    sources = "".join(
+        f"<tr><td>{html.escape(name)}<td>{'up' if source.up else 'down'}<td>{html.escape(source.trouble)}"
+        for name, source in app.store.sources.items()
+    )
+    gpus = "".join(
+        f"<tr><td>{html.escape(gpu.info.index)}<td>{html.escape(gpu.info.name)}<td>{html.escape(gpu.info.uuid)}"
+        for gpu in app.store.gpus.values()
+    )
+    page = _LANDING.format(version=html.escape(app.parts.version), sources=sources, gpus=gpus)
+    return web.Response(text=page, content_type="text/html")
+
+
+_LANDING = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Wattline exporter</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem; }}
+td {{ padding: .1rem 1rem .1rem 0; }}
+</style>
+<h1>Wattline exporter</h1>
+<p>Version {version}. Energy, carbon and joules per token of GPU work.</p>
+<ul>
+<li><a href="/metrics">/metrics</a>
+<li><a href="/api/v1/runs">/api/v1/runs</a>, the runs; POST here begins one
+<li>/api/v1/query?query=metric[300s], the local history
+<li><a href="/api/v1/openapi.json">/api/v1/openapi.json</a>, both described
+<li><a href="/-/healthy">/-/healthy</a>, <a href="/-/ready">/-/ready</a>
+</ul>
+<h2>Sources</h2>
+<table>{sources}</table>
+<h2>GPUs</h2>
+<table>{gpus}</table>
+</html>
+"""

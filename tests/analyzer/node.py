@@ -1,0 +1,163 @@
+"""A node whose truth is known: GPUs with piecewise constant power, one run, and its series at any scrape interval."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from exporter.contract import metrics as m
+from exporter.contract.history import SCHEMA, SCHEMA_VERSION, Series, canonical
+
+START_S = 1_789_000_000.0
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """`steps` are (from when, watts); the first holds for all time before it too."""
+
+    steps: Sequence[tuple[float, float]]
+    index: str = "0"
+    name: str = "NVIDIA A100-SXM4-40GB"
+    architecture: str = "ampere"
+    limit_w: float = 400.0
+    utilization: float | None = None
+
+    @property
+    def uuid(self) -> str:
+        return f"GPU-{int(self.index):08d}"
+
+    def power_w(self, t: float) -> float:
+        at = bisect_right([begin for begin, _ in self.steps], t) - 1
+        return self.steps[max(at, 0)][1]
+
+    def energy_j(self, t: float) -> float:
+        """Since the first step, in closed form."""
+        ends = [begin for begin, _ in self.steps[1:]] + [float("inf")]
+        return sum(max(min(t, end) - begin, 0) * watts for (begin, watts), end in zip(self.steps, ends, strict=True))
+
+
+@dataclass(frozen=True)
+class Run:
+    run_id: str = "train-1"
+    start_s: float = START_S
+    end_s: float | None = START_S + 20
+    workload: str = "train"
+    labels: dict[str, str] = field(default_factory=lambda: {"model": "tiny"})
+    outcome: str = "ok"
+    work: dict[str, float] = field(default_factory=lambda: {"generated_tokens": 1_000.0})
+    results: dict[str, float] = field(default_factory=dict)
+    phases: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Seconds and joules."""
+    cpu_j: float | None = None
+    emissions_g: float | None = None
+    uncertainty_j: float = 10.0
+    covered_ratio: float = 1.0
+    integral_factor: float = 1.0
+
+
+def scrape(gpus: Sequence[Gpu], run: Run, t: float, *, intensity: float | None = None) -> Iterable[tuple]:
+    """(metric, labels, value) as the exporter would show them at `t`."""
+    yield m.BUILD_INFO, {"version": "0.1.0"}, 1.0
+    for gpu in gpus:
+        where = {"gpu": gpu.index, "uuid": gpu.uuid}
+        yield (
+            m.GPU_INFO,
+            {
+                **where,
+                "name": gpu.name,
+                "architecture": gpu.architecture,
+                "pci_bus_id": f"0000:0{gpu.index}:00.0",
+                "driver_version": "560",
+            },
+            1.0,
+        )
+        yield m.GPU_POWER, where, gpu.power_w(t)
+        yield m.GPU_ENERGY, where, gpu.energy_j(t)
+        yield m.GPU_POWER_LIMIT, {**where, "kind": "enforced"}, gpu.limit_w
+        if gpu.utilization is not None:
+            yield m.GPU_UTILIZATION, {**where, "engine": "gpu"}, gpu.utilization
+    if intensity is not None:
+        carbon = {"region": "GB", "provider": "gb", "basis": "average", "quality": "actual"}
+        yield m.CARBON_INTENSITY, carbon, intensity
+        yield m.CARBON_INTENSITY_TIMESTAMP, carbon, t // 1_800 * 1_800
+    if run.start_s <= t and (run.end_s is None or t <= run.end_s + 600):
+        yield from run_series(gpus, run, t)
+
+
+def run_series(gpus: Sequence[Gpu], run: Run, t: float) -> Iterable[tuple]:
+    own = {"run_id": run.run_id}
+    until = t if run.end_s is None else min(t, run.end_s)
+    yield m.RUN_INFO, {**own, "workload": run.workload, **{f"label_{k}": v for k, v in run.labels.items()}}, 1.0
+    yield m.RUN_START, own, run.start_s
+    yield m.RUN_DURATION, own, until - run.start_s
+    if run.end_s is not None and t >= run.end_s:
+        yield m.RUN_END, own, run.end_s
+        yield m.RUN_OUTCOME, {**own, "outcome": run.outcome}, 1.0
+    for gpu in gpus:
+        where, device = {"gpu": gpu.index, "uuid": gpu.uuid}, {"component": "gpu", "device": gpu.uuid}
+        energy_j = gpu.energy_j(until) - gpu.energy_j(run.start_s)
+        yield m.RUN_GPU_INFO, {**own, **where}, 1.0
+        yield m.RUN_ENERGY, {**own, **device}, energy_j
+        yield m.RUN_ENERGY_UNCERTAINTY, {**own, **device}, run.uncertainty_j
+        yield m.RUN_COVERED_RATIO, {**own, **device}, run.covered_ratio
+        yield m.RUN_INTEGRATED_ENERGY, {**own, **where}, energy_j * run.integral_factor
+    if run.cpu_j is not None:
+        yield m.RUN_ENERGY, {**own, "component": "cpu", "device": "0"}, run.cpu_j
+        yield m.RUN_ENERGY_UNCERTAINTY, {**own, "component": "cpu", "device": "0"}, 1.0
+    if run.emissions_g is not None:
+        yield m.RUN_EMISSIONS, {**own, "component": "gpu", "basis": "average", "quality": "actual"}, run.emissions_g
+    for unit, amount in run.work.items():
+        yield m.RUN_WORK, {**own, "unit": unit}, amount
+    for name, value in run.results.items():
+        yield m.RUN_RESULT, {**own, "name": name}, value
+    for name, (seconds, joules) in run.phases.items():
+        yield m.RUN_PHASE_SECONDS, {**own, "phase": name}, seconds
+        yield m.RUN_PHASE_ENERGY, {**own, "phase": name, "component": "gpu"}, joules
+
+
+def scraped(scrapes: Iterable[tuple[float, Iterable[tuple]]], instance: str = "") -> list[Series]:
+    """The scrapes as a store keeps them: by series."""
+    found: dict[tuple[str, str], Series] = {}
+    for t, values in scrapes:
+        for metric, labels, value in values:
+            text = {"__name__": metric.name, **labels} | ({"instance": instance, "job": "wattline"} if instance else {})
+            found.setdefault((metric.name, canonical(labels)), Series(text, [])).samples.append((t, value))
+    return list(found.values())
+
+
+def every(interval_s: float, start_s: float, end_s: float) -> list[float]:
+    """Scrape times in milliseconds' resolution, as stores keep them."""
+    count = int((end_s - start_s) / interval_s) + 1
+    return [round(start_s + k * interval_s, 3) for k in range(count)]
+
+
+def write_history(folder: Path, series: Iterable[Series]) -> Path:
+    path = folder / "history.sqlite"
+    connection = sqlite3.connect(path)
+    connection.executescript(SCHEMA)
+    connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
+    for one in series:
+        labels = {name: text for name, text in one.labels.items() if name != "__name__"}
+        cursor = connection.execute(
+            "INSERT INTO series (name, labels) VALUES (?, ?)", (one.labels["__name__"], canonical(labels))
+        )
+        connection.executemany(
+            "INSERT INTO samples VALUES (?, ?, ?)",
+            [(round(t * 1_000), cursor.lastrowid, value) for t, value in one.samples],
+        )
+    connection.commit()
+    connection.close()
+    return path
+
+
+def exposition(values: Iterable[tuple]) -> str:
+    """Prometheus's text format."""
+    lines = []
+    for metric, labels, value in values:
+        inner = ",".join(f"{name}={json.dumps(text, ensure_ascii=False)}" for name, text in labels.items())
+        lines.append(f"{metric.name}{{{inner}}} {value!r}")
+    return "\n".join([*lines, ""])

@@ -1,0 +1,85 @@
+"""The analyzer's arithmetic on recordings of real GPUs beside an external power meter (shared/data/metered)."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analyzer.energy import trapezoid
+from analyzer.quality import stuck_findings
+from analyzer.series import Samples, clean
+
+METERED = Path(__file__).parents[3] / "shared" / "data" / "metered"
+BRITISH_SUMMER = timezone(timedelta(hours=1))
+METER_SHIFT_S = -0.05
+LONGEST_S = 0.25
+"""The log has holes of 0.1 s, which are none for a sensor that updates each 0.1 s."""
+
+pytestmark = pytest.mark.skipif(
+    not METERED.is_dir(), reason=f"{METERED} is not here: its recordings are not ours to copy"
+)
+
+
+def meter(folder) -> Samples:
+    """Board power at 4.78 kHz: four rails, volts and amperes by turns, as shared/data/README.md says."""
+    records = np.frombuffer((folder / "PMD_data.bin").read_bytes(), dtype="<u2").reshape(-1, 9).astype(np.int64)
+    ticks = records[:, 0]
+    ticks = ticks + 65_536 * np.concatenate([[0], np.cumsum(np.diff(ticks) < 0)])
+    values = (records[:, 1:] >> 4) & 0xFFF
+    values = np.where(values & 0x800, 0, values)
+    power_w = (values[:, 0::2] * 0.007568 * values[:, 1::2] * 0.0488).sum(axis=1)
+    start_s = int((folder / "PMD_start_ts.txt").read_text()) / 1e6 + METER_SHIFT_S
+    return clean(start_s + (ticks - ticks[0]) / 2_933.5 / 1_000, power_w)
+
+
+def sensor(folder, column) -> Samples:
+    table = pd.read_csv(folder / "gpudata.csv", skipinitialspace=True)
+    times = [
+        datetime.strptime(text, "%Y/%m/%d %H:%M:%S.%f").replace(tzinfo=BRITISH_SUMMER).timestamp()
+        for text in table["timestamp"]
+    ]
+    return clean(np.array(times), table[column].to_numpy(float))
+
+
+def edges_s(folder):
+    times = pd.read_csv(folder / "timestamps.csv")["timestamp"].to_numpy() / 1e6
+    return float(times[0]), float(times[-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "calibration", "expected_percent"),
+    [
+        ("a100_step", "power.draw.instant [W]", (1, 0), -5.65),
+        ("a100_step", "power.draw.instant [W]", (0.954, -1.2), -0.16),
+        ("k40m_step", "power.draw [W]", (1, 0), 3.03),
+        ("a100_square_wave", "power.draw.instant [W]", (1, 0), 0.02),  # aliasing hides the gain's error, by chance
+    ],
+)
+def test_the_integral_over_the_loads_edges_is_as_far_from_the_meter_as_was_published(
+    name, column, calibration, expected_percent
+):
+    folder, (gain, offset_w) = METERED / name, calibration
+    window = edges_s(folder)
+    power = sensor(folder, column)
+
+    truth_j = trapezoid(meter(folder), *window).energy_j
+    corrected = clean(power.t, (power.value - offset_w) / gain)
+    energy_j = trapezoid(corrected, *window, LONGEST_S).energy_j
+
+    assert 100 * (energy_j / truth_j - 1) == pytest.approx(expected_percent, abs=0.02)
+
+
+def test_the_sensor_that_was_stuck_for_700_s_is_rejected():
+    table = pd.read_csv(METERED / "stuck_sensor" / "data.csv", skipinitialspace=True)
+    times = [
+        datetime.strptime(text, "%Y/%m/%d %H:%M:%S.%f").replace(tzinfo=UTC).timestamp() for text in table["timestamp"]
+    ]
+    power_w = table["power.draw [W]"].str.removesuffix(" W").astype(float).to_numpy()
+    nothing = Samples(np.empty(0), np.empty(0))
+
+    findings = stuck_findings("GPU 0", clean(np.array(times), power_w), nothing, nothing, simulated=False)
+
+    assert [finding.level for finding in findings] == ["bad"]
+    assert findings[0].text.startswith("stuck sensor: exactly 46.19 W for 7")

@@ -1,0 +1,200 @@
+"""The client against servers on loopback that answer as real ones do, faults included."""
+
+import base64
+import json
+import threading
+
+import pytest
+
+from analyzer.sources.access import access
+from analyzer.sources.error import SourceError
+from analyzer.sources.history import HistorySource
+from analyzer.sources.prometheus import PrometheusSource
+from exporter.contract import metrics as m
+from tests.analyzer.loopback import Reply, error_reply, history_api, serving
+from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history
+
+EMPTY = Reply(200, json.dumps({"status": "success", "data": {"resultType": "matrix", "result": []}}).encode())
+
+
+@pytest.fixture
+def client():
+    opened = []
+
+    def connect(address, *, timeout_s=5.0, **options):
+        let_in = access(
+            *(options.get(name) for name in ("basic_auth", "bearer_token_file")), options.get("headers", ()), None
+        )
+        opened.append(PrometheusSource(address, let_in, timeout_s))
+        return opened[-1]
+
+    yield connect
+    for source in opened:
+        source.close()
+
+
+def fetch_power(source, start_s=START_S, end_s=START_S + 20):
+    return source.fetch([m.GPU_POWER], {}, start_s, end_s)
+
+
+def test_raw_samples_come_as_they_were_stored_and_the_same_as_from_the_file(steady_history, client):
+    with serving(history_api(steady_history)) as (address, asked):
+        served = fetch_power(client(f"http://{address}"))
+    file = HistorySource(steady_history)
+    stored = fetch_power(file)
+    file.close()
+
+    assert served.equals(stored)
+    assert served.columns.tolist() == ["t", "value", "metric", "instance", "gpu", "uuid"]
+    assert len(served) == 40  # 20 samples, at half seconds, of two GPUs
+    assert asked.parameters[0]["query"].startswith("wattline_gpu_power_watts[")
+    assert asked.parameters[0]["nocache"] == "1"
+
+
+def test_several_metrics_are_asked_for_at_once_and_keep_their_own_labels(steady_history, client):
+    with serving(history_api(steady_history)) as (address, asked):
+        frame = client(f"http://{address}").fetch(
+            [m.RUN_WORK, m.RUN_START], {"run_id": "train-1"}, START_S, START_S + 20
+        )
+
+    assert len(asked.paths) == 1
+    assert set(frame["metric"]) == {m.RUN_WORK.name, m.RUN_START.name}
+    assert set(frame.loc[frame["metric"] == m.RUN_WORK.name, "unit"]) == {"generated_tokens"}
+    assert set(frame.loc[frame["metric"] == m.RUN_START.name, "unit"]) == {""}
+
+
+def test_days_are_fetched_in_chunks_whose_borders_neither_lose_nor_repeat_a_sample(tmp_path, client):
+    times = every(3_600, START_S, START_S + 3 * 86_400)  # on the very borders of the chunks
+    path = write_history(tmp_path, scraped((t, scrape([Gpu([(0, 100)])], Run(), t)) for t in times))
+
+    with serving(history_api(path)) as (address, asked):
+        frame = fetch_power(client(f"http://{address}"), START_S, START_S + 3 * 86_400)
+
+    assert frame["t"].tolist() == times
+    assert len(asked.paths) > 1
+
+
+def test_a_server_that_refuses_large_answers_is_asked_for_smaller_ones(steady_history, client):
+    answer = history_api(steady_history)
+
+    def limited(path, parameters):
+        window_ms = int(parameters["query"].rpartition("[")[2].removesuffix("ms]"))
+        if window_ms > 3_600_000:
+            return error_reply(422, "execution", "query processing would load too many samples into memory")
+        return answer(path, parameters)
+
+    with serving(limited) as (address, _):
+        frame = fetch_power(client(f"http://{address}"), START_S - 10_000, START_S + 10_000)
+
+    assert len(frame) == 242  # 121 samples of two GPUs
+
+
+def test_a_server_that_refuses_everything_is_not_asked_for_ever(client):
+    refusal = error_reply(422, "execution", "query processing would load too many samples into memory")
+
+    with serving(lambda *_: refusal) as (address, asked), pytest.raises(SourceError, match=r"refuses even .* too many"):
+        fetch_power(client(f"http://{address}"), 0, 86_400)
+
+    assert len(asked.paths) < 10
+
+
+def test_stale_markers_that_come_as_nan_are_dropped(steady_history, client):
+    def spoil(body):
+        for series in body["data"]["result"]:
+            series["values"][-1][1] = "NaN"
+
+    with serving(history_api(steady_history, spoil=spoil)) as (address, _):
+        frame = fetch_power(client(f"http://{address}"))
+
+    assert len(frame) == 38
+    assert frame["value"].notna().all()
+
+
+def test_an_address_may_have_a_path(steady_history, client):
+    with serving(history_api(steady_history, "/select/0/prometheus")) as (address, asked):
+        frame = fetch_power(client(f"http://{address}/select/0/prometheus/"))
+
+    assert len(frame) == 40
+    assert asked.paths == ["/select/0/prometheus/api/v1/query"]
+
+
+def test_basic_auth_takes_its_password_from_a_file(tmp_path, client):
+    (tmp_path / "password").write_text("s3cret\n")
+
+    with serving(lambda *_: EMPTY) as (address, asked):
+        fetch_power(client(f"http://{address}", basic_auth=f"alice:{tmp_path / 'password'}"))
+
+    assert asked.headers[0]["authorization"] == f"Basic {base64.b64encode(b'alice:s3cret').decode()}"
+
+
+def test_a_bearer_token_and_extra_headers_are_sent(tmp_path, client):
+    (tmp_path / "token").write_text("t0ken\n")
+
+    with serving(lambda *_: EMPTY) as (address, asked):
+        fetch_power(client(f"http://{address}", bearer_token_file=tmp_path / "token", headers=["X-Scope-OrgID: team"]))
+
+    assert asked.headers[0]["authorization"] == "Bearer t0ken"
+    assert asked.headers[0]["x-scope-orgid"] == "team"
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (Reply(401, b"no", "text/plain"), r"does not let us in \(HTTP 401\); give --basic-auth"),
+        (
+            Reply(200, b"<html>Log in</html>", "text/html"),
+            r"HTTP 200 with text/html, not with .*; is its path missing\?",
+        ),
+        (Reply(404, b"404 page not found", "text/plain"), r"HTTP 404 .*select/0/prometheus"),
+        (error_reply(400, "bad_data", "parse error: unexpected }"), r"refused the query: parse error: unexpected }"),
+        (error_reply(503, "unavailable", "TSDB not ready"), r"refused the query: TSDB not ready"),
+        (Reply(200, b'{"status":"success","isPartial":true,"data":{}}'), r"answered only in part"),
+        (
+            Reply(200, b'{"status":"success","data":{"resultType":"vector","result":[]}}'),
+            r"not answer with raw samples",
+        ),
+        (Reply(200, b"[]"), r"not with Prometheus's JSON"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else f"{value.status}",
+)
+def test_an_answer_that_is_none_says_cause_and_next_step(client, reply, expected):
+    with serving(lambda *_: reply) as (address, _), pytest.raises(SourceError, match=expected) as caught:
+        fetch_power(client(f"http://{address}"))
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_does_not_answer_in_time_is_named(client):
+    done = threading.Event()
+
+    def hang(*_):
+        done.wait(20)
+        return EMPTY
+
+    with serving(hang) as (address, _):
+        with pytest.raises(SourceError, match=rf"no answer from http://{address} within 0 s"):
+            fetch_power(client(f"http://{address}", timeout_s=0.2))
+        done.set()
+
+
+def test_a_server_that_is_not_there_is_named_without_its_password(client):
+    with serving(lambda *_: EMPTY) as (address, _):
+        pass
+
+    with pytest.raises(SourceError, match=rf"cannot reach http://{address}; is it running") as caught:
+        fetch_power(client(f"http://alice:s3cret@{address}"))
+
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("basic_auth", "alice"), ("basic_auth", "alice:"), ("headers", ["no colon"])]
+)
+def test_an_option_that_cannot_be_understood_is_refused(client, option, value):
+    with pytest.raises(ValueError, match="not"):
+        client("http://127.0.0.1:1", **{option: value})
+
+
+def test_a_password_file_that_is_not_there_is_named(client, tmp_path):
+    with pytest.raises(SourceError, match=f"cannot read {tmp_path}/none"):
+        client("http://127.0.0.1:1", basic_auth=f"alice:{tmp_path}/none")

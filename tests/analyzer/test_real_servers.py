@@ -1,0 +1,187 @@
+"""The same run through a real Prometheus, a real VictoriaMetrics and a history file, scraped live from one node."""
+
+import threading
+import time
+from dataclasses import dataclass, replace
+
+import pytest
+
+from analyzer.assess import assess
+from analyzer.sources.access import access
+from analyzer.sources.error import SourceError
+from analyzer.sources.history import HistorySource
+from analyzer.sources.prometheus import PrometheusSource
+from analyzer.sources.runs import Clock, load
+from exporter.contract import metrics as m
+from tests import servers
+from tests.analyzer.loopback import Reply, serving
+from tests.analyzer.node import Gpu, Run, every, exposition, scrape, scraped, write_history
+
+PERIOD_S = 1.73
+CLOCK = Clock(time.time, time.sleep)
+
+
+def bursts(start_s, duration_s, index):
+    """640 W and 72 W by turns, which is no multiple of any update period; 60 W before and after."""
+    steps = [(start_s - 10_000, 60.0)]
+    t = start_s
+    while t < start_s + duration_s:
+        steps += [(t, 640.0), (t + 0.6 * PERIOD_S, 72.0)]
+        t += PERIOD_S
+    return Gpu(
+        [*(step for step in steps if step[0] < start_s + duration_s), (start_s + duration_s, 60.0)],
+        index=index,
+        limit_w=700.0,
+    )
+
+
+@dataclass(frozen=True)
+class Live:
+    """Where a run of 6 s was seen, and its truth; loaded from the servers right after its end."""
+
+    prometheus: str
+    victoria_metrics: str
+    password_file: object
+    gpus: list
+    run: Run
+    frames: dict
+    said: dict
+
+    @property
+    def truth_j(self):
+        return sum(gpu.energy_j(self.run.end_s) - gpu.energy_j(self.run.start_s) for gpu in self.gpus)
+
+    def victoria_metrics_source(self):
+        return PrometheusSource(
+            f"{self.victoria_metrics}/vm", access(f"wattline:{self.password_file}", None, [], None), 10
+        )
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("live")
+    servers.require("prometheus"), servers.require("victoria-metrics")
+    start_s = round(time.time() + 5, 3)
+    run = Run(start_s=start_s, end_s=round(start_s + 6.2, 3), uncertainty_j=4.0)
+    gpus = [bursts(start_s, 6.2, str(index)) for index in range(2)]
+    gone = threading.Event()
+
+    def respond(path, parameters):
+        shown = replace(run, end_s=run.start_s - 1_000) if gone.is_set() else run
+        return Reply(200, exposition(scrape(gpus, shown, time.time())).encode(), "text/plain; version=0.0.4")
+
+    password_file = folder / "password"
+    password_file.write_text("s3cret")
+    guarded = ["-http.pathPrefix=/vm", "-httpAuth.username=wattline", "-httpAuth.password=s3cret"]
+    for name in ("prometheus", "victoria-metrics"):
+        (folder / name).mkdir()
+    with (
+        serving(respond) as (target, _),
+        servers.prometheus(folder / "prometheus", [target]) as prometheus,
+        servers.victoria_metrics(folder / "victoria-metrics", [target], flags=guarded) as victoria_metrics,
+    ):
+        found = Live(prometheus, victoria_metrics, password_file, gpus, run, {}, {})
+        time.sleep(max(run.end_s - time.time(), 0))
+        _load_all(found)
+        yield found
+        gone.set()
+
+
+def _load_all(found):
+    """Right after the end, before the last scrape; the two servers at once."""
+
+    def read(name, source):
+        found.said[name] = []
+        try:
+            found.frames[name] = load(source, found.run.run_id, 3_600, CLOCK, found.said[name].append)
+        finally:
+            source.close()
+
+    sources = {"prometheus": PrometheusSource(found.prometheus), "victoria-metrics": found.victoria_metrics_source()}
+    threads = [threading.Thread(target=read, args=pair) for pair in sources.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.fixture
+def history(live, tmp_path):
+    times = every(1, live.run.start_s - 20.4, live.run.end_s + 20)
+    return write_history(tmp_path, scraped((t, scrape(live.gpus, live.run, t)) for t in times))
+
+
+@pytest.mark.parametrize("server", ["prometheus", "victoria-metrics"])
+def test_right_after_the_end_the_analyzer_waits_for_the_scrape_and_says_so(live, server):
+    assert len(live.said[server]) == 1
+    assert "waiting up to" in live.said[server][0]
+    assert assess(live.frames[server]).ended_at_s == live.run.end_s
+
+
+def test_the_headline_is_the_same_through_all_sources(live, history):
+    file = HistorySource(history)
+    stored = assess(load(file, live.run.run_id, 3_600, CLOCK, lambda _: None))
+    file.close()
+
+    for server in ("prometheus", "victoria-metrics"):
+        report = assess(live.frames[server])
+        assert report.headline.value == pytest.approx(stored.headline.value, rel=1e-9)
+        assert report.headline.value == pytest.approx(live.truth_j, rel=1e-9)
+        assert report.headline.half == 8.0
+        assert [work.amount for work in report.work] == [1_000]
+
+
+@pytest.mark.parametrize("server", ["prometheus", "victoria-metrics"])
+def test_the_own_figure_at_scrapes_of_one_second_has_a_bound_that_holds_the_truth(live, server):
+    own = assess(live.frames[server]).own
+
+    assert own.low <= live.truth_j <= own.high
+    assert own.high - own.low < live.truth_j
+
+
+@pytest.mark.parametrize("server", ["prometheus", "victoria-metrics"])
+def test_raw_samples_are_those_that_were_scraped_and_none_else(live, server):
+    rows = live.frames[server].raw
+    power = rows[(rows["metric"] == m.GPU_POWER.name) & (rows["uuid"] == live.gpus[0].uuid)].sort_values("t")
+
+    assert set(power["value"]) <= {60.0, 72.0, 640.0}
+    assert power["t"].is_unique
+    assert power["t"].diff().dropna().between(0.9, 1.1).mean() > 0.8
+    assert rows["value"].notna().all()
+
+
+def test_victoria_metrics_refuses_without_the_password_and_that_is_one_line(live):
+    source = PrometheusSource(f"{live.victoria_metrics}/vm")
+
+    with pytest.raises(SourceError, match=r"does not let us in \(HTTP 401\)"):
+        source.fetch([m.BUILD_INFO], {}, time.time() - 60, time.time())
+    source.close()
+
+
+@pytest.mark.parametrize("flavour", ["prometheus", "victoria-metrics"])
+def test_the_markers_of_series_that_vanished_are_no_samples(tmp_path, flavour):
+    gone = threading.Event()
+    gpu = Gpu([(0, 100.0)])
+
+    def respond(path, parameters):
+        gpus = [] if gone.is_set() else [gpu]
+        return Reply(200, exposition(scrape(gpus, Run(end_s=0), time.time())).encode(), "text/plain; version=0.0.4")
+
+    server = servers.prometheus if flavour == "prometheus" else servers.victoria_metrics
+    with serving(respond) as (target, _), server(tmp_path, [target]) as address:
+        source = PrometheusSource(address)
+        wait_for(source, m.GPU_POWER, after_s=time.time())
+        gone.set()
+        gone_s = time.time()
+        wait_for(source, m.BUILD_INFO, after_s=gone_s + 1.5)
+        power = source.fetch([m.GPU_POWER], {}, gone_s - 60, time.time())
+        source.close()
+
+    assert set(power["value"]) == {100.0}
+    assert power["t"].max() <= gone_s + 0.1
+
+
+def wait_for(source, metric, after_s):
+    """Until a sample of the metric is newer than `after_s`; the test's own timeout ends it otherwise."""
+    while source.fetch([metric], {}, after_s, time.time()).empty:
+        time.sleep(0.2)

@@ -1,0 +1,174 @@
+"""The bench: Wattline and its peers on the same eight simulated GPUs, in one run.
+
+`make bench`, or python -m tests.bench. The table goes to stdout, what is being done to stderr. Every program is a
+process of its own; none is left behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import signal
+import sys
+import tempfile
+import threading
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import exporter
+from tests.bench import cost, energy, peer, replayed, scale, slowdown
+from tests.bench.cost_figures import cost_figures, scale_figures, slowdown_figures
+from tests.bench.energy import Measured
+from tests.bench.energy_figures import energy_figures, replay_figures
+from tests.bench.figures import Figure, markdown, table
+from tests.bench.program import ProgramError
+
+PARTS = ("cost", "energy", "replay", "slowdown", "scale")
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    cost: cost.Lengths
+    pairs: int
+    scale_span_s: float
+    replayed_share: float
+    energy_s: float
+
+
+FULL = Lengths(cost.Lengths(span_s=8.0, spans=5, rounds=90), 16, 3.0, 1.0, 180.0)
+QUICK = Lengths(cost.Lengths(span_s=4.0, spans=3, rounds=20), 4, 2.0, 0.2, 45.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`programs` are the peers', if any."""
+
+    folder: Path
+    programs: Path | None
+    lengths: Lengths
+    stopped: threading.Event
+
+
+@dataclass
+class Found:
+    """Of the parts that ran."""
+
+    figures: list[Figure] = field(default_factory=list)
+    trouble: list[str] = field(default_factory=list)
+    samples: dict[str, int] = field(default_factory=dict)
+    """Of one scrape, by server."""
+    energy: list[Measured] = field(default_factory=list)
+    load_average: float = 0.0
+
+
+def main() -> int:
+    """0 where all was measured, also where a goal was missed; 1 where Wattline failed; 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    parser.add_argument("--quick", action="store_true", help="shorter, with fewer samples")
+    parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS, help="these parts (default: all)")
+    options = parser.parse_args()
+    for sign in (signal.SIGINT, signal.SIGTERM):  # SIGINT too: who starts us in the background may have it ignored
+        signal.signal(sign, signal.default_int_handler)
+    stopped = threading.Event()
+    try:
+        with tempfile.TemporaryDirectory(prefix="wattline-bench-") as folder:
+            return _bench(Path(folder), options, stopped)
+    except ProgramError as error:
+        _say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return 130
+
+
+def _bench(folder: Path, options: argparse.Namespace, stopped: threading.Event) -> int:
+    found, programs, measured_code = Found(load_average=os.getloadavg()[0]), None, _digest()
+    if {"cost", "energy"} & set(options.only):
+        try:
+            _say("the peers")
+            programs = peer.install()
+        except peer.NoPeersError as error:
+            found.trouble.append(str(error))
+            _say(found.trouble[-1])
+    stage = Stage(folder, programs, QUICK if options.quick else FULL, stopped)
+    try:
+        for part in (part for part in PARTS if part in options.only):
+            _measure(part, found, stage)
+    finally:  # also of what was measured before Ctrl-C
+        if _digest() != measured_code:
+            found.trouble.append("the exporter's code changed meanwhile: these figures are of no one version of it")
+        print((markdown if options.markdown else table)(found.figures))
+        for line in found.trouble:
+            print(line)
+        if options.json:
+            options.json.write_text(json.dumps(document(found), indent=1) + "\n")
+    return int(any(each.errors is None and each.tool == cost.OURS for each in found.energy))
+
+
+def _measure(part: str, found: Found, stage: Stage) -> None:
+    folder, programs, lengths, stopped = stage.folder, stage.programs, stage.lengths, stage.stopped
+    match part:
+        case "cost":
+            _say("scrapes, CPU and memory")
+            costs = cost.measure(folder, programs, lengths.cost, stopped)
+            found.figures += cost_figures(costs)
+            found.trouble += costs.trouble
+            found.samples = {server: scrapes[-1].samples for (server, _), scrapes in costs.alone.items()}
+        case "slowdown":
+            _say("a CPU-bound neighbour")
+            found.figures += slowdown_figures(slowdown.measure(folder, lengths.pairs, stopped))
+        case "scale":
+            _say("up to 64 GPUs, and slow drivers")
+            scales, trouble = scale.measure(folder, lengths.scale_span_s, stopped)
+            found.figures += scale_figures(scales)
+            found.trouble += trouble
+        case "replay":
+            _say("energy, replayed")
+            found.figures += replay_figures(replayed.replay(lengths.replayed_share, stopped))
+        case "energy":
+            _say("energy, live")
+            found.energy = energy.measure(
+                folder, programs, lengths.energy_s, threading.Event()
+            )  # it sets it at its end
+            found.figures += energy_figures(found.energy)
+            found.trouble += [f"{each.sensor}: {each.trouble}" for each in found.energy if each.trouble]
+
+
+def document(found: Found) -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "peers": peer.VERSIONS,
+        "samples": found.samples,
+        "figures": [{**asdict(figure), "ratio": figure.ratio, "met": figure.met} for figure in found.figures],
+        "energy": [
+            {
+                **{name: getattr(each, name) for name in ("sensor", "tool", "seconds", "trouble", "aliasing")},
+                "errors": asdict(each.errors) if each.errors else None,
+                "mean": each.errors.mean if each.errors else None,
+            }
+            for each in found.energy
+        ],
+        "trouble": found.trouble,
+        "load_average": found.load_average,
+    }
+
+
+def _digest() -> str:
+    """Of the exporter's sources; its processes start one after the other and read them then."""
+    sources = sorted(Path(exporter.__file__).parent.rglob("*.py"))
+    return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()
+
+
+def _say(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

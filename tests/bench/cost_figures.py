@@ -1,0 +1,93 @@
+"""The rows of what Wattline costs: CPU, memory, scrapes, a neighbour, many GPUs. The goals are those of issue 3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from statistics import median
+
+from tests.bench.cost import OURS, THEIRS, Cost
+from tests.bench.figures import Figure
+from tests.bench.scale import FAST_S, Scale
+from tests.bench.scrape import FORMS, Scrape
+from tests.bench.slowdown import Slowdown
+from tests.bench.statistics_of import quantile
+
+IDLE_CPU_GOAL, RUN_CPU_GOAL = 0.006, 0.025
+P99_GOAL_S = 0.010
+PSS_GOAL_BYTES = 80e6
+SLOWDOWN_GOAL = 0.005
+GROWTH_GOAL = 1.1
+"""Of the cost of one GPU, from the fewest to the most of them: 1 is linear."""
+AGE_GOAL_S = 0.5
+"""At a fast rate two rounds of polls go as one line; what is older waits behind others."""
+
+
+def cost_figures(cost: Cost) -> Iterator[Figure]:
+    yield _cpu("CPU of a core, idle at 1 Hz", cost.idle_cpu, IDLE_CPU_GOAL)
+    yield _cpu("CPU of a core, run open", cost.run_cpu, RUN_CPU_GOAL)
+    yield _beside(cost.scrape_cpu_s, "CPU of a scrape", "ms")
+    yield _beside({name: memory.pss_bytes for name, memory in cost.fresh.items()}, "memory, PSS, at first", "MB")
+    after = "after an hour's runs and scrapes"
+    pss = {name: memory.pss_bytes for name, memory in cost.memory.items()}
+    yield _beside(pss, f"memory, PSS, {after}", "MB", PSS_GOAL_BYTES)
+    yield _beside({name: memory.rss_bytes for name, memory in cost.memory.items()}, f"memory, RSS, {after}", "MB")
+    for form in FORMS:
+        scrapes = {server: found for (server, name), found in cost.alone.items() if name == form.name}
+        yield _beside(_latency(scrapes, 0.5), f"scrape p50, {form.name}", "ms")
+        per_sample = _latency_per_sample(scrapes)
+        yield _beside(per_sample, f"scrape p50 per sample, {form.name}", "µs", per_sample.get(THEIRS))
+        yield _beside(_latency(scrapes, 0.99), f"scrape p99, {form.name}", "ms", P99_GOAL_S)
+    for name in dict.fromkeys(name for _, name in cost.two):
+        scrapes = {server: found for (server, form), found in cost.two.items() if form == name}
+        yield _beside(_latency(scrapes, 0.5), f"two at once p50, {name}", "ms")
+        yield _beside(_latency(scrapes, 0.99), f"two at once p99, {name}", "ms", P99_GOAL_S)
+
+
+def _beside(values: dict[str, float], name: str, unit: str, goal: float | None = None) -> Figure:
+    return Figure(name, unit, values[OURS], THEIRS if THEIRS in values else "", values.get(THEIRS), goal)
+
+
+def _cpu(name: str, spans: dict[str, list[float]], goal: float) -> Figure:
+    """The median of the spans; the machine's other work is in the longest."""
+    theirs = median(spans[THEIRS]) if THEIRS in spans else None
+    spread = min(spans[OURS]), max(spans[OURS])
+    return Figure(name, "%", median(spans[OURS]), THEIRS if THEIRS in spans else "", theirs, goal, spread=spread)
+
+
+def _latency(scrapes: dict[str, list[Scrape]], share: float) -> dict[str, float]:
+    return {server: quantile([each.seconds for each in found], share) for server, found in scrapes.items()}
+
+
+def _latency_per_sample(scrapes: dict[str, list[Scrape]]) -> dict[str, float]:
+    return {server: quantile([each.seconds / each.samples for each in found], 0.5) for server, found in scrapes.items()}
+
+
+def slowdown_figures(found: Iterable[Slowdown]) -> Iterator[Figure]:
+    """A neighbour on the exporter's own core loses all of its CPU time; the goal is where the kernel may choose.
+
+    An interval that holds the goal says neither that it was met nor that it was missed.
+    """
+    for each in found:
+        least, most = each.interval
+        asked = each.where.startswith("any core") or "idle" in each.where
+        goal = SLOWDOWN_GOAL if asked and not least <= SLOWDOWN_GOAL < most else None
+        note = "no clear difference" if least <= 0 <= most else ""
+        yield Figure(
+            f"a neighbour's slowdown, {each.where}", "%", each.ratio, goal=goal, spread=each.interval, note=note
+        )
+
+
+def scale_figures(found: list[Scale]) -> Iterator[Figure]:
+    for latency_s in dict.fromkeys(each.latency_s for each in found):
+        of = [each for each in found if each.latency_s == latency_s]
+        call = f"{1e6 * latency_s:g} µs a driver call" if latency_s else "no time for a driver call"
+        for each in of:
+            where = f"{each.gpus} GPUs, {call}"
+            yield Figure(f"CPU of a core per GPU, {where}", "%", each.cpu_per_gpu)
+            note = f"told {each.told_hz:.1f} Hz; longest gap {1e3 * each.gap_s:.0f} ms"
+            yield Figure(f"polls of a GPU ({1 / FAST_S:.1f} asked), {where}", "Hz", each.polled_hz, note=note)
+            yield Figure(f"age of the newest poll, at most, {where}", "ms", each.age_s, goal=AGE_GOAL_S)
+        fewest, most = min(of, key=lambda each: each.gpus), max(of, key=lambda each: each.gpus)
+        if most.gpus > fewest.gpus and fewest.cpu:
+            name = f"CPU per GPU, {most.gpus} to {fewest.gpus} GPUs, {call}"
+            yield Figure(name, "×", most.cpu_per_gpu / fewest.cpu_per_gpu, goal=GROWTH_GOAL)

@@ -1,0 +1,72 @@
+"""The rows of how exact the energy is: live, beside the peers, and replayed over many loads. Goals: issues 2 and 3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from statistics import fmean
+
+from tests.bench import energy
+from tests.bench.cost import OURS
+from tests.bench.energy import Measured
+from tests.bench.figures import Figure
+from tests.bench.replayed import Replayed
+from tests.bench.statistics_of import Errors, quantile
+
+P95_GOALS = {1.0: 0.04, 10.0: 0.004, 30.0: 0.001, 100.0: 0.0005}
+SUM_GOALS = {10.0: 0.0015}
+HELD_GOAL = 0.95
+_REPLAYED_WITH_GOALS = ("counter", "sees all")
+
+
+def replay_figures(found: Iterable[Replayed]) -> Iterator[Figure]:
+    """All loads together, for which the goals are; beside it the load that is worst."""
+    for each in found:
+        of = f"{each.seconds:g} s, {each.sensor}, {len(each.loads)} loads replayed"
+        goal = P95_GOALS[each.seconds] if each.sensor in _REPLAYED_WITH_GOALS else None
+        worst, least = each.worst, each.least_held
+        told = f"worst {worst.name}: {100 * worst.p95:.2g} %"
+        yield Figure(f"energy error p95, {of}", "%", each.p95, goal=goal, note=told)
+        told = f"least {least.name}: {100 * fmean(least.held):.0f} %"
+        yield Figure(f"interval holds the truth, {of}", "%", each.held_ratio, goal=HELD_GOAL, at_least=True, note=told)
+
+
+def energy_figures(measured: Iterable[Measured]) -> Iterator[Figure]:
+    found = [each for each in measured if each.errors]
+    for each in found:
+        if each.tool != OURS or each.errors is None:
+            continue
+        name = f"energy error p95, {each.seconds:g} s, {each.sensor}"
+        goal = P95_GOALS.get(each.seconds) if each.sensor in energy.ASKED else None
+        peers = [
+            (peer.tool, peer.errors.p95)
+            for peer in found
+            if peer.errors and peer.tool != OURS and (peer.sensor, peer.seconds) == (each.sensor, each.seconds)
+        ]
+        for tool, p95 in peers or [("", None)]:
+            yield Figure(name, "%", each.errors.p95, tool, p95, goal)
+        yield from _more_of(each, each.errors)
+    yield from _begins(found)
+
+
+def _begins(measured: Iterable[Measured]) -> Iterator[Figure]:
+    """How long the begin of a window holds up the program that is measured."""
+    took_s = {
+        each.tool: quantile(each.errors.begin_took_s, 0.5)
+        for each in measured
+        if each.errors and (each.sensor, each.seconds) == (energy.COUNTER.name, energy.PEER_WINDOW_S)
+    }
+    if OURS in took_s:
+        peers = [(tool, seconds) for tool, seconds in took_s.items() if tool != OURS and seconds > 0]
+        for tool, seconds in peers or [("", None)]:
+            yield Figure("begin of a run answers, p50", "ms", took_s[OURS], tool, seconds)
+
+
+def _more_of(measured: Measured, errors: Errors) -> Iterator[Figure]:
+    of = f"{measured.seconds:g} s, {measured.sensor}"
+    counts = measured.sensor == energy.COUNTER.name
+    if counts and measured.seconds in SUM_GOALS:
+        yield Figure(f"energy error p95, sum of 8, {of}", "%", errors.p95_of_sums, goal=SUM_GOALS[measured.seconds])
+    if errors.held_ratio is not None:
+        yield Figure(f"interval holds the truth, {of}", "%", errors.held_ratio, goal=HELD_GOAL, at_least=True)
+    if measured.sensor == energy.QUARTER.name and measured.aliasing is not None:
+        yield Figure(f"aliasing is told, {of}", "%", measured.aliasing, goal=1.0, at_least=True)

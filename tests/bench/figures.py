@@ -1,0 +1,63 @@
+"""The table: each figure beside its peer's of the same run, and its goal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+UNITS = {"ms": 1e3, "µs": 1e6, "%": 1e2, "MB": 1e-6, "Hz": 1.0, "×": 1.0}
+"""By what a figure, which is in seconds, bytes, a rate or a ratio, is multiplied to be shown."""
+_HEAD = ("figure", "Wattline", "peer", "ratio", "goal", "met")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """`goal` is the most that is good, or the least where `at_least`; `spread` the least and the most that was seen."""
+
+    name: str
+    unit: str
+    ours: float
+    peer: str = ""
+    theirs: float | None = None
+    goal: float | None = None
+    at_least: bool = False
+    spread: tuple[float, float] | None = None
+    note: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        return self.ours / self.theirs if self.theirs else None
+
+    @property
+    def met(self) -> bool | None:
+        if self.goal is None:
+            return None
+        return self.ours >= self.goal if self.at_least else self.ours <= self.goal
+
+
+def table(figures: Iterable[Figure]) -> str:
+    rows = [_HEAD, *(_row(figure) for figure in figures)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def markdown(figures: Iterable[Figure]) -> str:
+    rows = [_HEAD, ("---",) * len(_HEAD), *(_row(figure) for figure in figures)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _row(figure: Figure) -> tuple[str, ...]:
+    def number(value: float) -> str:
+        return f"{value * UNITS[figure.unit]:#.3g}"
+
+    def shown(value: float) -> str:
+        return f"{number(value)} {figure.unit}"
+
+    spread = f" ({number(figure.spread[0])} to {number(figure.spread[1])})" if figure.spread else ""
+    note = f" [{figure.note}]" if figure.note else ""
+    peer = f"{shown(figure.theirs)} {figure.peer}" if figure.theirs is not None else ""
+    ratio = f"{figure.ratio:.2g}" if figure.ratio is not None else ""
+    goal = f"{'≥' if figure.at_least else '≤'} {shown(figure.goal)}" if figure.goal is not None else ""
+    met = {None: "", True: "yes", False: "NO"}[figure.met]
+    return (figure.name, shown(figure.ours) + spread + note, peer, ratio, goal, met)

@@ -1,0 +1,82 @@
+"""A node of simulated GPUs under square waves, whose true energy over any window is known."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from exporter.contract import simulation
+from exporter.contract.simulation import Fault, Product, Simulation, Square
+from tests.fakes import nvml
+
+GPUS = 8
+PROCESSES = 8
+"""Of each GPU."""
+LOW_W, HIGH_W = 72.0, 640.0
+SQUARE = Square(LOW_W, HIGH_W, 1.73)
+SHORT_BURSTS = Square(LOW_W, HIGH_W, 0.31, duty=0.2)
+"""62 ms each, so that power steps twice between two updates of the sensor. The exporter's interpolation supposes one
+step, as the slower wave has: on that alone its figures would look better than they are on other loads."""
+UNLUCKY = (Square(LOW_W, 380.0, 0.05, duty=0.2), Square(LOW_W, 380.0, 0.31), Square(LOW_W, 380.0, 1.73))
+"""For a sensor that sees 25 of 100 ms; the first shows it the same moment each time. Below the limit of an A100."""
+_TURING = 6
+
+H200 = simulation.PRODUCTS["H200"]
+A100 = simulation.PRODUCTS["A100"]
+SEES_ALL = replace(
+    H200,
+    name="SIMULATED GPU whose sensor sees all of the time",
+    architecture=_TURING,  # before Ampere nvmlDeviceGetPowerUsage is no 1 s average
+    compute_capability=(7, 5),
+    instant_window_s=H200.sensor_period_s,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    folder: Path
+    simulation: Simulation
+    uuids: tuple[str, ...]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return nvml.environment(self.simulation.path)
+
+    def truth_j(self, gpu: int, begin_s: float, end_s: float) -> float:
+        """In closed form, between two instants of CLOCK_BOOTTIME."""
+        return self.simulation.energy_j(gpu, begin_s, end_s)
+
+
+def make_node(
+    folder: Path,
+    product: Product = H200,
+    faults: Fault = Fault.NONE,
+    loads: Sequence[Square] = (SQUARE,),
+    seed: int = 0,
+    *,
+    gpus: int = GPUS,
+    pids: Sequence[int] = (),
+) -> Node:
+    """The GPUs have the `loads` in turn, each at a phase of its own, and `pids` on each. Close `node.simulation`."""
+    folder.mkdir()
+    path = folder / simulation.FILE_NAME
+    now_s = simulation.boottime()
+    simulation.create(path, simulation.make_gpus(gpus, product), now_s)
+    opened = Simulation.open(path)
+    phases = random.Random(seed)
+    for gpu in range(gpus):
+        load = loads[gpu % len(loads)]
+        for pid in pids:
+            opened.drive(gpu, 1 / len(pids), pid, memory_bytes=1 << 30, at=now_s)
+        opened.set_load(gpu, replace(load, phase_s=phases.uniform(0.0, load.period_s)), at=now_s)
+        for fault in (fault for fault in Fault if fault & faults):
+            opened.set_fault(gpu, fault, on=True)
+    return Node(folder, opened, tuple(gpu.uuid for gpu in opened.gpus))
+
+
+def boottime_of(unix_s: float) -> float:
+    """The instant on CLOCK_BOOTTIME, as long as no one has set the wall clock since."""
+    return unix_s - time.time() + simulation.boottime()

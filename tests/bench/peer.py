@@ -1,0 +1,74 @@
+"""The peers: in an environment of their own, made on first use, never in the project's."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.bench.node import Node
+from tests.bench.program import Program
+from tests.bench.wattline import Window, free_port, gpus_shown
+
+VERSIONS = {"nvitop-exporter": "1.7.2", "zeus": "0.16.0", "codecarbon": "3.3.2"}
+_FOLDER = Path(__file__).parents[2] / "build" / "bench-venv"
+_SCRIPTS = Path(__file__).with_name("peers")
+_READY_WITHIN_S = 30.0
+
+
+class NoPeersError(Exception):
+    """They cannot be installed; the text says why, in one line."""
+
+
+def install() -> Path:
+    """The folder of their programs. Raises NoPeersError."""
+    wanted = [f"{name}=={version}" for name, version in VERSIONS.items()]
+    installed = _FOLDER / "installed.txt"
+    if not installed.exists() or installed.read_text().split() != wanted:
+        _run([sys.executable, "-m", "venv", "--clear", str(_FOLDER)])
+        _run([str(_FOLDER / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *wanted])
+        installed.write_text("\n".join(wanted))
+    return _FOLDER / "bin"
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
+        raise NoPeersError(f"no peers: {' '.join(command[:3])} ended with {done.returncode}: {said[-1]}")
+
+
+def start_nvitop(node: Node, programs: Path) -> tuple[Program, int]:
+    """nvitop-exporter at its default interval of 1 s, and its port. Enter the program to have it ended."""
+    port = free_port()
+    command = [programs / "nvitop-exporter", "--port", str(port)]
+    return Program("nvitop-exporter", command, node.environment, node.folder), port
+
+
+def until_nvitop_is_ready(program: Program, port: int) -> None:
+    program.until(lambda: gpus_shown(port, b"gpu_power_usage_W{") > 0, _READY_WITHIN_S)
+
+
+def start_windows(node: Node, programs: Path, script: str, windows: int, seconds: float) -> Program:
+    """A script of `peers/` on the GPUs of `node`."""
+    tools = node.folder / "tools"
+    tools.mkdir(exist_ok=True)
+    smi = tools / "nvidia-smi"  # codecarbon looks for GPUs only where there is such a program; it asks it nothing
+    smi.write_text("#!/bin/sh\n")
+    smi.chmod(0o755)
+    environment = {**node.environment, "PATH": f"{tools}:/usr/local/bin:/usr/bin:/bin"}
+    given = ["--windows", str(windows), "--seconds", f"{seconds:g}"]
+    command = [programs / "python", _SCRIPTS / f"{script}.py", *given]
+    return Program(script, command, environment, node.folder)
+
+
+def windows_told(program: Program) -> Iterator[tuple[str, Window]]:
+    """Method and window, for each line of a script's; what the peer itself printed between them is passed over."""
+    for line in program.lines():
+        if not line.startswith('{"method"'):
+            continue
+        told = json.loads(line)
+        joules = {int(gpu): float(joules) for gpu, joules in told["joules"].items()}
+        yield told["method"], Window(told["begin_s"], told["end_s"], joules, {}, told["begin_took_s"])

@@ -1,0 +1,29 @@
+"""What the peers have in common: windows of a given length, one JSON line each. Runs in the peers' own environment."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+
+def boottime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def options(description: str | None) -> tuple[int, float]:
+    """Number and length of the windows, from the command line."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--windows", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    given = parser.parse_args()
+    return given.windows, given.seconds
+
+
+def tell(method: str, begin_s: float, end_s: float, joules: dict[int, float], begin_took_s: float = 0.0) -> None:
+    print(
+        json.dumps(
+            {"method": method, "begin_s": begin_s, "end_s": end_s, "joules": joules, "begin_took_s": begin_took_s}
+        ),
+        flush=True,
+    )

@@ -1,0 +1,111 @@
+"""A program under test, as a process group of its own: what it costs, and that none of it is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+STOPS_WITHIN_S = 8.0
+
+
+class ProgramError(Exception):
+    """The program ended, or never answered; the text holds its last line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Over all processes: proportional (each shared page split between those who share it), and resident."""
+
+    pss_bytes: int
+    rss_bytes: int
+
+
+class Program:
+    """Started at once; `with` ends it and whatever it has started."""
+
+    def __init__(self, name: str, command: Sequence[str | Path], environment: Mapping[str, str], folder: Path) -> None:
+        self.name = name
+        self._out = folder / f"{name}.out"
+        self._err = folder / f"{name}.err"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self._process = subprocess.Popen(
+                command,
+                env={**os.environ, **environment},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def terminate(self) -> None:
+        """Asks it to end, without waiting for that."""
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+
+    def __exit__(self, *_: object) -> None:
+        self.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOPS_WITHIN_S)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    @property
+    def code(self) -> int | None:
+        return self._process.poll()
+
+    def lines(self) -> list[str]:
+        """What it has printed so far."""
+        return self._out.read_text(errors="replace").splitlines()
+
+    def trouble(self) -> str:
+        """How it ended, and its last line."""
+        said = [line for line in self._err.read_text(errors="replace").splitlines() if line.strip()]
+        return f"{self.name} ended with {self.code}: {said[-1].strip() if said else 'it said nothing'}"
+
+    def until(self, done: Callable[[], bool], within_s: float) -> None:
+        """Raises ProgramError where the program ends before `done`, or `done` takes too long."""
+        end_s = time.monotonic() + within_s
+        while not done():
+            if self.code is not None:
+                raise ProgramError(self.trouble())
+            if time.monotonic() > end_s:
+                raise ProgramError(f"{self.name} was not ready after {within_s:.0f} s")
+            time.sleep(0.1)
+
+    def processes(self) -> list[psutil.Process]:
+        try:
+            leader = psutil.Process(self._process.pid)
+            return [leader, *leader.children(recursive=True)]
+        except psutil.NoSuchProcess as error:
+            raise ProgramError(self.trouble()) from error
+
+    def cpu_s(self) -> dict[int, float]:
+        """User and system time of each process so far, by pid."""
+        times = {process.pid: process.cpu_times() for process in self.processes()}
+        return {pid: spent.user + spent.system for pid, spent in times.items()}
+
+    def memory(self) -> Memory:
+        full = [process.memory_full_info() for process in self.processes()]
+        return Memory(sum(info.pss for info in full), sum(info.rss for info in full))
+
+
+def cpu_spent_s(program: Program, before: Mapping[int, float]) -> float:
+    """CPU time since `before`. Raises ProgramError where a process was replaced meanwhile: its time is lost."""
+    now = program.cpu_s()
+    if now.keys() != before.keys():
+        raise ProgramError(f"{program.name} replaced a process while its CPU time was measured")
+    return sum(now.values()) - sum(before.values())

@@ -1,0 +1,96 @@
+"""The exporter's arithmetic over bursty loads of several periods, in virtual time: thousands of runs.
+
+What the live runs of `energy` cannot have in number: each load at many phases of load and sensor.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from statistics import fmean
+
+from tests.bench.statistics_of import quantile
+from tests.exporter.replay import Sensor, measure, square_wave
+
+PERIODS_S = (0.05, 0.31, 1.0, 1.73, 7.0)
+DUTIES = (0.2, 0.5)
+SECONDS = (1.0, 10.0, 30.0, 100.0)
+SENSORS: tuple[Sensor, ...] = ("counter", "sees all", "averaged", "sees a quarter")
+RUNS: Mapping[float, int] = {1.0: 40, 10.0: 30, 30.0: 16, 100.0: 8}
+"""Of each load, by their length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Of one load: the size of the relative errors, how often the interval held, and its half-width's median ratio."""
+
+    period_s: float
+    duty: float
+    errors: tuple[float, ...]
+    held: tuple[bool, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.period_s:g} s/{100 * self.duty:g} %"
+
+    @property
+    def p95(self) -> float:
+        return quantile(self.errors, 0.95)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """All loads of one sensor and length of run; each load has as many runs."""
+
+    sensor: Sensor
+    seconds: float
+    loads: tuple[Load, ...]
+
+    @property
+    def p95(self) -> float:
+        return quantile([error for load in self.loads for error in load.errors], 0.95)
+
+    @property
+    def held_ratio(self) -> float:
+        return fmean(held for load in self.loads for held in load.held)
+
+    @property
+    def worst(self) -> Load:
+        return max(self.loads, key=lambda load: load.p95)
+
+    @property
+    def least_held(self) -> Load:
+        return min(self.loads, key=lambda load: fmean(load.held))
+
+
+def replay(share: float, stopped: threading.Event) -> list[Replayed]:
+    """`share` of `RUNS`, on all cores."""
+    jobs: dict[tuple[Sensor, float], list[Future[Load]]] = {}
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        try:
+            for sensor, seconds in product(SENSORS, SECONDS):
+                runs = max(4, round(share * RUNS[seconds]))
+                loads = product(PERIODS_S, DUTIES)
+                jobs[sensor, seconds] = [pool.submit(_load, sensor, seconds, *load, runs) for load in loads]
+            found = [Replayed(*key, tuple(future.result() for future in futures)) for key, futures in jobs.items()]
+        except KeyboardInterrupt:
+            stopped.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return found
+
+
+def _load(sensor: Sensor, seconds: float, period_s: float, duty: float, runs: int) -> Load:
+    chance = random.Random(f"{sensor} {seconds} {period_s} {duty}")
+    errors, held = [], []
+    for _ in range(runs):
+        energy, true_j = measure(square_wave(chance, sensor, period_s, duty), seconds, chance)
+        off_j = abs(energy.joules - true_j)
+        errors.append(off_j / true_j)
+        held.append(off_j <= energy.half_width_j)
+    return Load(period_s, duty, tuple(errors), tuple(held))

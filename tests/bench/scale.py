@@ -1,0 +1,119 @@
+"""More GPUs and slower drivers: what a GPU costs, how often it is polled, and whether polls are told late."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from exporter.contract.simulation import boottime
+from tests.bench.node import make_node
+from tests.bench.program import ProgramError, cpu_spent_s
+from tests.bench.wattline import Exporter, start_exporter
+
+SIZES = (8, 16, 32, 64)
+LATENCIES_S = (0.0, 50e-6, 1e-3)
+FAST_S = 0.047
+SETTLE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """With a run open. `cpu` is a share of one core for all of the exporter, `told_hz` how many polls of one GPU a
+    second it takes in. Of the sampler alone: `polled_hz` of a GPU, the longest time between two of its polls, and how
+    old the newest poll is when it is told, at the worst.
+    """
+
+    gpus: int
+    latency_s: float
+    cpu: float
+    told_hz: float
+    polled_hz: float
+    gap_s: float
+    age_s: float
+
+    @property
+    def cpu_per_gpu(self) -> float:
+        return self.cpu / self.gpus
+
+
+def measure(folder: Path, span_s: float, stopped: threading.Event) -> tuple[list[Scale], list[str]]:
+    """And what went wrong."""
+    found, trouble = [], []
+    for gpus in SIZES:
+        node = make_node(folder / f"scale-{gpus}", gpus=gpus)
+        exporter = start_exporter(node.environment, node.folder)
+        try:
+            with exporter.program:
+                exporter.until_ready(gpus)
+                exporter.begin("bench", pids=[os.getpid()])
+                for latency_s in LATENCIES_S:
+                    node.simulation.set_call_latency(latency_s)
+                    cpu, told_hz = _of_exporter(exporter, gpus, span_s, stopped)
+                    found.append(
+                        Scale(gpus, latency_s, cpu, told_hz, *_of_sampler(node.environment, span_s, node.folder))
+                    )
+                    if stopped.is_set():
+                        return found, trouble
+        except (ProgramError, OSError) as error:
+            trouble.append(f"{gpus} GPUs: {error}")
+        finally:
+            node.simulation.close()
+    return found, trouble
+
+
+def _of_exporter(exporter: Exporter, gpus: int, span_s: float, stopped: threading.Event) -> tuple[float, float]:
+    stopped.wait(SETTLE_S)
+    before, reads, begin_s = exporter.program.cpu_s(), exporter.reads("nvml"), boottime()
+    stopped.wait(span_s)
+    took_s = boottime() - begin_s
+    cpu = cpu_spent_s(exporter.program, before) / took_s
+    return cpu, (exporter.reads("nvml") - reads) / took_s / gpus
+
+
+def _of_sampler(environment: Mapping[str, str], span_s: float, folder: Path) -> tuple[float, float, float]:
+    """Polls a second of a GPU, the longest gap between two of one, and the greatest age of the newest."""
+    command = [sys.executable, "-P", "-m", "exporter.sampler"]
+    sampler = subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert sampler.stdin
+    assert sampler.stdout
+    ender = threading.Timer(3 * span_s + 20, sampler.kill)  # one that says nothing
+    ender.start()
+    try:
+        sampler.stdin.write(b'{"period_s": %g, "burst_s": 0, "processes_every_s": 1}\n' % FAST_S)
+        sampler.stdin.flush()
+        last_s: dict[str, float] = {}
+        polls, gap_s, age_s = 0, 0.0, 0.0
+        begin_s = boottime() + 2 * SETTLE_S  # each GPU has been attached by then
+        for line in sampler.stdout:
+            now_s = boottime()
+            found = [(poll[0], poll[2]) for poll in json.loads(line).get("polls", ())]
+            for uuid, after_s in found:
+                if after_s >= begin_s and uuid in last_s:
+                    polls, gap_s = polls + 1, max(gap_s, after_s - last_s[uuid])
+                last_s[uuid] = after_s
+            if found and now_s >= begin_s:
+                age_s = max(age_s, now_s - max(after_s for _, after_s in found))
+            if now_s > begin_s + span_s:
+                return polls / (now_s - begin_s) / len(last_s), gap_s, age_s
+        raise ProgramError("the sampler ended by itself")
+    finally:
+        ender.cancel()
+        with suppress(BrokenPipeError):
+            sampler.stdin.close()
+        sampler.kill()
+        sampler.wait()
+        sampler.stdout.close()

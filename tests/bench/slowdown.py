@@ -1,0 +1,134 @@
+"""By how much a CPU-bound neighbour is slowed down: with and without the exporter in turn, many times over.
+
+The exporter is stopped (SIGSTOP) and taken up again, so that both halves of a pair are seconds apart and a machine that
+is busy with something else is so in both.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import psutil
+
+from tests.bench.node import make_node
+from tests.bench.program import Program
+from tests.bench.wattline import start_exporter
+
+SLICE_S = 1.0
+TAKEN_UP_S = 0.3
+"""After it is taken up again the exporter catches up; that is no part of its cost."""
+_NEIGHBOUR = """
+import sys, time
+for line in sys.stdin:
+    end, rounds, now = time.perf_counter() + float(line), 0, time.perf_counter
+    begin = now()
+    while now() < end:
+        for _ in range(500):
+            rounds += 1
+    print(rounds / (now() - begin), flush=True)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """The median over all pairs of the share of its speed that the neighbour loses, and the 95 % interval of that."""
+
+    where: str
+    ratio: float
+    interval: tuple[float, float]
+
+
+def measure(folder: Path, pairs: int, stopped: threading.Event) -> list[Slowdown]:
+    """On a core of its own beside the exporter's, and both on one core; with a run open unless it says idle."""
+    node = make_node(folder / "slowdown", pids=[os.getpid()])
+    exporter = start_exporter(node.environment, node.folder)
+    found = []
+    try:
+        with exporter.program:
+            exporter.until_ready()
+            stopped.wait(3.0)
+            core = max(os.sched_getaffinity(0))
+            found.append(_pairs("same core, idle at 1 Hz", exporter.program, core, pairs, stopped))
+            run_id = exporter.begin("bench", pids=[os.getpid()])
+            stopped.wait(2.0)
+            found.append(_pairs("same core, run open", exporter.program, core, pairs, stopped))
+            found.append(_pairs("any core, run open", exporter.program, None, pairs, stopped))
+            exporter.end(run_id)
+    finally:
+        node.simulation.close()
+    return found
+
+
+def _pairs(where: str, program: Program, core: int | None, pairs: int, stopped: threading.Event) -> Slowdown:
+    cores = os.sched_getaffinity(0) if core is None else {core}
+    _pin(program, cores)
+    chance, lost = random.Random(where), []
+    with _neighbour(cores) as neighbour:
+        _speed(neighbour)  # warm
+        for _ in range(pairs):
+            if stopped.is_set():
+                break
+            speeds = {}
+            for runs in chance.sample((True, False), 2):
+                with _stopped(program, so=not runs):
+                    speeds[runs] = _speed(neighbour)
+                stopped.wait(TAKEN_UP_S)
+            lost.append(1 - speeds[True] / speeds[False])
+    return Slowdown(where, median(lost), _interval(lost))
+
+
+def _interval(lost: list[float]) -> tuple[float, float]:
+    """Of the median, by the order of the values: it supposes nothing of how they scatter."""
+    reach = 0.98 * math.sqrt(len(lost))  # 1.96 standard deviations of a binomial at 1/2
+    low = max(0, math.floor(len(lost) / 2 - reach))
+    return sorted(lost)[low], sorted(lost)[len(lost) - 1 - low]
+
+
+def _pin(program: Program, cores: set[int]) -> None:
+    """Every thread that there is; those that they start inherit it."""
+    for process in program.processes():
+        for thread in process.threads():
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(thread.id, cores)
+
+
+@contextmanager
+def _neighbour(cores: set[int]) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", _NEIGHBOUR]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        os.sched_setaffinity(process.pid, cores)
+        yield process
+        assert process.stdin
+        process.stdin.close()
+
+
+def _speed(neighbour: subprocess.Popen[str]) -> float:
+    """Rounds a second over one slice."""
+    assert neighbour.stdin
+    assert neighbour.stdout
+    neighbour.stdin.write(f"{SLICE_S}\n")
+    neighbour.stdin.flush()
+    return float(neighbour.stdout.readline())
+
+
+@contextmanager
+def _stopped(program: Program, *, so: bool) -> Iterator[None]:
+    processes: list[psutil.Process] = program.processes() if so else []
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()

@@ -1,0 +1,54 @@
+"""Quantiles, and the errors of windows against the truth (pure)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tests.bench.wattline import Window
+
+Truth = Callable[[int, float, float], float]
+"""Joules of a GPU between two instants of CLOCK_BOOTTIME."""
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least `share` of them do not exceed."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Relative errors, signed: of single GPUs, and of the sum over the GPUs of a window.
+
+    `held_ratio` is the share of GPUs and windows whose interval held the truth; None for who states none.
+    """
+
+    gpus: tuple[float, ...]
+    sums: tuple[float, ...]
+    held_ratio: float | None
+    begin_took_s: tuple[float, ...]
+
+    @property
+    def p95(self) -> float:
+        return quantile([abs(error) for error in self.gpus], 0.95)
+
+    @property
+    def p95_of_sums(self) -> float:
+        return quantile([abs(error) for error in self.sums], 0.95)
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.gpus)
+
+
+def errors(windows: Iterable[Window], truth_j: Truth) -> Errors:
+    gpus, sums, held, took = [], [], [], []
+    for window in windows:
+        true_j = {gpu: truth_j(gpu, window.begin_s, window.end_s) for gpu in window.joules}
+        gpus += [joules / true_j[gpu] - 1 for gpu, joules in window.joules.items()]
+        sums.append(sum(window.joules.values()) / sum(true_j.values()) - 1)
+        held += [abs(window.joules[gpu] - true_j[gpu]) <= half_j for gpu, half_j in window.half_width_j.items()]
+        took.append(window.begin_took_s)
+    return Errors(tuple(gpus), tuple(sums), fmean(held) if held else None, tuple(took))

@@ -1,0 +1,178 @@
+"""A real `exporter serve` in a process of its own, driven over HTTP; nothing of it is left afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from exporter.contract.simulation import FILE_NAME, Simulation
+from exporter.exposition import SHARED_S
+
+READY_WITHIN_S = 30.0
+STOPPED_WITHIN_S = 15.0
+PROGRAM = ("-m", "exporter.cli")
+_OURS = ("WATTLINE_", "CUDA_", "NVIDIA_", "STATE_DIRECTORY", "XDG_STATE_HOME")
+
+
+@dataclass
+class Daemon:
+    url: str
+    process: subprocess.Popen[bytes]
+    folder: Path
+    """The state folder."""
+    log_file: Path
+    _children: list[psutil.Process] = field(default_factory=list)
+    _asked_s: float = 0.0
+
+    def get(self, path: str, **headers: str) -> tuple[int, Any]:
+        """Status, and what JSON says, or text that is none."""
+        return _answer(requests.get(self.url + path, headers=headers, timeout=30))
+
+    def post(self, path: str, body: Any = None) -> tuple[int, Any]:
+        answer = _answer(requests.post(self.url + path, json={} if body is None else body, timeout=30))
+        self._asked_s = time.monotonic()
+        return answer
+
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    def text(self) -> str:
+        """The metrics, rendered after the last `post` was answered."""
+        time.sleep(max(0.0, self._asked_s + SHARED_S + 0.01 - time.monotonic()))
+        return requests.get(f"{self.url}/metrics", timeout=30).text
+
+    def samples(self) -> list[Sample]:
+        return [sample for family in text_string_to_metric_families(self.text()) for sample in family.samples]
+
+    def metrics(self) -> dict[str, list[tuple[dict[str, str], float]]]:
+        """Labels and value of each sample, by name."""
+        found: dict[str, list[tuple[dict[str, str], float]]] = {}
+        for sample in self.samples():
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+        return found
+
+    def value(self, name: str, /, **labels: str) -> float | None:
+        """The one sample of that name with at least these labels; None where there is none."""
+        found = [v for given, v in self.metrics().get(name, ()) if labels.items() <= given.items()]
+        assert len(found) <= 1, f"{name}{labels} is {len(found)} series"
+        return found[0] if found else None
+
+    def simulation(self) -> Simulation:
+        """That of `--simulate`, to be closed by the caller."""
+        return Simulation.open(self.folder / FILE_NAME)
+
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def wait_for_metric(self, holds: Callable[[float | None], bool], name: str, /, **labels: str) -> float | None:
+        """The sample's value, once it is as wished."""
+        eventually(lambda: holds(self.value(name, **labels)), f"{name} {labels}", self.log)
+        return self.value(name, **labels)
+
+    def stop(self, sign: int = signal.SIGTERM) -> int:
+        """Ends it, and gives its exit code; asserts that it leaves no process behind."""
+        if self.process.poll() is None:
+            self._children = self.children()
+            self.process.send_signal(sign)
+        code = self.process.wait(STOPPED_WITHIN_S)
+        _, left = psutil.wait_procs(self._children, timeout=STOPPED_WITHIN_S)
+        for child in left:
+            child.kill()
+        assert not left, f"the exporter left behind {left}\n{self.log()}"
+        return code
+
+
+def _answer(response: requests.Response) -> tuple[int, Any]:
+    try:
+        return response.status_code, response.json()
+    except requests.JSONDecodeError:
+        return response.status_code, response.text
+
+
+def eventually(holds: Callable[[], bool], what: str, log: Callable[[], str] = str, within_s: float = 30.0) -> None:
+    give_up_s = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < give_up_s, f"not within {within_s:g} s: {what}\n{log()}"
+        time.sleep(0.05)
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's own without what would lead an exporter elsewhere."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+    return {**own, **(extra or {})}
+
+
+def start(
+    tmp_path: Path, *options: str, env: Mapping[str, str] | None = None, program: Sequence[str] = PROGRAM
+) -> Daemon:
+    """At a free port, on the state folder `tmp_path/state`; a second one there goes on with it. Returns at once."""
+    folder = tmp_path / "state"
+    log_file = tmp_path / f"exporter-{time.monotonic_ns()}.log"
+    command = [sys.executable, *program, "serve", "--web.listen-address", "127.0.0.1:0"]
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--state.path", str(folder), *options],
+            env=environment(env),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    return Daemon("", process, folder, log_file)
+
+
+@contextmanager
+def daemon(
+    tmp_path: Path,
+    *options: str,
+    env: Mapping[str, str] | None = None,
+    ready: bool = True,
+    program: Sequence[str] = PROGRAM,
+) -> Iterator[Daemon]:
+    """A running exporter: it listens, and with `ready` has read its sources."""
+    started = start(tmp_path, *options, env=env, program=program)
+    try:
+        wait_until_it_serves(started)
+        if ready:
+            eventually(lambda: started.get("/-/ready")[0] == 200, "readiness", started.log, READY_WITHIN_S)
+        yield started
+    finally:
+        started.stop()
+
+
+def wait_until_it_serves(started: Daemon) -> None:
+    def serves() -> bool:
+        assert started.process.poll() is None, f"the exporter ended: {started.log()}"
+        found = re.search(r"serving on (https?://[^\s,]+)", started.log())
+        started.url = found[1] if found else ""
+        return bool(found)
+
+    eventually(serves, "an address in the log", started.log, READY_WITHIN_S)
+
+
+def begin(exporter: Daemon, workload: str = "test", **body: Any) -> dict[str, Any]:
+    """A run that was begun."""
+    status, run = exporter.post("/api/v1/runs", {"workload": workload, **body})
+    assert status == 201, json.dumps(run)
+    return run
+
+
+def end(exporter: Daemon, run_id: str, **body: Any) -> dict[str, Any]:
+    status, run = exporter.post(f"/api/v1/runs/{run_id}/end", body)
+    assert status == 200, json.dumps(run)
+    return run

@@ -1,0 +1,74 @@
+"""`make demo` as a newcomer sees it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.daemon import environment, eventually
+
+DEMO = Path(__file__).parents[2] / "deploy" / "demo.py"
+INTERRUPTED_WITHIN_S = 30
+
+
+def start(out: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(DEMO), str(out)],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def processes_of(out: Path) -> list[psutil.Process]:
+    """Those that have the demo's folder in their command line or in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            told = [*process.cmdline(), *process.environ().values()]
+        except psutil.Error:
+            continue
+        if process.pid != psutil.Process().pid and any(str(out) in text for text in told):
+            found.append(process)
+    return found
+
+
+def test_the_demo_says_what_it_measures_and_where_its_report_is(tmp_path):
+    out = tmp_path / "demo"
+    with start(out) as demo:
+        said, _ = demo.communicate(timeout=240)
+
+    lines = said.splitlines()
+    assert demo.returncode == 0, said
+    assert lines[0] == "SIMULATED 2 x H200: no GPU on this machine" or lines[0].startswith("Measuring ")
+    assert lines[-2:] == [f"report.html: {out}/report/report.html", f"report.png: {out}/report/report.png"]
+    assert (out / "report/report.png").read_bytes().startswith(b"\x89PNG")
+    if lines[0].startswith("SIMULATED"):
+        assert "SIMULATED hardware" in said
+        assert "SIMULATED hardware" in (out / "report/report.html").read_text()
+        assert "net of idle" in said
+    assert processes_of(out) == []
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, sign):
+    out = tmp_path / "demo"
+    with start(out) as demo:
+        eventually(
+            lambda: any("sgemm" in " ".join(p.cmdline()) for p in processes_of(out)), "the job runs", within_s=90
+        )
+        time.sleep(1)
+        demo.send_signal(sign)
+        said, _ = demo.communicate(timeout=INTERRUPTED_WITHIN_S)
+
+    assert demo.returncode == 128 + sign
+    assert "Traceback" not in said
+    assert processes_of(out) == []

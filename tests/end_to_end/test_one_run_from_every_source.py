@@ -1,0 +1,195 @@
+"""Exporter on eight fake GPUs and a powercap tree, three tagged runs, real servers at 1 s and 15 s, and the report.
+
+The truth is known: each GPU's load is a square wave of 72 and 640 W, whose energy has a closed form.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.contract.simulation import Simulation, Square, create, make_gpus, parse_spec
+from exporter.reading import boottime
+from tests import daemon, servers
+from tests.fakes import nvml, powercap
+
+SPARSE_S = 15
+RUNS_S = (12.0, 10.0, 10.0)
+PACKAGE_W = 120.0
+TICK_S = 0.02
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What was measured, where it can be read, and the truth: joules by run and GPU."""
+
+    sources: dict[str, str]
+    run_ids: list[str]
+    truth_j: dict[str, dict[str, float]]
+    reports: dict[tuple[str, str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    folder = tmp_path_factory.mktemp("scene")
+    state = folder / "gpus.state"
+    create(state, make_gpus(*parse_spec("8xH200")), boottime())
+    tree = powercap.intel_two_packages(folder / "sys")
+    with ExitStack() as stack:
+        simulation = stack.enter_context(Simulation.open(state))
+        for index in range(8):
+            simulation.set_load(index, Square(72, 640, 1.73, phase_s=0.21 * index))
+        stack.enter_context(ticking(tree))
+        options = ("--path.sysfs", str(folder / "sys"), "--carbon.intensity", "230")
+        exporter = stack.enter_context(daemon.daemon(folder, *options, env=nvml.environment(state)))
+        sources = {"exporter": exporter.url, "history": str(exporter.folder / "history.sqlite")}
+        for name, start in (("prometheus", servers.prometheus), ("victoria-metrics", servers.victoria_metrics)):
+            for every_s in (1, SPARSE_S):
+                place = folder / f"{name}-{every_s}"
+                place.mkdir()
+                target = exporter.url.removeprefix("http://")
+                sources[f"{name} {every_s} s"] = stack.enter_context(start(place, [target], f"{every_s}s"))
+        time.sleep(SPARSE_S + 1)
+        truth_j = {}
+        for length_s in RUNS_S:
+            ended = measured_run(exporter, length_s)
+            truth_j[ended["run_id"]] = true_energy(simulation, ended)
+        run_ids = list(truth_j)
+        reports = {(name, run_id): report(url, run_id) for name, url in sources.items() for run_id in run_ids}
+        yield Scene(sources, run_ids, truth_j, reports)
+
+
+class ticking:  # noqa: N801  # used as a context manager, like those of contextlib
+    """A thread that lets both packages use PACKAGE_W in real time."""
+
+    def __init__(self, tree: powercap.Powercap) -> None:
+        self._tree = tree
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._tick_for_ever)
+
+    def _tick_for_ever(self) -> None:
+        last_s = time.monotonic()
+        while not self._stop.wait(TICK_S):
+            now_s = time.monotonic()
+            self._tree.tick(PACKAGE_W * (now_s - last_s), "intel-rapl:0", "intel-rapl:1")
+            last_s = now_s
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def measured_run(exporter: daemon.Daemon, length_s: float) -> dict[str, Any]:
+    begun = daemon.begin(exporter, "burst", labels={"model": "square-wave"})
+    time.sleep(length_s)
+    return daemon.end(exporter, begun["run_id"], work={"generated_tokens": 1000, "requests": 10})
+
+
+def true_energy(simulation: Simulation, run: dict[str, Any]) -> dict[str, float]:
+    begin_s = run["started_at"] - (time.time() - boottime())
+    return {
+        gpu.uuid: simulation.energy_j(gpu.index, begin_s, begin_s + run["duration_seconds"]) for gpu in simulation.gpus
+    }
+
+
+def report(source: str, run_id: str) -> dict[str, Any]:
+    analyzer = Path(sys.executable).with_name("analyzer")
+    command = [analyzer, "report", "--run-id", run_id, "--source", source, "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def gpus(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {device["device"]: device for device in found["devices"] if device["component"] == "gpu"}
+
+
+def test_the_headline_is_the_same_through_all_sources(scene: Scene):
+    for run_id in scene.run_ids:
+        first = scene.reports["exporter", run_id]
+        for name in scene.sources:
+            found = scene.reports[name, run_id]
+            assert found["duration_seconds"] == pytest.approx(first["duration_seconds"], rel=1e-9)
+            for component in ("gpu", "cpu"):
+                for field in ("energy_joules", "energy_uncertainty_joules"):
+                    expected = first["energy"][component][field]
+                    assert found["energy"][component][field] == pytest.approx(expected, rel=1e-9), name
+            for uuid, device in gpus(found).items():
+                assert device["energy_joules"] == pytest.approx(gpus(first)[uuid]["energy_joules"], rel=1e-9), name
+
+
+def test_the_headline_is_near_the_truth_and_its_interval_holds_it(scene: Scene):
+    errors, outside = [], 0
+    for run_id in scene.run_ids:
+        found = scene.reports["exporter", run_id]
+        truth_j = scene.truth_j[run_id]
+        total = found["energy"]["gpu"]
+        total_error_j = abs(total["energy_joules"] - sum(truth_j.values()))
+
+        assert total_error_j <= 0.0015 * sum(truth_j.values())
+        assert total_error_j <= total["energy_uncertainty_joules"]
+
+        for uuid, device in gpus(found).items():
+            error_j = abs(device["energy_joules"] - truth_j[uuid])
+            errors.append(error_j / truth_j[uuid])
+            outside += error_j > device["energy_uncertainty_joules"]
+    assert len(errors) == 8 * len(RUNS_S)
+    assert sorted(errors)[int(0.95 * len(errors)) - 1] <= 0.004
+    assert outside <= 0.05 * len(errors) + 1
+
+
+@pytest.mark.parametrize("name", ["prometheus 1 s", "victoria-metrics 1 s", "exporter", "history"])
+def test_the_analyzers_own_figure_has_a_bound_that_holds_the_truth(scene: Scene, name: str):
+    for run_id in scene.run_ids:
+        for uuid, device in gpus(scene.reports[name, run_id]).items():
+            low_j, high_j = device["raw_samples_energy_low_joules"], device["raw_samples_energy_high_joules"]
+
+            assert low_j <= scene.truth_j[run_id][uuid] <= high_j
+            assert high_j - low_j < 0.5 * scene.truth_j[run_id][uuid]
+
+
+def test_cpu_energy_is_that_of_the_powercap_tree(scene: Scene):
+    for run_id in scene.run_ids:
+        found = scene.reports["prometheus 1 s", run_id]
+        packages = [device for device in found["devices"] if device["component"] == "cpu"]
+
+        assert len(packages) == 2
+        for package in packages:
+            expected_j = PACKAGE_W * found["duration_seconds"]
+            assert package["energy_joules"] == pytest.approx(expected_j, abs=PACKAGE_W * 10 * TICK_S)
+
+
+def test_emissions_are_the_joules_at_the_given_intensity(scene: Scene):
+    for name in scene.sources:
+        found = scene.reports[name, scene.run_ids[0]]
+        grams = {e["component"]: e["emissions_grams"] for e in found["emissions"] if e["component"] in ("gpu", "cpu")}
+
+        for component, total_g in grams.items():
+            assert total_g == pytest.approx(found["energy"][component]["energy_joules"] / 3.6e6 * 230, rel=1e-9)
+        assert set(grams) == {"gpu", "cpu"}
+
+
+def test_energy_per_token_is_the_ratio_of_the_totals(scene: Scene):
+    found = scene.reports["victoria-metrics 15 s", scene.run_ids[0]]
+    tokens = found["work"]["generated_tokens"]
+
+    assert tokens["amount"] == 1000
+    assert tokens["energy_per_unit_joules"] == pytest.approx(found["energy"]["gpu"]["energy_joules"] / 1000, rel=1e-9)
+
+
+def test_every_run_was_covered_whole(scene: Scene):
+    for found in scene.reports.values():
+        assert all(device["covered_ratio"] == pytest.approx(1.0, abs=0.02) for device in found["devices"])

@@ -1,0 +1,19 @@
+"""What the tests of the run API share."""
+
+import subprocess
+import sys
+
+UUIDS = ("GPU-f875bc6b-2fae-51f1-8109-e99a752776f8", "GPU-d86a2754-94f4-5ca1-aa39-d5f16f580120")
+
+
+def sleeper(seconds=600):
+    return subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds})"])
+
+
+def refused(answer, status, *words):
+    """It is a problem of this status whose text has these words."""
+    assert answer[0] == status, answer
+    assert answer[1]["status"] == status
+    assert set(answer[1]) == {"type", "title", "status", "detail"}
+    for word in words:
+        assert word in answer[1]["detail"]

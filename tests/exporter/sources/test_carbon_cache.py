@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from exporter.reading import SourceError
+from exporter.sources.carbon.cache import CarbonCache
+from exporter.sources.carbon.feed import CarbonFeed
+from exporter.sources.carbon.provider import StatusError
+from exporter.sources.carbon.static import StaticIntensity
+from tests.exporter.sources.carbon import DAY_S, NOON_S, Clock, Scripted, fed, half, refused, slot
+
+ANSWER = [slot(NOON_S - 1_800, 190, "actual"), slot(NOON_S, 200), slot(NOON_S + 1_800, 210)]
+
+
+def restarted(folder, now_s=NOON_S + 60, *answers, provider=None, fallback=None):
+    """The feed of an exporter that is started on that folder."""
+    provider = provider or Scripted(*answers)
+    return CarbonFeed(provider, now=Clock(now_s), cache=CarbonCache(folder), chance=half, fallback=fallback)
+
+
+def test_a_restart_has_what_was_held_and_does_not_ask_before_the_slot_ends(tmp_path):
+    before = fed(Clock(), ANSWER, cache=CarbonCache(tmp_path))
+    after = restarted(tmp_path)
+
+    assert after.slots_between(0, 2e9) == before.slots_between(0, 2e9) == ANSWER
+    assert after.due_s == before.due_s == NOON_S + 1_820
+    asyncio.run(after.refresh(None))  # as the daemon does at its start: the provider has no answer to give
+    assert after.fetched_s == NOON_S
+
+
+def test_a_restart_after_the_slot_has_ended_asks_at_once_and_counts_the_forecast_meanwhile(tmp_path):
+    fed(Clock(), ANSWER, cache=CarbonCache(tmp_path))
+    after = restarted(tmp_path, NOON_S + 1_900)
+    assert after.due_s <= NOON_S + 1_900
+    assert after.slot_at(NOON_S + 1_900).grams_per_kwh == 210
+
+
+def test_a_restart_does_not_forget_that_it_was_told_to_wait(tmp_path):
+    told = StatusError("asked too often", "wait", 429, DAY_S)
+    refused(CarbonFeed(Scripted(told), now=Clock(), cache=CarbonCache(tmp_path), chance=half))
+    after = restarted(tmp_path, NOON_S + 60, fallback=StaticIntensity("GBR", 268.255))
+    assert after.due_s == NOON_S + DAY_S * 1.05
+    assert after.slot_at(NOON_S + 60).quality == "static"
+    said = str(refused(after))
+    assert "scripted asked to be left alone; it is asked again in 90660 s" in said
+    assert "static" in said
+
+
+def test_a_failure_that_named_no_time_is_forgotten_by_a_restart(tmp_path):
+    refused(CarbonFeed(Scripted(SourceError("down", "wait")), now=Clock(), cache=CarbonCache(tmp_path)))
+    assert restarted(tmp_path).due_s <= NOON_S
+
+
+@pytest.mark.parametrize(("what", "value"), [("name", "other"), ("region", "London"), ("basis", "marginal")])
+def test_what_another_provider_region_or_basis_said_is_not_taken(tmp_path, what, value):
+    fed(Clock(), ANSWER, cache=CarbonCache(tmp_path))
+    other = Scripted()
+    setattr(other, what, value)
+    after = restarted(tmp_path, provider=other)
+    assert (after.slot_at(NOON_S + 60), after.due_s, after.fetched_s) == (None, 0.0, None)
+
+
+def test_a_clock_that_was_set_back_asks_again(tmp_path):
+    fed(Clock(), ANSWER, cache=CarbonCache(tmp_path))
+    after = restarted(tmp_path, NOON_S - DAY_S)
+    assert (after.due_s, after.fetched_s) == (0, None)  # no age of less than nothing
+
+
+def test_two_feeds_share_the_file(tmp_path):
+    cache = CarbonCache(tmp_path)
+    marginal = Scripted([slot(NOON_S, 400)])
+    marginal.basis = "marginal"
+    fed(Clock(), ANSWER, cache=cache)
+    asyncio.run(CarbonFeed(marginal, now=Clock(), cache=cache).refresh(None))
+    again = CarbonCache(tmp_path)
+    assert (len(again.get("average").rows), len(again.get("marginal").rows)) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"",
+        b"\x00" * 4096,
+        b"not json",
+        b"[]",
+        b'{"version": 2, "feeds": {}}',
+        b'{"version": 1, "feeds": {"median": {}}}',
+        b'{"version": 1, "feeds": {"average": {"provider": "scripted", "region": "GB"}}}',
+    ],
+)
+def test_garbage_is_ignored_with_one_warning_and_written_anew(tmp_path, caplog, garbage):
+    (tmp_path / "carbon.json").write_bytes(garbage)
+    feed = restarted(tmp_path, NOON_S + 60, ANSWER)
+    assert feed.due_s == 0
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "carbon.json" in caplog.text
+    asyncio.run(feed.refresh(None))
+    assert json.loads((tmp_path / "carbon.json").read_bytes())["version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("grams_per_kwh", -1), ("grams_per_kwh", 1e9), ("end_s", NOON_S - 1_801), ("begin_s", 0), ("quality", "static")],
+)
+def test_a_slot_that_cannot_be_makes_the_file_garbage(tmp_path, key, value):
+    fed(Clock(), ANSWER, cache=CarbonCache(tmp_path))
+    document = json.loads((tmp_path / "carbon.json").read_bytes())
+    document["feeds"]["average"]["slots"][0][key] = value
+    (tmp_path / "carbon.json").write_text(json.dumps(document))
+    assert restarted(tmp_path).slot_at(NOON_S + 60) is None
+
+
+def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path, caplog):
+    clock = Clock()
+    feed = fed(clock, ANSWER, ANSWER, cache=CarbonCache(tmp_path / "missing"))
+    assert feed.slot_at(NOON_S).grams_per_kwh == 200
+    assert len(caplog.records) == 1
+    assert "a restart will ask for the intensities again" in caplog.text
+    (tmp_path / "missing").mkdir()
+    feed.provider.answers += [ANSWER]
+    asyncio.run(feed.refresh(None))
+    assert (tmp_path / "missing" / "carbon.json").exists()
+
+
+def test_a_write_that_breaks_off_leaves_the_file_as_it_was(tmp_path):
+    fed(Clock(), ANSWER, cache=CarbonCache(tmp_path))
+    (tmp_path / "carbon.new").write_text('{"version": 1, "feeds": {"aver')  # as a kill in the middle leaves it
+    assert restarted(tmp_path).slot_at(NOON_S).grams_per_kwh == 200

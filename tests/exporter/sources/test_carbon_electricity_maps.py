@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from exporter.reading import Slot, SourceError
+from exporter.sources.carbon import electricity_maps
+from exporter.sources.carbon.electricity_maps import ElectricityMaps
+from exporter.sources.carbon.provider import DAY_S
+from tests.exporter.sources.carbon import HOUR_S, NOON, NOON_S, chain, visit
+from tests.fakes.electricity_maps import TOKEN, ElectricityMapsApi
+
+LATER = NOON + timedelta(minutes=20)
+LATER_S = NOON_S + 1_200
+
+
+def at(slots: list[Slot], t_s: float) -> Slot:
+    return next(s for s in reversed(slots) if s.begin_s <= t_s < s.end_s)
+
+
+def test_the_hour_now_is_estimated_what_was_is_actual_and_what_comes_is_forecast():
+    async def body(api, session):
+        slots = await ElectricityMaps("de", TOKEN, api.url).slots(session, LATER_S)
+        assert at(slots, LATER_S) == Slot(
+            NOON_S, NOON_S + 3_600, 320.0, "DE", "electricitymaps", basis="average", quality="estimated"
+        )
+        assert (at(slots, NOON_S - 3 * HOUR_S).grams_per_kwh, at(slots, NOON_S - 3 * HOUR_S).quality) == (300, "actual")
+        assert (at(slots, NOON_S + HOUR_S).grams_per_kwh, at(slots, NOON_S + HOUR_S).quality) == (350, "forecast")
+        assert max(s.begin_s for s in slots) == NOON_S + 48 * HOUR_S
+        assert [path.partition("?")[0].rpartition("/")[2] for path in api.asked] == ["latest", "history", "forecast"]
+        assert all("zone=DE" in path and TOKEN not in path for path in api.asked)
+
+    visit(ElectricityMapsApi(LATER), body)
+
+
+def test_a_token_without_forecast_is_no_outage_and_is_not_asked_for_it_again_for_a_day():
+    async def body(api, session):
+        provider = ElectricityMaps("DE", TOKEN, api.url)
+        for now_s in (LATER_S, LATER_S + HOUR_S, LATER_S + DAY_S + 1):
+            assert {s.quality for s in await provider.slots(session, now_s)} >= {"actual", "estimated"}
+        assert len([path for path in api.asked if "forecast" in path]) == 2
+
+    visit(ElectricityMapsApi(LATER, free=True), body)
+
+
+@pytest.mark.parametrize("status", ["403", "500", "429"])
+def test_the_present_is_worth_having_alone(status):
+    async def body(api, session):
+        slots = await ElectricityMaps("DE", TOKEN, api.url).slots(session, LATER_S)
+        assert at(slots, LATER_S).grams_per_kwh == 320
+
+    visit(ElectricityMapsApi(LATER, extra_fault=status), body)
+
+
+def test_the_last_minutes_of_an_hour_are_carried_on_until_the_next_answer_is_there():
+    late = NOON + timedelta(minutes=59)
+
+    async def body(api, session):
+        slots = await ElectricityMaps("DE", TOKEN, api.url).slots(session, late.timestamp())
+        assert (at(slots, NOON_S + HOUR_S + 30).grams_per_kwh, at(slots, NOON_S + HOUR_S).quality) == (320, "estimated")
+
+    visit(ElectricityMapsApi(late, free=True), body)
+
+
+def test_an_hour_that_is_late_is_carried_on_in_quarters_so_that_it_is_soon_asked_for_again():
+    async def body(api, session):
+        slots = await ElectricityMaps("DE", TOKEN, api.url).slots(session, LATER_S)
+        now = at(slots, LATER_S)
+        assert (now.quality, now.begin_s, now.end_s) == ("estimated", NOON_S + 900, NOON_S + 1_800)
+
+    visit(ElectricityMapsApi(LATER, free=True, late=1), body)
+
+
+def test_what_is_older_than_three_hours_is_not_taken_for_the_present():
+    async def body(api, session):
+        slots = await ElectricityMaps("DE", TOKEN, api.url).slots(session, LATER_S)
+        assert max(s.end_s for s in slots) <= NOON_S - 3 * HOUR_S
+
+    visit(ElectricityMapsApi(LATER, free=True, late=4), body)
+
+
+def test_slots_of_five_minutes_where_the_plan_has_them():
+    async def body(api, session):
+        slots = await ElectricityMaps("DE", TOKEN, api.url).slots(session, LATER_S)
+        assert {s.end_s - s.begin_s for s in slots if s.quality == "actual"} == {300}
+
+    visit(ElectricityMapsApi(LATER, granularity="5_minutes"), body)
+
+
+def test_a_token_that_is_refused_says_what_to_look_at_and_never_the_token():
+    async def body(api, session):
+        with pytest.raises(SourceError, match="answered 401") as caught:
+            await ElectricityMaps("DE", "wrong-s3cret", api.url).slots(session, LATER_S)
+        assert "is the token right, and the zone DE in its plan?" in str(caught.value)
+        assert "s3cret" not in "".join(repr(error) + repr(error.__dict__) for error in chain(caught.value))
+
+    visit(ElectricityMapsApi(LATER), body)
+
+
+def test_an_answer_for_another_zone_is_refused():
+    async def body(api, session):
+        with pytest.raises(SourceError, match="answered for the zone 'FR' where DE was asked for"):
+            await ElectricityMaps("DE", TOKEN, api.url).slots(session, LATER_S)
+
+    visit(ElectricityMapsApi(LATER, answers_for="FR"), body)
+
+
+def test_slots_of_a_day_are_refused():
+    async def body(api, session):
+        with pytest.raises(SourceError, match="not of 5_minutes or 15_minutes or hourly"):
+            await ElectricityMaps("DE", TOKEN, api.url).slots(session, LATER_S)
+
+    visit(ElectricityMapsApi(LATER, granularity="daily"), body)
+
+
+def test_an_answer_that_does_not_say_whether_it_is_estimated_is_not_taken_for_measured():
+    async def body(api, session):
+        api.bodies["bare"] = '{"zone": "DE", "carbonIntensity": 310, "datetime": "2018-01-20T12:00:00.000Z"}'
+        slots = await ElectricityMaps("DE", TOKEN, api.url).slots(session, LATER_S)
+        assert at(slots, LATER_S).quality == "estimated"
+
+    visit(ElectricityMapsApi(LATER, fault="bare"), body)
+
+
+@pytest.mark.parametrize("zone", ["Germany", "", "D", "DE&x=1", "DE/..", "DE-", "US-CAL-CISO-A-B-C"])
+def test_what_cannot_be_a_zone_is_refused(zone):
+    with pytest.raises(ValueError, match="no zone of the electricitymaps provider"):
+        ElectricityMaps(zone, TOKEN)
+
+
+def test_the_zones_are_listed_by_name_and_garbage_among_them_is_left_out():
+    async def body(api, session):
+        assert await electricity_maps.zones(session, None, api.url) == {
+            "DE": "Germany",
+            "US-CAL-CISO": "USA, CAISO",
+        }
+
+    visit(ElectricityMapsApi(LATER), body)

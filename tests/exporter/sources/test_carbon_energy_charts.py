@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+import pytest
+
+from exporter.reading import Slot, SourceError
+from exporter.sources.carbon import energy_charts
+from exporter.sources.carbon.energy_charts import EnergyCharts
+from tests.exporter.sources.carbon import NOON, NOON_S, visit
+from tests.fakes.energy_charts import EnergyChartsApi
+
+QUARTER_S = 900.0
+
+
+def test_what_was_measured_is_actual_and_what_comes_is_forecast():
+    async def body(api, session):
+        slots = {s.begin_s: s for s in await EnergyCharts("DE", api.url).slots(session, NOON_S)}
+        last_s = NOON_S - 3_600 - QUARTER_S  # the quarter hour that ended an hour ago
+        assert slots[last_s] == Slot(last_s, last_s + 900, 400.0, "de", "energy-charts", "average", "actual")
+        assert slots[NOON_S] == Slot(NOON_S, NOON_S + 900, 450.0, "de", "energy-charts", "average", "forecast")
+        assert max(slots) == NOON_S + 12 * 3_600 - 900  # until midnight
+        assert api.asked == ["/co2eq?country=de"]
+
+    visit(EnergyChartsApi(NOON), body)
+
+
+def test_a_country_without_a_forecast_has_the_last_known_intensity_as_an_estimate():
+    async def body(api, session):
+        slots = await EnergyCharts("al", api.url).slots(session, NOON_S)
+        assert {s.quality for s in slots} == {"actual", "estimated"}
+        now = next(s for s in slots if s.begin_s <= NOON_S < s.end_s)
+        assert (now.grams_per_kwh, now.quality, now.end_s - now.begin_s) == (400.0, "estimated", 900)
+        assert max(s.end_s for s in slots) >= NOON_S + 900  # until the next answer is there
+
+    visit(EnergyChartsApi(NOON, forecasts=False), body)
+
+
+def test_what_is_known_is_not_carried_on_for_more_than_three_hours():
+    async def body(api, session):
+        slots = await EnergyCharts("al", api.url).slots(session, NOON_S + 4 * 3_600)
+        assert {s.quality for s in slots} == {"actual"}
+
+    visit(EnergyChartsApi(NOON, forecasts=False), body)
+
+
+def test_a_day_that_ends_is_carried_on_until_the_next_is_given():
+    late = NOON + timedelta(hours=11, minutes=50)
+
+    async def body(api, session):
+        slots = {s.begin_s: s for s in await EnergyCharts("de", api.url).slots(session, late.timestamp())}
+        midnight_s = NOON_S + 12 * 3_600
+        assert (slots[midnight_s].quality, slots[midnight_s].grams_per_kwh) == ("estimated", 450.0)
+
+    visit(EnergyChartsApi(late), body)
+
+
+def test_a_day_of_which_nothing_is_known_yet_has_the_last_of_the_day_before_for_three_hours():
+    async def body(api, session):
+        provider = EnergyCharts("al", api.url)
+        await provider.slots(session, NOON_S)
+        api.bodies["new day"] = '{"unix_seconds": [1516449600], "co2eq": [null], "co2eq_forecast": [null]}'
+        api.fault = "new day"
+        for now_s, qualities in ((NOON_S + 1_800, {"estimated"}), (NOON_S + 4 * 3_600, set())):
+            slots = await provider.slots(session, now_s)
+            assert {s.quality for s in slots if s.begin_s <= now_s < s.end_s} == qualities
+
+    visit(EnergyChartsApi(NOON, forecasts=False), body)
+
+
+def test_hours_where_a_country_has_hours():
+    async def body(api, session):
+        slots = await EnergyCharts("fr", api.url).slots(session, NOON_S)
+        assert {s.end_s - s.begin_s for s in slots} == {3_600}
+
+    visit(EnergyChartsApi(NOON, step_s=3_600), body)
+
+
+def test_a_deprecated_endpoint_is_said_once(caplog):
+    caplog.set_level(logging.WARNING)
+
+    async def body(api, session):
+        provider = EnergyCharts("de", api.url)
+        for _ in range(2):
+            await provider.slots(session, NOON_S)
+        assert len(caplog.records) == 1
+        assert "deprecated" in caplog.text
+
+    visit(EnergyChartsApi(NOON, deprecated=True), body)
+
+
+@pytest.mark.parametrize("grams", [-1, 5_001, float("nan"), "400"])
+def test_an_absurd_intensity_is_refused(grams):
+    async def body(api, session):
+        with pytest.raises(SourceError, match=r"co2eq\.0|Invalid JSON"):
+            await EnergyCharts("de", api.url).slots(session, NOON_S)
+
+    visit(EnergyChartsApi(NOON, measured=grams), body)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"unix_seconds": [1, 2], "co2eq": [1.0]}', "not of one length"),
+        ('{"unix_seconds": [1], "co2eq": [1.0], "co2eq_forecast": []}', None),
+        ('{"unix_seconds": [1], "co2eq": [1.0], "co2eq_forecast": [1.0, 2.0]}', "not of one length"),
+        ('{"unix_seconds": [2, 1], "co2eq": [1.0, 1.0]}', "the times do not rise"),
+        ('{"unix_seconds": [-1], "co2eq": [1.0]}', r"unix_seconds\.0"),
+        ('{"unix_seconds": [], "co2eq": []}', "knows no intensity"),
+        ('{"unix_seconds": [1], "co2eq": [null]}', "knows no intensity"),
+    ],
+)
+def test_lists_that_do_not_fit_are_refused_and_an_empty_forecast_is_none(text, why):
+    async def body(api, session):
+        api.bodies["this"] = text
+        asked = EnergyCharts("de", api.url).slots(session, NOON_S)
+        if why is None:
+            assert [s.grams_per_kwh for s in await asked] == [1.0]
+            return
+        with pytest.raises(SourceError, match=why):
+            await asked
+
+    visit(EnergyChartsApi(NOON, fault="this"), body)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("DE", "de"), ("germany", "de"), ("GBR", "uk"), ("gb", "uk"), ("uk", "uk"), ("EU", "eu")]
+)
+def test_a_country_is_found_by_its_codes_and_its_name(text, code):
+    assert energy_charts.resolve(text) == code
+
+
+def test_a_country_that_is_not_covered_is_answered_with_those_that_are():
+    with pytest.raises(ValueError, match="no country of the energy-charts provider is called 'Japan'; it has: al, all"):
+        EnergyCharts("Japan")

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from exporter.reading import SourceError
+from exporter.sources.carbon.feed import CarbonFeed
+from exporter.sources.carbon.gb import GbCarbonIntensity
+from tests.exporter.sources.carbon import DAY_S, NOON, NOON_S, Clock, Scripted, fed, half, refused, slot, visit
+from tests.fakes.carbon_api import CarbonApi
+
+
+def test_the_slot_in_force_is_the_one_that_began_and_has_not_ended():
+    feed = fed(Clock(), [slot(NOON_S, 200), slot(NOON_S + 1_800, 210)])
+    assert feed.slot_at(NOON_S - 1) is None
+    assert feed.slot_at(NOON_S).grams_per_kwh == 200
+    assert feed.slot_at(NOON_S + 1_799.9).grams_per_kwh == 200
+    assert feed.slot_at(NOON_S + 1_800).grams_per_kwh == 210
+    assert feed.slot_at(NOON_S + 3_600) is None
+
+
+def test_an_actual_beats_a_forecast_in_whatever_order_they_come():
+    first, then = [slot(NOON_S, 200)], [slot(NOON_S, 190, "actual")]
+    assert fed(Clock(), first, then).slot_at(NOON_S).grams_per_kwh == 190
+    assert fed(Clock(), then, first).slot_at(NOON_S).grams_per_kwh == 190
+
+
+def test_a_revision_replaces_what_is_of_its_own_kind():
+    assert fed(Clock(), [slot(NOON_S, 200)], [slot(NOON_S, 205)]).slot_at(NOON_S).grams_per_kwh == 205
+    actuals = [slot(NOON_S, 190, "actual")], [slot(NOON_S, 192, "actual")]
+    assert fed(Clock(), *actuals).slot_at(NOON_S).grams_per_kwh == 192
+
+
+def test_slots_between_two_times_are_those_that_touch_them():
+    feed = fed(Clock(), [slot(NOON_S + n * 1_800, 200 + n) for n in (3, 0, 2, 1)])
+    assert [s.grams_per_kwh for s in feed.slots_between(NOON_S + 1_800, NOON_S + 3_601)] == [201, 202]
+    assert feed.slots_between(NOON_S - 100, NOON_S) == []
+
+
+def test_a_refresh_is_due_at_once_and_then_just_after_the_slots_end():
+    clock = Clock()
+    feed = CarbonFeed(Scripted([slot(NOON_S, 200)]), now=clock, chance=half)
+    assert feed.due_s <= clock()
+    clock.now_s += 600
+    asyncio.run(feed.refresh(None))
+    assert feed.due_s == NOON_S + 1_820
+
+
+def test_the_jitter_is_of_seconds():
+    feed = CarbonFeed(Scripted([slot(NOON_S, 200)]), now=Clock())
+    asyncio.run(feed.refresh(None))
+    assert NOON_S + 1_800 < feed.due_s <= NOON_S + 1_860
+
+
+def test_failures_back_off_from_a_minute_to_a_quarter_of_an_hour():
+    clock, down = Clock(), SourceError("down", "wait")
+    feed = CarbonFeed(Scripted(*[down] * 20, [slot(NOON_S, 200)], down), now=clock, chance=half)
+    waits = []
+    for _ in range(20):
+        assert refused(feed).__cause__ is down
+        waits.append(feed.due_s - NOON_S)
+    assert waits == [60, 120, 240, 480, *[900] * 16]
+    asyncio.run(feed.refresh(None))
+    refused(feed)
+    assert feed.due_s == NOON_S + 60  # a success forgives what was before
+
+
+def test_an_answer_that_does_not_cover_the_time_now_is_a_failure_and_asked_again():
+    feed = CarbonFeed(Scripted([slot(NOON_S - DAY_S, 200)]), now=Clock(), chance=half)
+    assert "gave no slot for the time now; is the clock right?" in str(refused(feed))
+    assert feed.due_s == NOON_S + 60
+
+
+def test_a_clock_that_was_set_back_makes_a_refresh_due_at_once():
+    clock = Clock(NOON_S + 365 * DAY_S)
+    feed = fed(clock, [slot(clock(), 200)])
+    clock.now_s = NOON_S
+    assert feed.due_s <= clock()
+
+
+def test_slots_older_than_two_days_are_dropped():
+    clock = Clock()
+    feed = CarbonFeed(Scripted(), now=clock)
+    for half_hours in range(0, 400, 4):
+        clock.now_s = NOON_S + half_hours * 1_800
+        feed.provider.answers.append([slot(clock() + n * 1_800, 200) for n in range(96)])
+        asyncio.run(feed.refresh(None))
+    held = feed.slots_between(0, clock() + 10 * DAY_S)
+    assert held[0].end_s > clock() - 2 * DAY_S
+    assert len(held) == 192  # two days back, two days ahead
+    assert feed.slot_at(clock() - DAY_S) is not None
+
+
+def test_the_forecast_held_is_used_while_the_api_is_down():
+    async def body(api, session):
+        clock = Clock()
+        feed = CarbonFeed(GbCarbonIntensity(base_url=api.url), now=clock)
+        await feed.refresh(session)
+        api.fault = "500"
+        clock.now_s += DAY_S
+        with pytest.raises(SourceError):
+            await feed.refresh(session)
+        assert feed.slot_at(clock()).begin_s == NOON_S + DAY_S
+        clock.now_s += DAY_S + 1_800
+        assert feed.slot_at(clock()) is None
+
+    visit(CarbonApi(NOON), body)
+
+
+def test_the_actual_takes_the_place_of_the_forecast_once_the_api_knows_it():
+    async def body(api, session):
+        clock = Clock()
+        feed = CarbonFeed(GbCarbonIntensity(base_url=api.url), now=clock)
+        await feed.refresh(session)
+        assert (feed.slot_at(NOON_S).grams_per_kwh, feed.slot_at(NOON_S).quality) == (200, "forecast")
+        clock.now_s += 3_600
+        api.now = datetime.fromtimestamp(clock(), UTC)
+        await feed.refresh(session)
+        assert (feed.slot_at(NOON_S).grams_per_kwh, feed.slot_at(NOON_S).quality) == (190, "actual")
+
+    visit(CarbonApi(NOON), body)

@@ -1,0 +1,161 @@
+"""Whatever an API or a file holds: slots that can be, or SourceError; never another exception."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.reading import Slot, SourceError
+from exporter.sources.carbon import electricity_maps, energy_charts, gb, watttime
+from exporter.sources.carbon.cache import CarbonCache
+from exporter.sources.carbon.energy_charts import EnergyCharts
+from exporter.sources.carbon.feed import CarbonFeed
+from exporter.sources.carbon.gauges import readings
+from exporter.sources.carbon.provider import MOST_GRAMS_PER_KWH, carried, parse
+from tests.exporter.sources.carbon import NOON_S, Clock, Scripted, fed
+
+MODELS = [
+    gb._National,
+    gb._Regional,
+    energy_charts._Series,
+    electricity_maps._Latest,
+    electricity_maps._History,
+    electricity_maps._Forecast,
+    electricity_maps._Zones,
+    watttime._Signal,
+    watttime._Login,
+    watttime._Place,
+    watttime._Access,
+]
+KEYS = st.sampled_from(
+    [name for model in MODELS for name in model.model_fields]
+    + ["from", "to", "intensity", "forecast", "actual", "carbonIntensity", "datetime", "point_time", "value", "region"]
+)
+MOMENTS = st.one_of(
+    st.datetimes().map(lambda d: d.isoformat() + "Z"),
+    st.sampled_from(["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2018-01-20T12:00Z", "now"]),
+)
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), MOMENTS)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(KEYS | st.text(max_size=5), inner, max_size=6)
+    ),
+    max_leaves=25,
+)
+PERIOD = st.fixed_dictionaries(
+    {"from": MOMENTS, "to": MOMENTS, "intensity": st.fixed_dictionaries({"forecast": SCALARS, "actual": SCALARS})}
+)
+
+
+def assert_can_be(slots: list[Slot]) -> None:
+    for slot in slots:
+        assert math.isfinite(slot.grams_per_kwh)
+        assert 0 <= slot.grams_per_kwh <= MOST_GRAMS_PER_KWH
+        assert slot.begin_s < slot.end_s
+
+
+@pytest.mark.parametrize("model", MODELS)
+@given(st.one_of(st.binary(), JSON.map(lambda document: json.dumps(document).encode())))
+def test_any_body_is_an_answer_or_one_line(model, body):
+    said = ""
+    try:
+        parse("http://api", body, model)
+    except SourceError as error:
+        said = str(error)
+    assert not said or said.isprintable()
+    assert len(said) < 1_000
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 100_000, b'{"data":' * 100_000, b"1" * 100_000, b'{"zone": "' + b"x" * 100_000]
+)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_body_that_is_deep_or_long_is_one_line(model, body):
+    with pytest.raises(SourceError) as caught:
+        parse("http://api", body, model)
+    assert len(str(caught.value)) < 1_000
+
+
+@given(st.lists(PERIOD, max_size=4))
+def test_periods_of_gb_become_slots_that_can_be(periods):
+    provider = gb.GbCarbonIntensity()
+    try:
+        answer = parse("http://api", json.dumps({"data": periods}).encode(), gb._National)
+    except SourceError:
+        return
+    slots = [slot for period in answer.data if (slot := provider._slot(period))]
+    assert_can_be(slots)
+    feed = CarbonFeed(Scripted(), now=Clock())
+    feed._merge(slots)
+    assert_can_be(feed.slots_between(-math.inf, math.inf))
+
+
+NUMBERS = st.one_of(st.none(), st.floats(), st.integers(-10, 6_000))
+
+
+@given(st.data())
+def test_series_of_energy_charts_become_slots_that_can_be(data):
+    times = sorted(data.draw(st.sets(st.integers(-1, 2**33), max_size=6)))
+    lists = st.lists(NUMBERS, min_size=len(times), max_size=len(times))
+    document = {"unix_seconds": times, "co2eq": data.draw(lists), "co2eq_forecast": data.draw(lists)}
+    try:
+        series = parse("http://api", json.dumps(document).encode(), energy_charts._Series)
+    except SourceError:
+        return
+    slots = EnergyCharts("de")._slots(series)
+    assert_can_be(slots)
+    if slots:
+        assert len(carried(slots, NOON_S, step_s=900, within_s=10_800)) <= len(slots) + 14
+
+
+SLOTS = st.lists(
+    st.builds(
+        lambda begin, length, grams, quality: Slot(
+            NOON_S + begin, NOON_S + begin + length, grams, "GB", "scripted", "average", quality
+        ),
+        st.integers(-7_200, 7_200),
+        st.integers(1, 7_200),
+        st.floats(0, MOST_GRAMS_PER_KWH),
+        st.sampled_from(["actual", "forecast", "estimated"]),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(st.lists(SLOTS, max_size=4))
+def test_however_answers_overlap_one_slot_is_in_force_and_actuals_stay(answers):
+    feed = CarbonFeed(Scripted(), now=Clock())
+    actual: set[float] = set()
+    for answer in answers:
+        feed._merge(answer)
+        held = feed.slots_between(-math.inf, math.inf)
+        assert_can_be(held)
+        assert all(a.end_s <= b.begin_s for a, b in pairwise(held))
+        overlapping = {s.begin_s for s in held if s.quality == "actual"}
+        assert {begin for begin in actual if any(s.begin_s == begin for s in held)} <= overlapping
+        actual |= overlapping
+
+
+@settings(deadline=None)
+@given(st.binary())
+def test_any_file_is_a_cache_or_ignored(tmp_path_factory, content):
+    folder = tmp_path_factory.mktemp("cache")
+    (folder / "carbon.json").write_bytes(content)
+    feed = CarbonFeed(Scripted(), now=Clock(), cache=CarbonCache(folder))
+    assert list(readings([feed], NOON_S)) == []
+
+
+def test_at_most_48_horizons_are_shown_whatever_a_provider_gives():
+    clock = Clock()
+    feed = fed(
+        clock,
+        [Slot(NOON_S + n * 60, NOON_S + n * 60 + 60, 1, "GB", "scripted", "average", "forecast") for n in range(6_000)],
+    )
+    assert len(list(readings([feed], NOON_S))) == 48 + 3

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import asyncio
+
+from exporter.contract.metrics import (
+    CARBON_FETCHED_TIMESTAMP,
+    CARBON_FORECAST,
+    CARBON_INTENSITY,
+    CARBON_INTENSITY_TIMESTAMP,
+)
+from exporter.reading import Reading, SourceError
+from exporter.sources.carbon.feed import CarbonFeed
+from exporter.sources.carbon.gauges import readings
+from exporter.sources.carbon.static import StaticIntensity
+from tests.exporter.sources.carbon import HOUR_S, NOON_S, Clock, Scripted, fed, refused, slot
+
+
+def shown(feed: CarbonFeed, now_s: float = NOON_S) -> list[Reading]:
+    return list(readings([feed], now_s))
+
+
+def test_the_slot_now_is_shown_with_where_it_comes_from_and_when_that_was_asked():
+    labels = ("GB", "scripted", "average", "actual")
+    assert shown(fed(Clock(NOON_S + 60), [slot(NOON_S, 190, "actual")]), NOON_S + 90) == [
+        Reading(CARBON_INTENSITY, labels, 190),
+        Reading(CARBON_INTENSITY_TIMESTAMP, labels, NOON_S),
+        Reading(CARBON_FETCHED_TIMESTAMP, ("scripted", "average"), NOON_S + 60),
+    ]
+
+
+def test_the_forecast_of_each_whole_hour_ahead_is_shown_as_far_as_it_goes():
+    feed = fed(Clock(), [slot(NOON_S + n * 1_800, 200 + n) for n in range(6)])
+    horizons = {r.labels: r.value for r in shown(feed, NOON_S + 60) if r.metric is CARBON_FORECAST}
+    assert horizons == {("GB", "scripted", "average", "1"): 202, ("GB", "scripted", "average", "2"): 204}
+
+
+def test_what_is_only_carried_on_is_no_forecast():
+    feed = fed(Clock(), [slot(NOON_S + n * HOUR_S, 200, "estimated", HOUR_S) for n in range(3)])
+    assert not [r for r in shown(feed) if r.metric is CARBON_FORECAST]
+
+
+def test_in_an_outage_the_static_mean_is_shown_as_static_with_the_age_of_the_last_answer():
+    clock = Clock()
+    feed = fed(clock, [slot(NOON_S, 200)], fallback=StaticIntensity("GBR", 268.255))
+    feed.provider.answers += [SourceError("down", "wait")]
+    clock.now_s += HOUR_S
+    refused(feed)
+    labels = ("GBR", "static", "average", "static")
+    assert shown(feed, clock()) == [
+        Reading(CARBON_INTENSITY, labels, 268.255),
+        Reading(CARBON_INTENSITY_TIMESTAMP, labels, NOON_S - 12 * HOUR_S),
+        Reading(CARBON_FETCHED_TIMESTAMP, ("scripted", "average"), NOON_S),
+    ]
+
+
+def test_of_a_provider_that_never_answered_nothing_is_shown():
+    feed = CarbonFeed(Scripted(SourceError("down", "wait")), now=Clock())
+    refused(feed)
+    assert shown(feed) == []
+
+
+def test_a_constant_has_no_age_and_no_forecast():
+    feed = CarbonFeed(StaticIntensity.constant(230), now=Clock())
+    asyncio.run(feed.refresh(None))
+    assert [r.metric for r in shown(feed)] == [CARBON_INTENSITY, CARBON_INTENSITY_TIMESTAMP]

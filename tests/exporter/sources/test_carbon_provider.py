@@ -1,0 +1,165 @@
+"""How the web APIs are asked: limits, redirects, and what is said of failures."""
+
+from __future__ import annotations
+
+import asyncio
+from email.utils import formatdate
+
+import aiohttp
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from exporter.reading import SourceError
+from exporter.sources.carbon import provider
+from exporter.sources.carbon.provider import Api, StatusError, retry_after_s
+from tests.exporter.sources.carbon import NOON, NOON_S, visit
+from tests.fakes import web_api
+from tests.fakes.web_api import WebApi
+
+
+class Anything(BaseModel):
+    pass
+
+
+class Plain(WebApi):
+    """`/` answers `{}`, and `/elsewhere` sends on to it."""
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/", self.root), web.get("/elsewhere", self.elsewhere)]
+
+    async def root(self, request: web.Request) -> web.StreamResponse:
+        self.seen = dict(request.headers)
+        return await self.answer(request, {})
+
+    async def elsewhere(self, request: web.Request) -> web.StreamResponse:
+        raise web.HTTPFound("/")
+
+
+def get(api: Api, path: str = "/") -> None:
+    async def run() -> None:
+        async with aiohttp.ClientSession() as session:
+            await api.get(session, path, Anything)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, 0),
+        ("", 0),
+        ("120", 120),
+        (" 120 ", 120),
+        ("-5", 0),
+        ("1.5", 0),
+        ("9" * 400, 86_400),
+        ("soon", 0),
+        ("Sat, 20 Jan 2018 12:10:00 GMT", 600),
+        ("Sat, 20 Jan 2018 12:10:00 -0000", 600),
+        ("Sat, 20 Jan 2018 11:00:00 GMT", 0),
+        ("Sat, 20 Jan 2035 12:00:00 GMT", 86_400),
+        ("Sat, 99 Jan 2018 12:00:00 GMT", 0),
+    ],
+)
+def test_retry_after_is_in_seconds_or_a_date_and_a_day_at_most(value, seconds):
+    assert retry_after_s(value, NOON_S) == seconds
+
+
+@given(st.text())
+def test_whatever_retry_after_holds_is_no_more_than_a_wait(text):
+    assert 0 <= retry_after_s(text, NOON_S) <= 86_400
+
+
+@pytest.mark.parametrize(("status", "told"), [("429", 600), ("503", 600), ("500", 0), ("404", 0)])
+def test_retry_after_is_obeyed_where_it_means_to_come_back(status, told):
+    async def body(api, session):
+        with pytest.raises(StatusError) as caught:
+            await Api(api.url).get(session, "/", Anything)
+        assert caught.value.after_s == told
+
+    visit(Plain(NOON, fault=status, retry_after="600"), body)
+
+
+def test_retry_after_as_a_date_is_seconds_from_now():
+    async def body(api, session):
+        with pytest.raises(StatusError) as caught:
+            await Api(api.url).get(session, "/", Anything)
+        assert caught.value.after_s == 86_400
+
+    visit(Plain(NOON, fault="429", retry_after=formatdate(4e9, usegmt=True)), body)
+
+
+def test_an_api_that_answers_too_late_is_given_up():
+    assert provider.TIMEOUT_S == 10
+
+    async def body(api, session):
+        with pytest.raises(SourceError, match=r"did not answer within 0\.05 s; try: curl"):
+            await Api(api.url, timeout_s=0.05).get(session, "/", Anything)
+
+    visit(Plain(NOON, fault="slow"), body)
+
+
+def test_a_connection_on_which_nothing_is_ever_said_is_given_up():
+    async def run() -> None:
+        async with web_api.silence() as url, aiohttp.ClientSession() as session:
+            with pytest.raises(SourceError, match=r"did not answer within 0\.05 s"):
+                await Api(url, timeout_s=0.05).get(session, "/", Anything)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:1",
+        "http://no-such-host.invalid",
+        "http://[::1",
+        "http://127.0.0.1:99999",
+        "ftp://x",
+        "nonsense",
+    ],
+)
+def test_an_address_where_no_one_is_is_one_clear_line(url):
+    with pytest.raises(SourceError, match=r"cannot fetch .*; try: curl -i ") as caught:
+        get(Api(url))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_server_says_that_speaks_no_http_is_one_clear_line():
+    async def run() -> None:
+        async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"SSH-2.0-OpenSSH_9.6\r\n\x00\xff\r\n\r\n")
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(speak, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server, aiohttp.ClientSession() as session:
+            with pytest.raises(SourceError, match="cannot fetch") as caught:
+                await Api(url, timeout_s=5).get(session, "/", Anything)
+        assert str(caught.value).isprintable()
+
+    asyncio.run(run())
+
+
+def test_a_secret_is_sent_but_never_on_to_where_a_redirect_leads_nor_shown():
+    async def body(api, session):
+        secret = Api(api.url, secret={"auth-token": "s3cret"})
+        with pytest.raises(StatusError, match="answered 302 Found"):
+            await secret.get(session, "/elsewhere", Anything)
+        await secret.get(session, "/", Anything)
+        assert api.seen["auth-token"] == "s3cret"
+        assert "s3cret" not in repr(secret)
+
+    visit(Plain(NOON), body)
+
+
+def test_without_a_secret_a_redirect_is_followed():
+    async def body(api, session):
+        await Api(api.url).get(session, "/elsewhere", Anything)
+
+    visit(Plain(NOON), body)

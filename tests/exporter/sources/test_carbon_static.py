@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import asyncio
+import csv
+from pathlib import Path
+
+import pytest
+
+from exporter.sources.carbon import static
+from exporter.sources.carbon.static import StaticIntensity
+from tests.exporter.sources.carbon import DAY_S, NOON_S
+
+EMBER = Path(__file__).parents[4] / "shared/data/carbon/co2-intensities-ember-2021.csv"
+
+
+@pytest.mark.parametrize("text", ["DE", "de", "DEU", "Germany", " germany "])
+def test_a_country_is_found_by_either_code_or_its_name(text):
+    germany = static.find(text)
+    assert (germany.alpha_3, germany.grams_per_kwh, germany.year, germany.source) == ("DEU", 363.982, 2021, "Ember")
+
+
+def test_an_unknown_country_is_answered_with_close_ones():
+    with pytest.raises(ValueError, match=r"no carbon intensity for 'Germny'; did you mean Germany \(DEU\)"):
+        StaticIntensity.of_country("Germny")
+    with pytest.raises(ValueError, match="give an ISO 3166-1 code or an English name"):
+        StaticIntensity.of_country("Qqqqq")
+
+
+@pytest.mark.skipif(not EMBER.exists(), reason="the reference data are not beside this checkout")
+def test_the_table_holds_embers_figures():
+    with EMBER.open(encoding="utf-8") as file:
+        ember = [
+            (row["country_code_iso_3"], float(row["emissions_intensity_gco2_per_kwh"])) for row in csv.DictReader(file)
+        ]
+    assert [(c.alpha_3, c.grams_per_kwh) for c in static.countries()] == ember
+
+
+def test_a_static_intensity_covers_today_and_tomorrow_so_that_midnight_finds_it():
+    midnight_s = NOON_S - 12 * 3_600
+    slots = asyncio.run(StaticIntensity.of_country("FR").slots(None, NOON_S))
+    assert [(s.begin_s, s.end_s) for s in slots] == [
+        (midnight_s, midnight_s + DAY_S),
+        (midnight_s + DAY_S, midnight_s + 2 * DAY_S),
+    ]
+    assert {(s.region, s.provider, s.basis, s.quality) for s in slots} == {("FRA", "static", "average", "static")}
+
+
+def test_a_figure_of_the_users_own_is_the_region_custom():
+    slots = asyncio.run(StaticIntensity.constant(230).slots(None, NOON_S))
+    assert {(s.region, s.grams_per_kwh) for s in slots} == {("custom", 230.0)}
+
+
+@pytest.mark.parametrize("grams", [-1, 5_001, float("nan"), float("inf")])
+def test_a_constant_that_cannot_be_is_refused(grams):
+    with pytest.raises(ValueError, match="cannot be; give 0 to 5000"):
+        StaticIntensity.constant(grams)

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from exporter.reading import SourceError
+from exporter.sources.carbon import watttime
+from exporter.sources.carbon.watttime import WattTime
+from tests.exporter.sources.carbon import HOUR_S, NOON, NOON_S, chain, visit
+from tests.fakes.watttime import PASSWORD, USER, WattTimeApi
+
+LATER = NOON + timedelta(minutes=7)
+LATER_S = NOON_S + 420
+FORECAST_G = 453.59237  # 1,000 lbs/MWh = 453,592.37 g / 1,000 kWh
+ACTUAL_G = 408.233133  # 900 lbs/MWh
+
+
+def provider(api, region="CAISO_NORTH", password=PASSWORD) -> WattTime:
+    return WattTime(region, USER, password, api.url)
+
+
+def test_pounds_per_megawatt_hour_become_grams_per_kilowatt_hour_in_slots_of_five_minutes():
+    async def body(api, session):
+        slots = {s.begin_s: s for s in await provider(api).slots(session, LATER_S)}
+        now, past = slots[NOON_S + 300], slots[LATER_S - 3_600]
+        assert (now.end_s, now.grams_per_kwh, now.quality) == (NOON_S + 600, pytest.approx(FORECAST_G), "forecast")
+        assert (past.grams_per_kwh, past.quality) == (pytest.approx(ACTUAL_G), "actual")
+        assert {(s.basis, s.provider, s.region) for s in slots.values()} == {("marginal", "watttime", "CAISO_NORTH")}
+        assert max(slots) > NOON_S + 48 * HOUR_S
+
+    visit(WattTimeApi(LATER), body)
+
+
+def test_one_login_serves_until_its_token_is_old():
+    async def body(api, session):
+        marginal = provider(api)
+        for minutes in (0, 5, 24, 26, 30):
+            await marginal.slots(session, LATER_S + minutes * 60)
+        assert api.logins == 2
+
+    visit(WattTimeApi(LATER), body)
+
+
+def test_a_token_that_is_withdrawn_early_is_replaced():
+    async def body(api, session):
+        marginal = provider(api)
+        await marginal.slots(session, LATER_S)
+        api.tokens.clear()
+        assert await marginal.slots(session, LATER_S + 300)
+        assert api.logins == 2
+
+    visit(WattTimeApi(LATER), body)
+
+
+def test_a_place_is_resolved_to_its_region_once_a_month():
+    async def body(api, session):
+        marginal = provider(api, "37.77, -122.42")
+        assert marginal.region == "37.77,-122.42"
+        for days in (0, 1, 31):
+            slots = await marginal.slots(session, LATER_S + days * 86_400)
+            assert {s.region for s in slots} == {"CAISO_NORTH"}
+        asked = [path for path in api.asked if "region-from-loc" in path]
+        assert asked == ["/v3/region-from-loc?latitude=37.77&longitude=-122.42&signal_type=co2_moer"] * 2
+
+    visit(WattTimeApi(LATER), body)
+
+
+def test_an_account_without_history_has_the_forecast():
+    async def body(api, session):
+        marginal = provider(api)
+        for _ in range(2):
+            assert {s.quality for s in await marginal.slots(session, LATER_S)} == {"forecast"}
+        assert len([path for path in api.asked if "historical" in path]) == 1
+
+    visit(WattTimeApi(LATER, history=False), body)
+
+
+def test_a_region_outside_of_the_plan_says_so():
+    async def body(api, session):
+        with pytest.raises(SourceError, match=r"/v3/forecast answered 403 Forbidden; is the region in this account's"):
+            await provider(api, "PJM_NJ").slots(session, LATER_S)
+
+    visit(WattTimeApi(LATER), body)
+
+
+def test_a_wrong_password_says_where_to_look_and_shows_nothing_of_it():
+    async def body(api, session):
+        with pytest.raises(SourceError, match=r"/login answered 403 .*USER:PASSWORD in --carbon\.token-file") as caught:
+            await provider(api, password="wr0ng").slots(session, LATER_S)
+        assert "wr0ng" not in "".join(repr(error) + repr(error.__dict__) for error in chain(caught.value))
+
+    visit(WattTimeApi(LATER), body)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"units": "percentile"}, r"meta\.units"),
+        ({"answers_for": "PJM_NJ"}, "answered for another region than CAISO_NORTH"),
+    ],
+)
+def test_an_answer_that_is_no_intensity_of_the_region_is_refused(options, why):
+    async def body(api, session):
+        with pytest.raises(SourceError, match=why):
+            await provider(api).slots(session, LATER_S)
+
+    visit(WattTimeApi(LATER, **options), body)
+
+
+@pytest.mark.parametrize("region", ["", "caiso north", "91,0", "0,181", "CAISO&x", "../login", "1,2,3"])
+def test_what_cannot_be_a_region_is_refused(region):
+    with pytest.raises(ValueError, match="no region of the watttime provider"):
+        WattTime(region, USER, PASSWORD)
+
+
+def test_the_regions_are_those_with_marginals_that_the_account_may_have():
+    async def body(api, session):
+        listed = await watttime.regions(session, USER, PASSWORD, api.url)
+        assert listed == {"CAISO_NORTH": "California ISO Northern"}
+
+    visit(WattTimeApi(LATER), body)

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.contract.metrics import CPU_ENERGY_METHOD
+from exporter.energy import EnergyLine
+from exporter.reading import Device, Reading, SourceError
+from exporter.sources.cpu_model import CpuModelSource, PowerModel, cpu_seconds, parse
+
+MODEL = PowerModel(40.0, 200.0)
+
+
+class Node:
+    """Four CPUs, of which `busy` work."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+        self.busy_s, self.total_s = 500.0, 4_000.0
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def seconds(self) -> tuple[float, float]:
+        return self.busy_s, self.total_s
+
+    def run(self, seconds: float, busy: float) -> None:
+        self.now_s += seconds
+        self.busy_s += busy * seconds
+        self.total_s += 4 * seconds
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+@pytest.fixture
+def source(node) -> CpuModelSource:
+    return CpuModelSource(MODEL, node.seconds, node.clock)
+
+
+# -- the option
+
+
+def test_idle_and_max_are_watts_in_either_order():
+    assert parse("idle=40,max=150.5") == PowerModel(40.0, 150.5)
+    assert parse("max=150.5, idle=0") == PowerModel(0.0, 150.5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "idle=40",
+        "max=150",
+        "40,150",
+        "idle=40,max=150,idle=20",
+        "idle=40,peak=150",
+        "idle=forty,max=150",
+        "idle=-1,max=150",
+        "idle=150,max=150",
+        "idle=200,max=150",
+        "idle=0,max=10001",
+        "idle=nan,max=150",
+        "idle=0,max=inf",
+    ],
+)
+def test_what_is_no_model_is_told_with_the_form_that_is_one(text):
+    with pytest.raises(ValueError, match=r"expected idle=W,max=W in watts with 0 <= idle < max <= 10000, such as"):
+        parse(text)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_model_or_a_value_error(text):
+    try:
+        model = parse(text)
+    except ValueError:
+        return
+    assert 0 <= model.idle_w < model.max_w <= 10_000
+
+
+# -- the estimate
+
+
+def test_power_is_linear_in_the_utilization_since_the_last_read(node, source):
+    source.read()
+    node.run(1.0, busy=1)  # one CPU of four: 40 W + 160 W / 4
+    (poll,) = source.read().polls
+    assert (poll.device, poll.power_w, poll.counter_j) == (Device("package", "0"), 80.0, None)
+    node.run(2.0, busy=4)
+    (poll,) = source.read().polls
+    assert poll.power_w == 200.0
+
+
+def test_the_first_read_knows_no_utilization_yet(source):
+    assert source.read().polls == ()
+
+
+def test_it_says_at_each_read_that_it_is_a_model(node, source):
+    source.read()
+    node.run(1.0, busy=0)
+    batch = source.read()
+    assert batch.readings == (Reading(CPU_ENERGY_METHOD, ("0", "model"), 1),)
+    assert batch.problems == (
+        "the CPU's energy is an estimate from its utilization, by --cpu.power-model idle=40,max=200",
+    )
+
+
+def test_half_a_minute_of_it_integrates_to_its_joules(node, source):
+    line = EnergyLine(update_s=0.001)
+    source.read()
+    for _ in range(31):  # 2 of 4 CPUs: 120 W, over the 30 s from the first poll
+        node.run(1.0, busy=2)
+        (poll,) = source.read().polls
+        line.push(poll)
+    assert line.totals.energy_j == pytest.approx(3_600.0)
+
+
+def test_a_read_that_follows_at_once_repeats_the_last_utilization_and_not_the_ticks_noise(node, source):
+    source.read()
+    node.run(1.0, busy=1)
+    source.read()
+    node.run(0.01, busy=4)  # one tick, and all of it busy
+    (poll,) = source.read().polls
+    assert poll.power_w == 80.0
+    node.run(0.99, busy=1)  # 0.04 s + 0.99 s of 4 s
+    (poll,) = source.read().polls
+    assert poll.power_w == pytest.approx(40 + 160 * 1.03 / 4)
+
+
+def test_a_machine_that_slept_is_not_idle_for_that_time(node, source):
+    source.read()
+    node.run(1.0, busy=4)
+    node.now_s += 600.0  # no CPU time goes by
+    (poll,) = source.read().polls
+    assert poll.power_w == 200.0
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.floats(-5, 50), st.floats(-5, 50)), max_size=20))
+def test_whatever_the_kernel_counts_power_stays_between_idle_and_max(steps):
+    node = Node()
+    source = CpuModelSource(MODEL, node.seconds, node.clock)
+    for elapsed_s, busy_s, total_s in steps:
+        node.now_s += elapsed_s
+        node.busy_s += busy_s
+        node.total_s += total_s
+        for poll in source.read().polls:
+            assert poll.power_w is not None
+            assert 40.0 <= poll.power_w <= 200.0
+
+
+def test_a_proc_that_cannot_be_read_is_a_source_error():
+    def gone() -> tuple[float, float]:
+        raise FileNotFoundError(2, "No such file or directory", "/proc/stat")
+
+    with pytest.raises(SourceError, match="cannot read /proc/stat: No such file or directory; is proc mounted"):
+        CpuModelSource(MODEL, gone).read()
+
+
+def test_this_machines_cpus_are_busy_for_a_part_of_the_time():
+    busy_s, total_s = cpu_seconds()
+    assert 0 < busy_s < total_s

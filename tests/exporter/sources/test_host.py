@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from exporter.contract.metrics import (
+    HOST_CPU_UTILIZATION,
+    HOST_MEMORY_TOTAL,
+    HOST_MEMORY_USED,
+    PROCESS_CPU,
+    PROCESS_MEMORY,
+)
+from exporter.reading import SourceError
+from exporter.sources.host import HostSource
+
+MEMINFO = """MemTotal:       16000 kB
+MemFree:         1000 kB
+MemAvailable:    6000 kB
+Buffers:          100 kB
+Cached:          4000 kB
+SReclaimable:     200 kB
+Shmem:             50 kB
+Active:          5000 kB
+Inactive:        3000 kB
+Slab:             300 kB
+"""
+
+
+@pytest.fixture
+def proc(tmp_path, monkeypatch):
+    """A proc file system of plain files."""
+    (tmp_path / "meminfo").write_text(MEMINFO)
+    (tmp_path / "stat").write_text("cpu  0 0 0 0 0 0 0 0 0 0\n")
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    return tmp_path
+
+
+def cpu(proc, **ticks):
+    names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
+    (proc / "stat").write_text("cpu  " + " ".join(str(ticks.get(name, 0)) for name in names) + "\n")
+
+
+def values(batch, metric):
+    return {reading.labels: reading.value for reading in batch.readings if reading.metric is metric}
+
+
+def test_utilization_is_absent_at_the_first_read(proc):
+    assert values(HostSource().read(), HOST_CPU_UTILIZATION) == {}
+
+
+def test_utilization_is_of_the_time_since_the_last_read(proc):
+    source = HostSource()
+    cpu(proc, user=9_000, idle=1_000)
+    source.read()
+    cpu(proc, user=9_020, system=10, idle=1_060, iowait=10)  # of 100 ticks 30 were not idle; iowait is
+    assert values(source.read(), HOST_CPU_UTILIZATION) == {(): pytest.approx(0.3)}
+
+
+def test_the_time_of_a_guest_is_not_counted_twice(proc):
+    source = HostSource()
+    source.read()
+    cpu(proc, user=50, guest=50, idle=50)
+    assert values(source.read(), HOST_CPU_UTILIZATION) == {(): pytest.approx(0.5)}
+
+
+def test_no_time_between_two_reads_gives_no_utilization(proc):
+    source = HostSource()
+    source.read()
+    assert values(source.read(), HOST_CPU_UTILIZATION) == {}
+
+
+def test_two_sources_do_not_take_each_others_time(proc):
+    one, other = HostSource(), HostSource()
+    one.read()
+    cpu(proc, user=10, idle=10)
+    other.read()
+    assert values(one.read(), HOST_CPU_UTILIZATION) == {(): pytest.approx(0.5)}
+
+
+def test_memory_in_use_is_what_new_work_cannot_have(proc):
+    batch = HostSource().read()
+    assert values(batch, HOST_MEMORY_TOTAL) == {(): 16_000 * 1024}
+    assert values(batch, HOST_MEMORY_USED) == {(): 10_000 * 1024}
+
+
+def test_a_proc_that_is_not_mounted_is_told_with_what_to_type(proc):
+    (proc / "stat").unlink()
+    with pytest.raises(SourceError, match=r"cannot read .*/stat: No such file or directory; is proc mounted\?"):
+        HostSource().read()
+
+
+def test_our_own_processes_are_read_by_role():
+    batch = HostSource(lambda: {"exporter": os.getpid()}).read()
+    assert values(batch, PROCESS_CPU)[("exporter",)] > 0
+    assert values(batch, PROCESS_MEMORY)[("exporter",)] > 1_000_000
+
+
+def test_a_process_that_has_gone_is_skipped_and_the_other_stays():
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    batch = HostSource(lambda: {"nvml_worker": gone.pid, "exporter": os.getpid()}).read()
+    assert set(values(batch, PROCESS_MEMORY)) == {("exporter",)}

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import socket as sockets
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+grpc = pytest.importorskip("grpc", reason="needs the extra kubernetes")
+
+from exporter.contract.metrics import GPU_POD_INFO  # noqa: E402  # after the check for grpc
+from exporter.reading import SourceError  # noqa: E402
+from exporter.sources import kubelet as source  # noqa: E402
+from exporter.sources.kubelet import KubeletSource  # noqa: E402
+from tests.fakes.kubelet import FakeKubelet, container, devices, pod, serving  # noqa: E402
+
+A, B = "GPU-aaaaaaaa-1111-2222-3333-444444444444", "GPU-bbbbbbbb-1111-2222-3333-444444444444"
+MIG = "MIG-cccccccc-1111-2222-3333-444444444444"
+GPUS = {A: "0", B: "1", MIG: "1"}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "kubelet.sock"
+
+
+@pytest.fixture
+def reader(path):
+    return KubeletSource(path, lambda: GPUS)
+
+
+def shown(batch):
+    """(gpu, uuid, namespace, pod, container)"""
+    assert all(reading.metric is GPU_POD_INFO and reading.value == 1 for reading in batch.readings)
+    return {reading.labels for reading in batch.readings}
+
+
+def test_each_container_is_told_with_its_gpus(path, reader):
+    pods = [
+        pod("ml", "train-0", container("main", devices("nvidia.com/gpu", A, B)), container("sidecar")),
+        pod("web", "llm-7f", container("server", devices("nvidia.com/mig-1g.10gb", MIG))),
+        pod("net", "dpdk", container("main", devices("intel.com/sriov", "0000:03:02.0"))),
+        pod("kube-system", "dns", container("dns")),
+    ]
+    with serving(path, FakeKubelet(pods)):
+        batch = reader.read()
+    assert batch.problems == ()
+    assert shown(batch) == {
+        ("0", A, "ml", "train-0", "main"),
+        ("1", B, "ml", "train-0", "main"),
+        ("1", MIG, "web", "llm-7f", "server"),
+    }
+
+
+def test_pods_that_share_a_gpu_in_time_are_told_each_once(path, reader):
+    pods = [
+        pod("ml", "one", container("main", devices("nvidia.com/gpu.shared", f"{A}::0", f"{A}::2"))),
+        pod("ml", "two", container("main", devices("nvidia.com/gpu", f"{A}::11"))),
+        pod("ml", "three", container("main", devices("nvidia.com/mig-1g.10gb.shared", f"{MIG}::1"))),
+    ]
+    with serving(path, FakeKubelet(pods)):
+        batch = reader.read()
+    assert shown(batch) == {
+        ("0", A, "ml", "one", "main"),
+        ("0", A, "ml", "two", "main"),
+        ("1", MIG, "ml", "three", "main"),
+    }
+    assert len(batch.readings) == 3
+
+
+@pytest.mark.parametrize("device", ["1", "nvidia1", "nvidia1/vgpu0"])
+def test_a_gpu_that_the_plugin_calls_by_number_is_told_by_uuid(path, reader, device):
+    with serving(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", device)))])):
+        assert shown(reader.read()) == {("1", B, "ml", "one", "main")}
+
+
+def test_a_device_that_the_exporter_does_not_know_is_a_problem_and_hides_no_other(path, reader):
+    other = "GPU-dddddddd"
+    with serving(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", other, A)))])):
+        batch = reader.read()
+    assert shown(batch) == {("0", A, "ml", "one", "main")}
+    assert batch.problems == (
+        "pods have devices that are no GPU of this exporter: GPU-dddddddd; see: nvidia-smi -L, and is NVML up?",
+    )
+
+
+def test_a_node_without_gpu_pods_tells_nothing_and_is_well(path, reader):
+    with serving(path, FakeKubelet([])):
+        assert reader.read().readings == ()
+
+
+def test_a_kubelet_that_comes_later_is_found(path, reader):
+    with pytest.raises(SourceError, match=r"there is no socket .*; is the kubelet running\? in a pod, mount"):
+        reader.read()
+    with serving(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", A)))])):
+        assert shown(reader.read()) == {("0", A, "ml", "one", "main")}
+
+
+def test_a_kubelet_that_was_restarted_is_asked_on_its_new_socket(path, reader):
+    with serving(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", A)))])):
+        assert shown(reader.read()) == {("0", A, "ml", "one", "main")}
+    with pytest.raises(SourceError, match="there is no socket"):
+        reader.read()
+    with serving(path, FakeKubelet([pod("ml", "two", container("main", devices("nvidia.com/gpu", B)))])):
+        assert shown(reader.read()) == {("1", B, "ml", "two", "main")}
+
+
+def test_a_socket_that_a_dead_kubelet_left_is_told_as_such(path, reader):
+    left = sockets.socket(sockets.AF_UNIX)
+    left.bind(str(path))
+    left.close()
+    with pytest.raises(SourceError, match=r"no one listens at .*; is the kubelet running\?"):
+        reader.read()
+
+
+def test_a_kubelet_that_hangs_is_left_after_a_while_and_asked_again(path, reader, monkeypatch):
+    monkeypatch.setattr(source, "WITHIN_S", 0.2)
+    with serving(path, FakeKubelet([], delay_s=60)) as fake:
+        with pytest.raises(SourceError, match=r"did not answer at .* within 0.2 s; see: journalctl -u kubelet"):
+            reader.read()
+        fake.delay_s = 0
+        monkeypatch.setattr(source, "WITHIN_S", 30)
+        assert reader.read().readings == ()
+        assert fake.calls == 2
+
+
+def test_a_refusal_is_told_in_one_line(path, reader):
+    refusing = FakeKubelet(refusal=grpc.StatusCode.UNIMPLEMENTED)
+    with (
+        serving(path, refusing),
+        pytest.raises(SourceError, match="answers UNIMPLEMENTED the API is switched off; see"),
+    ):
+        reader.read()
+
+
+def test_an_answer_that_is_none_is_told_as_such(path, reader):
+    with serving(path, FakeKubelet(answer=b"\xff\xff\xff")), pytest.raises(SourceError) as caught:
+        reader.read()
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_the_daemon_tells_the_pods_of_its_gpus(path, start):
+    ours = pod("ml", "train-0", container("main", devices("nvidia.com/gpu", "1")))
+    with serving(path, FakeKubelet([ours])), start("--kubelet.pod-resources", str(path)) as exporter:
+        exporter.wait_for_metric(lambda value: value == 1, "wattline_gpu_pod_info")
+        metrics = exporter.metrics()
+    ((labels, _),) = metrics["wattline_gpu_pod_info"]
+    uuid = next(labels["uuid"] for labels, _ in metrics["wattline_gpu_info"] if labels["gpu"] == "1")
+    assert labels == {"gpu": "1", "uuid": uuid, "namespace": "ml", "pod": "train-0", "container": "main"}
+
+
+def test_without_the_extra_one_line_says_what_to_install(tmp_path):
+    code = "import sys; sys.modules['grpc'] = None; from exporter.cli import main; sys.argv = sys.argv[1:]; main()"
+    options = ["exporter", "serve", "--state.path", str(tmp_path), "--kubelet.pod-resources", "/run/kubelet.sock"]
+    found = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert found.stderr == (
+        "exporter: --kubelet.pod-resources: grpc is not installed; pip install 'wattline[kubernetes]'\n"
+    )
+
+
+def _open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_hundred_reads_leave_no_file_open(path, reader):
+    with serving(path, FakeKubelet([])):
+        for _ in range(3):
+            reader.read()
+        before = _open_files()
+        for _ in range(100):
+            reader.read()
+        assert _open_files() <= before + 5

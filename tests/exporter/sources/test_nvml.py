@@ -1,0 +1,341 @@
+"""What the NVML source reads once a second: through SimulatedNvml, and through pynvml on the loadable library."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pynvml
+import pytest
+
+from exporter.contract.simulation import Constant, Fault
+from exporter.sources.nvml.fields import clock_event_fields
+
+GIB = 1 << 30
+MEMORY_BYTES = {"H200": 143_771 << 20, "A100": 81_920 << 20, "RTX4090": 24_564 << 20}
+SLOWDOWNS = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+
+
+def test_an_h200_at_full_load_under_a_cap_gives_the_whole_table(make_node, read):
+    node = make_node("H200")
+    node.simulation.set_limit(0, 300, at=4_001.0)
+    node.simulation.drive(0, 1.0, pid=4711, memory_bytes=3 * GIB, at=4_900.0)
+
+    rows = read(node).readings(0)
+
+    clock_hz = round(1_980 * ((300 - 78) / (700 - 78)) ** (1 / 3)) * 1e6
+    celsius = 49  # 30 + 45 × 300 / 700 = 49.3
+    # 100 s at 300 W of idling before; the counter's last update lies up to 0.1 s back
+    energy_j = 900 * 78 + 100 * 300
+    approximate = {"pcie_bytes_total tx", "pcie_bytes_total rx", "clock_event_seconds_total sw_power_cap"}
+    assert {key: value for key, value in rows.items() if key not in approximate} == {
+        "power_limit_watts enforced": 300,
+        "power_limit_watts requested": 300,
+        "power_limit_watts default": 700,
+        "power_limit_watts min": 200,
+        "power_limit_watts max": 700,
+        "utilization_ratio gpu": 1.0,
+        "utilization_ratio memory": 0.5,
+        "utilization_ratio encoder": 0.1,
+        "utilization_ratio decoder": 0.2,
+        "memory_used_bytes": 3 * GIB,
+        "memory_total_bytes": MEMORY_BYTES["H200"],
+        "temperature_celsius gpu": celsius,
+        "temperature_celsius memory": celsius + 8,
+        "temperature_limit_celsius gpu margin": 87 - celsius,
+        **{f"clock_hertz {domain}": clock_hz for domain in ("sm", "graphics", "video")},
+        "clock_hertz memory": 3_201e6,
+        **{f"clock_max_hertz {domain}": 1_980e6 for domain in ("sm", "graphics", "video")},
+        "clock_max_hertz memory": 3_201e6,
+        **{f"clock_event_seconds_total {reason}": 0 for reason in ("sync_boost", *SLOWDOWNS)},
+        "clock_event_seconds_total gpu_idle": 0,
+        "clock_event_seconds_total applications_clocks_setting": 0,
+        "clock_event_seconds_total hw_slowdown": 0,
+        "clock_event_seconds_total display_clock_setting": 0,
+        "performance_state": 0,
+        "ecc_errors_total corrected": 0,
+        "ecc_errors_total uncorrected": 0,
+    }
+    assert rows["pcie_bytes_total rx"] == pytest.approx(energy_j * 1e6, abs=0.1 * 300 * 1e6)
+    assert rows["pcie_bytes_total tx"] == pytest.approx(energy_j * 0.25e6, abs=0.1 * 300 * 0.25e6)
+    assert rows["clock_event_seconds_total sw_power_cap"] == pytest.approx(100, abs=0.1)
+
+
+def test_a_card_with_fans_and_thresholds_and_without_ecc_says_so(make_node, read):
+    node = make_node("RTX4090")
+    node.simulation.set_load(0, Constant(450), at=4_900.0)
+
+    rows = read(node).readings(0)
+
+    # 30 + 45 × 450 / 450 = 75 °C, and 75 % on the faster of two fans
+    assert rows["fan_ratio"] == 0.75
+    assert {key: value for key, value in rows.items() if key.startswith("temperature")} == {
+        "temperature_celsius gpu": 75,
+        "temperature_limit_celsius gpu slowdown": 89,
+        "temperature_limit_celsius gpu shutdown": 92,
+        "temperature_limit_celsius gpu max_operating": 85,
+    }
+    assert not [key for key in rows if key.startswith(("ecc", "pcie"))]
+
+
+def test_an_a100_has_a_threshold_of_its_memory_and_neither_margin_nor_fan(make_node, read):
+    rows = read(make_node("A100")).readings(0)
+
+    assert rows["temperature_limit_celsius memory max_operating"] == 95
+    assert not {"temperature_limit_celsius gpu margin", "fan_ratio", "pcie_bytes_total rx"} & rows.keys()
+
+
+def test_ten_seconds_under_a_cap_at_full_load_are_ten_seconds_of_sw_power_cap(make_node, read):
+    node = make_node("H200")
+    node.simulation.set_limit(0, 300, at=4_001.0)
+    node.simulation.set_load(0, Constant(700), at=4_900.0)
+    reader = read(node)
+    before = reader.readings(0)
+    node.later(10)
+
+    after = reader.readings(0)
+
+    held_s = {key: after[key] - before[key] for key in after if key.startswith("clock_event")}
+    assert held_s.pop("clock_event_seconds_total sw_power_cap") == pytest.approx(10, abs=1e-6)
+    assert set(held_s.values()) == {0}
+
+
+def test_without_the_drivers_counters_the_reasons_are_sampled_and_a_gap_adds_nothing(make_node, read):
+    node = make_node("H200")
+    node.simulation.set_fault(0, Fault.NO_FIELDS, on=True)
+    node.simulation.set_limit(0, 300, at=4_001.0)
+    node.simulation.set_load(0, Constant(700), at=4_900.0)
+    reader = read(node)
+    reader.readings(0)
+    for _ in range(10):
+        node.later(1)
+        rows = reader.readings(0)
+    assert rows["clock_event_seconds_total sw_power_cap"] == pytest.approx(10)
+    assert rows["clock_event_seconds_total gpu_idle"] == 0
+
+    node.simulation.set_load(0, Constant(78), at=node.simulation.now())
+    node.later(60)
+    reader.readings(0)
+    node.later(2)
+    rows = reader.readings(0)
+
+    assert rows["clock_event_seconds_total sw_power_cap"] == pytest.approx(10)
+    assert rows["clock_event_seconds_total gpu_idle"] == pytest.approx(2)
+
+
+def test_ecc_errors_are_counted_by_type(make_node, read):
+    node = make_node("H200")
+    reader = read(node)
+    reader.readings(0)
+    node.simulation.add_ecc(0, corrected=3)
+    node.simulation.add_ecc(0, corrected=1, uncorrected=2)
+    node.later(10)
+
+    rows = reader.readings(0)
+
+    assert (rows["ecc_errors_total corrected"], rows["ecc_errors_total uncorrected"]) == (4, 2)
+
+
+def test_ecc_errors_are_told_by_the_older_call_where_there_are_no_fields(make_node, read):
+    node = make_node("H200")
+    node.simulation.set_fault(0, Fault.NO_FIELDS, on=True)
+    node.simulation.add_ecc(0, corrected=3)
+
+    assert read(node).readings(0)["ecc_errors_total corrected"] == 3
+
+
+def _without(*ids):
+    """An answer's fields, of which those fail for a moment."""
+
+    def change(fields):
+        for field in fields:
+            if field.fieldId in ids:
+                field.nvmlReturn = pynvml.NVML_ERROR_NO_DATA
+        return fields
+
+    return change
+
+
+def test_errors_since_the_card_was_made_that_are_missing_at_one_look_are_not_made_up_for_by_others(make_node):
+    node = make_node("H200")
+    node.simulation.add_ecc(0, corrected=3)
+    totals = (pynvml.NVML_FI_DEV_ECC_SBE_AGG_TOTAL, pynvml.NVML_FI_DEV_ECC_DBE_AGG_TOTAL)
+    changes = {"nvmlDeviceGetFieldValues": _without(*totals)}
+    reader = node.reader(changes=changes)
+
+    assert not [key for key in reader.readings(0) if key.startswith("ecc")]
+    changes.clear()
+    node.later(10)
+    assert reader.readings(0)["ecc_errors_total corrected"] == 3
+
+
+def test_errors_that_the_older_call_cannot_tell_just_now_are_left_out_too(make_node):
+    node = make_node("H200")
+    node.simulation.set_fault(0, Fault.NO_FIELDS, on=True)
+    node.simulation.add_ecc(0, corrected=3)
+    reader = node.reader()
+    api, asked = reader.nvml.api, []
+    told = api.nvmlDeviceGetTotalEccErrors
+
+    def only_volatile(handle, kind, counter):
+        asked.append(counter)
+        if counter == pynvml.NVML_AGGREGATE_ECC:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_DATA)
+        return told(handle, kind, counter)
+
+    api.nvmlDeviceGetTotalEccErrors = only_volatile
+    assert not [key for key in reader.readings(0) if key.startswith("ecc")]
+    assert asked == [pynvml.NVML_AGGREGATE_ECC] * 2
+    api.nvmlDeviceGetTotalEccErrors = told
+    node.later(10)
+
+    assert reader.readings(0)["ecc_errors_total corrected"] == 3
+
+
+def test_a_jump_of_the_counter_shows_in_the_poll(make_node, read):
+    node = make_node("H200")
+    reader = read(node)
+    before_j = reader.counter_j(0)
+    node.simulation.jump_counter(0, 1e6)
+
+    assert reader.counter_j(0) - before_j == pytest.approx(1e6)
+
+
+def test_what_never_changes_is_asked_once_a_minute_and_told_every_time(make_node):
+    node = make_node("H200")
+    reader = node.reader()
+    first = reader.readings(0)
+    for _ in range(59):
+        node.later(1)
+        assert reader.readings(0).keys() == first.keys()
+    asked = Counter(reader.nvml.api.calls)
+    assert asked["nvmlDeviceGetMaxClockInfo"] == 4  # domains
+    assert asked["nvmlDeviceGetPowerManagementDefaultLimit"] == 1
+    assert asked["nvmlDeviceGetPowerManagementLimit"] == asked["nvmlDeviceGetNumFans"] == 6
+    assert asked["nvmlDeviceGetEnforcedPowerLimit"] == 60
+
+    node.later(1)
+    reader.readings(0)
+
+    assert Counter(reader.nvml.api.calls)["nvmlDeviceGetMaxClockInfo"] == 8
+
+
+def test_one_call_gives_all_the_fields_of_a_second_and_those_that_the_card_lacks_are_not_asked_again(make_node):
+    node = make_node("RTX4090")
+    reader = node.reader()
+    asked = []
+    fields = reader.nvml.api.nvmlDeviceGetFieldValues
+    reader.nvml.api.nvmlDeviceGetFieldValues = lambda handle, wanted: asked.append(wanted) or fields(handle, wanted)
+    reader.readings(0)
+    node.later(1)
+    reader.readings(0)
+
+    events = [74, 76, 269, 270, 271]
+    assert asked == [[82, *events], [197, 198, 5, 3, 6, 4], events]
+
+
+@pytest.mark.parametrize(
+    "code", [pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_NO_DATA, pynvml.NVML_ERROR_UNKNOWN]
+)
+def test_what_the_card_cannot_tell_just_now_is_asked_again_after_ten_seconds(make_node, code):
+    node = make_node("H200")
+    refusals = {"nvmlDeviceGetTemperature": code}
+    reader = node.reader(refusals=refusals)
+    assert "temperature_celsius gpu" not in reader.readings(0)
+    refusals.clear()
+    node.later(9)
+    assert "temperature_celsius gpu" not in reader.readings(0)
+    node.later(1)
+
+    assert reader.readings(0)["temperature_celsius gpu"] == 35
+
+
+@pytest.mark.parametrize(
+    "code",
+    [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND],
+)
+def test_what_the_card_says_it_lacks_is_never_asked_again(make_node, code):
+    node = make_node("H200")
+    reader = node.reader(refusals={"nvmlDeviceGetTemperature": code})
+    for _ in range(5):
+        reader.readings(0)
+        node.later(600)
+
+    assert Counter(reader.nvml.api.calls)["nvmlDeviceGetTemperature"] == 1
+
+
+def test_a_counter_that_gave_no_data_once_feeds_the_energy_again(make_node):
+    node = make_node("H200")
+    refusals = {
+        "nvmlDeviceGetFieldValues": pynvml.NVML_ERROR_NO_DATA,
+        "nvmlDeviceGetTotalEnergyConsumption": pynvml.NVML_ERROR_NO_DATA,
+    }
+    reader = node.reader(refusals=refusals)
+    assert reader.counter_j(0) is None
+    refusals.clear()
+    node.later(10)
+
+    assert reader.counter_j(0) == pytest.approx(1_010 * 78, abs=8)
+
+
+def test_an_unknown_error_of_the_energy_is_not_passed_over(make_node):
+    reader = make_node("H200").reader(refusals={"nvmlDeviceGetFieldValues": pynvml.NVML_ERROR_UNKNOWN})
+
+    with pytest.raises(pynvml.NVMLError):
+        reader.counter_j(0)
+
+
+def test_a_lost_card_raises_and_gives_no_readings(make_node):
+    node = make_node("H200")
+    reader = node.reader()
+    reader.readings(0)
+    node.simulation.set_fault(0, Fault.LOST, on=True)
+
+    with pytest.raises(pynvml.NVMLError_GpuIsLost):
+        reader.readings(0)
+
+
+def _as_32_bits(fields):
+    for field in fields:
+        field.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+    return fields
+
+
+def test_pcie_counters_of_32_bits_which_wrap_within_a_second_are_left_out(make_node):
+    reader = make_node("H200").reader(changes={"nvmlDeviceGetFieldValues": _as_32_bits})
+
+    rows = reader.readings(0)
+
+    assert not [key for key in rows if key.startswith("pcie")]
+    assert "ecc_errors_total corrected" in rows
+
+
+def test_a_performance_state_that_the_driver_does_not_know_is_left_out(make_node):
+    reader = make_node("H200").reader(changes={"nvmlDeviceGetPerformanceState": lambda _: pynvml.NVML_PSTATE_UNKNOWN})
+
+    assert "performance_state" not in reader.readings(0)
+
+
+def test_the_reasons_that_a_driver_does_not_support_are_left_out(make_node):
+    reader = make_node("H200").reader(changes={"nvmlDeviceGetSupportedClocksEventReasons": lambda _: 0x1})
+
+    rows = reader.readings(0)
+
+    assert "clock_event_seconds_total gpu_idle" in rows
+    assert "clock_event_seconds_total hw_slowdown" not in rows
+
+
+@pytest.mark.parametrize(
+    ("driver", "first"),
+    [("570.86.10", 251), ("580.65.06", 251), ("580.82.07", 269), ("595.58.03", 269), ("SIMULATED 580.95.05", 269)],
+)
+def test_the_slowdowns_are_asked_for_by_the_numbers_that_the_driver_gives_them(driver, first):
+    fields = clock_event_fields(driver)
+
+    assert [fields[reason] for reason in ("sw_power_cap", "sync_boost", *SLOWDOWNS)] == [
+        *(74, 76, first, first + 1, first + 2)
+    ]
+
+
+@pytest.mark.parametrize("driver", ["550.54.15", "", "unknown"])
+def test_an_older_driver_is_not_asked_for_counters_of_the_slowdowns(driver):
+    assert clock_event_fields(driver) == {"sw_power_cap": 74, "sync_boost": 76}

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+
+import pytest
+
+from exporter.contract.metrics import HOST_PROCESS_CPU, HOST_PROCESS_PSS, HOST_PROCESS_USS
+from exporter.process_groups import Group
+from exporter.reading import SourceError
+from exporter.sources import process_table
+from exporter.sources.process_table import LARGEST_RSS, ProcessTable, group_of_pid
+from tests.fakes.cgroup_tree import ID
+from tests.fakes.process_tree import ProcessTree
+
+MIB = 1 << 20
+
+
+class Node:
+    """A look every 5 s; times of processes in ticks of 10 ms."""
+
+    def __init__(self, folder):
+        self.proc = ProcessTree(folder)
+        self.now_s = 1_000.0
+
+    def table(self, *args, **more):
+        return ProcessTable(*args, **more, proc=self.proc.root, clock=lambda: self.now_s)
+
+    def look(self, table, after_s=5.0):
+        self.proc.show()
+        self.now_s += after_s
+        return table.read()
+
+
+@pytest.fixture
+def node(tmp_path):
+    return Node(tmp_path / "proc")
+
+
+def values(batch, metric):
+    return {(*r.labels, *dict(r.extra).values()): r.value for r in batch.readings if r.metric is metric}
+
+
+def cpu(batch):
+    return {
+        labels[-1] if len(labels) == 1 else labels: value for labels, value in values(batch, HOST_PROCESS_CPU).items()
+    }
+
+
+def test_the_time_of_all_processes_of_a_name_is_added_from_the_first_look_on(node):
+    one, other = node.proc.add(10, own=500), node.proc.add(11, own=70)
+    node.proc.add(12, name="bash")
+    table = node.table()
+    assert cpu(node.look(table)) == {"python3": 0.0, "bash": 0.0}
+    one.own, other.own = 520, 100
+    assert cpu(node.look(table)) == {"python3": pytest.approx(0.5), "bash": 0.0}
+
+
+def test_one_that_ends_takes_nothing_back_and_one_that_starts_counts_whole(node):
+    node.proc.add(10)
+    node.proc.add(11)
+    table = node.table()
+    node.look(table)
+    node.proc.processes[10].own = 300
+    node.look(table)
+    node.proc.remove(10)
+    node.proc.add(12, started=101_200, own=40)
+    assert cpu(node.look(table)) == {"python3": pytest.approx(3.4)}
+
+
+def test_a_process_that_was_long_there_counts_from_when_it_is_first_seen(node):
+    table = node.table()
+    node.look(table)
+    node.proc.add(10, started=5, own=900_000)
+    assert cpu(node.look(table)) == {"python3": 0.0}
+
+
+def test_a_process_that_takes_another_name_counts_there_from_then_on(node):
+    shell = node.proc.add(10, name="sh")
+    table = node.table()
+    node.look(table)
+    shell.own = 100
+    node.look(table)
+    shell.name, shell.own = "train", 250
+    assert cpu(node.look(table)) == {"train": pytest.approx(1.5)}
+
+
+def test_processes_are_grouped_by_whose_cgroup_they_are_in(node):
+    node.proc.add(10, cgroup=f"/docker/{ID}")
+    node.proc.add(11, cgroup="/system.slice/slurmstepd.scope/job_7/step_0/user/task_0")
+    node.proc.add(12, cgroup="/system.slice/slurmstepd.scope/job_7/step_0/user/task_1")
+    node.proc.add(13, cgroup="/system.slice/sshd.service")
+    table = node.table("cgroup")
+    node.look(table)
+    node.proc.processes[11].own = node.proc.processes[12].own = 50
+    assert cpu(node.look(table)) == {f"container:{ID[:12]}": 0.0, "slurm:7.0": pytest.approx(1), "sshd.service": 0.0}
+
+
+def test_with_pids_each_process_stands_for_itself(node):
+    node.proc.add(10)
+    node.proc.add(11)
+    assert cpu(node.look(node.table(pids=True))) == {("python3", "10"): 0.0, ("python3", "11"): 0.0}
+
+
+def test_the_kernels_workers_are_one_group_whatever_they_do(node):
+    node.proc.add(10, name="kworker/3:1-events", is_kernel=True)
+    node.proc.add(11, name="kworker/u8:0-nvidia", is_kernel=True)
+    node.proc.add(12, name="a/b")
+    assert set(cpu(node.look(node.table()))) == {"kworker", "a/b"}
+
+
+def test_of_a_thousand_names_50_are_shown_and_they_do_not_flap(node):
+    for pid in range(10, 1_010):
+        node.proc.add_quietly(pid, name=f"n{pid}", own=0)
+    table = node.table()
+    node.look(table)
+    for pid in range(10, 1_010):
+        node.proc.processes[pid].own = pid if pid < 960 else 10 * pid
+    first = set(cpu(node.look(table)))
+    assert first == {f"n{pid}" for pid in range(960, 1_010)}
+    for pid in range(900, 960):
+        node.proc.processes[pid].own += 9_300  # now more than those that are shown, which it was not before
+    assert set(cpu(node.look(table))) == first
+    node.proc.processes[10].own += 100_000
+    assert "n10" in cpu(node.look(table))
+    assert len(cpu(node.look(table))) == 50
+
+
+def test_memory_is_told_of_groups_once_all_of_their_members_were_read(node):
+    for pid, name in ((10, "a"), (11, "a"), (12, "b")):
+        node.proc.add(pid, name=name, rss_bytes=8 * MIB)
+        node.proc.smaps(pid, pss_kb=3_000, uss_kb=1_000)
+    table = node.table()
+    batches = [node.look(table) for _ in range(3)]
+    pss = [values(batch, HOST_PROCESS_PSS) for batch in batches]
+    assert all(len(one) <= 1 for one in pss[:2])  # one process at each look
+    assert pss[2] == {("a",): 6_000 * 1_024, ("b",): 3_000 * 1_024}
+    assert values(batches[2], HOST_PROCESS_USS) == {("a",): 2_000 * 1_024, ("b",): 1_000 * 1_024}
+
+
+def test_a_process_is_read_at_most_once_a_minute(node):
+    node.proc.add(10, rss_bytes=8 * MIB)
+    node.proc.smaps(10, pss_kb=3_000, uss_kb=1_000)
+    table = node.table()
+    node.look(table)
+    node.proc.smaps(10, pss_kb=9_000, uss_kb=1_000)
+    shown = [values(node.look(table), HOST_PROCESS_PSS)[("python3",)] >> 10 for _ in range(13)]
+    assert shown == [3_000] * 11 + [9_000] * 2
+
+
+def test_a_process_above_16_gib_is_never_read_and_its_group_tells_no_memory(node):
+    node.proc.add(10, rss_bytes=LARGEST_RSS + MIB)
+    node.proc.add(11, rss_bytes=8 * MIB)
+    for pid in (10, 11):
+        node.proc.smaps(pid, pss_kb=3_000, uss_kb=1_000)
+    (node.proc.root / "10/smaps_rollup").unlink()
+    (node.proc.root / "10/smaps_rollup").mkdir()  # to read it would raise
+    table = node.table()
+    for _ in range(20):
+        assert values(node.look(table), HOST_PROCESS_PSS) == {}
+    assert cpu(node.look(table)) == {"python3": 0.0}
+
+
+def test_large_processes_are_not_read_all_at_once(node):
+    for pid in range(10, 70):
+        node.proc.add_quietly(pid, name=f"n{pid}", rss_bytes=3 << 30)
+        node.proc.smaps(pid, pss_kb=3_000, uss_kb=1_000)
+    table = node.table()
+    numbers = [len(values(node.look(table), HOST_PROCESS_PSS)) for _ in range(10)]
+    assert numbers == list(range(1, 11))  # 3 GiB and 3 GiB are more than 4
+
+
+def test_a_young_process_does_not_hide_its_group(node):
+    node.proc.add(10, rss_bytes=8 * MIB)
+    node.proc.smaps(10, pss_kb=3_000, uss_kb=1_000)
+    table = node.table()
+    node.look(table)
+    node.proc.add(11, started=100_800, rss_bytes=8 * MIB)  # gone before its memory can be read
+    assert values(node.look(table), HOST_PROCESS_PSS) == {("python3",): 3_000 * 1_024}
+
+
+def test_no_proc_is_told_with_what_to_look_at(tmp_path):
+    with pytest.raises(SourceError, match=r"cannot read .*; is proc mounted\?"):
+        ProcessTable(proc=tmp_path / "none").read()
+
+
+def test_our_own_memory_is_that_of_the_kernel():
+    table = ProcessTable(pids=True)
+    table.read()
+    memory = process_table.read_memory(os.getpid(), 0.0)
+    assert memory.pss_bytes > 1_000_000
+    assert 0 < memory.uss_bytes <= memory.pss_bytes * 1.1
+
+
+def test_a_real_process_that_works_is_counted():
+    table = ProcessTable(pids=True)
+    table.read()
+    code = "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True); input()"
+    worker = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        worker.stdout.readline()
+        shown = values(table.read(), HOST_PROCESS_CPU)
+    finally:
+        worker.communicate(b"\n")
+    mine = {pid: seconds for (_, pid), seconds in shown.items()}
+    assert mine[str(worker.pid)] >= 0.28  # a tick each of user and system is not yet told
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become someone else")
+def test_without_cap_sys_ptrace_others_memory_is_absent_and_that_is_said_once():
+    code = (
+        "import os, time\n"
+        "from exporter.sources.process_table import ProcessTable\n"
+        f"os.setgid(65534); os.setuid({pwd.getpwnam('nobody').pw_uid})\n"
+        "now = [1000.0]\n"
+        "table = ProcessTable(pids=True, clock=lambda: now[0])\n"
+        "batches = []\n"
+        "for _ in range(30):\n"
+        "    now[0] += 61\n"
+        "    batches.append(table.read())\n"
+        "problems = {p for b in batches for p in b.problems}\n"
+        "names = {dict(r.extra)['pid'] for b in batches for r in b.readings if 'pss' in r.metric.name}\n"
+        "print(len(problems), 'CAP_SYS_PTRACE' in ''.join(problems), '1' in names)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["1", "True", "False"]
+
+
+def test_a_group_that_is_none_is_told_with_those_that_are():
+    code = "from exporter.cli import main; import sys; sys.argv = ['exporter', *sys.argv[1:]]; main()"
+    options = ["serve", "--collector.processes", "--collector.processes.group", "user"]
+    found = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert found.stderr == "exporter: --collector.processes.group: expected name or cgroup, not 'user'\n"
+
+
+def test_a_process_on_a_gpu_is_grouped_as_the_table_groups_it(node):
+    node.proc.add(10, name="tra\nin", cgroup=f"/docker/{ID}")
+    assert group_of_pid(10, "name", pids=False, proc=node.proc.root) == Group("tra?in")
+    assert group_of_pid(10, "cgroup", pids=True, proc=node.proc.root) == Group(f"container:{ID[:12]}", "10")
+    assert group_of_pid(99, "name", pids=True, proc=node.proc.root) == Group("", "99")

@@ -1,0 +1,120 @@
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import requests
+
+from tests.daemon import begin, end
+from tests.exporter.api import UUIDS, refused
+
+
+def test_a_run_without_gpus_is_of_the_whole_node(exporter):
+    run = begin(exporter, labels={"model": "tiny"})
+
+    assert tuple(gpu["uuid"] for gpu in run["gpus"]) == UUIDS
+    assert run["gpus"][0]["name"].startswith("SIMULATED")
+    assert (run["state"], run["outcome"], run["ended_at"]) == ("running", None, None)
+    assert end(exporter, run["run_id"])["labels"] == {"model": "tiny"}
+
+
+@pytest.mark.parametrize("name", ["1", UUIDS[1]])
+def test_a_gpu_is_named_by_index_or_uuid(exporter, name):
+    run = begin(exporter, gpus=[name])
+
+    assert [gpu["uuid"] for gpu in run["gpus"]] == [UUIDS[1]]
+    assert list(end(exporter, run["run_id"])["energy_joules"]["gpu"]) == [UUIDS[1]]
+
+
+def test_the_same_begin_again_is_the_same_run_and_another_body_is_a_conflict(exporter):
+    body = {"workload": "train", "run_id": "same-1", "labels": {"a": "b"}}
+    first, second = (exporter.post("/api/v1/runs", body) for _ in range(2))
+    end(exporter, "same-1")
+
+    assert (first[0], second[0]) == (201, 200)
+    assert exporter.post("/api/v1/runs", body)[0] == 200
+    assert first[1]["started_at"] == second[1]["started_at"]
+    refused(exporter.post("/api/v1/runs", body | {"workload": "other"}), 409, "run_id", "same-1", "choose another")
+
+
+def test_eight_at_once_begin_one_run(exporter):
+    body = {"workload": "train", "run_id": "at-once"}
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: exporter.post("/api/v1/runs", body)[0], range(8)))
+        ends = list(pool.map(lambda _: exporter.post("/api/v1/runs/at-once/end", {})[1], range(8)))
+
+    assert sorted(answers) == [200] * 7 + [201]
+    assert all(run == ends[0] for run in ends)
+
+
+def test_a_run_may_end_while_it_still_begins(exporter):
+    with ThreadPoolExecutor(8) as pool:
+        for i in range(10):
+            name = f"brief-{i}"
+            begun = pool.submit(exporter.post, "/api/v1/runs", {"workload": "x", "run_id": name})
+            ended = pool.submit(exporter.post, f"/api/v1/runs/{name}/end", {})
+            assert begun.result()[0] == 201
+            assert ended.result()[0] in (200, 404)
+            end(exporter, name)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, ["workload"]),
+        ({"workload": ""}, ["workload"]),
+        ({"workload": "x" * 129}, ["workload"]),
+        ({"workload": "a", "gpu": ["0"]}, ["gpu", "Extra"]),
+        ({"workload": "a", "gpus": ["7"]}, ["gpus", "'7'", "0 (GPU-f875"]),
+        ({"workload": "a", "gpus": [0]}, ["gpus.0"]),
+        ({"workload": "a", "run_id": "-x"}, ["run_id"]),
+        ({"workload": "a", "run_id": "x" * 65}, ["run_id"]),
+        ({"workload": "a", "run_id": "x\n"}, ["run_id"]),
+        ({"workload": "a", "labels": {"1st": "x"}}, ["labels", "1st"]),
+        ({"workload": "a", "labels": {"a": "x" * 129}}, ["labels.a"]),
+        ({"workload": "a", "labels": {"a": 1}}, ["labels.a"]),
+        ({"workload": "a", "labels": {f"l{i}": "" for i in range(17)}}, ["labels", "16"]),
+        ({"workload": "a", "lease_seconds": 0}, ["lease_seconds"]),
+        ({"workload": "a", "lease_seconds": "60"}, ["lease_seconds"]),
+        ({"workload": "a", "pids": [0]}, ["pids.0"]),
+        ({"workload": "a", "pids": [2**70]}, ["pids"]),
+        ([], ["body"]),
+    ],
+)
+def test_a_begin_that_cannot_be_names_the_field(exporter, body, words):
+    refused(exporter.post("/api/v1/runs", body), 422, *words)
+
+
+def test_sixteen_labels_of_any_text_are_taken(exporter):
+    labels = {f"l{i}": 'q"\\\n\u00e9\u4e16' * 10 for i in range(16)}
+    run = begin(exporter, 'a "b" \\ \n', labels=labels)
+
+    assert run["labels"] == labels
+    ((shown, _),) = [s for s in exporter.metrics()["wattline_run_info"] if s[0]["run_id"] == run["run_id"]]
+    assert shown["workload"] == 'a "b" \\ \n'
+    assert {f"label_{name}": value for name, value in labels.items()}.items() <= shown.items()
+    end(exporter, run["run_id"])
+
+
+def test_half_a_character_does_not_break_the_scrape(exporter):
+    answer = requests.post(
+        f"{exporter.url}/api/v1/runs",
+        data=r'{"workload": "a\ud800b"}',
+        headers={"Content-Type": "application/json"},
+        timeout=30,
+    )
+
+    assert answer.status_code in (201, 400, 422)
+    assert exporter.get("/metrics")[0] == 200
+
+
+def test_the_sixty_fifth_run_at_a_time_is_refused(start):
+    with start() as exporter:
+        for i in range(64):
+            begin(exporter, run_id=f"run-{i}")
+        refused(exporter.post("/api/v1/runs", {"workload": "x"}), 429, "64", "end one")
+        assert exporter.post("/api/v1/runs", {"workload": "test", "run_id": "run-0"})[0] == 200
+        end(exporter, "run-0")
+
+        begin(exporter, run_id="run-64")
+        status, running = exporter.get("/api/v1/runs?state=running")
+        assert status == 200
+        assert len(running) == 64

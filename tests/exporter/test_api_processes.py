@@ -1,0 +1,78 @@
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import begin, end, eventually
+from tests.exporter.api import UUIDS, refused, sleeper
+
+
+def test_processes_may_join_at_any_time(exporter):
+    run = begin(exporter)
+    status, _ = exporter.post(f"/api/v1/runs/{run['run_id']}/processes", {"pids": [os.getpid()]})
+
+    assert status == 200
+    end(exporter, run["run_id"])
+
+
+@pytest.mark.parametrize("pid", [2**22 + 1, 2**31, 2**63])
+def test_a_process_that_is_not_there_is_refused(exporter, pid):
+    run = begin(exporter)
+    refused(exporter.post(f"/api/v1/runs/{run['run_id']}/processes", {"pids": [pid]}), 422, "pids", str(pid))
+    refused(exporter.post("/api/v1/runs", {"workload": "x", "pids": [pid]}), 422, "pids", str(pid))
+    end(exporter, run["run_id"])
+
+
+def test_a_run_whose_processes_are_gone_ends_at_the_last_moment_that_one_lived(exporter):
+    process = sleeper()
+    run_id = begin(exporter, pids=[process.pid])["run_id"]
+    time.sleep(1.5)
+    process.kill()
+    killed_at = time.time()
+    process.wait()
+    eventually(lambda: exporter.get(f"/api/v1/runs/{run_id}")[1]["state"] == "ended", "the run ends")
+    run = exporter.get(f"/api/v1/runs/{run_id}")[1]
+
+    assert run["outcome"] == "interrupted"
+    assert killed_at - 1.6 <= run["ended_at"] <= killed_at + 0.1
+    assert any("processes were gone" in note for note in run["notes"])
+    truth = 78.0 * run["duration_seconds"]
+    assert run["energy_joules"]["gpu"][UUIDS[0]] == pytest.approx(truth, abs=2.0)
+
+
+def test_a_process_that_is_not_waited_for_is_gone(exporter):
+    process = sleeper()
+    process.kill()
+    eventually(lambda: b"Z" in _state(process.pid), "a zombie")
+    refused(exporter.post("/api/v1/runs", {"workload": "x", "pids": [process.pid]}), 422, "pids")
+    process.wait()
+
+
+def _state(pid):
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+
+
+def test_gpus_are_found_by_the_processes_seen_on_them(exporter):
+    with exporter.simulation() as simulation:
+        process, other = sleeper(), sleeper()
+        simulation.drive(0, 0.5, other.pid)
+        run_id = begin(exporter, gpus=[], pids=[process.pid])["run_id"]
+        assert exporter.get(f"/api/v1/runs/{run_id}")[1]["gpus"] == []
+        simulation.drive(1, 0.5, process.pid)
+        eventually(lambda: exporter.get(f"/api/v1/runs/{run_id}")[1]["gpus"] != [], "a GPU is found")
+        run = end(exporter, run_id)
+        for i, child in enumerate((other, process)):
+            simulation.release(i, child.pid)
+            child.kill()
+            child.wait()
+
+    assert [gpu["uuid"] for gpu in run["gpus"]] == [UUIDS[1]]
+    assert list(run["energy_joules"]["gpu"]) == [UUIDS[1]]
+
+
+def test_a_run_that_is_seen_on_no_gpu_says_so(exporter):
+    run = end(exporter, begin(exporter, gpus=[], pids=[os.getpid()])["run_id"])
+
+    assert run["gpus"] == []
+    assert any("no process of the run was seen on a GPU" in note for note in run["notes"])

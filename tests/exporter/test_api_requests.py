@@ -1,0 +1,113 @@
+import json
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import pairwise
+
+import pytest
+import requests
+
+from exporter.contract.history import STATE_FILE
+from tests.daemon import begin, daemon, end
+from tests.exporter.api import refused
+
+
+def test_other_content_types_are_refused(exporter):
+    answer = requests.post(f"{exporter.url}/api/v1/runs", data="workload=x", timeout=30)
+
+    assert answer.status_code == 415
+    assert answer.headers["Content-Type"].startswith("application/problem+json")
+    assert "application/json" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("text", ["{", "\xff\xfe", "nope", '{"workload": "a"} x', "[" * 10_000])
+def test_what_is_not_json_is_refused(exporter, text):
+    answer = requests.post(
+        f"{exporter.url}/api/v1/runs",
+        data=text.encode("latin-1"),
+        headers={"Content-Type": "application/json"},
+        timeout=30,
+    )
+
+    assert (answer.status_code, answer.json()["status"]) == (400, 400)
+    assert "JSON" in answer.json()["detail"]
+
+
+def test_a_body_that_is_too_large_is_refused(exporter):
+    refused(exporter.post("/api/v1/runs", {"workload": "x" * 300_000}), 413, "262144")
+
+
+@pytest.mark.parametrize("verb", ["end", "work", "phase", "processes"])
+def test_a_run_that_is_not_there_is_not_found(exporter, verb):
+    body = {"name": "x"} if verb == "phase" else {}
+    refused(exporter.post(f"/api/v1/runs/none-such/{verb}", body), 404, "run_id", "none-such")
+
+
+def test_other_paths_and_methods_are_refused(exporter):
+    refused(exporter.get("/api/v1/runs/none-such"), 404, "none-such")
+    refused(exporter.get("/nowhere"), 404, "/nowhere")
+    refused(exporter.post("/metrics"), 405, "GET")
+    refused(exporter.get("/api/v1/runs?state=paused"), 400, "state", "running")
+
+
+def test_runs_are_listed_by_state_the_newest_first(start):
+    with start() as exporter:
+        for name in ("a", "b", "c"):
+            begin(exporter, run_id=name)
+        end(exporter, "b")
+
+        def listed(query):
+            return [run["run_id"] for run in exporter.get(f"/api/v1/runs{query}")[1]]
+
+        assert listed("") == ["c", "b", "a"]
+        assert listed("?state=running") == ["c", "a"]
+        assert listed("?state=ended") == ["b"]
+        assert listed("?limit=2") == ["c", "b"]
+        assert listed("?state=running&limit=1") == ["c"]
+        assert exporter.get("/api/v1/runs?state=ended")[1] == [exporter.get("/api/v1/runs/b")[1]]
+
+
+@pytest.mark.parametrize("limit", ["0", "1001", "-1", "1.5", "many", "", "\u0664", "9" * 5_000])
+def test_a_limit_that_is_no_number_from_1_to_1000_is_refused(exporter, limit):
+    answer = requests.get(f"{exporter.url}/api/v1/runs", params={"limit": limit}, timeout=30)
+
+    refused((answer.status_code, answer.json()), 400, "limit", "1000")
+
+
+def test_a_long_list_holds_up_no_one_else(tmp_path):
+    options = ("--simulate", "8xH200", "--no-collector.rapl", "--no-collector.host", "--no-history")
+    with daemon(tmp_path, *options) as exporter:
+        begin(exporter, run_id="run-0")
+        end(exporter, "run-0")
+        folder = exporter.folder
+    with closing(sqlite3.connect(folder / STATE_FILE)) as state, state:
+        ((body,),) = state.execute("SELECT body FROM run").fetchall()
+        run = json.loads(body) | {"started_at": 1e9, "ended_at": 1e9}
+        rows = [(f"run-{n}", 1e9, 0, json.dumps(run | {"run_id": f"run-{n}"})) for n in range(1, 1_001)]
+        state.executemany("INSERT INTO run VALUES (?, ?, ?, ?)", rows)
+    with daemon(tmp_path, *options) as exporter, ThreadPoolExecutor(1) as pool:
+        answered_s = [time.monotonic()]
+        listed = pool.submit(exporter.get, "/api/v1/runs")
+        while not listed.done():
+            assert exporter.get("/-/healthy")[0] == 200
+            answered_s.append(time.monotonic())
+        runs = listed.result()[1]
+
+    assert [len(runs), runs[0]["run_id"]] == [1_000, "run-0"]
+    assert max(later - earlier for earlier, later in pairwise(answered_s)) < 0.7 * (answered_s[-1] - answered_s[0])
+
+
+def test_health_readiness_and_the_landing_page(exporter):
+    assert exporter.get("/-/healthy")[0] == exporter.get("/-/ready")[0] == 200
+    status, page = exporter.get("/")
+    assert status == 200
+    assert "SIMULATED NVIDIA H200" in page
+    assert "/metrics" in page
+
+
+def test_every_answer_of_the_run_api_is_a_run_of_the_contract(exporter):
+    from exporter.contract.run import Run
+
+    run = begin(exporter)
+    Run.model_validate_json(json.dumps(end(exporter, run["run_id"])), strict=True)

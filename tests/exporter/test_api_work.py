@@ -1,0 +1,82 @@
+import time
+
+import pytest
+
+from exporter.contract.simulation import Constant
+from tests.daemon import begin, end, eventually
+from tests.exporter.api import UUIDS, refused
+
+
+def test_work_is_the_sum_of_its_contributors_and_never_falls(exporter):
+    run_id = begin(exporter)["run_id"]
+    path = f"/api/v1/runs/{run_id}/work"
+    exporter.post(path, {"contributor": "rank-0", "generated_tokens": 100, "requests": 1})
+    exporter.post(path, {"contributor": "rank-1", "generated_tokens": 50.5})
+    exporter.post(path, {"contributor": "rank-0", "generated_tokens": 110})
+    refused(exporter.post(path, {"contributor": "rank-0", "generated_tokens": 90}), 422, "generated_tokens", "totals")
+    run = end(exporter, run_id, work={"steps": 7})
+
+    assert run["work"] == {"generated_tokens": 160.5, "requests": 1.0, "steps": 7.0}
+    assert exporter.value("wattline_run_work_total", run_id=run_id, unit="generated_tokens") == 160.5
+
+
+@pytest.mark.parametrize(
+    "body", [{"tokens": -1}, {"tokens": "1"}, {"to kens": 1}, {"tokens": None}, {"contributor": 3}, {"tokens": [1]}]
+)
+def test_work_that_is_no_amount_is_refused(exporter, body):
+    run_id = begin(exporter)["run_id"]
+    refused(exporter.post(f"/api/v1/runs/{run_id}/work", body), 422)
+    assert end(exporter, run_id)["work"] == {}
+
+
+def test_an_empty_body_renews_the_lease_which_else_runs_out(exporter):
+    run_id = begin(exporter, lease_seconds=2.0)["run_id"]
+    for _ in range(4):
+        time.sleep(1.0)
+        assert exporter.post(f"/api/v1/runs/{run_id}/work")[0] == 200
+    renewed_at = time.time()
+    eventually(lambda: exporter.get(f"/api/v1/runs/{run_id}")[1]["state"] == "ended", "the run ends")
+    run = exporter.get(f"/api/v1/runs/{run_id}")[1]
+
+    assert run["outcome"] == "interrupted"
+    assert run["ended_at"] == pytest.approx(renewed_at + 2.0, abs=0.5)
+    assert any("lease" in note for note in run["notes"])
+    assert run["energy_joules"]["gpu"][UUIDS[0]] == pytest.approx(78.0 * run["duration_seconds"], abs=2.0)
+
+
+def test_sixteen_phases_are_taken_and_the_seventeenth_is_refused(exporter):
+    run_id = begin(exporter)["run_id"]
+    for i in range(16):
+        assert exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": f"p{i}"})[0] == 200
+    refused(exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "p16"}), 422, "name", "16", "p0")
+    assert exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "p0"})[0] == 200
+    run = end(exporter, run_id)
+
+    assert sorted(phase["name"] for phase in run["phases"]) == sorted(f"p{i}" for i in range(16))
+
+
+def test_phases_and_grams_add_up_to_the_runs_energy(exporter):
+    with exporter.simulation() as simulation:
+        run_id = begin(exporter, gpus=["0"])["run_id"]
+        exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "warm-up"})
+        time.sleep(0.7)
+        simulation.set_load(0, Constant(600.0))
+        exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "measure"})
+        time.sleep(1.1)
+        exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "warm-up"})
+        time.sleep(0.3)
+        run = end(exporter, run_id)
+        simulation.set_load(0, Constant(78.0))
+    joules = run["energy_joules"]["gpu"][UUIDS[0]]
+    phases = {phase["name"]: phase for phase in run["phases"]}
+    before_s = run["duration_seconds"] - sum(phase["duration_seconds"] for phase in phases.values())
+
+    (grams,) = run["emissions_grams"]
+    assert grams["grams"] == pytest.approx(joules / 3.6e6 * 230, rel=1e-9)
+    assert (grams["component"], grams["basis"], grams["quality"]) == ("gpu", "average", "static")
+    phased_j = sum(phase["energy_joules"]["gpu"] for phase in phases.values())
+    assert joules - phased_j == pytest.approx(78 * before_s, abs=1.0)  # from the begin to the first phase
+    assert phases["measure"]["energy_joules"]["gpu"] == pytest.approx(
+        600 * phases["measure"]["duration_seconds"], rel=0.05
+    )
+    assert exporter.value("wattline_run_emissions_grams_total", run_id=run_id) == grams["grams"]

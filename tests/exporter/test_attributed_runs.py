@@ -1,0 +1,133 @@
+"""Two runs on one GPU, driven by real processes: the parts that a scrape shows add up to the device, and are fair."""
+
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+
+import psutil
+import pytest
+
+from exporter.contract.simulation import Simulation
+from tests.daemon import begin, daemon, end
+from tests.exporter.api import UUIDS
+
+OPTIONS = ("--simulate", "2xH200", "--no-collector.host", "--no-history")
+ATTRIBUTED, WHOLE = "wattline_run_attributed_energy_joules_total", "wattline_gpu_energy_joules_total"
+
+
+@contextmanager
+def processes(number):
+    started = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) for _ in range(number)]
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def parts(found, policy, device):
+    return {
+        labels["run_id"]: value
+        for labels, value in found.get(ATTRIBUTED, ())
+        if (labels["policy"], labels["device"]) == (policy, device)
+    }
+
+
+def whole(found, uuid):
+    return next(value for labels, value in found[WHOLE] if labels["uuid"] == uuid)
+
+
+def test_the_parts_of_all_runs_and_the_rest_are_the_energy_of_each_gpu_in_every_scrape(tmp_path):
+    with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation, processes(2) as (one, other):
+        simulation.drive(0, 0.4, one.pid, 1 << 30)
+        simulation.drive(0, 0.2, other.pid, 1 << 30)
+        runs = []
+        exporter.wait_for_metric(bool, WHOLE, gpu="1")
+        for n in range(6):
+            found = exporter.metrics()
+            for uuid in UUIDS[:2]:
+                for policy in ("idle_apart", "idle_shared"):
+                    assert sum(parts(found, policy, uuid).values()) == pytest.approx(whole(found, uuid), abs=1e-5)
+            if n in (1, 2):
+                runs.append(begin(exporter, pids=[one.pid if n == 1 else other.pid])["run_id"])
+            if n == 4:
+                end(exporter, runs[0])
+            time.sleep(1.0)
+        shown = parts(exporter.metrics(), "idle_shared", UUIDS[0])
+
+    assert set(shown) == {"", *runs}
+
+
+def test_two_runs_share_a_gpu_by_the_time_that_their_kernels_ran(tmp_path):
+    with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation, processes(2) as (one, other):
+        time.sleep(12.0)  # by then the idle power is known: 78 W
+        drive(simulation, one.pid, 0.6)
+        drive(simulation, other.pid, 0.2)
+        time.sleep(1.5)
+        first, second = (begin(exporter, gpus=["0"], pids=[process.pid])["run_id"] for process in (one, other))
+        time.sleep(2.0)
+        before = exporter.metrics()
+        time.sleep(10.0)
+        after = exporter.metrics()
+
+    idle_w = exporter_idle(after)
+    assert idle_w == pytest.approx(78.0, abs=1.0)
+    apart, shared = (
+        {run: parts(after, p, UUIDS[0])[run] - parts(before, p, UUIDS[0])[run] for run in (first, second, "")}
+        for p in ("idle_apart", "idle_shared")
+    )
+    total_j = whole(after, UUIDS[0]) - whole(before, UUIDS[0])
+    assert apart[first] / apart[second] == pytest.approx(3.0, rel=0.05)
+    assert shared[first] - apart[first] == pytest.approx(shared[second] - apart[second], rel=0.05)
+    assert apart[""] == pytest.approx(idle_w * 10.0, rel=0.1)
+    assert shared[""] == pytest.approx(0.0, abs=0.01 * total_j)
+
+
+def exporter_idle(found):
+    return next(value for labels, value in found["wattline_idle_power_watts"] if labels["device"] == UUIDS[0])
+
+
+def drive(simulation: Simulation, pid: int, share: float) -> None:
+    simulation.drive(0, share, pid, 1 << 30)
+
+
+def test_a_run_alone_has_what_its_gpu_drew_but_for_the_quantum_of_the_sensor_at_its_edges(tmp_path):
+    with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation, processes(1) as (one,):
+        drive(simulation, one.pid, 0.8)
+        time.sleep(2.0)
+        run_id = begin(exporter, gpus=["0"], pids=[one.pid])["run_id"]
+        time.sleep(8.0)
+        run = end(exporter, run_id)
+        shown = parts(exporter.metrics(), "idle_shared", UUIDS[0])
+
+    joules = run["energy_joules"]["gpu"][UUIDS[0]]
+    assert shown[run_id] == pytest.approx(joules, rel=0.04)
+
+
+def test_cpu_time_divides_the_energy_of_the_cpu(tmp_path):
+    burn = [sys.executable, "-c", "while True: pass"]
+    with ExitStack() as stack:
+        exporter = stack.enter_context(daemon(tmp_path, *OPTIONS, "--cpu.power-model", "idle=0,max=100"))
+        mine, foreign = (stack.enter_context(subprocess.Popen(burn)) for _ in range(2))
+        stack.callback(foreign.kill)
+        stack.callback(mine.kill)
+        time.sleep(2.0)
+        run_id = begin(exporter, pids=[mine.pid])["run_id"]
+        time.sleep(3.0)
+        before, before_s = parts(exporter.metrics(), "idle_shared", "0"), cpu_s(mine.pid)
+        time.sleep(10.0)
+        after, after_s = parts(exporter.metrics(), "idle_shared", "0"), cpu_s(mine.pid)
+        run = end(exporter, run_id)
+
+    mine_j, rest_j = after[run_id] - before[run_id], after[""] - before[""]
+    (mine_s, busy_s) = (b - a for a, b in zip(before_s, after_s, strict=True))
+    assert mine_j / (mine_j + rest_j) == pytest.approx(mine_s / busy_s, rel=0.2)
+    assert any("estimated from utilization" in note for note in run["notes"])
+
+
+def cpu_s(pid):
+    """CPU seconds of the process, and of all."""
+    own, node = psutil.Process(pid).cpu_times(), psutil.cpu_times()
+    return own.user + own.system, sum(node) - node.idle - node.iowait - node.guest - node.guest_nice - node.steal

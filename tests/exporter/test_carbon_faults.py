@@ -1,0 +1,155 @@
+"""Each way in which a carbon API fails: what was forecast counts on, then the static mean, and both say so."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import aiohttp
+import pytest
+
+from exporter.reading import SourceError
+from exporter.sources.carbon.feed import CarbonFeed
+from exporter.sources.carbon.gauges import readings
+from exporter.sources.carbon.gb import GbCarbonIntensity
+from exporter.sources.carbon.static import StaticIntensity
+from tests.daemon import daemon, eventually
+from tests.exporter.sources.carbon import DAY_S, NOON, NOON_S, Clock
+from tests.fakes import web_api
+from tests.fakes.carbon_api import CarbonApi
+from tests.fakes.watttime import PASSWORD, USER, WattTimeApi
+
+INTENSITY = "wattline_carbon_intensity_grams_per_kilowatt_hour"
+FORECAST = "wattline_carbon_intensity_forecast_grams_per_kilowatt_hour"
+BEYOND_S = NOON_S + 2 * DAY_S + 3_600
+"""Past the forecast's end."""
+FAULTS = ["429", "500", "503", "garbage", "truncated", "cut off", "html", "empty", "huge", "slow", "silence", "no name"]
+
+
+@asynccontextmanager
+async def failing(fault: str):
+    """The address of an API with that fault."""
+    if fault == "silence":
+        async with web_api.silence() as url:
+            yield url
+    elif fault == "no name":
+        yield "http://no-such-host.invalid"
+    else:
+        async with web_api.serve(CarbonApi(NOON, fault, retry_after="600")) as api:
+            yield api.url
+
+
+def seen(feed: CarbonFeed, now_s: float) -> list[tuple[str, str, float]]:
+    """Provider, quality and grams in force, as a scrape shows them; and the age of what the provider said."""
+    shown = list(readings([feed], now_s))
+    ages = [("age", r.labels[0], now_s - r.value) for r in shown if "fetched" in r.metric.name]
+    return [(r.labels[1], r.labels[3], r.value) for r in shown if r.metric.name == INTENSITY] + ages
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_forecast_counts_on_then_the_static_mean_then_the_provider_again(fault):
+    clock = Clock(NOON_S + 60)
+    provider = GbCarbonIntensity(timeout_s=5)
+    feed = CarbonFeed(provider, now=clock, fallback=StaticIntensity("GBR", 268.255))
+
+    async def refresh(session, url: str, timeout_s: float) -> None:
+        feed.provider = GbCarbonIntensity(base_url=url, timeout_s=timeout_s)
+        await feed.refresh(session)
+
+    async def run() -> None:
+        async with aiohttp.ClientSession() as session, web_api.serve(CarbonApi(NOON)) as well:
+            await refresh(session, well.url, 5)
+            assert seen(feed, clock()) == [("gb", "forecast", 200), ("age", "gb", 0)]
+            async with failing(fault) as url:
+                for now_s, expected in [
+                    (NOON_S + DAY_S, ("gb", "forecast", 200)),
+                    (BEYOND_S, ("static", "static", 268.255)),
+                ]:
+                    clock.now_s = now_s
+                    with pytest.raises(SourceError):
+                        await refresh(session, url, 0.2 if fault in ("slow", "silence") else 5)
+                    assert seen(feed, now_s) == [expected, ("age", "gb", now_s - NOON_S - 60)]
+                    assert feed.due_s > now_s
+            well.now = datetime.fromtimestamp(clock(), UTC)
+            await refresh(session, well.url, 5)
+            assert seen(feed, clock()) == [("gb", "forecast", 200), ("age", "gb", 0)]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("fault", ["429", "503"])
+def test_a_server_that_says_when_to_come_back_is_not_asked_before(fault):
+    clock = Clock()
+
+    async def run() -> None:
+        async with aiohttp.ClientSession() as session, failing(fault) as url:
+            feed = CarbonFeed(GbCarbonIntensity(base_url=url), now=clock)
+            with pytest.raises(SourceError):
+                await feed.refresh(session)
+            assert NOON_S + 600 <= feed.due_s <= NOON_S + 660
+
+    asyncio.run(run())
+
+
+# -- the daemon
+
+OPTIONS = ("--no-collector.nvml", "--no-collector.rapl", "--no-history")
+
+
+def gb(url: str) -> tuple[str, ...]:
+    return ("--carbon.provider", "gb", "--carbon.url", url)
+
+
+def test_a_restart_during_an_outage_has_the_forecast_from_the_disk_and_does_not_ask(tmp_path):
+    with web_api.serve_beside(CarbonApi(datetime.now(UTC))) as api:
+        with daemon(tmp_path, *OPTIONS, *gb(api.url)) as first:
+            assert first.wait_for_metric(bool, INTENSITY, provider="gb", quality="forecast") == 200
+            assert first.value(FORECAST, provider="gb", basis="average", horizon_hours="48") == 200
+        api.fault = "500"
+        asked = list(api.asked)
+        held_s = 1_800 - time.time() % 1_800
+        with daemon(tmp_path, *OPTIONS, *gb(api.url)) as again:
+            assert again.value(INTENSITY, provider="gb", quality="forecast") == 200
+            assert held_s < 10 or api.asked == asked  # unless the slot has just ended
+
+
+@pytest.mark.parametrize("fault", ["500", "html", "slow"])
+def test_a_daemon_whose_api_fails_from_the_start_counts_the_static_mean_and_says_so_once(tmp_path, fault):
+    with (
+        web_api.serve_beside(CarbonApi(datetime.now(UTC), fault)) as api,
+        daemon(tmp_path, *OPTIONS, *gb(api.url)) as one,
+    ):
+        assert one.wait_for_metric(bool, INTENSITY, provider="static", quality="static", region="GBR") == 268.255
+        assert one.value("wattline_carbon_intensity_fetched_timestamp_seconds") is None
+        assert one.log().count("until it answers, what counts is the yearly mean of GBR") == 1
+        assert one.log().count("level=warning") == 1
+        assert one.value("wattline_source_up", source="carbon") == 0
+
+
+def test_a_daemon_with_no_network_at_all_starts_and_is_ready(tmp_path):
+    with daemon(tmp_path, *OPTIONS, *gb("http://no-such-host.invalid")) as one:
+        assert one.get("/-/ready")[0] == 200
+        assert one.wait_for_metric(bool, INTENSITY, provider="static") == 268.255
+
+
+def test_an_api_that_never_answers_does_not_keep_the_daemon_from_stopping(tmp_path):
+    slow = web_api.serve_beside(CarbonApi(datetime.now(UTC), "slow"))
+    with slow as api, daemon(tmp_path, *OPTIONS, *gb(api.url)) as one:
+        eventually(lambda: bool(api.asked), "a request", one.log)
+        assert one.get("/metrics")[0] == 200
+        assert one.stop() == 0
+
+
+def test_both_bases_are_shown_side_by_side_and_no_secret_is_in_the_log(tmp_path):
+    (tmp_path / "token").write_text(f"watttime={USER}:{PASSWORD}\n")
+    now = datetime.now(UTC)
+    with web_api.serve_beside(CarbonApi(now)) as average, web_api.serve_beside(WattTimeApi(now)) as marginal:
+        options = ("--carbon.marginal-provider", "watttime", "--carbon.marginal-region", "CAISO_NORTH")
+        where = ("--carbon.marginal-url", marginal.url, "--carbon.token-file", str(tmp_path / "token"))
+        with daemon(tmp_path, *OPTIONS, *gb(average.url), *options, *where, "--log.level", "debug") as one:
+            assert one.wait_for_metric(bool, INTENSITY, basis="average") == 200
+            found = one.wait_for_metric(bool, INTENSITY, basis="marginal", provider="watttime")
+            assert found == pytest.approx(453.59237)
+            assert not any(secret in one.log() for secret in (PASSWORD, "s3cret-jwt"))

@@ -1,0 +1,212 @@
+"""The options of carbon intensities: what they make, what they refuse, and that no secret is ever shown."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from exporter.carbon import carbon_feeds, carbon_providers, fallback, token
+from exporter.settings import PROVIDERS, Settings, UsageError
+from exporter.sources.carbon.static import StaticIntensity
+from tests.daemon import environment
+from tests.fakes import electricity_maps, watttime, web_api
+from tests.fakes.electricity_maps import ElectricityMapsApi
+from tests.fakes.watttime import WattTimeApi
+
+BOTH = f"# the node's\nelectricitymaps={electricity_maps.TOKEN}\n\nwatttime={watttime.USER}:{watttime.PASSWORD}\n"
+
+
+@pytest.fixture(autouse=True)
+def _no_token_from_outside(monkeypatch):
+    monkeypatch.delenv("WATTLINE_CARBON_TOKEN", raising=False)
+
+
+def settings(tmp_path: Path, secrets: str | None = None, **given) -> Settings:
+    if secrets is not None:
+        (tmp_path / "token").write_text(secrets)
+        given["token_file"] = tmp_path / "token"
+    return Settings(state_path=tmp_path, **{f"carbon_{key}": value for key, value in given.items()})
+
+
+def made(tmp_path: Path, secrets: str | None = None, **given) -> list[tuple[str, str, str]]:
+    return [(p.name, p.region, p.basis) for p in carbon_providers(settings(tmp_path, secrets, **given))]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, []),
+        ({"provider": "gb"}, [("gb", "GB", "average")]),
+        ({"provider": "gb", "region": "ox1 3qd"}, [("gb", "OX1", "average")]),
+        ({"provider": "energy-charts", "region": "Germany"}, [("energy-charts", "de", "average")]),
+        ({"provider": "electricitymaps", "region": "de"}, [("electricitymaps", "DE", "average")]),
+        ({"provider": "watttime", "region": "caiso_north"}, [("watttime", "CAISO_NORTH", "marginal")]),
+        ({"region": "DE"}, [("static", "DEU", "average")]),
+        ({"intensity": 230.0}, [("static", "custom", "average")]),
+        (
+            {"provider": "gb", "marginal_provider": "watttime", "marginal_region": "51.5,-0.1"},
+            [("gb", "GB", "average"), ("watttime", "51.5,-0.1", "marginal")],
+        ),
+        ({"marginal_provider": "watttime", "marginal_region": "X"}, [("watttime", "X", "marginal")]),
+    ],
+)
+def test_options_make_at_most_one_provider_a_basis(tmp_path, given, expected):
+    assert made(tmp_path, BOTH, **given) == expected
+    assert len(carbon_feeds(carbon_providers(settings(tmp_path, BOTH, **given)), None).feeds) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"provider": "us"}, "'us' is not known; it is one of gb, static, energy-charts, electricitymaps, watttime"),
+        ({"provider": "energy-charts"}, "needs --carbon.region; try: exporter regions --carbon.provider energy-charts"),
+        ({"provider": "energy-charts", "region": "Japan"}, "no country of the energy-charts provider"),
+        ({"provider": "electricitymaps", "region": "Germany"}, "no zone of the electricitymaps provider"),
+        ({"provider": "gb", "intensity": 230.0}, "leave out --carbon.provider gb"),
+        ({"region": "OX1"}, "is a region of Great Britain: add --carbon.provider gb"),
+        ({"marginal_provider": "gb", "marginal_region": "GB"}, "expected watttime"),
+        (
+            {"marginal_region": "CAISO_NORTH"},
+            "--carbon.marginal-region does nothing without --carbon.marginal-provider",
+        ),
+        (
+            {"marginal_url": "https://a.example"},
+            "--carbon.marginal-url does nothing without --carbon.marginal-provider",
+        ),
+        ({"url": "https://a.example"}, "--carbon.url does nothing without a --carbon.provider"),
+        ({"intensity": 230.0, "url": "https://a.example"}, "--carbon.url does nothing"),
+        ({"region": "DE", "url": "https://a.example"}, "--carbon.url does nothing"),
+        ({"marginal_provider": "watttime"}, "needs --carbon.marginal-region"),
+        ({"marginal_provider": "watttime", "marginal_region": "a b"}, "no region of the watttime provider"),
+        (
+            {"provider": "watttime", "region": "X", "marginal_provider": "watttime", "marginal_region": "Y"},
+            "both watttime: leave out one",
+        ),
+        ({"provider": "gb", "url": "api.example"}, "--carbon.url: expected http://HOST/PATH"),
+        ({"provider": "gb", "url": "https://ada:s3cret@example"}, "without a user"),
+        ({"provider": "gb", "url": "https://example/?key=s3cret"}, "without a user, a query"),
+    ],
+)
+def test_options_that_do_not_go_together_say_which_and_what_to_do(tmp_path, given, words):
+    with pytest.raises(UsageError) as caught:
+        carbon_providers(settings(tmp_path, BOTH, **given))
+    assert words in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_file_or_variable_with_one_line_is_the_token_of_the_one_provider(tmp_path, monkeypatch):
+    assert token(settings(tmp_path, "abc=\n"), "electricitymaps") == "abc="
+    monkeypatch.setenv("WATTLINE_CARBON_TOKEN", "from-outside")
+    assert token(settings(tmp_path), "watttime") == "from-outside"
+    assert token(settings(tmp_path, "from-file"), "watttime") == "from-file"
+
+
+@pytest.mark.parametrize(
+    ("secrets", "words"),
+    [
+        (None, "electricitymaps needs its token; put it into a file for --carbon.token-file"),
+        ("", "electricitymaps needs its token"),
+        ("watttime=s3cret:s3cret", "electricitymaps needs its token"),
+        ("s3cret\ns3cret2", "more than one for electricitymaps; write a line electricitymaps=SECRET"),
+        ("s3cr\x07et", "characters that cannot be; they are not shown here"),
+        ("s3crét", "characters that cannot be"),
+    ],
+)
+def test_a_token_that_is_missing_or_cannot_be_is_said_without_showing_it(tmp_path, secrets, words):
+    with pytest.raises(UsageError) as caught:
+        made(tmp_path, secrets, provider="electricitymaps", region="DE")
+    assert words in str(caught.value)
+    assert "s3cr" not in str(caught.value)
+
+
+@pytest.mark.parametrize("secrets", ["ada", "ada:", ":pw", ""])
+def test_watttime_needs_user_and_password(tmp_path, secrets):
+    with pytest.raises(UsageError, match="watttime needs USER:PASSWORD"):
+        made(tmp_path, secrets, provider="watttime", region="CAISO_NORTH")
+
+
+def test_a_token_file_that_cannot_be_read_is_one_line(tmp_path):
+    with pytest.raises(UsageError, match=r"--carbon\.token-file: cannot read .*missing: No such file.* needs to read"):
+        carbon_providers(settings(tmp_path, provider="electricitymaps", region="DE", token_file=tmp_path / "missing"))
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="it is not text"):
+        carbon_providers(settings(tmp_path, provider="electricitymaps", region="DE", token_file=tmp_path / "bytes"))
+
+
+@pytest.mark.parametrize(
+    ("given", "region"),
+    [
+        ({"provider": "gb", "region": "London"}, "GBR"),
+        ({"provider": "electricitymaps", "region": "US-CAL-CISO"}, "USA"),
+        ({"provider": "electricitymaps", "region": "XK"}, None),
+        ({"provider": "energy-charts", "region": "uk"}, "GBR"),
+        ({"provider": "energy-charts", "region": "eu"}, "EU"),
+        ({"provider": "energy-charts", "region": "xk"}, None),
+        ({"provider": "watttime", "region": "CAISO_NORTH"}, None),
+    ],
+)
+def test_the_fallback_is_the_mean_of_the_providers_country_and_marginals_have_none(tmp_path, given, region):
+    found = fallback(carbon_providers(settings(tmp_path, BOTH, **given))[0])
+    assert (found.region if found else None) == region
+    assert found is None or isinstance(found, StaticIntensity)
+
+
+# -- the command
+
+
+def exporter(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "exporter.cli", *arguments]
+    return subprocess.run(command, env=environment(env), capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_regions_of_the_providers_without_a_token_are_known_offline():
+    lines = {name: exporter("regions", "--carbon.provider", name).stdout.splitlines() for name in PROVIDERS[:3]}
+    assert {"GB Great Britain", "1  North Scotland", "13 London", "17 Wales"} <= set(lines["gb"])
+    assert {"de   Germany", "uk   United Kingdom"} <= set(lines["energy-charts"])
+    assert any(line.startswith("DEU  Germany: 363.982 gCO2eq/kWh in 2021") for line in lines["static"])
+
+
+def test_the_regions_of_the_others_are_asked_for():
+    now = datetime.now(UTC)
+    with web_api.serve_beside(ElectricityMapsApi(now)) as em, web_api.serve_beside(WattTimeApi(now)) as wt:
+        zones = exporter("regions", "--carbon.provider", "electricitymaps", "--carbon.url", em.url)
+        account = f"{watttime.USER}:{watttime.PASSWORD}"
+        options = ("regions", "--carbon.provider", "watttime", "--carbon.url", wt.url)
+        regions = exporter(*options, WATTLINE_CARBON_TOKEN=account)
+        refused = exporter(*options, WATTLINE_CARBON_TOKEN="ada:wr0ng")
+    assert zones.stdout.splitlines() == ["DE          Germany", "US-CAL-CISO USA, CAISO"]
+    assert regions.stdout.splitlines() == ["CAISO_NORTH California ISO Northern"]
+    assert (refused.returncode, refused.stdout, len(refused.stderr.splitlines())) == (1, "", 1)
+    assert "the regions of watttime cannot be listed" in refused.stderr
+    assert "wr0ng" not in refused.stderr
+
+
+def test_regions_of_an_api_that_is_not_there_are_one_line():
+    done = exporter("regions", "--carbon.provider", "electricitymaps", "--carbon.url", "http://127.0.0.1:1")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    assert "cannot fetch http://127.0.0.1:1/v3/zones" in done.stderr
+    missing = exporter("regions", "--carbon.provider", "watttime")
+    assert (missing.returncode, len(missing.stderr.splitlines())) == (2, 1)
+    assert "watttime needs USER:PASSWORD" in missing.stderr
+
+
+def test_check_says_of_each_basis_whether_it_works(tmp_path):
+    now = datetime.now(UTC)
+    (tmp_path / "token").write_text(BOTH)
+    with web_api.serve_beside(ElectricityMapsApi(now, free=True)) as em:
+        options = ("--carbon.provider", "electricitymaps", "--carbon.region", "DE", "--carbon.url", em.url)
+        marginal = ("--carbon.marginal-provider", "watttime", "--carbon.marginal-region", "CAISO_NORTH")
+        nowhere = ("--carbon.marginal-url", "http://127.0.0.1:1", "--carbon.token-file", str(tmp_path / "token"))
+        state = ("--state.path", str(tmp_path / "state"), "--path.sysfs", str(tmp_path))
+        done = exporter("check", "--idle-seconds", "0", "--simulate", "1xH200", *state, *options, *marginal, *nowhere)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("carbon")]
+    assert lines[0] == "carbon  works: DE, 320 gCO2eq/kWh (estimated, electricitymaps, average)"
+    assert lines[1].startswith("carbon  fails: cannot fetch http://127.0.0.1:1/login")
+    assert lines[1].endswith("until it answers, what counts is nothing, so that emissions are absent")
+    assert done.stderr == ""  # it is said once
+    assert "s3cret" not in done.stdout + done.stderr
+    assert not (tmp_path / "state").exists()  # it looks, and makes nothing

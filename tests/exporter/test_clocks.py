@@ -1,0 +1,237 @@
+"""The wall clock is set and the machine sleeps, under a real daemon and its sampler: no joule comes or goes by it."""
+
+import time
+from itertools import pairwise
+
+import pytest
+import requests
+
+from exporter.contract.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
+from exporter.ledger import Ledger
+from exporter.reading import Slot
+from exporter.run_record import Cut
+from exporter.store import Past, Store
+from exporter.wall import Moment
+from tests.daemon import begin, daemon, end
+from tests.exporter.test_ledger import run_of
+from tests.fakes import nvml
+from tests.fakes.clock import Clock
+
+OPTIONS = ("--no-collector.rapl", "--no-collector.host")
+HOUR_S = 3_600.0
+SLEEP_S = 600.0
+LOAD_W = 500.0
+RISING = ("wattline_gpu_energy_joules_total", "wattline_gpu_integrated_energy_joules_total")
+
+
+@pytest.fixture
+def clock(tmp_path):
+    clock = Clock(tmp_path / "clock")
+    yield clock
+    clock.close()
+
+
+@pytest.fixture
+def node(tmp_path, clock):
+    """Two GPUs, the first of which draws 500 W."""
+    path = tmp_path / FILE_NAME
+    create(path, make_gpus(2, PRODUCTS["H200"]), clock.boottime() - 10)
+    with Simulation.open(path) as simulation:
+        simulation.set_load(0, Constant(LOAD_W), at=clock.boottime() - 9)
+        yield simulation
+
+
+@pytest.fixture
+def environment(clock, node):
+    return {**nvml.environment(node.path), **clock.environment()}
+
+
+@pytest.fixture
+def started(tmp_path, environment):
+    with daemon(tmp_path, *OPTIONS, env=environment) as exporter:
+        yield exporter
+
+
+def rising(exporter):
+    return {(name, labels["uuid"]): value for name in RISING for labels, value in exporter.metrics().get(name, ())}
+
+
+def none_fell(before, after):
+    return set(before) <= set(after) and all(after[series] >= value for series, value in before.items())
+
+
+def of_history(exporter, at, window_s, name=RISING[0], gpu="0"):
+    query = f'{name}{{gpu="{gpu}"}}[{window_s:.3f}s]'
+    parameters = {"query": query, "time": f"{at:.3f}"}
+    found = requests.get(f"{exporter.url}/api/v1/query", params=parameters, timeout=30).json()["data"]["result"]
+    return [(t, float(value)) for t, value in found[0]["values"]] if found else []
+
+
+def holds_the_truth(run, node, i, truth_j):
+    uuid = node.gpus[i].uuid
+    return abs(run["energy_joules"]["gpu"][uuid] - truth_j) <= run["energy_uncertainty_joules"]["gpu"][uuid]
+
+
+STEPS = {
+    "forward": (HOUR_S,),
+    "back": (-HOUR_S,),
+    "forward and back": (HOUR_S, -HOUR_S, -HOUR_S, HOUR_S),
+}
+
+
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS.keys())
+def test_a_clock_that_is_set_during_a_run_changes_neither_its_joules_nor_its_length(clock, node, started, steps):
+    asked_s = clock.boottime()
+    run = begin(started)
+    answered_s = clock.boottime()
+    shown = [rising(started)]
+    for step_s in steps:
+        time.sleep(1.2)
+        clock.step(step_s)
+        shown.append(rising(started))
+    time.sleep(1.2)
+    ending_s = clock.boottime()
+    run = end(started, run["run_id"])
+    ended_s = clock.boottime()
+
+    assert ending_s - answered_s <= run["duration_seconds"] <= ended_s - asked_s
+    assert holds_the_truth(run, node, 0, LOAD_W * run["duration_seconds"])
+    assert holds_the_truth(run, node, 1, 78.0 * run["duration_seconds"])
+    assert run["covered_ratio"]["gpu"][node.gpus[0].uuid] > 0.9
+    integrated_j = run["integrated_energy_joules"][node.gpus[0].uuid]
+    assert integrated_j == pytest.approx(LOAD_W * run["duration_seconds"], rel=0.1)
+    assert all(none_fell(before, after) for before, after in pairwise([*shown, rising(started)]))
+    assert "Traceback" not in started.log()
+
+
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS.keys())
+def test_a_run_lies_on_the_clock_that_is_in_force_at_its_end(clock, started, steps):
+    run_id = begin(started)["run_id"]
+    for step_s in steps:
+        time.sleep(1.2)
+        clock.step(step_s)
+    time.sleep(2.2)
+    run = end(started, run_id)
+
+    assert run["ended_at"] == pytest.approx(clock.time(), abs=5)
+    assert run["ended_at"] - run["started_at"] == pytest.approx(run["duration_seconds"], abs=0.1)
+
+
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS.keys())
+def test_the_history_of_a_run_is_in_order_and_whole_wherever_the_clock_was_set(clock, started, steps):
+    run_id = begin(started)["run_id"]
+    for step_s in steps:
+        time.sleep(2.2)
+        clock.step(step_s)
+    time.sleep(2.2)
+    run = end(started, run_id)
+    time.sleep(1.2)
+    everything = of_history(started, clock.time() + 2 * HOUR_S, 4 * HOUR_S)
+    found = of_history(started, run["ended_at"], run["duration_seconds"])
+
+    assert all(a[1] <= b[1] for a, b in pairwise(everything))
+    assert everything[-1][0] == pytest.approx(clock.time(), abs=5)
+    assert found[-1][0] - found[0][0] > run["duration_seconds"] - 2.5
+    # 500 W, also across each step
+    joules, seconds = found[-1][1] - found[0][1], found[-1][0] - found[0][0]
+    assert joules == pytest.approx(LOAD_W * seconds, rel=0.1, abs=LOAD_W * 1.1)
+
+
+def test_an_exporter_that_comes_back_to_another_hour_goes_on_with_the_run(tmp_path, clock, node, environment):
+    for step_s in (HOUR_S, -2 * HOUR_S):
+        with daemon(tmp_path, *OPTIONS, env=environment) as first:
+            run_id = begin(first)["run_id"]
+            time.sleep(1.5)
+            before = rising(first)
+        clock.step(step_s)
+        with daemon(tmp_path, *OPTIONS, env=environment) as second:
+            after = rising(second)
+            time.sleep(1.0)
+            run = end(second, run_id)
+
+        assert none_fell(before, after)
+        assert holds_the_truth(run, node, 0, LOAD_W * run["duration_seconds"])
+        assert run["duration_seconds"] < 60
+
+
+def test_a_step_to_another_slot_of_intensity_books_nothing_of_the_past_there():
+    """An hour forward at a second's tick: what was drawn before belongs to the slot in which it was drawn."""
+    now_at = 1_800_001_000.0
+    moment = [Moment(100.0, now_at, 100.0)]
+
+    def slots_at(at):
+        begin_s = at - at % 1_800.0
+        return (Slot(begin_s, begin_s + 1_800.0, 230.0, "GB", "gb", "average", "actual"),)
+
+    store = Store(Past(), version="test", slots_at=slots_at)
+    ledger = Ledger(store, None, sense=None, clock=lambda: moment[0])
+    run = run_of(Cut(90.0, None, slots_at(now_at - 10)))
+    ledger.runs[run.run_id] = run
+    ledger.tick()
+    before = [cut.t_s for cut in run.cuts]
+    moment[0] = Moment(101.0, now_at + 1 + HOUR_S, 101.0)
+    ledger.tick()
+
+    assert before == [90.0]
+    assert 100.0 <= run.cuts[-1].t_s <= 101.0
+    assert run.cuts[-1].slots == slots_at(now_at + 1 + HOUR_S)
+
+
+# -- the machine sleeps: its GPUs draw nothing, CLOCK_BOOTTIME and the wall clock go on, CLOCK_MONOTONIC does not
+
+
+def fall_asleep(clock, node):
+    """For ten minutes. Returns when it woke up; both instants are written down before, so that the truth is known."""
+    asleep_s = clock.boottime() + 0.3
+    for i, awake_w in ((0, LOAD_W), (1, 78.0)):
+        node.set_load(i, Constant(0.0), at=asleep_s)
+        node.set_load(i, Constant(awake_w), at=asleep_s + SLEEP_S)
+    time.sleep(max(0.0, asleep_s - clock.boottime()))
+    clock.suspend(SLEEP_S)
+    return asleep_s + SLEEP_S
+
+
+@pytest.mark.parametrize("fault", [Fault.NONE, Fault.NO_COUNTER], ids=["a counter", "no counter"])
+def test_no_energy_is_invented_for_the_time_in_which_the_machine_slept(tmp_path, clock, node, environment, fault):
+    node.set_fault(0, fault, on=True)
+    with daemon(tmp_path, *OPTIONS, env=environment) as started:
+        time.sleep(1.0)
+        run = begin(started, gpus=["0"])
+        before = rising(started)
+        time.sleep(1.5)
+        fall_asleep(clock, node)
+        time.sleep(2.0)
+        after = rising(started)
+        run = end(started, run["run_id"])
+    uuid = node.gpus[0].uuid
+    awake_s = run["duration_seconds"] - SLEEP_S
+    truth_j = LOAD_W * awake_s
+
+    assert 3.0 < awake_s < 30.0
+    assert none_fell(before, after)
+    assert holds_the_truth(run, node, 0, truth_j)
+    assert run["energy_joules"]["gpu"][uuid] < truth_j + LOAD_W * 0.5
+    assert run["integrated_energy_joules"][uuid] < truth_j + LOAD_W * 0.5
+    if fault is Fault.NONE:  # the counter bridges the time
+        assert run["energy_joules"]["gpu"][uuid] == pytest.approx(truth_j, rel=0.05)
+    assert run["covered_ratio"]["gpu"][uuid] == pytest.approx(awake_s / run["duration_seconds"], abs=0.003)
+
+
+def test_all_gpus_are_there_again_after_a_sleep_without_a_new_sampler(clock, node, started):
+    (sampler,) = started.children()
+    fall_asleep(clock, node)
+    for gpu in ("0", "1"):
+        started.wait_for_metric(lambda up: up == 1, "wattline_gpu_up", gpu=gpu)
+
+    assert [child.pid for child in started.children()] == [sampler.pid]
+    assert started.wait_for_metric(lambda up: up == 1, "wattline_source_up", source="nvml") == 1
+
+
+def test_a_lease_does_not_run_out_while_the_machine_sleeps(clock, node, started):
+    run_id = begin(started, lease_seconds=60)["run_id"]
+    time.sleep(1.0)
+    fall_asleep(clock, node)
+    time.sleep(2.5)
+
+    assert started.get(f"/api/v1/runs/{run_id}")[1]["state"] == "running"
+    assert end(started, run_id)["outcome"] == "ok"

@@ -1,0 +1,180 @@
+"""As many runs and scrapes as are allowed, an hour of them in a minute: memory stays, and nothing is late."""
+
+import http.client
+import random
+import sqlite3
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from itertools import pairwise
+from statistics import median, quantiles
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from exporter.contract.history import HISTORY_FILE
+from exporter.contract.run import MAX_RUNNING
+from exporter.contract.simulation import Square
+from tests.daemon import begin, daemon, end
+
+OPTIONS = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host", "--carbon.intensity", "230")
+RUNS = 1_000
+AT_ONCE = 20
+SHOWN_IN_AN_HOUR = 167
+"""Ended runs that a scrape shows where 1,000 end in an hour."""
+WARM_UP_RUNS = 350
+CLIENTS, SCRAPES_A_SECOND = 20, 200
+GROWTH_BYTES = 5 << 20
+HURRIED_SHOWN_S = 3.0
+HURRIED = f"""
+from exporter import cli, ledger
+
+ledger.SHOWN_S = {HURRIED_SHOWN_S}  # for which an ended run is shown: ten minutes elsewhere, and no clock hurries them
+cli.main()
+"""
+LABELS = {f"label_number_{n}": f"value {n} of a run" for n in range(16)}
+
+
+class Clients:
+    """20 of them, that scrape 10 times a second each."""
+
+    def __init__(self, exporter):
+        self.took_s = []
+        self._address = urlsplit(exporter.url).netloc
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._scrape, args=(n,)) for n in range(CLIENTS)]
+
+    def _scrape(self, number):
+        period_s = CLIENTS / SCRAPES_A_SECOND
+        connection = http.client.HTTPConnection(self._address, timeout=30)
+        due_s = time.monotonic() + random.Random(number).uniform(0, period_s)
+        while not self._ended.wait(max(0.0, due_s - time.monotonic())):
+            begun_s = time.monotonic()
+            connection.request("GET", "/metrics")
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == 200
+            self.took_s.append(time.monotonic() - begun_s)
+            due_s = max(due_s + period_s, time.monotonic())
+        connection.close()
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def pss_bytes(exporter):
+    processes = [psutil.Process(exporter.process.pid), *exporter.children()]
+    return sum(process.memory_full_info().pss for process in processes)
+
+
+def one_run(exporter, number):
+    run_id = begin(exporter, "crowd", run_id=f"run-{number}", labels=LABELS, gpus=[str(number % 2)])["run_id"]
+    exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "measure"})
+    exporter.post(f"/api/v1/runs/{run_id}/work", {"steps": number})
+    return end(exporter, run_id, results={"loss": 0.1})
+
+
+@pytest.mark.timeout(600)
+def test_an_hour_of_runs_and_scrapes_costs_no_memory_and_no_sample(tmp_path):
+    with daemon(tmp_path, *OPTIONS, program=("-c", HURRIED)) as exporter:
+        with exporter.simulation() as simulation:
+            for i in range(2):
+                simulation.set_load(i, Square(72.0, 640.0, 1.73))
+        for number in range(MAX_RUNNING - AT_ONCE):
+            begin(exporter, "crowd", run_id=f"long-{number}", labels=LABELS, gpus=["0"])
+        seen_bytes = []
+        with Clients(exporter) as clients, ThreadPoolExecutor(AT_ONCE) as pool:
+            for first in range(0, RUNS, SHOWN_IN_AN_HOUR):
+                numbers = range(first, min(RUNS, first + SHOWN_IN_AN_HOUR))
+                ended = list(pool.map(lambda number: one_run(exporter, number), numbers))
+                assert all(run["outcome"] == "ok" for run in ended)
+                if first >= WARM_UP_RUNS:
+                    seen_bytes.append(pss_bytes(exporter))
+                time.sleep(HURRIED_SHOWN_S + 2.5)  # those that have ended are shown no longer
+        shown = {labels["run_id"] for labels, _ in exporter.metrics()["wattline_run_info"]}
+        covered = [value for _, value in exporter.metrics()["wattline_run_covered_ratio"]]
+        long_run = end(exporter, "long-0")
+    p99_s = quantiles(clients.took_s, n=100)[98]
+    print(f"{len(clients.took_s)} scrapes, median {median(clients.took_s):.4f} s, p99 {p99_s:.4f} s")
+    print("PSS", [f"{seen / 1e6:.1f} MB" for seen in seen_bytes])
+
+    assert shown == {f"long-{number}" for number in range(MAX_RUNNING - AT_ONCE)}
+    assert max(seen_bytes) - seen_bytes[0] < GROWTH_BYTES
+    assert median(clients.took_s) < 0.1
+    assert min(covered) > 0.98
+    assert min(long_run["covered_ratio"]["gpu"].values()) > 0.98
+    waits_s = between_samples(exporter.folder)
+    assert len(waits_s) > 20
+    assert sum(wait_s > 2.0 for wait_s in waits_s) <= 0.05 * len(waits_s), waits_s
+
+
+def between_samples(folder):
+    with closing(sqlite3.connect(folder / HISTORY_FILE)) as connection:
+        rows = connection.execute(
+            "SELECT t_ms FROM samples JOIN series ON id = series_id WHERE name = 'wattline_run_info'"
+            " AND json_extract(labels, '$.run_id') = 'long-0' ORDER BY t_ms"
+        ).fetchall()
+    return [(b - a) / 1e3 for (a,), (b,) in pairwise(rows)]
+
+
+# -- a client that died without a word
+
+
+@contextmanager
+def full(tmp_path, **last):
+    """An exporter with as many runs as it takes; the last of them as given."""
+    with daemon(tmp_path, *OPTIONS) as exporter:
+        for number in range(MAX_RUNNING - 1):
+            begin(exporter, run_id=f"other-{number}", gpus=["0"])
+        begin(exporter, run_id="last", **last)
+        yield exporter
+
+
+def one_more(exporter):
+    return exporter.post("/api/v1/runs", {"workload": "more", "run_id": "more", "gpus": ["0"]})
+
+
+def wait_for_a_slot(exporter):
+    give_up_s = time.monotonic() + 30
+    while (answer := one_more(exporter))[0] == 429 and time.monotonic() < give_up_s:
+        time.sleep(0.2)
+    return answer[0]
+
+
+def test_a_run_whose_client_died_gives_its_slot_back_when_its_lease_is_over(tmp_path):
+    with full(tmp_path, lease_seconds=4) as exporter:
+        status, refused = one_more(exporter)
+        assert (status, refused["status"]) == (429, 429)
+        assert wait_for_a_slot(exporter) == 201
+        last = exporter.get("/api/v1/runs/last")[1]
+
+    assert (last["state"], last["outcome"]) == ("ended", "interrupted")
+    assert last["duration_seconds"] == pytest.approx(4.0, abs=0.01)
+    assert any("lease ran out" in note for note in last["notes"])
+
+
+def test_a_run_whose_processes_were_killed_gives_its_slot_back_within_seconds(tmp_path):
+    job = subprocess.Popen(["sleep", "600"])
+    try:
+        with full(tmp_path, pids=[job.pid], gpus=["1"]) as exporter:
+            assert one_more(exporter)[0] == 429
+            time.sleep(1.5)
+            job.kill()
+            job.wait()
+            assert wait_for_a_slot(exporter) == 201
+            last = exporter.get("/api/v1/runs/last")[1]
+    finally:
+        job.kill()
+
+    assert (last["state"], last["outcome"]) == ("ended", "interrupted")
+    assert any("processes were gone" in note for note in last["notes"])

@@ -1,0 +1,291 @@
+"""The disk takes nothing, or gives back what was not written: the exporter serves on, says so once, and recovers."""
+
+import errno
+import os
+import random
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+
+import pytest
+
+from exporter.contract.history import HISTORY_FILE, STATE_FILE
+from exporter.contract.simulation import Constant
+from exporter.history import History
+from exporter.state import State
+from tests.daemon import begin, daemon, end, environment, eventually, start, wait_until_it_serves
+
+OPTIONS = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
+LOAD_W = 400.0
+
+
+class FullDisk:
+    """A file system of its own, filled to the last byte."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        folder.mkdir()
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], check=False)
+        if mounted.returncode:
+            pytest.skip("mounting is not permitted here")
+
+    def begin(self, _exporter):
+        with (self.folder / "filler").open("wb", buffering=0) as filler:
+            try:
+                while True:
+                    filler.write(b"x" * 512)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+
+    def mend(self):
+        (self.folder / "filler").unlink()
+
+    def close(self):
+        subprocess.run(["umount", "--lazy", self.folder], check=True)
+
+
+class Quota:
+    """Files must not grow beyond 16 KiB, nor be written there."""
+
+    def __init__(self, folder):
+        self._limits = None
+
+    def begin(self, exporter):
+        self._pid = exporter.process.pid
+        _, hard = self._limits = resource.prlimit(self._pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(self._pid, resource.RLIMIT_FSIZE, (16 << 10, hard))
+
+    def mend(self):
+        resource.prlimit(self._pid, resource.RLIMIT_FSIZE, self._limits)
+
+    def close(self):
+        pass
+
+
+class ReadOnly:
+    """The files refuse every write, also through a descriptor that is open, as where the kernel has remounted.
+
+    Not the one that is mapped: of a file that is immutable, unlike one on a file system that is read-only, that is a
+    SIGBUS.
+    """
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._probe(folder.parent / "probe")
+
+    def _probe(self, path):
+        with path.open("wb", buffering=0) as file:
+            if not shutil.which("chattr") or subprocess.run(["chattr", "+i", path], check=False).returncode:
+                pytest.skip("chattr is not permitted here")
+            try:
+                file.write(b"x")
+            except OSError:
+                return
+            finally:
+                subprocess.run(["chattr", "-i", path], check=True)
+        pytest.skip("this file system lets open files be written")
+
+    def _files(self):
+        return [self._folder / f"{name}{journal}" for name in (STATE_FILE, HISTORY_FILE) for journal in ("", "-wal")]
+
+    def begin(self, _exporter):
+        subprocess.run(["chattr", "+i", *self._files()], check=True)
+
+    def mend(self):
+        subprocess.run(["chattr", "-i", *self._files()], check=True)
+
+    def close(self):
+        if self._folder.exists():
+            subprocess.run(["chattr", "-f", "-i", *self._files()], check=False)
+
+
+@pytest.fixture(params=[FullDisk, Quota, ReadOnly], ids=["full", "quota", "read-only"])
+def disk(request, tmp_path):
+    disk = request.param(tmp_path / "state")
+    yield disk
+    disk.close()
+
+
+def rows(path, question):
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(question).fetchall()
+
+
+def test_while_the_disk_takes_nothing_all_is_served_and_afterwards_it_is_written(tmp_path, disk):
+    with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation:
+        simulation.set_load(0, Constant(LOAD_W))
+        kept = begin(exporter, run_id="begun-before")
+        time.sleep(1.5)
+        before = exporter.value("wattline_gpu_energy_joules_total", gpu="0")
+        disk.begin(exporter)
+        eventually(lambda: "cannot write to" in exporter.log(), "it is said", exporter.log)
+        ended = begin(exporter, run_id="begun-meanwhile", gpus=["0"])
+        begin(exporter, run_id="still-running")
+        time.sleep(3.0)
+        assert exporter.get("/metrics")[0] == 200
+        assert exporter.value("wattline_gpu_energy_joules_total", gpu="0") > before
+        assert exporter.value("wattline_state_up") == 0
+        ended = end(exporter, ended["run_id"])
+        meanwhile_at = time.time()
+        time.sleep(2.0)
+        disk.mend()
+        eventually(lambda: "again" in exporter.log(), "it writes again", exporter.log)
+        exporter.wait_for_metric(lambda up: up == 1, "wattline_state_up")
+        assert exporter.log().count("cannot write to") == 1
+        assert exporter.log().count("again") == 1
+        (uuid,) = ended["energy_joules"]["gpu"]
+        off_j = abs(ended["energy_joules"]["gpu"][uuid] - LOAD_W * ended["duration_seconds"])
+        assert off_j <= ended["energy_uncertainty_joules"]["gpu"][uuid]
+        time.sleep(1.2)
+        assert exporter.stop(signal.SIGKILL) == -signal.SIGKILL
+    running = dict(rows(exporter.folder / STATE_FILE, "SELECT run_id, running FROM run"))
+    moments = [t_ms / 1e3 for (t_ms,) in rows(exporter.folder / HISTORY_FILE, "SELECT DISTINCT t_ms FROM samples")]
+    with daemon(tmp_path, *OPTIONS) as second:
+        assert second.get("/api/v1/runs/begun-meanwhile") == (200, ended)
+        assert end(second, "still-running")["outcome"] == "ok"
+        assert end(second, kept["run_id"])["duration_seconds"] > 6
+
+    assert running == {"begun-before": 1, "begun-meanwhile": 0, "still-running": 1}
+    assert sum(meanwhile_at - 3.0 < moment < meanwhile_at for moment in moments) >= 2
+    assert "Traceback" not in exporter.log() + second.log()
+
+
+def one_line(tmp_path, *before):
+    """What an exporter that does not start says; `before` is a command that starts it."""
+    command = [*before, sys.executable, "-m", "exporter.cli", "serve", "--web.listen-address", "127.0.0.1:0"]
+    command += ["--state.path", str(tmp_path / "state"), *OPTIONS]
+    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1, ended.stderr
+    (line,) = ended.stderr.splitlines()
+    return line
+
+
+def test_a_disk_that_is_full_at_the_start_is_one_line_that_sends_nobody_to_move_the_state_away(tmp_path):
+    disk = FullDisk(tmp_path / "state")
+    try:
+        with daemon(tmp_path, *OPTIONS) as first:
+            run_id = begin(first)["run_id"]
+        disk.begin(first)
+        line = one_line(tmp_path)
+        assert "make room" in line
+        assert "move it away" not in line
+        disk.mend()
+        with daemon(tmp_path, *OPTIONS) as second:
+            assert end(second, run_id)["outcome"] == "ok"
+    finally:
+        disk.close()
+
+
+def test_a_folder_that_is_not_ours_to_write_is_one_line(tmp_path):
+    folder = tmp_path / "state"
+    with daemon(tmp_path, *OPTIONS):
+        pass
+    for path in folder.iterdir():
+        path.chmod(0o400)
+    folder.chmod(0o500)
+    powerless = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
+    if powerless and not shutil.which("setpriv"):
+        pytest.skip("root writes everywhere, and setpriv is not there to take that from it")
+    line = one_line(tmp_path, *powerless)
+    folder.chmod(0o700)
+
+    assert f"cannot write to {folder}" in line
+    assert "--state.path" in line
+
+
+# -- what is read back is damaged
+
+
+@pytest.fixture
+def left_behind(tmp_path):
+    """The folder of an exporter that was killed in the middle of a run, its journals beside its files."""
+    with daemon(tmp_path, *OPTIONS) as exporter:
+        for number in range(3):
+            end(exporter, begin(exporter, run_id=f"run-{number}")["run_id"])
+        begin(exporter, run_id="open")
+        time.sleep(2.5)
+        exporter.stop(signal.SIGKILL)
+    return exporter.folder
+
+
+def damage(path, at=0, length=4_096):
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(random.Random(1).randbytes(min(length, size - at)))
+
+
+@pytest.mark.parametrize("name", [STATE_FILE, HISTORY_FILE])
+@pytest.mark.parametrize("at", [0, 100], ids=["its head", "its first page"])
+def test_a_damaged_file_is_one_line_and_stays_where_it_is(tmp_path, left_behind, name, at):
+    for path in left_behind.glob("*-wal"):  # what it holds would mend the damage
+        path.unlink()
+    damage(left_behind / name, at)
+    before = {path.name: path.read_bytes() for path in left_behind.glob(f"{name}")}
+    second = start(tmp_path, *OPTIONS)
+
+    assert second.process.wait(30) == 1
+    (line,) = second.log().splitlines()
+    assert name in line
+    assert "move it away" in line
+    assert {path.name: path.read_bytes() for path in left_behind.glob(f"{name}")} == before
+
+
+def test_a_history_that_is_damaged_while_it_is_written_does_not_stop_the_serving(tmp_path):
+    with daemon(tmp_path, *OPTIONS) as exporter:
+        run_id = begin(exporter)["run_id"]
+        time.sleep(2.0)
+        with closing(sqlite3.connect(exporter.folder / HISTORY_FILE)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        damage(exporter.folder / HISTORY_FILE, 0, 1 << 20)
+        eventually(lambda: "cannot write to" in exporter.log(), "it is said", exporter.log)
+        time.sleep(2.0)
+        assert exporter.get("/metrics")[0] == 200
+        assert exporter.get("/api/v1/query?query=wattline_gpu_up[60s]")[0] in (500, 503)
+        assert end(exporter, run_id)["outcome"] == "ok"
+        time.sleep(1.2)
+        (running,) = rows(exporter.folder / STATE_FILE, "SELECT running FROM run")
+        assert exporter.log().count("cannot write to") <= 2  # it may turn out to be another trouble
+        assert exporter.stop() == 0
+
+    assert running == (0,)
+    assert "Traceback" not in exporter.log()
+
+
+def test_a_journal_that_was_cut_off_anywhere_costs_its_last_seconds_and_no_more(tmp_path, left_behind):
+    """As after a power cut: of what was not synced, any part may be missing."""
+    whole = {name: (left_behind / f"{name}-wal").read_bytes() for name in (STATE_FILE, HISTORY_FILE)}
+    rng = random.Random(2)
+    for number in range(20):
+        folder = tmp_path / f"cut-{number}"
+        shutil.copytree(left_behind, folder)
+        for name, content in whole.items():
+            (folder / f"{name}-wal").write_bytes(content[: rng.randrange(len(content) + 1)])
+            (folder / f"{name}-shm").unlink(missing_ok=True)
+        state, history = State(folder), History(folder)
+        saved = state.load()
+        assert {run.run_id for run in saved.running} <= {"open", "run-0", "run-1", "run-2"}
+        assert all(totals.energy_j >= 0 for totals in saved.totals.values())
+        history.close()
+        state.close()
+        for name in whole:
+            assert rows(folder / name, "PRAGMA quick_check") == [("ok",)]
+
+
+def test_after_a_power_cut_the_exporter_starts(tmp_path, left_behind):
+    for name in (STATE_FILE, HISTORY_FILE):
+        journal = left_behind / f"{name}-wal"
+        journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2 + 7])
+        (left_behind / f"{name}-shm").unlink(missing_ok=True)
+    second = start(tmp_path, *OPTIONS)
+    try:
+        wait_until_it_serves(second)
+        assert second.get("/metrics")[0] == 200
+    finally:
+        assert second.stop() == 0

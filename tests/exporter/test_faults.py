@@ -1,0 +1,181 @@
+"""The real pynvml on the loadable library, with faults that are switched at run time."""
+
+import time
+
+import pytest
+
+from exporter.contract.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
+from exporter.reading import boottime
+from tests.daemon import begin, daemon, end, eventually
+from tests.fakes import nvml
+
+OPTIONS = ("--no-collector.rapl", "--no-collector.host")
+
+
+@pytest.fixture
+def node(tmp_path):
+    """Three GPUs behind a libnvidia-ml.so.1."""
+    path = tmp_path / FILE_NAME
+    create(path, make_gpus(3, PRODUCTS["H200"]), boottime())
+    with Simulation.open(path) as simulation:
+        yield simulation
+        for i in range(3):
+            simulation.set_fault(i, Fault.HANG, on=False)
+
+
+@pytest.fixture
+def started(tmp_path, node):
+    with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
+        yield exporter
+
+
+def ups(exporter):
+    return {labels["gpu"]: value for labels, value in exporter.metrics().get("wattline_gpu_up", ())}
+
+
+def truth_is_held(simulation, run, i):
+    uuid = simulation.gpus[i].uuid
+    truth = 78.0 * run["duration_seconds"]
+    return abs(run["energy_joules"]["gpu"][uuid] - truth) <= run["energy_uncertainty_joules"]["gpu"][uuid]
+
+
+def test_the_loadable_driver_is_read_like_any_other(node, started):
+    assert ups(started) == {"0": 1, "1": 1, "2": 1}
+    assert started.value("wattline_gpu_power_limit_watts", gpu="1", kind="enforced") == 700
+    assert started.value("wattline_gpu_energy_method_info", gpu="1", method="counter") == 1
+    assert started.value("wattline_gpu_power_watts", gpu="1") == pytest.approx(78, abs=0.5)
+    assert started.value("wattline_source_up", source="nvml") == 1
+
+
+def test_a_gpu_that_hangs_vanishes_and_the_others_miss_nothing_until_it_is_back(node, started):
+    run_id = begin(started)["run_id"]
+    time.sleep(0.5)
+    node.set_fault(1, Fault.HANG, on=True)
+    started.wait_for_metric(lambda up: up == 0, "wattline_gpu_up", gpu="1")
+    found = started.metrics()
+    own = [labels for samples in found.values() for labels, _ in samples if "uuid" in labels and "run_id" not in labels]
+    shown = [labels["gpu"] for labels in own]
+
+    assert shown.count("1") == 1
+    assert ups(started) == {"0": 1, "1": 0, "2": 1}
+    node.set_fault(1, Fault.HANG, on=False)
+    started.wait_for_metric(lambda up: up == 1, "wattline_gpu_up", gpu="1")
+    time.sleep(0.5)
+    run = end(started, run_id)
+    assert run["covered_ratio"]["gpu"][node.gpus[0].uuid] > 0.9
+    assert run["covered_ratio"]["gpu"][node.gpus[1].uuid] < 0.9
+    assert all(truth_is_held(node, run, i) for i in range(3))
+    assert started.value("wattline_source_restarts_total", source="nvml") == 0
+
+
+def test_a_gpu_that_hangs_at_the_start_hides_no_other_and_is_taken_up_once_it_answers(tmp_path, node):
+    node.set_fault(0, Fault.HANG, on=True)
+    with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
+        assert ups(exporter) == {"1": 1, "2": 1}
+        node.set_fault(0, Fault.HANG, on=False)
+        exporter.wait_for_metric(lambda up: up == 1, "wattline_gpu_up", gpu="0")
+
+
+def test_an_exporter_ends_while_a_gpu_hangs(tmp_path, node):
+    with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
+        node.set_fault(0, Fault.HANG, on=True)
+        time.sleep(1.5)
+        assert exporter.stop() == 0
+
+
+def test_a_lost_gpu_is_down_and_comes_back(node, started):
+    before = started.value("wattline_gpu_energy_joules_total", gpu="2")
+    node.set_fault(2, Fault.LOST, on=True)
+    started.wait_for_metric(lambda up: up == 0, "wattline_gpu_up", gpu="2")
+
+    assert started.value("wattline_gpu_energy_joules_total", gpu="2") is None
+    assert "GPU 2 does not answer: GPU is lost" in started.log()
+    node.set_fault(2, Fault.LOST, on=False)
+    started.wait_for_metric(lambda up: up == 1, "wattline_gpu_up", gpu="2")
+    assert started.value("wattline_gpu_energy_joules_total", gpu="2") >= before
+
+
+def test_a_gpu_that_is_lost_from_the_start_is_said_once(tmp_path, node):
+    node.set_fault(2, Fault.LOST, on=True)
+    with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
+        time.sleep(6.0)
+        assert exporter.log().count("GPU 2 cannot be attached") == 1
+        assert ups(exporter) == {"0": 1, "1": 1}
+
+
+def test_a_driver_that_is_loaded_later_is_picked_up(tmp_path, node):
+    node.unload_driver()
+    with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
+        assert exporter.value("wattline_source_up", source="nvml") == 0
+        assert exporter.log().count("source=nvml down") == 1
+        assert "nvidia-modprobe" in exporter.log()
+        assert ups(exporter) == {}
+        node.load_driver()
+        exporter.wait_for_metric(lambda up: up == 1, "wattline_gpu_up", gpu="0")
+        assert exporter.value("wattline_source_up", source="nvml") == 1
+
+
+def test_without_a_driver_the_rest_is_served(tmp_path):
+    with daemon(tmp_path, "--no-collector.rapl", env={"LD_LIBRARY_PATH": str(tmp_path)}) as exporter:
+        assert exporter.value("wattline_source_up", source="nvml") == 0
+        eventually(lambda: exporter.value("wattline_source_up", source="host") == 1, "host", exporter.log)
+        run = end(exporter, begin(exporter)["run_id"])
+    assert run["gpus"] == []
+
+
+def test_without_a_counter_power_is_integrated(tmp_path, node):
+    node.set_fault(0, Fault.NO_COUNTER, on=True)
+    node.set_load(0, Constant(500.0))
+    with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
+        assert exporter.value("wattline_gpu_energy_method_info", gpu="0", method="integral") == 1
+        assert exporter.value("wattline_gpu_energy_method_info", gpu="1", method="counter") == 1
+        time.sleep(1.5)
+        run_id = begin(exporter, gpus=["0"])["run_id"]
+        time.sleep(2.0)
+        run = end(exporter, run_id)
+    uuid, truth = node.gpus[0].uuid, 500.0 * run["duration_seconds"]
+
+    assert run["energy_joules"]["gpu"][uuid] == pytest.approx(truth, rel=0.02)
+    assert abs(run["energy_joules"]["gpu"][uuid] - truth) <= run["energy_uncertainty_joules"]["gpu"][uuid]
+
+
+def test_where_fields_are_not_supported_the_older_calls_are_made(tmp_path, node):
+    node.set_fault(0, Fault.NO_FIELDS, on=True)
+    with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
+        assert exporter.value("wattline_gpu_energy_method_info", gpu="0", method="counter") == 1
+        assert exporter.value("wattline_gpu_power_watts", gpu="0") == pytest.approx(78, abs=0.5)
+        run_id = begin(exporter, gpus=["0"])["run_id"]
+        time.sleep(1.5)
+        run = end(exporter, run_id)
+    assert truth_is_held(node, run, 0)
+
+
+def test_what_a_card_lacks_is_absent_and_not_zero(tmp_path, node):
+    node.set_fault(0, Fault.NO_AVERAGE, on=True)
+    with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
+        names = {sample.name for sample in exporter.samples()}
+
+    assert "wattline_gpu_fan_ratio" not in names
+    assert "wattline_cpu_energy_joules_total" not in names
+    assert "wattline_emissions_grams_total" not in names
+
+
+def test_two_exporters_see_the_same_gpus(tmp_path, node):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    env = nvml.environment(node.path)
+    with daemon(tmp_path / "a", *OPTIONS, env=env) as one, daemon(tmp_path / "b", *OPTIONS, env=env) as other:
+        runs = [(exporter, begin(exporter)["run_id"]) for exporter in (one, other)]
+        time.sleep(1.5)
+        ended = [end(exporter, run_id) for exporter, run_id in runs]
+
+    assert all(truth_is_held(node, run, i) for run in ended for i in range(3))
+
+
+def test_a_sampler_that_is_killed_is_replaced(node, started):
+    (child,) = started.children()
+    child.kill()
+    eventually(lambda: [c.pid for c in started.children()] not in ([], [child.pid]), "a new sampler", started.log)
+    started.wait_for_metric(lambda up: up == 1, "wattline_gpu_up", gpu="0")
+
+    assert started.wait_for_metric(bool, "wattline_source_restarts_total", source="nvml") == 1

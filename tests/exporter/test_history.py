@@ -1,0 +1,249 @@
+import sqlite3
+from itertools import pairwise
+
+import pytest
+
+from exporter.contract import history as contract
+from exporter.contract.metrics import GPU_POWER, RUN_INFO
+from exporter.history import KEEP_S, KEEP_WAITING, History
+from exporter.reading import Reading
+
+NOW = 1_790_000_000.0
+
+
+@pytest.fixture
+def kept(tmp_path):
+    history = History(tmp_path)
+    yield history
+    history.close()
+
+
+def power(watts, gpu="0"):
+    return Reading(GPU_POWER, (gpu, f"GPU-{gpu}"), watts)
+
+
+def each_second(history, begin_s, end_s, *, run_open=False):
+    for second in range(int(begin_s), int(end_s)):
+        history.add(NOW + second, [power(float(second))], run_open=run_open)
+
+
+def times(history):
+    connection = contract.open_read_only(history.path)
+    found = [t_ms / 1_000 - NOW for (t_ms,) in connection.execute("SELECT DISTINCT t_ms FROM samples ORDER BY t_ms")]
+    connection.close()
+    return found
+
+
+def read(history, query, at):
+    connection = contract.open_read_only(history.path)
+    try:
+        return contract.select(connection, contract.parse(query), at)
+    finally:
+        connection.close()
+
+
+def test_the_file_is_of_the_contracts_schema(kept):
+    kept.add(NOW, [power(300.0), Reading(RUN_INFO, ("r-1", "w"), 1.0, (("label_b", 'x"'),))], run_open=True)
+    connection = contract.open_read_only(kept.path)
+    tables = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
+    names = connection.execute("SELECT name, labels FROM series ORDER BY name").fetchall()
+    samples = connection.execute("SELECT t_ms, value FROM samples ORDER BY value").fetchall()
+    connection.close()
+
+    assert set(tables) == {"meta", "series", "samples"}
+    assert "PRIMARY KEY (t_ms, series_id)" in tables["samples"]
+    assert tables["samples"].endswith("WITHOUT ROWID")
+    assert names == [
+        ("wattline_gpu_power_watts", '{"gpu":"0","uuid":"GPU-0"}'),
+        ("wattline_run_info", '{"label_b":"x\\"","run_id":"r-1","workload":"w"}'),
+    ]
+    assert samples == [(1_790_000_000_000, 1.0), (1_790_000_000_000, 300.0)]
+
+
+def test_without_runs_one_sample_in_fifteen_seconds_is_kept(kept):
+    each_second(kept, 0, 61)
+
+    assert times(kept) == [0, 15, 30, 45, 60]
+
+
+def test_around_a_run_every_second_is_kept_a_minute_before_and_after(kept):
+    each_second(kept, 0, 200)
+    each_second(kept, 200, 210, run_open=True)
+    each_second(kept, 210, 400)
+    found = times(kept)
+
+    assert [t for t in found if 140 <= t <= 269] == list(range(140, 270))
+    assert all(b - a == 15 for a, b in pairwise(t for t in found if t < 135))
+    assert all(b - a == 15 for a, b in pairwise(t for t in found if t > 290))
+
+
+def test_what_is_older_than_thirty_days_is_dropped(kept):
+    each_second(kept, 0, 20)
+    kept.add(NOW + KEEP_S + 10, [power(1.0, "1")], run_open=False)
+
+    assert times(kept) == [15, KEEP_S + 10]
+
+
+def test_series_without_samples_are_dropped_in_time(kept):
+    kept.add(NOW, [power(1.0, "0")], run_open=True)
+    kept.add(NOW + 2 * KEEP_S, [power(1.0, "1")], run_open=True)
+    kept.add(NOW + 2 * KEEP_S + 1, [power(1.0, "1")], run_open=True)
+
+    assert [series.labels["gpu"] for series in read(kept, "wattline_gpu_power_watts[90d]", NOW + 2 * KEEP_S + 1)] == [
+        "1"
+    ]
+
+
+def test_the_oldest_is_dropped_where_the_file_grows_too_large(tmp_path):
+    history = History(tmp_path, keep_bytes=200_000)
+    for second in range(1_300):
+        history.add(NOW + second, [power(float(second), str(gpu)) for gpu in range(20)], run_open=True)
+    found = times(history)
+    history.close()
+
+    assert found[-1] == 1_299
+    assert 0 < found[0] < 1_290
+    assert len(found) > 200
+
+
+def test_a_clock_that_is_set_back_does_not_stop_the_history(kept):
+    each_second(kept, 10_000, 10_020)
+    each_second(kept, 0, 31)
+
+    assert [t for t in times(kept) if t < 100] == [0, 15, 30]
+
+
+BOOTED = NOW - 500.0
+
+
+def on_clocks(history, now_s, set_by_s):
+    """A sample at `now_s` after boot, of that value, where the wall clock has been set by `set_by_s`."""
+    history.add(BOOTED + now_s + set_by_s, [power(now_s)], run_open=True, now_s=now_s)
+
+
+def taken(history):
+    """(time, value) of all samples, in order."""
+    series = read(history, "wattline_gpu_power_watts[90d]", NOW + 100_000)
+    return [(round(t - BOOTED, 3), value) for t, value in series[0].samples]
+
+
+@pytest.mark.parametrize("steps", [[3_600.0], [-3_600.0], [3_600.0, 0.0], [-3_600.0, 0.0], [-2.5], [2.5, -30.0]])
+def test_where_the_clock_is_set_what_was_taken_lately_is_moved_along_and_stays_in_order(kept, steps):
+    set_by_s, now_s = 0.0, 10.0
+    for step_s in [0.0, *steps]:
+        set_by_s = step_s
+        for _ in range(10):
+            on_clocks(kept, now_s, set_by_s)
+            now_s += 1.0
+
+    assert taken(kept) == [(value + set_by_s, value) for value in [10.0 + n for n in range(10 * (len(steps) + 1))]]
+
+
+def test_time_in_which_the_machine_slept_is_no_step_of_the_clock(kept):
+    on_clocks(kept, 10.0, 0.0)
+    on_clocks(kept, 610.0, 0.0)
+
+    assert taken(kept) == [(10.0, 10.0), (610.0, 610.0)]
+
+
+def test_a_clock_that_drifts_moves_nothing(kept):
+    for n in range(20):
+        on_clocks(kept, 10.0 + n, 0.1 * n)
+
+    assert [t for t, _ in taken(kept)] == [pytest.approx(10.0 + 1.1 * n, abs=0.002) for n in range(20)]
+
+
+def test_a_clock_that_is_set_to_another_year_takes_nothing_with_it(kept):
+    on_clocks(kept, 10.0, 0.0)
+    on_clocks(kept, 11.0, -50 * 365 * 86_400.0)
+    on_clocks(kept, 12.0, 0.0)
+
+    assert [value for _, value in taken(kept)] == [10.0, 12.0]
+
+
+DAY_S = 86_400.0
+HOUR_S = 3_600.0
+
+
+def test_a_clock_that_is_forty_days_ahead_for_one_sample_drops_nothing(kept):
+    for n in range(200):
+        on_clocks(kept, 15.0 * n, 0.0)
+    on_clocks(kept, 15.0 * 200, 40 * DAY_S)
+    on_clocks(kept, 15.0 * 201, 0.0)
+
+    assert [value for _, value in taken(kept)] == [15.0 * n for n in (*range(200), 201)]
+
+
+def test_a_clock_that_stays_wrong_drops_a_tenth_of_the_samples_at_a_time_and_not_before_an_hour(kept):
+    for n in range(200):
+        on_clocks(kept, 15.0 * n, 0.0)
+
+    def left_after(since_s):
+        on_clocks(kept, 15.0 * 200 + since_s, 40 * DAY_S)
+        return sum(t < 3_000 for t in (t + NOW - BOOTED for t in times(kept)))
+
+    # of 201 samples and those of the wrong clock 10 %, which is the 21 oldest, then of 183 the 19 oldest
+    assert [left_after(since_s) for since_s in (0.0, 1_800.0, 3_590.0)] == [200, 200, 200]
+    assert left_after(HOUR_S + 600.0) == 200 - 21
+    assert left_after(HOUR_S + 1_200.0) == 200 - 21 - 19
+
+
+def test_samples_of_a_clock_that_was_ahead_do_not_let_a_file_that_is_too_large_lose_all_the_others(tmp_path):
+    history = History(tmp_path, keep_bytes=200_000)
+    history.add(NOW + 365 * DAY_S, [power(0.0)], run_open=True)
+    for second in range(1_300):
+        history.add(NOW + second, [power(float(second), str(gpu)) for gpu in range(20)], run_open=True)
+    found = times(history)
+    history.close()
+
+    assert len([t for t in found if t < 1_300]) > 200
+
+
+def test_samples_of_former_exporters_are_moved_by_no_one_but_give_way(tmp_path):
+    former = History(tmp_path)
+    for n in range(100):
+        on_clocks(former, 100.0 + n, 0.0)
+    former.close()
+    history = History(tmp_path)
+    for n in range(5):
+        on_clocks(history, 200.0 + n, 0.0)
+    on_clocks(history, 205.0, -50.0)
+    found = taken(history)
+    history.close()
+
+    assert found == [*((100.0 + n, 100.0 + n) for n in range(50)), *((150.0 + n, 200.0 + n) for n in range(6))]
+
+
+def test_a_run_that_begins_while_the_disk_takes_nothing_is_in_the_history_afterwards(kept):
+    kept.add(NOW, [power(0.0)], run_open=True)
+    blocker = sqlite3.connect(kept.path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    kept._connection.execute("PRAGMA busy_timeout = 0")
+    for second in (1, 2):
+        with pytest.raises(sqlite3.OperationalError):
+            kept.add(NOW + second, [power(1.0), Reading(RUN_INFO, ("new", "w"), 1.0)], run_open=True)
+    blocker.execute("COMMIT")
+    blocker.close()
+    kept.add(NOW + 3, [power(2.0)], run_open=True)
+
+    (info,) = read(kept, 'wattline_run_info{run_id="new"}[60s]', NOW + 3)
+    assert [t - NOW for t, _ in info.samples] == [1, 2]
+
+
+def test_what_the_disk_does_not_take_is_kept_in_memory_but_not_for_ever(tmp_path):
+    history = History(tmp_path)
+    history.add(NOW, [power(0.0)], run_open=True)
+    blocker = sqlite3.connect(history.path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    history._connection.execute("PRAGMA busy_timeout = 0")
+    for second in range(1, KEEP_WAITING + 100):
+        with pytest.raises(sqlite3.OperationalError):
+            history.add(NOW + second, [power(float(second))], run_open=True)
+    blocker.execute("COMMIT")
+    blocker.close()
+    last = KEEP_WAITING + 100
+    history.add(NOW + last, [power(1.0)], run_open=True)
+    found = times(history)
+    history.close()
+
+    assert found == [0, *range(last - KEEP_WAITING + 1, last + 1)]

@@ -1,0 +1,99 @@
+"""What a GPU draws unwatched and polled, as its counter tells, and what is said of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from exporter.check import check
+from exporter.contract.simulation import (
+    FILE_NAME,
+    PRODUCTS,
+    Constant,
+    Fault,
+    Simulation,
+    boottime,
+    create,
+    make_gpus,
+)
+from exporter.idle_power import IdlePower, text, texts
+from exporter.settings import Settings
+from tests.fakes import nvml
+
+IDLE_W = 78.0
+
+
+@pytest.fixture
+def simulation(tmp_path):
+    create(tmp_path / FILE_NAME, make_gpus(3, PRODUCTS["H200"]), boottime() - 10)
+    with Simulation.open(tmp_path / FILE_NAME) as opened:
+        yield opened
+
+
+def measured(simulation, indices="0,1,2"):
+    """By the loadable fake driver, in the child process."""
+    command = [sys.executable, "-P", "-m", "exporter.idle_power", "1.5", indices]
+    environment = {**os.environ, **nvml.environment(simulation.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    return [IdlePower(**json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def test_a_gpu_draws_as_much_unwatched_as_polled_where_polling_does_not_wake_it(simulation):
+    simulation.set_fault(1, Fault.NO_COUNTER, on=True)
+    simulation.drive(2, 0.5, pid=os.getpid())
+    idle, silent, busy = measured(simulation)
+
+    # a counter is behind by up to 0.1 s at both ends of 1.5 s: 7 %
+    assert idle.unwatched_w == pytest.approx(IDLE_W, rel=0.08)
+    assert idle.polled_w == pytest.approx(IDLE_W, rel=0.08)
+    assert (idle.processes, idle.utilization) == (0, 0.0)
+    assert (silent.unwatched_w, silent.polled_w) == (None, None)
+    assert busy.processes == 1
+    assert busy.utilization == pytest.approx(0.5, abs=0.01)
+
+
+def test_what_was_drawn_before_the_silence_is_not_of_it(simulation):
+    simulation.set_load(0, Constant(600.0), at=boottime() - 5)
+    simulation.set_load(0, Constant(IDLE_W))
+    (found,) = measured(simulation, "0")
+    # up to 0.1 s at 600 W may still be in the counter's first look
+    assert found.unwatched_w < IDLE_W + 0.11 * 600 / 1.5
+
+
+def test_equal_powers_say_that_watching_costs_nothing():
+    told = text(IdlePower(0, 4.0, 78.0, 79.5, 0, 0.0))
+    assert told == (
+        "GPU 0 draws 78.0 W unwatched, 79.5 W polled once a second (± 2.0 W each): watching does not keep it awake"
+    )
+
+
+def test_a_power_that_rises_under_polling_is_told_with_what_to_try():
+    assert "watching keeps it awake" in text(IdlePower(0, 4.0, 40.0, 78.0, 0, 0.0))
+    assert "nvidia-smi -pm 1" in text(IdlePower(0, 4.0, 40.0, 78.0, 0, 0.0))
+
+
+def test_a_gpu_in_use_has_no_idle_power():
+    told = text(IdlePower(3, 4.0, 300.0, 310.0, 2, 0.35))
+    assert "was in use (2 processes, utilization up to 35 %): that is no idle power" in told
+    assert "awake" not in told
+
+
+def test_without_a_counter_nothing_is_told():
+    assert text(IdlePower(1, 4.0, None, None, 0, 0.0)).startswith("GPU 1: not told")
+
+
+def test_no_gpu_and_no_time_ask_no_driver():
+    assert asyncio.run(texts([], 4.0, None)) == []
+    assert asyncio.run(texts([0], 0.0, None)) == []
+
+
+def test_check_has_a_line_for_the_idle_power_of_each_gpu_that_answers(tmp_path):
+    settings = Settings(tmp_path / "state", simulate="2xH200", sysfs=tmp_path, rapl=False)
+    lines = [line.text for line in asyncio.run(check(settings, idle_s=1.0)) if line.text.startswith("idle")]
+    assert [line.split(" draws")[0] for line in lines] == ["idle    GPU 0", "idle    GPU 1"]
+    assert all("watching does not keep it awake" in line for line in lines)

@@ -1,0 +1,96 @@
+"""Whatever a run is called, the scrape stays readable and says the same again."""
+
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families as classic
+from pydantic import ValidationError
+
+from exporter.contract.metrics import RUN_INFO
+from exporter.contract.run import BeginRequest
+from exporter.exposition import Exposition
+from exporter.history import History
+from exporter.label_text import shown
+from exporter.reading import Reading
+from tests.servers import require
+
+NAMES = st.from_regex(r"\A[a-zA-Z_][a-zA-Z0-9_]{0,20}\Z")
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=[*map(chr, range(32)), "\x7f"]))
+VALUES = st.one_of(TEXTS, st.text('"\\\n\t{}=,#\u2028\x85 a')).map(lambda text: text[:128])
+HOSTILE = ['a"} 1\nwattline_gpu_power_watts{gpu="0"} 9', "\\", '\\"', "\\n", "{}", "# HELP", "é世🔋", "", " ", "NaN"]
+
+
+def page(workload, labels, accept=""):
+    extra = tuple((f"label_{name}", value) for name, value in labels.items())
+    reading = Reading(RUN_INFO, ("r1", workload), 1.0, extra)
+    return Exposition(lambda: [reading], lambda: 0.0).page(accept, compress=False).body
+
+
+@given(VALUES.filter(bool), st.dictionaries(NAMES, VALUES, max_size=16))
+@settings(max_examples=300, deadline=None)
+def test_the_labels_of_a_run_come_back_as_they_were_given(workload, labels):
+    body = BeginRequest.model_validate({"workload": workload, "labels": labels})
+    expected = {"run_id": "r1", "workload": workload} | {f"label_{k}": v for k, v in labels.items()}
+
+    for parse, accept in ((classic, ""), (open_metrics, "application/openmetrics-text; version=1.0.0")):
+        text = page(body.workload, body.labels, accept).decode()
+        (sample,) = [sample for family in parse(text) for sample in family.samples]
+        assert sample.labels == expected
+        assert sample.value == 1
+
+
+@pytest.mark.parametrize("name", ["run_id", "workload", "label_a", "__name__", "job", "instance", "le"])
+def test_a_label_cannot_take_the_place_of_one_of_ours(name):
+    ((sample,),) = [family.samples for family in classic(page("x", {name: "forged", "a": "b"}).decode())]
+
+    assert sample.labels == {"run_id": "r1", "workload": "x", f"label_{name}": "forged", "label_a": "b"}
+    assert sample.name == "wattline_run_info"
+
+
+def test_promtool_finds_nothing_wrong_with_hostile_labels():
+    text = page(HOSTILE[0], {f"l{i}": value for i, value in enumerate(HOSTILE)})
+    done = subprocess.run([require("promtool"), "check", "metrics"], input=text, capture_output=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("character", ["\0", "\x1b", "\r", "\x7f", "\ud800"])
+@pytest.mark.parametrize("field", ["workload", "labels"])
+def test_what_would_break_a_scrape_or_move_a_cursor_is_refused(character, field):
+    text = f"a{character}b"
+    given = {"workload": text} if field == "workload" else {"workload": "x", "labels": {"a": text}}
+
+    with pytest.raises(ValidationError, match=field):
+        BeginRequest.model_validate(given)
+
+
+@pytest.mark.parametrize("name", ["a b", "a-b", "1a", "é", "a\n", "", "a=b", 'a"'])
+def test_a_labels_name_is_one_that_prometheus_takes(name):
+    with pytest.raises(ValidationError, match="labels"):
+        BeginRequest.model_validate({"workload": "x", "labels": {name: ""}})
+
+
+def test_a_processes_name_may_be_any_bytes_and_the_scrape_is_still_read(tmp_path):
+    name = b"a\0b\x1b[2J\xff\xfe\r\n".decode("utf-8", "surrogateescape")
+    text = page(name, {}).decode()
+    ((sample,),) = [family.samples for family in classic(text)]
+
+    assert sample.labels["workload"] == "a\ufffdb\ufffd[2J\ufffd\ufffd\r\n" == shown(name)
+    assert not set(text) & {"\0", "\x1b"}
+
+
+def test_the_history_keeps_a_hostile_label_as_it_is(tmp_path):
+    history = History(tmp_path)
+    readings = [Reading(RUN_INFO, ("r1", value or "x"), 1.0) for value in HOSTILE]
+    history.add(1_000.0, readings, run_open=True)
+    history.close()
+
+    from exporter.contract.history import open_read_only, parse, select
+
+    connection = open_read_only(tmp_path / "history.sqlite")
+    found = select(connection, parse("wattline_run_info[10s]"), 1_001.0)
+    connection.close()
+    assert {series.labels["workload"] for series in found} == {value or "x" for value in HOSTILE}

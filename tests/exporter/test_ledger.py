@@ -1,0 +1,112 @@
+"""The marks of a run without any process: what lies between them is booked once, and adds up."""
+
+import math
+
+import pytest
+
+from exporter import run_marks
+from exporter.energy import EnergyLine
+from exporter.mark import between
+from exporter.reading import Device, Poll, Slot
+from exporter.run_record import Cut, RunRecord, key
+
+GPU = Device("gpu", "GPU-0")
+BEGIN_S, END_S = 100.0, 110.0
+
+
+def slots(grams_per_kwh):
+    return (Slot(0.0, 1_800.0, grams_per_kwh, "GB", "gb", "average", "actual"),)
+
+
+def run_of(*cuts):
+    return RunRecord(
+        run_id="run-1",
+        workload="test",
+        labels={},
+        request="",
+        devices=[key(GPU)],
+        gpus={},
+        discovers=False,
+        begin_s=BEGIN_S,
+        started_at=1_790_000_000.0,
+        lease_s=60.0,
+        lease_until_s=1e9,
+        alive_s=BEGIN_S,
+        cuts=list(cuts),
+    )
+
+
+def line_until(until_s, watts=lambda t: 300.0):
+    """A counter that moves each 0.1 s, polled at 47 ms."""
+    line, joules, done_s = EnergyLine(period_s=0.047), 0.0, 95.0
+    for k in range(int((until_s - 95.0) / 0.047) + 1):
+        t = 95.0 + 0.047 * k
+        while done_s + 0.1 <= t:
+            joules, done_s = joules + 0.1 * watts(done_s + 0.05), done_s + 0.1
+        line.push(Poll(GPU, t, t, counter_j=joules, power_w=watts(t)))
+    return line
+
+
+def bursts(t):
+    return 640.0 if t % 1.73 < 0.865 else 72.0
+
+
+def ended(*cuts, watts=bursts):
+    run, lines = run_of(*cuts), {GPU: line_until(END_S + 0.4, watts)}
+    run_marks.settle(run, lines, BEGIN_S + 6)
+    run.end_s, run.ended_at, run.outcome = END_S, 1_790_000_010.0, "ok"
+    run_marks.finish(run, lines)
+    return run, between(run.begin[key(GPU)], run.final[key(GPU)])
+
+
+def test_phases_from_the_begin_on_add_up_to_the_run():
+    cuts = [Cut(BEGIN_S + s, name) for s, name in ((0, "a"), (0.02, "b"), (0.03, "a"), (4.0, "c"), (9.99, "b"))]
+    run, energy = ended(*cuts)
+
+    assert math.fsum(phase.joules[key(GPU)] for phase in run.phases) == pytest.approx(energy.joules, rel=1e-9)
+    assert math.fsum(phase.seconds for phase in run.phases) == pytest.approx(10.0)
+    assert [phase.name for phase in run.phases] == ["a", "b", "c"]
+    assert run.cuts == []
+
+
+def test_each_joule_has_the_grams_of_its_own_slot():
+    # 300 W: 4 s at 100 g/kWh and 6 s at 200 g/kWh are 1,200 J and 1,800 J: (120,000 + 360,000) / 3.6e6 g
+    run, _ = ended(Cut(BEGIN_S, None, slots(100.0)), Cut(BEGIN_S + 4.0, None, slots(200.0)), watts=lambda _: 300.0)
+
+    (emission,) = run.emissions
+    assert emission.grams == pytest.approx(480_000 / 3.6e6, rel=0.001)
+    assert run.phases == []
+
+
+def test_a_mark_never_lies_below_the_one_before_it():
+    lines = {GPU: line_until(105.0)}
+    run = run_of(Cut(BEGIN_S, None))
+    above = run_marks.take(run, lines, 103.0, {})
+
+    assert run_marks.take(run, lines, 102.0, above)[key(GPU)].joules == above[key(GPU)].joules
+
+
+def test_a_cut_is_settled_once_its_devices_were_read_after_it():
+    run = run_of(Cut(BEGIN_S, None))
+    lines = {GPU: line_until(99.9)}
+    run_marks.settle(run, lines, BEGIN_S + 6.0)
+    assert not run.begin_settled
+
+    run_marks.settle(run, {GPU: line_until(106.0)}, BEGIN_S + 6.0)
+    assert run.begin_settled
+    assert run.begin[key(GPU)].joules == pytest.approx(300.0 * 5.0, abs=1.0)
+
+
+def test_a_device_that_stays_silent_is_not_waited_for_for_ever():
+    run = run_of(Cut(BEGIN_S, None))
+    run_marks.settle(run, {GPU: line_until(99.9)}, BEGIN_S + 31.0)
+
+    assert run.begin_settled
+
+
+def test_a_known_mark_stays_where_its_polls_are_gone():
+    run = run_of(Cut(BEGIN_S, None))
+    early = run_marks.take(run, {GPU: line_until(103.0)}, BEGIN_S, {})
+    late = run_marks.take(run, {GPU: line_until(160.0)}, BEGIN_S, {}, known=early)
+
+    assert late == early

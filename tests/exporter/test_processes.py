@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from exporter import processes
+from exporter.processes import Process, Snapshot, family, find, is_alive, node_busy_s, read_stat
+from tests.fakes.cgroup_tree import CgroupTree
+from tests.fakes.process_tree import ProcessTree
+
+FAMILY = """
+import os, sys, threading
+def child():
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os.write(1, b'%d %d\\n' % (os.getppid(), os.getpid()))
+        sys.stdin.readline()
+        os._exit(0)
+thread = threading.Thread(target=child)
+thread.start()
+os.write(1, b'%d\\n' % os.getpid())
+thread.join()
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def relatives():
+    """A process, a child that one of its threads has forked, and that one's child: their pids."""
+    shell = subprocess.Popen([sys.executable, "-c", FAMILY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    pids = {int(pid) for _ in range(2) for pid in shell.stdout.readline().split()}
+    yield shell, pids
+    shell.kill()
+    shell.communicate()
+
+
+def pids_of(tree):
+    return {stat.process.pid for stat in tree}
+
+
+@pytest.mark.parametrize("most_threads", [1_000, 0], ids=["by the kernel's lists", "by reading all"])
+def test_all_descendants_of_a_process_are_found_whichever_thread_forked_them(relatives, most_threads):
+    shell, pids = relatives
+    assert len(pids) == 3
+    assert pids_of(Snapshot(most_threads=most_threads).tree(find(shell.pid))) == pids
+    assert family([find(shell.pid)]) == pids
+
+
+@pytest.mark.parametrize("has_children_lists", [True, False])
+def test_each_process_of_a_tree_comes_after_its_parent(tmp_path, has_children_lists):
+    proc = ProcessTree(tmp_path, has_children_lists=has_children_lists)
+    for pid, parent in ((10, 1), (9, 10), (12, 10), (8, 9), (7, 8), (50, 1), (51, 50)):
+        proc.add(pid, parent)
+    found = [stat.process.pid for stat in Snapshot(tmp_path).tree(find(10, tmp_path))]
+    assert sorted(found) == [7, 8, 9, 10, 12]
+    assert all(found.index(proc.processes[pid].parent) < found.index(pid) for pid in found if pid != 10)
+
+
+def test_without_the_kernels_lists_all_processes_are_read_once_for_all_who_ask(tmp_path):
+    proc = ProcessTree(tmp_path, has_children_lists=False)
+    proc.add(10)
+    proc.add(20)
+    snapshot = Snapshot(tmp_path)
+    assert pids_of(snapshot.tree(find(10, tmp_path))) == {10}
+    proc.add(21, parent=20)
+    assert pids_of(snapshot.tree(find(20, tmp_path))) == {20}  # of the moment of the first question
+    assert pids_of(Snapshot(tmp_path).tree(find(20, tmp_path))) == {20, 21}
+
+
+def test_a_process_of_very_many_threads_is_left_to_one_reading_of_all(tmp_path):
+    proc = ProcessTree(tmp_path)
+    proc.add(10, threads=5_000)
+    proc.add(11, parent=10)
+    (tmp_path / "10/task/10/children").write_text("")  # so that only a reading of all can find the child
+    assert pids_of(Snapshot(tmp_path).tree(find(10, tmp_path))) == {10, 11}
+
+
+def test_a_real_list_of_children_that_is_longer_than_a_page_is_read_whole():
+    code = "import os, sys, signal\nfor _ in range(900):\n  if os.fork() == 0: signal.pause()\n"
+    code += "print('forked', flush=True); sys.stdin.readline(); os.killpg(0, 9)"
+    shell = subprocess.Popen(
+        [sys.executable, "-S", "-E", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert shell.stdout.readline() == b"forked\n"
+        assert len(family([find(shell.pid)], snapshot=Snapshot(most_threads=10_000))) == 901
+    finally:
+        shell.communicate(b"\n")
+
+
+def test_another_process_with_the_same_pid_is_not_the_process(tmp_path):
+    proc = ProcessTree(tmp_path)
+    proc.add(10, started=100)
+    before = find(10, tmp_path)
+    assert before == Process(10, 1.0)
+    proc.add(10, started=250)
+    proc.add(11, parent=10)
+    assert not is_alive(before, tmp_path)
+    assert pids_of(Snapshot(tmp_path).tree(before)) == set()
+
+
+def test_a_pid_of_the_kernels_list_that_was_given_anew_is_not_a_child(tmp_path):
+    proc = ProcessTree(tmp_path)
+    proc.add(10)
+    proc.add(11, parent=1)
+    (tmp_path / "10/task/10/children").write_text("11 ")
+    assert pids_of(Snapshot(tmp_path).tree(find(10, tmp_path))) == {10}
+
+
+def test_the_name_of_a_process_may_hold_anything(tmp_path):
+    proc = ProcessTree(tmp_path)
+    proc.add(10, name=") R 1 (x\n)", own=250, waited=100)
+    stat = read_stat(10, tmp_path)
+    assert (stat.name, stat.parent, stat.own_s, stat.waited_s) == (") R 1 (x\n)", 1, 2.5, 1.0)
+
+
+def test_one_that_is_over_and_not_yet_waited_for_is_read_but_not_found():
+    shell = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, shell.pid, os.WEXITED | os.WNOWAIT)
+    assert read_stat(shell.pid).is_over
+    assert find(shell.pid) is None
+    assert family([Process(shell.pid, read_stat(shell.pid).process.started_s)]) == set()
+    shell.wait()
+    assert read_stat(shell.pid) is None
+
+
+def test_the_family_of_a_run_holds_its_cgroup(tmp_path):
+    CgroupTree(tmp_path).group("/a/b", 1234, 0)
+    assert family([], "/a", root=tmp_path) == {1234}
+    assert family([find(os.getpid())], "/a", root=tmp_path) >= {1234, os.getpid()}
+    assert processes.in_cgroup("/a", tmp_path) == {1234}
+    assert processes.has_cgroup("/a/b", tmp_path)
+
+
+def test_the_nodes_work_is_neither_idle_nor_stolen(tmp_path):
+    (tmp_path / "stat").write_text("cpu  100 20 30 9000 400 5 6 77 50 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
+    assert node_busy_s(tmp_path) == pytest.approx(1.61)  # 100 + 20 + 30 + 5 + 6 ticks; 50 of a guest are in the 100
+
+
+def test_the_real_nodes_work_grows_with_our_own():
+    before_s, own_s = node_busy_s(), time.process_time()
+    while time.process_time() < own_s + 0.2:
+        pass
+    assert node_busy_s() - before_s >= 0.1

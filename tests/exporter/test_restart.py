@@ -1,0 +1,163 @@
+"""Exporter, driver and machine go and come back; no joule is lost that a counter kept, and none is counted twice."""
+
+import signal
+import sqlite3
+import time
+
+import pytest
+
+from exporter.contract.simulation import Constant
+from tests.daemon import begin, daemon, end, eventually, start
+from tests.exporter.api import UUIDS
+
+OPTIONS = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
+RISING = ("wattline_gpu_energy_joules_total", "wattline_gpu_integrated_energy_joules_total")
+
+
+def rising(exporter):
+    return {(name, labels["uuid"]): value for name in RISING for labels, value in exporter.metrics().get(name, ())}
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
+def test_a_run_outlives_its_exporter(tmp_path, sign):
+    with daemon(tmp_path, *OPTIONS) as first, first.simulation() as simulation:
+        simulation.set_load(0, Constant(500.0))
+        run_id = begin(first, labels={"a": "b"})["run_id"]
+        time.sleep(6.5)  # by then its begin is settled, and its energy shown
+        shown = first.get(f"/api/v1/runs/{run_id}")[1]
+        before = rising(first)
+        assert first.stop(sign) == (0 if sign == signal.SIGTERM else -signal.SIGKILL)
+    time.sleep(2.5)
+    with daemon(tmp_path, *OPTIONS) as second:
+        taken_up = second.get(f"/api/v1/runs/{run_id}")[1]
+        after = rising(second)
+        time.sleep(1.5)
+        run = end(second, run_id)
+
+    assert taken_up["state"] == "running"
+    assert taken_up["started_at"] == shown["started_at"]
+    assert taken_up["energy_joules"]["gpu"][UUIDS[0]] >= shown["energy_joules"]["gpu"][UUIDS[0]]
+    assert set(after) == set(before)
+    assert all(after[series] >= value for series, value in before.items())
+    assert any("was not running" in note for note in run["notes"])
+    assert run["covered_ratio"]["gpu"][UUIDS[0]] < 0.85
+    truth = 500.0 * run["duration_seconds"]
+    assert abs(run["energy_joules"]["gpu"][UUIDS[0]] - truth) <= run["energy_uncertainty_joules"]["gpu"][UUIDS[0]]
+    assert run["energy_uncertainty_joules"]["gpu"][UUIDS[0]] < 0.05 * truth
+    assert run["integrated_energy_joules"][UUIDS[0]] < 0.85 * truth
+
+
+def test_a_run_that_has_ended_is_still_shown_after_a_restart(tmp_path):
+    with daemon(tmp_path, *OPTIONS) as first:
+        run = end(first, begin(first)["run_id"])
+        before = first.value("wattline_run_energy_joules_total", run_id=run["run_id"], device=UUIDS[0])
+    with daemon(tmp_path, *OPTIONS) as second:
+        assert second.get(f"/api/v1/runs/{run['run_id']}") == (200, run)
+        assert second.value("wattline_run_energy_joules_total", run_id=run["run_id"], device=UUIDS[0]) == before
+
+
+def test_a_lease_does_not_run_out_while_no_one_can_renew_it(tmp_path):
+    with daemon(tmp_path, *OPTIONS) as first:
+        run_id = begin(first, lease_seconds=2.5)["run_id"]
+    time.sleep(3.0)
+    with daemon(tmp_path, *OPTIONS) as second:
+        assert second.post(f"/api/v1/runs/{run_id}/work")[0] == 200
+        assert end(second, run_id)["outcome"] == "ok"
+
+
+@pytest.mark.parametrize("before_w", [500.0, 80.0], ids=["it falls", "it passes its old value unseen"])
+def test_the_driver_may_be_loaded_anew_while_a_run_is_on_and_its_counter_is_found_out(tmp_path, before_w):
+    with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation:
+        simulation.set_load(0, Constant(before_w))
+        time.sleep(1.0)
+        run = begin(exporter)
+        run_id = run["run_id"]
+        time.sleep(1.0)
+        before = rising(exporter)
+        simulation.unload_driver()
+        exporter.wait_for_metric(lambda up: up == 0, "wattline_gpu_up", gpu="0")
+        assert exporter.value("wattline_gpu_power_watts", gpu="0") is None
+        simulation.set_load(0, Constant(500.0))
+        begun_s, anew_s = run["started_at"], time.time()
+        simulation.load_driver()
+        exporter.wait_for_metric(lambda up: up == 1, "wattline_gpu_up", gpu="0")
+        time.sleep(1.0)
+        after = rising(exporter)
+        run = end(exporter, run_id)
+        assert exporter.value("wattline_source_restarts_total", source="nvml") >= 1
+
+    assert all(after[series] >= value for series, value in before.items())
+    truth = before_w * (anew_s - begun_s) + 500.0 * (run["ended_at"] - anew_s)
+    joules = run["energy_joules"]["gpu"][UUIDS[0]]
+    assert 500.0 < joules < truth
+    assert truth - joules <= run["energy_uncertainty_joules"]["gpu"][UUIDS[0]]
+    assert any("started anew" in note for note in run["notes"])
+    assert run["covered_ratio"]["gpu"][UUIDS[0]] < 1
+
+
+def test_a_boot_ends_the_run_where_it_was_last_seen(tmp_path):
+    with daemon(tmp_path, *OPTIONS) as first:
+        run_id = begin(first)["run_id"]
+        time.sleep(1.5)
+        before = rising(first)
+    with sqlite3.connect(tmp_path / "state" / "state.sqlite") as connection:
+        connection.execute("UPDATE meta SET value = 'another' WHERE key = 'boot_id'")
+        saved_at = float(connection.execute("SELECT value FROM meta WHERE key = 'saved_at'").fetchone()[0])
+    connection.close()
+    with daemon(tmp_path, *OPTIONS) as second:
+        run = second.get(f"/api/v1/runs/{run_id}")[1]
+        after = rising(second)
+
+    assert (run["state"], run["outcome"]) == ("ended", "interrupted")
+    assert run["ended_at"] == pytest.approx(saved_at, abs=0.01)
+    assert any("machine was started anew" in note for note in run["notes"])
+    assert run["energy_joules"]["gpu"][UUIDS[0]] == pytest.approx(
+        78 * run["duration_seconds"], abs=78 * 0.3
+    )  # polls on their way
+    # raw values of another boot tell nothing: what was drawn meanwhile is not added
+    assert all(value <= after[series] <= value + 78 * 2 for series, value in before.items())
+
+
+def test_a_second_exporter_on_the_same_folder_is_refused_in_one_line(tmp_path):
+    with daemon(tmp_path, *OPTIONS) as first:
+        second = start(tmp_path, *OPTIONS)
+        assert second.process.wait(30) == 1
+        (line,) = second.log().splitlines()
+        assert f"pid {first.process.pid}" in line
+        assert "--state.path" in line
+        assert first.get("/-/ready")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        ("UPDATE meta SET value = '99' WHERE key = 'schema_version'", ["schema 99"]),
+        ("UPDATE run SET body = '{}', running = 1", ["cannot read", "move it away"]),
+        ("DROP TABLE device", []),
+    ],
+)
+def test_a_state_that_cannot_be_read_is_one_line(tmp_path, edit, words):
+    with daemon(tmp_path, *OPTIONS) as first:
+        end(first, begin(first)["run_id"])
+    with sqlite3.connect(tmp_path / "state" / "state.sqlite") as connection:
+        connection.execute(edit)
+    connection.close()
+    second = start(tmp_path, *OPTIONS)
+    if not words:  # a table that is missing is made anew
+        eventually(lambda: "serving on" in second.log(), "it serves", second.log)
+        assert second.stop() == 0
+        return
+    assert second.process.wait(30) == 1
+    (line,) = second.log().splitlines()
+    assert all(word in line for word in words)
+
+
+def test_a_file_that_is_no_database_is_one_line(tmp_path):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "state.sqlite").write_text("not a database, but long enough to be looked at " * 10)
+    exporter = start(tmp_path, *OPTIONS)
+
+    assert exporter.process.wait(30) == 1
+    (line,) = exporter.log().splitlines()
+    assert "state.sqlite" in line
+    assert "move it away" in line

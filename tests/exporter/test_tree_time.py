@@ -1,0 +1,178 @@
+"""The rule of tree_time on a model of the kernel: processes fork, work, end and are waited for, also while we look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.processes import Process
+from exporter.tree_time import Member, Part, TreeTime
+
+ROOT = 1
+OUTSIDE = 0
+BEGUN_S = 5.0
+
+
+@dataclass
+class Modelled:
+    pid: int
+    parent: int
+    born_s: float
+    own: int = 0
+    waited: int = 0
+    is_over: bool = False
+
+    @property
+    def process(self) -> Process:
+        return Process(self.pid, self.born_s)
+
+
+@dataclass
+class Kernel:
+    """`all_are_waited_for`: no process ends before it has waited for its children, and none ignores them."""
+
+    all_are_waited_for: bool
+    processes: dict[int, Modelled] = field(default_factory=lambda: {ROOT: Modelled(ROOT, OUTSIDE, 1.0)})
+    now_s: float = BEGUN_S
+    used: int = 0
+    _pids: int = ROOT
+
+    def do(self, event: tuple[str, int, int]) -> None:
+        kind, which, amount = event
+        alive = [process for process in self.processes.values() if not process.is_over]
+        if not alive:
+            return
+        process = alive[which % len(alive)]
+        self.now_s += 0.01
+        if kind == "fork":
+            self._pids += 1
+            self.processes[self._pids] = Modelled(self._pids, process.pid, self.now_s)
+        elif kind == "work":
+            process.own += amount
+            self.used += amount
+        elif kind == "end":
+            self._end(process, is_ignored=amount % 2 == 0 and not self.all_are_waited_for)
+        elif kind == "wait":
+            self._wait(process)
+
+    def _children(self, process: Modelled) -> list[Modelled]:
+        return [child for child in self.processes.values() if child.parent == process.pid]
+
+    def _end(self, process: Modelled, *, is_ignored: bool) -> None:
+        children = self._children(process)
+        if self.all_are_waited_for and (children or process.pid == ROOT):
+            return
+        for child in children:
+            child.parent = OUTSIDE
+            if child.is_over:
+                del self.processes[child.pid]
+        process.is_over = True
+        if process.parent == OUTSIDE or is_ignored:
+            del self.processes[process.pid]
+
+    def _wait(self, process: Modelled) -> None:
+        over = [child for child in self._children(process) if child.is_over]
+        if over:
+            process.waited += over[0].own + over[0].waited
+            del self.processes[over[0].pid]
+
+
+def look(kernel, known, meanwhile, owner_of):
+    """As CpuUsage looks: each process after its parent, also those known from before; the world goes on meanwhile."""
+    found: dict[Process, Member] = {}
+    by_pid: dict[int, Process] = {}
+    waiting = [ROOT, *(process.pid for process in known)]
+    while waiting:
+        pid = waiting.pop(0)
+        now = kernel.processes.get(pid)
+        if now is not None and now.process not in found:
+            parent = by_pid.get(now.parent)
+            found[now.process] = Member(owner_of(now, found, parent, known), parent, float(now.own), float(now.waited))
+            by_pid[pid] = now.process
+            if meanwhile:
+                kernel.do(meanwhile.pop())
+            if pid in kernel.processes:
+                waiting = [child.pid for child in kernel._children(kernel.processes[pid])] + waiting
+    return found
+
+
+def only_one(_now, _found, _parent, _known):
+    return Part("run")
+
+
+EVENTS = st.tuples(st.sampled_from(["fork", "work", "work", "end", "wait"]), st.integers(0, 30), st.integers(1, 50))
+ROUNDS = st.lists(st.tuples(st.lists(EVENTS, max_size=12), st.lists(EVENTS, max_size=6)), max_size=8)
+SINCE = {"run": BEGUN_S, "outer": BEGUN_S, "inner": BEGUN_S}
+
+
+def follow(kernel, rounds, owner_of=only_one):
+    """The totals after each look, and what was truly used by then."""
+    tree, known, total = TreeTime(), {}, {}
+    tree.take(look(kernel, known, [], owner_of), SINCE)
+    known = dict(tree.members)
+    for events, meanwhile in rounds:
+        for event in events:
+            kernel.do(event)
+        used = tree.take(look(kernel, known, list(meanwhile), owner_of), SINCE)
+        known = dict(tree.members)
+        assert all(seconds >= 0 for seconds in used.values())
+        for part, seconds in used.items():
+            total[part.run_id] = total.get(part.run_id, 0.0) + seconds
+        yield total, kernel.used
+
+
+@settings(max_examples=400, deadline=None)
+@given(ROUNDS)
+def test_the_total_is_never_more_than_was_used_whatever_happens_while_we_look(rounds):
+    for total, used in follow(Kernel(all_are_waited_for=False), rounds):
+        assert sum(total.values()) <= used + 1e-6
+
+
+@settings(max_examples=400, deadline=None)
+@given(ROUNDS)
+def test_the_total_is_exact_after_a_quiet_look_where_all_who_end_are_waited_for(rounds):
+    kernel = Kernel(all_are_waited_for=True)
+    quiet = [([("wait", ROOT, 1)], []), ([], [])]
+    for total, used in follow(kernel, [*rounds, *quiet]):
+        assert sum(total.values()) <= used + 1e-6
+    assert abs(sum(total.values()) - kernel.used) < 1e-6
+
+
+def nested(now, found, parent, known):
+    """The second process is another run's root."""
+    if now.pid == ROOT + 1:
+        return Part("inner")
+    if parent:
+        return found[parent].owner
+    return known[now.process].owner if now.process in known else Part("outer")
+
+
+@settings(max_examples=200, deadline=None)
+@given(ROUNDS)
+def test_a_tree_within_a_tree_adds_up_with_it_to_what_was_used(rounds):
+    kernel = Kernel(all_are_waited_for=True)
+    begun = [([("fork", 0, 1), ("work", 1, 30)], []), *rounds, ([], []), ([], [])]
+    for total, used in follow(kernel, begun, nested):
+        assert sum(total.values()) <= used + 1e-6
+    assert abs(sum(total.values()) - kernel.used) < 1e-6
+
+
+def test_the_model_can_lose_what_no_one_waited_for():
+    kernel = Kernel(all_are_waited_for=False)
+    rounds = [([("fork", 0, 1)], []), ([("work", 1, 30), ("end", 1, 2)], []), ([], [])]
+    totals = [dict(total) for total, _ in follow(kernel, rounds)]
+    assert kernel.used == 30
+    assert totals[-1] == {} or sum(totals[-1].values()) == 0
+
+
+def test_what_a_process_owed_when_it_vanished_its_parent_owes():
+    root, middle, leaf = Process(1, 1.0), Process(2, 6.0), Process(3, 6.0)
+    tree = TreeTime()
+    part = Part("run")
+    tree.take({root: Member(part, None, 0, 0)}, SINCE)
+    there = {root: Member(part, None, 0, 0), middle: Member(part, root, 2, 0), leaf: Member(part, middle, 10, 0)}
+    assert tree.take(there, SINCE) == {part: 12}
+    tree.take({root: Member(part, None, 0, 0), middle: Member(part, root, 2, 0)}, SINCE)  # the leaf went as we looked
+    assert sum(tree.take({root: Member(part, None, 0, 13)}, SINCE).values()) == 1  # 13 of both, 12 of them counted

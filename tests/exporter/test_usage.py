@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from exporter.processes import Process, find
+from exporter.usage import CpuUsage, RunProcesses
+from tests.fakes.cgroup_tree import CgroupTree
+from tests.fakes.process_tree import ProcessTree
+
+
+class Node:
+    """Times are in ticks of 10 ms, as the kernel gives them."""
+
+    def __init__(self, folder, **more):
+        self.proc = ProcessTree(folder / "proc", **more)
+        self.groups = CgroupTree(folder / "cgroup")
+        self.now_s = 100.0
+        self.usage = CpuUsage(self.proc.root, self.groups.root, clock=lambda: self.now_s)
+        self.runs: dict[str, RunProcesses] = {}
+
+    def look(self):
+        self.proc.show()
+        self.now_s += 1
+        return self.usage.read(self.runs)
+
+    def cpu_s(self):
+        return {run_id: run.cpu_s for run_id, run in self.look().runs.items()}
+
+    def run(self, run_id, *pids, cgroup=None):
+        self.runs[run_id] = RunProcesses(tuple(find(pid, self.proc.root) for pid in pids), cgroup)
+
+
+@pytest.fixture(params=[True, False], ids=["with the kernel's lists", "without"])
+def node(tmp_path, request):
+    return Node(tmp_path, has_children_lists=request.param)
+
+
+def test_a_run_starts_at_nothing_and_grows_with_its_processes(node):
+    root = node.proc.add(10, own=500, waited=900)
+    child = node.proc.add(11, parent=10, own=300)
+    node.run("a", 10)
+    assert node.cpu_s() == {"a": 0.0}
+    root.own += 20
+    child.own += 30
+    assert node.cpu_s() == {"a": pytest.approx(0.5)}
+
+
+def test_a_child_that_was_waited_for_is_not_counted_twice(node):
+    root = node.proc.add(10)
+    node.run("a", 10)
+    node.look()
+    node.proc.add(11, parent=10, started=10_500, own=40)
+    assert node.cpu_s() == {"a": pytest.approx(0.4)}
+    node.proc.remove(11)
+    root.waited = 70  # it had used 300 ms more before it ended
+    assert node.cpu_s() == {"a": pytest.approx(0.7)}
+    assert node.cpu_s() == {"a": pytest.approx(0.7)}
+
+
+def test_children_that_came_and_went_between_two_looks_count_once_they_were_waited_for(node):
+    root = node.proc.add(10)
+    node.run("a", 10)
+    node.look()
+    root.waited = 150
+    assert node.cpu_s() == {"a": pytest.approx(1.5)}
+
+
+def test_one_that_is_over_counts_until_it_is_waited_for_and_is_no_process_of_the_run(node):
+    root = node.proc.add(10)
+    node.run("a", 10)
+    node.look()
+    node.proc.add(11, parent=10, started=10_500, own=40, state="Z")
+    found = node.look().runs["a"]
+    assert (found.cpu_s, found.pids) == (pytest.approx(0.4), {10})
+    node.proc.remove(11)
+    root.waited = 40
+    assert node.cpu_s() == {"a": pytest.approx(0.4)}
+
+
+def test_a_child_that_no_one_waited_for_stays_counted_and_the_next_is_counted_too(node):
+    root = node.proc.add(10)
+    node.run("a", 10)
+    node.look()
+    node.proc.add(11, parent=10, started=10_500, own=40)
+    node.look()
+    node.proc.remove(11)  # its parent ignores SIGCHLD
+    assert node.cpu_s() == {"a": pytest.approx(0.4)}
+    node.look()
+    root.waited = 25  # it has come to wait for its children
+    assert node.cpu_s() == {"a": pytest.approx(0.65)}
+
+
+def test_the_root_may_end_and_an_orphan_stays_the_runs(node):
+    node.proc.add(10, own=10)
+    node.run("a", 10)
+    node.look()
+    orphan = node.proc.add(11, parent=10, started=10_500, own=40)
+    node.look()
+    node.proc.remove(10)
+    orphan.parent, orphan.own = 1, 60
+    grandchild = node.proc.add(12, parent=11, started=10_700, own=5)
+    found = node.look().runs["a"]
+    assert (found.cpu_s, found.pids) == (pytest.approx(0.65), {11, 12})
+    grandchild.own = 15
+    assert node.cpu_s() == {"a": pytest.approx(0.75)}
+
+
+def test_a_pid_given_anew_is_not_the_runs(node):
+    node.proc.add(10, started=1_000)
+    node.run("a", 10)
+    node.look()
+    node.proc.remove(10)
+    node.proc.add(10, started=10_200, own=500)
+    found = node.look().runs["a"]
+    assert (found.cpu_s, found.pids) == (0.0, frozenset())
+
+
+def test_what_a_process_used_before_it_was_added_is_not_the_runs(node):
+    node.proc.add(10)
+    node.run("a", 10)
+    node.look()
+    late = node.proc.add(20, started=10_500, own=7_000)
+    node.run("a", 10, 20)
+    assert node.cpu_s() == {"a": 0.0}
+    late.own += 10
+    assert node.cpu_s() == {"a": pytest.approx(0.1)}
+
+
+def test_of_a_tree_within_a_tree_the_inner_has_its_processes(node):
+    shell = node.proc.add(10)
+    job = node.proc.add(11, parent=10)
+    rank = node.proc.add(12, parent=11)
+    node.run("outer", 10)
+    node.run("inner", 11)
+    node.look()
+    shell.own, job.own, rank.own = 10, 20, 40
+    found = node.look().runs
+    assert (found["outer"].cpu_s, found["inner"].cpu_s) == (pytest.approx(0.1), pytest.approx(0.6))
+    assert (found["outer"].pids, found["inner"].pids) == ({10}, {11, 12})
+    assert (found["outer"].family, found["inner"].family) == ({10, 11, 12}, {11, 12})
+
+
+def test_the_last_moments_of_an_inner_tree_are_its_own(node):
+    shell = node.proc.add(10)
+    node.proc.add(11, parent=10)
+    node.run("outer", 10)
+    node.run("inner", 11)
+    node.look()
+    node.proc.processes[11].own = 50
+    node.look()
+    node.proc.remove(11)
+    shell.waited = 80
+    assert node.cpu_s() == {"outer": 0.0, "inner": pytest.approx(0.8)}
+
+
+def test_when_the_inner_run_is_over_its_processes_are_the_outers_from_then_on(node):
+    node.proc.add(10)
+    job = node.proc.add(11, parent=10)
+    node.run("outer", 10)
+    node.run("inner", 11)
+    node.look()
+    job.own = 50
+    node.look()
+    del node.runs["inner"]
+    job.own = 70
+    assert node.cpu_s() == {"outer": pytest.approx(0.2)}
+
+
+def test_of_two_runs_of_the_same_process_the_one_that_began_last_has_it(node):
+    process = node.proc.add(10)
+    node.run("first", 10)
+    node.run("second", 10)
+    node.look()
+    process.own = 100
+    assert node.cpu_s() == {"first": 0.0, "second": pytest.approx(1.0)}
+
+
+def test_a_cgroup_counts_what_was_never_seen(node):
+    node.groups.group("/job", 10, usage_s=1_000)
+    node.run("a", cgroup="/job")
+    assert node.cpu_s() == {"a": 0.0}
+    node.groups.use("/job", 1_003.25)
+    found = node.look().runs["a"]
+    assert (found.cpu_s, found.pids) == (pytest.approx(3.25), {10})
+
+
+def test_a_cgroup_that_goes_keeps_its_total_and_one_made_anew_counts_from_nothing(node):
+    folder = node.groups.group("/job", 10, usage_s=5)
+    node.run("a", cgroup="/job")
+    node.look()
+    node.groups.use("/job", 7)
+    node.look()
+    stat = (folder / "cpu.stat").read_text()
+    (folder / "cpu.stat").unlink()
+    assert node.cpu_s() == {"a": pytest.approx(2)}
+    (folder / "cpu.stat").write_text(stat)
+    node.groups.use("/job", 0.5)
+    assert node.cpu_s() == {"a": pytest.approx(2.5)}
+
+
+def test_of_a_cgroup_within_a_cgroup_the_inner_has_its_time(node):
+    node.groups.group("/job", usage_s=10)
+    node.groups.group("/job/step", 11, usage_s=4)
+    node.groups.group("/job/other", 12, usage_s=1)
+    node.run("outer", cgroup="/job")
+    node.run("inner", cgroup="/job/step")
+    node.look()
+    node.groups.use("/job", 15)  # 3 of them in the step
+    node.groups.use("/job/step", 7)
+    found = node.look().runs
+    assert (found["outer"].cpu_s, found["inner"].cpu_s) == (pytest.approx(2), pytest.approx(3))
+    assert (found["outer"].pids, found["inner"].pids) == ({12}, {11})
+    assert found["outer"].family == {11, 12}
+
+
+def test_a_tree_whose_root_is_in_a_cgroup_lies_within_it(node):
+    node.groups.group("/slurm/job_1", 10, 11, 12, usage_s=100)
+    job = node.proc.add(11)
+    rank = node.proc.add(12, parent=11)
+    node.run("job", cgroup="/slurm/job_1")
+    node.run("run", 11)
+    node.look()
+    job.own, rank.own = 50, 150
+    node.groups.use("/slurm/job_1", 105)
+    found = node.look().runs
+    assert (found["job"].cpu_s, found["run"].cpu_s) == (pytest.approx(3), pytest.approx(2))
+    assert (found["job"].pids, found["run"].pids) == ({10}, {11, 12})
+
+
+def test_a_cgroup_below_a_tree_lies_within_it(node):
+    script = node.proc.add(10)
+    contained = node.proc.add(11, parent=10)
+    node.groups.group("/docker/x", 11, usage_s=50)
+    node.run("script", 10)
+    node.run("container", cgroup="/docker/x")
+    node.look()
+    script.own, contained.own = 30, 200
+    node.groups.use("/docker/x", 52.5)
+    found = node.look().runs
+    assert (found["script"].cpu_s, found["container"].cpu_s) == (pytest.approx(0.3), pytest.approx(2.5))
+    assert (found["script"].pids, found["container"].pids) == ({10}, {11})
+    node.proc.remove(11)
+    node.groups.group("/docker/x", usage_s=53)
+    script.waited = 250  # what was in the container is not the script's, though it waited for it
+    assert node.cpu_s() == {"script": pytest.approx(0.3), "container": pytest.approx(3)}
+
+
+def test_a_run_with_a_cgroup_and_processes_in_it_counts_them_once(node):
+    process = node.proc.add(10)
+    node.groups.group("/job", 10, usage_s=1)
+    outside = node.proc.add(20)
+    node.run("a", 10, 20, cgroup="/job")
+    node.look()
+    process.own, outside.own = 100, 50
+    node.groups.use("/job", 2)
+    found = node.look().runs["a"]
+    assert (found.cpu_s, found.pids) == (pytest.approx(1.5), {10, 20})
+
+
+def test_a_cgroups_counter_that_lags_behind_the_ticks_of_those_within_makes_nothing_of_it(node):
+    node.groups.group("/job", 10, usage_s=1)
+    process = node.proc.add(10)
+    node.run("job", cgroup="/job")
+    node.run("run", 10)
+    node.look()
+    process.own = 11
+    node.groups.use("/job", 1.104)
+    assert node.cpu_s() == {"job": 0.0, "run": pytest.approx(0.11)}
+    node.groups.use("/job", 1.116)
+    assert node.cpu_s() == {"job": pytest.approx(0.006), "run": pytest.approx(0.11)}
+
+
+def test_the_nodes_work_and_the_time_of_the_look_are_told(node):
+    node.proc.busy(12_345, idle=99, steal=3)
+    found = node.look()
+    assert (found.at_s, found.busy_s, found.runs) == (101.0, pytest.approx(123.45), {})
+
+
+BURN = """
+import os, resource, sys, time
+def burn(seconds):
+    until = time.process_time() + seconds
+    while time.process_time() < until: pass
+def forked(work):
+    pid = os.fork()
+    if pid == 0:
+        work()
+        os._exit(0)
+    return pid
+def used():
+    of = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in of)
+sys.stdin.readline()
+start = used()
+for _ in range(5):  # too short-lived to be seen
+    os.waitpid(forked(lambda: burn(0.03)), 0)
+nested = forked(lambda: os.waitpid(forked(lambda: burn(0.1)), 0))
+burn(0.1)
+print('half', flush=True)
+sys.stdin.readline()
+os.waitpid(nested, 0)
+burn(0.05)
+print(used() - start, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_real_processes_use_what_the_kernel_tells_their_parent():
+    shell = subprocess.Popen([sys.executable, "-c", BURN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def say():
+        shell.stdin.write("\n")
+        shell.stdin.flush()
+        return shell.stdout.readline().strip()
+
+    usage = CpuUsage()
+    runs = {"a": RunProcesses((find(shell.pid),))}
+    try:
+        assert usage.read(runs).runs["a"].pids == {shell.pid}
+        busy_s = usage.read(runs).busy_s
+        assert say() == "half"
+        half = usage.read(runs).runs["a"].cpu_s
+        true_s = float(say())
+        found = usage.read(runs)
+    finally:
+        shell.communicate("\n")
+    assert true_s >= 0.4  # 5 x 0.03 + 0.1 + 0.1 + 0.05
+    assert 0.2 <= half <= found.runs["a"].cpu_s
+    assert found.runs["a"].cpu_s == pytest.approx(true_s, abs=0.06)  # two ticks for each of three processes
+    assert found.busy_s - busy_s >= 0.3
+    assert usage.read(runs).runs["a"].cpu_s == found.runs["a"].cpu_s
+
+
+def test_a_run_of_processes_that_are_gone_uses_nothing():
+    found = CpuUsage().read({"a": RunProcesses((Process(os.getpid(), 0.0),))})
+    assert (found.runs["a"].cpu_s, found.runs["a"].pids) == (0.0, frozenset())

@@ -1,0 +1,77 @@
+"""A kubelet's pod-resources API, v1, on a Unix socket: a real gRPC server. It writes protobuf's bytes itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+
+
+def _varint(number: int) -> bytes:
+    low, rest = number & 0x7F, number >> 7
+    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
+
+
+def field_of(number: int, value: str | bytes) -> bytes:
+    """A field of a length and that many bytes."""
+    text = value.encode() if isinstance(value, str) else value
+    return _varint(number << 3 | 2) + _varint(len(text)) + text
+
+
+def devices(resource: str, *ids: str) -> bytes:
+    """Also with a topology (3), of which the exporter reads nothing."""
+    return field_of(1, resource) + b"".join(field_of(2, id_) for id_ in ids) + field_of(3, field_of(1, b"\x08\x01"))
+
+
+def container(name: str, *of_devices: bytes) -> bytes:
+    """Also with the numbers of its CPUs (4, packed)."""
+    return field_of(1, name) + b"".join(field_of(2, one) for one in of_devices) + field_of(4, b"\x01\x02\x80\x01")
+
+
+def pod(namespace: str, name: str, *containers: bytes) -> bytes:
+    return field_of(1, name) + field_of(2, namespace) + b"".join(field_of(3, one) for one in containers)
+
+
+@dataclass
+class FakeKubelet:
+    """`delay_s` before each answer; `refusal` in place of it."""
+
+    pods: list[bytes] = field(default_factory=list)
+    delay_s: float = 0.0
+    refusal: grpc.StatusCode | None = None
+    answer: bytes | None = None
+    calls: int = 0
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def list(self, _request: bytes, context: grpc.ServicerContext) -> bytes:
+        self.calls += 1
+        until = time.monotonic() + self.delay_s
+        while time.monotonic() < until and not self.released.wait(0.05):
+            pass
+        if self.refusal:
+            context.abort(self.refusal, "the API is\nswitched off")
+        return b"".join(field_of(1, one) for one in self.pods) if self.answer is None else self.answer
+
+
+@contextmanager
+def serving(socket: Path, kubelet: FakeKubelet) -> Iterator[FakeKubelet]:
+    """Removes the socket at the end, as the kubelet does when it starts anew."""
+    pool = ThreadPoolExecutor(4)
+    server = grpc.server(pool)
+    handler = grpc.unary_unary_rpc_method_handler(kubelet.list)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler}),))
+    server.add_insecure_port(f"unix:{socket}")
+    server.start()
+    try:
+        yield kubelet
+    finally:
+        kubelet.released.set()
+        server.stop(None).wait()
+        pool.shutdown()
+        socket.unlink(missing_ok=True)

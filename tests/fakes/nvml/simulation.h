@@ -1,0 +1,104 @@
+/* The simulated GPUs' state file as C structs, and what a driver says about them.
+ * Layout and arithmetic are those of exporter/contract/simulation (layout.py, loads.py, gpu.py, sensors.py), operation by operation. */
+#ifndef SIMULATION_H
+#define SIMULATION_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { KEPT_SEGMENTS = 32, MAX_PROCESSES = 16, MAX_INSTANCES = 7, KEPT_XIDS = 16, MAX_GPUS = 64 };
+enum { AMPERE = 7, ADA, HOPPER };
+enum {
+    FAULT_HANG = 1,
+    FAULT_LOST = 2,
+    FAULT_NO_COUNTER = 4,
+    FAULT_NO_FIELDS = 8,
+    FAULT_NO_AVERAGE = 16,
+    FAULT_INIT_HANG = 32,
+    FAULT_UNBOUND = 64,
+};
+enum { LOAD_CONSTANT = 1, LOAD_SQUARE, LOAD_RAMP, LOAD_TRACE };
+
+struct header {
+    char magic[8];
+    uint32_t gpu_count, sequence, driver_loaded, call_latency_us, point_count, record_size;
+    double driver_loaded_at_s, clock_s;
+    char reserved[16];
+};
+
+struct process {
+    uint32_t pid, instance; /* the number of a MIG instance, or 0 */
+    double utilization;
+    uint64_t memory_bytes;
+};
+
+struct instance {
+    char uuid[48], profile[16];
+    uint64_t memory_bytes;
+    uint32_t number, slices;
+};
+
+struct segment {
+    uint32_t kind, reserved;
+    double begin_s, begin_j, limit_w, load_begin_s, begin_capped_s, parameters[5];
+};
+
+struct gpu {
+    char name[96], uuid[96], pci_bus_id[32];
+    double idle_w, peak_w, limit_min_w, limit_max_w, limit_default_w, peak_flop_per_s;
+    double sensor_period_s, instant_window_s, average_window_s, counter_period_s, noise_w;
+    double sensor_phase_s, counter_phase_s, limit_w, energy_at_load_j, capped_at_load_s;
+    double frozen_at_s, frozen_instant_w, frozen_average_w, frozen_counter_j;
+    uint64_t memory_bytes, changes, ecc_corrected, ecc_uncorrected, xid_count;
+    uint32_t faults, index, architecture, compute_major, compute_minor, sm_clock_mhz, memory_clock_mhz, pci_device_id;
+    uint32_t is_of_data_centre, mig_is_on, xids[KEPT_XIDS];
+    struct process processes[MAX_PROCESSES];
+    struct instance instances[MAX_INSTANCES];
+    struct segment segments[KEPT_SEGMENTS];
+};
+
+struct point {
+    double t_s, watts;
+};
+
+static_assert(sizeof(struct header) == 64, "the layout's header");
+static_assert(sizeof(struct gpu) == 4288, "the layout's record");
+
+/* Maps the file that WATTLINE_SIMULATION names, once a process; says on stderr why it cannot. */
+bool simulation_open(void);
+
+/* The header, or the header and one GPU, as they were together at one moment. */
+void read_header(struct header *header);
+void read_gpu(uint32_t index, struct header *header, struct gpu *gpu);
+
+/* False where the file cannot be written. */
+bool write_limit(uint32_t index, double limit_w);
+
+double boottime_s(void);
+void sleep_us(uint32_t microseconds);
+
+/* What the driver says at t. */
+uint32_t instant_mw(const struct gpu *gpu, double t);
+uint32_t average_mw(const struct gpu *gpu, double t);
+uint64_t counter_mj(const struct gpu *gpu, double t);
+double utilization(const struct gpu *gpu, double t);
+bool is_capped(const struct gpu *gpu, double t);
+uint32_t sm_clock_mhz(const struct gpu *gpu, double t);
+uint32_t temperature_celsius(const struct gpu *gpu, double t);
+uint64_t capped_ns(const struct gpu *gpu, double t);
+uint64_t pcie_bytes(const struct gpu *gpu, double t, double bytes_per_joule);
+uint32_t process_percent(const struct gpu *gpu, const struct process *process);
+uint64_t process_sample_us(const struct gpu *gpu, double t);
+double instance_percent(const struct gpu *gpu, const struct instance *instance);
+uint64_t memory_used_bytes(const struct gpu *gpu, const struct instance *instance); /* NULL: of the whole GPU */
+
+/* Since the file was made: the energy, and the time under the cap; what the load would draw without a limit; and the
+ * recorded trace of the file. */
+double cumulative_j(const struct gpu *gpu, double t);
+double cumulative_capped_s(const struct gpu *gpu, double t);
+double demand_w(const struct gpu *gpu, double t);
+const struct segment *segment_at(const struct gpu *gpu, double t); /* NULL before the oldest that is kept */
+const struct point *recorded_points(uint32_t *count);
+
+#endif

@@ -1,0 +1,71 @@
+"""Reads simulated GPUs with the exporter's NVML source: here through SimulatedNvml, or as a program through pynvml.
+
+The program takes the state file, and on stdin lines of JSON, `[method of Reader, *arguments]`; it answers in JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from exporter.contract.simulation import Simulation
+from exporter.sources.nvml import Nvml, NvmlGpu, XidWatch
+
+Rows = dict[str, float]
+
+
+class Reader:
+    """The clocks are the simulation's, which tests set. GPUs are attached when they are first asked for."""
+
+    def __init__(self, api: Any, simulation: Simulation) -> None:
+        self.nvml = Nvml(api, now=simulation.now)
+        self.nvml.open()
+        self._xids = XidWatch(api)
+        self._gpus: dict[int, NvmlGpu] = {}
+
+    def gpu(self, index: int) -> NvmlGpu:
+        if index not in self._gpus:
+            self._gpus[index] = self.nvml.gpu(index)
+        return self._gpus[index]
+
+    def readings(self, index: int) -> Rows:
+        """By `metric labels`, without the prefix and without the GPU's own index and UUID."""
+        rows: Rows = {}
+        own = (str(index), self.gpu(index).info.uuid)
+        for metric, labels, value, _ in self.gpu(index).readings():
+            shown = labels[2:] if labels[:2] == own else labels[1:]
+            key = " ".join([metric.name.removeprefix("wattline_gpu_"), *shown])
+            assert key not in rows, f"{key} twice"
+            rows[key] = value
+        return rows
+
+    def processes(self, index: int) -> list[list[Any]]:
+        return [list(process) for process in self.gpu(index).processes()]
+
+    def pids(self, index: int) -> list[int]:
+        return self.gpu(index).pids()
+
+    def instances(self, index: int) -> list[str]:
+        return list(self.gpu(index).instances())
+
+    def counter_j(self, index: int) -> float | None:
+        return self.gpu(index).poll().counter_j
+
+    def register(self, index: int) -> bool:
+        return self._xids.register(self.gpu(index).handle)
+
+    def xid(self, timeout_s: float = 0.0) -> list[Any] | None:
+        found = self._xids.wait(timeout_s)
+        return None if found is None else list(found)
+
+
+if __name__ == "__main__":
+    import pynvml
+
+    with Simulation.open(Path(sys.argv[1])) as opened:
+        reader = Reader(pynvml, opened)
+        for line in sys.stdin:
+            method, *arguments = json.loads(line)
+            print(json.dumps(getattr(reader, method)(*arguments)), flush=True)

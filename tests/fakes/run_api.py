@@ -1,0 +1,203 @@
+"""The run API in memory, on loopback: what the contract says about bodies and answers, and no sensor behind it.
+
+`python -m tests.fakes.run_api PORT` serves until it is killed, as a stand-in for an exporter that was started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from exporter.contract.run import BeginRequest, EndRequest, PhaseRequest, ProcessesRequest, Run, RunGpu, WorkRequest
+
+
+@dataclass(frozen=True)
+class Request:
+    at_s: float
+    method: str
+    path: str
+    body: Any
+
+
+class ProblemError(Exception):
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class RunApi:
+    """`known_gpus` are the UUIDs by index; a run's work is summed over its contributors, as the exporter does."""
+
+    def __init__(self, known_gpus: tuple[str, ...] = (), simulation: str | None = None) -> None:
+        self.known_gpus = known_gpus
+        self.simulation = simulation
+        self.requests: list[Request] = []
+        self.runs: dict[str, Run] = {}
+        self.begun: dict[str, BeginRequest] = {}
+        self.pids: dict[str, list[int]] = {}
+        self.totals: dict[str, dict[str, dict[str, float]]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def only_run(self) -> Run:
+        (run,) = self.runs.values()
+        return run
+
+    def bodies(self, ending: str) -> list[Any]:
+        return [request.body for request in self.requests if request.path.endswith(ending)]
+
+    def answer(self, method: str, path: str, content: bytes) -> tuple[int, dict[str, Any]]:
+        body = json.loads(content) if content else None
+        with self._lock:
+            self.requests.append(Request(time.monotonic(), method, path, body))
+            if path == "/-/ready":
+                return 200, {}
+            if path == "/api/v1/runs":
+                return self._begin(BeginRequest.model_validate(body))
+            found = re.fullmatch(r"/api/v1/runs/([^/]+)(?:/(\w+))?", path)
+            if not found or found[1] not in self.runs:
+                raise ProblemError(404, f"there is no {path}")
+            if found[2]:
+                self._change(found[1], found[2], body)
+            return 200, self.runs[found[1]].model_dump()
+
+    def _begin(self, request: BeginRequest) -> tuple[int, dict[str, Any]]:
+        run_id = request.run_id or f"run-{len(self.runs)}"
+        if run_id in self.runs and self.begun[run_id] != request:
+            raise ProblemError(409, f"run {run_id} was begun with another body")
+        status = 200 if run_id in self.runs else 201
+        if status == 201:
+            self.begun[run_id] = request
+            self.runs[run_id] = _new_run(run_id, request, self._resolved(request.gpus), self.simulation)
+        return status, self.runs[run_id].model_dump()
+
+    def _resolved(self, gpus: list[str] | None) -> list[RunGpu]:
+        wanted = self.known_gpus if gpus is None else gpus
+        by_name = {name: i for i, uuid in enumerate(self.known_gpus) for name in (uuid, str(i))}
+        for gpu in wanted:
+            if gpu not in by_name:
+                raise ProblemError(422, f"gpus: there is no GPU {gpu} here")
+        indices = [by_name[gpu] for gpu in wanted]
+        return [RunGpu(gpu=str(i), uuid=self.known_gpus[i], name="a GPU") for i in indices]
+
+    def _change(self, run_id: str, action: str, body: Any) -> None:
+        run = self.runs[run_id]
+        if run.state == "ended" and action != "end":
+            raise ProblemError(409, f"run {run_id} has ended")
+        match action:
+            case "processes":
+                self.pids.setdefault(run_id, []).extend(ProcessesRequest.model_validate(body).pids)
+            case "work":
+                self._work(run, WorkRequest.model_validate(body))
+            case "phase":
+                PhaseRequest.model_validate(body)
+            case "end" if run.state == "running":
+                request = EndRequest.model_validate(body)
+                now = time.time()
+                run.state, run.outcome, run.ended_at, run.results = "ended", request.outcome, now, request.results
+                run.duration_seconds = now - run.started_at
+
+    def _work(self, run: Run, request: WorkRequest) -> None:
+        contributors = self.totals.setdefault(run.run_id, {})
+        before = contributors.get(request.contributor, {})
+        for unit, amount in request.amounts.items():
+            if amount < before.get(unit, 0):
+                raise ProblemError(422, f"{unit}: {amount} is less than before")
+        contributors[request.contributor] = {**before, **request.amounts}
+        run.work = {}
+        for amounts in contributors.values():
+            for unit, amount in amounts.items():
+                run.work[unit] = run.work.get(unit, 0) + amount
+
+
+def _new_run(run_id: str, request: BeginRequest, gpus: list[RunGpu], simulation: str | None) -> Run:
+    return Run(
+        run_id=run_id,
+        workload=request.workload,
+        labels=request.labels,
+        gpus=gpus,
+        state="running",
+        outcome=None,
+        started_at=time.time(),
+        ended_at=None,
+        duration_seconds=0,
+        phases=[],
+        work={},
+        results={},
+        energy_joules={"gpu": {gpu.uuid: 100.0 for gpu in gpus}},
+        energy_uncertainty_joules={},
+        integrated_energy_joules={},
+        emissions_grams=[],
+        covered_ratio={},
+        notes=[],
+        simulation=simulation,
+    )
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    api: RunApi
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._answer(b"")
+
+    def do_POST(self) -> None:
+        self._answer(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def _answer(self, content: bytes) -> None:
+        kind = "application/json"
+        try:
+            status, body = self.api.answer(self.command, self.path, content)
+        except (ProblemError, ValidationError) as error:
+            kind = "application/problem+json"
+            status = error.status if isinstance(error, ProblemError) else 422
+            body = {"type": "about:blank", "title": "refused", "status": status, "detail": str(error)}
+        self._send(status, kind, body)
+
+    def _send(self, status: int, kind: str, body: dict[str, Any] | BaseModel) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def serving(api: RunApi, port: int = 0) -> Iterator[str]:
+    """The address, `http://127.0.0.1:PORT`."""
+    handler = type("Handler", (_Handler,), {"api": api})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def main() -> None:
+    try:
+        with serving(RunApi(), int(sys.argv[1])) as address:
+            print(f"listening on {address}", flush=True)
+            threading.Event().wait()
+    except OSError as error:
+        sys.exit(f"cannot listen on port {sys.argv[1]}: {error.strerror}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""The GPU under test: the real one, or, where WATTLINE_SIMULATION names a state file, a simulated one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exporter.contract import simulation
+from exporter.contract.simulation import Constant, Simulation, Square
+from tests.bench.program import Program
+from tests.fakes import nvml
+from tests.gpu.load import PERIOD_S
+from tests.gpu.probe import EXIT_NVML
+
+ROOT = Path(__file__).parents[2]
+_ANSWERS_WITHIN_S = 60.0
+_LOAD_STARTS_WITHIN_S = 120.0
+
+
+class NoCardError(Exception):
+    """No NVIDIA driver answers; the text says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    environment: dict[str, str]
+    state_file: Path | None
+    """That of the simulation; None for a real GPU."""
+
+    @property
+    def simulated(self) -> bool:
+        return self.state_file is not None
+
+    def ask(self, what: str, seconds: float = 0.0) -> Any:
+        """What `probe.py` finds. Raises NoCardError where NVML does not answer; any other failure is a bug."""
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.gpu.probe", what, str(seconds)],
+                env={**os.environ, **self.environment},
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                timeout=seconds + _ANSWERS_WITHIN_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise NoCardError(f"the driver did not answer within {error.timeout:.0f} s") from error
+        if done.returncode == EXIT_NVML:
+            raise NoCardError(done.stderr.strip().splitlines()[-1])
+        if done.returncode:
+            raise RuntimeError(f"the probe {what!r} ended with {done.returncode}:\n{done.stderr}")
+        return json.loads(done.stdout)
+
+    @contextmanager
+    def busy(self, uuid: str, duty: float, folder: Path) -> Iterator[None]:
+        """While it lasts, the GPU works for `duty` of the time. Raises ProgramError where torch cannot use it."""
+        if self.state_file:
+            with Simulation.open(self.state_file) as opened:
+                product = opened.gpus[0].product
+                high_w = 0.95 * product.peak_w
+                opened.set_load(0, Square(product.idle_w, high_w, PERIOD_S, duty=duty))
+                yield
+                opened.set_load(0, Constant(product.idle_w))
+            return
+        environment = {**self.environment, "CUDA_VISIBLE_DEVICES": uuid, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "tests.gpu.load", str(duty)]
+        with Program(f"load-{duty:g}", command, environment, folder) as program:
+            program.until(lambda: program.lines() == ["ready"], _LOAD_STARTS_WITHIN_S)
+            yield
+
+
+def find() -> Card:
+    """Raises NoCardError. A state file that is not there yet is made, with one H200."""
+    named = os.environ.get(simulation.ENVIRONMENT)
+    if named is None:
+        card = Card({}, None)
+    else:
+        path = Path(named).absolute()
+        if not path.exists():
+            simulation.create(path, simulation.make_gpus(1, simulation.PRODUCTS["H200"]), simulation.boottime())
+        card = Card(nvml.environment(path), path)
+    card.ask("who")
+    return card
+
+
+def torch_trouble() -> str | None:
+    """Why this Python's torch has no CUDA, or None."""
+    code = "import torch, sys; sys.exit(None if torch.cuda.is_available() else 'torch finds no CUDA device')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return done.stderr.strip().splitlines()[-1] if done.returncode else None

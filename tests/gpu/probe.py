@@ -1,0 +1,193 @@
+"""Asks the driver of the first GPU and prints what it says as JSON: `python -m tests.gpu.probe WHAT SECONDS`.
+
+A process of its own, so that a driver that hangs can be given up, and one that is simulated can be put in its place. It
+only reads: no power limit, clock or mode is ever set.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pynvml
+
+from exporter.reading import boottime
+from exporter.sources.nvml import Nvml
+from tests.bench.statistics_of import quantile
+from tests.gpu.sensor import Seen, update_period
+
+FAST_S = 0.001
+EXIT_NVML = 3
+"""Of a process to which NVML said no: all other ends but 0 are bugs."""
+_MEMBERS = {
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
+}
+CALLS = 300
+_FIELDS = {
+    "counter": pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
+    "instant": pynvml.NVML_FI_DEV_POWER_INSTANT,
+    "average": pynvml.NVML_FI_DEV_POWER_AVERAGE,
+}
+
+
+class Timed:
+    """The functions of pynvml, each of whose calls is timed by its name; what it raises is counted."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = {}
+        self.raised: dict[str, Counter[str]] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        function = getattr(pynvml, name)
+
+        def timed(*arguments: Any) -> Any:
+            begin_s = time.perf_counter()
+            try:
+                return function(*arguments)
+            except pynvml.NVMLError as error:
+                self.raised.setdefault(name, Counter())[str(error)] += 1
+                raise
+            finally:
+                self.seconds.setdefault(name, []).append(time.perf_counter() - begin_s)
+
+        return timed
+
+
+def who(_: float) -> dict[str, Any]:
+    """The GPU, and whether it can be attached alone after an initialization that attaches none."""
+    begin_s = time.perf_counter()
+    pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_ATTACH)
+    initialized_s = time.perf_counter()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    attached_s = time.perf_counter()
+    pynvml.nvmlDeviceGetPowerUsage(handle)
+    return {
+        "name": _text(pynvml.nvmlDeviceGetName(handle)),
+        "uuid": _text(pynvml.nvmlDeviceGetUUID(handle)),
+        "driver": _text(pynvml.nvmlSystemGetDriverVersion()),
+        "gpus": pynvml.nvmlDeviceGetCount(),
+        "no_attach_init_seconds": initialized_s - begin_s,
+        "attach_one_seconds": attached_s - initialized_s,
+    }
+
+
+def calls(_: float) -> dict[str, Any]:
+    """The cost of every function that the exporter's source calls, in the order in which it calls them."""
+    timed = Timed()
+    nvml = Nvml(timed)
+    nvml.open()
+    nvml.count()
+    polls_s = []
+    for _ in range(CALLS):
+        gpu = nvml.gpu(0)
+        begin_s = time.perf_counter()
+        gpu.poll()
+        polls_s.append(time.perf_counter() - begin_s)
+        list(gpu.readings())
+        gpu.pids()
+        time.sleep(0.002)
+    return {
+        "functions": {name: _cost(seconds, timed.raised.get(name)) for name, seconds in timed.seconds.items()},
+        "poll": _cost(polls_s, None),
+    }
+
+
+def updates(seconds: float) -> dict[str, Any]:
+    """When counter and powers change, polled as fast as makes sense."""
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    seen: dict[str, list[Seen]] = {name: [] for name in (*_FIELDS, "power usage")}
+    end_s = boottime() + seconds
+    while (before_s := boottime()) < end_s:
+        values = pynvml.nvmlDeviceGetFieldValues(handle, list(_FIELDS.values()))
+        after_s = boottime()
+        for name, field in zip(_FIELDS, values, strict=True):
+            if (value := _value(field)) is not None:
+                seen[name].append(Seen(before_s, after_s, value))
+        power_mw = pynvml.nvmlDeviceGetPowerUsage(handle)
+        seen["power usage"].append(Seen(after_s, boottime(), power_mw))
+        time.sleep(FAST_S)
+    return {name: update_period(polls) for name, polls in seen.items()}
+
+
+def integral(seconds: float) -> dict[str, Any]:
+    """The counter's difference and the trapezoids of both powers over the same polls, at 100 Hz."""
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    rows: list[tuple[float, ...]] = []
+    end_s = boottime() + seconds
+    while boottime() < end_s:
+        values = pynvml.nvmlDeviceGetFieldValues(handle, list(_FIELDS.values()))
+        known = [_value(field) for field in values]
+        rows.append((boottime(), *(math.nan if value is None else value for value in known)))
+        time.sleep(0.01)
+    found: dict[str, Any] = {"seconds": rows[-1][0] - rows[0][0], "counter_joules": _known(rows[-1][1] - rows[0][1])}
+    for column, name in ((2, "instant_joules"), (3, "average_joules")):
+        found[name] = _known(sum((a[column] + b[column]) / 2 * (b[0] - a[0]) for a, b in pairwise(rows)))
+    return found
+
+
+def samples(_: float) -> dict[str, Any]:
+    """Whether the driver's own buffer of power samples can be read."""
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    try:
+        _, found = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_TOTAL_POWER_SAMPLES, 0)
+    except pynvml.NVMLError as error:
+        return {"available": False, "why": str(error)}
+    stamps = sorted(sample.timeStamp / 1e6 for sample in found)
+    steps_s = [b - a for a, b in pairwise(stamps)]
+    return {
+        "available": True,
+        "count": len(stamps),
+        "span_seconds": stamps[-1] - stamps[0] if stamps else None,
+        "median_step_seconds": quantile(steps_s, 0.5) if steps_s else None,
+    }
+
+
+def _value(field: Any) -> float | None:
+    """Joules or watts."""
+    if field.nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    return getattr(field.value, _MEMBERS[field.valueType]) / 1_000
+
+
+def _cost(seconds: list[float], raised: Counter[str] | None) -> dict[str, Any]:
+    return {
+        "calls": len(seconds),
+        "p50_seconds": quantile(seconds, 0.5),
+        "p99_seconds": quantile(seconds, 0.99),
+        "raised": dict(raised or {}),
+    }
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+QUESTIONS = {function.__name__: function for function in (who, calls, updates, integral, samples)}
+
+
+def main() -> None:
+    what, seconds = sys.argv[1], float(sys.argv[2])
+    try:
+        print(json.dumps(QUESTIONS[what](seconds)))
+    except pynvml.NVMLError as error:
+        print(f"NVML: {error}", file=sys.stderr)
+        sys.exit(EXIT_NVML)
+
+
+if __name__ == "__main__":
+    main()

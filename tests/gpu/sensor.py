@@ -1,0 +1,45 @@
+"""How often a value of the driver changes, from polls that are much faster (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from exporter import update_clock
+from tests.bench.statistics_of import quantile
+
+_MIN_CHANGES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A poll: its call lay between the two instants (CLOCK_BOOTTIME seconds)."""
+
+    before_s: float
+    after_s: float
+    value: float
+
+
+def update_period(polls: list[Seen]) -> dict[str, Any] | None:
+    """The time between changes, and the clock that the exporter would learn; None where it changes too seldom to tell.
+
+    A change that leaves the value as it was cannot be seen, so single steps may be multiples of the period: the median
+    is what counts.
+    """
+    changes = [(a.before_s, b.after_s) for a, b in pairwise(polls) if a.value != b.value]
+    if len(changes) < _MIN_CHANGES:
+        return None
+    middles = [(begin_s + end_s) / 2 for begin_s, end_s in changes]
+    steps_s = [b - a for a, b in pairwise(middles)]
+    polled_s = [b.after_s - a.after_s for a, b in pairwise(polls)]
+    learned = update_clock.fit(changes)
+    return {
+        "changes": len(changes),
+        "polled_every_seconds": quantile(polled_s, 0.5),
+        "median_seconds": quantile(steps_s, 0.5),
+        "p05_seconds": quantile(steps_s, 0.05),
+        "p95_seconds": quantile(steps_s, 0.95),
+        "learned_period_seconds": learned.period_s if learned else None,
+        "learned_slack_seconds": learned.slack_s if learned else None,
+    }

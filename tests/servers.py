@@ -1,0 +1,133 @@
+"""The real Prometheus and the real VictoriaMetrics, started on loopback for a test."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+_READY_S = 60.0
+
+
+def require(binary: str) -> str:
+    """The path of the program; without it the test is skipped, or fails where CI=true."""
+    found = shutil.which(binary)
+    if found:
+        return found
+    reason = f"{binary} is not installed: apt-get install prometheus victoria-metrics"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@contextlib.contextmanager
+def prometheus(
+    folder: Path,
+    targets: Sequence[str],
+    scrape_interval: str = "1s",
+    flags: Sequence[str] = (),
+    job: Mapping[str, object] | None = None,
+) -> Iterator[str]:
+    """A Prometheus that scrapes `targets` (host:port); yields its base URL once it is ready.
+
+    `job` has more keys of the scrape's configuration, such as `tls_config`.
+    """
+    binary, port = require("prometheus"), free_port()
+    arguments = [
+        binary,
+        f"--config.file={scrape_config(folder, targets, scrape_interval, job)}",
+        f"--storage.tsdb.path={folder / 'prometheus'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=warn",
+        *flags,
+    ]
+    with _running(arguments, folder / "prometheus.log", f"http://127.0.0.1:{port}/-/ready"):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def victoria_metrics(
+    folder: Path, targets: Sequence[str], scrape_interval: str = "1s", flags: Sequence[str] = ()
+) -> Iterator[str]:
+    """A VictoriaMetrics that scrapes `targets` (host:port); yields its base URL, without a path, once it is ready."""
+    binary, port = require("victoria-metrics"), free_port()
+    arguments = [
+        binary,
+        f"-promscrape.config={scrape_config(folder, targets, scrape_interval)}",
+        f"-storageDataPath={folder / 'victoria-metrics'}",
+        f"-httpListenAddr=127.0.0.1:{port}",
+        "-loggerLevel=WARN",
+        *flags,
+    ]
+    prefix = next((flag.partition("=")[2] for flag in flags if flag.startswith("-http.pathPrefix=")), "")
+    with _running(arguments, folder / "victoria-metrics.log", f"http://127.0.0.1:{port}{prefix}/health"):
+        yield f"http://127.0.0.1:{port}"
+
+
+def query(server: str, selector: str) -> list[float]:
+    """The values of an instant query."""
+    with urllib.request.urlopen(f"{server}/api/v1/query?{urllib.parse.urlencode({'query': selector})}") as answer:
+        return [float(found["value"][1]) for found in json.load(answer)["data"]["result"]]
+
+
+def scrape_config(
+    folder: Path, targets: Sequence[str], scrape_interval: str, job: Mapping[str, object] | None = None
+) -> Path:
+    path = folder / "scrape.yml"
+    more = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in (job or {}).items())
+    listed = ", ".join(f"'{target}'" for target in targets)
+    path.write_text(
+        f"global:\n  scrape_interval: {scrape_interval}\n  scrape_timeout: {scrape_interval}\n"
+        f"scrape_configs:\n  - job_name: wattline\n    static_configs:\n      - targets: [{listed}]\n{more}"
+    )
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def _running(arguments: Sequence[str], log: Path, ready_url: str) -> Iterator[None]:
+    with log.open("wb") as output, subprocess.Popen(arguments, stdout=output, stderr=subprocess.STDOUT) as process:
+        try:
+            _await(process, log, ready_url)
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _await(process: subprocess.Popen[bytes], log: Path, ready_url: str) -> None:
+    deadline = time.monotonic() + _READY_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            pytest.fail(f"{process.args} ended at once:\n{log.read_text()}")
+        try:
+            with urllib.request.urlopen(ready_url, timeout=2):
+                return
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == 401:  # it is up, and guarded
+                return
+        except OSError:
+            pass
+        time.sleep(0.1)
+    pytest.fail(f"{ready_url} was not ready within {_READY_S:.0f} s:\n{log.read_text()}")

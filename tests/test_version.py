@@ -1,0 +1,17 @@
+"""Each program says which version it is."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize("program", ["analyzer", "exporter", "workloads"])
+def test_each_program_prints_its_version(program):
+    command = [Path(sys.executable).with_name(program), "--version"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{program} {version('wattline')}\n", "")

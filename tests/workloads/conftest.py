@@ -1,0 +1,83 @@
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.run_api import RunApi, serving
+
+ROOT = Path(__file__).parents[2]
+_OURS = ("WATTLINE_", "CUDA_", "NVIDIA_", "RANK", "LOCAL_RANK", "MASTER_", "SLURM_", "TORCHELASTIC_", "PYTHON")
+
+
+class Exporter:
+    """A run API, and programs that are told of it."""
+
+    def __init__(self, api: RunApi, address: str) -> None:
+        self.api = api
+        self.address = address
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**plain_environment(), "WATTLINE_EXPORTER": self.address}
+
+    def start(self, *arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            env=self.environment | environment,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def python(self, *arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+        with self.start(*arguments, cwd=cwd, **environment) as process:
+            out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def workloads(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.python("-m", "workloads", *arguments, **environment)
+
+    def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.workloads("run", "--", *command, **environment)
+
+
+def plain_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@pytest.fixture
+def exporter() -> Iterator[Exporter]:
+    api = RunApi()
+    with serving(api) as address:
+        yield Exporter(api, address)
+
+
+@pytest.fixture
+def nowhere() -> str:
+    """An address at which nothing listens."""
+    return f"http://127.0.0.1:{free_port()}"
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a Python script, and give its path."""
+
+    def write_script(text: str, name: str = "train.py") -> str:
+        path = tmp_path / name
+        path.write_text(text)
+        return str(path)
+
+    return write_script

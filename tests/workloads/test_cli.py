@@ -1,0 +1,96 @@
+import json
+
+import pytest
+
+from workloads.cli import workload_of
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["/usr/bin/train", "x.py"], "train"),
+        (["python", "x.py", "--lr", "1"], "x.py"),
+        (["/opt/bin/python3.11", "-u", "-X", "dev", "dir/x.py"], "x.py"),
+        (["python", "-m", "pkg.train"], "pkg.train"),
+        (["python", "-c", "print()"], "python"),
+        (["python"], "python"),
+    ],
+)
+def test_the_workload_is_named_by_the_command_or_its_script(command, name):
+    assert workload_of(command) == name
+
+
+def test_options_after_the_command_are_the_commands(exporter):
+    done = exporter.workloads("run", "-l", "a=1", "-l", "b=x=y", "--name", "w", "echo", "--gpus", "7", "-l", "c")
+
+    run = exporter.api.only_run
+    assert done.stdout == "--gpus 7 -l c\n"
+    assert (run.workload, run.labels) == ("w", {"a": "1", "b": "x=y"})
+
+
+def test_two_dashes_end_the_runners_options(exporter):
+    assert exporter.workloads("run", "--", "echo", "--", "-x").stdout == "-- -x\n"
+
+
+def test_the_run_id_may_be_chosen(exporter):
+    exporter.workloads("run", "--run-id", "night-7", "true")
+
+    assert exporter.api.only_run.run_id == "night-7"
+
+
+def test_gpus_all_leaves_the_choice_to_the_exporter(exporter):
+    exporter.workloads("run", "--gpus", "all", "true")
+
+    assert exporter.api.begun[exporter.api.only_run.run_id].gpus is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--bogus", "true"], "No such option: --bogus"),
+        (["run"], "Missing argument 'COMMAND...'"),
+        (["run", "-l", "novalue", "true"], "-l novalue: a label is key=value"),
+        (["run", "-l", "a-b=1", "true"], "labels.a-b: String should match pattern"),
+        (["run", "-l", f"a={'x' * 129}", "true"], "labels.a: String should have at most 128 characters"),
+        (["run", *(f"-ll{i}=1" for i in range(17)), "true"], "labels: Dictionary should have at most 16 items"),
+        (["run", "--gpus", "x", "true"], "--gpus x: 'x' is no GPU"),
+        (["run", "--run-id", "a/b", "true"], "run_id: String should match pattern"),
+        (["job", "nothing"], "there is no job 'nothing'; there are sgemm, sleep"),
+        (["job", "sgemm", "--size", "0"], "argument --size: 0 is less than 1"),
+        (["job", "sgemm", "--bogus"], "unrecognized arguments: --bogus"),
+        (["job", "sleep", "--duration", "x"], "argument --duration: invalid seconds value: 'x'"),
+        (["list", "--format", "xml"], "'xml' is not one of 'table', 'json'"),
+        (["bogus"], "No such command 'bogus'"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2_before_a_run_begins(exporter, arguments, message):
+    done = exporter.workloads(*arguments)
+
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert exporter.api.runs == {}
+
+
+def test_an_address_that_is_none_is_one_line(exporter):
+    done = exporter.workloads("run", "--exporter", "ftp://node", "true")
+
+    assert done.returncode == 1
+    assert done.stderr == ("wattline: 'ftp://node' is no exporter's address; give one like http://127.0.0.1:9847\n")
+
+
+def test_the_jobs_are_listed(exporter):
+    table = exporter.workloads("list").stdout.splitlines()
+    as_json = json.loads(exporter.workloads("list", "--format", "json").stdout)
+
+    assert [line.split()[0] for line in table] == ["sgemm", "sleep"]
+    assert [job["name"] for job in as_json] == ["sgemm", "sleep"]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["job", "--help"], ["job", "sgemm", "--help"]])
+def test_help_is_on_stdout(exporter, arguments):
+    done = exporter.workloads(*arguments)
+
+    assert done.returncode == 0
+    assert "usage: workloads" in done.stdout.lower()
+    assert done.stderr == ""

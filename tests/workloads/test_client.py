@@ -1,0 +1,230 @@
+import itertools
+import signal
+import sys
+import textwrap
+
+import pytest
+
+_BEGIN = "import os, sys, time\nfrom workloads import client\n"
+
+
+@pytest.fixture
+def script(write):
+    return lambda text: write(_BEGIN + textwrap.dedent(text))
+
+
+def test_a_python_job_is_a_run_in_two_lines(exporter, script):
+    done = exporter.python(
+        script("""
+        with client.run("train", labels={"model": "gpt2", "layers": 12}) as run:
+            run.work(generated_tokens=1000)
+            run.work(generated_tokens=234, steps=1)
+            run.phase("measure")
+            run.result(loss=0.25)
+        """)
+    )
+
+    run = exporter.api.only_run
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (run.workload, run.outcome, run.labels) == ("train", "ok", {"model": "gpt2", "layers": "12"})
+    assert run.work == {"generated_tokens": 1234, "steps": 1}
+    assert run.results == {"loss": 0.25}
+    assert exporter.api.bodies("/phase") == [{"name": "measure"}]
+    assert len(exporter.api.pids[run.run_id]) == 1
+
+
+def test_with_a_run_id_in_the_environment_the_run_is_joined_and_not_ended(exporter, script):
+    job = script("""
+        for epoch in range(2):
+            with client.run("train") as run:
+                run.work(steps=3)
+        """)
+    exporter.api.answer("POST", "/api/v1/runs", b'{"workload": "outer", "run_id": "outer"}')
+    exporter.python(job, WATTLINE_RUN_ID="outer")
+
+    assert exporter.api.only_run.state == "running"
+    assert exporter.api.only_run.work == {"steps": 6}
+    assert len(exporter.api.totals["outer"]) == 1
+
+
+def test_under_the_runner_the_client_adds_its_work_to_the_runners_run(exporter, script):
+    exporter.run(sys.executable, script('with client.run("inner") as run:\n    run.work(samples=5)'))
+
+    run = exporter.api.only_run
+    assert (run.outcome, run.work) == ("ok", {"samples": 5})
+    assert run.workload == "train.py"
+
+
+def test_work_is_posted_as_totals_at_most_four_times_a_second_and_whole_at_the_end(exporter, script):
+    exporter.python(
+        script("""
+        with client.run("train") as run:
+            for _ in range(2000):
+                run.work(steps=1)
+                time.sleep(0.0005)
+        """)
+    )
+
+    posts = [request for request in exporter.api.requests if request.path.endswith("/work")]
+    totals = [post.body["steps"] for post in posts]
+    assert totals == sorted(totals)
+    assert totals[-1] == 2000
+    assert exporter.api.only_run.work == {"steps": 2000}
+    # all but the last, at the exit, wait for their quarter of a second
+    assert all(later.at_s - earlier.at_s > 0.2 for earlier, later in itertools.pairwise(posts[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("last_line", "code", "outcome"),
+    [
+        ("sys.exit(0)", 0, "ok"),
+        ("sys.exit(4)", 4, "failed"),
+        ("raise RuntimeError('diverged')", 1, "failed"),
+        ("raise KeyboardInterrupt", -signal.SIGINT, "interrupted"),
+    ],
+)
+def test_an_exception_decides_the_outcome_and_goes_on_its_way(exporter, script, last_line, code, outcome):
+    done = exporter.python(script(f"with client.run('train') as run:\n    run.work(steps=1)\n    {last_line}"))
+
+    assert done.returncode == code
+    assert exporter.api.only_run.outcome == outcome
+    assert exporter.api.only_run.work == {"steps": 1}
+
+
+def test_without_an_exporter_the_training_goes_on_after_one_line(exporter, script, nowhere):
+    job = script("""
+        for _ in range(3):
+            with client.run("train") as run:
+                run.work(steps=1)
+                run.phase("measure")
+                run.result(loss=1)
+        print("trained")
+        """)
+    done = exporter.python(job, WATTLINE_EXPORTER=nowhere)
+
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    assert done.stderr.count("\n") == 1
+    assert f"this run is not measured: no exporter answers at {nowhere}" in done.stderr
+
+
+def test_an_exporter_that_dies_stops_no_training(exporter, script):
+    job = script("""
+        with client.run("train") as run:
+            run._api = run._contributor()._api = client.Api("http://127.0.0.1:1")
+            run.work(steps=1)
+        print("trained")
+        """)
+    done = exporter.python(job)
+
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    assert "could not be ended: no exporter answers at http://127.0.0.1:1" in done.stderr
+
+
+@pytest.mark.parametrize("call", ["run.work(steps=-1)", "run.work(steps='x')", "run.result(loss=float('nan'))"])
+def test_amounts_that_are_none_are_left_out_and_said(exporter, script, call):
+    done = exporter.python(script(f"with client.run('train') as run:\n    {call}"))
+
+    assert done.returncode == 0
+    assert done.stderr.count("\n") == 1
+    assert exporter.api.only_run.work == {}
+    assert exporter.api.only_run.results == {}
+
+
+def test_labels_that_the_exporter_refuses_stop_no_training(exporter, script):
+    done = exporter.python(script("with client.run('train', labels={'a-b': 1}):\n    print('trained')"))
+
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    assert done.stderr.startswith("wattline: this run is not measured: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_forked_children_count_for_themselves_and_do_not_end_the_run(exporter, script):
+    exporter.python(
+        script("""
+        with client.run("train") as run:
+            run.work(steps=1)
+            if os.fork() == 0:
+                run.work(steps=10)
+                sys.exit(0)
+            os.wait()
+            state = run._api.get(f"/runs/{run.run_id}")["state"]
+            run.work(steps=100)
+        print(state)
+        """)
+    )
+
+    run = exporter.api.only_run
+    assert run.work == {"steps": 111}
+    assert len(exporter.api.totals[run.run_id]) == 2
+    assert len(exporter.api.bodies("/end")) == 1
+
+
+def test_workers_of_multiprocessing_report_all_their_work(exporter, script):
+    exporter.python(
+        script("""
+        import multiprocessing
+
+        def work(run):
+            for _ in range(10):
+                run.work(samples=1)
+
+        with client.run("train") as run:
+            fork = multiprocessing.get_context("fork")
+            children = [fork.Process(target=work, args=(run,)) for _ in range(3)]
+            for child in children:
+                child.start()
+            for child in children:
+                child.join()
+        """)
+    )
+
+    run = exporter.api.only_run
+    assert run.work == {"samples": 30}
+    assert len(exporter.api.totals[run.run_id]) == 3
+
+
+def test_threads_may_report_side_by_side(exporter, script):
+    exporter.python(
+        script("""
+        import threading
+        with client.run("serve") as run:
+            def serve():
+                for _ in range(1000):
+                    run.work(requests=1)
+            threads = [threading.Thread(target=serve) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        """)
+    )
+
+    assert exporter.api.only_run.work == {"requests": 8000}
+
+
+def test_a_job_that_is_killed_leaves_its_run_to_the_exporter(exporter, script):
+    done = exporter.python(script("with client.run('train'):\n    os.kill(os.getpid(), 9)"))
+
+    assert done.returncode == -signal.SIGKILL
+    assert exporter.api.only_run.state == "running"
+    assert exporter.api.begun[exporter.api.only_run.run_id].lease_seconds == 300
+
+
+def test_only_the_standard_library_is_imported(exporter, script):
+    done = exporter.python(
+        script("print([m for m in ('pydantic', 'exporter', 'typer', 'psutil') if m in sys.modules])")
+    )
+
+    assert done.stdout == "[]\n"
+
+
+def test_the_lease_is_renewed_while_the_job_says_nothing(exporter, script):
+    exporter.python(
+        script("""
+        client.run_api.LEASE_S = 0.6
+        with client.run("train"):
+            time.sleep(1.5)
+        """)
+    )
+
+    assert exporter.api.bodies("/work")[:2] == [{}, {}]

@@ -1,0 +1,103 @@
+import itertools
+import time
+
+from workloads import ranks
+
+_SCRIPT = """
+import os, time
+from workloads import client
+time.sleep(float(os.environ.get("WAIT", "0")))
+with client.run("train") as run:
+    run.work(samples=int(os.environ["RANK"]) + 1)
+    run.result(rank=int(os.environ["RANK"]))
+    time.sleep(float(os.environ.get("STAY", "0.3")))
+"""
+_MASTER = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none"}
+
+
+def test_the_first_process_of_a_node_begins_and_the_others_join(exporter, write):
+    _launch(exporter, write(_SCRIPT), [{}, {"WAIT": "0.1"}, {}, {}])
+
+    run = exporter.api.only_run
+    assert run.work == {"samples": 1 + 2 + 3 + 4}
+    assert len(exporter.api.totals[run.run_id]) == 4
+    assert len(exporter.api.pids[run.run_id]) == 4
+    assert len(exporter.api.bodies("/end")) == 1
+    assert (run.outcome, run.results) == ("ok", {"rank": 0})
+
+
+def test_ranks_that_come_before_the_first_wait_for_it(exporter, write):
+    _launch(exporter, write(_SCRIPT), [{"WAIT": "0.7"}, {}])
+
+    assert exporter.api.only_run.work == {"samples": 3}
+
+
+def test_the_run_ends_after_the_last_work_of_the_others(exporter, write):
+    _launch(exporter, write(_SCRIPT), [{"STAY": "0.8"}, {"STAY": "1.8"}, {"STAY": "1.2"}])
+
+    assert exporter.api.only_run.work == {"samples": 6}
+
+
+def test_a_second_job_under_the_same_name_and_port_is_a_second_run(exporter, write):
+    script = write(_SCRIPT)
+    _launch(exporter, script, [{}, {}])
+    _launch(exporter, script, [{}, {}])
+
+    first, second = exporter.api.runs.values()
+    assert second.run_id == f"{first.run_id}-2"
+    assert (first.work, second.work) == ({"samples": 3}, {"samples": 3})
+
+
+def test_under_a_launcher_within_the_runner_all_ranks_join_the_runners_run(exporter, write):
+    exporter.api.answer("POST", "/api/v1/runs", b'{"workload": "outer", "run_id": "outer"}')
+    _launch(exporter, write(_SCRIPT), [{}, {}], WATTLINE_RUN_ID="outer")
+
+    assert exporter.api.only_run.state == "running"
+    assert exporter.api.only_run.work == {"samples": 3}
+
+
+def test_without_an_exporter_only_the_first_rank_says_so(exporter, write, nowhere):
+    first, second = _launch(exporter, write(_SCRIPT), [{}, {}], WATTLINE_EXPORTER=nowhere)
+
+    assert "this run is not measured" in first
+    assert second == ""
+
+
+def test_without_a_local_rank_rank_0_leads():
+    assert ranks.leads({"RANK": "0"})
+    assert not ranks.leads({"RANK": "8"})
+    assert ranks.leads({"RANK": "8", "LOCAL_RANK": "0"})
+    assert not ranks.leads({"RANK": "8", "LOCAL_RANK": "1"})
+
+
+def test_all_nodes_of_a_job_derive_the_same_run_id_and_other_jobs_another():
+    def first(workload="train", ordinal=1, **environ):
+        return next(ranks.candidates(environ, workload, ordinal))
+
+    assert first(SLURM_JOB_ID="7", RANK="0") == first(SLURM_JOB_ID="7", RANK="9")
+    assert len({first(SLURM_JOB_ID="7"), first(SLURM_JOB_ID="8"), first("eval"), first(ordinal=2), first()}) == 5
+
+
+def test_the_ids_after_the_first_are_numbered():
+    ids = list(itertools.islice(ranks.candidates({}, "my train/1", 1), 3))
+
+    assert ids == [ids[0], f"{ids[0]}-2", f"{ids[0]}-3"]
+    assert ids[0].startswith("my-train-1-")
+
+
+def test_a_process_knows_when_it_started():
+    assert 0 < time.time() - ranks.process_started_at() < 3_600
+
+
+def _launch(exporter, script, each, **environment):
+    """One process a rank, started at once; what each says on stderr."""
+    processes = [
+        exporter.start(script, **_MASTER, **environment, RANK=str(rank), LOCAL_RANK=str(rank), **own)
+        for rank, own in enumerate(each)
+    ]
+    errors = []
+    for process in processes:
+        with process:
+            errors.append(process.communicate(timeout=60)[1])
+        assert process.returncode == 0
+    return errors

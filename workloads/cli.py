@@ -1,0 +1,192 @@
+"""`workloads`: the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePath
+from typing import Annotated, NoReturn, cast
+
+import typer
+
+from workloads import gpus as gpu_choice
+from workloads import jobs, shadow
+from workloads.api import ExporterError
+from workloads.talk import say
+
+app = typer.Typer(
+    help="Run a job as a run: its energy is measured from its begin to its end.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+# typer brings a click of its own in newer versions, so click's classes are reached through typer.
+_UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
+
+_LONGEST_NAME = 128
+
+Labels = Annotated[
+    list[str] | None, typer.Option("--label", "-l", metavar="KEY=VALUE", help="A label of the run; may be repeated.")
+]
+Gpus = Annotated[
+    str | None,
+    typer.Option(
+        metavar="0,1|UUID,…|all", help="The GPUs of the run; else those of CUDA_VISIBLE_DEVICES, else those in use."
+    ),
+]
+Name = Annotated[str | None, typer.Option(metavar="WORKLOAD", help="The workload's name; else that of the command.")]
+Exporter = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="The exporter; else WATTLINE_EXPORTER, else the one here, else a new one."),
+]
+RunId = Annotated[str | None, typer.Option(metavar="ID", help="The id of the run; else a new one.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415  # as long to import as all the rest
+
+        print(f"workloads {version('wattline')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+]
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """Those that `run` and `job` have in common."""
+
+    labels: list[str] | None
+    gpus: str | None
+    exporter: str | None
+    run_id: str | None
+
+
+@app.callback()
+def _commands(_version: Version = False) -> None:
+    """Options that stand before a command."""
+
+
+@app.command("run", context_settings={"allow_interspersed_args": False})
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The command, with its own options.")],
+    label: Labels = None,
+    gpus: Gpus = None,
+    name: Name = None,
+    exporter: Exporter = None,
+    run_id: RunId = None,
+) -> None:
+    """Run COMMAND as a run and pass its exit code on."""
+    _run(command, name or workload_of(command), _Options(label, gpus, exporter, run_id))
+
+
+@app.command(
+    "job",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def job(
+    context: typer.Context,
+    job_name: Annotated[str, typer.Argument(metavar="NAME", help="One of `workloads list`.")],
+    label: Labels = None,
+    gpus: Gpus = None,
+    name: Name = None,
+    exporter: Exporter = None,
+    run_id: RunId = None,
+) -> None:
+    """Run a built-in job as a run; the job's own options follow its name: workloads job NAME --help."""
+    if job_name in {"-h", "--help"}:
+        print(context.get_help())
+        return
+    try:
+        parser = jobs.load(job_name).parser()
+    except KeyError as error:
+        raise typer.BadParameter(f"there is no job {job_name!r}; there are {', '.join(jobs.names())}") from error
+    if {"-h", "--help"} & set(context.args):
+        print(parser.format_help() + "\nThe options of `workloads run` may be given, too.")
+        return
+    parser.parse_args(context.args)  # what is wrong with them is said before a run begins
+    command = jobs.command(job_name, context.args)
+    _run(command, name or job_name, _Options(label, gpus, exporter, run_id), sees_only_its_gpus=gpus is not None)
+
+
+@app.command("list")
+def list_jobs(form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE) -> None:
+    """List the built-in jobs."""
+    rows = [{"name": name, "description": str(jobs.load(name).__doc__)} for name in jobs.names()]
+    if form is Format.JSON:
+        print(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        print(f"{row['name']:<12} {row['description']}")
+
+
+def _run(command: list[str], workload: str, options: _Options, *, sees_only_its_gpus: bool = False) -> NoReturn:
+    from workloads import reach, runner  # noqa: PLC0415  # they import the contract, which may be hidden: see main
+
+    try:
+        choice = gpu_choice.choose(options.gpus, os.environ)
+        if choice.doubt:
+            say(choice.doubt)
+        job_to_run = runner.Job(
+            tuple(command), workload, choice, _labels(options.labels or []), options.run_id, sees_only_its_gpus
+        )
+        code = runner.run_command(job_to_run, lambda: reach.find(options.exporter, os.environ), os.environ)
+    except (gpu_choice.GpusError, runner.RequestError) as error:
+        raise typer.BadParameter(str(error)) from error
+    except ExporterError as error:
+        say(str(error))
+        code = 1
+    raise typer.Exit(code)
+
+
+def _labels(pairs: Sequence[str]) -> dict[str, str]:
+    for pair in pairs:
+        if "=" not in pair:
+            raise typer.BadParameter(f"-l {pair}: a label is key=value, like -l model=gpt2")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def workload_of(command: Sequence[str]) -> str:
+    """The name of the command, or of the script or module where Python runs one."""
+    name = PurePath(command[0]).name
+    if not name.startswith("python"):
+        return name[:_LONGEST_NAME]
+    arguments = iter(command[1:])
+    for argument in arguments:
+        if argument == "-m":
+            return next(arguments, name)[:_LONGEST_NAME]
+        if argument in {"-X", "-W"}:
+            next(arguments, None)
+        elif argument == "-c":
+            break
+        elif not argument.startswith("-"):
+            return PurePath(argument).name[:_LONGEST_NAME]
+    return name
+
+
+def main() -> None:
+    shadow.exit_if_shadowed()
+    try:
+        code = app(prog_name="workloads", standalone_mode=False)
+    except _UsageError as error:
+        context = getattr(error, "ctx", None)
+        tried = context.command_path if context else "workloads"
+        text = " ".join(error.format_message().split())
+        print(f"{tried}: {text} (see {tried} --help)" if sys.argv[1:] else error.format_message(), file=sys.stderr)
+        code = 2
+    except (typer.Abort, KeyboardInterrupt):
+        code = 130
+    sys.exit(code)

@@ -1,0 +1,237 @@
+"""Make a Python job a run of its own, or let it add its work to the run that it is part of:
+
+    with workloads.client.run("train", labels={"model": "gpt2"}) as run:
+        run.work(generated_tokens=n)
+
+Only the standard library is imported, and nothing that goes wrong here stops a training: it is said once on stderr.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import contextlib
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from workloads import api as run_api
+from workloads import gpus as gpu_choice
+from workloads import ranks, run_id
+from workloads.api import Api, ExporterError, RefusedError, UnreachableError
+from workloads.contributor import Contributor, unique_name
+from workloads.talk import say_once
+
+_TIMEOUT_S = 5.0
+# One a process and run, however often it is joined: a contributor's totals never fall.
+_contributors: dict[tuple[int, str, str], Contributor] = {}
+_begun: collections.Counter[str] = collections.Counter()
+
+
+def run(
+    workload: str, *, labels: Mapping[str, object] | None = None, gpus: str | None = None, exporter: str | None = None
+) -> Run:
+    """A run, to be used in a `with`; `gpus` as in `workloads run --gpus`.
+
+    Under a runner (WATTLINE_RUN_ID is set) its run is joined and never ended. Under a launcher (RANK is set) the node's
+    first process begins and ends the run, and only its phases and results count; the other processes join.
+    """
+    return Run(workload, {name: str(value) for name, value in (labels or {}).items()}, gpus, exporter)
+
+
+class Run:
+    """The run that this process works for. Forked children may go on with it: each then counts for itself."""
+
+    def __init__(self, workload: str, labels: Mapping[str, str], gpus: str | None, exporter: str | None) -> None:
+        self._workload = workload
+        self._labels = dict(labels)
+        self._gpus = gpus
+        environ = os.environ
+        self._api = Api(exporter or environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS, _TIMEOUT_S)
+        self._leads = ranks.leads(environ)
+        self._entered_by = 0
+        self._ends = False
+        self._results: dict[str, float] = {}
+        self._stack = contextlib.ExitStack()
+        self.run_id: str | None = None
+        """None where there is no exporter: everything else then does nothing."""
+        self.simulation: str | None = environ.get(run_api.SIMULATION)
+        """The simulated GPUs' state file, where they are simulated."""
+
+    def work(self, **amounts: float) -> None:
+        """Add to what this process has done, by unit: `run.work(steps=1, samples=64)`."""
+        good = {unit: number for unit, amount in amounts.items() if (number := _finite(amount)) is not None}
+        good = {unit: number for unit, number in good.items() if number >= 0 and _is_unit(unit)}
+        for unit in amounts.keys() - good.keys():
+            say_once(f"work {unit} is not counted: a unit is a name in ASCII, an amount a number that is not negative")
+        contributor = self._contributor()
+        if contributor is not None and good:
+            contributor.add(good)
+
+    def phase(self, name: str) -> None:
+        """From now on the run is in this phase."""
+        if self.run_id is not None and self._leads:
+            self._try("the phase could not be reported", f"/runs/{self.run_id}/phase", {"name": name})
+
+    def result(self, **values: float) -> None:
+        """What the job measured itself, the unit in the name: `run.result(ttft_seconds_p99=0.31)`; the last stands."""
+        good = {name: number for name, value in values.items() if (number := _finite(value)) is not None}
+        for name in values.keys() - good.keys():
+            say_once(f"result {name} is left out: it is no finite number")
+        self._results.update(good)
+
+    def flush(self) -> None:
+        """Post the work so far; of use before `os._exit`, everything else posts by itself."""
+        contributor = self._contributor()
+        if contributor is not None:
+            contributor.flush()
+
+    def __enter__(self) -> Self:
+        self._entered_by = os.getpid()
+        try:
+            self._enter(os.environ)
+        except UnreachableError as error:
+            if self._leads or not ranks.is_launched(os.environ):
+                say_once(
+                    f"this run is not measured: {error}; start one with exporter serve, or start the job with "
+                    "workloads run"
+                )
+        except (ExporterError, gpu_choice.GpusError) as error:
+            say_once(f"this run is not measured: {error}")
+        return self
+
+    def _enter(self, environ: Mapping[str, str]) -> None:
+        joined = environ.get(run_api.RUN_ID)
+        if joined:
+            self._join(joined)
+            return
+        _begun[self._workload] += 1
+        ids = ranks.candidates(environ, self._workload, _begun[self._workload])
+        if not ranks.is_launched(environ):
+            self._begin(run_id.fresh(self._workload))
+        elif self._leads:
+            self._begin(ranks.first_free(self._api, ids, ranks.process_started_at()))
+        else:
+            self._join_first_process(ranks.await_run(self._api, ids, ranks.process_started_at()))
+
+    def _join_first_process(self, found: Mapping[str, Any] | None) -> None:
+        if found is None:
+            say_once(
+                f"this process's work is not counted: the process with LOCAL_RANK=0 began no run {self._workload!r}"
+            )
+        elif found["state"] != "running":
+            say_once(f"this process's work is not counted: its run {found['run_id']} has already ended")
+        else:
+            self._stack.enter_context(ranks.present(found["run_id"]))
+            self._join(found["run_id"])
+            self.simulation = self.simulation or found.get("simulation")
+
+    def _join(self, joined: str) -> None:
+        self._register(joined)
+        self.run_id = joined
+
+    def _begin(self, chosen: str) -> None:
+        choice = gpu_choice.choose(self._gpus, os.environ)
+        if choice.doubt:
+            say_once(choice.doubt)
+        body = {"workload": self._workload, "labels": self._labels, "run_id": chosen, "lease_seconds": run_api.LEASE_S}
+        try:
+            begun = self._api.post("/runs", {**body, **choice.field()})
+        except RefusedError as error:
+            if choice.asked or not choice.gpus or error.status != 422:
+                raise
+            begun = self._api.post("/runs", {**body, "gpus": []})  # CUDA_VISIBLE_DEVICES on a machine without GPUs
+        self.simulation = self.simulation or begun.get("simulation")
+        self.run_id, self._ends = chosen, True
+        self._register(chosen)
+        contributor = self._contributor()
+        if contributor is not None:
+            contributor.start()
+
+    def _register(self, joined: str) -> None:
+        """Raises UnreachableError; a refusal is said and survived: a pid of a container means nothing outside of it."""
+        try:
+            self._api.post(f"/runs/{joined}/processes", {"pids": [os.getpid()]})
+        except RefusedError as error:
+            say_once(f"this process is not seen as part of run {joined}: {error}")
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        contributor = self._contributor()
+        if contributor is not None:
+            contributor.close()
+        if self.run_id is None or self._entered_by != os.getpid():  # a forked child ends only what is its own
+            return
+        if self._ends:
+            self._end(_outcome(error))
+        elif self._leads:
+            _hand_to_runner(self._results)
+        self._stack.close()
+
+    def _end(self, outcome: str) -> None:
+        assert self.run_id is not None
+        if outcome == "ok" and ranks.is_launched(os.environ):
+            ranks.await_others(self.run_id)
+        body = {"outcome": outcome, "results": self._results}
+        self._try(f"run {self.run_id} could not be ended", f"/runs/{self.run_id}/end", body)
+
+    def _contributor(self) -> Contributor | None:
+        if self.run_id is None:
+            return None
+        key = os.getpid(), self._api.address, self.run_id
+        if key not in _contributors:
+            is_forked = self._entered_by != os.getpid()
+            lease_s = run_api.LEASE_S if self._ends and not is_forked else None
+            made = Contributor(self._api, self.run_id, unique_name(os.environ), lease_s)
+            if _contributors.setdefault(key, made) is made and is_forked:
+                _close_at_exit(made)
+        return _contributors[key]
+
+    def _try(self, what: str, path: str, body: Mapping[str, Any]) -> None:
+        try:
+            self._api.post(path, body)
+        except ExporterError as error:
+            say_once(f"{what}: {error}")
+
+
+def _is_unit(name: str) -> bool:
+    return name.isascii() and name.isidentifier() and len(name) <= 64 and name != "contributor"
+
+
+def _finite(value: float) -> float | None:
+    """Whatever has a float: NumPy's and torch's scalars, too."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _outcome(error: BaseException | None) -> str:
+    if error is None or (isinstance(error, SystemExit) and error.code in {None, 0}):
+        return "ok"
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+
+
+def _close_at_exit(contributor: Contributor) -> None:
+    """A forked child leaves no `with`, and multiprocessing's children run no atexit."""
+    atexit.register(contributor.close)
+    if "multiprocessing.util" in sys.modules:
+        sys.modules["multiprocessing.util"].Finalize(None, contributor.close, exitpriority=10)
+
+
+def _hand_to_runner(results: Mapping[str, float]) -> None:
+    """The runner ends the run, so it has to know them."""
+    path = os.environ.get(run_api.RESULTS)
+    if results and path:
+        try:
+            with Path(path).open("a") as file:
+                file.write(json.dumps(results) + "\n")
+        except OSError as error:
+            say_once(f"the results cannot be handed to the runner: {path}: {error.strerror}")

@@ -1,0 +1,52 @@
+"""The built-in jobs, one a module: its docstring, `parser()` for its options, and `main(arguments)`, a process."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import math
+import pkgutil
+import sys
+from types import ModuleType
+from typing import NoReturn
+
+
+class Options(argparse.ArgumentParser):
+    """A job's options; what is wrong with them is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def options(name: str, description: str | None) -> Options:
+    return Options(prog=f"workloads job {name}", description=description, allow_abbrev=False)
+
+
+def names() -> list[str]:
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def load(name: str) -> ModuleType:
+    """Raises KeyError."""
+    if name not in names():
+        raise KeyError(name)
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+def command(name: str, arguments: list[str]) -> list[str]:
+    """-P: a file of the user's beside their script must not be imported in place of ours."""
+    return [sys.executable, "-P", "-m", f"{__name__}.{name}", *arguments]
+
+
+def seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no duration; give seconds, like 10 or 0.5")
+    return value
+
+
+def count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return value

@@ -1,0 +1,66 @@
+"""Simulated GPUs under a job: their load, and the work that the model does meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from exporter.contract.simulation import Simulation, StateFileError, speed
+from workloads.talk import say
+
+
+class SimulatedGpu:
+    """One GPU of the state file, driven by this process; made by `driven`."""
+
+    def __init__(self, simulation: Simulation, index: int) -> None:
+        self._simulation = simulation
+        self._index = index
+        self._due_s = time.monotonic()
+
+    def compute(self, flop: float) -> None:
+        """Return when the GPU has done it at its peak speed, under its power limit and beside its other processes."""
+        self._due_s += flop / self._flop_per_s()
+        time.sleep(max(0.0, self._due_s - time.monotonic()))
+
+    def _flop_per_s(self) -> float:
+        gpu = self._simulation.gpus[self._index]
+        wanted = sum(process.utilization for process in gpu.processes)
+        return gpu.product.peak_flop_per_s * speed(gpu, min(1.0, wanted)) / max(1.0, wanted)
+
+
+@contextlib.contextmanager
+def driven(path: Path, visible: Sequence[str], memory_bytes: int) -> Iterator[list[SimulatedGpu]]:
+    """The GPUs of `visible` (UUIDs or indices; empty: the first) at full load, idle again afterwards.
+
+    Raises ValueError where they cannot be driven.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            simulation = stack.enter_context(Simulation.open(path))
+            _release_dead(simulation)
+            chosen = [gpu.index for gpu in simulation.gpus if {gpu.uuid, str(gpu.index)} & set(visible)] or [0]
+            for index in chosen:
+                simulation.drive(index, 1.0, os.getpid(), memory_bytes)
+                stack.callback(simulation.release, index, os.getpid())
+        except StateFileError as error:
+            raise ValueError(str(error)) from error
+        yield [SimulatedGpu(simulation, index) for index in chosen]
+
+
+def release_dead(path: Path) -> None:
+    """A job that was killed could not release its GPUs; the driver of a real one would have."""
+    try:
+        with Simulation.open(path) as simulation:
+            _release_dead(simulation)
+    except StateFileError as error:
+        say(str(error))
+
+
+def _release_dead(simulation: Simulation) -> None:
+    for gpu in simulation.gpus:
+        for process in gpu.processes:
+            if not Path(f"/proc/{process.pid}").exists():
+                simulation.release(gpu.index, process.pid)
