@@ -109,7 +109,7 @@ def test_a_job_without_a_runner_is_a_run_of_its_own(simulated):
     exporter, gpus = simulated
     process = exporter.start("-m", "workloads.jobs.sgemm", "--duration", "60")
     with process:
-        assert _wait_until(lambda: gpus.gpus[0].processes)
+        assert _wait_until(lambda: exporter.api.runs and exporter.api.only_run.work)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
 
