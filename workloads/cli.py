@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import PurePath
-from typing import Annotated, NoReturn, cast
+from pathlib import Path, PurePath
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
@@ -45,6 +45,10 @@ Exporter = Annotated[
     typer.Option(metavar="URL", help="The exporter; else WATTLINE_EXPORTER, else the one here, else a new one."),
 ]
 RunId = Annotated[str | None, typer.Option(metavar="ID", help="The id of the run; else a new one.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Where to make the run's folder, DIR/RUN_ID: events.jsonl and metrics.yml."),
+]
 
 
 def _print_version(wanted: bool) -> None:
@@ -73,6 +77,7 @@ class _Options:
     gpus: str | None
     exporter: str | None
     run_id: str | None
+    out: Path | None
 
 
 @app.callback()
@@ -88,9 +93,10 @@ def run(
     name: Name = None,
     exporter: Exporter = None,
     run_id: RunId = None,
+    out: Out = None,
 ) -> None:
     """Run COMMAND as a run and pass its exit code on."""
-    _run(command, name or workload_of(command), _Options(label, gpus, exporter, run_id))
+    _run(command, name or workload_of(command), _Options(label, gpus, exporter, run_id, out))
 
 
 @app.command(
@@ -105,6 +111,7 @@ def job(
     name: Name = None,
     exporter: Exporter = None,
     run_id: RunId = None,
+    out: Out = None,
 ) -> None:
     """Run a built-in job as a run; the job's own options follow its name: workloads job NAME --help."""
     if job_name in {"-h", "--help"}:
@@ -117,9 +124,10 @@ def job(
     if {"-h", "--help"} & set(context.args):
         print(parser.format_help() + "\nThe options of `workloads run` may be given, too.")
         return
-    parser.parse_args(context.args)  # what is wrong with them is said before a run begins
+    config = vars(parser.parse_args(context.args))  # what is wrong with them is said before a run begins
     command = jobs.command(job_name, context.args)
-    _run(command, name or job_name, _Options(label, gpus, exporter, run_id), sees_only_its_gpus=gpus is not None)
+    options = _Options(label, gpus, exporter, run_id, out)
+    _run(command, name or job_name, options, sees_only_its_gpus=gpus is not None, config=config)
 
 
 @app.command("list")
@@ -133,20 +141,34 @@ def list_jobs(form: Annotated[Format, typer.Option("--format", help="How to prin
         print(f"{row['name']:<12} {row['description']}")
 
 
-def _run(command: list[str], workload: str, options: _Options, *, sees_only_its_gpus: bool = False) -> NoReturn:
-    from workloads import reach, runner  # noqa: PLC0415  # they import the contract, which may be hidden: see main
+def _run(
+    command: list[str],
+    workload: str,
+    options: _Options,
+    *,
+    sees_only_its_gpus: bool = False,
+    config: Mapping[str, Any] | None = None,
+) -> NoReturn:
+    from workloads import reach, run_folder, runner  # noqa: PLC0415  # they import the contract, which may be hidden: see main
 
     try:
         choice = gpu_choice.choose(options.gpus, os.environ)
         if choice.doubt:
             say(choice.doubt)
         job_to_run = runner.Job(
-            tuple(command), workload, choice, _labels(options.labels or []), options.run_id, sees_only_its_gpus
+            tuple(command),
+            workload,
+            choice,
+            _labels(options.labels or []),
+            options.run_id,
+            sees_only_its_gpus,
+            options.out,
+            config or {},
         )
         code = runner.run_command(job_to_run, lambda: reach.find(options.exporter, os.environ), os.environ)
     except (gpu_choice.GpusError, runner.RequestError) as error:
         raise typer.BadParameter(str(error)) from error
-    except ExporterError as error:
+    except (ExporterError, run_folder.RunFolderError) as error:
         say(str(error))
         code = 1
     raise typer.Exit(code)

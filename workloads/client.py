@@ -15,14 +15,14 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from workloads import api as run_api
+from workloads import barrier, ranks, recorder, run_id
 from workloads import gpus as gpu_choice
-from workloads import ranks, run_id
 from workloads.api import Api, ExporterError, RefusedError, UnreachableError
 from workloads.contributor import Contributor, unique_name
 from workloads.talk import say_once
@@ -57,6 +57,9 @@ class Run:
         self._entered_by = 0
         self._ends = False
         self._results: dict[str, float] = {}
+        self._phase: str | None = None
+        self._recorder = recorder.of(os.environ)
+        self._recorded_by = os.getpid()
         self._stack = contextlib.ExitStack()
         self.run_id: str | None = None
         """None where there is no exporter: everything else then does nothing."""
@@ -75,8 +78,32 @@ class Run:
 
     def phase(self, name: str) -> None:
         """From now on the run is in this phase."""
+        self._phase = name
         if self.run_id is not None and self._leads:
+            if self._recorder is not None:
+                self._recorder.write("phase", name=name)
             self._try("the phase could not be reported", f"/runs/{self.run_id}/phase", {"name": name})
+
+    def iteration(self, latency_s: float, values: Mapping[str, float] | None = None, **amounts: float) -> None:
+        """One step, batch, kernel or request is done and took `latency_s`: `run.iteration(0.21, samples=64, steps=1)`.
+
+        `amounts` are added to the run's work; `values` are only recorded, where the run has a folder.
+        """
+        if amounts:
+            self.work(**amounts)
+        writer, latency = self._own_recorder(), _finite(latency_s)
+        if writer is not None and latency is not None and latency >= 0:
+            writer.iteration(
+                contributor=self._name_of_this_process(),
+                phase=self._phase,
+                latency_seconds=latency,
+                work={unit: number for unit, amount in amounts.items() if (number := _finite(amount)) is not None},
+                values={name: number for name, one in (values or {}).items() if (number := _finite(one)) is not None},
+            )
+
+    def barrier(self) -> None:
+        """Wait for the other tenants of a plan; at once where there are none. Raises BarrierError where they fail."""
+        barrier.await_all(os.environ)
 
     def result(self, **values: float) -> None:
         """What the job measured itself, the unit in the name: `run.result(ttft_seconds_p99=0.31)`; the last stands."""
@@ -90,6 +117,8 @@ class Run:
         contributor = self._contributor()
         if contributor is not None:
             contributor.flush()
+        if self._recorder is not None:
+            self._recorder.flush()
 
     def __enter__(self) -> Self:
         self._entered_by = os.getpid()
@@ -166,6 +195,8 @@ class Run:
         contributor = self._contributor()
         if contributor is not None:
             contributor.close()
+        if self._recorder is not None:
+            self._recorder.flush()
         if self.run_id is None or self._entered_by != os.getpid():  # a forked child ends only what is its own
             return
         if self._ends:
@@ -190,8 +221,20 @@ class Run:
             lease_s = run_api.LEASE_S if self._ends and not is_forked else None
             made = Contributor(self._api, self.run_id, unique_name(os.environ), lease_s)
             if _contributors.setdefault(key, made) is made and is_forked:
-                _close_at_exit(made)
+                _at_exit(made.close)
         return _contributors[key]
+
+    def _own_recorder(self) -> recorder.Recorder | None:
+        """A forked child's own: what its parent still kept is the parent's to write."""
+        if self._recorded_by != os.getpid():
+            self._recorder, self._recorded_by = recorder.of(os.environ), os.getpid()
+            if self._recorder is not None:
+                _at_exit(self._recorder.flush)
+        return self._recorder
+
+    def _name_of_this_process(self) -> str:
+        contributor = self._contributor()
+        return contributor.name if contributor is not None else unique_name(os.environ)
 
     def _try(self, what: str, path: str, body: Mapping[str, Any]) -> None:
         try:
@@ -219,11 +262,11 @@ def _outcome(error: BaseException | None) -> str:
     return "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
 
 
-def _close_at_exit(contributor: Contributor) -> None:
+def _at_exit(close: Callable[[], None]) -> None:
     """A forked child leaves no `with`, and multiprocessing's children run no atexit."""
-    atexit.register(contributor.close)
+    atexit.register(close)
     if "multiprocessing.util" in sys.modules:
-        sys.modules["multiprocessing.util"].Finalize(None, contributor.close, exitpriority=10)
+        sys.modules["multiprocessing.util"].Finalize(None, close, exitpriority=10)
 
 
 def _hand_to_runner(results: Mapping[str, float]) -> None:

@@ -27,7 +27,7 @@ class Contributor:
     def __init__(self, api: Api, run_id: str, name: str, lease_s: float | None = None) -> None:
         self._api = api
         self._path = f"/runs/{run_id}/work"
-        self._name = name
+        self.name = name
         self._renew_every_s = lease_s / 3 if lease_s else None
         self._lock = threading.Lock()
         self._posting = threading.Lock()
@@ -79,7 +79,7 @@ class Contributor:
         """Totals may be posted twice; what could not be posted now goes with the next."""
         with self._posting:
             with self._lock:
-                body = {"contributor": self._name, **self._totals} if self._totals else {}
+                body = {"contributor": self.name, **self._totals} if self._totals else {}
                 self._unposted = False
             try:
                 self._api.post(self._path, body)

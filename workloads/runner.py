@@ -18,11 +18,12 @@ from pydantic import ValidationError
 
 from exporter.contract.run import BeginRequest, EndRequest, Outcome, Run
 from workloads import api as run_api
-from workloads import run_id
+from workloads import recorder, run_id
 from workloads.api import Api, ExporterError, RefusedError, UnreachableError
 from workloads.gpus import Choice
 from workloads.passed_signals import PassedSignals
 from workloads.reach import Reached
+from workloads.run_folder import RunFolder
 from workloads.simulated import release_dead
 from workloads.talk import say
 
@@ -45,19 +46,33 @@ class Job:
     run_id: str | None = None
     sees_only_its_gpus: bool = False
     """Whether CUDA_VISIBLE_DEVICES is set to the GPUs of the run."""
+    out: Path | None = None
+    """Where the run's folder is made; None writes none."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The job's options with their defaults."""
 
 
 def run_command(job: Job, find_exporter: Callable[[], Reached], environ: Mapping[str, str]) -> int:
-    """The command's exit code, 128 + n where signal n killed it. Before the start: RequestError, ExporterError."""
+    """The command's exit code, 128 + n where signal n killed it. Before the start: RequestError, RunFolderError,
+    ExporterError.
+    """
     request = _request(job)
+    folder = RunFolder.make(job.out, str(request.run_id)) if job.out else None
     reached, run = _begin(job, request, find_exporter)
     api = reached.api
     with PassedSignals() as signals, _results_file() as results, _lease(api, run.run_id):
         _register(api, run.run_id, os.getpid())
-        code, outcome = _execute(job, api, run, signals, _environment(job, api, run, results, environ))
+        environment = _environment(job, api, run, results, environ)
+        if folder is not None:
+            environment[recorder.FOLDER] = str(folder.path)
+            folder.start(run, job.command, job.config)
+        code, outcome = _execute(job, api, run, signals, environment)
         if run.simulation is not None:
             release_dead(Path(run.simulation))
-        ended = _end(api, run.run_id, outcome, _read_results(results))
+        measured = _read_results(results)
+        ended = _end(api, run.run_id, outcome, measured)
+    if folder is not None:
+        folder.end(ended, outcome, code, measured)
     if ended is not None:
         _say_ended(ended, outcome, reached.source)
     return code

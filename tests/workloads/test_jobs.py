@@ -106,7 +106,7 @@ def test_an_interrupted_job_leaves_its_gpus_idle_and_ends_by_the_signal(simulate
 
 
 def test_a_job_without_a_runner_is_a_run_of_its_own(simulated):
-    exporter, gpus = simulated
+    exporter, _ = simulated
     process = exporter.start("-m", "workloads.jobs.sgemm", "--duration", "60")
     with process:
         assert _wait_until(lambda: exporter.api.runs and exporter.api.only_run.work)

@@ -1,0 +1,49 @@
+"""The devices that a torch job runs on, and how long something took there. torch is imported once it is needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+def require(*modules: str) -> None:
+    """End the process with one line where one of them is not installed."""
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        sys.exit(
+            f"{' and '.join(missing)} cannot be imported; try: pip install 'wattline[torch]'"
+        )
+
+
+def devices() -> list[torch.device]:
+    """All GPUs of CUDA_VISIBLE_DEVICES, else the first GPU, else the CPU."""
+    import torch  # noqa: PLC0415  # slow to import
+
+    if not torch.cuda.is_available():
+        return [torch.device("cpu")]
+    count = torch.cuda.device_count() if "CUDA_VISIBLE_DEVICES" in os.environ else 1
+    return [torch.device("cuda", index) for index in range(count)]
+
+
+def timed(device: torch.device, work: Callable[[], object]) -> float:
+    """Seconds that `work` took on the device: between two CUDA events there, else on the clock."""
+    import torch  # noqa: PLC0415  # slow to import
+
+    if device.type != "cuda":
+        begin_s = time.perf_counter()
+        work()
+        return time.perf_counter() - begin_s
+    with torch.cuda.device(device):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1_000  # of milliseconds
