@@ -97,9 +97,12 @@ class App:
 
     # -- what is shown
 
+    @property
+    def simulation(self) -> str | None:
+        return str(self.parts.simulation) if self.parts.simulation else None
+
     def view(self, run: RunRecord) -> contract.Run:
-        simulation = str(self.parts.simulation) if self.parts.simulation else None
-        return view(run, self.store.lines, boottime(), simulation)
+        return view(run, self.store.lines, boottime(), self.simulation)
 
     def readings(self) -> Iterator[Reading]:
         self.store.age(boottime())

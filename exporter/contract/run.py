@@ -95,6 +95,14 @@ class RunGpu(BaseModel):
     name: str
 
 
+class Gpus(BaseModel):
+    """The GPUs that answer now, by index."""
+
+    gpus: list[RunGpu]
+    simulation: str | None = None
+    """Path of the simulated GPUs' state file, where the GPUs are simulated (see `simulation.py`)."""
+
+
 class Emissions(BaseModel):
     component: str
     basis: str

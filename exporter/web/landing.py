@@ -35,6 +35,7 @@ td {{ padding: .1rem 1rem .1rem 0; }}
 <ul>
 <li><a href="/metrics">/metrics</a>
 <li><a href="/api/v1/runs">/api/v1/runs</a>, the runs; POST here begins one
+<li><a href="/api/v1/gpus">/api/v1/gpus</a>, the GPUs that answer now
 <li>/api/v1/query?query=metric[300s], the local history
 <li><a href="/api/v1/openapi.json">/api/v1/openapi.json</a>, both described
 <li><a href="/-/healthy">/-/healthy</a>, <a href="/-/ready">/-/ready</a>

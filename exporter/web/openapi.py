@@ -11,6 +11,7 @@ from exporter.contract.run import (
     RUN_ID_PATTERN,
     BeginRequest,
     EndRequest,
+    Gpus,
     PhaseRequest,
     Problem,
     ProcessesRequest,
@@ -45,7 +46,9 @@ _TIME = {"name": "time", "in": "query", "description": "Unix seconds; else now."
 def document(version: str) -> dict[str, Any]:
     models: list[type[BaseModel]] = [BeginRequest, *(model for _, model, _ in _STEPS)]
     _, bodies = models_json_schema([(model, "validation") for model in models], ref_template=_REF + "{model}")
-    _, answers = models_json_schema([(Run, "serialization"), (Problem, "serialization")], ref_template=_REF + "{model}")
+    _, answers = models_json_schema(
+        [(model, "serialization") for model in (Run, Gpus, Problem)], ref_template=_REF + "{model}"
+    )
     return {
         "openapi": "3.1.0",
         "info": {"title": "Wattline exporter", "version": version, "summary": "Runs, and the history of this node."},
@@ -76,6 +79,7 @@ def _paths() -> dict[str, Any]:
         "/api/v1/runs": {"get": listed, "post": begin},
         "/api/v1/runs/{run_id}": {"parameters": [_RUN_ID], "get": _operation("One run.", {"200": run})},
         **steps,
+        "/api/v1/gpus": {"get": _operation("The GPUs that answer now.", {"200": _ref(Gpus)})},
         "/api/v1/query": {"get": history},
     }
 

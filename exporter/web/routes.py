@@ -19,8 +19,10 @@ from exporter.app import App
 from exporter.contract.run import (
     BeginRequest,
     EndRequest,
+    Gpus,
     PhaseRequest,
     ProcessesRequest,
+    RunGpu,
     WorkRequest,
 )
 from exporter.run_record import RunRecord
@@ -62,6 +64,7 @@ def application(app: App, guard: Guard) -> web.Application:
             web.post("/api/v1/runs/{run_id}/work", work),
             web.post("/api/v1/runs/{run_id}/phase", phase),
             web.post("/api/v1/runs/{run_id}/end", end),
+            web.get("/api/v1/gpus", gpus),
             web.get("/api/v1/query", query),
             web.get("/api/v1/openapi.json", openapi),
         ]
@@ -202,6 +205,17 @@ def _json_of_closed(runs: list[RunRecord], simulation: Path | None) -> dict[str,
     """Of records that nobody changes any more, which need no devices to be shown."""
     source = str(simulation) if simulation else None
     return {run.run_id: view(run, {}, 0.0, source).model_dump_json().encode() for run in runs}
+
+
+async def gpus(request: web.Request) -> web.Response:
+    app = request.app[APP]
+    await app.wait_until_ready()
+    answering = [
+        RunGpu(gpu=gpu.info.index, uuid=gpu.info.uuid, name=gpu.info.name) for gpu in app.store.gpus.values() if gpu.up
+    ]
+    answering.sort(key=lambda gpu: int(gpu.gpu))
+    shown = Gpus(gpus=answering, simulation=app.simulation)
+    return web.Response(body=shown.model_dump_json().encode(), content_type="application/json")
 
 
 async def query(request: web.Request) -> web.Response:

@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import requests
@@ -14,6 +15,15 @@ def test_a_run_without_gpus_is_of_the_whole_node(exporter):
     assert run["gpus"][0]["name"].startswith("SIMULATED")
     assert (run["state"], run["outcome"], run["ended_at"]) == ("running", None, None)
     assert end(exporter, run["run_id"])["labels"] == {"model": "tiny"}
+
+
+def test_the_gpus_of_the_node_can_be_asked_for(exporter):
+    status, answer = exporter.get("/api/v1/gpus")
+
+    assert status == 200
+    assert [(gpu["gpu"], gpu["uuid"]) for gpu in answer["gpus"]] == [(str(i), uuid) for i, uuid in enumerate(UUIDS)]
+    assert all(gpu["name"].startswith("SIMULATED") for gpu in answer["gpus"])
+    assert Path(answer["simulation"]).is_file()
 
 
 @pytest.mark.parametrize("name", ["1", UUIDS[1]])
