@@ -18,6 +18,7 @@ import aiohttp
 from exporter import store_view
 from exporter.contract import run as contract
 from exporter.contract.metrics import STATE_UP
+from exporter.ended_runs import EndedRuns
 from exporter.exposition import Exposition, Page
 from exporter.history import History
 from exporter.keeper import Keeper
@@ -82,12 +83,12 @@ class App:
         self.ledger = Ledger(self.store, parts.state, sense=self.sense, changed_hands=self._changed_hands)
         self.ledger.restore(saved, same_boot=same_boot)
         self.tenants = Tenants(self.store)
-        self.keeper = Keeper(parts.state, parts.history, self.store, self.ledger, self.readings)
-        self.exposition = Exposition(self.readings, boottime)
+        self.keeper = Keeper(parts.state, parts.history, self.store, self.ledger, self.readings_to_keep)
+        self.ended_runs = EndedRuns(self.view)
+        self.exposition = Exposition(self.readings, boottime, self.ended_runs.families)
         self.ready = asyncio.Event()
         self.finished = asyncio.Event()
         self._worker = Worker(parts.nvml_arguments, self._hear) if parts.nvml_arguments else None
-        self._ended_views: dict[str, tuple[Reading, ...]] = {}
         self._ordered: tuple[float, float] = (0.0, 0.0)
         self._shown: asyncio.Task[Any] | None = None
         self._started_s = boottime()
@@ -105,18 +106,20 @@ class App:
         return view(run, self.store.lines, boottime(), self.simulation)
 
     def readings(self) -> Iterator[Reading]:
+        """All but those of the runs that have ended."""
         self.store.age(boottime())
         self.store.divide()
         yield from store_view.readings(self.store)
         yield Reading(STATE_UP, (), float(not self.keeper.trouble))
         yield from carbon_readings(self.parts.carbon.feeds, time.time())
+        self.ended_runs.keep(self.ledger.runs.values(), boottime())
         for run in self.ledger.runs.values():
             if not run.final_settled:
                 yield from run_readings(self.view(run), run)
-                continue
-            if run.run_id not in self._ended_views:
-                self._ended_views[run.run_id] = tuple(run_readings(self.view(run), run))
-            yield from self._ended_views[run.run_id]
+
+    def readings_to_keep(self) -> Iterator[Reading]:
+        yield from self.readings()
+        yield from self.ended_runs.for_history(boottime(), run_open=bool(self.ledger.running))
 
     # -- sensing
 
@@ -205,7 +208,6 @@ class App:
             self.ledger.take_families(self.tenants.families())
             self.ledger.tick()
             self._order()
-            self._ended_views = {k: v for k, v in self._ended_views.items() if k in self.ledger.runs}
             self.tenants.note_loads()
             self._hold_as_last_seen()
             self.store.divide()

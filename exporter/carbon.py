@@ -1,4 +1,7 @@
-"""Settings to carbon feeds: which provider, which region, which secret, and what counts while it does not answer."""
+"""Settings to carbon feeds: which provider, which region, which secret, and what counts while it does not answer.
+
+Providers are imported where they are asked for: all four together take 3 MB.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,10 @@ import re
 from collections.abc import Sequence
 
 from exporter.settings import PROVIDERS, Settings, UsageError
-from exporter.sources.carbon import electricity_maps, energy_charts, gb, watttime
 from exporter.sources.carbon.cache import CarbonCache
-from exporter.sources.carbon.electricity_maps import ElectricityMaps
-from exporter.sources.carbon.energy_charts import EnergyCharts
 from exporter.sources.carbon.feed import CarbonFeed, CarbonFeeds
-from exporter.sources.carbon.gb import GbCarbonIntensity
 from exporter.sources.carbon.provider import Provider
 from exporter.sources.carbon.static import StaticIntensity
-from exporter.sources.carbon.watttime import WattTime
 
 TOKEN_VARIABLE = "WATTLINE_CARBON_TOKEN"  # noqa: S105  # its name
 _MOST_TOKEN = 10_000
@@ -43,11 +41,11 @@ def _feed(provider: Provider, cache: CarbonCache | None) -> CarbonFeed:
 
 def fallback(provider: Provider) -> StaticIntensity | None:
     """The yearly mean of the provider's country; none where it has none in the table, nor for marginals."""
-    country = {
-        "gb": "GBR",
-        "electricitymaps": provider.region[:2],
-        "energy-charts": energy_charts.static_country(provider.region),
-    }.get(provider.name)
+    country = {"gb": "GBR", "electricitymaps": provider.region[:2]}.get(provider.name)
+    if provider.name == "energy-charts":
+        from exporter.sources.carbon.energy_charts import static_country  # noqa: PLC0415  # see above
+
+        country = static_country(provider.region)
     try:
         return StaticIntensity.of_country(country) if country else None
     except ValueError:
@@ -69,7 +67,7 @@ def average_provider(settings: Settings) -> Provider | None:
         if region is None and name != "gb":
             see = f"try: exporter regions --carbon.provider {name}"
             raise UsageError(f"--carbon.provider {name} needs --carbon.region; {see}")
-        return _of_web(name, region or gb.NATIONAL, settings, url(settings.carbon_url, "--carbon.url"))
+        return _of_web(str(name), region, settings, url(settings.carbon_url, "--carbon.url"))
     except ValueError as error:
         raise UsageError(f"--carbon: {error}") from error
 
@@ -86,8 +84,11 @@ def _static(name: str | None, region: str | None) -> Provider | None:
         if name is None:
             return None
         raise UsageError("--carbon.provider static needs --carbon.region COUNTRY, or --carbon.intensity G_PER_KWH")
-    if name is None and gb.knows(region):
-        raise UsageError(f"--carbon.region {region!r} is a region of Great Britain: add --carbon.provider gb")
+    if name is None:
+        from exporter.sources.carbon import gb  # noqa: PLC0415  # see above
+
+        if gb.knows(region):
+            raise UsageError(f"--carbon.region {region!r} is a region of Great Britain: add --carbon.provider gb")
     return StaticIntensity.of_country(region)
 
 
@@ -109,14 +110,24 @@ def marginal_provider(settings: Settings) -> Provider | None:
         raise UsageError(f"--carbon.marginal-region: {error}") from error
 
 
-def _of_web(name: str | None, region: str, settings: Settings, base_url: str | None) -> Provider:
+def _of_web(name: str, region: str | None, settings: Settings, base_url: str | None) -> Provider:
+    """`region` is None for the whole country, which only gb has."""
     if name == "gb":
-        return GbCarbonIntensity(region, base_url or gb.BASE_URL)
+        from exporter.sources.carbon import gb  # noqa: PLC0415  # see above
+
+        return gb.GbCarbonIntensity(region or gb.NATIONAL, base_url or gb.BASE_URL)
+    assert region is not None
     if name == "energy-charts":
-        return EnergyCharts(region, base_url or energy_charts.BASE_URL)
+        from exporter.sources.carbon import energy_charts  # noqa: PLC0415  # see above
+
+        return energy_charts.EnergyCharts(region, base_url or energy_charts.BASE_URL)
     if name == "electricitymaps":
-        return ElectricityMaps(region, needed_token(settings), base_url or electricity_maps.BASE_URL)
-    return WattTime(region, *account(settings), base_url=base_url or watttime.BASE_URL)
+        from exporter.sources.carbon import electricity_maps  # noqa: PLC0415  # see above
+
+        return electricity_maps.ElectricityMaps(region, needed_token(settings), base_url or electricity_maps.BASE_URL)
+    from exporter.sources.carbon import watttime  # noqa: PLC0415  # see above
+
+    return watttime.WattTime(region, *account(settings), base_url=base_url or watttime.BASE_URL)
 
 
 def url(given: str | None, option: str) -> str | None:

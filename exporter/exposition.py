@@ -33,10 +33,19 @@ class Page:
 
 
 class Exposition:
-    """`readings` gives what there is now; it is called once for all who ask within SHARED_S."""
+    """`readings` gives what there is now, and `finished`, after it, what no longer changes.
 
-    def __init__(self, readings: Callable[[], Iterable[Reading]], clock: Callable[[], float]) -> None:
+    They are called once for all who ask within SHARED_S.
+    """
+
+    def __init__(
+        self,
+        readings: Callable[[], Iterable[Reading]],
+        clock: Callable[[], float],
+        finished: Callable[[], Iterable[Families]] = tuple,
+    ) -> None:
         self._readings = readings
+        self._finished = finished
         self._clock = clock
         self._pages: dict[tuple[str, bool], Page] = {}
         self._series: dict[tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]], str] = {}
@@ -71,10 +80,24 @@ class Exposition:
             used[key] = series = self._series.get(key) or series_text(reading)
             if metric.name not in grouped:
                 grouped[metric.name] = metric, []
-            value = floatToGoString(reading.value)  # type: ignore[no-untyped-call]  # the library leaves it untyped
-            grouped[metric.name][1].append(f"{series}{value}\n")
+            grouped[metric.name][1].append(_line(series, reading))
         self._series = used
+        for metric, lines in (family for families in self._finished() for family in families):
+            grouped.setdefault(metric.name, (metric, []))[1].extend(lines)
         return [grouped[name] for name in sorted(grouped, key=_ORDER.__getitem__)]
+
+
+def families(readings: Iterable[Reading]) -> Families:
+    """In the order of their first readings."""
+    grouped: dict[str, tuple[Metric, list[str]]] = {}
+    for reading in readings:
+        grouped.setdefault(reading.metric.name, (reading.metric, []))[1].append(_line(series_text(reading), reading))
+    return list(grouped.values())
+
+
+def _line(series: str, reading: Reading) -> str:
+    value = floatToGoString(reading.value)  # type: ignore[no-untyped-call]  # the library leaves it untyped
+    return f"{series}{value}\n"
 
 
 def series_text(reading: Reading) -> str:

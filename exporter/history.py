@@ -72,6 +72,7 @@ class History:
             self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute("PRAGMA cache_size = -512")  # kibibytes: it is written at its end
             self._connection.executescript(SCHEMA)
             with self._connection as connection:
                 row = ("schema_version", str(SCHEMA_VERSION))

@@ -111,6 +111,7 @@ class State:
             self._connection = sqlite3.connect(folder / STATE_FILE, check_same_thread=False, timeout=1)
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute("PRAGMA cache_size = -512")  # kibibytes: little is read
             self._connection.executescript(SCHEMA)
             self._reader = sqlite3.connect(folder / STATE_FILE, check_same_thread=False, timeout=1)
         except FileExistsError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
 
 from exporter.contract.run import (
     RUN_ID_PATTERN,
@@ -44,6 +43,8 @@ _TIME = {"name": "time", "in": "query", "description": "Unix seconds; else now."
 
 
 def document(version: str) -> dict[str, Any]:
+    from pydantic.json_schema import models_json_schema  # noqa: PLC0415  # a megabyte, for those who ask
+
     models: list[type[BaseModel]] = [BeginRequest, *(model for _, model, _ in _STEPS)]
     _, bodies = models_json_schema([(model, "validation") for model in models], ref_template=_REF + "{model}")
     _, answers = models_json_schema(

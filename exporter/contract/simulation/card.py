@@ -19,7 +19,8 @@ class Fault(IntFlag):
 
     NO_FIELDS makes the energy and power fields unsupported, the older calls still work. INIT_HANG on any GPU makes
     every init hang, also one that does not attach. UNBOUND is as if another driver had the card: whoever initializes
-    now does not find it, to whoever had it open it is lost.
+    now does not find it, to whoever had it open it is lost. FORBIDDEN lets nobody set its power limit or lock its clock;
+    UNMOVED takes what is set and stays as it was.
     """
 
     NONE = 0
@@ -30,6 +31,8 @@ class Fault(IntFlag):
     NO_AVERAGE = 16
     INIT_HANG = 32
     UNBOUND = 64
+    FORBIDDEN = 128
+    UNMOVED = 256
 
 
 @dataclass(frozen=True, slots=True)

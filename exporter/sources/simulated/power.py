@@ -59,8 +59,10 @@ class Power(Library):
 
     def nvmlDeviceSetPowerManagementLimit(self, handle: Handle, limit: int) -> None:
         gpu, _ = self._gpu(handle)
+        if gpu.faults & Fault.FORBIDDEN:
+            fail(pynvml.NVML_ERROR_NO_PERMISSION)
         try:
-            self.simulation.set_limit(gpu.index, limit / 1e3)
+            self.simulation.set_limit(gpu.index, gpu.limit_w if gpu.faults & Fault.UNMOVED else limit / 1e3)
         except ValueError as error:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT) from error
 
