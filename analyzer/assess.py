@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from analyzer import carbon, carbon_quality, clock, devices, intensity, timeline
@@ -83,7 +84,7 @@ def _measured(frames: RunFrames, windows: Mapping[str, timeline.Window], found: 
         integral_j=_sum_known([device.integral_j for device in gpus]),
         net=total(d.net for d in gpus if d.net) if gpus and all(d.net for d in gpus) else None,
         work=(),
-        phases=tuple(_phases(frames)),
+        phases=tuple(_phases(frames, {device.component for device in found if device.estimated})),
         results={row.labels["name"]: row.value for row in results},
         emissions=(),
         carbon_slots=(),
@@ -122,16 +123,28 @@ def _work(frames: RunFrames, report: Report) -> list[Work]:
     ]
 
 
-def _phases(frames: RunFrames) -> list[Phase]:
-    """In the order in which they were first seen; a phase on several instances lasts as long as on the slowest."""
+def _phases(frames: RunFrames, estimated: AbstractSet[str]) -> list[Phase]:
+    """In the order in which they were first seen; a phase on several instances lasts as long as on the slowest.
+
+    `estimated` components have no interval: a model's error is not that of a sensor.
+    """
     every = of(frames.ledger, m.RUN_PHASE_SECONDS, run_id=frames.run_id).sort_values(["t", "phase"])
     seconds = dict.fromkeys(every["phase"], 0.0)
     for row in last(frames.ledger, m.RUN_PHASE_SECONDS, run_id=frames.run_id):
         seconds[row.labels["phase"]] = max(row.value, seconds[row.labels["phase"]])
-    energies_j: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    parts: defaultdict[str, defaultdict[str, list[Quantity]]] = defaultdict(lambda: defaultdict(list))
+    halves_j = {
+        (row.instance, row.labels["phase"], row.labels["component"]): row.value
+        for row in last(frames.ledger, m.RUN_PHASE_ENERGY_UNCERTAINTY, run_id=frames.run_id)
+        if row.labels["component"] not in estimated
+    }
     for row in last(frames.ledger, m.RUN_PHASE_ENERGY, run_id=frames.run_id):
-        energies_j[row.labels["phase"]][row.labels["component"]] += row.value
-    return [Phase(name, duration_s, dict(energies_j[name])) for name, duration_s in seconds.items()]
+        phase, component = row.labels["phase"], row.labels["component"]
+        parts[phase][component].append(Quantity(row.value, halves_j.get((row.instance, phase, component))))
+    return [
+        Phase(name, duration_s, {component: total(energies) for component, energies in parts[name].items()})
+        for name, duration_s in seconds.items()
+    ]
 
 
 def _run_findings(report: Report) -> list[Finding]:

@@ -64,12 +64,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Without an interval: nothing that is exported tells how far off the sensor was at the phase's own edges."""
-
     name: str
     duration_s: float
-    energy_j: Mapping[str, float]
-    """By component."""
+    energy: Mapping[str, Quantity]
+    """By component, in joules."""
 
 
 @dataclass(frozen=True, slots=True)

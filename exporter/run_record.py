@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter
 
@@ -48,6 +48,8 @@ class PhaseTotal:
     started_at: float
     seconds: float = 0.0
     joules: dict[str, float] = field(default_factory=dict)
+    half_widths_j: dict[str, float] = field(default_factory=dict)
+    """Likewise; those of its segments added up, as if none of an edge's error were the next one's gain."""
 
 
 @dataclass
@@ -149,7 +151,7 @@ def booked(
     run: RunRecord, cut: Cut, until_s: float, energies: dict[str, Energy]
 ) -> tuple[list[PhaseTotal], list[Emission]]:
     """The phases and emissions of the run with the segment that began at `cut` added to copies of them."""
-    phases = [PhaseTotal(p.name, p.started_at, p.seconds, dict(p.joules)) for p in run.phases]
+    phases = [replace(p, joules=dict(p.joules), half_widths_j=dict(p.half_widths_j)) for p in run.phases]
     emissions = [Emission(e.device, e.basis, e.quality, e.grams) for e in run.emissions]
     if cut.phase is not None:
         phase = next((p for p in phases if p.name == cut.phase), None)
@@ -159,6 +161,7 @@ def booked(
         phase.seconds += max(0.0, until_s - cut.t_s)
         for device, energy in energies.items():
             phase.joules[device] = phase.joules.get(device, 0.0) + energy.joules
+            phase.half_widths_j[device] = phase.half_widths_j.get(device, 0.0) + energy.half_width_j
     for slot in cut.slots:
         for device, energy in energies.items():
             _emission(emissions, device, slot).grams += energy.joules / 3.6e6 * slot.grams_per_kwh

@@ -19,6 +19,7 @@ from exporter.contract.metrics import (
     RUN_INTEGRATED_ENERGY,
     RUN_OUTCOME,
     RUN_PHASE_ENERGY,
+    RUN_PHASE_ENERGY_UNCERTAINTY,
     RUN_PHASE_SECONDS,
     RUN_POWER_MAX,
     RUN_RESULT,
@@ -52,6 +53,7 @@ def view(run: RunRecord, lines: Lines, now_s: float, simulation: str | None) -> 
                 started_at=p.started_at,
                 duration_seconds=p.seconds,
                 energy_joules=_summed(run, p.joules.items()),
+                energy_uncertainty_joules=_summed(run, p.half_widths_j.items()) if run.final_settled else {},
             )
             for p in phases
         ],
@@ -113,6 +115,8 @@ def readings(shown: contract.Run, run: RunRecord) -> Iterator[Reading]:
         yield Reading(RUN_PHASE_SECONDS, (shown.run_id, phase.name), phase.duration_seconds)
         for component, joules in phase.energy_joules.items():
             yield Reading(RUN_PHASE_ENERGY, (shown.run_id, phase.name, component), joules)
+        for component, half_j in phase.energy_uncertainty_joules.items():
+            yield Reading(RUN_PHASE_ENERGY_UNCERTAINTY, (shown.run_id, phase.name, component), half_j)
 
 
 def _energy_readings(shown: contract.Run, run: RunRecord) -> Iterator[Reading]:

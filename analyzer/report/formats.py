@@ -49,9 +49,9 @@ def document(report: Report) -> dict[str, Any]:
             {
                 "name": phase.name,
                 "duration_seconds": phase.duration_s,
-                "energy_joules": dict(phase.energy_j),
-                "energy_uncertainty_joules": dict.fromkeys(phase.energy_j),
-                "estimates": sorted(report.estimated & phase.energy_j.keys()),
+                "energy_joules": {component: energy.value for component, energy in phase.energy.items()},
+                "energy_uncertainty_joules": {component: energy.half for component, energy in phase.energy.items()},
+                "estimates": sorted(report.estimated & phase.energy.keys()),
             }
             for phase in report.phases
         ],

@@ -176,10 +176,10 @@ def _powers(report: Report) -> Table:
 def _phases(report: Report) -> RenderableType:
     table = _table("phase", "duration", *(f"energy, {component.upper()}" for component in report.energy))
     for phase in report.phases:
-        known = {name: _marked(report, name, Quantity(joules)) for name, joules in phase.energy_j.items()}
+        known = {name: _marked(report, name, energy) for name, energy in phase.energy.items()}
         energies = (known.get(component, "–") for component in report.energy)
         table.add_row(phase.name, units.duration(phase.duration_s), *energies)
-    return Group(table, Text("the intervals of phases are not known", "dim"))
+    return table
 
 
 def _findings(report: Report) -> RenderableType:

@@ -300,6 +300,12 @@ RUN_PHASE_ENERGY = Metric(
     ("run_id", "phase", "component"),
     "Energy of the run's devices in the phase.",
 )
+RUN_PHASE_ENERGY_UNCERTAINTY = Metric(
+    "wattline_run_phase_energy_uncertainty_joules",
+    "gauge",
+    ("run_id", "phase", "component"),
+    "Half of the interval that holds the phase's energy with 95 %, once the run has ended.",
+)
 
 SOURCE_UP = Metric("wattline_source_up", "gauge", ("source",), "1 where the last read succeeded and is not late.")
 SOURCE_READ_TIMESTAMP = Metric(

@@ -87,6 +87,8 @@ class Phase(BaseModel):
     duration_seconds: float
     energy_joules: dict[str, float]
     """By component."""
+    energy_uncertainty_joules: dict[str, float] = {}
+    """Half of the interval that holds the truth with 95 %, by component, once the run has ended."""
 
 
 class RunGpu(BaseModel):

@@ -52,6 +52,7 @@ class Run:
     results: dict[str, float] = field(default_factory=dict)
     phases: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Seconds and joules."""
+    phase_uncertainty_j: float | None = None
     cpu_j: float | None = None
     emissions_g: float | None = None
     uncertainty_j: float = 10.0
@@ -117,6 +118,9 @@ def run_series(gpus: Sequence[Gpu], run: Run, t: float) -> Iterable[tuple]:
     for name, (seconds, joules) in run.phases.items():
         yield m.RUN_PHASE_SECONDS, {**own, "phase": name}, seconds
         yield m.RUN_PHASE_ENERGY, {**own, "phase": name, "component": "gpu"}, joules
+        if run.phase_uncertainty_j is not None:
+            known = {**own, "phase": name, "component": "gpu"}
+            yield m.RUN_PHASE_ENERGY_UNCERTAINTY, known, run.phase_uncertainty_j
 
 
 def scraped(scrapes: Iterable[tuple[float, Iterable[tuple]]], instance: str = "") -> list[Series]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from analyzer.assess import NoEnergyError, assess
+from analyzer.quantity import Quantity
 from analyzer.report.html import page
 from analyzer.report.plots import picture
 from analyzer.report.timeseries import timeseries
@@ -117,9 +118,9 @@ def test_phases_stand_in_the_order_in_which_they_came(tmp_path):
 
     report = assess(frames_of(tmp_path, series))
 
-    assert [(phase.name, phase.duration_s, phase.energy_j) for phase in report.phases] == [
-        ("warm-up", 5.0, {"gpu": 1_500.0}),
-        ("measure", 15.0, {"gpu": 4_500.0}),
+    assert [(phase.name, phase.duration_s, phase.energy) for phase in report.phases] == [
+        ("warm-up", 5.0, {"gpu": Quantity(1_500.0)}),
+        ("measure", 15.0, {"gpu": Quantity(4_500.0)}),
     ]
 
 

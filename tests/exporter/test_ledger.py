@@ -1,6 +1,7 @@
 """The marks of a run without any process: what lies between them is booked once, and adds up."""
 
 import math
+import random
 
 import pytest
 
@@ -67,6 +68,27 @@ def test_phases_from_the_begin_on_add_up_to_the_run():
     assert math.fsum(phase.seconds for phase in run.phases) == pytest.approx(10.0)
     assert [phase.name for phase in run.phases] == ["a", "b", "c"]
     assert run.cuts == []
+
+
+def true_j(begin_s, end_s):
+    """`bursts` as the counter has it: one power for each 0.1 s."""
+    edges = [95.0 + 0.1 * k for k in range(200)]
+    overlaps = ((min(end_s, a + 0.1) - max(begin_s, a), bursts(a + 0.05)) for a in edges)
+    return math.fsum(seconds * watts for seconds, watts in overlaps if seconds > 0)
+
+
+def test_the_interval_of_a_phase_holds_its_true_energy():
+    rng, held, phases = random.Random(5), 0, 0
+    for _ in range(30):
+        first_s, second_s = sorted(BEGIN_S + rng.uniform(0.2, 9.8) for _ in range(2))
+        run, _ = ended(Cut(BEGIN_S, "a"), Cut(first_s, "b"), Cut(second_s, "a"))
+        truths = {"a": true_j(BEGIN_S, first_s) + true_j(second_s, END_S), "b": true_j(first_s, second_s)}
+        for phase in run.phases:
+            held += abs(phase.joules[key(GPU)] - truths[phase.name]) <= phase.half_widths_j[key(GPU)]
+            phases += 1
+            assert 0 < phase.half_widths_j[key(GPU)] < 4 * 0.1 * 640  # at most a sensor period at each of its edges
+    assert phases == 60
+    assert held >= 0.95 * phases
 
 
 def test_each_joule_has_the_grams_of_its_own_slot():
