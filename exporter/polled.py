@@ -8,6 +8,7 @@ from pathlib import Path
 
 from exporter.board import sensors
 from exporter.contract.metrics import GPU_MIG_INFO
+from exporter.latest import GpuState
 from exporter.reading import GpuProcess, Source
 from exporter.settings import DEFAULT_GROUP, OperationError, Settings, UsageError
 from exporter.sources import cpu_model
@@ -19,7 +20,6 @@ from exporter.sources.hwmon import HwmonSource, SocketSource
 from exporter.sources.perf import PerfSource
 from exporter.sources.process_table import GROUPS, ProcessTable, group_of_pid
 from exporter.sources.rapl import RaplSource
-from exporter.store import GpuState
 
 RAPL_EVERY_S = 1.0
 HWMON_EVERY_S = 1.0

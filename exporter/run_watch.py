@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 from exporter import cgroups, processes, run_marks
+from exporter.latest import GpuState
 from exporter.run_record import Marks, RunRecord
 from exporter.state import Saved
-from exporter.store import GpuState
 from exporter.wall import STEP_S, Moment
 
 GONE_S = 8.0

@@ -11,15 +11,14 @@ from typing import Any
 from exporter.attribution import AttributedKey, Attribution
 from exporter.contract.metrics import (
     CPU_ENERGY_METHOD,
-    GPU_MIG_INFO,
     GPU_POWER_LIMIT,
-    GPU_UTILIZATION,
     GPU_XID_ERRORS,
     METRICS,
 )
 from exporter.emissions import Slots, over_slots
 from exporter.energy import LIMIT_MARGIN, EnergyLine
-from exporter.energy_check import SUSPICIONS, EnergyCheck
+from exporter.energy_check import SUSPICIONS
+from exporter.latest import GpuState, SourceState
 from exporter.reading import Batch, Device, Gpu, GpuProcess, Poll, Reading, SourceError, boottime
 from exporter.rising import Risen, RisingCounters, Series
 from exporter.sensor_share import seen_ratio
@@ -36,51 +35,6 @@ SILENT_S = 5.0
 _METRIC = {metric.name: metric for metric in METRICS}
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class GpuState:
-    """A GPU that has introduced itself; `read_s` is when it last answered."""
-
-    info: Gpu
-    device: Device
-    read_s: float
-    readings: dict[tuple[str, tuple[str, ...]], Reading] = field(default_factory=dict)
-    """By metric and labels."""
-    processes: tuple[GpuProcess, ...] = ()
-    up: bool = True
-    check: EnergyCheck = field(default_factory=EnergyCheck)
-
-    def is_at_work(self) -> bool:
-        """Whether anything ran on it at the last look; as far as the card tells."""
-        utilization = self.readings.get((GPU_UTILIZATION.name, (self.info.index, self.info.uuid, "gpu")))
-        if utilization is not None and utilization.value > 0:
-            return True
-        return any(process.utilization != 0 for process in self.processes)
-
-    def instances(self) -> list[str]:
-        """The UUIDs of its MIG instances."""
-        return [labels[1] for name, labels in self.readings if name == GPU_MIG_INFO.name]
-
-
-@dataclass
-class SourceState:
-    """The health of a source, and what it last read apart from energies."""
-
-    period_s: float
-    up: bool = False
-    read_at: float | None = None
-    read_s: float | None = None
-    changed_s: float = 0.0
-    batch: Batch = field(default_factory=Batch)
-    reads: dict[str, int] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    restarts: int = 0
-    trouble: str = ""
-
-    def count(self, outcome: str, took_s: float) -> None:
-        self.reads[outcome] = self.reads.get(outcome, 0) + 1
-        self.seconds[outcome] = self.seconds.get(outcome, 0.0) + took_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,9 @@ from exporter.contract.metrics import (
     SOURCE_UP,
 )
 from exporter.energy_check import REASONS
+from exporter.latest import GpuState, SourceState
 from exporter.reading import Device, Reading
-from exporter.store import GpuState, SourceState, Store
+from exporter.store import Store
 
 
 def readings(store: Store) -> Iterator[Reading]:

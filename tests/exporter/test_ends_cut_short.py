@@ -9,11 +9,12 @@ import pytest
 
 from exporter.attribution import Changes
 from exporter.contract.run import BeginRequest, EndRequest
+from exporter.latest import GpuState
 from exporter.ledger import Ledger
 from exporter.reading import Device, Gpu, Poll, Slot, boottime
 from exporter.run_record import STORED
 from exporter.state import Snapshot, State
-from exporter.store import GpuState, Past, Store
+from exporter.store import Past, Store
 from exporter.totals import Totals
 from exporter.wall import Moment
 
