@@ -1,0 +1,107 @@
+"""CPU time of runs that have a cgroup, alone and with trees of processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.exporter.usage_node import Node
+
+
+@pytest.fixture(params=[True, False], ids=["with the kernel's lists", "without"])
+def node(tmp_path, request):
+    return Node(tmp_path, has_children_lists=request.param)
+
+
+def test_a_cgroup_counts_what_was_never_seen(node):
+    node.groups.group("/job", 10, usage_s=1_000)
+    node.run("a", cgroup="/job")
+    assert node.cpu_s() == {"a": 0.0}
+    node.groups.use("/job", 1_003.25)
+    found = node.look().runs["a"]
+    assert (found.cpu_s, found.pids) == (pytest.approx(3.25), {10})
+
+
+def test_a_cgroup_that_goes_keeps_its_total_and_one_made_anew_counts_from_nothing(node):
+    folder = node.groups.group("/job", 10, usage_s=5)
+    node.run("a", cgroup="/job")
+    node.look()
+    node.groups.use("/job", 7)
+    node.look()
+    stat = (folder / "cpu.stat").read_text()
+    (folder / "cpu.stat").unlink()
+    assert node.cpu_s() == {"a": pytest.approx(2)}
+    (folder / "cpu.stat").write_text(stat)
+    node.groups.use("/job", 0.5)
+    assert node.cpu_s() == {"a": pytest.approx(2.5)}
+
+
+def test_of_a_cgroup_within_a_cgroup_the_inner_has_its_time(node):
+    node.groups.group("/job", usage_s=10)
+    node.groups.group("/job/step", 11, usage_s=4)
+    node.groups.group("/job/other", 12, usage_s=1)
+    node.run("outer", cgroup="/job")
+    node.run("inner", cgroup="/job/step")
+    node.look()
+    node.groups.use("/job", 15)  # 3 of them in the step
+    node.groups.use("/job/step", 7)
+    found = node.look().runs
+    assert (found["outer"].cpu_s, found["inner"].cpu_s) == (pytest.approx(2), pytest.approx(3))
+    assert (found["outer"].pids, found["inner"].pids) == ({12}, {11})
+    assert found["outer"].family == {11, 12}
+
+
+def test_a_tree_whose_root_is_in_a_cgroup_lies_within_it(node):
+    node.groups.group("/slurm/job_1", 10, 11, 12, usage_s=100)
+    job = node.proc.add(11)
+    rank = node.proc.add(12, parent=11)
+    node.run("job", cgroup="/slurm/job_1")
+    node.run("run", 11)
+    node.look()
+    job.own, rank.own = 50, 150
+    node.groups.use("/slurm/job_1", 105)
+    found = node.look().runs
+    assert (found["job"].cpu_s, found["run"].cpu_s) == (pytest.approx(3), pytest.approx(2))
+    assert (found["job"].pids, found["run"].pids) == ({10}, {11, 12})
+
+
+def test_a_cgroup_below_a_tree_lies_within_it(node):
+    script = node.proc.add(10)
+    contained = node.proc.add(11, parent=10)
+    node.groups.group("/docker/x", 11, usage_s=50)
+    node.run("script", 10)
+    node.run("container", cgroup="/docker/x")
+    node.look()
+    script.own, contained.own = 30, 200
+    node.groups.use("/docker/x", 52.5)
+    found = node.look().runs
+    assert (found["script"].cpu_s, found["container"].cpu_s) == (pytest.approx(0.3), pytest.approx(2.5))
+    assert (found["script"].pids, found["container"].pids) == ({10}, {11})
+    node.proc.remove(11)
+    node.groups.group("/docker/x", usage_s=53)
+    script.waited = 250  # what was in the container is not the script's, though it waited for it
+    assert node.cpu_s() == {"script": pytest.approx(0.3), "container": pytest.approx(3)}
+
+
+def test_a_run_with_a_cgroup_and_processes_in_it_counts_them_once(node):
+    process = node.proc.add(10)
+    node.groups.group("/job", 10, usage_s=1)
+    outside = node.proc.add(20)
+    node.run("a", 10, 20, cgroup="/job")
+    node.look()
+    process.own, outside.own = 100, 50
+    node.groups.use("/job", 2)
+    found = node.look().runs["a"]
+    assert (found.cpu_s, found.pids) == (pytest.approx(1.5), {10, 20})
+
+
+def test_a_cgroups_counter_that_lags_behind_the_ticks_of_those_within_makes_nothing_of_it(node):
+    node.groups.group("/job", 10, usage_s=1)
+    process = node.proc.add(10)
+    node.run("job", cgroup="/job")
+    node.run("run", 10)
+    node.look()
+    process.own = 11
+    node.groups.use("/job", 1.104)
+    assert node.cpu_s() == {"job": 0.0, "run": pytest.approx(0.11)}
+    node.groups.use("/job", 1.116)
+    assert node.cpu_s() == {"job": pytest.approx(0.006), "run": pytest.approx(0.11)}

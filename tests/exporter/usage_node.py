@@ -1,0 +1,30 @@
+"""A node whose processes, cgroups and clock are files and numbers."""
+
+from __future__ import annotations
+
+from exporter.processes import find
+from exporter.usage import CpuUsage, RunProcesses
+from tests.fakes.cgroup_tree import CgroupTree
+from tests.fakes.process_tree import ProcessTree
+
+
+class Node:
+    """Times are in ticks of 10 ms, as the kernel gives them."""
+
+    def __init__(self, folder, **more):
+        self.proc = ProcessTree(folder / "proc", **more)
+        self.groups = CgroupTree(folder / "cgroup")
+        self.now_s = 100.0
+        self.usage = CpuUsage(self.proc.root, self.groups.root, clock=lambda: self.now_s)
+        self.runs: dict[str, RunProcesses] = {}
+
+    def look(self):
+        self.proc.show()
+        self.now_s += 1
+        return self.usage.read(self.runs)
+
+    def cpu_s(self):
+        return {run_id: run.cpu_s for run_id, run in self.look().runs.items()}
+
+    def run(self, run_id, *pids, cgroup=None):
+        self.runs[run_id] = RunProcesses(tuple(find(pid, self.proc.root) for pid in pids), cgroup)
