@@ -20,6 +20,8 @@ from analyzer.series import RunFrames, last, of
 from exporter.contract import metrics as m
 
 COMPONENTS = ("gpu", "cpu", "dram")
+_WHOLE = 0.99
+"""Phases that take more of a run than this are the run: its interval is the narrower one."""
 _LEVELS = ("bad", "warning", "note")
 
 
@@ -112,15 +114,34 @@ def _work(frames: RunFrames, report: Report) -> list[Work]:
     amounts: defaultdict[str, float] = defaultdict(float)
     for row in last(frames.ledger, m.RUN_WORK, run_id=frames.run_id):
         amounts[row.labels["unit"]] += row.value
-    return [
-        Work(
-            unit,
-            amount,
-            amount / report.duration_s if report.duration_s > 0 else None,
-            report.headline.scaled(1 / amount) if report.headline and amount > 0 else None,
-        )
-        for unit, amount in sorted(amounts.items())
-    ]
+    done_in: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for row in last(frames.ledger, m.RUN_PHASE_WORK, run_id=frames.run_id):
+        done_in[row.labels["unit"]][row.labels["phase"]] += row.value
+    return [_work_of(report, unit, amount, done_in[unit]) for unit, amount in sorted(amounts.items())]
+
+
+def _work_of(report: Report, unit: str, amount: float, done_in: Mapping[str, float]) -> Work:
+    """What was warm-up, or loading, is no part of the energy of a token: where all of the work was done in phases that
+    are known, its energy and its rate are those of these phases.
+    """
+    phases = [phase for phase in report.phases if done_in.get(phase.name, 0.0) > 0]
+    duration_s, energy = report.duration_s, report.headline
+    component = next(iter(report.energy), "")
+    known = math.isclose(math.fsum(done_in.values()), amount, rel_tol=1e-6) and all(
+        component in p.energy for p in phases
+    )
+    in_phases_s = math.fsum(phase.duration_s for phase in phases)
+    if phases and known and in_phases_s < _WHOLE * report.duration_s:
+        duration_s, energy = in_phases_s, total(phase.energy[component] for phase in phases)
+    else:
+        phases = []
+    return Work(
+        unit,
+        amount,
+        amount / duration_s if duration_s > 0 else None,
+        energy.scaled(1 / amount) if energy and amount > 0 else None,
+        tuple(phase.name for phase in phases),
+    )
 
 
 def _phases(frames: RunFrames, estimated: AbstractSet[str]) -> list[Phase]:

@@ -60,6 +60,8 @@ class Work:
     amount: float
     per_second: float | None
     energy_per_unit: Quantity | None
+    phases: tuple[str, ...] = ()
+    """Those in which it was done, where that is not the whole run: the rate and the energy are of them alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ class Ledger:
         if contributor not in run.contributors and len(run.contributors) >= MAX_CONTRIBUTORS:
             raise LedgerError(422, f"contributor: more than {MAX_CONTRIBUTORS} in one run")
         if amounts:
-            run.contributors[contributor] = {**old, **amounts}
+            run.add_work(contributor, amounts)
 
     def phase(self, run_id: str, name: str) -> RunRecord:
         run = self._find_running(run_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter
@@ -96,6 +97,8 @@ class RunRecord:
     processes: list[Process] = field(default_factory=list)
     contributors: dict[str, dict[str, float]] = field(default_factory=dict)
     phases: list[PhaseTotal] = field(default_factory=list)
+    phase_work: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By phase and unit: what was reported while it was on."""
     emissions: list[Emission] = field(default_factory=list)
     results: dict[str, float] = field(default_factory=dict)
     power_max_w: dict[str, float] = field(default_factory=dict)
@@ -123,6 +126,16 @@ class RunRecord:
             for unit, amount in amounts.items():
                 total[unit] = total.get(unit, 0.0) + amount
         return total
+
+    def add_work(self, contributor: str, totals: Mapping[str, float]) -> None:
+        """A contributor's totals so far."""
+        old = self.contributors.get(contributor, {})
+        phase = self.cuts[-1].phase if self.cuts else None
+        if phase is not None:
+            done = self.phase_work.setdefault(phase, {})
+            for unit, amount in totals.items():
+                done[unit] = done.get(unit, 0.0) + amount - old.get(unit, 0.0)
+        self.contributors[contributor] = {**old, **totals}
 
     def note(self, text: str) -> None:
         if text not in self.notes and len(self.notes) < MOST_NOTES:

@@ -21,6 +21,7 @@ from exporter.contract.metrics import (
     RUN_PHASE_ENERGY,
     RUN_PHASE_ENERGY_UNCERTAINTY,
     RUN_PHASE_SECONDS,
+    RUN_PHASE_WORK,
     RUN_POWER_MAX,
     RUN_RESULT,
     RUN_START,
@@ -54,6 +55,7 @@ def view(run: RunRecord, lines: Lines, now_s: float, simulation: str | None) -> 
                 duration_seconds=p.seconds,
                 energy_joules=_summed(run, p.joules.items()),
                 energy_uncertainty_joules=_summed(run, p.half_widths_j.items()) if run.final_settled else {},
+                work=run.phase_work.get(p.name, {}),
             )
             for p in phases
         ],
@@ -117,6 +119,8 @@ def readings(shown: contract.Run, run: RunRecord) -> Iterator[Reading]:
             yield Reading(RUN_PHASE_ENERGY, (shown.run_id, phase.name, component), joules)
         for component, half_j in phase.energy_uncertainty_joules.items():
             yield Reading(RUN_PHASE_ENERGY_UNCERTAINTY, (shown.run_id, phase.name, component), half_j)
+        for unit, amount in phase.work.items():
+            yield Reading(RUN_PHASE_WORK, (shown.run_id, phase.name, unit), amount)
 
 
 def _energy_readings(shown: contract.Run, run: RunRecord) -> Iterator[Reading]:

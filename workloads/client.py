@@ -8,26 +8,25 @@ Only the standard library is imported, and nothing that goes wrong here stops a 
 
 from __future__ import annotations
 
-import atexit
 import collections
 import contextlib
 import json
-import math
 import os
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from workloads import amounts as numbers
 from workloads import api as run_api
-from workloads import barrier, ranks, recorder, run_id
+from workloads import at_exit, barrier, ranks, recorder, run_id
 from workloads import gpus as gpu_choice
 from workloads.api import Api, ExporterError, RefusedError, UnreachableError
 from workloads.contributor import Contributor, unique_name
 from workloads.talk import say_once
 
 _TIMEOUT_S = 5.0
+_REST = "rest"
 # One a process and run, however often it is joined: a contributor's totals never fall.
 _contributors: dict[tuple[int, str, str], Contributor] = {}
 _begun: collections.Counter[str] = collections.Counter()
@@ -45,7 +44,11 @@ def run(
 
 
 class Run:
-    """The run that this process works for. Forked children may go on with it: each then counts for itself."""
+    """The run that this process works for. Its children may go on with it: each then counts for itself.
+
+    A forked child has it, to a spawned one it is given: `Process(target=work, args=(run,))`. Their results are not
+    taken: those are of the process that entered the run.
+    """
 
     def __init__(self, workload: str, labels: Mapping[str, str], gpus: str | None, exporter: str | None) -> None:
         self._workload = workload
@@ -58,8 +61,6 @@ class Run:
         self._ends = False
         self._results: dict[str, float] = {}
         self._phase: str | None = None
-        self._recorder = recorder.of(os.environ)
-        self._recorded_by = os.getpid()
         self._stack = contextlib.ExitStack()
         self.run_id: str | None = None
         """None where there is no exporter: everything else then does nothing."""
@@ -68,37 +69,58 @@ class Run:
 
     def work(self, **amounts: float) -> None:
         """Add to what this process has done, by unit: `run.work(steps=1, samples=64)`."""
-        good = {unit: number for unit, amount in amounts.items() if (number := _finite(amount)) is not None}
-        good = {unit: number for unit, number in good.items() if number >= 0 and _is_unit(unit)}
-        for unit in amounts.keys() - good.keys():
-            say_once(f"work {unit} is not counted: a unit is a name in ASCII, an amount a number that is not negative")
+        good = numbers.of_work(amounts)
         contributor = self._contributor()
         if contributor is not None and good:
             contributor.add(good)
 
-    def phase(self, name: str) -> None:
-        """From now on the run is in this phase."""
+    def phase(self, name: str) -> contextlib.ExitStack:
+        """From now on the run is in this phase. `with run.phase("validation"):` then goes back to the one before, or to
+        `rest` where there was none.
+        """
+        before = self._phase or _REST
+        self._change_phase(name)
+        back = contextlib.ExitStack()
+        back.callback(self._change_phase, before)
+        return back
+
+    def _change_phase(self, name: str) -> None:
         self._phase = name
         if self.run_id is not None and self._leads:
-            if self._recorder is not None:
-                self._recorder.write("phase", name=name)
+            writer = recorder.of(os.environ)
+            if writer is not None:
+                writer.write("phase", name=name)
+            contributor = self._contributor()
+            if contributor is not None:
+                contributor.flush()  # what was done so far is of the phase before
             self._try("the phase could not be reported", f"/runs/{self.run_id}/phase", {"name": name})
 
-    def iteration(self, latency_s: float, values: Mapping[str, float] | None = None, **amounts: float) -> None:
+    def iteration(
+        self,
+        latency_s: float,
+        values: Mapping[str, float] | None = None,
+        *,
+        ended_at: float | None = None,
+        **amounts: float,
+    ) -> None:
         """One step, batch, kernel or request is done and took `latency_s`: `run.iteration(0.21, samples=64, steps=1)`.
 
-        `amounts` are added to the run's work; `values` are only recorded, where the run has a folder.
+        `amounts` are added to the run's work; `values` are only recorded, where the run has a folder. `ended_at` is
+        in Unix seconds; now, where it is left out.
         """
         if amounts:
             self.work(**amounts)
-        writer, latency = self._own_recorder(), _finite(latency_s)
-        if writer is not None and latency is not None and latency >= 0:
+        writer, latency = recorder.of(os.environ), numbers.finite(latency_s)
+        if latency is None or latency < 0:
+            say_once(f"an iteration is not recorded: {latency_s} is no latency in seconds")
+        elif writer is not None:
             writer.iteration(
-                contributor=self._name_of_this_process(),
+                contributor=unique_name(os.environ),
                 phase=self._phase,
                 latency_seconds=latency,
-                work={unit: number for unit, amount in amounts.items() if (number := _finite(amount)) is not None},
-                values={name: number for name, one in (values or {}).items() if (number := _finite(one)) is not None},
+                work=numbers.of_work(amounts),
+                values=numbers.of_results(values or {}, "value"),
+                **({} if ended_at is None else {"t": ended_at}),
             )
 
     def barrier(self) -> None:
@@ -107,18 +129,28 @@ class Run:
 
     def result(self, **values: float) -> None:
         """What the job measured itself, the unit in the name: `run.result(ttft_seconds_p99=0.31)`; the last stands."""
-        good = {name: number for name, value in values.items() if (number := _finite(value)) is not None}
-        for name in values.keys() - good.keys():
-            say_once(f"result {name} is left out: it is no finite number")
-        self._results.update(good)
+        self._results.update(numbers.of_results(values))
+
+    def register(self, *, pids: Sequence[int] = (), cgroup: str | None = None) -> str | None:
+        """More processes are part of the run, by pid and cgroup (`container:ID`, too); why not, where they cannot be.
+
+        Only those are needed that this process did not start: what it started is seen with it.
+        """
+        if self.run_id is None:
+            return None
+        body = {"pids": list(pids), **({} if cgroup is None else {"cgroup": cgroup})}
+        try:
+            self._api.post(f"/runs/{self.run_id}/processes", body)
+        except ExporterError as error:
+            return str(error)
+        return None
 
     def flush(self) -> None:
         """Post the work so far; of use before `os._exit`, everything else posts by itself."""
         contributor = self._contributor()
         if contributor is not None:
             contributor.flush()
-        if self._recorder is not None:
-            self._recorder.flush()
+        self._flush_recorder()
 
     def __enter__(self) -> Self:
         self._entered_by = os.getpid()
@@ -195,8 +227,7 @@ class Run:
         contributor = self._contributor()
         if contributor is not None:
             contributor.close()
-        if self._recorder is not None:
-            self._recorder.flush()
+        self._flush_recorder()
         if self.run_id is None or self._entered_by != os.getpid():  # a forked child ends only what is its own
             return
         if self._ends:
@@ -221,20 +252,17 @@ class Run:
             lease_s = run_api.LEASE_S if self._ends and not is_forked else None
             made = Contributor(self._api, self.run_id, unique_name(os.environ), lease_s)
             if _contributors.setdefault(key, made) is made and is_forked:
-                _at_exit(made.close)
+                at_exit.call(made.close)
         return _contributors[key]
 
-    def _own_recorder(self) -> recorder.Recorder | None:
-        """A forked child's own: what its parent still kept is the parent's to write."""
-        if self._recorded_by != os.getpid():
-            self._recorder, self._recorded_by = recorder.of(os.environ), os.getpid()
-            if self._recorder is not None:
-                _at_exit(self._recorder.flush)
-        return self._recorder
+    def _flush_recorder(self) -> None:
+        writer = recorder.of(os.environ)
+        if writer is not None:
+            writer.flush()
 
-    def _name_of_this_process(self) -> str:
-        contributor = self._contributor()
-        return contributor.name if contributor is not None else unique_name(os.environ)
+    def __getstate__(self) -> dict[str, Any]:
+        """For a spawned child, whose own it then is not to end."""
+        return {**self.__dict__, "_stack": contextlib.ExitStack()}
 
     def _try(self, what: str, path: str, body: Mapping[str, Any]) -> None:
         try:
@@ -243,30 +271,10 @@ class Run:
             say_once(f"{what}: {error}")
 
 
-def _is_unit(name: str) -> bool:
-    return name.isascii() and name.isidentifier() and len(name) <= 64 and name != "contributor"
-
-
-def _finite(value: float) -> float | None:
-    """Whatever has a float: NumPy's and torch's scalars, too."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) else None
-
-
 def _outcome(error: BaseException | None) -> str:
     if error is None or (isinstance(error, SystemExit) and error.code in {None, 0}):
         return "ok"
     return "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-
-
-def _at_exit(close: Callable[[], None]) -> None:
-    """A forked child leaves no `with`, and multiprocessing's children run no atexit."""
-    atexit.register(close)
-    if "multiprocessing.util" in sys.modules:
-        sys.modules["multiprocessing.util"].Finalize(None, close, exitpriority=10)
 
 
 def _hand_to_runner(results: Mapping[str, float]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import socket
@@ -17,8 +18,13 @@ _THREAD_ENDS_WITHIN_S = 15.0
 
 def unique_name(environ: Mapping[str, str]) -> str:
     """Of this process, on all nodes and for all time: a pid may come again during a long run."""
-    rank = f"rank-{environ['RANK']}-" if "RANK" in environ else ""
-    return f"{socket.gethostname()[:64]}-{rank}{os.getpid()}-{secrets.token_hex(3)}"
+    return _name(os.getpid(), environ.get("RANK"))
+
+
+@functools.cache
+def _name(pid: int, rank: str | None) -> str:
+    part = "" if rank is None else f"rank-{rank}-"
+    return f"{socket.gethostname()[:64]}-{part}{pid}-{secrets.token_hex(3)}"
 
 
 class Contributor:
@@ -63,7 +69,10 @@ class Contributor:
         self.flush()
 
     def flush(self) -> None:
-        if self._unposted:
+        """Return once what was added is posted, or could not be."""
+        with self._posting:
+            is_left = self._unposted
+        if is_left:
             self._post()
 
     def _post_again_and_again(self) -> None:

@@ -85,6 +85,7 @@ def _work(work: Work) -> dict[str, Any]:
     return {
         "amount": work.amount,
         "per_second": work.per_second,
+        "phases": list(work.phases),
         **_quantity(work.energy_per_unit, "energy_per_unit", "joules"),
     }
 

@@ -69,7 +69,8 @@ def summary(report: Report) -> Iterator[tuple[str, str]]:
     yield from _energy_lines(report)
     for work in report.work:
         pace = f", {units.rate(work.per_second, work.unit)}" if work.per_second is not None else ""
-        yield "work", f"{units.amount(work.amount, work.unit)}{pace}"
+        where = f", in {' and '.join(work.phases)}" if work.phases else ""
+        yield "work", f"{units.amount(work.amount, work.unit)}{pace}{where}"
         if work.energy_per_unit:
             yield "", units.marked(units.energy_per_unit(work.energy_per_unit, work.unit), report.headline_estimated)
     yield from _emission_lines(report)

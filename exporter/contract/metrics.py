@@ -306,6 +306,12 @@ RUN_PHASE_ENERGY_UNCERTAINTY = Metric(
     ("run_id", "phase", "component"),
     "Half of the interval that holds the phase's energy with 95 %, once the run has ended.",
 )
+RUN_PHASE_WORK = Metric(
+    "wattline_run_phase_work_total",
+    "counter",
+    ("run_id", "phase", "unit"),
+    "Work that was reported while the phase was on; never sum over unit.",
+)
 
 SOURCE_UP = Metric("wattline_source_up", "gauge", ("source",), "1 where the last read succeeded and is not late.")
 SOURCE_READ_TIMESTAMP = Metric(

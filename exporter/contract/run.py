@@ -89,6 +89,8 @@ class Phase(BaseModel):
     """By component."""
     energy_uncertainty_joules: dict[str, float] = {}
     """Half of the interval that holds the truth with 95 %, by component, once the run has ended."""
+    work: dict[str, float] = {}
+    """What was reported while the phase was on."""
 
 
 class RunGpu(BaseModel):

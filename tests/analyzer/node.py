@@ -53,6 +53,7 @@ class Run:
     phases: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Seconds and joules."""
     phase_uncertainty_j: float | None = None
+    phase_work: dict[str, dict[str, float]] = field(default_factory=dict)
     cpu_j: float | None = None
     emissions_g: float | None = None
     uncertainty_j: float = 10.0
@@ -115,12 +116,19 @@ def run_series(gpus: Sequence[Gpu], run: Run, t: float) -> Iterable[tuple]:
         yield m.RUN_WORK, {**own, "unit": unit}, amount
     for name, value in run.results.items():
         yield m.RUN_RESULT, {**own, "name": name}, value
+    yield from _phase_series(run, own)
+
+
+def _phase_series(run: Run, own: dict[str, str]) -> Iterable[tuple]:
     for name, (seconds, joules) in run.phases.items():
         yield m.RUN_PHASE_SECONDS, {**own, "phase": name}, seconds
         yield m.RUN_PHASE_ENERGY, {**own, "phase": name, "component": "gpu"}, joules
         if run.phase_uncertainty_j is not None:
             known = {**own, "phase": name, "component": "gpu"}
             yield m.RUN_PHASE_ENERGY_UNCERTAINTY, known, run.phase_uncertainty_j
+    for name, amounts in run.phase_work.items():
+        for unit, amount in amounts.items():
+            yield m.RUN_PHASE_WORK, {**own, "phase": name, "unit": unit}, amount
 
 
 def scraped(scrapes: Iterable[tuple[float, Iterable[tuple]]], instance: str = "") -> list[Series]:

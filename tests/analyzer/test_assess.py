@@ -124,6 +124,30 @@ def test_phases_stand_in_the_order_in_which_they_came(tmp_path):
     ]
 
 
+def test_energy_and_rate_of_work_are_those_of_the_phases_in_which_it_was_done(tmp_path):
+    """Loading takes 15 of 20 s and 4,500 of 6,000 J: 1,000 tokens in the other 5 s are 200/s and 1.5 J each."""
+    phases = {"load": (15.0, 4_500.0), "measure": (5.0, 1_500.0)}
+    run = Run(phases=phases, phase_uncertainty_j=50.0, phase_work={"measure": {"generated_tokens": 1_000.0}})
+    report = assess(frames_of(tmp_path, scraped((t, scrape([Gpu(BOX)], run, t)) for t in TIMES)))
+
+    (work,) = report.work
+    assert work.phases == ("measure",)
+    assert work.per_second == pytest.approx(200.0)
+    assert work.energy_per_unit == Quantity(pytest.approx(1.5), pytest.approx(0.05))
+
+
+@pytest.mark.parametrize("counted", [400.0, 0.0], ids=["partly before any phase", "of an older exporter"])
+def test_work_that_was_done_at_unknown_times_has_the_energy_of_the_whole_run(tmp_path, counted):
+    phases = {"load": (15.0, 4_500.0), "measure": (5.0, 1_500.0)}
+    run = Run(phases=phases, phase_work={"measure": {"generated_tokens": counted}} if counted else {})
+    report = assess(frames_of(tmp_path, scraped((t, scrape([Gpu(BOX)], run, t)) for t in TIMES)))
+
+    (work,) = report.work
+    assert work.phases == ()
+    assert work.per_second == pytest.approx(1_000 / report.duration_s)
+    assert work.energy_per_unit.value == pytest.approx(report.headline.value / 1_000)
+
+
 def two_instances(folder, second_gpu):
     first = scraped(((t, scrape([Gpu(BOX)], Run(), t)) for t in TIMES), "a:9847")
     second = scraped(((t, scrape([second_gpu], Run(), t)) for t in TIMES), "b:9847")

@@ -44,6 +44,25 @@ def test_an_empty_body_renews_the_lease_which_else_runs_out(exporter):
     assert run["energy_joules"]["gpu"][UUIDS[0]] == pytest.approx(78.0 * run["duration_seconds"], abs=2.0)
 
 
+def test_work_is_of_the_phase_in_which_it_was_reported(exporter):
+    run_id = begin(exporter)["run_id"]
+    work, phase = (f"/api/v1/runs/{run_id}/{name}" for name in ("work", "phase"))
+    exporter.post(work, {"contributor": "a", "steps": 1})  # of no phase
+    exporter.post(phase, {"name": "train"})
+    exporter.post(work, {"contributor": "a", "steps": 5})
+    exporter.post(work, {"contributor": "b", "steps": 2, "images": 64})
+    exporter.post(phase, {"name": "validate"})
+    exporter.post(work, {"contributor": "a", "steps": 6})
+    run = end(exporter, run_id, work={"images": 8})
+
+    assert {shown["name"]: shown["work"] for shown in run["phases"]} == {
+        "train": {"steps": 6.0, "images": 64.0},
+        "validate": {"steps": 1.0, "images": 8.0},
+    }
+    assert run["work"] == {"steps": 8.0, "images": 72.0}
+    assert exporter.value("wattline_run_phase_work_total", run_id=run_id, phase="train", unit="steps") == 6.0
+
+
 def test_sixteen_phases_are_taken_and_the_seventeenth_is_refused(exporter):
     run_id = begin(exporter)["run_id"]
     for i in range(16):

@@ -12,7 +12,7 @@ from exporter.contract.simulation.card import (
     Product,
     Segment,
 )
-from exporter.contract.simulation.gpu import speed
+from exporter.contract.simulation.gpu import clocks_mhz, speed
 from exporter.contract.simulation.layout import State
 from exporter.contract.simulation.loads import Constant, Load, Ramp, Recording, Square, Trace
 from exporter.contract.simulation.products import PRODUCTS, make_gpus, parse_spec
@@ -69,6 +69,7 @@ __all__ = [
     "average_w",
     "boottime",
     "capped_ns",
+    "clocks_mhz",
     "counter_j",
     "create",
     "fan_percent",

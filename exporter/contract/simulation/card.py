@@ -11,6 +11,8 @@ KEPT_SEGMENTS = 32
 MAX_PROCESSES = 16
 MAX_INSTANCES = 7
 KEPT_XIDS = 16
+IDLE_CLOCK_MHZ = 345
+CLOCK_STEP_MHZ = 15
 AMPERE, ADA, HOPPER = 7, 8, 9  # NVML's numbers of the architectures
 
 
@@ -19,8 +21,8 @@ class Fault(IntFlag):
 
     NO_FIELDS makes the energy and power fields unsupported, the older calls still work. INIT_HANG on any GPU makes
     every init hang, also one that does not attach. UNBOUND is as if another driver had the card: whoever initializes
-    now does not find it, to whoever had it open it is lost. FORBIDDEN lets nobody set its power limit or lock its clock;
-    UNMOVED takes what is set and stays as it was.
+    now does not find it, to whoever had it open it is lost. FORBIDDEN lets nobody set its power limit or lock its
+    clock; UNMOVED takes what is set and stays as it was.
     """
 
     NONE = 0
@@ -150,3 +152,15 @@ class Gpu:
     xid_count: int = 0
     instances: tuple[Instance, ...] | None = None
     """None where MIG is off."""
+    locked_clock_mhz: int = 0
+    """To which the SM clock is locked, or 0."""
+
+    @property
+    def clock_ratio(self) -> float:
+        """The share of the highest SM clock that the lock leaves."""
+        return self.locked_clock_mhz / self.product.sm_clock_mhz if self.locked_clock_mhz else 1.0
+
+    @property
+    def dynamic_ratio(self) -> float:
+        """The share of its dynamic power that a process draws under the lock: the cube of the clock."""
+        return self.clock_ratio * self.clock_ratio * self.clock_ratio

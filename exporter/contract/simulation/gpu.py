@@ -9,7 +9,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from exporter.contract.simulation.card import KEPT_SEGMENTS, KEPT_XIDS, MAX_PROCESSES, Gpu, Process, Segment
+from exporter.contract.simulation.card import (
+    CLOCK_STEP_MHZ,
+    IDLE_CLOCK_MHZ,
+    KEPT_SEGMENTS,
+    KEPT_XIDS,
+    MAX_PROCESSES,
+    Gpu,
+    Process,
+    Segment,
+)
 from exporter.contract.simulation.loads import Constant, Load
 
 
@@ -62,9 +71,23 @@ def with_limit(gpu: Gpu, limit_w: float, now: float) -> Gpu:
     return with_segment(replace(gpu, limit_w=limit_w), last.load, last.load_begin_s, now)
 
 
+def clocks_mhz(gpu: Gpu) -> range:
+    """Those that its SM clock can be locked to."""
+    return range(IDLE_CLOCK_MHZ, gpu.product.sm_clock_mhz + 1, CLOCK_STEP_MHZ)
+
+
+def with_locked_clock(gpu: Gpu, mhz: int, now: float) -> Gpu:
+    """0: not locked. Processes slow down and draw less; a load that was set goes on as it is. Raises ValueError."""
+    clocks = clocks_mhz(gpu)
+    if mhz and mhz not in clocks:
+        raise ValueError(f"GPU {gpu.index} has SM clocks of {clocks[0]} to {clocks[-1]} MHz, not {mhz} MHz")
+    locked = replace(gpu, locked_clock_mhz=mhz)
+    return _with_processes(locked, gpu.processes, now) if gpu.processes else locked
+
+
 def _with_processes(gpu: Gpu, processes: tuple[Process, ...], now: float) -> Gpu:
     used = min(1.0, sum(process.utilization for process in processes))
-    demanded_w = gpu.product.idle_w + (gpu.product.peak_w - gpu.product.idle_w) * used
+    demanded_w = gpu.product.idle_w + (gpu.product.peak_w - gpu.product.idle_w) * used * gpu.dynamic_ratio
     return with_load(replace(gpu, processes=processes), Constant(demanded_w), now)
 
 
@@ -102,8 +125,9 @@ def power_w(gpu: Gpu, t: float) -> float:
 
 
 def speed(gpu: Gpu, utilization: float) -> float:
-    """The share of full speed that the limit leaves: dynamic power goes with the cube of the clock."""
-    return speed_under(gpu, gpu.limit_w, gpu.product.idle_w + (gpu.product.peak_w - gpu.product.idle_w) * utilization)
+    """The share of full speed that lock and limit leave: dynamic power goes with the cube of the clock."""
+    dynamic_w = (gpu.product.peak_w - gpu.product.idle_w) * utilization * gpu.dynamic_ratio
+    return gpu.clock_ratio * speed_under(gpu, gpu.limit_w, gpu.product.idle_w + dynamic_w)
 
 
 def speed_under(gpu: Gpu, limit_w: float, demanded_w: float) -> float:

@@ -35,8 +35,9 @@ _HEADER = struct.Struct("<8s6I2d16x")
 _SEQUENCE = struct.Struct("<I")
 _SEQUENCE_AT = 12
 # name, UUID, PCI bus id | 11 floats of the product, 5 of the GPU, 4 of Frozen | memory, changes, ECC (2), XIDs so far |
-# faults, index, architecture, compute capability (2), clocks (2), PCI device, of a data centre, MIG is on | last XIDs
-_CARD = struct.Struct("<96s96s32s20d5Q10I16I")
+# faults, index, architecture, compute capability (2), clocks (2), PCI device, of a data centre, MIG is on, locked clock
+# | last XIDs
+_CARD = struct.Struct("<96s96s32s20d5Q11I4x16I")
 # PID, MIG instance | utilization | memory
 _PROCESS = struct.Struct("<2IdQ")
 # UUID, profile | memory | number, slices
@@ -134,7 +135,7 @@ def pack_gpu(gpu: Gpu) -> bytes:
         *(make.memory_bytes, gpu.changes, gpu.ecc_corrected, gpu.ecc_uncorrected, gpu.xid_count),
         *(gpu.faults, gpu.index, make.architecture, *make.compute_capability),
         *(make.sm_clock_mhz, make.memory_clock_mhz, make.pci_device_id, make.is_of_data_centre),
-        *(gpu.instances is not None, *xids),
+        *(gpu.instances is not None, gpu.locked_clock_mhz, *xids),
     )
     for i, process in enumerate(gpu.processes):
         place = (process.pid, process.instance, process.utilization, process.memory_bytes)
@@ -170,7 +171,9 @@ def _unpack_gpu(content: bytes, offset: int, recording: Recording | None) -> Gpu
     name, uuid, pci_bus_id, *numbers = _CARD.unpack_from(content, offset)
     product_floats, gpu_floats, frozen = numbers[:11], numbers[11:16], numbers[16:20]
     memory_bytes, changes, corrected, uncorrected, xid_count = numbers[20:25]
-    faults, index, architecture, major, minor, sm_mhz, memory_mhz, pci_device_id, of_data_centre, mig = numbers[25:35]
+    faults, index, architecture, major, minor, sm_mhz, memory_mhz, pci_device_id, of_data_centre, mig, locked_mhz = (
+        numbers[25:36]
+    )
     product = Product(
         name=_text(name),
         memory_bytes=memory_bytes,
@@ -196,9 +199,10 @@ def _unpack_gpu(content: bytes, offset: int, recording: Recording | None) -> Gpu
         changes=changes,
         ecc_corrected=corrected,
         ecc_uncorrected=uncorrected,
-        xids=tuple(numbers[35 + i % KEPT_XIDS] for i in range(max(0, xid_count - KEPT_XIDS), xid_count)),
+        xids=tuple(numbers[36 + i % KEPT_XIDS] for i in range(max(0, xid_count - KEPT_XIDS), xid_count)),
         xid_count=xid_count,
         instances=tuple(_unpack_instances(content, offset + _INSTANCES_AT)) if mig else None,
+        locked_clock_mhz=locked_mhz,
         **dict(zip(_GPU_FLOATS, gpu_floats, strict=True)),
     )
 

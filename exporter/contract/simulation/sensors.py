@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-from exporter.contract.simulation.card import Gpu, Instance, Process
+from exporter.contract.simulation.card import IDLE_CLOCK_MHZ, Gpu, Instance, Process
 from exporter.contract.simulation.gpu import cumulative_capped_s, cumulative_j, demand_w, segment_at, speed_under
 
-_IDLE_CLOCK_MHZ = 345
 _64_BITS = (1 << 64) - 1
 _HOTTEST_CELSIUS = 87
 _PCIE_BYTES_PER_JOULE = {"tx": 250_000, "rx": 1_000_000}
@@ -61,6 +60,8 @@ def utilization(gpu: Gpu, t: float) -> float:
     """0-1, at the sensor's last update."""
     _, at_s = _update(t, gpu.product.sensor_period_s, gpu.sensor_phase_s)
     share = (demand_w(gpu, at_s) - gpu.product.idle_w) / (gpu.product.peak_w - gpu.product.idle_w)
+    if gpu.processes:
+        share /= gpu.dynamic_ratio
     return min(1.0, max(0.0, share))
 
 
@@ -73,8 +74,9 @@ def sm_clock_mhz(gpu: Gpu, t: float) -> int:
     segment = segment_at(gpu, t)
     demanded_w = demand_w(gpu, t)
     if segment is None or demanded_w <= gpu.product.idle_w:
-        return _IDLE_CLOCK_MHZ
-    return math.floor(gpu.product.sm_clock_mhz * speed_under(gpu, segment.limit_w, demanded_w) + 0.5)
+        return IDLE_CLOCK_MHZ
+    left = gpu.clock_ratio * speed_under(gpu, segment.limit_w, demanded_w)
+    return math.floor(gpu.product.sm_clock_mhz * left + 0.5)
 
 
 def temperature_celsius(gpu: Gpu, t: float) -> int:

@@ -139,6 +139,10 @@ class Simulation:
         """Raises ValueError outside of what the card takes."""
         self._change(i, lambda gpu, now: arithmetic.with_limit(gpu, w, now), at)
 
+    def lock_clock(self, i: int, mhz: int | None, at: float | None = None) -> None:
+        """None: not locked. Raises ValueError for a clock that the card does not have."""
+        self._change(i, lambda gpu, now: arithmetic.with_locked_clock(gpu, mhz or 0, now), at)
+
     def drive(self, i: int, utilization: float, pid: int, memory_bytes: int = 0, at: float | None = None) -> None:
         """Process `pid` uses this much (0-1) of the GPU from now on, beside others; `release` ends it."""
         process = Process(pid, utilization, memory_bytes)
