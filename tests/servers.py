@@ -20,12 +20,12 @@ import pytest
 _READY_S = 60.0
 
 
-def require(binary: str) -> str:
+def require(binary: str, packages: str = "prometheus victoria-metrics") -> str:
     """The path of the program; without it the test is skipped, or fails where CI=true."""
     found = shutil.which(binary)
     if found:
         return found
-    reason = f"{binary} is not installed: apt-get install prometheus victoria-metrics"
+    reason = f"{binary} is not installed: apt-get install {packages}"
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)

@@ -84,6 +84,12 @@ class Api:
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return self._json("POST", f"/api/v1{path}", json.dumps(body, allow_nan=False).encode())
 
+    def metrics(self) -> str:
+        status, content = self._exchange("GET", "/metrics", None)
+        if status != http.HTTPStatus.OK:
+            raise RefusedError(status, f"{self.public_address} answers GET /metrics with {status}")
+        return content.decode(errors="replace")
+
     def readiness(self) -> int:
         """The status of /-/ready: 200 once the exporter serves, 503 while it starts."""
         return self._exchange("GET", "/-/ready", None)[0]

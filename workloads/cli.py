@@ -14,8 +14,9 @@ from typing import Annotated, Any, NoReturn, cast
 import typer
 
 from workloads import gpus as gpu_choice
-from workloads import jobs, shadow
+from workloads import jobs, plan_cli, shadow
 from workloads.api import ExporterError
+from workloads.limits import cli
 from workloads.talk import say
 
 app = typer.Typer(
@@ -25,6 +26,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(cli.app, name="caps")
+plan_cli.register(app)
 # typer brings a click of its own in newer versions, so click's classes are reached through typer.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
@@ -48,6 +51,10 @@ RunId = Annotated[str | None, typer.Option(metavar="ID", help="The id of the run
 Out = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Where to make the run's folder, DIR/RUN_ID: events.jsonl and metrics.yml."),
+]
+
+Nsys = Annotated[
+    bool, typer.Option("--nsys", help="Profile it with Nsight Systems; report and tables in the run's folder (--out).")
 ]
 
 
@@ -78,6 +85,7 @@ class _Options:
     exporter: str | None
     run_id: str | None
     out: Path | None
+    nsys: bool = False
 
 
 @app.callback()
@@ -94,9 +102,10 @@ def run(
     exporter: Exporter = None,
     run_id: RunId = None,
     out: Out = None,
+    nsys: Nsys = False,
 ) -> None:
     """Run COMMAND as a run and pass its exit code on."""
-    _run(command, name or workload_of(command), _Options(label, gpus, exporter, run_id, out))
+    _run(command, name or workload_of(command), _Options(label, gpus, exporter, run_id, out, nsys))
 
 
 @app.command(
@@ -112,6 +121,7 @@ def job(
     exporter: Exporter = None,
     run_id: RunId = None,
     out: Out = None,
+    nsys: Nsys = False,
 ) -> None:
     """Run a built-in job as a run; the job's own options follow its name: workloads job NAME --help."""
     if job_name in {"-h", "--help"}:
@@ -121,12 +131,9 @@ def job(
         parser = jobs.load(job_name).parser()
     except KeyError as error:
         raise typer.BadParameter(f"there is no job {job_name!r}; there are {', '.join(jobs.names())}") from error
-    if {"-h", "--help"} & set(context.args):
-        print(parser.format_help() + "\nThe options of `workloads run` may be given, too.")
-        return
     config = vars(parser.parse_args(context.args))  # what is wrong with them is said before a run begins
     command = jobs.command(job_name, context.args)
-    options = _Options(label, gpus, exporter, run_id, out)
+    options = _Options(label, gpus, exporter, run_id, out, nsys)
     _run(command, name or job_name, options, sees_only_its_gpus=gpus is not None, config=config)
 
 
@@ -149,7 +156,7 @@ def _run(
     sees_only_its_gpus: bool = False,
     config: Mapping[str, Any] | None = None,
 ) -> NoReturn:
-    from workloads import reach, run_folder, runner  # noqa: PLC0415  # they import the contract, which may be hidden: see main
+    from workloads import nsys, reach, run_folder, runner  # noqa: PLC0415  # they import the contract, which may be hidden: see main
 
     try:
         choice = gpu_choice.choose(options.gpus, os.environ)
@@ -164,11 +171,12 @@ def _run(
             sees_only_its_gpus,
             options.out,
             config or {},
+            options.nsys,
         )
         code = runner.run_command(job_to_run, lambda: reach.find(options.exporter, os.environ), os.environ)
     except (gpu_choice.GpusError, runner.RequestError) as error:
         raise typer.BadParameter(str(error)) from error
-    except (ExporterError, run_folder.RunFolderError) as error:
+    except (ExporterError, nsys.NsysError, run_folder.RunFolderError) as error:
         say(str(error))
         code = 1
     raise typer.Exit(code)

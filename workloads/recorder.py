@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from workloads import at_exit
 from workloads.talk import say_once
 
 FOLDER = "WATTLINE_RECORD"
@@ -17,10 +19,15 @@ FOLDER = "WATTLINE_RECORD"
 EVENTS_FILE = "events.jsonl"
 _FLUSH_EVERY_S = 0.5
 _KEPT_BYTES = 64 * 1024
+# One a process and folder, however often the run is joined: a contributor's indices go on.
+_recorders: dict[tuple[int, str], Recorder] = {}
 
 
 class Recorder:
-    """Keeps iterations for half a second, so that a job with steps of a millisecond is not held up by the disk."""
+    """Keeps iterations for half a second, so that a job with steps of a millisecond is not held up by the disk.
+
+    For the process that made it (see `of`): what it keeps is not for a forked child to write once more.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / EVENTS_FILE
@@ -48,12 +55,15 @@ class Recorder:
             self._flush(time.monotonic())
 
     def _flush(self, now_s: float) -> None:
+        """Whole lines in one append, among which another process's do not come."""
         if not self._kept:
             return
         try:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                os.write(descriptor, self._kept)
+                written = 0
+                while written < len(self._kept):  # a full disk takes a part, and refuses the rest
+                    written += os.write(descriptor, self._kept[written:])
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -63,5 +73,14 @@ class Recorder:
 
 
 def of(environ: Mapping[str, str]) -> Recorder | None:
+    """This process's own."""
     folder = environ.get(FOLDER)
-    return Recorder(Path(folder)) if folder else None
+    if not folder:
+        return None
+    key = os.getpid(), folder
+    with contextlib.suppress(KeyError):
+        return _recorders[key]
+    made = Recorder(Path(folder))
+    if _recorders.setdefault(key, made) is made:
+        at_exit.call(made.flush)
+    return _recorders[key]

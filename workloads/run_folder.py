@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,7 @@ import yaml
 from exporter.contract.record import METRICS_FILE
 from exporter.contract.run import Outcome, Run
 from workloads.recorder import Recorder
+from workloads.talk import say
 
 _SUMMED = ("gpu", "cpu", "dram")
 
@@ -39,6 +42,11 @@ class RunFolder:
             raise RunFolderError(f"{path} cannot be made: {error.strerror}; give another --out") from error
         return cls(path, Recorder(path))
 
+    def discard(self) -> None:
+        """Where the run did not begin, so that the same may be tried again."""
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
+
     def start(self, run: Run, command: Sequence[str], config: Mapping[str, Any]) -> None:
         self._recorder.write(
             "start",
@@ -47,24 +55,29 @@ class RunFolder:
             labels=run.labels,
             gpus=[gpu.uuid for gpu in run.gpus],
             command=list(command),
-            config={name: value if _is_plain(value) else str(value) for name, value in config.items()},
+            config=_plain(config),
         )
 
     def end(self, run: Run | None, outcome: Outcome, exit_code: int, results: Mapping[str, float]) -> None:
-        """`run` is None where the exporter could not be told."""
-        duration_s = run.duration_seconds if run else None
-        work = run.work if run else {}
+        """`run` is None where the exporter could not be told; then there is no `metrics.yml`."""
         self._recorder.write(
             "end",
             outcome=outcome,
             exit_code=exit_code,
-            duration_seconds=duration_s,
-            work=work,
+            duration_seconds=run.duration_seconds if run else None,
+            work=run.work if run else {},
             results=run.results if run else dict(results),
         )
         if run is not None:
-            metrics = {"exit_code": exit_code, **_metrics(run)}
-            (self.path / METRICS_FILE).write_text(yaml.safe_dump(metrics, sort_keys=False), encoding="utf-8")
+            self._write_metrics({"exit_code": exit_code, **_metrics(run)})
+
+    def _write_metrics(self, metrics: Mapping[str, Any]) -> None:
+        path = self.path / METRICS_FILE
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                yaml.safe_dump(dict(metrics), file, sort_keys=False)
+        except OSError as error:
+            say(f"{path} cannot be written: {error.strerror}; the exporter has the run all the same")
 
 
 def _metrics(run: Run) -> dict[str, Any]:
@@ -74,5 +87,15 @@ def _metrics(run: Run) -> dict[str, Any]:
     return {"total_energy_joules": totals, **whole}
 
 
-def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+def _plain(value: object) -> Any:
+    """As JSON has it; a path, an infinity and whatever else it has not as text."""
+    match value:
+        case Mapping():
+            return {str(name): _plain(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_plain(one) for one in value]
+        case float() if not math.isfinite(value):
+            return str(value)
+        case None | bool() | int() | float() | str():
+            return value
+    return str(value)

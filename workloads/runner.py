@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from exporter.contract.run import BeginRequest, EndRequest, Outcome, Run
 from workloads import api as run_api
-from workloads import recorder, run_id
+from workloads import nsys, recorder, run_id
 from workloads.api import Api, ExporterError, RefusedError, UnreachableError
 from workloads.gpus import Choice
 from workloads.passed_signals import PassedSignals
@@ -50,21 +50,32 @@ class Job:
     """Where the run's folder is made; None writes none."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The job's options with their defaults."""
+    nsys: bool = False
+    """Whether Nsight Systems is around the command; its report is kept in the run's folder."""
 
 
 def run_command(job: Job, find_exporter: Callable[[], Reached], environ: Mapping[str, str]) -> int:
-    """The command's exit code, 128 + n where signal n killed it. Before the start: RequestError, RunFolderError,
-    ExporterError.
+    """The command's exit code, 128 + n where signal n killed it. Before the start: RequestError, NsysError,
+    RunFolderError, ExporterError.
     """
     request = _request(job)
+    if job.nsys:
+        nsys.require()
     folder = RunFolder.make(job.out, str(request.run_id)) if job.out else None
-    reached, run = _begin(job, request, find_exporter)
+    try:
+        reached, run = _begin(job, request, find_exporter)
+    except ExporterError:
+        if folder is not None:
+            folder.discard()
+        raise
     api = reached.api
     with PassedSignals() as signals, _results_file() as results, _lease(api, run.run_id):
         _register(api, run.run_id, os.getpid())
         environment = _environment(job, api, run, results, environ)
         if folder is not None:
             environment[recorder.FOLDER] = str(folder.path)
+            if job.nsys:
+                job = replace(job, command=tuple(nsys.wrapped(job.command, folder.path)))
             folder.start(run, job.command, job.config)
         code, outcome = _execute(job, api, run, signals, environment)
         if run.simulation is not None:
@@ -73,6 +84,8 @@ def run_command(job: Job, find_exporter: Callable[[], Reached], environ: Mapping
         ended = _end(api, run.run_id, outcome, measured)
     if folder is not None:
         folder.end(ended, outcome, code, measured)
+        if job.nsys:
+            nsys.keep_stats_and_say(folder.path)
     if ended is not None:
         _say_ended(ended, outcome, reached.source)
     return code
@@ -90,6 +103,8 @@ def _say_ended(run: Run, outcome: Outcome, source: str | None) -> None:
 
 
 def _request(job: Job) -> BeginRequest:
+    if job.nsys and job.out is None:
+        raise RequestError("--nsys needs --out DIR: its report is kept in the run's folder")
     try:
         return BeginRequest.model_validate(
             {

@@ -18,7 +18,16 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from exporter.contract.run import BeginRequest, EndRequest, PhaseRequest, ProcessesRequest, Run, RunGpu, WorkRequest
+from exporter.contract.run import (
+    BeginRequest,
+    EndRequest,
+    Gpus,
+    PhaseRequest,
+    ProcessesRequest,
+    Run,
+    RunGpu,
+    WorkRequest,
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,8 @@ class RunApi:
             self.requests.append(Request(time.monotonic(), method, path, body))
             if path == "/-/ready":
                 return 200, {}
+            if path == "/api/v1/gpus":
+                return 200, Gpus(gpus=self._resolved(None), simulation=self.simulation).model_dump()
             if path == "/api/v1/runs":
                 return self._begin(BeginRequest.model_validate(body))
             found = re.fullmatch(r"/api/v1/runs/([^/]+)(?:/(\w+))?", path)

@@ -265,6 +265,40 @@ def test_a_limit_set_through_the_library_caps_from_that_moment(simulation, start
     assert simulation.energy_j(0, 5_010.0, 5_020.0) == pytest.approx(2_000)
 
 
+def test_a_clock_that_is_locked_through_the_library_slows_processes_from_that_moment(simulation, simulated, start):
+    process = start()
+    simulation.set_limit(4, 700.0, at=4_999.0)
+    assert process.ask("nvmlDeviceSetGpuLockedClocks", 4, 990, 990) is None
+
+    assert simulation.gpus[4].locked_clock_mhz == 990
+    assert simulation.power_w(4, NOW + 1) == 155.75  # 78 + (700 - 78) / 8
+    simulation.set_clock(NOW + 2)
+    for question in questions(5):
+        assert process.ask(*question) == ask(simulated, *question), question
+    assert process.ask("nvmlDeviceResetGpuLockedClocks", 4) is None
+    assert simulation.power_w(4, NOW + 3) == 700
+
+
+def test_a_clock_may_be_locked_to_one_of_those_that_are_listed(simulation, start):
+    process = start()
+    listed = process.ask("nvmlDeviceGetSupportedGraphicsClocks", 0, 3_201)
+
+    assert (listed[0], listed[-1], len(listed)) == (1_980, 345, 110)
+    assert process.ask("nvmlDeviceSetGpuLockedClocks", 0, 2_000, 2_000) == {"error": pynvml.NVML_ERROR_INVALID_ARGUMENT}
+
+
+@pytest.mark.parametrize("question", [["PowerManagementLimit", 0, 300_000], ["GpuLockedClocks", 0, 990, 990]])
+def test_what_may_not_be_set_is_refused_and_what_does_not_move_stays(simulation, start, question):
+    process = start()
+    simulation.set_fault(0, Fault.FORBIDDEN, on=True)
+    assert process.ask(f"nvmlDeviceSet{question[0]}", *question[1:]) == {"error": pynvml.NVML_ERROR_NO_PERMISSION}
+    simulation.set_fault(0, Fault.FORBIDDEN, on=False)
+    simulation.set_fault(0, Fault.UNMOVED, on=True)
+
+    assert process.ask(f"nvmlDeviceSet{question[0]}", *question[1:]) is None
+    assert (simulation.gpus[0].limit_w, simulation.gpus[0].locked_clock_mhz) == (700, 0)
+
+
 @pytest.mark.parametrize("milliwatts", [199_999, 700_001])
 def test_a_limit_outside_of_the_constraints_is_an_invalid_argument(simulated, start, milliwatts):
     question = ["nvmlDeviceSetPowerManagementLimit", 0, milliwatts]

@@ -124,6 +124,22 @@ def _us(cost: Record, share: str) -> str:
     return f"{cost[f'{share}_seconds'] * 1e6:.0f} µs"
 
 
+def _jobs(found: Record) -> Iterator[str]:
+    yield "## Built-in jobs, small"
+    yield ""
+    rows = [
+        (
+            f"`{name}`",
+            f"{job['amount']:.6g} {job['unit']}",
+            f"{job['seconds']:.2f} s",
+            f"{job['joules']:.1f} ± {job['uncertainty_joules']:.1f} J",
+            f"{job['joules'] / job['amount']:.3g} J",
+        )
+        for name, job in found.items()
+    ]
+    yield from _table(("job", "work in `measure`", "time", "GPU energy", "per unit"), rows)
+
+
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     yield f"| {' | '.join(head)} |"
     yield f"|{'---|' * len(head)}"
@@ -139,4 +155,5 @@ _SECTIONS = {
     "cost": _cost,
     "samples": _samples,
     "sgemm": _sgemm,
+    "jobs": _jobs,
 }

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes import podman as podman_service
+from tests.fakes.podman import IMAGE, Podman
 from tests.fakes.run_api import RunApi, serving
 
 ROOT = Path(__file__).parents[2]
@@ -81,3 +83,20 @@ def write(tmp_path):
         return str(path)
 
     return write_script
+
+
+@pytest.fixture(scope="module")
+def podman() -> Iterator[Podman]:
+    with podman_service.serving() as service:
+        yield service
+
+
+@pytest.fixture
+def job(exporter, podman):
+    """Run a shell's script in Podman's image, with options of the job `container`."""
+
+    def run(script: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command = ("job", "container", "--host", podman.host, *options, IMAGE, "--", "sh", "-c", script)
+        return exporter.workloads(*command, **environment)
+
+    return run

@@ -228,3 +228,58 @@ def test_the_lease_is_renewed_while_the_job_says_nothing(exporter, script):
     )
 
     assert exporter.api.bodies("/work")[:2] == [{}, {}]
+
+
+def test_a_phase_may_be_a_with_and_the_former_one_is_back_after_it(exporter, script):
+    exporter.python(
+        script("""
+        with client.run("train") as run:
+            run.phase("train")
+            with run.phase("validation"):
+                with run.phase("metrics"):
+                    pass
+            run.phase("test")
+        """)
+    )
+
+    names = [body["name"] for body in exporter.api.bodies("/phase")]
+    assert names == ["train", "validation", "metrics", "validation", "train", "test"]
+
+
+def test_after_a_first_phase_that_was_a_with_the_run_rests_also_after_an_exception(exporter, script):
+    exporter.python(
+        script("""
+        with client.run("train") as run:
+            try:
+                with run.phase("validation"):
+                    raise RuntimeError
+            except RuntimeError:
+                pass
+        """)
+    )
+
+    assert exporter.api.bodies("/phase") == [{"name": "validation"}, {"name": "rest"}]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_child_that_is_given_the_run_counts_for_itself_and_does_not_end_it(exporter, script, method):
+    done = exporter.python(
+        script(f"""
+        import multiprocessing
+
+        def work(run):
+            run.work(samples=1)
+
+        if __name__ == "__main__":
+            with client.run("train") as run:
+                run.work(samples=10)
+                child = multiprocessing.get_context({method!r}).Process(target=work, args=(run,))
+                child.start()
+                child.join()
+                print(child.exitcode, run._api.get(f"/runs/{{run.run_id}}")["state"])
+        """)
+    )
+
+    run = exporter.api.only_run
+    assert (done.stdout, run.work) == ("0 running\n", {"samples": 11})
+    assert len(exporter.api.totals[run.run_id]) == 2

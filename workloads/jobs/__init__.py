@@ -1,4 +1,7 @@
-"""The built-in jobs, one a module: its docstring, `parser()` for its options, and `main(arguments)`, a process."""
+"""The built-in jobs, one a module: its docstring, `parser()` for its options, and `main(arguments)`, a process.
+
+The job `llm-train` is the module `llm_train`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,9 @@ from typing import NoReturn
 class Options(argparse.ArgumentParser):
     """A job's options; what is wrong with them is one line."""
 
+    def format_help(self) -> str:
+        return f"{super().format_help()}\nThe options of `workloads run` may be given, too.\n"
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
@@ -23,19 +29,23 @@ def options(name: str, description: str | None) -> Options:
 
 
 def names() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
 
 
 def load(name: str) -> ModuleType:
     """Raises KeyError."""
     if name not in names():
         raise KeyError(name)
-    return importlib.import_module(f"{__name__}.{name}")
+    return importlib.import_module(_module(name))
 
 
 def command(name: str, arguments: list[str]) -> list[str]:
     """-P: a file of the user's beside their script must not be imported in place of ours."""
-    return [sys.executable, "-P", "-m", f"{__name__}.{name}", *arguments]
+    return [sys.executable, "-P", "-m", _module(name), *arguments]
+
+
+def _module(name: str) -> str:
+    return f"{__name__}.{name.replace('-', '_')}"
 
 
 def seconds(text: str) -> float:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
 
-from workloads import jobs
+from workloads import barrier, jobs
 
 
 def parser() -> jobs.Options:
@@ -16,7 +17,12 @@ def parser() -> jobs.Options:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    time.sleep(parser().parse_args(arguments).duration)
+    options = parser().parse_args(arguments)
+    try:
+        barrier.await_all(os.environ)
+    except barrier.BarrierError as error:
+        sys.exit(f"sleep: {error}")
+    time.sleep(options.duration)
     return 0
 
 

@@ -1,6 +1,8 @@
 /* What a card is doing. */
 #include "nvml.h"
 
+#include <stddef.h>
+
 enum { CLOCK_MEMORY = 2, CLOCK_COUNT = 4 };
 enum { REASON_IDLE = 1, REASON_SW_POWER_CAP = 4, ALL_REASONS = 0x1FF };
 enum { THRESHOLD_MEMORY_MAX = 2, THRESHOLD_GPU_MAX = 3, THRESHOLD_COUNT = 8 };
@@ -128,6 +130,23 @@ EXPORT result nvmlDeviceGetMaxClockInfo(device handle, unsigned domain, unsigned
     LOOK(handle)
     *mhz = domain == CLOCK_MEMORY ? gpu.memory_clock_mhz : gpu.sm_clock_mhz;
     return domain < CLOCK_COUNT ? SUCCESS : INVALID_ARGUMENT;
+}
+
+/* From the highest down, as the driver lists them; how many there are where `clocks_mhz` has no room for them. */
+EXPORT result nvmlDeviceGetSupportedGraphicsClocks(device handle, unsigned memory_mhz, unsigned *count, unsigned *clocks_mhz) {
+    LOOK(handle)
+    if (memory_mhz != gpu.memory_clock_mhz) {
+        return NOT_FOUND;
+    }
+    unsigned room = *count;
+    *count = (gpu.sm_clock_mhz - IDLE_CLOCK_MHZ) / CLOCK_STEP_MHZ + 1;
+    if (clocks_mhz == NULL || room < *count) {
+        return INSUFFICIENT_SIZE;
+    }
+    for (unsigned i = 0; i < *count; i++) {
+        clocks_mhz[i] = gpu.sm_clock_mhz - i * CLOCK_STEP_MHZ;
+    }
+    return SUCCESS;
 }
 
 EXPORT result nvmlDeviceGetCurrentClocksEventReasons(device handle, unsigned long long *reasons) {

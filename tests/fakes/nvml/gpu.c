@@ -172,3 +172,9 @@ double demand_w(const struct gpu *gpu, double t) {
     const struct segment *segment = segment_at(gpu, t);
     return segment ? load_demand_w(segment, t - segment->load_begin_s) : gpu->idle_w;
 }
+
+double clock_ratio(const struct gpu *gpu) {
+    return gpu->locked_clock_mhz ? gpu->locked_clock_mhz / (double)gpu->sm_clock_mhz : 1.0;
+}
+
+double dynamic_ratio(const struct gpu *gpu) { return clock_ratio(gpu) * clock_ratio(gpu) * clock_ratio(gpu); }

@@ -151,5 +151,24 @@ EXPORT result nvmlDeviceSetPowerManagementLimit(device handle, unsigned milliwat
     if (limit_w < gpu.limit_min_w || limit_w > gpu.limit_max_w) {
         return INVALID_ARGUMENT;
     }
-    return write_limit(gpu.index, limit_w) ? SUCCESS : NO_PERMISSION;
+    if (gpu.faults & FAULT_FORBIDDEN) {
+        return NO_PERMISSION;
+    }
+    return gpu.faults & FAULT_UNMOVED || write_limit(gpu.index, limit_w) ? SUCCESS : NO_PERMISSION;
+}
+
+EXPORT result nvmlDeviceSetGpuLockedClocks(device handle, unsigned least_mhz, unsigned most_mhz) {
+    LOOK(handle)
+    if (gpu.faults & FAULT_FORBIDDEN) {
+        return NO_PERMISSION;
+    }
+    if (least_mhz > most_mhz || most_mhz < IDLE_CLOCK_MHZ || most_mhz > gpu.sm_clock_mhz) {
+        return INVALID_ARGUMENT;
+    }
+    return gpu.faults & FAULT_UNMOVED || write_locked_clock(gpu.index, most_mhz) ? SUCCESS : NO_PERMISSION;
+}
+
+EXPORT result nvmlDeviceResetGpuLockedClocks(device handle) {
+    LOOK(handle)
+    return !(gpu.faults & FAULT_FORBIDDEN) && write_locked_clock(gpu.index, 0) ? SUCCESS : NO_PERMISSION;
 }

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stddef.h>
 
-enum { IDLE_CLOCK_MHZ = 345, SLICES = 7 };
+enum { SLICES = 7 };
 
 /* In [-1, 1): the finalizer of SplitMix64. */
 static double noise(uint32_t index, int64_t update, uint64_t salt) {
@@ -44,7 +44,14 @@ uint64_t counter_mj(const struct gpu *gpu, double t) {
 double utilization(const struct gpu *gpu, double t) {
     double update = floor((t - gpu->sensor_phase_s) / gpu->sensor_period_s);
     double at_s = gpu->sensor_phase_s + update * gpu->sensor_period_s;
-    return fmin(1.0, fmax(0.0, (demand_w(gpu, at_s) - gpu->idle_w) / (gpu->peak_w - gpu->idle_w)));
+    double share = (demand_w(gpu, at_s) - gpu->idle_w) / (gpu->peak_w - gpu->idle_w);
+    for (int i = 0; i < MAX_PROCESSES; i++) {
+        if (gpu->processes[i].pid) {
+            share /= dynamic_ratio(gpu);
+            break;
+        }
+    }
+    return fmin(1.0, fmax(0.0, share));
 }
 
 bool is_capped(const struct gpu *gpu, double t) {
@@ -61,7 +68,7 @@ uint32_t sm_clock_mhz(const struct gpu *gpu, double t) {
     if (demanded_w > segment->limit_w) {
         speed = cbrt(fmax(0.0, segment->limit_w - gpu->idle_w) / (demanded_w - gpu->idle_w));
     }
-    return (uint32_t)floor(gpu->sm_clock_mhz * speed + 0.5);
+    return (uint32_t)floor(gpu->sm_clock_mhz * (clock_ratio(gpu) * speed) + 0.5);
 }
 
 uint32_t temperature_celsius(const struct gpu *gpu, double t) {

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 enum { KEPT_SEGMENTS = 32, MAX_PROCESSES = 16, MAX_INSTANCES = 7, KEPT_XIDS = 16, MAX_GPUS = 64 };
+enum { IDLE_CLOCK_MHZ = 345, CLOCK_STEP_MHZ = 15 };
 enum { AMPERE = 7, ADA, HOPPER };
 enum {
     FAULT_HANG = 1,
@@ -17,6 +18,8 @@ enum {
     FAULT_NO_AVERAGE = 16,
     FAULT_INIT_HANG = 32,
     FAULT_UNBOUND = 64,
+    FAULT_FORBIDDEN = 128,
+    FAULT_UNMOVED = 256,
 };
 enum { LOAD_CONSTANT = 1, LOAD_SQUARE, LOAD_RAMP, LOAD_TRACE };
 
@@ -52,7 +55,7 @@ struct gpu {
     double frozen_at_s, frozen_instant_w, frozen_average_w, frozen_counter_j;
     uint64_t memory_bytes, changes, ecc_corrected, ecc_uncorrected, xid_count;
     uint32_t faults, index, architecture, compute_major, compute_minor, sm_clock_mhz, memory_clock_mhz, pci_device_id;
-    uint32_t is_of_data_centre, mig_is_on, xids[KEPT_XIDS];
+    uint32_t is_of_data_centre, mig_is_on, locked_clock_mhz, reserved, xids[KEPT_XIDS];
     struct process processes[MAX_PROCESSES];
     struct instance instances[MAX_INSTANCES];
     struct segment segments[KEPT_SEGMENTS];
@@ -63,7 +66,7 @@ struct point {
 };
 
 static_assert(sizeof(struct header) == 64, "the layout's header");
-static_assert(sizeof(struct gpu) == 4288, "the layout's record");
+static_assert(sizeof(struct gpu) == 4296, "the layout's record");
 
 /* Maps the file that WATTLINE_SIMULATION names, once a process; says on stderr why it cannot. */
 bool simulation_open(void);
@@ -74,6 +77,7 @@ void read_gpu(uint32_t index, struct header *header, struct gpu *gpu);
 
 /* False where the file cannot be written. */
 bool write_limit(uint32_t index, double limit_w);
+bool write_locked_clock(uint32_t index, uint32_t mhz);
 
 double boottime_s(void);
 void sleep_us(uint32_t microseconds);
@@ -100,5 +104,9 @@ double cumulative_capped_s(const struct gpu *gpu, double t);
 double demand_w(const struct gpu *gpu, double t);
 const struct segment *segment_at(const struct gpu *gpu, double t); /* NULL before the oldest that is kept */
 const struct point *recorded_points(uint32_t *count);
+
+/* The shares of the highest SM clock, and of a process's dynamic power, that a locked clock leaves. */
+double clock_ratio(const struct gpu *gpu);
+double dynamic_ratio(const struct gpu *gpu);
 
 #endif

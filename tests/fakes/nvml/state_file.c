@@ -117,21 +117,55 @@ void read_header(struct header *header) { read_together(header, 0, NULL); }
 
 void read_gpu(uint32_t index, struct header *header, struct gpu *gpu) { read_together(header, index, gpu); }
 
+/* The last segment again, from now on: the load goes on where it is. */
+static struct segment continued(const struct gpu *gpu) {
+    struct segment next = gpu->segments[(gpu->changes - 1) % KEPT_SEGMENTS];
+    double now = shared->clock_s > 0 ? shared->clock_s : boottime_s();
+    next.begin_j = cumulative_j(gpu, now);
+    next.begin_capped_s = cumulative_capped_s(gpu, now);
+    next.begin_s = now;
+    return next;
+}
+
+static void append(struct gpu *gpu, struct segment next) {
+    gpu->segments[gpu->changes % KEPT_SEGMENTS] = next;
+    gpu->changes++;
+}
+
 bool write_limit(uint32_t index, double limit_w) {
     if (!writable) {
         return false;
     }
     uint32_t odd = lock_and_make_odd();
     struct gpu *gpu = &shared_gpus()[index];
-    double now = shared->clock_s > 0 ? shared->clock_s : boottime_s();
-    struct segment next = gpu->segments[(gpu->changes - 1) % KEPT_SEGMENTS]; /* the load goes on where it is */
-    next.begin_j = cumulative_j(gpu, now);
-    next.begin_capped_s = cumulative_capped_s(gpu, now);
-    next.begin_s = now;
+    struct segment next = continued(gpu);
     next.limit_w = limit_w;
     gpu->limit_w = limit_w;
-    gpu->segments[gpu->changes % KEPT_SEGMENTS] = next;
-    gpu->changes++;
+    append(gpu, next);
+    make_even_and_unlock(odd);
+    return true;
+}
+
+bool write_locked_clock(uint32_t index, uint32_t mhz) {
+    if (!writable) {
+        return false;
+    }
+    uint32_t odd = lock_and_make_odd();
+    struct gpu *gpu = &shared_gpus()[index];
+    double used = 0.0;
+    bool is_used = false;
+    for (int i = 0; i < MAX_PROCESSES; i++) {
+        used += gpu->processes[i].utilization;
+        is_used |= gpu->processes[i].pid != 0;
+    }
+    gpu->locked_clock_mhz = mhz;
+    if (is_used) { /* what a process draws goes with its clock */
+        struct segment next = continued(gpu);
+        next.kind = LOAD_CONSTANT;
+        next.load_begin_s = next.begin_s;
+        next.parameters[0] = gpu->idle_w + (gpu->peak_w - gpu->idle_w) * (used < 1.0 ? used : 1.0) * dynamic_ratio(gpu);
+        append(gpu, next);
+    }
     make_even_and_unlock(odd);
     return true;
 }

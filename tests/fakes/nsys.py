@@ -1,0 +1,54 @@
+"""A stand-in for nsys: it writes down its arguments, runs the command, and leaves a report and tables as nsys does.
+
+FAKE_NSYS_FAULT: `profile` (no report), `stats` (it fails).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+_FAULT = os.environ.get("FAKE_NSYS_FAULT", "")
+
+
+def installed(folder: Path) -> Path:
+    """A folder for PATH in which the stand-in has the real one's name; its arguments go to `nsys.jsonl` there."""
+    program = folder / "nsys"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P "{__file__}" "{folder}/nsys.jsonl" "$@"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+def _profile(arguments: list[str]) -> int:
+    options = [argument for argument in arguments if argument.startswith("--")]
+    first = next(i for i, argument in enumerate(arguments) if not argument.startswith("--"))
+    output = next(option.partition("=")[2] for option in options if option.startswith("--output="))
+    code = subprocess.run(arguments[first:], check=False).returncode
+    if _FAULT != "profile":
+        Path(f"{output}.nsys-rep").write_text("report\n")
+    return code
+
+
+def _stats(arguments: list[str]) -> int:
+    if _FAULT == "stats":
+        print("ERROR: the report is of a newer version", file=sys.stderr)
+        return 1
+    output = arguments[arguments.index("--output") + 1]
+    for name in ("cuda_api_sum", "cuda_gpu_kern_sum"):
+        Path(f"{output}_{name}.json").write_text(json.dumps([{"Name": name}]))
+    return 0
+
+
+def main() -> int:
+    log, verb, *arguments = sys.argv[1:]
+    with Path(log).open("a") as file:
+        file.write(json.dumps([verb, *arguments]) + "\n")
+    return _profile(arguments) if verb == "profile" else _stats(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

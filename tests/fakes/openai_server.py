@@ -1,0 +1,139 @@
+"""An endpoint that speaks OpenAI's API, and answers by script: pieces to write, and seconds to wait between them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from aiohttp import web
+
+from tests.fakes.web_api import WebApi
+
+DONE = b"data: [DONE]\n\n"
+CUT: Literal["cut"] = "cut"
+"""In a script: the connection breaks."""
+
+Step = bytes | float | Literal["cut"]
+
+
+@dataclass(frozen=True)
+class Script:
+    steps: Sequence[Step]
+    status: int = 200
+    content_type: str = "text/event-stream"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Seen:
+    """One request; times are of the monotonic clock, which every process here shares."""
+
+    received_s: float
+    path: str
+    body: dict[str, Any]
+    headers: Mapping[str, str]
+    written_s: list[float] = field(default_factory=list)
+    ended_s: float = 0.0
+    cancelled: bool = False
+
+
+@dataclass
+class OpenAiServer(WebApi):
+    """Request n gets `script(n)`; with `slots`, only so many are answered at once, and the others wait."""
+
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    script: Callable[[int], Script] = lambda _: Script([text("a"), finish(), usage(3, 1), DONE])
+    models: Any = field(default_factory=lambda: {"object": "list", "data": [{"id": "tiny"}, {"id": "other"}]})
+    models_status: int = 200
+    slots: int = 1_000
+    seen: list[Seen] = field(default_factory=list)
+    wrote: asyncio.Event = field(default_factory=asyncio.Event)
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def routes(self) -> list[web.RouteDef]:
+        self._free = asyncio.Semaphore(self.slots)
+        return [
+            web.get("/v1/models", self.list_models),
+            web.post("/v1/chat/completions", self.complete),
+            web.post("/v1/completions", self.complete),
+        ]
+
+    async def list_models(self, _request: web.Request) -> web.Response:
+        return web.json_response(self.models, status=self.models_status)
+
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        seen = Seen(time.monotonic(), request.path, await request.json(), dict(request.headers))
+        self.seen.append(seen)
+        script = self.script(len(self.seen) - 1)
+        try:
+            async with self._free:
+                return await self._play(request, script, seen)
+        except (asyncio.CancelledError, ConnectionError):
+            seen.cancelled = True
+            raise
+        finally:
+            seen.ended_s = time.monotonic()
+            self.finished.set()
+
+    async def _play(self, request: web.Request, script: Script, seen: Seen) -> web.StreamResponse:
+        headers = {"Content-Type": script.content_type, **script.headers}
+        response = web.StreamResponse(status=script.status, headers=headers)
+        await response.prepare(request)
+        for step in script.steps:
+            if isinstance(step, bytes):
+                seen.written_s.append(time.monotonic())
+                await response.write(step)
+                self.wrote.set()
+            elif step == CUT or await self._is_released_within(step):
+                if request.transport is not None:
+                    request.transport.abort()
+                raise asyncio.CancelledError
+        await response.write_eof()
+        return response
+
+    async def _is_released_within(self, wait_s: float) -> bool:
+        """Whether the server is to end, within the wait."""
+        try:
+            await asyncio.wait_for(self.released.wait(), wait_s)
+        except TimeoutError:
+            return False
+        return True
+
+
+def event(document: Mapping[str, Any]) -> bytes:
+    return f"data: {json.dumps(document)}\n\n".encode()
+
+
+def delta(**fields: Any) -> bytes:
+    return event({"choices": [{"index": 0, "delta": fields, "finish_reason": None}], "usage": None})
+
+
+def role() -> bytes:
+    return delta(role="assistant", content="")
+
+
+def text(content: str) -> bytes:
+    """As a chat's delta, and as a completion's text."""
+    return event({"choices": [{"index": 0, "delta": {"content": content}, "text": content, "finish_reason": None}]})
+
+
+def finish(reason: Any = "length") -> bytes:
+    return event({"choices": [{"index": 0, "delta": {}, "text": "", "finish_reason": reason}]})
+
+
+def usage(prompt: int, generated: int, **details: Any) -> bytes:
+    counts = {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
+    return event({"choices": [], "usage": {**counts, **details}})
+
+
+def answer(tokens: int, prompt: int = 3, *, first_s: float = 0.0, gap_s: float = 0.0) -> Script:
+    """One token a chunk, and everything that a good server says."""
+    steps: list[Step] = [role(), first_s, text("a")]
+    for _ in range(tokens - 1):
+        steps += [gap_s, text("b")]
+    return Script([*steps, finish(), usage(prompt, tokens), DONE])

@@ -1,0 +1,132 @@
+"""A real Podman on a Unix socket with one small image, and storage of its own that is thrown away."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import require
+
+IMAGE = "localhost/tiny:1"
+"""BusyBox, and a score in /old/metrics.yml that was there before."""
+_PACKAGES = "podman runc busybox-static"
+_READY_S = 60.0
+_OLD_S = 1_600_000_000
+# Nothing that needs privileges of its own: no bridge, no systemd, no limits above those of the machine.
+_CONF = """\
+[containers]
+netns = "host"
+default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+[engine.runtimes]
+runc = ["{runc}"]
+"""
+# Registries of this machine need no TLS; no other is asked for names without one.
+_REGISTRIES = """\
+[[registry]]
+location = "127.0.0.1"
+insecure = true
+"""
+
+
+@dataclass(frozen=True)
+class Podman:
+    folder: Path
+    environment: dict[str, str]
+
+    @property
+    def host(self) -> str:
+        return f"unix://{self.folder / 'api.sock'}"
+
+    def command(self, *arguments: str) -> list[str]:
+        own = ["--root", str(self.folder / "store"), "--runroot", str(self.folder / "run"), "--storage-driver=vfs"]
+        return ["podman", *own, *arguments]
+
+    def __call__(self, *arguments: str) -> str:
+        done = subprocess.run(
+            self.command(*arguments), env=self.environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def containers(self) -> list[str]:
+        """The ids of all that there are, running or not."""
+        return self("ps", "--all", "--quiet", "--no-trunc").split()
+
+    def pids(self) -> list[int]:
+        """Of the first process of each that runs."""
+        found = [self.state(container)["Pid"] for container in self.containers()]
+        return [pid for pid in found if pid]
+
+    def state(self, container: str) -> dict[str, Any]:
+        (found,) = json.loads(self("container", "inspect", container))
+        state: dict[str, Any] = found["State"]
+        return state
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[Podman]:
+    require("podman", _PACKAGES)
+    with tempfile.TemporaryDirectory(prefix="podman-") as name:
+        folder = Path(name)
+        files = {"CONTAINERS_CONF": "containers.conf", "CONTAINERS_REGISTRIES_CONF": "registries.conf"}
+        podman = Podman(folder, {**os.environ, **{name: str(folder / file) for name, file in files.items()}})
+        (folder / "containers.conf").write_text(_CONF.format(runc=_runc()))
+        (folder / "registries.conf").write_text(_REGISTRIES)
+        podman("import", str(root_files(folder)), IMAGE)
+        with (folder / "service.log").open("wb") as log:
+            service = subprocess.Popen(
+                podman.command("system", "service", "--time=0", podman.host),
+                env=podman.environment,
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                _await(service, folder)
+                yield podman
+            finally:
+                podman("rm", "--all", "--force", "--time=0")
+                service.terminate()
+                service.wait(30)
+
+
+def _runc() -> str:
+    return shutil.which("runc") or require("/usr/sbin/runc", _PACKAGES)
+
+
+def root_files(folder: Path) -> Path:
+    """A tar of the image."""
+    busybox = require("busybox", _PACKAGES)
+    root = folder / "root"
+    for name in ("bin", "dev", "etc", "old", "proc", "root", "sys", "tmp"):
+        (root / name).mkdir(parents=True)
+    shutil.copy(busybox, root / "bin/busybox")
+    for name in subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split():
+        if not (root / "bin" / name).exists():
+            (root / "bin" / name).symlink_to("busybox")
+    score = root / "old/metrics.yml"
+    score.write_text("time: 99\n")
+    os.utime(score, (_OLD_S, _OLD_S))
+    return Path(shutil.make_archive(str(folder / "root-files"), "tar", root))
+
+
+def _await(service: subprocess.Popen[bytes], folder: Path) -> None:
+    give_up_s = time.monotonic() + _READY_S
+    while not (folder / "api.sock").exists():
+        if service.poll() is not None or time.monotonic() > give_up_s:
+            pytest.fail(f"podman's service did not start:\n{(folder / 'service.log').read_text()}")
+        time.sleep(0.05)

@@ -1,0 +1,61 @@
+"""Each built-in job, small, on the GPU: what it says it did, and the joules that went into it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from exporter.contract.record import EVENT, EVENTS_FILE, METRICS_FILE, Iteration
+from tests.gpu.card import ROOT, torch_trouble
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+
+JOBS = {
+    "sgemm": ("flop", ["--size", "4096", "--duration", "5"]),
+    "dgemm": ("flop", ["--size", "2048", "--duration", "5"]),
+    "memcpy": ("bytes", ["--size", "256MiB", "--duration", "5"]),
+    "resnet": ("images", ["--batch-size", "32", "--iterations", "10"]),
+    "llm-forward": ("samples", ["--random", "distilgpt2", "--batch-size", "8", "--seq-len", "128", "--iterations", "50"]),
+    "llm-generate": ("generated_tokens", ["--random", "gpt2", "--batch-size", "8", "--iterations", "2"]),
+    "llm-train": ("trained_tokens", ["--random", "gpt2", "--batch-size", "4", "--seq-len", "256", "--iterations", "10"]),
+}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_job_counts_its_work_and_its_joules(card, record, exporter, tmp_path, job):
+    trouble = None if card.simulated else torch_trouble()
+    if trouble:
+        pytest.skip(trouble)
+    unit, options = JOBS[job]
+    uuid = card.ask("who")["uuid"]
+    command = ["job", job, "--gpus", uuid, "--out", str(tmp_path), "--run-id", job, *options]
+    address = f"http://127.0.0.1:{exporter.port}"
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "workloads", *command, "--exporter", address],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    metrics = yaml.safe_load((tmp_path / job / METRICS_FILE).read_text())
+    events = [EVENT.validate_json(line) for line in (tmp_path / job / EVENTS_FILE).read_text().splitlines()]
+    iterations = [event for event in events if isinstance(event, Iteration) and event.phase == "measure"]
+    assert iterations
+    assert metrics["work"][unit] == pytest.approx(sum(event.work.get(unit, 0.0) for event in iterations))
+    measured = next(phase for phase in metrics["phases"] if phase["name"] == "measure")
+    assert measured["work"][unit] == pytest.approx(metrics["work"][unit])
+    assert measured["energy_joules"]["gpu"] > 0
+    record.setdefault("jobs", {})[job] = {
+        "unit": unit,
+        "amount": measured["work"][unit],
+        "seconds": measured["duration_seconds"],
+        "joules": measured["energy_joules"]["gpu"],
+        "uncertainty_joules": measured["energy_uncertainty_joules"]["gpu"],
+        "results": metrics["results"],
+    }

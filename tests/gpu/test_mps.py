@@ -1,0 +1,58 @@
+"""NVIDIA's own MPS daemon on a real GPU, where it starts: a container often may not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.gpu.card import ROOT, torch_trouble
+from workloads import mps
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+
+_CLIENT = """
+import sys
+import torch
+product = torch.rand(256, 256, device="cuda") @ torch.rand(256, 256, device="cuda")
+torch.cuda.synchronize()
+print(float(product.sum()) > 0, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_processes_on_cuda_are_clients_of_our_daemon_and_a_third_without_cuda_is_none(card, tmp_path):
+    if card.simulated or torch_trouble():
+        pytest.skip("MPS needs CUDA")
+    try:
+        with mps.started(tmp_path, os.environ) as session:
+            environment = {**os.environ, **session.environment}
+            clients = [_started(_CLIENT, environment) for _ in range(2)]
+            other = _started("import sys; print(True, flush=True); sys.stdin.read()", environment)
+            try:
+                assert [process.stdout.readline() for process in (*clients, other)] == ["True\n"] * 3
+                session.verify([client.pid for client in clients], within_s=60)
+                with pytest.raises(mps.MpsError, match=f"process {other.pid} is no client"):
+                    session.verify([other.pid], within_s=2)
+            finally:
+                for process in (*clients, other):
+                    process.communicate(timeout=60)
+    except mps.MpsError as error:
+        if "does not start" in str(error) or "not installed" in str(error):
+            pytest.skip(str(error))
+        raise
+
+    assert session._daemon.processes() == []
+
+
+def _started(script, environment):
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=environment,
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )

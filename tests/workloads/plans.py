@@ -1,0 +1,36 @@
+"""Plans in files, run by real processes against an exporter."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.workloads.conftest import Exporter
+
+
+def write(folder: Path, text: str, name: str = "plan.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def make(exporter: Exporter, plan: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A plan from begin to end; its results are in `results` beside it unless told otherwise."""
+    where = () if {"--resume", "--out"} & set(options) else ("--out", str(plan.parent / "results"))
+    return exporter.workloads("plan", str(plan), *where, *options, **environment)
+
+
+def journal(results: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (results / "runs.jsonl").read_text().splitlines()]
+
+
+def eventually(condition: Callable[[], Any], within_s: float = 60.0) -> Any:
+    give_up_s = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < give_up_s, "it did not come to pass in time"
+        time.sleep(0.02)
+    return found

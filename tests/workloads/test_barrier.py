@@ -1,0 +1,119 @@
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.workloads.conftest import ROOT, plain_environment
+from workloads import barrier, client
+from workloads.barrier import ABANDONED, FOLDER, BarrierError
+
+_TENANT = """
+import os, sys, time
+from workloads import barrier
+try:
+    barrier.await_all(os.environ)
+except barrier.BarrierError as error:
+    sys.exit(str(error))
+print(time.monotonic())
+"""
+
+
+@pytest.fixture
+def tenant(tmp_path):
+    started = []
+
+    def start(count: int, timeout_s: float) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _TENANT],
+            env={**plain_environment(), FOLDER: f"{tmp_path}:{count}:{timeout_s}"},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_without_a_barrier_nobody_waits():
+    barrier.await_all({})
+
+
+def test_a_run_waits_at_the_barrier_of_its_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER, f"{tmp_path}:1:60")
+    client.run("train", exporter="http://127.0.0.1:1").barrier()
+
+    assert len(list(tmp_path.glob("ready-*"))) == 1
+
+
+def test_nobody_goes_on_before_the_last_has_come(tenant, tmp_path):
+    early = [tenant(3, 60), tenant(3, 60)]
+    assert _wait_until(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
+    assert all(process.poll() is None for process in early)
+    last_came_s = time.monotonic()
+    processes = [*early, tenant(3, 60)]
+
+    went_on_s = [float(process.communicate(timeout=60)[0]) for process in processes]
+    assert min(went_on_s) >= last_came_s
+    assert all(process.returncode == 0 for process in processes)
+
+
+def test_who_waited_in_vain_says_how_many_came_and_what_to_give(tenant):
+    _, err = (process := tenant(2, 0.2)).communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert err == ("1 of 2 tenants were ready within 0.2 s; give the slow one more time with barrier_timeout_seconds\n")
+
+
+def test_who_comes_after_the_others_gave_up_does_not_go_on_alone(tenant):
+    tenant(2, 0.2).communicate(timeout=60)
+    _, err = (late := tenant(2, 60)).communicate(timeout=60)
+
+    assert late.returncode == 1
+    assert err.startswith("another tenant failed before all were ready")
+
+
+def test_a_tenant_that_fails_ends_the_waiting_of_the_others(tenant, tmp_path):
+    waiting = tenant(2, 60)
+    assert _wait_until(lambda: list(tmp_path.glob("ready-*")))
+    (tmp_path / ABANDONED).touch()
+    _, err = waiting.communicate(timeout=60)
+
+    assert waiting.returncode == 1
+    assert err.startswith("another tenant failed before all were ready")
+
+
+def test_a_barrier_whose_folder_is_gone_is_an_error(tmp_path):
+    with pytest.raises(BarrierError, match=r"has the plan's runner ended\?"):
+        barrier.await_all({FOLDER: f"{tmp_path / 'gone'}:2:60"})
+
+
+def test_nobody_waits_for_a_runner_that_was_killed(tenant, tmp_path):
+    script = "import sys, pathlib; from workloads import barrier\n"
+    script += "with barrier.held(pathlib.Path(sys.argv[1])):\n    print('held', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as runner:
+        assert runner.stdout.readline() == "held\n"
+        waiting = tenant(2, 60)
+        assert _wait_until(lambda: list(tmp_path.glob("ready-*")))
+        assert waiting.poll() is None
+        runner.kill()
+    _, err = waiting.communicate(timeout=60)
+
+    assert waiting.returncode == 1
+    assert err == "the plan's runner has ended before all were ready, so this one does not begin\n"
+
+
+def _wait_until(condition) -> bool:
+    give_up_s = time.monotonic() + 60
+    while time.monotonic() < give_up_s:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False

@@ -1,0 +1,171 @@
+"""The job `container` with a real Podman: its output, its processes, its end."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests import daemon
+from tests.fakes.podman import IMAGE
+from tests.fakes.run_api import RunApi
+from tests.workloads.conftest import Exporter
+from tests.workloads.sweeps import wait_until
+
+_WAIT_S = 60
+
+
+@pytest.fixture
+def started(exporter, podman):
+    """A shell's script in the background; it is there once the container's processes are part of the run."""
+    processes = []
+
+    def start(script: str, *options: str):
+        command = ("job", "container", "--host", podman.host, *options, IMAGE, "--", "sh", "-c", script)
+        process = exporter.start("-m", "workloads", *command)
+        processes.append(process)
+        assert wait_until(lambda: registered(exporter)), process.stderr.read()
+        return process
+
+    yield start
+    for process in processes:
+        process.terminate()
+        if not process.stdout.closed:
+            process.communicate(timeout=_WAIT_S)
+
+
+def registered(exporter) -> list[dict]:
+    return [body for body in exporter.api.bodies("/processes") if body.get("cgroup")]
+
+
+def test_the_output_stays_apart_and_the_exit_code_is_the_containers(exporter, podman, job):
+    done = job(r"printf '  0%%\r 50%%\r100%%\n'; echo 'Zürich' >&2; printf 'no newline'; exit 3")
+
+    assert done.returncode == 3
+    assert done.stdout == "100%\nno newline"
+    assert "Zürich\n" in done.stderr
+    assert exporter.api.only_run.outcome == "failed"
+    assert exporter.api.bodies("/phase") == [{"name": "prepare"}, {"name": "container"}]
+    assert podman.containers() == []
+
+
+def test_a_terminal_sees_each_redrawing(exporter, podman):
+    ours, theirs = pty.openpty()
+    command = ["-m", "workloads", "job", "container", "--host", podman.host, IMAGE, "printf", r"0%%\r50%%\r"]
+    with subprocess.Popen([sys.executable, *command], env=exporter.environment, stdout=theirs) as process:
+        os.close(theirs)
+        seen = b""
+        while b"50%\r" not in seen:
+            seen += os.read(ours, 1024)
+        process.wait(_WAIT_S)
+    os.close(ours)
+
+    assert seen == b"0%\r50%\r"
+
+
+def test_a_line_is_shown_while_the_container_runs(started, tmp_path):
+    process = started("echo first; while [ ! -e /box/go ]; do sleep 0.1; done; echo second", "-v", f"{tmp_path}:/box")
+
+    assert process.stdout.readline() == "first\n"
+    (tmp_path / "go").touch()
+    assert process.communicate(timeout=_WAIT_S)[0] == "second\n"
+
+
+def test_the_containers_processes_are_the_runs(exporter, podman, started):
+    started("while true; do sleep 0.1; done", "--stop-timeout", "1")
+
+    (container,) = podman.containers()
+    pid = podman.state(container)["Pid"]
+    assert registered(exporter) == [{"pids": [pid], "cgroup": f"container:{container}"}]
+    assert Path(f"/proc/{pid}/comm").read_text() == "sh\n"
+
+
+def test_the_exporter_finds_the_gpu_on_which_the_container_works(tmp_path, podman):
+    options = ("--run-id", "contained", "--host", podman.host, "--stop-timeout", "1")
+    with daemon.daemon(tmp_path, "--simulate", "2xH200") as real, real.simulation() as gpus:
+        runner = Exporter(RunApi(), real.url)
+        script = "trap 'exit 0' TERM; sleep 600 & wait"
+        process = runner.start("-m", "workloads", "job", "container", *options, IMAGE, "--", "sh", "-c", script)
+        assert wait_until(lambda: podman.containers() and podman.pids())
+        assert wait_until(lambda: psutil.Process(podman.pids()[0]).children())
+        (sleeping,) = psutil.Process(podman.pids()[0]).children()
+        gpus.drive(1, 0.8, sleeping.pid)
+        uuid = gpus.gpus[1].uuid
+        assert wait_until(lambda: real.get("/api/v1/runs/contained")[1]["gpus"])
+        process.terminate()
+        _, said = process.communicate(timeout=_WAIT_S)
+        run = real.get("/api/v1/runs/contained")[1]
+
+    assert [gpu["uuid"] for gpu in run["gpus"]] == [uuid]
+    assert run["energy_joules"]["gpu"].keys() == {uuid}
+    assert "not seen as part of the run" not in said
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_an_interrupted_job_lets_its_container_end_and_removes_it(exporter, podman, started, name):
+    process = started("trap 'echo bye; exit 0' TERM; echo ready; while true; do sleep 0.1; done")
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.Signals[name])
+    out, _ = process.communicate(timeout=_WAIT_S)
+
+    assert process.returncode == 128 + signal.Signals[name]
+    assert out == "bye\n"
+    assert exporter.api.only_run.outcome == "interrupted"
+    assert podman.containers() == []
+
+
+def test_a_container_that_ignores_sigterm_is_killed_after_the_grace(podman, started):
+    process = started("trap 'echo no' TERM; echo ready; while true; do sleep 0.1; done", "--stop-timeout", "1")
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=_WAIT_S)
+
+    assert process.returncode == 143
+    assert out == "no\n"
+    assert podman.containers() == []
+
+
+def test_a_container_does_not_outlive_a_job_that_is_killed(podman, started):
+    process = started("while true; do sleep 0.1; done", "--stop-timeout", "1")
+    children = psutil.Process(process.pid).children()
+    (job_process,) = [child for child in children if "workloads.jobs.container" in child.cmdline()]
+    assert len(podman.containers()) == 1
+    job_process.kill()
+    process.communicate(timeout=_WAIT_S)
+
+    assert process.returncode == 137
+    assert wait_until(lambda: podman.containers() == [])
+
+
+@pytest.mark.parametrize(("told", "left"), [("{}\n", 0), ("{}\ndone\n", 1)])
+def test_the_guard_ends_a_container_only_where_its_job_did_not(podman, told, left):
+    container = podman("create", IMAGE, "true").strip()
+    command = [sys.executable, "-m", "workloads.container_guard", podman.host, "1", "0"]
+    done = subprocess.run(command, input=told.format(container), text=True, timeout=_WAIT_S, check=False)
+
+    assert done.returncode == 0
+    assert len(podman.containers()) == left
+    podman("rm", "--all")
+
+
+def test_a_kept_container_stays_there_stopped(podman, job):
+    done = job("echo kept", "--keep", "--container-name", "keeper")
+
+    (container,) = podman.containers()
+    assert podman.state("keeper")["Running"] is False
+    assert f"the container is kept: {container[:12]}" in done.stderr
+    podman("rm", "keeper")
+
+
+def test_a_container_that_was_there_before_is_left_alone(podman, job):
+    podman("create", "--name", "mine", IMAGE, "true")
+    done = job("true", "--container-name", "mine")
+
+    assert done.returncode == 1
+    assert "already in use" in done.stderr
+    assert len(podman.containers()) == 1
+    podman("rm", "mine")

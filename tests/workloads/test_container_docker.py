@@ -1,0 +1,83 @@
+"""The job `container` with a real Docker: what differs from Podman."""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fakes import docker as docker_service
+from tests.fakes.docker import IMAGE, Docker
+from tests.workloads.sweeps import wait_until
+
+
+@pytest.fixture(scope="module")
+def docker() -> Iterator[Docker]:
+    with docker_service.serving() as service:
+        yield service
+
+
+@pytest.fixture
+def arguments(docker):
+    """Of the job that runs a shell's script in the image."""
+
+    def joined(script: str, *options: str) -> tuple[str, ...]:
+        common = ("--host", docker.host, "--network", "host")
+        return ("job", "container", *common, *options, IMAGE, "--", "sh", "-c", script)
+
+    return joined
+
+
+def test_output_exit_code_and_environment(exporter, docker, arguments, tmp_path):
+    script = r"printf '50%%\r100%%\n'; echo err >&2; echo $NVIDIA_VISIBLE_DEVICES; touch /box/new 2>&1; exit 3"
+    done = exporter.workloads(*arguments(script, "--volume", f"{tmp_path}:/box:ro"))
+
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.splitlines() == ["100%", "void", "touch: /box/new: Read-only file system"]
+    assert "err\n" in done.stderr
+    assert docker.containers() == []
+
+
+def test_a_score_becomes_work(exporter, arguments):
+    exporter.workloads(*arguments("mkdir -p /root/results; echo 'time: 12.5' > /root/results/metrics.yml"))
+
+    assert exporter.api.only_run.work == {"score": 12.5}
+
+
+def test_the_containers_processes_are_the_runs_and_end_with_the_job(exporter, docker, arguments):
+    process = exporter.start(
+        "-m", "workloads", *arguments("trap 'echo bye; exit 0' TERM; echo ready; while true; do sleep 0.1; done")
+    )
+    with process:
+        assert process.stdout.readline() == "ready\n"
+        assert wait_until(lambda: any(body.get("cgroup") for body in exporter.api.bodies("/processes")))
+        (container,) = docker.containers()
+        pid = int(docker("inspect", "--format", "{{.State.Pid}}", container))
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=60)
+
+    assert (process.returncode, out) == (143, "bye\n")
+    assert {"pids": [pid], "cgroup": f"container:{container}"} in exporter.api.bodies("/processes")
+    assert docker.containers() == []
+
+
+@pytest.mark.parametrize("asked", ["GPU-aaaa,GPU-bbbb", "all"])
+def test_docker_gives_the_gpus_that_were_asked_for(exporter, arguments, asked):
+    done = exporter.workloads(*arguments("echo $NVIDIA_VISIBLE_DEVICES", "--container-gpus", asked))
+
+    assert done.stdout == f"{asked}\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--entrypoint", "/no/such"), "/no/such: no such file"),
+        (("--volume", "/no/such:/in"), "bind source path does not exist: /no/such"),
+    ],
+)
+def test_what_does_not_start_is_one_line_with_the_cause(exporter, docker, arguments, options, said):
+    done = exporter.workloads(*arguments("true", *options))
+
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert docker.containers() == []

@@ -1,0 +1,84 @@
+"""The job `container` with a real Podman: the image, and what is wrong before a container runs."""
+
+from tests.fakes import registry
+from tests.fakes.podman import IMAGE
+
+
+def test_an_absent_image_is_an_error_that_lists_what_is_there(exporter, podman):
+    done = exporter.workloads("job", "container", "--host", podman.host, "nowhere/absent:7")
+
+    assert done.returncode == 1
+    assert f"there is no image nowhere/absent:7 at {podman.host}; there are {IMAGE}; --pull missing" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert exporter.api.only_run.outcome == "failed"
+
+
+def test_a_container_that_does_not_start_is_an_error_that_lists_what_is_there(exporter, podman):
+    done = exporter.workloads("job", "container", "--host", podman.host, IMAGE, "/no/such/program")
+
+    assert done.returncode == 1
+    assert f"container: {IMAGE} does not start: " in done.stderr
+    assert "/no/such/program" in done.stderr
+    assert done.stderr.count(f"there are {IMAGE}") == 1
+    assert "Traceback" not in done.stderr
+    assert podman.containers() == []
+
+
+def test_the_tag_of_a_short_name_may_be_podmans_own(exporter, podman):
+    done = exporter.workloads("job", "container", "--host", podman.host, "tiny:1", "echo", "here")
+
+    assert (done.returncode, done.stdout) == (0, "here\n")
+
+
+def test_an_absent_image_is_pulled_where_that_is_asked_for(exporter, podman, tmp_path):
+    podman("push", IMAGE, f"oci:{tmp_path}:1")
+    with registry.serving(tmp_path) as address:
+        image = f"{address}/far/tiny:1"
+        options = ("--host", podman.host, "--pull", "missing")
+        pulled = exporter.workloads("job", "container", *options, image, "echo", "pulled")
+    there = exporter.workloads("job", "container", *options, image, "echo", "there")
+    podman("rmi", image)
+
+    assert (pulled.returncode, pulled.stdout) == (0, "pulled\n"), pulled.stderr
+    assert f"pulling {image}" in pulled.stderr
+    assert (there.returncode, there.stdout) == (0, "there\n"), there.stderr
+    assert "pulling" not in there.stderr
+
+
+def test_an_image_that_cannot_be_pulled_is_one_line(exporter, podman):
+    image = "127.0.0.1:1/far/tiny:1"
+    done = exporter.workloads("job", "container", "--host", podman.host, "--pull", "missing", image)
+
+    assert done.returncode == 1
+    assert f"container: {image} cannot be pulled: " in done.stderr
+    assert "connection refused" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_images_are_listed_and_no_run_begins(exporter, podman):
+    done = exporter.workloads("job", "container", "--list-images", DOCKER_HOST=podman.host)
+
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"{IMAGE} ")
+    assert exporter.api.runs == {}
+
+
+def test_an_engine_that_is_not_there_is_one_line(exporter, tmp_path):
+    done = exporter.workloads("job", "container", "--host", str(tmp_path / "docker.sock"), IMAGE)
+
+    assert done.returncode == 1
+    assert f"no container engine answers at unix://{tmp_path}/docker.sock: No such file or directory" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_image_or_a_wrong_option_is_said_before_a_run_begins(exporter):
+    for wrong in (
+        (),
+        ("--volume", "data:target", IMAGE),
+        ("--shm-size", "much", IMAGE),
+        ("--env", "UNSET_HERE", IMAGE),
+    ):
+        done = exporter.workloads("job", "container", *wrong)
+        assert done.returncode == 2
+        assert len(done.stderr.splitlines()) == 1
+    assert exporter.api.runs == {}

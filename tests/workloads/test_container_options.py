@@ -1,0 +1,110 @@
+"""The job `container` with a real Podman: what the container is given, and the score that it leaves."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.podman import IMAGE
+from tests.fakes.run_api import RunApi, serving
+from tests.workloads.conftest import Exporter
+
+
+def test_a_score_becomes_work_and_its_numbers_results(exporter, job):
+    text = r"time: 12.5\nloss: 1e-3\nname: mnist\nwidth.x: 3\n"
+    done = job(f"mkdir -p /root/results; printf '{text}' > /root/results/metrics.yml")
+
+    run = exporter.api.only_run
+    assert done.returncode == 0, done.stderr
+    assert run.work == {"score": 12.5}
+    assert run.results == {"score_seconds": 12.5, "loss": 0.001, "width_x": 3.0}
+
+
+def test_the_folder_of_the_score_is_copied_into_the_runs_folder(exporter, job, tmp_path):
+    left = "mkdir -p /root/results/more; echo 1 > /root/results/a; echo 2 > /root/results/more/b"
+    links = "ln -s /etc/passwd /root/results/link; ln /root/results/a /root/results/hard"
+    done = job(f"{left}; {links}", "--out", str(tmp_path))
+
+    folder = tmp_path / exporter.api.only_run.run_id / "results"
+    assert done.returncode == 0, done.stderr
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*")} == {"a", "more", "more/b"}
+    assert ((folder / "a").read_text(), (folder / "more/b").read_text()) == ("1\n", "2\n")
+
+
+def test_a_score_from_before_the_container_is_not_counted(exporter, job):
+    done = job("cat /old/metrics.yml", "--results-path", "/old/metrics.yml")
+
+    assert done.stdout == "time: 99\n"
+    assert "/old/metrics.yml is older than the container" in done.stderr
+    assert (exporter.api.only_run.work, exporter.api.only_run.results) == ({}, {})
+
+
+def test_the_score_of_a_container_that_failed_is_not_counted(exporter, job):
+    job("mkdir /root/results; echo 'time: 1' > /root/results/metrics.yml; exit 1")
+
+    assert exporter.api.only_run.work == {}
+
+
+def test_the_container_is_as_it_was_asked_for(job, tmp_path):
+    (tmp_path / "given").write_text("a file\n")
+    script = (
+        "pwd; echo $COLOUR $SHAPE; cat /box/given; touch /box/new 2>&1; df -k /dev/shm | tail -1 | awk '{print $2}'"
+    )
+    done = job(
+        script,
+        *("--env", "COLOUR=dark red", "--env", "SHAPE", "--workdir", "/tmp", "--shm-size", "3m"),
+        *("--volume", f"{tmp_path}:/box:ro"),
+        SHAPE="round",
+    )
+
+    *most, touched, shm_kib = done.stdout.splitlines()
+    assert most == ["/tmp", "dark red round", "a file"]
+    assert "Read-only file system" in touched
+    assert shm_kib == "3072"
+
+
+def test_the_entrypoint_may_be_another_and_options_after_the_image_are_its_own(exporter, podman):
+    options = ("--host", podman.host, "--entrypoint", "/bin/echo")
+    done = exporter.workloads("job", "container", *options, IMAGE, "--", "--gpus", "7", "-h", "--", "x")
+
+    assert done.stdout == "--gpus 7 -h -- x\n"
+
+
+def test_no_gpu_is_given_where_none_was_asked_for(job):
+    assert job("echo $NVIDIA_VISIBLE_DEVICES").stdout == "void\n"
+
+
+@pytest.fixture
+def cdi() -> Iterator[str]:
+    """The UUID of a GPU that Podman finds in a CDI file: in its containers SEEN_GPU is set to it."""
+    folder, uuid = Path("/var/run/cdi"), f"GPU-00000000-0000-0000-0000-{os.getpid():012x}"
+    device = {"name": uuid, "containerEdits": {"env": [f"SEEN_GPU={uuid}"]}}
+    text = json.dumps({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [device]})
+    if os.getuid() != 0:
+        pytest.skip("only root may describe devices in /var/run/cdi")
+    folder.mkdir(exist_ok=True)
+    path = folder / f"wattline-test-{os.getpid()}.json"
+    path.write_text(text)
+    yield uuid
+    path.unlink()
+
+
+def test_the_gpus_of_the_run_are_the_containers(podman, cdi):
+    api = RunApi(known_gpus=("GPU-1", cdi))
+    with serving(api) as address:
+        command = ("job", "container", "--gpus", "1", "--host", podman.host, IMAGE, "--", "sh", "-c", "echo $SEEN_GPU")
+        done = Exporter(api, address).workloads(*command)
+
+    assert done.stdout == f"{cdi}\n", done.stderr
+    assert [gpu.uuid for gpu in api.only_run.gpus] == [cdi]
+
+
+def test_a_gpu_that_podman_does_not_know_is_an_error_with_a_remedy(podman, job):
+    done = job("true", "--container-gpus", "GPU-absent")
+
+    assert done.returncode == 1
+    assert "nvidia.com/gpu=GPU-absent" in done.stderr
+    assert "nvidia-ctk cdi generate" in done.stderr
+    assert podman.containers() == []

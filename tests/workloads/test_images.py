@@ -1,0 +1,94 @@
+"""The example images: the small one is built and run for real, the others' scripts are run as they are."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.fakes.podman import IMAGE
+
+IMAGES = Path(__file__).parents[2] / "workloads/images"
+FOLDERS = sorted(path.parent.name for path in IMAGES.glob("*/Dockerfile"))
+
+
+def build(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [str(IMAGES / "build.sh"), *arguments]
+    return subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def script(path: str, folder: Path, *options: str) -> dict[str, float]:
+    subprocess.run(
+        [sys.executable, str(IMAGES / path), "--results", str(folder), *options],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(IMAGES / "gpu-base"),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    score: dict[str, float] = yaml.safe_load((folder / "metrics.yml").read_text())
+    return score
+
+
+def test_the_dummy_is_built_and_run(exporter, podman):
+    engine = shlex.join(podman.command())
+    environment = {"ENGINE": engine, "CONTAINERS_CONF": podman.environment["CONTAINERS_CONF"]}
+    built = build("dummy", "--build-arg", f"BASE={IMAGE}", **environment)
+    assert built.returncode == 0, built.stderr
+
+    done = exporter.workloads("job", "container", "--host", podman.host, "wattline/dummy", "--", "sleep", "0.2")
+    assert done.returncode == 0, done.stderr
+    assert exporter.api.only_run.outcome == "ok"
+
+
+def test_the_build_command_lists_what_it_can_build():
+    for wrong in ((), ("nothing",)):
+        done = build(*wrong)
+        assert done.returncode == 2
+        assert "mnist synthetic-regression stemdl-1gpu stemdl-2gpu mantid-1" in done.stderr
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_dockerfile_has_a_base_to_choose_and_copies_only_what_is_there(name):
+    text = (IMAGES / name / "Dockerfile").read_text()
+    instructions = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+
+    assert re.fullmatch(r"ARG BASE=\S+", instructions[0])
+    assert instructions[1] == "FROM ${BASE}"
+    assert re.match(r"(ENTRYPOINT|CMD|COPY|WORKDIR)", instructions[-1])
+    for copied in re.findall(r"^COPY (\S+) ", text, re.MULTILINE):
+        assert (IMAGES / name / copied).is_file()
+
+
+def test_the_build_command_knows_each_folder():
+    assert FOLDERS == ["dummy", "gpu-base", "mantid", "mnist", "stemdl", "synthetic-regression"]
+    text = (IMAGES / "build.sh").read_text()
+    assert all(re.search(rf"\b{folder}\b", text) for folder in FOLDERS)
+
+
+def test_the_synthetic_regression_leaves_its_score(tmp_path):
+    pytest.importorskip("torch")
+    sizes = ("--samples", "64", "--inputs", "4", "--hidden", "8", "--epochs", "2", "--batch-size", "16")
+    score = script("synthetic-regression/synthetic_regression.py", tmp_path, *sizes)
+
+    assert score["time"] > 0
+    assert score["samples_per_second"] == pytest.approx(128 / score["time"])
+    assert score["loss"] > 0
+
+
+def test_mnist_leaves_its_score(tmp_path):
+    pytest.importorskip("torch")
+    score = script("mnist/mnist.py", tmp_path, "--synthetic", "32", "--epochs", "1", "--batch-size", "16")
+
+    assert score["images_per_second"] == pytest.approx(32 / score["time"])
+    assert 1 < score["loss"] < 4  # ten classes: ln 10 = 2.3 before anything is learnt

@@ -1,0 +1,325 @@
+"""sgemm, dgemm and memcpy: what they count, how each kernel is timed, and what stops them."""
+
+import math
+import signal
+import time
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+
+from exporter.contract import simulation
+from exporter.contract.record import EVENT, Iteration, Phase
+from tests.fakes.run_api import RunApi, serving
+from tests.workloads.conftest import Exporter
+from workloads import client, jobs, kernels, launches
+from workloads.jobs import memcpy
+from workloads.launches import Timed
+
+SGEMM_S = 2 * 4096**3 / 67e12  # at the peak of the simulated H200
+
+
+@pytest.fixture
+def simulated(tmp_path):
+    """Two simulated H200, and an exporter that measures them."""
+    path = tmp_path / "simulation.state"
+    gpus = simulation.make_gpus(2, simulation.PRODUCTS["H200"])
+    simulation.create(path, gpus, simulation.boottime())
+    api = RunApi(known_gpus=tuple(gpu.uuid for gpu in gpus), simulation=str(path))
+    with simulation.Simulation.open(path) as opened, serving(api) as address:
+        yield Exporter(api, address), opened
+
+
+def recorded(folder):
+    """The events of the only run below it."""
+    (path,) = folder.glob("*/events.jsonl")
+    return [EVENT.validate_json(line) for line in path.read_text().splitlines()]
+
+
+def iterations(folder):
+    return [event for event in recorded(folder) if isinstance(event, Iteration)]
+
+
+def test_dgemm_multiplies_and_adds_for_each_element_of_each_sum(exporter):
+    done = exporter.workloads("job", "dgemm", "--size", "32", "--repetitions", "5", OMP_NUM_THREADS="1")
+
+    run = exporter.api.only_run
+    assert done.returncode == 0, done.stderr
+    assert (run.workload, run.outcome) == ("dgemm", "ok")
+    assert run.work == {"flop": 327_680}  # 2 x 32 x 32 x 32 x 5; the warm-up is no work
+    assert run.results["kernel_count"] == 5
+
+
+def test_each_kernel_is_recorded_with_its_time_and_its_work(exporter, tmp_path):
+    # 2 x 512^3 = 268 MFLOP on one core are more than the millisecond from which on a kernel is timed alone
+    arguments = ("job", "dgemm", "--size", "512", "--repetitions", "4", "--out", str(tmp_path))
+    exporter.workloads(*arguments, OMP_NUM_THREADS="1")
+
+    found = iterations(tmp_path)
+    assert [event.work for event in found] == [{"flop": 268_435_456}] * 4
+    assert [event.values for event in found] == [{"kernel_count": 1, "gpu": 0}] * 4
+    assert {event.phase for event in found} == {"measure"}
+    total_s = sum(event.latency_seconds for event in found)
+    assert exporter.api.only_run.results["kernel_seconds_sum"] == pytest.approx(total_s)
+    assert exporter.api.only_run.results["kernel_seconds_mean"] == pytest.approx(total_s / 4)
+
+
+def test_kernels_do_not_overlap_and_begin_after_the_warm_up(exporter, tmp_path):
+    arguments = ("job", "sgemm", "--size", "256", "--repetitions", "50", "--out", str(tmp_path))
+    exporter.workloads(*arguments, OMP_NUM_THREADS="1")
+
+    events = recorded(tmp_path)
+    began = {event.name: event.t for event in events if isinstance(event, Phase)}
+    found = iterations(tmp_path)
+    assert list(began) == ["load", "warmup", "measure", "rest"]
+    assert began["measure"] <= found[0].t - found[0].latency_seconds + 0.001  # of rounding
+    assert found[-1].t <= began["rest"] + 0.001
+    assert all(after.t - after.latency_seconds >= before.t - 0.001 for before, after in pairwise(found))
+
+
+def test_kernels_too_short_to_be_timed_are_timed_together(exporter, tmp_path):
+    arguments = ("job", "sgemm", "--size", "8", "--repetitions", "1000", "--out", str(tmp_path))
+    done = exporter.workloads(*arguments, OMP_NUM_THREADS="1")
+
+    found = iterations(tmp_path)
+    assert sum(event.values["kernel_count"] for event in found) == 1000
+    assert all(event.work == {"flop": 1024 * event.values["kernel_count"]} for event in found)
+    assert len(found) < 1000
+    assert "timed together" in done.stderr
+
+
+def test_numpy_does_where_there_is_no_torch(exporter):
+    without_torch = "import sys; sys.modules['torch'] = None; from workloads.jobs import sgemm; "
+    done = exporter.python("-c", without_torch + "sys.exit(sgemm.main(['--size', '16', '--repetitions', '2']))")
+
+    assert done.returncode == 0, done.stderr
+    assert exporter.api.only_run.work == {"flop": 16_384}
+
+
+def test_a_simulated_kernel_takes_the_models_time(simulated):
+    exporter, _ = simulated
+    exporter.workloads("job", "sgemm", "--repetitions", "30")
+
+    results = exporter.api.only_run.results
+    assert results["kernel_seconds_p50"] == pytest.approx(SGEMM_S)
+    assert results["kernel_seconds_p99"] == pytest.approx(SGEMM_S)
+    assert results["kernel_seconds_sum"] == pytest.approx(30 * SGEMM_S)
+
+
+def test_simulated_gpus_have_half_the_speed_in_64_bits(simulated):
+    exporter, _ = simulated
+    exporter.workloads("job", "dgemm", "--repetitions", "20")
+
+    run = exporter.api.only_run
+    assert run.results["kernel_seconds_mean"] == pytest.approx(2 * SGEMM_S)
+    assert run.results["flop_per_second"] <= 33.5e12
+
+
+def test_the_record_says_on_which_gpu_a_kernel_ran(simulated, tmp_path):
+    exporter, _ = simulated
+    exporter.workloads("job", "sgemm", "--gpus", "all", "--repetitions", "3", "--out", str(tmp_path))
+
+    assert sorted(event.values["gpu"] for event in iterations(tmp_path)) == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("direction", "watts", "bytes_per_second"),
+    [("host-to-device", 140.2, 25e9), ("device-to-host", 140.2, 25e9), ("device-to-device", 326.8, 1e12)],
+)
+def test_a_simulated_copy_draws_little_power(simulated, direction, watts, bytes_per_second):
+    exporter, gpus = simulated
+    # a tenth, and four tenths, of the 622 W between idle (78 W) and peak
+    process = exporter.start("-m", "workloads", "job", "memcpy", "--direction", direction, "--duration", "1.5")
+    with process:
+        assert _wait_until(lambda: gpus.gpus[0].processes)
+        drawn_w = gpus.power_w(0, gpus.now())
+        _, stderr = process.communicate(timeout=60)
+
+    run = exporter.api.only_run
+    assert process.returncode == 0, stderr
+    assert drawn_w == pytest.approx(watts)
+    assert run.results["copy_seconds_p50"] == pytest.approx(2**30 / bytes_per_second)
+    assert run.results["bytes_per_second"] <= bytes_per_second
+    assert run.work == {"bytes": run.results["copy_count"] * 2**30}
+    assert gpus.power_w(0, gpus.now()) == 78
+
+
+def test_memcpy_counts_each_byte_once(exporter):
+    done = exporter.workloads("job", "memcpy", "--size", "2MB", "--repetitions", "3")
+
+    run = exporter.api.only_run
+    assert run.work == {"bytes": 6_000_000}
+    assert run.results["bytes_per_second"] > 0
+    assert "there is no CUDA device: the copies go from memory to memory" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("8", 8), ("1GiB", 2**30), ("1.5kB", 1500), ("6.4GB", 6_400_000_000), ("2 MiB", 2 * 2**20), ("512M", 512_000_000)],
+)
+def test_a_size_may_have_a_unit(text, size):
+    assert memcpy.size_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["memcpy", "--size", "much"], "argument --size: much is no size; give bytes, like 1GiB, 500MB or 4096"),
+        (["memcpy", "--size", "0"], "argument --size: 0 is no size"),
+        (["memcpy", "--direction", "up"], "argument --direction: invalid choice: 'up'"),
+        (["dgemm", "--warmup", "0"], "argument --warmup: 0 is less than 1"),
+        (["dgemm", "--duration", "1", "--repetitions", "1"], "not allowed with argument"),
+    ],
+)
+def test_wrong_options_are_one_line(exporter, arguments, complaint):
+    done = exporter.workloads("job", *arguments)
+
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert exporter.api.runs == {}
+
+
+def test_matrices_larger_than_the_memory_are_one_line(exporter):
+    done = exporter.workloads("job", "sgemm", "--size", "10000000", "--repetitions", "1")  # 400 TB each
+
+    assert done.returncode == 1
+    assert "a smaller --size needs less memory" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert exporter.api.only_run.outcome == "failed"
+
+
+def test_a_kernel_waits_for_the_other_tenants(simulated, tmp_path):
+    exporter, _ = simulated
+    meeting = tmp_path / "barrier"
+    meeting.mkdir()
+    process = exporter.start("-m", "workloads.jobs.sgemm", "--repetitions", "2", WATTLINE_BARRIER=f"{meeting}:2:60")
+    with process:
+        assert _wait_until(lambda: list(meeting.glob("ready-*")))
+        phases = [body["name"] for body in exporter.api.bodies("/phase")]
+        (meeting / "ready-other").touch()
+        _, stderr = process.communicate(timeout=60)
+
+    assert phases == ["load", "warmup"]
+    assert process.returncode == 0, stderr
+    assert [body["name"] for body in exporter.api.bodies("/phase")] == ["load", "warmup", "measure", "rest"]
+
+
+def test_a_kernel_does_not_begin_where_another_tenant_failed(simulated, tmp_path):
+    exporter, _ = simulated
+    (tmp_path / "abandoned").touch()
+    done = exporter.python("-m", "workloads.jobs.dgemm", "--repetitions", "2", WATTLINE_BARRIER=f"{tmp_path}:2:60")
+
+    assert done.returncode == 1
+    assert "dgemm: another tenant failed" in done.stderr
+    assert "--size" not in done.stderr
+    assert exporter.api.only_run.work == {}
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_an_interrupted_copy_ends_by_the_signal(exporter, name):
+    process = exporter.start("-m", "workloads.jobs.memcpy", "--size", "1MB", "--duration", "60")
+    with process:
+        assert _wait_until(lambda: exporter.api.runs and exporter.api.only_run.work)
+        process.send_signal(signal.Signals[name])
+        process.communicate(timeout=60)
+
+    assert process.returncode == -signal.Signals[name]
+    assert exporter.api.only_run.outcome == "interrupted"
+
+
+def test_the_next_batch_is_started_before_the_last_is_counted(nowhere):
+    """A device whose kernels take 0.1 s, and that notes when it is asked for what."""
+    asked = []
+
+    def launch(groups, count):
+        asked.append(("start", groups * count))
+
+        def wait():
+            asked.append(("wait", groups * count))
+            return Timed([0.1 * count] * groups, time.time())
+
+        return wait
+
+    options = SimpleNamespace(repetitions=4, duration=math.inf, warmup=1)
+    run = client.Run("sgemm", {}, None, nowhere)
+    results = kernels.measure(run, kernels.Kernel("sgemm", "kernel", "flop", 16), [launch], options)
+
+    assert asked[2:] == [
+        *[("start", 1), ("start", 1), ("wait", 1)],
+        *[("start", 1), ("wait", 1), ("start", 1), ("wait", 1), ("wait", 1)],
+    ]
+    assert results["kernel_count"] == 4
+    assert results["kernel_seconds_sum"] == pytest.approx(0.4)
+
+
+def test_a_device_that_fails_stops_the_others(nowhere):
+    def failing(groups, count):
+        if failing.warm:
+            raise RuntimeError("CUDA error: out of memory")
+        failing.warm = True
+        return lambda: Timed([0.001], time.time())
+
+    failing.warm = False
+    options = SimpleNamespace(repetitions=None, duration=3600, warmup=1)
+    run = client.Run("sgemm", {}, None, nowhere)
+    endless = launches.on_clock(lambda: time.sleep(0.001))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        kernels.measure(run, kernels.Kernel("sgemm", "kernel", "flop", 16), [endless, failing], options)
+
+
+def test_there_is_a_kernel_however_short_the_duration(nowhere):
+    options = SimpleNamespace(repetitions=None, duration=1e-9, warmup=1)
+    run = client.Run("sgemm", {}, None, nowhere)
+    launch = launches.on_clock(lambda: time.sleep(0.002))
+    results = kernels.measure(run, kernels.Kernel("sgemm", "kernel", "flop", 16), [launch], options)
+
+    assert results["kernel_count"] == 1
+    assert results["kernel_seconds_mean"] >= 0.002
+
+
+def test_the_clock_times_each_group_of_kernels():
+    done = []
+    timed = launches.on_clock(lambda: done.append(None))(3, 5)()
+
+    assert len(done) == 15
+    assert len(timed.seconds) == 3
+
+
+def test_the_events_of_cuda_are_in_milliseconds_from_one_to_the_next():
+    class Event:
+        def __init__(self, at_ms):
+            self.at_ms = at_ms
+            self.waited = False
+
+        def synchronize(self):
+            self.waited = True
+
+        def elapsed_time(self, end):
+            return end.at_ms - self.at_ms
+
+    marks = [Event(100), Event(102), Event(105)]
+    timed = launches._between(marks)
+
+    assert timed.seconds == [0.002, 0.003]
+    assert [mark.waited for mark in marks] == [False, False, True]
+
+
+def test_a_jobs_name_has_a_hyphen_where_its_module_has_an_underscore(tmp_path, monkeypatch):
+    (tmp_path / "two_words.py").write_text('"""Nothing."""')
+    monkeypatch.setattr(jobs, "__path__", [str(tmp_path)])
+
+    assert jobs.names() == ["two-words"]
+    assert jobs.load("two-words").__doc__ == "Nothing."
+    assert jobs.command("two-words", ["-x"])[1:] == ["-P", "-m", "workloads.jobs.two_words", "-x"]
+    with pytest.raises(KeyError):
+        jobs.load("two_words")
+
+
+def _wait_until(condition) -> bool:
+    give_up_s = time.monotonic() + 30
+    while time.monotonic() < give_up_s:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False

@@ -1,0 +1,97 @@
+import argparse
+
+import pytest
+
+from tests.workloads.llm_models import EOS, counting
+from workloads.llm import decoding, models, prompting
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+pytest.importorskip("transformers", reason="needs the extra torch")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Predicts EOS at position 5, so after 4 tokens from a prompt of 3, and after 2 from one of 5."""
+    folder = counting(tmp_path_factory.mktemp("model"), eos_at=5)
+    return models.load(argparse.Namespace(model=folder, random=None, device="cpu", dtype="float32", seed=0))
+
+
+def _generate(model, new_tokens: int, eos: frozenset[int], *lengths: int):
+    batch = prompting.padded([[1] * length for length in lengths], left=True)
+    clock = iter(range(100))
+    limits = decoding.Limits(new_tokens, eos)
+    return decoding.generate(model, batch, limits, decoding.greedy, lambda: float(next(clock)))
+
+
+def test_each_text_goes_on_from_its_own_position_until_its_end(model):
+    steps, ids = _generate(model, 10, model.eos, 3, 5)
+
+    assert model.eos == {EOS}
+    assert ids.tolist() == [[3, 4, 5, EOS], [5, EOS, 7, 8]]  # 7 and 8 come after the end, and are not counted
+    assert steps.live == (2, 2, 1, 1)
+    assert (steps.generated, steps.idle) == (6, 2)
+
+
+def test_each_step_is_timed_once_its_tokens_are_there(model):
+    steps, _ = _generate(model, 10, model.eos, 3)
+
+    assert (steps.began_s, steps.moments_s) == (0.0, (1.0, 2.0, 3.0, 4.0))
+
+
+def test_without_an_end_all_tokens_are_generated(model):
+    steps, ids = _generate(model, 6, frozenset(), 3, 5)
+
+    assert ids.tolist() == [[3, 4, 5, EOS, 7, 8], [5, EOS, 7, 8, 9, 10]]
+    assert (steps.generated, steps.idle) == (12, 0)
+
+
+def test_no_more_than_asked_for_is_generated(model):
+    steps, ids = _generate(model, 1, model.eos, 3)
+
+    assert (ids.tolist(), steps.live) == ([[3]], (1,))
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), [(1, None), (None, 1e-6)])
+def test_sampling_among_one_takes_the_likeliest(top_k, top_p):
+    logits = torch.tensor([[0.0, 2.0, 1.0], [5.0, 4.0, 4.9]])
+
+    assert decoding.sampling(1.0, top_k, top_p)(logits).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), [(2, None), (None, 0.8)])
+def test_sampling_takes_no_other_than_those_allowed(top_k, top_p):
+    """Of the shares 0.5, 0.1 and 0.4 the two largest are needed for 0.8."""
+    torch.manual_seed(0)
+    logits = torch.tensor([[0.5, 0.1, 0.4]]).log().repeat(400, 1)
+
+    assert set(decoding.sampling(1.0, top_k, top_p)(logits).tolist()) == {0, 2}
+
+
+def test_a_low_temperature_sharpens_a_high_one_flattens():
+    torch.manual_seed(0)
+    logits = torch.tensor([[0.6, 0.4]]).log().repeat(2000, 1)
+    shares = [decoding.sampling(t, None, None)(logits).float().mean().item() for t in (0.1, 100.0)]
+
+    assert shares[0] < 0.05  # 1 / (1 + 1.5^10) = 0.017
+    assert 0.4 < shares[1] < 0.6  # 0.499
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "opt", "bloom"])
+def test_the_tokens_are_those_of_transformers_own_loop(kind, tmp_path):
+    """Also for models with rotary positions, with an offset, and with none at all."""
+    from transformers import AutoConfig
+
+    shape = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    more = {"intermediate_size": 32, "ffn_dim": 32, "word_embed_proj_dim": 16, "initializer_range": 1.0}
+    AutoConfig.for_model(kind, **shape, **more, eos_token_id=None, pad_token_id=0).save_pretrained(tmp_path)
+    options = argparse.Namespace(model=None, random=str(tmp_path), device="cpu", dtype="float32", seed=1)
+    model = models.load(options)
+    model.module.eval()
+    batch = prompting.padded([[3, 4, 5, 6, 7], [8, 9], [11]], left=True)
+    limits = decoding.Limits(8, frozenset())
+
+    _, ids = decoding.generate(model, batch, limits, decoding.greedy, lambda: 0.0)
+    theirs = model.module.generate(batch.ids, attention_mask=batch.mask, max_new_tokens=8, do_sample=False)
+
+    assert ids.tolist() == theirs[:, 5:].tolist()
+    assert len({token for row in ids.tolist() for token in row}) > 3  # it does not say the same again and again

@@ -1,0 +1,254 @@
+"""One request to a scripted server, and every way in which it can end."""
+
+import asyncio
+import time
+
+import pytest
+
+from tests.fakes import openai_server as says
+from tests.fakes.openai_server import CUT, DONE, OpenAiServer, Script
+from tests.fakes.web_api import serve
+from workloads.serving import endpoint
+from workloads.serving.chunk import Usage
+from workloads.serving.endpoint import EndpointError, Target
+from workloads.serving.prompts import Prompt, Request
+
+REQUEST = Request(Prompt("hello"), 8)
+
+
+def ask(script, request=REQUEST, *, key=None, due_s=None, **target):
+    """The answer, and what the server saw."""
+
+    async def once():
+        async with serve(OpenAiServer(script=lambda _: script)) as server, endpoint.connected(key) as session:
+            options = {"api": "chat", "model": "tiny", "extra": {}, "timeout_s": 30.0} | target
+            answer = await endpoint.ask(session, Target(f"{server.url}/v1", **options), request, due_s)
+        return answer, server.seen[-1]
+
+    return asyncio.run(once())
+
+
+def failure(*steps, **script):
+    answer, _ = ask(Script(steps, **script))
+    assert answer.failure, "it did not fail"
+    return answer.failure.kind, answer.failure.message
+
+
+def test_the_times_are_those_of_the_servers_own_clock():
+    answer, seen = ask(says.answer(3, first_s=0.3, gap_s=0.2))
+    role_s, first_s, second_s, third_s, finish_s, *_ = seen.written_s
+
+    assert answer.failure is None
+    assert answer.sent_s <= seen.received_s <= role_s < first_s <= answer.first_s
+    assert answer.ttft_s >= 0.3
+    assert answer.ended_s >= finish_s
+    assert answer.first_s + sum(answer.gaps_s) >= third_s > second_s
+    assert len(answer.gaps_s) == 2
+
+
+def test_the_tokens_are_the_servers_count():
+    answer, _ = ask(Script([says.text("several tokens in one chunk"), says.finish(), says.usage(11, 6), DONE]))
+
+    assert (answer.usage, answer.tokens, answer.chunks) == (Usage(11, 6), 6, 1)
+
+
+def test_without_usage_no_tokens_are_made_up():
+    answer, _ = ask(Script([says.text("a"), says.text("b"), says.finish(), DONE]))
+
+    assert answer.failure is None
+    assert (answer.usage, answer.tokens, answer.tpot_s, answer.chunks) == (None, None, None, 2)
+
+
+def test_the_last_usage_stands_where_every_chunk_has_one():
+    answer, _ = ask(Script([says.usage(5, 1), says.text("a"), says.usage(5, 2), says.finish(), DONE]))
+
+    assert answer.usage == Usage(5, 2)
+
+
+def test_a_stream_may_end_without_done_where_the_answer_has_finished():
+    answer, _ = ask(Script([says.text("a"), says.finish("stop"), says.usage(1, 1)]))
+
+    assert answer.failure is None
+
+
+@pytest.mark.parametrize("end", [CUT, 60.0])
+def test_how_the_connection_ends_is_no_matter_once_the_answer_has(end):
+    answer, _ = ask(Script([says.text("a"), says.finish("stop"), says.usage(1, 1), 0.1, end]), timeout_s=3.0)
+
+    assert (answer.failure, answer.tokens) == (None, 1)
+    assert answer.e2e_s < 3
+
+
+def test_a_stream_that_ends_before_the_answer_does_is_a_failure():
+    assert failure(says.text("a"))[0] == "cut_off"
+    assert failure(says.text("a"), 0.1, CUT)[0] == "cut_off"
+
+
+def test_an_answer_of_no_text_at_all_has_no_time_to_first_token():
+    answer, _ = ask(Script([says.role(), says.finish("stop"), says.usage(3, 1), DONE]))
+
+    assert (answer.failure, answer.ttft_s, answer.tokens, answer.chunks) == (None, None, 1, 0)
+
+
+def test_reasoning_is_the_first_token():
+    answer, seen = ask(Script([says.delta(reasoning_content="hm"), 0.3, says.text("a"), says.finish(), DONE]))
+
+    assert answer.chunks == 2
+    assert seen.written_s[0] <= answer.first_s <= answer.first_s + answer.gaps_s[0] <= answer.ended_s
+
+
+def test_characters_and_lines_may_be_cut_anywhere():
+    whole = says.text("€😀") + says.finish() + says.usage(1, 2) + DONE
+    whole = whole.replace(b"\\u20ac", "€".encode()).replace(b"\n", b"\r\n")
+    pieces = [part for position in range(len(whole)) for part in (whole[position : position + 1], 0.0)]
+    answer, _ = ask(Script([b": hello\r\n\r\n", *pieces]))
+
+    assert (answer.failure, answer.tokens, answer.chunks) == (None, 2, 1)
+
+
+def test_nothing_is_waited_for_after_done():
+    answer, seen = ask(Script([says.text("a"), DONE, 60.0]))
+
+    assert answer.failure is None
+    assert seen.cancelled, "the server came to the end of its minute"
+
+
+def test_an_error_in_the_stream_is_a_failure_with_the_servers_words():
+    assert failure(says.text("a"), says.event({"error": {"message": "no memory"}}), DONE) == ("in_stream", "no memory")
+
+
+def test_an_answer_that_was_given_up_is_a_failure_though_the_stream_ends_well():
+    assert failure(says.text("a"), says.finish("abort"), says.usage(3, 1), DONE)[0] == "aborted"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (429, b'{"error": {"message": "slow down"}}', "slow down"),
+        (422, b'{"detail": "Unexpected fields"}', "Unexpected fields"),
+        (500, b"Internal Server Error", "Internal Server Error"),
+        (503, b"", "Service Unavailable"),
+        (307, b"", "Temporary Redirect"),
+    ],
+)
+def test_a_status_is_a_failure_of_its_own_kind(status, body, message):
+    found = failure(body, status=status, content_type="application/json", headers={"Location": "http://127.0.0.1:9/"})
+
+    assert found == (f"http_{status}", message)
+
+
+def test_an_answer_that_is_not_streamed_is_a_failure():
+    kind, _ = failure(b'{"choices": [{"message": {"content": "a"}}]}', content_type="application/json")
+
+    assert kind == "not_streamed"
+
+
+def test_what_is_no_completion_is_a_failure():
+    assert failure(b"data: <html>\n\n")[0] == "malformed"
+    assert failure(b"data: \xff\n\n")[0] == "malformed"
+    assert failure(b"<html></html>", content_type="text/html") == ("malformed", "no event in an answer of text/html")
+
+
+def test_a_request_that_takes_too_long_is_a_failure():
+    answer, _ = ask(Script([says.text("a"), 60.0]), timeout_s=0.5)
+
+    assert answer.failure.kind == "timeout"
+    assert answer.e2e_s >= 0.5
+
+
+def test_a_connection_that_breaks_before_the_answer_is_a_failure():
+    async def refused():
+        async with endpoint.connected(None) as session:
+            return await endpoint.ask(session, Target("http://127.0.0.1:9/v1", "chat", "tiny", {}, 30.0), REQUEST)
+
+    answer = asyncio.run(refused())
+
+    assert (answer.failure.kind, answer.failure.message) == ("connection", "127.0.0.1:9: Connection refused")
+
+
+def test_times_count_from_when_the_request_was_due():
+    due_s = time.monotonic() - 5
+    answer, _ = ask(says.answer(1), due_s=due_s)
+
+    assert answer.ttft_s >= 5
+    assert answer.e2e_s >= answer.ttft_s
+    assert answer.sent_s - answer.scheduled_s >= 5
+
+
+def test_a_chat_is_asked_for_with_usage():
+    _, seen = ask(says.answer(1))
+
+    assert seen.path == "/v1/chat/completions"
+    assert seen.body == {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "hello"}],
+        "max_tokens": 8,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def test_messages_and_texts_go_as_they_are():
+    messages = [{"role": "system", "content": "short"}, {"role": "user", "content": "hi"}]
+
+    assert ask(says.answer(1), Request(Prompt(None, messages), 8))[1].body["messages"] == messages
+    _, seen = ask(says.answer(1), api="completions")
+    assert (seen.path, seen.body["prompt"]) == ("/v1/completions", "hello")
+    assert "messages" not in seen.body
+
+
+def test_the_extra_body_adds_and_takes_out():
+    extra = {"ignore_eos": True, "stream_options": None, "max_tokens": None, "max_completion_tokens": 4}
+    _, seen = ask(says.answer(1), extra=extra)
+
+    assert seen.body.keys() == {"model", "messages", "stream", "ignore_eos", "max_completion_tokens"}
+
+
+def test_the_key_is_sent_where_there_is_one():
+    assert ask(says.answer(1), key="secret")[1].headers["Authorization"] == "Bearer secret"
+    assert "Authorization" not in ask(says.answer(1))[1].headers
+
+
+def listed(**server):
+    async def once():
+        async with serve(OpenAiServer(**server)) as running, endpoint.connected(None) as session:
+            return await endpoint.models(session, f"{running.url}/v1")
+
+    return asyncio.run(once())
+
+
+def test_the_models_are_listed():
+    assert listed() == ["tiny", "other"]
+
+
+@pytest.mark.parametrize("models", [[], {}, None, {"data": None}, {"data": [{}, 3, {"id": 4}]}])
+def test_an_odd_list_of_models_is_empty(models):
+    assert listed(models=models) == []
+    assert listed(models_status=500) == []
+
+
+def test_a_refused_key_and_a_server_that_is_not_there_say_what_to_do():
+    with pytest.raises(EndpointError, match="OPENAI_API_KEY"):
+        listed(models_status=401)
+
+    async def nowhere():
+        async with endpoint.connected(None) as session:
+            await endpoint.models(session, "http://127.0.0.1:9/v1")
+
+    with pytest.raises(EndpointError, match="Connection refused; is the server up"):
+        asyncio.run(nowhere())
+
+
+def test_a_cancelled_request_ends_at_the_server_too():
+    async def cancelled():
+        script = Script([step for _ in range(1_000) for step in (says.text("a"), 0.05)])
+        async with serve(OpenAiServer(script=lambda _: script)) as server, endpoint.connected(None) as session:
+            target = Target(f"{server.url}/v1", "chat", "tiny", {}, 60.0)
+            task = asyncio.create_task(endpoint.ask(session, target, REQUEST))
+            await server.wrote.wait()
+            task.cancel()
+            await asyncio.wait([task])
+            await server.finished.wait()
+            return task.cancelled(), server.seen[0].cancelled
+
+    assert asyncio.run(cancelled()) == (True, True)

@@ -1,0 +1,204 @@
+"""The three jobs with real models on the CPU, in this process: torch takes seconds to import."""
+
+import json
+import math
+from dataclasses import dataclass
+
+import pytest
+
+from exporter.contract.record import EVENT, Iteration, Phase
+from exporter.contract.run import Run
+from tests.workloads.in_process import in_process
+from tests.workloads.llm_models import EOS, SIZE, counting, knowing_nothing
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+pytest.importorskip("transformers", reason="needs the extra torch")
+
+from workloads import client, percentiles  # noqa: E402  # after what may skip this module
+from workloads.jobs import llm_forward, llm_generate, llm_train  # noqa: E402
+from workloads.llm.world import World  # noqa: E402
+
+TINY = ("--random", "tiny", "--device", "cpu")
+
+
+@dataclass
+class Done:
+    run: Run
+    iterations: list[Iteration]
+    phases: list[str]
+
+
+@pytest.fixture
+def environment(exporter, tmp_path):
+    with in_process(exporter, tmp_path / "record"):
+        yield exporter
+
+
+@pytest.fixture
+def job(environment, tmp_path):
+    def run_job(module, *arguments: str) -> Done:
+        assert module.main(arguments) == 0
+        return _done(environment.api.only_run, tmp_path)
+
+    return run_job
+
+
+def _done(run: Run, tmp_path) -> Done:
+    lines = (tmp_path / "record" / "events.jsonl").read_text().splitlines()
+    events = [EVENT.validate_python(json.loads(line)) for line in lines]
+    iterations = [event for event in events if isinstance(event, Iteration)]
+    return Done(run, iterations, [event.name for event in events if isinstance(event, Phase)])
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """Of three and of five tokens, as `counting` would go on from position 0."""
+    path = tmp_path / "texts"
+    path.write_text("9 1 2\n9 1 2 3 4\n")
+    return str(path)
+
+
+def test_generate_counts_generated_prompt_and_padding_tokens_apart(job, tmp_path, texts):
+    model = counting(tmp_path / "model", eos_at=5)
+    options = ("--batch-size", "2", "--iterations", "3", "--new-tokens", "10")
+    done = job(llm_generate, "--model", model, "--prompts", texts, *options)
+
+    # A batch: 4 and 2 tokens until EOS, prompts of 3 and 5; two columns of padding before the short prompt, and two
+    # tokens computed for the text that has ended. The warm-up is not counted.
+    assert done.run.work == {"generated_tokens": 18, "prompt_tokens": 24, "padding_tokens": 12, "requests": 6}
+    assert (done.run.workload, done.run.outcome) == ("llm-generate", "ok")
+    assert done.phases == ["load", "warmup", "measure", "rest"]
+    assert [one.work["generated_tokens"] for one in done.iterations] == [6, 6, 6]
+
+
+def test_generate_goes_on_after_the_end_where_it_is_told_to(job, tmp_path, texts):
+    model = counting(tmp_path / "model", eos_at=5)
+    options = ("--batch-size", "2", "--iterations", "1", "--ignore-eos", "--new-tokens", "6")
+    done = job(llm_generate, "--model", model, "--prompts", texts, *options)
+
+    assert done.run.work == {"generated_tokens": 12, "prompt_tokens": 8, "padding_tokens": 2, "requests": 2}
+
+
+def test_generate_reports_times_and_rates(job):
+    options = ("--batch-size", "3", "--prompt-tokens", "4", "--new-tokens", "5", "--iterations", "4")
+    done = job(llm_generate, *TINY, *options)
+
+    found = done.run.results
+    latencies_s = [one.latency_seconds for one in done.iterations]
+    ttfts_s = [one.values["ttft_seconds"] for one in done.iterations]
+    assert done.run.work == {"generated_tokens": 60, "prompt_tokens": 48, "padding_tokens": 0, "requests": 12}
+    assert found["tokens_per_second_busy"] == pytest.approx(60 / sum(latencies_s))
+    assert 0 < found["tokens_per_second"] <= found["tokens_per_second_busy"]
+    assert found["ttft_seconds_mean"] == pytest.approx(sum(ttfts_s) / 4)
+    # every text has as many tokens, so the first token and four more make up the batch's time
+    assert found["ttft_seconds_mean"] + 4 * found["tpot_seconds_mean"] == pytest.approx(sum(latencies_s) / 4)
+    assert found["itl_seconds_mean"] == pytest.approx(found["tpot_seconds_mean"])
+    assert done.iterations[-1].values["tokens_per_second_wall"] == pytest.approx(found["tokens_per_second"])
+    assert done.iterations[1].values["tokens_per_second"] == pytest.approx(15 / latencies_s[1])
+
+
+def test_generate_pads_prompts_of_different_lengths(job):
+    options = ("--batch-size", "4", "--prompt-tokens", "2:9", "--new-tokens", "2", "--iterations", "5", "--seed", "3")
+    work = job(llm_generate, *TINY, *options).run.work
+
+    assert work["generated_tokens"] == 40
+    assert work["padding_tokens"] > 0
+    assert (work["prompt_tokens"] + work["padding_tokens"]) % 4 == 0  # four rows of the same length
+    assert work["prompt_tokens"] + work["padding_tokens"] <= 5 * 4 * 9
+
+
+def test_generate_samples_and_runs_for_a_duration(job):
+    options = ("--batch-size", "2", "--new-tokens", "3", "--temperature", "0.8", "--top-p", "0.9", "--top-k", "5")
+    run = job(llm_generate, *TINY, *options, "--duration", "0.2").run
+
+    assert run.duration_seconds >= 0.2
+    assert run.work["generated_tokens"] == 3 * run.work["requests"]
+
+
+def test_generate_in_half_precision(job):
+    options = ("--batch-size", "2", "--new-tokens", "3", "--iterations", "1", "--dtype", "bfloat16")
+
+    assert job(llm_generate, *TINY, *options).run.work["generated_tokens"] == 6
+
+
+def test_train_learns_real_tokens_and_leaves_padding_out_of_the_loss(job, tmp_path, texts):
+    model = counting(tmp_path / "model")
+    options = ("--batch-size", "2", "--iterations", "1", "--warmup", "0")
+    done = job(llm_train, "--model", model, "--texts", texts, *options)
+
+    # A normalized unit vector of 16 is sqrt(15) where it is 1 and -1/sqrt(15) elsewhere, and so are the logits. Each
+    # next token is predicted right; that of the padding (0 after 2) is not, and would cost 4.35.
+    right, wrong = math.sqrt(SIZE - 1), -1 / math.sqrt(SIZE - 1)
+    expected = math.log(math.exp(right) + (SIZE - 1) * math.exp(wrong)) - right
+    assert done.run.results["loss"] == pytest.approx(expected, rel=1e-3)  # 0.2159; epsilon of the layer norm
+    assert done.run.work == {"trained_tokens": 8, "padding_tokens": 2, "samples": 2, "steps": 1}
+    assert done.iterations[0].values["loss"] == done.run.results["loss"]
+
+
+def test_a_model_that_knows_nothing_loses_the_logarithm_of_its_vocabulary(job, tmp_path):
+    model = knowing_nothing(tmp_path / "model")
+    run = job(llm_train, "--model", model, "--samples", "4", "--iterations", "1", "--warmup", "0").run
+
+    assert run.results["loss"] == pytest.approx(math.log(16))  # 2.7726
+
+
+def test_train_learns(job):
+    options = ("--samples", "4", "--batch-size", "4", "--iterations", "10", "--learning-rate", "0.01")
+    run = job(llm_train, *TINY, *options).run
+
+    assert run.results["loss"] < 0.9 * run.results["loss_first"]
+
+
+def test_train_goes_through_all_samples_in_each_epoch(job):
+    options = ("--samples", "10", "--sample-tokens", "5", "--batch-size", "4", "--epochs", "2")
+    done = job(llm_train, *TINY, *options)
+
+    assert [one.work["samples"] for one in done.iterations] == [4, 4, 2, 4, 4, 2]
+    assert done.run.work == {"trained_tokens": 100, "padding_tokens": 0, "samples": 20, "steps": 6}
+    assert done.run.results["samples_per_second"] == pytest.approx(done.run.results["tokens_per_second"] / 5)
+
+
+def test_train_cuts_samples_that_are_too_long(job):
+    options = ("--samples", "2", "--sample-tokens", "20", "--seq-len", "8", "--epochs", "1", "--warmup", "0")
+
+    assert job(llm_train, *TINY, *options).run.work["trained_tokens"] == 16
+
+
+@pytest.mark.parametrize("shape", ["tiny", "encoder"])
+def test_forward_passes_of_a_decoder_and_of_an_encoder(job, tmp_path, shape):
+    if shape == "encoder":
+        from transformers import DistilBertConfig
+
+        DistilBertConfig(vocab_size=50, dim=16, n_layers=1, n_heads=2, hidden_dim=16).save_pretrained(tmp_path)
+        shape = str(tmp_path / "config.json")
+    options = ("--batch-size", "2", "--seq-len", "6", "--iterations", "4", "--warmup", "2")
+    done = job(llm_forward, "--random", shape, *options)
+
+    latencies_s = [one.latency_seconds for one in done.iterations]
+    assert done.run.work == {"prompt_tokens": 48, "samples": 8, "steps": 4}
+    assert done.run.results["tokens_per_second_busy"] == pytest.approx(48 / sum(latencies_s))
+    assert done.run.results["latency_seconds_mean"] == pytest.approx(sum(latencies_s) / 4)
+
+
+def test_latencies_are_kept_in_the_order_in_which_they_came(environment, tmp_path):
+    scripted_s = [0.3, 0.1, 0.2]
+    options = llm_forward.parser().parse_args(["--iterations", "3"])
+    with client.run("llm-forward") as run:
+        llm_forward._passes(run, options, iter(scripted_s).__next__, World.alone())
+    done = _done(environment.api.only_run, tmp_path)
+
+    assert [one.latency_seconds for one in done.iterations] == scripted_s
+    assert [one.index for one in done.iterations] == [0, 1, 2]
+    assert done.run.results["latency_seconds_p50"] == 0.2
+    assert done.run.results["latency_seconds_p90"] == pytest.approx(0.28)  # 0.2 + 0.8 x 0.1
+    assert done.run.results["tokens_per_second_busy"] == pytest.approx(3 * 8 * 128 / 0.6)
+    assert percentiles.of("x", scripted_s)["x_p50"] == 0.2
+
+
+def test_the_end_of_a_text_is_known_from_the_model(tmp_path):
+    import argparse
+
+    from workloads.llm import models
+
+    options = argparse.Namespace(model=counting(tmp_path), random=None, device="cpu", dtype="float32", seed=0)
+    assert models.load(options).eos == {EOS}

@@ -1,0 +1,84 @@
+import argparse
+
+import pytest
+
+from workloads.llm import flags, prompting
+from workloads.llm.models import ModelError
+from workloads.llm.presets import PRESETS, find
+
+
+def test_padding_on_the_left_keeps_the_last_tokens_in_the_last_column():
+    pytest.importorskip("torch", reason="needs the extra torch")
+    batch = prompting.padded([[7, 8, 9], [5]], left=True)
+
+    assert batch.ids.tolist() == [[7, 8, 9], [0, 0, 5]]
+    assert batch.mask.tolist() == [[1, 1, 1], [0, 0, 1]]
+    assert (batch.tokens, batch.padding) == (4, 2)
+
+
+def test_padding_on_the_right():
+    pytest.importorskip("torch", reason="needs the extra torch")
+    batch = prompting.padded([[7, 8, 9], [5]], left=False)
+
+    assert batch.ids.tolist() == [[7, 8, 9], [5, 0, 0]]
+    assert batch.mask.tolist() == [[1, 1, 1], [1, 0, 0]]
+
+
+def test_synthetic_prompts_have_the_lengths_asked_for_and_are_the_same_for_a_seed():
+    rows = prompting.synthetic(200, (3, 5), 10, seed=1)
+
+    assert {len(row) for row in rows} == {3, 4, 5}
+    assert {token for row in rows for token in row} == set(range(10))
+    assert rows == prompting.synthetic(200, (3, 5), 10, seed=1)
+    assert rows != prompting.synthetic(200, (3, 5), 10, seed=2)
+
+
+def test_batches_begin_again_after_the_last_prompt():
+    batches = prompting.batches_without_end([[1], [2], [3]], 2)
+
+    assert [next(batches) for _ in range(3)] == [[[1], [2]], [[3], [1]], [[2], [3]]]
+
+
+def test_a_file_is_one_text_a_line(tmp_path):
+    (tmp_path / "texts").write_text("a b\n\n  \nc\n")
+
+    assert prompting.read(str(tmp_path / "texts"), lambda line: {"input_ids": [len(line)]}) == [[3], [1]]
+
+
+@pytest.mark.parametrize("content", [b"\n \n", b"\xff\xfe\x00"])
+def test_a_file_without_text_says_so(tmp_path, content):
+    (tmp_path / "texts").write_bytes(content)
+
+    with pytest.raises(ModelError, match="texts"):
+        prompting.read(str(tmp_path / "texts"), lambda line: {"input_ids": [1]})
+
+
+@pytest.mark.parametrize(("text", "lengths"), [("16", (16, 16)), ("16:64", (16, 64))])
+def test_a_length_or_a_range(text, lengths):
+    assert flags.lengths(text) == lengths
+
+
+@pytest.mark.parametrize("text", ["0", "64:16", "many", "1:2:3", ":4", ""])
+def test_what_is_no_length_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="give 16, or 16:64"):
+        flags.lengths(text)
+
+
+def test_a_shape_is_found_by_its_name_on_the_hub():
+    assert find("meta-llama/Llama-3.2-3B-Instruct") is PRESETS["llama-3.2-3b-instruct"]
+    assert find("openai-community/gpt2") is PRESETS["gpt2"]
+    assert find("nobody/else") is None
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_shape_has_as_many_parameters_as_it_says(name):
+    torch = pytest.importorskip("torch", reason="needs the extra torch")
+    transformers = pytest.importorskip("transformers", reason="needs the extra torch")
+    from workloads.llm.models import _kind
+
+    preset = PRESETS[name]
+    config = transformers.AutoConfig.for_model(preset.model_type, **preset.config)
+    with torch.device("meta"):  # shapes only
+        model = _kind(config)[1].from_config(config)
+
+    assert model.num_parameters() == preset.parameters

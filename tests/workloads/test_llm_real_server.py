@@ -1,0 +1,113 @@
+"""The job `llm-server` against a real one: `transformers serve`, with a tiny model of random weights on the CPU.
+
+Its stream ends without [DONE], its usage comes in the last chunk whether or not it is asked for, it takes no field that
+it does not know, and it lists the models of its cache only. Each letter is a token of its model.
+"""
+
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from tests.servers import free_port
+
+for needed in ("torch", "transformers", "fastapi", "uvicorn", "openai"):
+    pytest.importorskip(needed)
+
+PROMPTS = ["hello", "a longer prompt", "one more"]
+"""Of 5, 15 and 8 letters."""
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """The address of the server, and the name of its model."""
+    folder = tmp_path_factory.mktemp("transformers")
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(folder),
+        "HF_HOME": str(folder / "cache"),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    model, port = folder / "tiny", free_port()
+    make = [sys.executable, "-m", "tests.fakes.tiny_gpt2", str(model)]
+    subprocess.run(make, env=environment, check=True, capture_output=True, timeout=120)
+    program = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(model), "--device", "cpu"]
+    address, log = f"http://127.0.0.1:{port}", folder / "log"
+    command = [*program, "--host", "127.0.0.1", "--port", str(port)]
+    with log.open("wb") as output, subprocess.Popen(command, env=environment, stdout=output, stderr=output) as process:
+        try:
+            _await(f"{address}/health", process, log)
+            yield address, str(model)
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _await(url, process, log):
+    give_up_s = time.monotonic() + 120
+    while time.monotonic() < give_up_s and process.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.1)
+    pytest.fail(f"transformers serve is not ready:\n{log.read_text()}")
+
+
+def generated(real, prompt, most):
+    """How many tokens the server says it generated, where it is asked without a stream."""
+    address, model = real
+    body = {"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": most}
+    request = urllib.request.Request(
+        f"{address}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        usage = json.load(answer)["usage"]
+    assert usage["prompt_tokens"] == len(prompt)
+    return usage["completion_tokens"]
+
+
+def test_the_tokens_are_the_servers_own(exporter, real, tmp_path):
+    address, model = real
+    path = tmp_path / "prompts.txt"
+    path.write_text("\n".join(PROMPTS))
+    options = ["--url", address, "--model", model, "--prompts", str(path), "--max-tokens", "6", "--requests", "6"]
+    done = exporter.workloads("job", "llm-server", "--concurrency", "2", "--warmup", "3", *options)
+
+    run = exporter.api.only_run
+    expected = 2 * sum(generated(real, prompt, 6) for prompt in PROMPTS)
+    assert done.returncode == 0, done.stderr
+    assert run.work == {"requests": 6, "prompt_tokens": 2 * (5 + 15 + 8), "generated_tokens": expected}
+    assert run.results["requests_without_usage"] == 0
+    assert 0 < run.results["ttft_seconds_p50"] <= run.results["e2e_seconds_p99"]
+    assert run.results["tokens_per_chunk_mean"] == 1
+
+
+def test_completions_of_a_prompt_are_counted_too(exporter, real, tmp_path):
+    address, model = real
+    path = tmp_path / "prompts.txt"
+    path.write_text("hello")
+    options = ["--url", address, "--model", model, "--api", "completions", "--prompts", str(path), "--max-tokens", "4"]
+    done = exporter.workloads("job", "llm-server", "--rate", "20", "--requests", "3", *options)
+
+    assert done.returncode == 0, done.stderr
+    assert exporter.api.only_run.work == {"requests": 3, "prompt_tokens": 15, "generated_tokens": 12}
+
+
+def test_a_field_that_the_server_does_not_take_is_said_in_its_own_words(exporter, real):
+    address, model = real
+    options = ["--url", address, "--model", model, "--requests", "2", "--extra-body", '{"ignore_eos": true}']
+    done = exporter.workloads("job", "llm-server", *options)
+
+    assert done.returncode == 1
+    assert "2 http_422 (Unexpected fields in the request: {'ignore_eos'})" in done.stderr
+    assert exporter.api.only_run.results["requests_failed_http_422"] == 2

@@ -1,0 +1,95 @@
+"""What the three jobs cannot do is one line, with the remedy."""
+
+import json
+
+import pytest
+
+from tests.workloads.in_process import in_process
+
+pytest.importorskip("torch", reason="needs the extra torch")
+pytest.importorskip("transformers", reason="needs the extra torch")
+
+from workloads import barrier
+from workloads.jobs import llm_forward, llm_generate, llm_train
+
+TINY = ("--random", "tiny", "--device", "cpu")
+
+
+@pytest.fixture
+def environment(exporter, tmp_path):
+    with in_process(exporter, tmp_path / "record"):
+        yield exporter
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "message"),
+    [
+        (llm_train, ("--model", "/nowhere"), "give the folder of one that is here"),
+        (llm_forward, ("--random", "nonsense"), "there is no shape 'nonsense'; give one of tiny, distilgpt2"),
+        (llm_forward, (*TINY, "--seq-len", "257"), "longer than the model's 256"),
+        (llm_generate, (*TINY, "--prompt-tokens", "200", "--new-tokens", "57"), "of 257 tokens is longer"),
+        (llm_forward, ("--random", "tiny", "--device", "cuda:9"), "there is no cuda:9"),
+        (llm_forward, ("--random", "tiny", "--device", "gpu"), "'gpu' is no device"),
+        (llm_generate, (*TINY, "--prompts", __file__), "needs the model's tokenizer"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(environment, module, arguments, message):
+    with pytest.raises(SystemExit) as ended:
+        module.main(arguments)
+
+    assert message in ended.value.code
+    assert "\n" not in ended.value.code
+    assert environment.api.only_run.outcome == "failed"
+
+
+def test_a_model_that_cannot_be_had_is_one_line_that_offers_random_weights(exporter, tmp_path):
+    done = exporter.python("-m", "workloads.jobs.llm_generate", HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
+
+    assert done.returncode == 1
+    assert "or --random gpt2 for random weights of its shape" in done.stderr
+    assert len(done.stderr.splitlines()) == 2  # one says that the Hub is asked
+
+
+def test_an_encoder_generates_nothing(environment, tmp_path):
+    from transformers import DistilBertConfig
+
+    DistilBertConfig(vocab_size=50, dim=16, n_layers=1, n_heads=2, hidden_dim=16).save_pretrained(tmp_path)
+    with pytest.raises(SystemExit, match="predicts no next token"):
+        llm_generate.main(["--random", str(tmp_path)])
+
+
+def test_too_little_memory_is_one_line_with_the_remedy(environment, tmp_path):
+    shape = {"model_type": "gpt2", "vocab_size": 10**12, "n_embd": 64, "n_layer": 1, "n_head": 1}  # 256 TB
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    with pytest.raises(SystemExit) as ended:
+        llm_forward.main(["--random", str(tmp_path / "config.json"), "--device", "cpu", "--dtype", "float32"])
+
+    assert "a smaller --batch-size" in ended.value.code
+    assert "\n" not in ended.value.code
+
+
+def test_a_shape_that_does_not_fit_together_is_one_line(environment, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_embd": 10, "n_head": 3}))
+    with pytest.raises(SystemExit, match=r"no model can be made of .*config.json: .*divisible"):
+        llm_forward.main(["--random", str(tmp_path / "config.json")])
+
+
+def test_where_another_tenant_failed_nothing_is_measured(environment, tmp_path, monkeypatch):
+    (tmp_path / barrier.ABANDONED).touch()
+    monkeypatch.setenv(barrier.FOLDER, f"{tmp_path}:2:30")
+    with pytest.raises(SystemExit, match="another tenant failed"):
+        llm_forward.main([*TINY, "--iterations", "1", "--seq-len", "4"])
+
+    assert environment.api.only_run.work == {}
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--top-k", "5"), ("--prompt-tokens", "9:2"), ("--temperature", "0"), ("--prompts", "/nowhere")]
+)
+def test_options_that_make_no_sense_are_refused_before_anything_runs(exporter, capsys, arguments):
+    with pytest.raises(SystemExit) as ended:
+        llm_generate.main(arguments)
+
+    assert ended.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert exporter.api.runs == {}

@@ -1,0 +1,44 @@
+"""The options of the job `llm-server`."""
+
+import pytest
+
+from workloads.jobs import llm_server
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("http://gpu-node:8000", "http://gpu-node:8000/v1"),
+        ("http://gpu-node:8000/", "http://gpu-node:8000/v1"),
+        ("https://gpu-node/v1/", "https://gpu-node/v1"),
+        ("http://[::1]:11434/openai/v1", "http://[::1]:11434/openai/v1"),
+    ],
+)
+def test_an_address_without_a_path_is_that_of_v1(given, url):
+    assert llm_server.parser().parse_args(["--url", given]).url == url
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ([], "--url"),
+        (["--url", "localhost:8000"], "http://localhost:8000"),
+        (["--url", "http://user:secret@localhost"], "--api-key-file"),
+        (["--url", "http://localhost", "--slo", "ttft"], "ttft=0.5"),
+        (["--url", "http://localhost", "--extra-body", "[]"], "ignore_eos"),
+        (["--url", "http://localhost", "--prompts", "/gone.txt"], "/gone.txt cannot be read"),
+        (["--url", "http://localhost", "--rate", "2", "--concurrency", "3"], "not allowed with"),
+        (["--url", "http://localhost", "--requests", "2", "--duration", "3"], "not allowed with"),
+        (["--url", "http://localhost", "--max-tokens", "9:3"], "64:256"),
+        (["--url", "http://localhost", "--rate", "0"], "--rate"),
+        (["--url", "http://localhost", "--warmup", "-1"], "less than 0"),
+    ],
+)
+def test_a_bad_option_is_one_line(options, complaint, capsys):
+    with pytest.raises(SystemExit) as ended:
+        llm_server.parser().parse_args(options)
+    said = capsys.readouterr().err
+
+    assert ended.value.code == 2
+    assert complaint in said
+    assert len(said.splitlines()) == 1

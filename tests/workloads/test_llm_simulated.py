@@ -1,0 +1,100 @@
+import signal
+import time
+
+import pytest
+
+from exporter.contract import simulation
+from tests.fakes.run_api import RunApi, serving
+from tests.workloads.conftest import Exporter
+
+PEAK = 67e12  # operations a second of an H200
+GPT2 = 124_439_808  # parameters
+
+
+@pytest.fixture
+def simulated(tmp_path):
+    """Two simulated H200, an exporter that measures them, and a torch that no one may import."""
+    path = tmp_path / "simulation.state"
+    gpus = simulation.make_gpus(2, simulation.PRODUCTS["H200"])
+    simulation.create(path, gpus, simulation.boottime())
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch is imported')\n")
+    api = RunApi(known_gpus=tuple(gpu.uuid for gpu in gpus), simulation=str(path))
+    with simulation.Simulation.open(path) as opened, serving(api) as address:
+        yield Exporter(api, address), opened, str(tmp_path)
+
+
+def test_simulated_passes_take_two_operations_a_token_and_parameter(simulated):
+    exporter, _, path = simulated
+    arguments = ("--random", "gpt2", "--batch-size", "64", "--seq-len", "128", "--iterations", "20")
+    done = exporter.python("-m", "workloads.jobs.llm_forward", *arguments, PYTHONPATH=path)
+
+    run = exporter.api.only_run
+    assert done.returncode == 0
+    assert "simulated: no model runs" in done.stderr
+    assert run.work == {"prompt_tokens": 20 * 64 * 128, "samples": 20 * 64, "steps": 20}
+    assert run.results["tokens_per_second"] <= PEAK / (2 * GPT2)  # 269,000
+    assert run.duration_seconds >= 0.6  # 163,840 tokens
+
+
+def test_simulated_generation_follows_the_power_limit_once_it_binds(simulated):
+    """At 60 % of its dynamic power the GPU would draw 78 + 0.6 x 622 = 451 W, and does 60 % of its peak speed."""
+    exporter, gpus, path = simulated
+    gpus.set_limit(0, 200)
+    arguments = ("--prompt-tokens", "8", "--new-tokens", "50", "--iterations", "2")
+    done = exporter.python("-m", "workloads.jobs.llm_generate", *arguments, PYTHONPATH=path)
+
+    run = exporter.api.only_run
+    share = ((200 - 78) / (0.6 * 622)) ** (1 / 3)  # 0.689
+    batch_s = 2 * GPT2 * 512 * (8 + 49) / (0.6 * PEAK * share)
+    assert done.returncode == 0
+    assert run.work == {
+        "generated_tokens": 2 * 512 * 50,
+        "prompt_tokens": 2 * 512 * 8,
+        "padding_tokens": 0,
+        "requests": 1024,
+    }
+    assert run.results["tokens_per_second"] <= 512 * 50 / batch_s
+    assert run.results["ttft_seconds_p50"] > run.results["tpot_seconds_p50"]  # eight columns against one
+
+
+def test_simulated_training_has_no_loss(simulated):
+    exporter, _, path = simulated
+    arguments = ("--sample-tokens", "64:512", "--epochs", "1", "--samples", "200", "--batch-size", "150")
+    done = exporter.python("-m", "workloads.jobs.llm_train", *arguments, PYTHONPATH=path)
+
+    run = exporter.api.only_run
+    assert done.returncode == 0
+    assert (run.work["samples"], run.work["steps"]) == (200, 2)
+    assert 200 * 64 <= run.work["trained_tokens"] <= 200 * 512
+    assert run.work["padding_tokens"] > 0
+    assert "loss" not in run.results
+
+
+def test_a_simulated_job_keeps_its_gpu_busy_until_it_is_stopped(simulated):
+    exporter, gpus, path = simulated
+    process = exporter.start("-m", "workloads.jobs.llm_generate", "--duration", "60", PYTHONPATH=path)
+    with process:
+        give_up_s = time.monotonic() + 30
+        while not gpus.gpus[0].processes and time.monotonic() < give_up_s:
+            time.sleep(0.02)
+        busy_w = gpus.power_w(0, gpus.now())
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+    assert busy_w == pytest.approx(451.2)
+    assert process.returncode == -signal.SIGTERM
+    assert exporter.api.only_run.outcome == "interrupted"
+    assert gpus.gpus[0].processes == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(("--model", "nobody/else"), "knows no model 'nobody/else'"), (("--prompts", __file__), "prompts are synthetic")],
+)
+def test_what_cannot_be_simulated_is_one_line(simulated, arguments, message):
+    exporter, _, path = simulated
+    done = exporter.python("-m", "workloads.jobs.llm_generate", *arguments, PYTHONPATH=path)
+
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,148 @@
+"""Server-sent events, and what is read out of a completion's."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.serving import chunk, sse
+from workloads.serving.chunk import Chunk, Usage
+
+
+def decode(*pieces: bytes) -> list[str]:
+    decoder = sse.Decoder()
+    return [event for piece in pieces for event in decoder.feed(piece)]
+
+
+def test_an_event_is_complete_at_the_empty_line():
+    decoder = sse.Decoder()
+
+    assert decoder.feed(b"data: one\n") == []
+    assert decoder.feed(b"\ndata: two\n\n") == ["one", "two"]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_lines_end_as_the_server_likes(end):
+    assert decode(end.join([b"data: one", b"", b"data: two", b"", b""])) == ["one", "two"]
+
+
+def test_comments_and_other_fields_are_passed_over():
+    assert decode(b": keep-alive\n\nevent: message\nid: 7\nretry: 10\ndata: one\n\n:\n\n") == ["one"]
+
+
+def test_the_data_of_several_lines_is_one_event():
+    assert decode(b'data: {"a":\ndata:  1}\n\n') == ['{"a":\n 1}']
+
+
+@pytest.mark.parametrize("cut", range(len(b"data: a\r\ndata: b\r\n\r\n")))
+def test_a_line_end_of_two_characters_is_one_line_end_wherever_it_is_cut(cut):
+    whole = b"data: a\r\ndata: b\r\n\r\n"
+
+    assert decode(whole[:cut], whole[cut:]) == ["a\nb"]
+
+
+def test_the_blank_after_the_colon_may_be_missing_and_a_byte_order_mark_may_be_there():
+    assert decode(b"\xef\xbb\xbfdata:one\n\n") == ["one"]
+
+
+def test_an_error_as_a_field_of_its_own_is_data_too():
+    assert decode(b'error: {"message": "no slot"}\n\n') == ['{"message": "no slot"}']
+
+
+def test_an_event_that_never_ends_is_refused():
+    with pytest.raises(ValueError, match="16 MiB"):
+        decode(*[b"x" * (1 << 20)] * 17)
+
+
+def test_what_is_no_utf8_is_refused():
+    with pytest.raises(ValueError, match="utf-8"):
+        decode(b"data: \xff\n\n")
+
+
+@given(st.lists(st.text(alphabet="aé€😀 \x0b\x85\u2028:", max_size=8), max_size=5), st.data())
+def test_where_the_network_cuts_is_no_matter(texts, data):
+    end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))
+    whole = "".join(f"data: {text}{end}{end}" for text in texts).encode()
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(whole)))))
+    pieces = [whole[begin:stop] for begin, stop in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+
+    assert decode(*pieces) == texts
+
+
+def delta(**fields):
+    return json.dumps({"choices": [{"index": 0, "delta": fields, "finish_reason": None}], "usage": None})
+
+
+@pytest.mark.parametrize("name", ["content", "reasoning_content", "reasoning", "refusal"])
+def test_any_text_that_the_model_wrote_counts(name):
+    assert chunk.parse(delta(**{name: "a"})) == Chunk(generated=True)
+
+
+def test_a_tool_call_and_the_text_of_a_completion_count_too():
+    assert chunk.parse(delta(tool_calls=[{"index": 0, "function": {"name": "f"}}])).generated
+    assert chunk.parse('{"choices": [{"index": 0, "text": "a"}]}').generated
+
+
+@pytest.mark.parametrize("fields", [{}, {"role": "assistant"}, {"role": "assistant", "content": ""}, {"content": None}])
+def test_a_delta_without_text_is_no_token(fields):
+    assert chunk.parse(delta(**fields)) == Chunk()
+
+
+def test_usage_comes_with_empty_choices_or_with_the_last_one():
+    counts = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
+    alone = chunk.parse(json.dumps({"choices": [], "usage": counts}))
+    beside = chunk.parse(json.dumps({"choices": [{"delta": {}, "finish_reason": "length"}], "usage": counts}))
+
+    assert alone == Chunk(usage=Usage(7, 5))
+    assert beside == Chunk(finished=True, usage=Usage(7, 5))
+
+
+def test_cached_and_reasoning_tokens_are_parts_that_some_servers_tell():
+    details = {
+        "prompt_tokens": 7,
+        "completion_tokens": 5,
+        "prompt_tokens_details": {"cached_tokens": 4},
+        "completion_tokens_details": {"reasoning_tokens": 0},
+    }
+    at_top = {"prompt_tokens": 7, "completion_tokens": 5, "prompt_tokens_details": None, "reasoning_tokens": 2}
+
+    assert chunk.parse(json.dumps({"choices": [], "usage": details})).usage == Usage(7, 5, 4, 0)
+    assert chunk.parse(json.dumps({"choices": [], "usage": at_top})).usage == Usage(7, 5, None, 2)
+
+
+@pytest.mark.parametrize("usage", [None, {}, [], {"prompt_tokens": None}, {"completion_tokens": "5"}, "none"])
+def test_a_usage_that_says_nothing_is_none(usage):
+    assert chunk.parse(json.dumps({"choices": [], "usage": usage})).usage is None
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"error": {"message": "out of memory", "code": 500}},
+        {"error": "out of memory"},
+        {"object": "error", "message": "out of memory", "code": 500},
+        {"detail": "out of memory"},
+        {"code": 500, "message": "out of memory", "type": "server_error"},
+    ],
+)
+def test_an_error_in_the_stream_is_known_in_every_dialect(document):
+    assert chunk.parse(json.dumps(document)).error == "out of memory"
+
+
+@pytest.mark.parametrize("reason", ["abort", "error", {"type": "abort", "message": "shut down"}])
+def test_an_answer_that_the_server_gave_up_is_no_success(reason):
+    found = chunk.parse(json.dumps({"choices": [{"delta": {}, "finish_reason": reason}]}))
+
+    assert found.broken_off in {"abort", "error"}
+
+
+@pytest.mark.parametrize("data", ["", "{", "[1]", "null", '"text"'])
+def test_what_is_no_chunk_is_refused(data):
+    with pytest.raises(ValueError):  # noqa: PT011  # json's own words, or ours
+        chunk.parse(data)
+
+
+@pytest.mark.parametrize("choices", [None, 3, "text", [None], [{"delta": 3}], [{"delta": {"content": 0}}]])
+def test_odd_choices_are_no_text(choices):
+    assert not chunk.parse(json.dumps({"choices": choices})).generated

@@ -1,0 +1,20 @@
+import pytest
+
+from workloads import percentiles
+
+
+def test_percentiles_lie_on_the_line_between_the_two_nearest_values():
+    # Five values have four steps: 90 % of the way is 3.6 steps, between the fourth (4) and the fifth (10).
+    assert percentiles.of("latency_seconds", [10, 1, 3, 2, 4]) == pytest.approx(
+        {
+            "latency_seconds_mean": 4.0,
+            "latency_seconds_p50": 3.0,
+            "latency_seconds_p90": 4 + 0.6 * 6,
+            "latency_seconds_p95": 4 + 0.8 * 6,
+            "latency_seconds_p99": 4 + 0.96 * 6,
+        }
+    )
+
+
+def test_of_no_values_nothing_is_said():
+    assert percentiles.of("latency_seconds", []) == {}

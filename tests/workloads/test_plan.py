@@ -1,0 +1,235 @@
+import signal
+import sys
+
+import pytest
+import yaml
+
+from exporter.contract.record import EVENT, Start
+from tests.workloads.plans import eventually, journal, make, write
+
+TWICE = "name: naps\nrepeats: 2\nlabels: {site: lab}\nruns:\n  - job: sleep\n    options: {duration: 0.1}\n"
+
+
+def test_each_repeat_is_a_run_with_its_labels_and_a_folder_of_its_own(exporter, tmp_path):
+    plan = write(tmp_path, TWICE)
+    done = make(exporter, plan)
+
+    results = tmp_path / "results"
+    lines = journal(results)
+    assert done.returncode == 0, done.stderr
+    assert (results / "plan.yaml").read_bytes() == plan.read_bytes()
+    assert [(line["step"], line["repeat"], line["outcome"]) for line in lines] == [(1, 1, "ok"), (2, 2, "ok")]
+    for line, run in zip(lines, exporter.api.runs.values(), strict=True):
+        assert (run.run_id, run.workload, run.outcome) == (line["run_id"], "sleep", "ok")
+        assert run.labels == line["labels"]
+        assert run.labels == {
+            "experiment": "naps",
+            "plan": "results",
+            "case": "sleep",
+            "site": "lab",
+            "repeat": str(line["repeat"]),
+        }
+        folder = results / line["folder"]
+        start = EVENT.validate_json((folder / "events.jsonl").read_text().splitlines()[0])
+        assert isinstance(start, Start)
+        assert start.config == {"duration": 0.1}
+        assert yaml.safe_load((folder / "metrics.yml").read_text())["run_id"] == run.run_id
+        assert f"run {run.run_id} ok" in (folder / "output.log").read_text()
+
+
+def test_a_command_is_a_run_and_its_output_is_kept(exporter, tmp_path):
+    plan = write(tmp_path, "name: own\nruns: [{command: [echo, hello]}]\n")
+    done = make(exporter, plan, "--no-live")
+
+    (line,) = journal(tmp_path / "results")
+    assert exporter.api.only_run.workload == "echo"
+    assert "hello\n" in (tmp_path / "results" / line["folder"] / "output.log").read_text()
+    assert "hello\n" in done.stdout
+
+
+def test_a_failing_run_is_said_and_the_next_is_made(exporter, tmp_path):
+    script = write(tmp_path, "import sys; sys.exit('no memory left')", "train.py")
+    plan = write(
+        tmp_path,
+        f"name: two\nruns:\n  - {{name: bad, command: [{sys.executable}, {script}]}}\n"
+        "  - {name: good, job: sleep, options: {duration: 0.1}}\n",
+    )
+    done = make(exporter, plan)
+
+    lines = journal(tmp_path / "results")
+    assert done.returncode == 1
+    assert [(line["case"], line["outcome"], line["exit_code"]) for line in lines] == [
+        ("bad", "failed", 1),
+        ("good", "ok", 0),
+    ]
+    assert f"failed ({lines[0]['run_id']}): no memory left" in done.stderr
+    assert "1 failed, 1 ok" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_interrupted_plan_ends_its_run_says_what_is_left_and_goes_on_there(exporter, tmp_path, name):
+    text = (
+        "name: three\nruns:\n  - {name: a, job: sleep, options: {duration: 0.1}}\n"
+        "  - {name: b, command: [sh, -c, 'test -e go || exec sleep 60']}\n"
+        "  - {name: c, job: sleep, options: {duration: 0.1}}\n"
+    )
+    plan, results = write(tmp_path, text), tmp_path / "results"
+    process = exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results), cwd=tmp_path)
+    with process:
+        eventually(lambda: len(exporter.api.pids) == 2 and len(list(exporter.api.pids.values())[1]) == 2)
+        process.send_signal(signal.Signals[name])
+        _, said = process.communicate(timeout=60)
+
+    assert process.returncode in {-signal.Signals[name], 128 + signal.Signals[name]}
+    assert f"2 of 3 steps are left; go on with: workloads plan {results}/plan.yaml --resume {results}" in said
+    assert [(line["case"], line["outcome"], line["cut_off"]) for line in journal(results)] == [
+        ("a", "ok", False),
+        ("b", "interrupted", True),
+    ]
+    assert [run.outcome for run in exporter.api.runs.values()] == ["ok", "interrupted"]
+
+    (tmp_path / "go").touch()
+    resumed = exporter.python("-m", "workloads", "plan", str(plan), "--resume", str(results), cwd=tmp_path)
+    lines = journal(results)
+    assert [(line["case"], line["attempt"], line["outcome"]) for line in lines] == [
+        ("a", 1, "ok"),
+        ("b", 1, "interrupted"),
+        ("b", 2, "ok"),
+        ("c", 1, "ok"),
+    ]
+    assert len({line["run_id"] for line in lines}) == 4
+    assert all((results / line["folder"] / "output.log").exists() for line in lines)
+    assert "steps are left" not in resumed.stderr
+
+
+def test_a_plan_whose_runner_was_killed_ends_its_run_and_goes_on_with_what_has_no_result(exporter, tmp_path):
+    text = "name: two\nruns:\n  - command: [sh, -c, 'test -e go || exec sleep 60']\n"
+    plan, results = write(tmp_path, text), tmp_path / "results"
+    process = exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results), cwd=tmp_path)
+    with process:
+        eventually(lambda: len(exporter.api.pids) == 1 and len(next(iter(exporter.api.pids.values()))) == 2)
+        process.kill()
+        process.wait(60)
+        run_id = exporter.api.only_run.run_id
+        eventually(lambda: exporter.api.runs[run_id].state == "ended")
+        (tmp_path / "go").touch()
+        done = exporter.python("-m", "workloads", "plan", str(plan), "--resume", str(results), cwd=tmp_path)
+
+    assert exporter.api.runs[run_id].outcome == "interrupted"
+    assert done.returncode == 0, done.stderr
+    assert [line["outcome"] for line in journal(results)] == ["ok"]
+    assert (results / run_id / "events.jsonl").exists()
+
+
+def test_a_run_of_an_earlier_attempt_that_still_runs_is_not_run_beside(exporter, tmp_path):
+    plan = write(tmp_path, TWICE)
+    with exporter.start("-m", "workloads", "plan", str(plan), "--out", str(tmp_path / "results")) as process:
+        process.communicate(timeout=60)
+    (tmp_path / "results" / "runs.jsonl").write_text("")
+    run = next(iter(exporter.api.runs.values()))
+    run.state = "running"
+    done = make(exporter, plan, "--resume", str(tmp_path / "results"))
+
+    assert done.returncode == 1
+    assert f"run {run.run_id} of an earlier attempt still runs; end it, or wait for its end" in done.stderr
+
+
+def test_a_second_runner_on_the_same_results_is_refused(exporter, tmp_path):
+    plan, results = write(tmp_path, "name: a\nruns: [{job: sleep, options: {duration: 60}}]\n"), tmp_path / "results"
+    with exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results)) as first:
+        eventually(lambda: exporter.api.runs)
+        second = make(exporter, plan, "--resume", str(results))
+        first.send_signal(signal.SIGTERM)
+        first.communicate(timeout=60)
+
+    assert second.returncode == 1
+    assert "another workloads plan is at work in" in second.stderr
+
+
+def test_results_are_never_overwritten_or_merged(exporter, tmp_path):
+    plan = write(tmp_path, TWICE.replace("repeats: 2", "repeats: 1"))
+    make(exporter, plan)
+    before = journal(tmp_path / "results")
+    again = make(exporter, plan)
+    other = write(tmp_path, TWICE, "other.yaml")
+    merged = make(exporter, other, "--resume", str(tmp_path / "results"))
+    nowhere = make(exporter, plan, "--resume", str(tmp_path / "none"))
+
+    assert [done.returncode for done in (again, merged, nowhere)] == [1, 1, 1]
+    assert "results is not empty and is left as it is; give another --out" in again.stderr
+    assert "the plan is not the one that" in merged.stderr
+    assert "none holds no results of a plan" in nowhere.stderr
+    assert journal(tmp_path / "results") == before
+
+
+def test_a_plan_that_was_made_whole_has_nothing_left_to_do(exporter, tmp_path):
+    plan = write(tmp_path, TWICE.replace("repeats: 2", "repeats: 1") + "warm_up_runs: 1\nidle_seconds: 0.1\n")
+    make(exporter, plan)
+    count = len(exporter.api.runs)
+    again = make(exporter, plan, "--resume", str(tmp_path / "results"))
+
+    phases = [run.labels.get("phase") for run in exporter.api.runs.values()]
+    assert again.returncode == 0
+    assert phases == ["idle", "warm-up", None, "idle"]
+    assert len(exporter.api.runs) == count
+
+
+def test_the_warm_up_is_made_again_where_something_is_left(exporter, tmp_path):
+    plan = write(
+        tmp_path,
+        "name: warm\nwarm_up_runs: 1\nruns: [{command: [sh, -c, 'test -e go || kill -TERM $$']}]\n",
+    )
+    first = exporter.python("-m", "workloads", "plan", str(plan), "--out", str(tmp_path / "r"), cwd=tmp_path)
+    (tmp_path / "go").touch()
+    done = exporter.python("-m", "workloads", "plan", str(plan), "--resume", str(tmp_path / "r"), cwd=tmp_path)
+
+    assert (first.returncode, done.returncode) == (1, 0)
+    assert [(line["phase"], line["outcome"]) for line in journal(tmp_path / "r")] == [
+        ("warm-up", "interrupted"),
+        ("measure", "interrupted"),
+        ("warm-up", "ok"),
+        ("measure", "ok"),
+    ]
+
+
+def test_without_out_the_folder_has_the_plans_name_and_the_time(exporter, tmp_path):
+    plan = write(tmp_path, "name: a nap\nruns: [{job: sleep, options: {duration: 0.1}}]\n")
+    done = exporter.python("-m", "workloads", "plan", str(plan), cwd=tmp_path)
+
+    (folder,) = (tmp_path / "wattline-results").iterdir()
+    assert folder.name.startswith("a-nap-20")
+    assert str(folder) in done.stderr
+    assert exporter.api.only_run.labels["plan"] == folder.name
+
+
+def test_a_dry_run_lists_the_steps_in_their_order_and_makes_none(exporter, tmp_path):
+    plan = write(tmp_path, "name: a\nrepeats: 2\norder: interleaved\nruns: [{job: sleep}, {command: [ls]}]\n")
+    done = make(exporter, plan, "--dry-run")
+
+    assert [line.split(maxsplit=1) for line in done.stdout.splitlines()] == [
+        ["1", "sleep-1 repeat 1"],
+        ["2", "ls-2 repeat 1"],
+        ["3", "sleep-1 repeat 2"],
+        ["4", "ls-2 repeat 2"],
+    ]
+    assert exporter.api.runs == {}
+
+
+def test_a_wrong_plan_is_exit_code_2_before_anything_runs(exporter, tmp_path):
+    plan = write(tmp_path, "name: a\nrepeat: 3\nruns: [{job: sleep}]\n")
+    done = make(exporter, plan)
+
+    assert done.returncode == 2
+    assert done.stderr == f"{plan}:2: repeat: there is no such key; did you mean repeats?\n"
+    assert exporter.api.runs == {}
+    assert not (tmp_path / "results").exists()
+
+
+def test_an_exporter_that_does_not_answer_is_said_and_nothing_is_lost(exporter, tmp_path, nowhere):
+    plan = write(tmp_path, TWICE)
+    done = make(exporter, plan, "--exporter", nowhere)
+
+    assert done.returncode == 1
+    assert "no exporter answers at" in done.stderr
+    assert "2 of 2 steps are left" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,234 @@
+from pathlib import Path
+
+import pytest
+
+from workloads import plan_file
+from workloads.plan_file import PlanFile, PlanFileError
+from workloads.steps import Step
+
+PLANS = Path(__file__).parents[2] / "workloads" / "plans"
+
+SIX = "{a: 1, b: 1, c: 1, d: 1, e: 1, f: 1}"
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_text(text: str) -> PlanFile:
+        path = tmp_path / "plan.yaml"
+        path.write_text(text)
+        return plan_file.read(path)
+
+    return read_text
+
+
+@pytest.fixture
+def complaint(read, tmp_path):
+    """What is said of it, without the folder."""
+
+    def of_text(text: str) -> str:
+        with pytest.raises(PlanFileError) as caught:
+            read(text)
+        return str(caught.value).replace(f"{tmp_path}/", "")
+
+    return of_text
+
+
+def _settings(steps: tuple[Step, ...]) -> list[tuple[object, ...]]:
+    return [(*step.settings.values(), step.repeat) for step in steps]
+
+
+def test_a_job_with_options_is_one_run_for_each_repeat(read):
+    steps = read(
+        "name: matrices\ngpus: 0\nrepeats: 2\nlabels: {site: lab}\n"
+        "runs:\n  - job: sgemm\n    options: {size: 64, duration: 0.5}\n"
+    ).steps
+
+    assert [step.repeat for step in steps] == [1, 2]
+    (run,) = steps[0].runs
+    assert (run.job, run.arguments, run.gpus) == ("sgemm", ("--size=64", "--duration=0.5"), ("0",))
+    assert run.labels == {"experiment": "matrices", "site": "lab", "case": "sgemm", "repeat": "1"}
+
+
+def test_a_sweep_is_the_grid_of_its_values_times_the_repeats(read):
+    steps = read(
+        "name: caps\nrepeats: 2\nruns: [{job: sgemm, sweep: {power_limit_watts: '300:500:100', size: [64, 128]}}]\n"
+    ).steps
+
+    assert _settings(steps)[:5] == [(300, 64, 1), (300, 64, 2), (300, 128, 1), (300, 128, 2), (400, 64, 1)]
+    assert len(steps) == 12  # three limits, two sizes, twice
+    assert steps[0].runs[0].arguments == ("--size=64",)
+    assert steps[0].runs[0].labels["power_limit_watts"] == "300"
+    assert steps[0].runs[0].labels["size"] == "64"
+
+
+def test_tenants_are_runs_of_one_step_and_each_has_its_label(read):
+    (step,) = read(
+        "name: pair\nruns:\n  - name: two\n    gpus: 1\n    tenants:\n"
+        "      - {name: small, job: sgemm, options: {size: 64}}\n"
+        "      - {name: own, command: [python, train.py], background: true}\n"
+        "    sweep: {small.duration: [2]}\n"
+    ).steps
+
+    small, own = step.runs
+    assert (small.labels["tenant"], small.labels["mps"], small.gpus) == ("small", "false", ("1",))
+    assert small.arguments == ("--size=64", "--duration=2")
+    assert (own.job, own.arguments, own.background, own.waits) == (None, ("python", "train.py"), True, False)
+
+
+def test_a_placement_is_a_job_on_each_gpu_that_is_not_idle(read):
+    (step,) = read(
+        "name: neighbours\njobs:\n  noise: {job: sleep, options: {duration: 5}, background: true}\n"
+        "runs: [{name: case-1, placement: {0: sgemm, 1: noise, 2: idle}}]\n"
+    ).steps
+
+    assert [(run.job, run.gpus, run.labels["tenant"]) for run in step.runs] == [
+        ("sgemm", ("0",), "sgemm-0"),
+        ("sleep", ("1",), "noise-1"),
+    ]
+
+
+def test_an_option_that_is_true_is_a_flag_and_a_list_repeats_it():
+    from workloads.steps import argv
+
+    assert argv({"verbose": True, "quiet": False, "seq_len": 8, "env": ["A=1", "B=2"]}) == [
+        "--verbose",
+        "--seq-len=8",
+        "--env=A=1",
+        "--env=B=2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "name: a\nrepeat: 3\nruns: [{job: sleep}]\n",
+            "plan.yaml:2: repeat: there is no such key; did you mean repeats?",
+        ),
+        (
+            "name: a\nruns:\n  - job: sleep\n    optoins: {duration: 1}\n",
+            "plan.yaml:4: runs.0.optoins: there is no such key; did you mean options?",
+        ),
+        (
+            "name: a\nruns:\n  - tenants:\n      - name: x\n        job: sleep\n        colour: red\n",
+            "plan.yaml:6: runs.0.tenants.0.colour: there is no such key; there are job, command, options",
+        ),
+        ("runs: [{job: sleep}]\n", "plan.yaml:1: name: is missing; every plan needs it"),
+        (
+            "name: a\nruns: [{job: sleep}]\nrepeats: five\n",
+            "plan.yaml:3: repeats: takes a valid integer, and got 'five'",
+        ),
+        (
+            "name: a\nruns: [{job: sleep}]\norder: random\n",
+            "plan.yaml:3: order: takes 'as-given', 'shuffled' or 'interleaved', and got 'random'",
+        ),
+        (
+            "name: a\nruns: [{job: sleep}]\npause_seconds: -1\n",
+            "plan.yaml:3: pause_seconds: takes greater than or equal to 0, and got -1",
+        ),
+        (
+            "name: a\nruns:\n  - job: sgemm\n    sweep:\n      power_limit_watts: 700:300:50\n",
+            "plan.yaml:5: runs.0.sweep.power_limit_watts: 700:300:50 has no values; give FIRST:LAST:STEP",
+        ),
+        (
+            "name: a\nruns:\n  - job: sgemm\n    sweep: {power_limit_watts: [300], sm_clock_hertz: [1.0e+9]}\n",
+            "plan.yaml:4: runs.0.sweep: power_limit_watts and sm_clock_hertz hold each other back",
+        ),
+        (
+            "name: a\nruns:\n  - job: sgemm\n    sweep: {power_limit_watts: [300, -1]}\n",
+            "plan.yaml:4: runs.0.sweep.power_limit_watts: takes numbers above 0, like [300, 500] or 300:700:50",
+        ),
+        (
+            "name: a\njobs:\n  idle: {job: sleep}\nruns: [{job: sleep}]\n",
+            "plan.yaml:3: jobs.idle: 'idle' stands for a GPU on which nothing runs; give the job another name",
+        ),
+        (
+            "name: a\nruns:\n  - job: sgem\n",
+            "plan.yaml:3: runs.0.job: there is no job 'sgem'; did you mean sgemm?",
+        ),
+        (
+            "name: a\nruns:\n  - job: sleep\n    options:\n      duratoin: 1\n",
+            "plan.yaml:5: runs.0.options.duratoin: job sleep: unrecognized arguments: --duratoin=1; did you mean --du",
+        ),
+        (
+            "name: a\nruns:\n  - job: sleep\n    sweep:\n      duration: [1, -1]\n",
+            "plan.yaml:5: runs.0.sweep.duration: job sleep: argument --duration: -1 is no duration",
+        ),
+        (
+            "name: a\nruns:\n  - {name: x, job: sleep}\n  - {name: x, job: sleep}\n",
+            "plan.yaml:4: runs.1.name: another run has the name 'x'; give each a name of its own",
+        ),
+        (
+            "name: a\nruns:\n  - tenants: [{name: x, job: sleep}, {name: x, job: sleep}]\n",
+            "plan.yaml:3: runs.0.tenants.1.name: another tenant has the name 'x'",
+        ),
+        (
+            "name: a\nruns:\n  - job: sleep\nname: b\n",
+            "plan.yaml:4: name: stands on line 1, too; leave one of the two out",
+        ),
+        (
+            "name: a\nruns:\n  - name: x\n",
+            "plan.yaml:3: runs.0: nothing to run is given; give one of job, command, tenants, placement",
+        ),
+        (
+            "name: a\nruns:\n  - job: sleep\n    command: [ls]\n",
+            "plan.yaml:3: runs.0: job and command exclude each other",
+        ),
+        (
+            "name: a\nruns:\n  - placement: {0: sgem}\n",
+            "plan.yaml:3: runs.0.placement.0: there is no job 'sgem'; did you mean sgemm?",
+        ),
+        (
+            "name: a\nlabels: {repeat: 1}\nruns: [{job: sleep}]\n",
+            "plan.yaml:2: labels.repeat: repeat is set by the plan itself; give the label another name",
+        ),
+        (
+            "name: a\nruns:\n  - job: sleep\n    options: {duration: {x: 1}}\n",
+            "plan.yaml:4: runs.0.options.duration: takes a text, a number, true, false, or a list of these",
+        ),
+        (
+            "name: a\nmps: true\nruns:\n  - command: [ls]\n",
+            "plan.yaml:4: runs.0: under mps a command has to come to the barrier",
+        ),
+        (
+            "name: a\nruns:\n  - tenants: [{name: x, job: sleep, background: true}]\n",
+            "plan.yaml:3: runs.0: nothing here is measured; one job at least must not be in the background",
+        ),
+        (
+            "name: a\nruns:\n  - placement: {0: idle}\n",
+            "plan.yaml:3: runs.0: nothing here is measured",
+        ),
+        (
+            "name: a\nruns:\n  - tenants: [{name: x, job: sleep}]\n    sweep: {duration: [1]}\n",
+            "plan.yaml:4: runs.0.sweep.duration: duration is not of one job; with tenants give TENANT.OPTION",
+        ),
+        (
+            f"name: a\nseed: 1\nlabels: {SIX}\nruns:\n  - {{job: sgemm, labels: {SIX.upper()}}}\n",
+            "plan.yaml:5: runs.0: a run has 16 labels at most; sweep less at once, or label less",
+        ),
+        ("name: [a\n", "plan.yaml:2: is no YAML: expected ',' or ']'"),
+        ("- a\n", "plan.yaml:1: a plan is a mapping with name: and runs:"),
+        ("", "plan.yaml:1: a plan is a mapping with name: and runs:"),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_line_key_and_remedy(complaint, text, expected):
+    said = complaint(text)
+
+    assert said.startswith(expected)
+    assert said.count("\n") == 0
+
+
+def test_all_that_is_wrong_is_said_at_once(complaint):
+    said = complaint("nam: a\nruns: [{job: sleep}]\nrepeats: 0\n")
+
+    assert [line.split(": ")[1] for line in said.splitlines()] == ["name", "repeats", "nam"]
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path):
+    with pytest.raises(PlanFileError, match=r"none.yaml: cannot be read: No such file or directory$"):
+        plan_file.read(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("path", sorted(PLANS.glob("*.yaml")), ids=lambda path: path.name)
+def test_the_example_plans_are_valid(path):
+    assert plan_file.read(path).steps

@@ -1,0 +1,76 @@
+import os
+import sys
+
+import psutil
+import pytest
+
+from tests.fakes import mps_control
+from tests.workloads.conftest import ROOT
+from tests.workloads.plans import journal, make, write
+
+PLAN = """\
+name: shared
+mps: true
+runs:
+  - name: two
+    tenants:
+      - {{name: first, command: [{python}, {first}], barrier: true}}
+      - {{name: second, command: [{python}, {second}], barrier: true}}
+"""
+ATTACHED = """
+import time
+from tests.fakes.mps_control import attached
+from workloads import client
+with attached() as found, client.run("tenant") as run:
+    run.barrier()
+    time.sleep(0.2)
+    run.work(steps=1)
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    """PATH with a stand-in for NVIDIA's control program."""
+    return f"{mps_control.installed(tmp_path)}:{os.environ['PATH']}"
+
+
+def test_tenants_under_mps_are_verified_and_no_daemon_is_left(exporter, tmp_path, path):
+    client = write(tmp_path, ATTACHED, "client.py")
+    plan = write(tmp_path, PLAN.format(python=sys.executable, first=client, second=client))
+    done = make(exporter, plan, PATH=path, PYTHONPATH=str(ROOT))
+
+    lines = journal(tmp_path / "results")
+    assert done.returncode == 0, done.stderr
+    assert [(line["outcome"], line["labels"]["mps"]) for line in lines] == [("ok", "true"), ("ok", "true")]
+    log = tmp_path / "results" / "step-1-1" / "mps" / "control.log"
+    assert log.read_text() == "Start\n"
+    assert not [process for process in psutil.process_iter() if _serves(process, str(log.parent))]
+
+
+def test_a_tenant_that_is_no_client_of_mps_makes_no_run_under_mps(exporter, tmp_path, path):
+    client = write(tmp_path, ATTACHED, "client.py")
+    other = write(tmp_path, "from workloads import client\nwith client.run('x') as run: run.barrier()\n", "other.py")
+    plan = write(tmp_path, PLAN.format(python=sys.executable, first=client, second=other))
+    done = make(exporter, plan, PATH=path, PYTHONPATH=str(ROOT))
+
+    assert done.returncode == 1
+    assert "is no client of the MPS daemon" in done.stderr
+    assert {line["outcome"] for line in journal(tmp_path / "results")} == {"failed"}
+    assert {run.outcome for run in exporter.api.runs.values()} == {"failed"}
+
+
+def test_without_the_control_program_nothing_runs_and_that_is_said(exporter, tmp_path):
+    plan = write(tmp_path, "name: shared\nmps: true\nruns: [{job: sgemm, options: {size: 16, duration: 0.1}}]\n")
+    done = make(exporter, plan)
+
+    assert done.returncode == 1
+    assert "nvidia-cuda-mps-control" in done.stderr
+    assert "1 of 1 steps are left" in done.stderr
+    assert exporter.api.runs == {}
+
+
+def _serves(process: psutil.Process, folder: str) -> bool:
+    try:
+        return folder in process.environ().values()
+    except psutil.Error:
+        return False

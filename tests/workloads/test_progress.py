@@ -1,0 +1,113 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from tests.fakes.run_api import RunApi, serving
+from workloads import cool_down, live_readings
+from workloads.api import Api
+from workloads.live_readings import GpuNow, Rates
+from workloads.plan import CoolDown
+from workloads.progress import Lines, LiveTable, Looks, Now
+
+METRICS = """\
+# TYPE wattline_gpu_power_watts gauge
+wattline_gpu_power_watts{gpu="0",uuid="GPU-a"} 412.5
+wattline_gpu_power_watts{gpu="1",uuid="GPU-b"} 78
+# TYPE wattline_gpu_temperature_celsius gauge
+wattline_gpu_temperature_celsius{gpu="0",uuid="GPU-a",sensor="gpu"} 61
+wattline_gpu_temperature_celsius{gpu="0",uuid="GPU-a",sensor="memory"} 70
+wattline_gpu_temperature_celsius{gpu="1",uuid="GPU-b",sensor="gpu"} 33
+"""
+
+
+def _shown(table: LiveTable) -> str:
+    out = io.StringIO()
+    Console(file=out, width=100).print(table.table())
+    return out.getvalue()
+
+
+def test_power_and_temperature_are_read_from_the_exporters_page():
+    assert live_readings.gpus(METRICS) == [GpuNow("0", "GPU-a", 412.5, 61), GpuNow("1", "GPU-b", 78, 33)]
+
+
+def test_the_hottest_is_that_of_the_runs_gpus():
+    shown = live_readings.gpus(METRICS)
+
+    assert live_readings.hottest(shown, None) == 61
+    assert live_readings.hottest(shown, ["1"]) == 33
+    assert live_readings.hottest(shown, ["GPU-b", "0"]) == 61
+    assert live_readings.hottest(shown, ["2"]) is None
+
+
+def test_work_is_shown_by_the_second():
+    times = iter([10.0, 12.0])
+    with serving(RunApi()) as address:
+        api, rates = Api(address), Rates()
+        api.post("/runs", {"workload": "w", "run_id": "r"})
+        api.post("/runs/r/work", {"generated_tokens": 100})
+        first = rates.of(api, ["r", "not-begun"], lambda: next(times))
+        api.post("/runs/r/work", {"generated_tokens": 400})
+        second = rates.of(api, ["r", "not-begun"], lambda: next(times))
+
+    assert first == {}
+    assert second == {"generated_tokens": 150}  # 300 in 2 s
+
+
+def test_an_exporter_that_does_not_answer_shows_nothing(nowhere):
+    assert live_readings.now(Api(nowhere)) == []
+    assert Rates().of(Api(nowhere), ["r"]) == {}
+
+
+def test_the_live_table_has_what_runs_what_is_left_power_temperature_and_tokens():
+    looks = Looks(lambda: live_readings.gpus(METRICS), lambda _ids: {"steps": 3.0, "generated_tokens": 1234.5})
+    table = LiveTable(looks, now_s=lambda: 0.0)
+    table.show(Now(2, 4, "gpt2 power_limit_watts=500 repeat 1", "runs", ["gpt2 power_limit_watts=600 repeat 1"], 120))
+
+    shown = _shown(table)
+    assert "2/4" in shown
+    assert "gpt2 power_limit_watts=500 repeat 1: runs" in shown
+    assert "412 W   61 °C" in shown
+    assert shown.index("generated_tokens/s") < shown.index("steps/s")
+    assert "1 more, about 2 min; next: gpt2 power_limit_watts=600 repeat 1" in shown
+
+
+def test_what_the_exporter_does_not_show_is_a_dash_and_no_zero():
+    table = LiveTable(Looks(lambda: [GpuNow("0", "GPU-a", 80.0)], lambda _ids: {}), now_s=lambda: 0.0)
+    table.show(Now(1, 1, "x", "runs"))
+
+    assert "80 W   –" in _shown(table)
+
+
+def test_lines_for_a_log_say_a_change_once(capsys):
+    with Lines() as lines:
+        for doing in ("pauses", "runs", "runs"):
+            lines.show(Now(1, 2, "sgemm repeat 1", doing))
+        lines.say("careful")
+
+    assert capsys.readouterr().err.splitlines() == [
+        "wattline: 1/2 sgemm repeat 1: pauses",
+        "wattline: 1/2 sgemm repeat 1: runs",
+        "wattline: careful",
+    ]
+
+
+def test_a_cool_down_ends_when_the_temperature_is_back():
+    celsius, said = iter([60.0, 50.0, 42.0]), []
+    found = cool_down.wait(CoolDown(), 40.0, lambda: next(celsius), said.append, lambda _s: None)
+
+    assert found is None
+    assert said == ["cools down, 60 °C until 42 °C", "cools down, 50 °C until 42 °C"]
+
+
+@pytest.mark.parametrize(("first", "now"), [(None, 40.0), (40.0, None)])
+def test_a_cool_down_that_sees_no_temperature_says_so(first, now):
+    found = cool_down.wait(CoolDown(), first, lambda: now, lambda _doing: None, lambda _s: None)
+
+    assert "no cool-down: the exporter shows no temperature" in found
+
+
+def test_a_cool_down_that_takes_too_long_says_how_far_it_came():
+    found = cool_down.wait(CoolDown(to_celsius=30, at_most_seconds=0.01), None, lambda: 55.0, lambda _doing: None)
+
+    assert found == "still 55 °C after 0 s of cool-down, not 30 °C; give it more with at_most_seconds"

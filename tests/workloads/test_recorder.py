@@ -1,0 +1,202 @@
+import collections
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from exporter.contract.record import EVENT, Iteration, Phase
+from tests.workloads.conftest import ROOT
+from workloads import recorder
+from workloads.recorder import Recorder
+
+_BEGIN = "import multiprocessing, os, sys\nfrom workloads import client\n"
+
+
+@pytest.fixture
+def record(exporter, write, tmp_path):
+    """Run a script under the runner, and give what it has recorded, each line checked against the contract."""
+
+    def run(text: str, *more: str):
+        script = write(_BEGIN + textwrap.dedent(text))
+        done = exporter.workloads("run", "--out", str(tmp_path / "out"), "--run-id", "a", *more, sys.executable, script)
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+        return events(tmp_path / "out" / "a")
+
+    return run
+
+
+def events(folder):
+    return [EVENT.validate_json(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
+
+
+def iterations(recorded):
+    return [event for event in recorded if isinstance(event, Iteration)]
+
+
+def test_an_iteration_has_its_phase_its_latency_its_work_and_its_values(record, exporter):
+    one, two = iterations(
+        record("""
+        with client.run("train") as run:
+            run.phase("train")
+            run.iteration(0.25, {"loss": 1.5}, samples=64, steps=1)
+            run.phase("test")
+            run.iteration(0.5, samples=32)
+        """)
+    )
+
+    assert (one.index, one.phase, one.latency_seconds) == (0, "train", 0.25)
+    assert (one.work, one.values) == ({"samples": 64, "steps": 1}, {"loss": 1.5})
+    assert (two.index, two.phase, two.work, two.values) == (1, "test", {"samples": 32}, {})
+    assert exporter.api.only_run.work == {"samples": 96, "steps": 1}
+
+
+def test_the_file_goes_from_start_over_phases_and_iterations_to_the_end(record):
+    recorded = record("""
+        with client.run("train") as run:
+            run.phase("train")
+            run.iteration(0.1, steps=1)
+            run.result(loss=0.5)
+        """)
+
+    assert [event.event for event in recorded] == ["start", "phase", "iteration", "end"]
+    assert [event.t for event in recorded] == sorted(event.t for event in recorded)
+    assert (recorded[-1].work, recorded[-1].results) == ({"steps": 1}, {"loss": 0.5})
+
+
+def test_a_contributors_indices_go_on_where_the_run_is_joined_again(record):
+    recorded = iterations(
+        record("""
+        for epoch in range(3):
+            with client.run("train") as run:
+                run.iteration(0.1, steps=1)
+        """)
+    )
+
+    assert [event.index for event in recorded] == [0, 1, 2]
+    assert len({event.contributor for event in recorded}) == 1
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_children_of_multiprocessing_record_and_count_each_for_itself(record, exporter, method):
+    recorded = iterations(
+        record(f"""
+        def work(run):
+            for _ in range(200):
+                run.iteration(0.001, samples=2)
+
+        if __name__ == "__main__":
+            with client.run("train") as run:
+                run.iteration(0.5, steps=1)
+                context = multiprocessing.get_context({method!r})
+                children = [context.Process(target=work, args=(run,)) for _ in range(3)]
+                for child in children:
+                    child.start()
+                for child in children:
+                    child.join()
+                assert [child.exitcode for child in children] == [0, 0, 0]
+        """)
+    )
+
+    indices = collections.defaultdict(list)
+    for event in recorded:
+        indices[event.contributor].append(event.index)
+    assert sorted(indices.values(), key=len) == [[0], *([list(range(200))] * 3)]
+    assert exporter.api.only_run.work == {"samples": 1200, "steps": 1}
+    assert exporter.api.totals["a"].keys() == indices.keys()
+
+
+def test_a_forked_child_does_not_write_what_its_parent_still_keeps(record):
+    recorded = record("""
+        with client.run("train") as run:
+            run.iteration(0.1, steps=1)
+            run.iteration(0.2, steps=1)
+            if os.fork() == 0:
+                run.phase("child")
+                run.iteration(0.3, steps=1)
+                sys.exit(0)
+            os.wait()
+        """)
+
+    assert sorted(event.latency_seconds for event in iterations(recorded)) == [0.1, 0.2, 0.3]
+    assert [event.name for event in recorded if isinstance(event, Phase)] == ["child"]
+
+
+def test_a_spawned_child_may_change_the_phase_of_the_run(record, exporter):
+    record("""
+        def work(run):
+            with run.phase("validation"):
+                run.work(samples=1)
+
+        if __name__ == "__main__":
+            with client.run("train") as run:
+                run.phase("train")
+                child = multiprocessing.get_context("spawn").Process(target=work, args=(run,))
+                child.start()
+                child.join()
+        """)
+
+    assert exporter.api.bodies("/phase") == [{"name": "train"}, {"name": "validation"}, {"name": "train"}]
+
+
+@pytest.mark.parametrize("latency", ["-1", "float('nan')", "'x'", "None"])
+def test_an_iteration_without_a_latency_is_counted_but_not_recorded(exporter, write, tmp_path, latency):
+    script = write(f"{_BEGIN}with client.run('x') as run:\n    run.iteration({latency}, steps=1)")
+    done = exporter.workloads("run", "--out", str(tmp_path), "--run-id", "a", sys.executable, script)
+
+    assert "an iteration is not recorded: " in done.stderr
+    assert iterations(events(tmp_path / "a")) == []
+    assert exporter.api.only_run.work == {"steps": 1}
+
+
+def test_what_is_no_amount_and_no_number_is_not_recorded_either(exporter, write, tmp_path):
+    call = "run.iteration(0.1, {'loss': float('inf'), 'norm': 2}, steps=-1, samples=3)"
+    script = write(f"{_BEGIN}with client.run('x') as run:\n    {call}")
+    exporter.workloads("run", "--out", str(tmp_path), "--run-id", "a", sys.executable, script)
+
+    (event,) = iterations(events(tmp_path / "a"))
+    assert (event.work, event.values) == ({"samples": 3}, {"norm": 2})
+    assert exporter.api.only_run.work == {"samples": 3}
+
+
+_WRITES = """
+import pathlib, sys
+from workloads.recorder import Recorder
+writer = Recorder(pathlib.Path(sys.argv[1]))
+for _ in range(3000):
+    writer.iteration(contributor=sys.argv[2] * 100, phase=None, latency_seconds=0.1, work={}, values={})
+writer.flush()
+"""
+
+
+def test_events_of_several_processes_are_whole_lines(tmp_path):
+    command = [sys.executable, "-c", _WRITES, str(tmp_path)]
+    writers = [subprocess.Popen([*command, name], cwd=ROOT) for name in ("a", "b", "c")]
+    assert [writer.wait(timeout=60) for writer in writers] == [0, 0, 0]
+
+    recorded = events(tmp_path)
+    assert len(recorded) == 9000
+    assert [event.index for event in recorded if event.contributor == "b" * 100] == list(range(3000))
+
+
+def test_an_event_that_cannot_be_written_is_said_once_and_stops_nothing(tmp_path, capsys):
+    writer = Recorder(tmp_path / "gone")
+    for _ in range(3):
+        writer.write("phase", name="x")
+
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_iterations_are_kept_back_and_a_phase_takes_them_along(tmp_path):
+    writer = Recorder(tmp_path)
+    writer.iteration(contributor="a", phase=None, latency_seconds=0.1, work={}, values={})
+    assert not (tmp_path / "events.jsonl").exists()
+    writer.write("phase", name="x")
+
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["iteration", "phase"]
+
+
+def test_nothing_is_recorded_where_the_run_has_no_folder():
+    assert recorder.of({}) is None

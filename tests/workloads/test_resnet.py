@@ -1,0 +1,223 @@
+"""The job resnet, with torch on the CPU: a small ResNet, small images."""
+
+import itertools
+import math
+import signal
+import time
+
+import pytest
+from PIL import Image
+
+from exporter.contract import simulation
+from exporter.contract.record import EVENT, Iteration
+from tests.fakes.run_api import RunApi, serving
+from tests.workloads.conftest import Exporter
+from workloads import image_folder, image_training
+from workloads.image_folder import ImagesError
+from workloads.jobs import resnet
+
+TINY = ("--depths", "1,1,1,1", "--batch-size", "2", "--image-size", "32", "--warmup", "1")
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Three red cats and two green dogs, each of another size; and a text."""
+    folder = tmp_path / "photos"
+    for name, colour, count in (("cat", "red", 3), ("dog", "lime", 2)):
+        (folder / name / "images").mkdir(parents=True)
+        for i in range(count):
+            Image.new("RGB", (40 + i, 50), colour).save(folder / name / "images" / f"{i}.PNG")
+    (folder / "cat" / "boxes.txt").write_text("0 0 1 1")
+    return folder
+
+
+def test_training_counts_images_and_steps_and_reports_the_loss(exporter, tmp_path):
+    arguments = ("job", "resnet", *TINY, "--iterations", "3", "--out", str(tmp_path))
+    done = exporter.workloads(*arguments, **ONE_THREAD)
+
+    run = exporter.api.only_run
+    assert done.returncode == 0, done.stderr
+    assert run.work == {"images": 6, "steps": 3}
+    assert [body["name"] for body in exporter.api.bodies("/phase")] == ["load", "warmup", "measure", "rest"]
+    lines = next(tmp_path.glob("*/events.jsonl")).read_text().splitlines()
+    found = [event for event in map(EVENT.validate_json, lines) if isinstance(event, Iteration)]
+    seconds = [event.latency_seconds for event in found]
+    assert [event.work for event in found] == [{"images": 2, "steps": 1}] * 3
+    assert run.results["step_seconds_mean"] == pytest.approx(sum(seconds) / 3)
+    assert run.results["images_per_second"] == pytest.approx(6 / sum(seconds))
+    assert run.results["loss"] == found[-1].values["loss"]
+    assert all(0 < event.values["device_seconds"] <= event.latency_seconds for event in found)
+
+
+@pytest.mark.parametrize("dtype", image_training.DTYPES)
+def test_untrained_all_of_ten_classes_are_as_likely(dtype):
+    trainer, batches = _trainer(dtype)
+
+    assert float(trainer.step(*next(batches))) == pytest.approx(math.log(10), abs=1)
+
+
+def test_the_same_images_again_and_again_are_learnt():
+    trainer, batches = _trainer("float32")
+    losses = [float(trainer.step(*batch)) for batch in itertools.islice(batches, 15)]
+
+    assert losses[-1] < losses[0] / 4
+
+
+def test_an_epoch_is_once_over_the_folder(exporter, photos):
+    arguments = ("--images", str(photos), "--epochs", "3", "--workers", "2")
+    done = exporter.workloads("job", "resnet", *TINY, *arguments, **ONE_THREAD)
+
+    assert done.returncode == 0, done.stderr
+    assert exporter.api.only_run.work == {"images": 12, "steps": 6}  # of 5 images 2 whole batches an epoch
+
+
+def test_an_interrupted_training_ends_by_the_signal(exporter):
+    process = exporter.start("-m", "workloads.jobs.resnet", *TINY, "--duration", "60", **ONE_THREAD)
+    with process:
+        assert _wait_until(lambda: exporter.api.runs and exporter.api.only_run.work)
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=60)
+
+    assert process.returncode == -signal.SIGTERM
+    assert exporter.api.only_run.outcome == "interrupted"
+    assert "Traceback" not in stderr
+
+
+def test_a_broken_image_is_named(photos):
+    broken = photos / "dog" / "images" / "0.PNG"
+    broken.write_text("no image")
+    with pytest.raises(ImagesError, match=r"dog/images/0\.PNG is no image that can be read: .*; take it out"):
+        next(image_folder.batches(image_folder.find(photos), 8, 5, seed=0, threads=2))
+
+
+def test_a_folder_that_is_not_there_is_one_line(exporter, tmp_path):
+    done = exporter.workloads("job", "resnet", "--images", str(tmp_path / "gone"))
+
+    assert done.returncode == 1
+    assert (
+        f"resnet: {tmp_path / 'gone'} cannot be read: No such file or directory; give another --images" in done.stderr
+    )
+    assert "Traceback" not in done.stderr
+    assert exporter.api.only_run.outcome == "failed"
+
+
+def test_a_launcher_is_refused_as_each_process_would_take_all_gpus(exporter):
+    done = exporter.python("-m", "workloads.jobs.resnet", RANK="1", LOCAL_RANK="1", WORLD_SIZE="2")
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        "resnet: one process drives all GPUs of the run; start it without a launcher, with --gpus 0,1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--depths", "3,4,6"], "argument --depths: 3,4,6 is no four stages of at least one block"),
+        (["--depths", "deep"], "argument --depths: invalid"),
+        (["--dtype", "int8"], "argument --dtype: invalid choice: 'int8'"),
+        (["--label-smoothing", "1"], "argument --label-smoothing: 1 is not from 0 to below 1"),
+        (["--epochs", "1", "--iterations", "1"], "not allowed with argument"),
+    ],
+)
+def test_wrong_options_are_one_line(exporter, arguments, complaint):
+    done = exporter.workloads("job", "resnet", *arguments)
+
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert exporter.api.runs == {}
+
+
+def test_simulated_gpus_share_each_batch_at_the_models_speed(tmp_path):
+    path = tmp_path / "simulation.state"
+    gpus = simulation.make_gpus(2, simulation.PRODUCTS["H200"])
+    simulation.create(path, gpus, simulation.boottime())
+    api = RunApi(known_gpus=tuple(gpu.uuid for gpu in gpus), simulation=str(path))
+    with serving(api) as address:
+        exporter = Exporter(api, address)
+        done = exporter.workloads("job", "resnet", "--gpus", "all", "--batch-size", "128", "--iterations", "20")
+
+    assert done.returncode == 0, done.stderr
+    assert api.only_run.work == {"images": 2560, "steps": 20}
+    # 128 x 24.3 GFLOP at 2 x 67 TFLOP/s
+    assert api.only_run.results["step_seconds_p50"] >= 128 * 24.3e9 / 134e12
+    assert api.only_run.results["images_per_second"] <= 134e12 / 24.3e9
+    assert "loss" not in api.only_run.results
+
+
+def test_the_folders_are_the_classes(photos):
+    found = image_folder.find(photos)
+
+    assert found.classes == ("cat", "dog")
+    assert [label for _, label in found.files] == [0, 0, 0, 1, 1]
+
+
+def test_a_batch_is_of_squares_with_their_classes(photos):
+    batches = image_folder.batches(image_folder.find(photos), 8, 5, seed=0, threads=2)
+    pixels, labels = next(batches)
+    batches.close()
+
+    assert pixels.shape == (5, 8, 8, 3)
+    assert sorted(labels) == [0, 0, 0, 1, 1]
+    colours = {0: [255, 0, 0], 1: [0, 255, 0]}
+    assert all((image == colours[label]).all() for image, label in zip(pixels, labels, strict=True))
+
+
+def test_a_seed_gives_the_same_order_and_each_epoch_another(photos):
+    def labels(seed, count=20):
+        batches = image_folder.batches(image_folder.find(photos), 8, 1, seed=seed, threads=1)
+        found = [label for _, (label,) in itertools.islice(batches, count)]
+        batches.close()
+        return found
+
+    assert labels(1) == labels(1)
+    epochs = [labels(1)[first : first + 5] for first in range(0, 20, 5)]
+    assert all(sorted(epoch) == [0, 0, 0, 1, 1] for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) > 1
+
+
+def test_a_folder_without_images_says_how_they_should_lie(tmp_path):
+    (tmp_path / "cat").mkdir()
+    with pytest.raises(ImagesError, match=r"holds no images in folders, one a class, like .*/cat/1\.jpeg"):
+        image_folder.find(tmp_path)
+    with pytest.raises(ImagesError, match=r"gone cannot be read: No such file or directory; give another --images"):
+        image_folder.find(tmp_path / "gone")
+
+
+def test_fewer_images_than_a_batch_are_refused(photos):
+    with pytest.raises(ImagesError, match="there are 5 images for a batch of 6; give a smaller --batch-size"):
+        next(image_folder.batches(image_folder.find(photos), 8, 6, seed=0, threads=1))
+
+
+def test_a_training_step_is_counted_as_torch_counts_it():
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.device("meta"):
+        model = transformers.ResNetForImageClassification(transformers.ResNetConfig(num_labels=1000))
+        images = torch.empty(1, 3, 224, 224)
+    with FlopCounterMode(display=False) as counted:
+        model(images).logits.sum().backward()
+
+    assert sum(parameter.numel() for parameter in model.parameters()) == 25_557_032  # ResNet-50's
+    assert counted.get_total_flops() == pytest.approx(resnet._TRAINING_FLOP, rel=0.001)
+
+
+def _trainer(dtype):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    recipe = image_training.Recipe(4, 32, 10, (1, 1, 1, 1), dtype, 0.0, seed=0)
+    cpu = torch.device("cpu")
+    return image_training.Trainer([cpu], recipe), image_training.synthetic(cpu, recipe)
+
+
+def _wait_until(condition) -> bool:
+    give_up_s = time.monotonic() + 60
+    while time.monotonic() < give_up_s:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False

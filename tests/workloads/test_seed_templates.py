@@ -1,0 +1,136 @@
+import time
+
+import pytest
+
+from tests.workloads import llm_models
+from tests.workloads.plans import journal, make, write
+from workloads import overlap, plan_file
+from workloads.plan_file import PlanFileError
+
+# as older users have it, to the letter
+TENANTS = """\
+experiment_name: "experiment_name" # Name of data output directory
+mps: True/ False # Whether or not to run with Nvidia MPS
+sleep_duration: 120
+device: "cuda" # Currently only supports cuda
+
+# TODO make sure this is consistent with scripts and solo model config format
+
+tenants:
+  - model_name: "model name as found on Hugging Face"
+    name: "name shorthand or same as above" # Name of this model's directory in the output data
+    batch_size: 16
+    seq_len: 128
+    num_iters: 200
+    num_warmup: 10
+
+  # If multiple tenants are the same model, ensure the name fields are different
+  #   to prevent overwriting the output file.
+  # For example:
+  - model_name: "mistralai/Mistral-7B-Instuct-v0.2"
+    name: "mistral7b_1"
+    batch_size: 8
+    seq_len: 512
+    num_iters: 200
+    num_warmup: 10
+
+  - model_name: "mistralai/Mistral-7B-Instuct-v0.2"
+    name: "mistral7b_2"
+    batch_size: 8
+    seq_len: 512
+    num_iters: 200
+    num_warmup: 10
+"""
+SOLO = """\
+experiment_name: "data output directory"
+
+single_model:
+  model_name: "model anme as found on Hugging Face"
+  name: "shorthand or same as model_name"
+  batch_size: 8
+  seq_len: 128
+  num_warmup: 10
+  num_iters: 100
+  device: "cuda"
+  tag: "template"
+"""
+
+
+def _read(tmp_path, text):
+    path = tmp_path / "template.yaml"
+    path.write_text(text)
+    return plan_file.read(path)
+
+
+def test_the_template_of_tenants_is_taken_as_it_is(tmp_path):
+    read = _read(tmp_path, TENANTS)
+
+    (step,) = read.steps
+    assert read.plan.pause_seconds == 120
+    assert step.mps
+    assert read.notes == ("mps: 'True/ False' is taken as true; write true or false",)
+    assert [run.tenant for run in step.runs] == ["name shorthand or same as above", "mistral7b_1", "mistral7b_2"]
+    assert {run.job for run in step.runs} == {"llm-forward"}
+    assert [run.labels["batch_size"] for run in step.runs] == ["16", "8", "8"]
+    assert {run.labels["mps"] for run in step.runs} == {"true"}
+
+
+def test_the_template_of_one_model_is_taken_as_it_is(tmp_path):
+    read = _read(tmp_path, SOLO)
+
+    (step,) = read.steps
+    (run,) = step.runs
+    assert (step.case, run.job, run.tenant) == ("shorthand or same as model_name", "llm-forward", None)
+    assert (run.labels["experiment"], run.labels["tag"]) == ("data output directory", "template")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_on"), [('"True"', True), ("true", True), ('"False"', False), ("False", False), ("yes", True)]
+)
+def test_mps_may_be_a_text_as_it_was(tmp_path, text, is_on):
+    read = _read(tmp_path, TENANTS.replace("True/ False", text))
+
+    assert read.steps[0].mps is is_on
+    assert read.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("True/ False", '"perhaps"', ":2: mps: 'perhaps' is neither true nor false; write one of the two"),
+        ("seq_len: 128", "seq_lne: 128", "12: tenants.0.seq_lne: there is no such key; did you mean seq_len?"),
+        ("batch_size: 16", "batch_size: many", "11: tenants.0.batch_size: takes a valid integer, and got 'many'"),
+        ("mistral7b_2", "mistral7b_1", ":27: tenants.2.name: another tenant has the name 'mistral7b_1'"),
+    ],
+)
+def test_what_is_wrong_with_a_template_is_said_where_it_stands(tmp_path, before, after, expected):
+    with pytest.raises(PlanFileError) as caught:
+        _read(tmp_path, TENANTS.replace(before, after, 1))
+
+    assert expected in str(caught.value)
+    assert str(caught.value).count("\n") == 0
+
+
+def test_a_template_is_run_after_its_sleep_and_measured_over_the_overlap(exporter, tmp_path):
+    model = llm_models.knowing_nothing(tmp_path / "model")
+    text = (
+        f"experiment_name: pair\nmps: 'False'\nsleep_duration: 2\ndevice: cpu\ntenants:\n"
+        f"  - &one {{model_name: {model}, name: a, batch_size: 2, seq_len: 8, num_iters: 20, num_warmup: 1}}\n"
+        f"  - {{<<: *one, name: b}}\n"
+    )
+    plan = write(tmp_path, text)
+    begin_s = time.time()
+    done = make(exporter, plan, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
+
+    a, b = journal(tmp_path / "results")
+    assert done.returncode == 0, done.stderr
+    assert a["started_at"] - begin_s >= 2
+    assert {run.labels["tenant"]: run.workload for run in exporter.api.runs.values()} == {
+        "a": "llm-forward",
+        "b": "llm-forward",
+    }
+    assert {run.labels["batch_size"] for run in exporter.api.runs.values()} == {"2"}
+    assert a["overlap"]["begin"] == b["overlap"]["begin"]
+    for line in (a, b):
+        events = overlap.events(tmp_path / "results" / line["folder"])
+        assert sum(event.event == "iteration" for event in events) == 20

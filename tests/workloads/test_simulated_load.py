@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import pytest
+
+from exporter.contract import simulation
+from exporter.contract.simulation import PRODUCTS, Simulation
+from tests.fakes.run_api import RunApi, serving
+from tests.workloads.conftest import Exporter
+from workloads.simulated_law import Law
+
+H200 = PRODUCTS["H200"]
+LIGHT_W = 180  # nine tenths of the H200's least cap of 200 W
+
+
+@pytest.fixture
+def simulated(tmp_path):
+    """Two simulated H200, and an exporter that measures them."""
+    path = tmp_path / simulation.FILE_NAME
+    gpus = simulation.make_gpus(2, H200)
+    simulation.create(path, gpus, simulation.boottime())
+    api = RunApi(known_gpus=tuple(gpu.uuid for gpu in gpus), simulation=str(path))
+    with Simulation.open(path) as opened, serving(api) as address:
+        yield Exporter(api, address), opened
+
+
+def step_j(law, cap_w, clock_ratio=1.0):
+    """What a step of 50 ms at full speed costs under a cap."""
+    demanded_w = H200.idle_w + (H200.peak_w - H200.idle_w) * law.utilization * clock_ratio**3
+    power_w = min(cap_w, demanded_w)
+    return power_w * 0.05 / law.speed(power_w, clock_ratio)
+
+
+def job(exporter, *options):
+    done = exporter.workloads("job", "simulated-load", "--gpus", "0", *options)
+    assert done.returncode == 0, done.stderr
+    return exporter.api.only_run
+
+
+def test_compute_has_its_best_cap_at_450_w_of_the_h200s_700():
+    law = Law("compute", H200)
+
+    assert law.cheapest_w == pytest.approx(450)  # 3/2 of a static power of 300 W, which is 3/7 of the peak
+    assert law.speed(700, 1) == 1
+    assert law.speed(350, 1) == pytest.approx(0.5)  # the cube root of (350 - 300) / (700 - 300) = 1/8
+    assert step_j(law, 700) == pytest.approx(35)  # 700 W x 0.05 s
+    assert step_j(law, 350) == pytest.approx(35)  # 350 W x 0.1 s
+    assert step_j(law, 450) == pytest.approx(450 * 0.05 / 0.375 ** (1 / 3))  # 31.2 J: (450 - 300) / 400 = 0.375
+    assert step_j(law, 450) == pytest.approx(31.2, abs=0.01)
+    assert min(range(300, 701), key=lambda cap_w: step_j(law, cap_w)) == 450
+
+
+@pytest.mark.parametrize("product", PRODUCTS.values(), ids=PRODUCTS)
+def test_every_model_has_its_best_cap_inside_of_what_it_takes(product):
+    best_w = Law("compute", product).cheapest_w
+
+    assert product.limit_min_w < best_w < product.limit_default_w
+
+
+def test_the_best_cap_may_be_chosen():
+    law = Law("compute", H200, best_w=375)
+
+    assert min(range(300, 701), key=lambda cap_w: step_j(law, cap_w)) == 375
+    with pytest.raises(ValueError, match="--best 150: SIMULATED NVIDIA H200 takes caps of 200 to 700 W"):
+        Law("compute", H200, best_w=150)
+
+
+def test_under_its_static_power_compute_goes_at_a_fifth_of_its_speed():
+    assert Law("compute", H200).speed(200, 1) == 0.2
+
+
+def test_memory_costs_the_same_at_every_cap_and_only_gets_slower():
+    law = Law("memory", H200)
+
+    assert [step_j(law, cap_w) for cap_w in (200, 350, 700)] == pytest.approx([35, 35, 35])  # 700 W x 0.05 s
+    assert [law.speed(cap_w, 1) for cap_w in (350, 700)] == [0.5, 1]
+
+
+def test_no_cap_binds_light():
+    law = Law("light", H200)
+
+    assert [step_j(law, cap_w) for cap_w in (200, 450, 700)] == pytest.approx([9, 9, 9])  # 180 W x 0.05 s
+    assert law.speed(LIGHT_W, 1) == 1
+
+
+def test_a_locked_clock_saves_where_no_cap_binds():
+    law = Law("light", H200)
+    clocks_mhz = range(345, 1_981, 15)
+    best_mhz = min(clocks_mhz, key=lambda mhz: step_j(law, 700, mhz / 1_980))
+
+    # the cube root of 78 / (2 x (180 - 78)) = 0.726 of 1,980 MHz is 1,436 MHz, the nearest of the card's 1,440 MHz
+    assert best_mhz == 1_440
+    assert step_j(law, 700, 0.5) == pytest.approx((78 + 102 / 8) * 0.1)
+
+
+@pytest.mark.parametrize(
+    ("law", "cap_w", "expected_j", "expected_s"),
+    [("compute", 700, 35, 0.05), ("compute", 450, 31.2, 0.0693), ("memory", 350, 35, 0.1), ("light", 200, 9, 0.05)],
+)
+def test_a_run_under_a_cap_goes_and_costs_as_the_law_says(simulated, law, cap_w, expected_j, expected_s):
+    exporter, gpus = simulated
+    gpus.set_limit(0, cap_w)
+    run = job(exporter, "--law", law, "--steps", "10")
+
+    assert run.work == {"steps": 10}
+    assert run.results["law_joules_per_step"] == pytest.approx(expected_j, rel=1e-3)
+    assert run.results["step_seconds_mean"] >= expected_s * 0.99
+    assert run.results["steps_per_second"] <= 1.01 / expected_s
+    assert gpus.gpus[0].processes == ()
+
+
+def test_the_energy_that_the_gpu_really_drew_is_that_of_the_law(simulated):
+    exporter, gpus = simulated
+    gpus.set_limit(0, 350)
+    job(exporter, "--steps", "10")
+
+    loaded, idle = gpus.gpus[0].segments[-2:]
+    took_s = idle.begin_s - loaded.begin_s
+    assert took_s >= 1.0  # ten steps of 0.05 s at half the speed
+    assert idle.begin_j - loaded.begin_j == pytest.approx(350 * took_s)
+
+
+def test_a_locked_clock_slows_a_light_run(simulated):
+    exporter, gpus = simulated
+    gpus.lock_clock(0, 990)
+    run = job(exporter, "--law", "light", "--steps", "5")
+
+    assert run.results["law_joules_per_step"] == pytest.approx((78 + 102 / 8) * 0.1)  # 90.75 W for twice as long
+    assert run.results["steps_per_second"] <= 10.1
+
+
+def test_without_steps_it_runs_for_a_duration(simulated):
+    exporter, _ = simulated
+    run = job(exporter, "--duration", "0.3", "--step-seconds", "0.01")
+
+    assert run.duration_seconds >= 0.3
+    assert run.work["steps"] >= 1
+
+
+def test_on_gpus_that_are_not_simulated_it_says_what_to_start(exporter):
+    done = exporter.workloads("job", "simulated-load")
+
+    assert done.returncode == 1
+    assert "the GPUs of this run are not simulated; start the exporter with exporter serve --simulate" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_best_cap_that_the_card_does_not_take_is_one_line(simulated):
+    exporter, _ = simulated
+    done = exporter.workloads("job", "simulated-load", "--best", "900")
+
+    assert done.returncode == 1
+    assert "simulated-load: --best 900: SIMULATED NVIDIA H200 takes caps of 200 to 700 W" in done.stderr

@@ -1,0 +1,147 @@
+"""The whole loop on a simulated GPU: a real exporter, a job whose best cap is known, and the limit as it was before."""
+
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests import daemon
+from tests.workloads.plans import eventually, journal, write
+
+BEFORE_W = 600  # not the card's default of 700
+STEP_J = {350: 35.0, 450: 31.2, 700: 35.0}
+"""What a step of 0.05 s costs, w × 0.05 / ∛((w − 300) / 400): least at 450 W."""
+
+
+@pytest.fixture(scope="module")
+def exporter(tmp_path_factory):
+    with daemon.daemon(tmp_path_factory.mktemp("exporter"), "--simulate", "1xH200", "--no-history") as started:
+        yield started
+
+
+@pytest.fixture
+def limit_w(exporter):
+    """Reads the card's limit, which a user has set before."""
+    with exporter.simulation() as simulation:
+        simulation.set_limit(0, BEFORE_W)
+        yield lambda: simulation.gpus[0].limit_w
+
+
+@pytest.fixture
+def start(exporter, tmp_path):
+    def start_command(*arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "workloads", *arguments],
+            env=daemon.environment({"WATTLINE_EXPORTER": exporter.url, "XDG_STATE_HOME": str(tmp_path / "state")}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    return start_command
+
+
+@pytest.fixture
+def workloads(start):
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        with start(*arguments) as process:
+            out, err = process.communicate(timeout=240)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    return run
+
+
+def test_each_run_is_made_under_its_cap_and_the_best_is_the_known_one(exporter, limit_w, workloads, tmp_path):
+    results = tmp_path / "results"
+    done = workloads(
+        *("sweep", "simulated-load", "--power-limits", "350,450,700", "--steps", "40", "--out", str(results)),
+        *("-l", "site=lab", "--gpus", "0"),
+    )
+
+    assert done.returncode == 0, done.stderr
+    joules = {}
+    for line in journal(results):
+        run = exporter.get(f"/api/v1/runs/{line['run_id']}")[1]
+        cap_w = int(run["labels"]["power_limit_watts"])
+        (measure,) = [phase for phase in run["phases"] if phase["name"] == "measure"]
+        assert (run["outcome"], run["labels"]["site"], run["work"]["steps"]) == ("ok", "lab", 40)
+        assert line["settings"] == {"power_limit_watts": cap_w}
+        assert measure["energy_joules"]["gpu"] / measure["duration_seconds"] <= 1.05 * cap_w
+        assert measure["energy_joules"]["gpu"] / 40 >= 0.9 * STEP_J[cap_w]
+        joules[cap_w] = run["results"]["law_joules_per_step"]
+    assert joules == pytest.approx(STEP_J, rel=0.01)
+    assert limit_w() == BEFORE_W
+
+
+def test_a_signal_ends_the_sweep_with_the_limit_that_stood_before_and_it_can_go_on(limit_w, start, tmp_path):
+    results = tmp_path / "results"
+    with start(
+        *("sweep", "simulated-load", "--power-limits", "300,400", "--duration", "60", "--out", str(results)),
+        *("--order", "as-given"),
+    ) as process:
+        eventually(lambda: limit_w() == 300)
+        eventually(lambda: list(results.glob("*/events.jsonl")))
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+
+    (line,) = journal(results)
+    assert process.returncode == -signal.SIGTERM
+    assert limit_w() == BEFORE_W
+    assert line["cut_off"]
+    assert f"2 of 2 steps are left; go on with: workloads plan {results}/plan.yaml --resume {results}" in said
+
+
+def test_a_cap_that_the_card_does_not_take_is_refused_before_anything_runs(limit_w, workloads, tmp_path):
+    results = tmp_path / "results"
+    done = workloads("sweep", "simulated-load", "--power-limits", "100,400", "--out", str(results))
+
+    assert done.returncode == 1
+    assert "takes a power limit of 200 to 700 W, not 100 W" in done.stderr
+    assert journal(results) == []
+    assert limit_w() == BEFORE_W
+
+
+def test_a_job_without_a_cap_is_made_under_the_limit_that_stood_before(limit_w, workloads, exporter, tmp_path):
+    plan = write(
+        tmp_path,
+        "name: both\ngpus: 0\nruns:\n"
+        "  - {name: capped, job: simulated-load, options: {steps: 10}, sweep: {power_limit_watts: [300]}}\n"
+        "  - {name: free, job: simulated-load, options: {steps: 10}}\n"
+        "cool_down: {to_celsius: 1, at_most_seconds: 0.2}\n",
+    )
+    done = workloads("plan", str(plan), "--out", str(tmp_path / "results"))
+
+    capped, free = journal(tmp_path / "results")
+    assert done.returncode == 0, done.stderr
+    assert "power_limit_watts" not in free["labels"]
+    results = exporter.get(f"/api/v1/runs/{free['run_id']}")[1]["results"]
+    assert results["law_joules_per_step"] == pytest.approx(33.02, rel=0.01)  # 600 × 0.05 / ∛0.75
+    assert re.search(r"still \d+ °C after \d+ s of cool-down, not 1 °C", done.stderr)
+    assert capped["labels"]["power_limit_watts"] == "300"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sgemm"], "there is nothing to sweep; give --power-limits 300:700:50"),
+        (["sgemm", "--power-limits", "700:300:50"], "--power-limits: 700:300:50 has no values"),
+        (["sgemm", "--power-limits", "many"], "--power-limits: 'many' are no whole numbers"),
+        (["sgemm", "--power-limits", "300", "--sm-clocks", "900"], "hold each other back; give one of the two"),
+        (["sgemm", "--vary", "size"], "--vary size: give OPTION=VALUE,VALUE like --vary batch-size=1,8"),
+        (["sgemm", "--vary", "syze=1,2"], "unrecognized arguments: --syze=1; did you mean --size?"),
+        (["sgemm", "--bogus", "--power-limits", "300"], "job sgemm: unrecognized arguments: --bogus"),
+        (["sgem", "--power-limits", "300"], "there is no job 'sgem'; did you mean sgemm?"),
+        (["sgemm", "--power-limits", "300", "--order", "random"], "order: takes 'as-given', 'shuffled' or"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(workloads, tmp_path, arguments, message):
+    done = workloads("sweep", *arguments, "--out", str(tmp_path / "results"))
+
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "results").exists()

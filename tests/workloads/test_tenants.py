@@ -1,0 +1,163 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from exporter.contract.record import End, Iteration, Start
+from tests.fakes.run_api import RunApi, serving
+from tests.workloads.conftest import Exporter
+from tests.workloads.plans import journal, make, write
+from workloads import overlap
+
+SMALL = "options: {size: 32, duration: 0.6, warmup: 1}"
+
+
+def _pair(second: str, more: str = "") -> str:
+    return (
+        f"name: pair\n{more}runs:\n  - name: two\n    tenants:\n"
+        f"      - {{name: first, job: sgemm, {SMALL}}}\n      - {{name: second, {second}}}\n"
+    )
+
+
+def test_tenants_begin_together_and_are_measured_over_their_overlap(exporter, tmp_path):
+    longer = SMALL.replace("0.6", "1.2")
+    done = make(exporter, write(tmp_path, _pair(f"job: sgemm, {longer}")), OMP_NUM_THREADS="1")
+
+    first, second = journal(tmp_path / "results")
+    assert done.returncode == 0, done.stderr
+    assert [line["labels"]["tenant"] for line in (first, second)] == ["first", "second"]
+    assert {run.labels["tenant"] for run in exporter.api.runs.values()} == {"first", "second"}
+    assert (first["overlap"]["begin"], first["overlap"]["end"]) == (
+        second["overlap"]["begin"],
+        second["overlap"]["end"],
+    )
+    events = overlap.events(tmp_path / "results" / second["folder"])
+    iterations = [event for event in events if isinstance(event, Iteration)]
+    within = [event for event in iterations if first["overlap"]["begin"] < event.t <= first["overlap"]["end"]]
+    # the second one went on alone, which is no part of it
+    assert 0 < second["overlap"]["iterations"] == len(within) < len(iterations)
+    assert second["overlap"]["work"]["flop"] == sum(event.work["flop"] for event in within)
+
+
+def test_the_failure_of_one_tenant_ends_the_others_cleanly(exporter, tmp_path):
+    script = write(tmp_path, "import time; time.sleep(2)\nraise SystemExit('out of memory')", "train.py")
+    plan = write(tmp_path, _pair(f"command: [{sys.executable}, {script}]").replace("duration: 0.6", "duration: 60"))
+    done = make(exporter, plan)
+
+    first, second = journal(tmp_path / "results")
+    assert done.returncode == 1
+    assert (second["outcome"], second["exit_code"]) == ("failed", 1)
+    assert (first["outcome"], first["cut_off"]) == ("interrupted", False)
+    assert first["note"] == f"ended, as second failed ({second['run_id']})"
+    assert {run.labels["tenant"]: run.outcome for run in exporter.api.runs.values()} == {
+        "first": "interrupted",
+        "second": "failed",
+    }
+
+
+def test_a_tenant_that_fails_before_all_are_ready_leaves_none_waiting(exporter, tmp_path):
+    script = write(tmp_path, "raise SystemExit('no such model')", "train.py")
+    plan = write(tmp_path, _pair(f"command: [{sys.executable}, {script}], barrier: true"))
+    done = make(exporter, plan)
+
+    first, second = journal(tmp_path / "results")
+    assert done.returncode == 1
+    assert second["outcome"] == "failed"
+    assert first["outcome"] in {"failed", "interrupted"}  # it may have met the barrier first, or still be loading
+    assert f"second failed ({second['run_id']}): no such model" in done.stderr
+    assert first["overlap"] is None
+
+
+def test_a_tenant_that_never_comes_to_the_barrier_is_not_measured_beside_the_others(exporter, tmp_path):
+    plan = write(tmp_path, _pair("command: [sleep, '0.1'], barrier: true"))
+    done = make(exporter, plan)
+
+    _, second = journal(tmp_path / "results")
+    assert done.returncode == 1
+    assert second["note"] == "ended before all tenants were ready, so it was not measured beside them"
+
+
+def test_one_that_waits_for_too_long_says_so(exporter, tmp_path):
+    plan = write(tmp_path, _pair("command: [sleep, '60'], barrier: true", "barrier_timeout_seconds: 0.5\n"))
+    done = make(exporter, plan)
+
+    first, second = journal(tmp_path / "results")
+    assert (first["outcome"], second["outcome"]) == ("failed", "interrupted")
+    assert "tenants were ready within 0.5 s; give the slow one more time with barrier_timeout_seconds" in done.stderr
+
+
+def test_noise_in_the_background_ends_with_the_others(exporter, tmp_path):
+    done = make(exporter, write(tmp_path, _pair("job: sleep, options: {duration: 60}, background: true")))
+
+    first, second = journal(tmp_path / "results")
+    assert done.returncode == 0, done.stderr
+    assert (first["outcome"], second["outcome"], second["cut_off"]) == ("ok", "interrupted", False)
+    assert second["note"] == "background, ended with the others"
+    assert "steps are left" not in done.stderr
+
+
+def test_each_placed_run_has_the_gpu_where_it_stands_and_sees_no_other(tmp_path):
+    text = (
+        "name: placed\njobs:\n  show: {command: [sh, -c, 'echo sees $CUDA_VISIBLE_DEVICES']}\n"
+        "runs: [{placement: {0: show, 1: idle, 2: show}}]\n"
+    )
+    with serving(RunApi(known_gpus=("GPU-a", "GPU-b", "GPU-c"))) as address:
+        exporter = Exporter(RunApi(), address)
+        done = make(exporter, write(tmp_path, text))
+        nowhere = make(
+            exporter, write(tmp_path, text.replace("2: show", "3: show"), "other.yaml"), "--out", str(tmp_path / "none")
+        )
+
+    lines = journal(tmp_path / "results")
+    assert done.returncode == 0, done.stderr
+    assert [line["tenant"] for line in lines] == ["show-0", "show-2"]
+    for line, uuid in zip(lines, ("GPU-a", "GPU-c"), strict=True):
+        folder = tmp_path / "results" / line["folder"]
+        (start,) = [event for event in overlap.events(folder) if isinstance(event, Start)]
+        assert start.gpus == [uuid]
+        assert f"sees {uuid}\n" in (folder / "output.log").read_text()
+    assert nowhere.returncode == 1
+    assert "there is no GPU 3 here for the exporter; it has: 0, 1, 2" in nowhere.stderr
+
+
+A = [
+    Start(t=100, run_id="a", workload="w", labels={}, gpus=[], command=[], config={}),
+    *(Iteration(t=110 + i, contributor="a", index=i, latency_seconds=1, work={"samples": 8}) for i in range(5)),
+    End(t=130, outcome="ok", exit_code=0),
+]
+B = [
+    Start(t=101, run_id="b", workload="w", labels={}, gpus=[], command=[], config={}),
+    *(Iteration(t=110 + 2 * i, contributor="b", index=i, latency_seconds=2, work={"samples": 4}) for i in range(9)),
+    End(t=131, outcome="ok", exit_code=0),
+]
+
+
+def test_the_overlap_is_from_the_last_begin_to_the_first_last_iteration():
+    common = overlap.of([A, B], released_at=110.5)
+
+    assert common == overlap.Overlap(110.5, 114)
+    assert overlap.share(common, A) == {  # 111, 112, 113, 114
+        "begin": 110.5,
+        "end": 114,
+        "seconds": 3.5,
+        "iterations": 4,
+        "latency_seconds_mean": 1,
+        "work": {"samples": 32},
+    }
+    assert overlap.share(common, B)["iterations"] == 2  # 112, 114
+
+
+def test_without_a_barrier_it_is_from_the_last_start():
+    assert overlap.of([A, B], released_at=None) == overlap.Overlap(101, 114)
+
+
+@pytest.mark.parametrize("second", [[], [B[0]], [B[0].model_copy(update={"t": 200.0}), *B[1:]]])
+def test_tenants_that_never_ran_together_have_no_overlap(second):
+    assert overlap.of([A, second], released_at=None) is None
+
+
+def test_a_line_that_was_cut_off_hides_no_other(tmp_path):
+    lines = [event.model_dump_json() for event in A]
+    Path(tmp_path / "events.jsonl").write_text("\n".join(lines) + "\n" + lines[-1][:10])
+
+    assert overlap.events(tmp_path) == A

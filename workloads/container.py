@@ -1,0 +1,166 @@
+"""What a container is to be, and how Docker and Podman are told."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+LABEL = "wattline.run_id"
+_SIZE = re.compile(r"(\d+)([kmgt]?)i?b?", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """`source` is a folder or file of the host, or the name of the engine's volume."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+    @property
+    def kind(self) -> str:
+        return "bind" if self.source.startswith("/") else "volume"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    image: str
+    arguments: tuple[str, ...] = ()
+    entrypoint: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    volumes: tuple[Volume, ...] = ()
+    shm_bytes: int | None = None
+    network: str | None = None
+    name: str | None = None
+    workdir: str | None = None
+    gpus: tuple[str, ...] | None = ()
+    """By index or UUID; None is all of them."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """CUDA's images ask for all GPUs, which NVIDIA's runtime gives wherever it is the engine's default."""
+        return {"NVIDIA_VISIBLE_DEVICES": "void", **self.env} if self.gpus == () else dict(self.env)
+
+
+def docker_body(container: Container) -> dict[str, Any]:
+    """For `POST /containers/create`."""
+    host = {
+        "ShmSize": container.shm_bytes,
+        "NetworkMode": container.network,
+        "Mounts": [
+            {"Type": volume.kind, "Source": volume.source, "Target": volume.target, "ReadOnly": volume.read_only}
+            for volume in container.volumes
+        ],
+        "DeviceRequests": _device_requests(container.gpus),
+    }
+    return _given(
+        {
+            "Image": container.image,
+            "Cmd": list(container.arguments),
+            "Entrypoint": None if container.entrypoint is None else [container.entrypoint],
+            "Env": [f"{name}={value}" for name, value in container.environment.items()],
+            "WorkingDir": container.workdir,
+            "Labels": dict(container.labels),
+            "HostConfig": _given(host),
+        }
+    )
+
+
+def _device_requests(gpus: tuple[str, ...] | None) -> list[dict[str, Any]]:
+    if gpus == ():
+        return []
+    which = {"Count": -1} if gpus is None else {"DeviceIDs": list(gpus)}
+    return [{"Driver": "", "Capabilities": [["gpu"]], **which}]
+
+
+def podman_body(container: Container) -> dict[str, Any]:
+    """For `POST /libpod/containers/create`: in Podman's Docker API a request for GPUs is dropped without a word."""
+    gpus = ("all",) if container.gpus is None else container.gpus
+    return _given(
+        {
+            "image": container.image,
+            "command": list(container.arguments),
+            "entrypoint": None if container.entrypoint is None else [container.entrypoint],
+            "env": container.environment,
+            "work_dir": container.workdir,
+            "labels": dict(container.labels),
+            "name": container.name,
+            "shm_size": container.shm_bytes,
+            "mounts": [
+                {
+                    "type": "bind",
+                    "source": volume.source,
+                    "destination": volume.target,
+                    "options": ["rbind", *_mode(volume)],
+                }
+                for volume in container.volumes
+                if volume.kind == "bind"
+            ],
+            "volumes": [
+                {"Name": volume.source, "Dest": volume.target, "Options": _mode(volume)}
+                for volume in container.volumes
+                if volume.kind == "volume"
+            ],
+            "devices": [{"path": f"nvidia.com/gpu={gpu}"} for gpu in gpus],
+            **_podman_network(container.network),
+        }
+    )
+
+
+def _mode(volume: Volume) -> list[str]:
+    return ["ro"] if volume.read_only else ["rw"]
+
+
+def _podman_network(network: str | None) -> dict[str, Any]:
+    if network is None:
+        return {}
+    kind, _, name = network.partition(":")
+    if kind == "container":
+        return {"netns": {"nsmode": "container", "value": name}}
+    if network in {"host", "none", "bridge", "private"}:
+        return {"netns": {"nsmode": network}}
+    return {"netns": {"nsmode": "bridge"}, "networks": {network: {}}}
+
+
+def _given(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if value not in (None, [], {})}
+
+
+def environment_variable(text: str) -> str:
+    """`NAME=VALUE`, or `NAME` for the value that it has here, which is looked up late: it may be a secret."""
+    name, has_value, _ = text.partition("=")
+    if not name or (not has_value and name not in os.environ):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not set here; give NAME=VALUE, or the NAME of a variable that is"
+        )
+    return text
+
+
+def environment(variables: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """What `environment_variable` let pass, with its values."""
+    parts = [variable.partition("=") for variable in variables]
+    return {name: value if has_value else environ[name] for name, has_value, value in parts}
+
+
+def volume(text: str) -> Volume:
+    """`SOURCE:TARGET[:ro]`; a source with a slash or a dot is a path of the host."""
+    source, target, *modes = [*text.split(":"), ""] if ":" not in text else text.split(":")
+    if not source or not target.startswith("/") or modes not in ([], ["ro"], ["rw"]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no volume; give SOURCE:/TARGET or SOURCE:/TARGET:ro")
+    is_path = "/" in source or source.startswith(("~", "."))
+    return Volume(str(Path(source).expanduser().absolute()) if is_path else source, target, modes == ["ro"])
+
+
+def size_bytes(text: str) -> int:
+    """1024-based, as the engines take it: 64g is 64 GiB."""
+    found = _SIZE.fullmatch(text)
+    if not found or int(found[1]) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; give bytes, or a size like 512m or 64g")
+    return int(found[1]) << 10 * _POWERS[found[2].lower()]

@@ -1,0 +1,22 @@
+"""What the benchmarks share: the device, the size of a step, and the score that `workloads job container` reads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+
+def device() -> torch.device:
+    """The GPU of this rank, else the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cpu")
+
+
+def write_score(folder: str, time_s: float, **numbers: float) -> None:
+    """`time` becomes the run's work `score`, and each number a result."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    lines = [f"{name}: {number}\n" for name, number in {"time": time_s, **numbers}.items()]
+    (Path(folder) / "metrics.yml").write_text("".join(lines))

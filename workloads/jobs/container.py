@@ -1,0 +1,200 @@
+"""Run an image with Docker or Podman: its processes are the run's, its exit code is the job's."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from workloads import api as run_api
+from workloads import (
+    client,
+    container,
+    container_life,
+    container_output,
+    container_processes,
+    container_score,
+    docker_engine,
+    jobs,
+    recorder,
+    shadow,
+)
+from workloads import gpus as gpu_choice
+from workloads.barrier import BarrierError
+from workloads.docker_engine import Engine, EngineError
+from workloads.interruption import unwound_when_signalled
+from workloads.talk import say
+
+_STOP_S = 10
+_LAST_OUTPUT_S = 10.0
+
+
+class _Options(jobs.Options):
+    """A list of images is no run, so it is printed here, before one begins; likewise it is said that none was named."""
+
+    def parse_args(  # type: ignore[override]  # of the base's overloads the one that the jobs use
+        self, args: Sequence[str] | None = None, namespace: None = None
+    ) -> argparse.Namespace:
+        options = super().parse_args(args, namespace)
+        if options.list_images:
+            self.exit(_list_images(options.host))
+        if not options.image_and_arguments:
+            self.error("give an IMAGE; --list-images lists those that are there")
+        return options
+
+
+def parser() -> jobs.Options:
+    options = _Options(
+        prog="workloads job container",
+        description=__doc__,
+        allow_abbrev=False,
+        usage="%(prog)s [options] IMAGE [-- ARGUMENTS...]",
+        epilog="The GPUs of the run are the container's, too; where none were named it gets none.",
+    )
+    options.add_argument("image_and_arguments", nargs=argparse.REMAINDER, metavar="IMAGE [-- ARGUMENTS...]")
+    options.add_argument("--list-images", action="store_true", help="print the images that are there, and run none")
+    options.add_argument("--host", "--socket", metavar="URL|PATH", help="the engine; default: DOCKER_HOST, else found")
+    options.add_argument("--pull", choices=("never", "missing", "always"), default="never", help="default: never")
+    _add_what_it_is(options)
+    _add_how_it_ends(options)
+    return options
+
+
+def _add_what_it_is(options: jobs.Options) -> None:
+    env = options.add_argument("--env", "-e", action="append", default=[], metavar="NAME[=VALUE]")
+    env.type, env.help = container.environment_variable, "without a value that of this environment; may be repeated"
+    volume = options.add_argument("--volume", "-v", action="append", default=[], metavar="SOURCE:TARGET[:ro]")
+    volume.type, volume.help = container.volume, "a folder, or a volume of the engine; may be repeated"
+    shm = options.add_argument("--shm-size", metavar="64g", help="of /dev/shm; default: the engine's, most often 64m")
+    shm.type = container.size_bytes
+    options.add_argument("--network", metavar="NAME", help="host, none, or one of the engine's networks")
+    options.add_argument("--container-name", metavar="NAME", help="default: the engine's")
+    options.add_argument("--workdir", metavar="PATH", help="default: the image's")
+    options.add_argument("--entrypoint", metavar="PROGRAM", help="default: the image's")
+    options.add_argument("--container-gpus", metavar="0,1|UUID,…|all|none", help="default: the GPUs of the run")
+
+
+def _add_how_it_ends(options: jobs.Options) -> None:
+    options.add_argument(
+        "--stop-timeout",
+        type=jobs.count,
+        default=_STOP_S,
+        metavar="SECONDS",
+        help=f"from SIGTERM to SIGKILL, where the job is interrupted; default: {_STOP_S}",
+    )
+    options.add_argument("--keep", action="store_true", help="leave the container there, stopped")
+    options.add_argument(
+        "--results-path",
+        default=container_score.PATH,
+        metavar="PATH",
+        help=f"the container's file with its score, as time: 123.4; default: {container_score.PATH}",
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    shadow.exit_if_shadowed()
+    with unwound_when_signalled(), client.run("container") as run:
+        try:
+            sys.exit(_run(options, run))  # within the run, so that one of its own ends as failed
+        except (EngineError, BarrierError, gpu_choice.GpusError) as error:
+            sys.exit(f"container: {error}")
+    return 0
+
+
+def _run(options: argparse.Namespace, run: client.Run) -> int:
+    run.phase("prepare")
+    engine = docker_engine.find(options.host, os.environ)
+    wanted = _container(options, _image(engine, options), run.run_id)
+    with container_life.created(engine, wanted, options.stop_timeout, options.keep) as made:
+        output = container_output.Output(made, (sys.stdout.buffer, sys.stderr.buffer))
+        try:
+            run.barrier()
+            run.phase("container")
+            container_processes.start_in_run(made, run.register)
+            code = container_life.wait(made)
+        except BaseException:
+            container_life.stop(made, options.stop_timeout)
+            raise
+        finally:
+            output.wait(_LAST_OUTPUT_S)
+        if recorder.FOLDER in os.environ:
+            container_score.copy(made, options.results_path, Path(os.environ[recorder.FOLDER]) / "results")
+        if code == 0:
+            found = container_score.read(made, options.results_path)
+            run.work(**container_score.work(found))
+            run.result(**container_score.results(found))
+    return code
+
+
+def _image(engine: Engine, options: argparse.Namespace) -> str:
+    image = str(options.image_and_arguments[0])
+    name = None if options.pull == "always" else docker_engine.resolve(engine, image)
+    if name is None and options.pull != "never":
+        say(f"pulling {image}")
+        docker_engine.pull(engine, image)
+        name = docker_engine.resolve(engine, image)
+    if name is None:
+        what_is_there = docker_engine.what_is_there(engine)
+        raise EngineError(f"there is no image {image} at {engine.host}; {what_is_there}; --pull missing fetches it")
+    return name
+
+
+def _container(options: argparse.Namespace, image: str, run_id: str | None) -> container.Container:
+    arguments = options.image_and_arguments[1:]
+    return container.Container(
+        image=image,
+        arguments=tuple(arguments[1:] if arguments[:1] == ["--"] else arguments),
+        entrypoint=options.entrypoint,
+        env=container.environment(options.env, os.environ),
+        volumes=tuple(options.volume),
+        shm_bytes=options.shm_size,
+        network=options.network,
+        name=options.container_name,
+        workdir=options.workdir,
+        gpus=gpus(options.container_gpus, os.environ),
+        labels={container.LABEL: run_id or ""},
+    )
+
+
+def gpus(
+    option: str | None,
+    environ: Mapping[str, str],
+    list_gpus: Callable[[], tuple[gpu_choice.Listed, ...]] = gpu_choice.listed,
+) -> tuple[str, ...] | None:
+    """Those of `--container-gpus`, else those of CUDA_VISIBLE_DEVICES; None is all, () none. Raises GpusError."""
+    if option == "none":
+        return ()
+    if option is not None:
+        return gpu_choice.choose(option, environ, list_gpus).gpus
+    if "CUDA_VISIBLE_DEVICES" not in environ:
+        return ()
+    if run_api.SIMULATION in environ:
+        say("the GPUs of the run are simulated, so the container gets none")
+        return ()
+    choice = gpu_choice.choose(None, environ, list_gpus)
+    named = tuple(gpu for gpu in choice.gpus or () if not gpu.isdecimal())
+    if choice.doubt or named != choice.gpus:
+        say(choice.doubt or "CUDA_VISIBLE_DEVICES names GPUs that nvidia-smi does not list, so the container gets none")
+        return ()
+    return named
+
+
+def _list_images(host: str | None) -> int:
+    try:
+        images = docker_engine.images(docker_engine.find(host, os.environ))
+    except EngineError as error:
+        print(f"container: {error}", file=sys.stderr)
+        return 1
+    width = max((len(image.name) for image in images), default=0)
+    for image in images:
+        print(f"{image.name:<{width}}  {image.bytes / 1_000_000:>8,.1f} MB  {image.created}")
+    if not images:
+        print("there are no images; workloads/images/build.sh dummy builds a small one", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""Multiply square matrices of 64-bit floats: on CUDA's GPUs where there are, else on the CPU."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from workloads import jobs, matmul
+
+_ELEMENT = matmul.Element("float64", 8, 0.5)
+
+
+def parser() -> jobs.Options:
+    return matmul.parser("dgemm", __doc__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    return matmul.main("dgemm", _ELEMENT, parser().parse_args(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""Load on any OpenAI-compatible endpoint: latencies of streamed answers, throughput, and goodput under an SLO."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import resource
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from workloads import client, jobs, shadow
+from workloads.interruption import unwound_when_signalled
+from workloads.serving import prompts, slo
+
+KEY = "OPENAI_API_KEY"
+
+
+def parser() -> jobs.Options:
+    options = jobs.options("llm-server", __doc__)
+    options.add_argument("--url", type=base_url, required=True, help="http://host:8000 or with a path, as far as /v1")
+    options.add_argument("--model", help="default: the first one that the endpoint lists")
+    options.add_argument("--api", choices=("chat", "completions"), default="chat", help="default: chat")
+    options.add_argument("--api-key-file", metavar="FILE", help=f"a file with the key; else {KEY} of the environment")
+    until = options.add_mutually_exclusive_group()
+    until.add_argument("--requests", type=jobs.count, metavar="N", help="default: 100")
+    until.add_argument("--duration", type=jobs.seconds, metavar="SECONDS", help="send for so long, then await the rest")
+    shape = options.add_mutually_exclusive_group()
+    shape.add_argument("--rate", type=rate, metavar="R", help="open loop: requests a second")
+    shape.add_argument("--concurrency", type=jobs.count, metavar="N", help="closed loop; default: 1 at once")
+    options.add_argument(
+        "--arrivals", choices=("poisson", "fixed"), default="poisson", help="of an open loop; default: poisson"
+    )
+    options.add_argument(
+        "--prompts", type=prompts.read_file, metavar="FILE", help=".jsonl with prompt or messages, else a prompt a line"
+    )
+    tokens: dict[str, Any] = {"type": prompts.lengths, "default": prompts.Lengths(128, 128), "metavar": "N[:M]"}
+    options.add_argument("--prompt-tokens", help="of a synthetic prompt, about; default: 128", **tokens)
+    options.add_argument("--max-tokens", help="to generate at most; default: 128", **tokens)
+    options.add_argument("--warmup", type=number, default=0, metavar="N", help="requests before; default: none")
+    options.add_argument(
+        "--timeout", type=jobs.seconds, default=600.0, metavar="SECONDS", help="of one request; default: 600"
+    )
+    options.add_argument("--slo", type=slo.of, metavar="ttft=S,tpot=S,e2e=S", help="count the requests that meet all")
+    options.add_argument("--seed", type=number, default=0, help="of arrivals, prompts and lengths; default: 0")
+    options.add_argument(
+        "--extra-body",
+        type=json_object,
+        default={},
+        metavar="JSON",
+        help="more fields of each request; null removes one",
+    )
+    return options
+
+
+def base_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise argparse.ArgumentTypeError(f"{text} is no address; give one like http://localhost:8000")
+    if parts.username or parts.password:
+        raise argparse.ArgumentTypeError(f"a password has no place in --url; set {KEY} or give --api-key-file")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/') or '/v1'}"
+
+
+def rate(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no rate; give requests a second, like 10 or 0.5")
+    return value
+
+
+def number(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is less than 0")
+    return value
+
+
+def json_object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError("""not an object; give one like {"ignore_eos": true}""")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    shadow.exit_if_shadowed()
+    if options.api == "completions" and options.prompts and any(one.messages for one in options.prompts.prompts):
+        parser().error(f"{options.prompts} has messages, which --api completions does not take; use --api chat")
+    key = _key(options.api_key_file)
+    _allow_connections()
+    from workloads.serving.measure import measure  # noqa: PLC0415  # slow to import
+
+    with unwound_when_signalled(), client.run("llm-server") as run:
+        measure(options, key, run)
+    return 0
+
+
+def _key(path: str | None) -> str | None:
+    try:
+        key = Path(path).read_text(encoding="utf-8").strip() if path else os.environ.get(KEY, "").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"llm-server: --api-key-file {path} cannot be read: {error}")
+    if path and not key:
+        sys.exit(f"llm-server: --api-key-file {path} is empty; write the key into it")
+    if not (key.isascii() and all(33 <= ord(letter) <= 126 for letter in key)):
+        sys.exit(f"llm-server: the key of {path or KEY} is no single word of ASCII; write nothing else there")
+    return key or None
+
+
+def _allow_connections() -> None:
+    """An open loop may have more in flight than the usual 1024 files."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

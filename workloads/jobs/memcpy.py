@@ -1,0 +1,116 @@
+"""Copy memory: between host and GPU, or within a GPU; without CUDA, from memory to memory."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workloads import jobs, kernels, launches, torch_device
+from workloads.launches import Launch
+from workloads.talk import say
+
+if TYPE_CHECKING:
+    import torch
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)(i?)B?")
+_POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class _Direction:
+    """Where from and to; on a simulated GPU, whichever it is, the speed, and the share of its dynamic power."""
+
+    source: str
+    target: str
+    simulated_bytes_per_s: float
+    simulated_utilization: float
+
+
+_DIRECTIONS = {
+    "host-to-device": _Direction("cpu", "cuda", 25e9, 0.1),
+    "device-to-host": _Direction("cuda", "cpu", 25e9, 0.1),
+    "device-to-device": _Direction("cuda", "cuda", 1e12, 0.4),
+}
+
+
+def parser() -> jobs.Options:
+    options = jobs.options("memcpy", __doc__)
+    options.add_argument(
+        "--size", type=size_bytes, default="1GiB", metavar="BYTES", help="of a copy, like 500MB; default: 1GiB"
+    )
+    options.add_argument(
+        "--direction",
+        choices=_DIRECTIONS,
+        default="host-to-device",
+        help="memory of the host is pinned; default: host-to-device",
+    )
+    kernels.add_options(options, "copies")
+    return options
+
+
+def size_bytes(text: str) -> int:
+    """`1GiB` → 1073741824, `1.5kB` → 1500, `8` → 8."""
+    found = _SIZE.fullmatch(text.strip())
+    size = float(found[1]) * (1024 if found[3] else 1000) ** _POWERS[found[2]] if found else 0
+    if not found or size < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no size; give bytes, like 1GiB, 500MB or 4096")
+    return int(size)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    direction = _DIRECTIONS[options.direction]
+    kernel = kernels.Kernel("memcpy", "copy", "bytes", options.size)
+    return kernels.main(kernel, options, functools.partial(_devices, direction, options.size))
+
+
+@contextlib.contextmanager
+def _devices(direction: _Direction, size: int, simulation: str | None) -> Iterator[list[Launch]]:
+    if simulation is not None:
+        from workloads.simulated import driven  # noqa: PLC0415  # of the contract, so only once it is known to be ours
+
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        buffers = [direction.source, direction.target].count("cuda")
+        with driven(Path(simulation), visible, buffers * size, direction.simulated_utilization) as gpus:
+            yield [launches.on_simulated(gpu, size / direction.simulated_bytes_per_s) for gpu in gpus]
+        return
+    found = torch_device.devices() if importlib.util.find_spec("torch") is not None else []
+    if any(device.type == "cuda" for device in found):
+        yield [_cuda(device, direction, size) for device in found]
+    else:
+        say("there is no CUDA device: the copies go from memory to memory")
+        yield [_memory(size)]
+
+
+def _cuda(device: torch.device, direction: _Direction, size: int) -> Launch:
+    import torch  # noqa: PLC0415  # slow to import
+
+    def buffer(place: str) -> torch.Tensor:
+        # random bytes: memory of zeros may be compressed, and costs less power to move
+        if place == "cpu":
+            return torch.randint(256, (size,), dtype=torch.uint8, pin_memory=True)
+        return torch.randint(256, (size,), dtype=torch.uint8, device=device)
+
+    source, target = buffer(direction.source), buffer(direction.target)
+    return launches.on_torch(device, lambda: target.copy_(source, non_blocking=True))
+
+
+def _memory(size: int) -> Launch:
+    import numpy as np  # noqa: PLC0415  # not needed where there is a GPU
+
+    source = np.random.default_rng(0).integers(256, size=size, dtype=np.uint8)
+    target = np.zeros_like(source)
+    return launches.on_clock(lambda: np.copyto(target, source))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""Train ResNet-50 on synthetic images or on a folder of them: on all GPUs of the run, else on the CPU."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import os
+import sys
+import time
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from workloads import client, image_folder, image_training, jobs, percentiles, shadow, torch_device
+from workloads.barrier import BarrierError
+from workloads.interruption import unwound_when_signalled
+
+_IMAGENET_IMAGES, _IMAGENET_CLASSES = 1_281_167, 1000
+_DEPTHS = "3,4,6,3"
+_TRAINING_FLOP = 24.3e9  # an image of 224 × 224 forward and backward, as torch's FLOP counter says
+_SIMULATED_UTILIZATION = 0.9
+_BYTES_PER_PIXEL = 1750  # of activations, about: 128 images of 224 × 224 take 11 GB
+
+Step = Callable[[], Mapping[str, float]]
+"""One batch; what it measured."""
+
+
+def parser() -> jobs.Options:
+    options = jobs.options("resnet", __doc__)
+    options.add_argument(
+        "--batch-size",
+        type=jobs.count,
+        default=64,
+        metavar="B",
+        help="images a step, on all GPUs together; default: 64",
+    )
+    options.add_argument("--image-size", type=jobs.count, default=224, metavar="PIXELS", help="default: 224")
+    options.add_argument("--images", type=Path, metavar="DIR", help="images in folders, one a class; else synthetic")
+    until = options.add_mutually_exclusive_group()
+    until.add_argument("--duration", type=jobs.seconds, default=30.0, metavar="SECONDS", help="default: 30")
+    until.add_argument("--iterations", type=jobs.count, metavar="N", help="steps")
+    until.add_argument(
+        "--epochs", type=jobs.count, metavar="E", help="over the folder; of synthetic images as many as ImageNet has"
+    )
+    options.add_argument(
+        "--warmup", type=jobs.count, default=3, metavar="N", help="steps before, not measured; default: 3"
+    )
+    options.add_argument("--dtype", choices=image_training.DTYPES, default="float32", help="default: float32")
+    options.add_argument("--label-smoothing", type=_ratio, default=0.0, metavar="RATIO", help="default: 0")
+    options.add_argument(
+        "--depths",
+        type=_depths,
+        default=_DEPTHS,
+        metavar="N,N,N,N",
+        help=f"blocks a stage; default: {_DEPTHS}, ResNet-50",
+    )
+    options.add_argument("--workers", type=jobs.count, default=8, metavar="N", help="threads that read; default: 8")
+    options.add_argument("--seed", type=int, default=0, metavar="N", help="of weights, images and order; default: 0")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    shadow.exit_if_shadowed()
+    if os.environ.get("WORLD_SIZE", "1") not in {"", "1"}:
+        sys.exit("resnet: one process drives all GPUs of the run; start it without a launcher, with --gpus 0,1")
+    with unwound_when_signalled(), client.run("resnet") as run:
+        try:
+            run.phase("load")
+            images = image_folder.find(options.images) if options.images else None
+            stepping = _simulated(run.simulation, options) if run.simulation else _real(options, images)
+            with stepping as step:
+                run.result(**_train(run, step, options, _steps(options, images)))
+        except (ValueError, BarrierError) as error:
+            sys.exit(f"resnet: {error}")
+        except RuntimeError as error:  # CUDA's errors, too
+            sys.exit(f"resnet: {str(error).splitlines()[0]}; a smaller --batch-size needs less memory")
+    return 0
+
+
+def _train(run: client.Run, step: Step, options: argparse.Namespace, steps: float) -> dict[str, float]:
+    """The job's results; a step's seconds are those on the wall, with the reading of its images."""
+    run.phase("warmup")
+    for _ in range(options.warmup):
+        step()
+    run.barrier()
+    run.phase("measure")
+    each_s = array("d")
+    values: Mapping[str, float] = {}
+    begin_s = now_s = time.perf_counter()
+    while len(each_s) < steps and (steps < math.inf or now_s - begin_s < options.duration):
+        values = step()
+        before_s, now_s = now_s, time.perf_counter()
+        each_s.append(now_s - before_s)
+        run.iteration(now_s - before_s, values, images=options.batch_size, steps=1)
+    run.phase("rest")
+    loss = {"loss": values["loss"]} if "loss" in values else {}
+    images = len(each_s) * options.batch_size
+    return {"images_per_second": images / (now_s - begin_s), **loss, **percentiles.of("step_seconds", each_s)}
+
+
+def _steps(options: argparse.Namespace, images: image_folder.Images | None) -> float:
+    """Infinite where the duration ends the training."""
+    if options.epochs:
+        count = len(images.files) if images else _IMAGENET_IMAGES
+        return float(options.epochs * (count // options.batch_size))
+    return float(options.iterations or math.inf)
+
+
+@contextlib.contextmanager
+def _real(options: argparse.Namespace, images: image_folder.Images | None) -> Iterator[Step]:
+    torch_device.require("torch", "transformers", *(["PIL"] if images else []))
+    devices = torch_device.devices()
+    recipe = image_training.Recipe(
+        options.batch_size,
+        options.image_size,
+        len(images.classes) if images else _IMAGENET_CLASSES,
+        options.depths,
+        options.dtype,
+        options.label_smoothing,
+        options.seed,
+    )
+    trainer = image_training.Trainer(devices, recipe)
+    if images:
+        batches = image_training.read(images, devices[0], recipe, options.workers)
+    else:
+        batches = image_training.synthetic(devices[0], recipe)
+
+    def step() -> dict[str, float]:
+        batch, labels = next(batches)
+        losses = []
+        device_s = torch_device.timed(devices[0], lambda: losses.append(trainer.step(batch, labels)))
+        return {"loss": float(losses[0]), "device_seconds": device_s}
+
+    with contextlib.closing(batches):
+        yield step
+
+
+@contextlib.contextmanager
+def _simulated(path: str, options: argparse.Namespace) -> Iterator[Step]:
+    """The model knows neither a loss nor the precision."""
+    from workloads.simulated import driven  # noqa: PLC0415  # of the contract, so only once it is known to be ours
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    pixels = options.batch_size * options.image_size**2
+    flop = _TRAINING_FLOP * sum(options.depths) / 16 * pixels / 224**2
+    with driven(Path(path), visible, pixels * _BYTES_PER_PIXEL, _SIMULATED_UTILIZATION) as gpus:
+
+        def step() -> dict[str, float]:
+            due_s = max(gpu.start(flop / len(gpus) / gpu.peak_flop_per_s)[1] for gpu in gpus)
+            time.sleep(max(0.0, due_s - time.monotonic()))
+            return {}
+
+        yield step
+
+
+def _depths(text: str) -> tuple[int, ...]:
+    depths = tuple(int(part) for part in text.split(","))
+    if len(depths) != 4 or min(depths) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no four stages of at least one block; give them like {_DEPTHS}")
+    return depths
+
+
+def _ratio(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not from 0 to below 1")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

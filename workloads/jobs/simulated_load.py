@@ -1,0 +1,129 @@
+"""Steps on simulated GPUs whose speed depends on the power cap by a known law; for trying sweeps out."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workloads import client, jobs, percentiles, shadow
+from workloads.barrier import BarrierError
+from workloads.interruption import unwound_when_signalled
+
+if TYPE_CHECKING:
+    from workloads.simulated import SimulatedGpu
+    from workloads.simulated_law import Law
+
+_JOB = "simulated-load"
+_MEMORY_BYTES = 8 << 30
+
+
+def parser() -> jobs.Options:
+    options = jobs.options(_JOB, __doc__)
+    options.add_argument(
+        "--law",
+        choices=("compute", "memory", "light"),
+        default="compute",
+        help="compute: one cap costs least energy; memory: all cost the same; light: no cap binds; default: compute",
+    )
+    options.add_argument(
+        "--best", type=_watts, metavar="WATTS", help="compute: the cap that costs least; default: 9/14 of the peak"
+    )
+    options.add_argument(
+        "--step-seconds", type=jobs.seconds, default=0.05, metavar="SECONDS", help="a step at full speed; default: 0.05"
+    )
+    until = options.add_mutually_exclusive_group()
+    until.add_argument("--steps", type=jobs.count, metavar="N", help="how many steps")
+    until.add_argument("--duration", type=jobs.seconds, default=10.0, metavar="SECONDS", help="default: 10")
+    return options
+
+
+def _watts(text: str) -> float:
+    value = float(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is no cap; give watts, like 450")
+    return value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    shadow.exit_if_shadowed()
+    with unwound_when_signalled(), client.run(_JOB) as run:
+        if run.simulation is None:
+            sys.exit(
+                f"{_JOB}: the GPUs of this run are not simulated; start the exporter with exporter serve --simulate "
+                "8xH200 and name it with --exporter"
+            )
+        try:
+            _import_all()
+            run.barrier()
+            with run.phase("measure"), _loaded(Path(run.simulation), options) as (gpus, law):
+                done = _step(run, gpus, law, options)
+            run.result(**_results(done))
+        except (ValueError, BarrierError) as error:
+            sys.exit(f"{_JOB}: {error}")
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    latencies_s: Sequence[float]
+    took_s: float
+    joules: float
+    """By the law, to compare with the measured."""
+
+
+def _import_all() -> None:
+    """What is slow to import, so that nothing of it is measured."""
+    import numpy as np  # noqa: F401, PLC0415  # slow to import
+
+    from workloads import simulated, simulated_law  # noqa: F401, PLC0415  # of the contract: see shadow
+
+
+@contextlib.contextmanager
+def _loaded(path: Path, options: argparse.Namespace) -> Iterator[tuple[list[SimulatedGpu], Law]]:
+    """The GPUs of the run, under the law's load."""
+    from exporter.contract.simulation import Simulation  # noqa: PLC0415  # as above
+    from workloads.simulated import driven  # noqa: PLC0415  # likewise
+    from workloads.simulated_law import Law  # noqa: PLC0415  # likewise
+
+    with Simulation.open(path) as simulation:
+        law = Law(options.law, simulation.gpus[0].product, options.best)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    with driven(path, visible, _MEMORY_BYTES, law.utilization) as gpus:
+        yield gpus, law
+
+
+def _step(run: client.Run, gpus: Sequence[SimulatedGpu], law: Law, options: argparse.Namespace) -> _Done:
+    """A step is done when all GPUs have done it."""
+    latencies_s: list[float] = []
+    joules = 0.0
+    begin_s = time.monotonic()
+    while len(latencies_s) < options.steps if options.steps else time.monotonic() < begin_s + options.duration:
+        step_begin_s = time.monotonic()
+        took_s = max(options.step_seconds / law.speed(gpu.power_w, gpu.clock_ratio) for gpu in gpus)
+        joules += took_s * sum(gpu.power_w for gpu in gpus)
+        for gpu in gpus:
+            gpu.work_for(took_s)
+        latencies_s.append(time.monotonic() - step_begin_s)
+        run.iteration(latencies_s[-1], steps=1)
+    return _Done(latencies_s, time.monotonic() - begin_s, joules)
+
+
+def _results(done: _Done) -> dict[str, float]:
+    steps = len(done.latencies_s)
+    return {
+        "steps_per_second": steps / done.took_s,
+        "law_joules_per_step": done.joules / steps,
+        **percentiles.of("step_seconds", done.latencies_s),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

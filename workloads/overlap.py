@@ -1,0 +1,70 @@
+"""The time in which all tenants of a step were at work, and what each did in it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from exporter.contract.record import EVENT, EVENTS_FILE, End, Event, Iteration, Start
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Unix seconds: from the last tenant's begin (its coming to the barrier, where there is one) to the first's end."""
+
+    begin: float
+    end: float
+
+
+def events(folder: Path) -> list[Event]:
+    """Those of the run's `events.jsonl` that can be read."""
+    try:
+        lines = (folder / EVENTS_FILE).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    found: list[Event] = []
+    for line in lines:
+        try:
+            found.append(EVENT.validate_json(line))
+        except ValidationError:  # a line that was cut off in the middle
+            continue
+    return found
+
+
+def of(tenants: Sequence[Sequence[Event]], released_at: float | None) -> Overlap | None:
+    """None where they never ran together."""
+    begins = [event.t for events in tenants for event in events if isinstance(event, Start)]
+    ends = [_end(events) for events in tenants]
+    if len(begins) < len(tenants) or any(end is None for end in ends):
+        return None
+    begin = max(*begins, released_at or 0.0)
+    end = min(end for end in ends if end is not None)
+    return Overlap(begin, end) if end > begin else None
+
+
+def share(overlap: Overlap, tenant: Sequence[Event]) -> dict[str, Any]:
+    """What the journal says of one tenant; iterations count where they end within the overlap."""
+    within = [event for event in tenant if isinstance(event, Iteration) and overlap.begin < event.t <= overlap.end]
+    seconds = overlap.end - overlap.begin
+    found: dict[str, Any] = {"begin": overlap.begin, "end": overlap.end, "seconds": seconds, "iterations": len(within)}
+    if within:
+        found["latency_seconds_mean"] = statistics.fmean(event.latency_seconds for event in within)
+        found["work"] = _work(within)
+    return found
+
+
+def _work(within: Sequence[Iteration]) -> Mapping[str, float]:
+    units = {unit for event in within for unit in event.work}
+    return {unit: sum(event.work.get(unit, 0.0) for event in within) for unit in sorted(units)}
+
+
+def _end(events: Sequence[Event]) -> float | None:
+    """The last iteration, as a job may take long to clear up; the run's end where it has none."""
+    iterations = [event.t for event in events if isinstance(event, Iteration)]
+    ends = [event.t for event in events if isinstance(event, End)]
+    return max(iterations, default=None) or max(ends, default=None)

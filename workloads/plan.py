@@ -1,0 +1,154 @@
+"""A plan as it stands in its file: which jobs, side by side or one after another, with which settings, how often.
+
+Durations are seconds, limits watts, clocks hertz. What is wrong is pydantic's ValidationError; `plan_file` says where.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat, model_validator
+
+from exporter.contract.run import LabelName, LabelValue
+
+POWER_LIMIT, SM_CLOCK = "power_limit_watts", "sm_clock_hertz"
+CAPS = (POWER_LIMIT, SM_CLOCK)
+RESERVED_LABELS = frozenset(
+    ("experiment", "plan", "tenant", "repeat", POWER_LIMIT, SM_CLOCK, "mps", "batch_size", "seed", "case", "phase")
+)
+IDLE = "idle"
+_MOST_VALUES = 1_000
+_RANGE = re.compile(r"(\d+):(\d+):(\d+)")
+
+Scalar = str | int | float | bool
+Value = Scalar | list[Scalar]
+
+
+def values(given: object) -> object:
+    """`300:700:50` is 300, 350 … 700; a list stays as it is. Raises ValueError."""
+    if not isinstance(given, str):
+        return given
+    found = _RANGE.fullmatch(given)
+    if not found:
+        raise ValueError(f"{given!r} is no range; give FIRST:LAST:STEP like 300:700:50, or a list like [300, 500]")
+    first, last, step = (int(part) for part in found.groups())
+    if not step or last < first:
+        raise ValueError(f"{given} has no values; give FIRST:LAST:STEP with FIRST up to LAST and a STEP above 0")
+    return list(range(first, last + 1, step))
+
+
+def _texts(given: object) -> object:
+    """GPUs are written as 0, [0, 1] or all."""
+    entries = given if isinstance(given, list) else [given]
+    return [str(each) if isinstance(each, int) and not isinstance(each, bool) else each for each in entries]
+
+
+def _text_of(given: object) -> object:
+    return str(given) if isinstance(given, int | float) else given
+
+
+def _by_text(given: object) -> object:
+    return {str(gpu): job for gpu, job in given.items()} if isinstance(given, dict) else given
+
+
+Swept = Annotated[list[Scalar], BeforeValidator(values), Field(min_length=1, max_length=_MOST_VALUES)]
+Gpus = Annotated[list[str], BeforeValidator(_texts), Field(min_length=1)]
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+Labels = Annotated[
+    dict[LabelName, Annotated[LabelValue, BeforeValidator(_text_of)]],
+    Field(max_length=6),
+]
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class JobSpec(Part):
+    """A built-in job, or a command."""
+
+    job: str | None = None
+    command: Annotated[list[str], Field(min_length=1)] | None = None
+    options: dict[str, Value] = {}
+    """The job's own options by name, `batch-size` or `batch_size`: true is a flag, a list repeats the option."""
+    arguments: list[str] = []
+    """What else follows the job's options."""
+    gpus: Gpus | None = None
+    labels: Labels = {}
+    nsys: bool = False
+
+
+class Neighbour(JobSpec):
+    """A job that may run beside others."""
+
+    background: bool = False
+    """Noise: ended as soon as all that are not have ended."""
+    barrier: bool = False
+    """That a command waits by itself (`run.barrier()` of workloads.client); built-in jobs all do."""
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> Neighbour:
+        one_of(self, "job", "command")
+        return self
+
+
+class Tenant(Neighbour):
+    name: Name
+
+
+class Entry(JobSpec):
+    """What to measure: a job, a command, tenants, or a placement; with `sweep`, once for each point of the grid."""
+
+    name: Name | None = None
+    tenants: Annotated[list[Tenant], Field(min_length=1)] | None = None
+    placement: Annotated[dict[str, str], BeforeValidator(_by_text), Field(min_length=1)] | None = None
+    """By GPU, the name of one of the plan's `jobs`, of a built-in job, or `idle`."""
+    sweep: dict[str, Swept] = {}
+    """By `power_limit_watts`, `sm_clock_hertz`, an option of the job, or `TENANT.option`."""
+    repeats: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    mps: bool | None = None
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> Entry:
+        one_of(self, "job", "command", "tenants", "placement")
+        return self
+
+
+class CoolDown(Part):
+    """Before each run: until the hottest GPU is as cool as before the first, or as `to_celsius` says."""
+
+    to_celsius: PositiveFloat | None = None
+    tolerance_celsius: NonNegativeFloat = 2.0
+    at_most_seconds: PositiveFloat = 600.0
+
+
+class Plan(Part):
+    name: Name
+    experiment: Name | None = None
+    """Plans of one experiment belong together; else it is the plan's name."""
+    runs: Annotated[list[Entry], Field(min_length=1)]
+    jobs: dict[str, Neighbour] = {}
+    """Those that placements speak of."""
+    gpus: Gpus | None = None
+    labels: Labels = {}
+    repeats: Annotated[int, Field(ge=1, le=10_000)] = 1
+    order: Literal["as-given", "shuffled", "interleaved"] = "as-given"
+    seed: Annotated[int, Field(ge=0)] | None = None
+    warm_up_runs: Annotated[int, Field(ge=0, le=100)] = 0
+    """The first run of the order, made that often before, with the label phase=warm-up."""
+    pause_seconds: NonNegativeFloat = 0.0
+    """Nothing is done for that long before each run."""
+    cool_down: CoolDown | None = None
+    idle_seconds: NonNegativeFloat = 0.0
+    """A run of the job sleep before the first and after the last, with the label phase=idle."""
+    mps: bool = False
+    barrier_timeout_seconds: PositiveFloat = 600.0
+
+
+def one_of(spec: BaseModel, *names: str) -> None:
+    """Raises ValueError."""
+    given = [name for name in names if getattr(spec, name) is not None]
+    if len(given) != 1:
+        said = f"{' and '.join(given)} exclude each other" if given else "nothing to run is given"
+        raise ValueError(f"{said}; give one of {', '.join(names)}")

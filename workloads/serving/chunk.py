@@ -1,0 +1,97 @@
+"""One event of a streamed completion, as vLLM, SGLang, llama.cpp, Ollama, TGI and transformers write it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+DONE = "[DONE]"
+_GENERATED = ("content", "reasoning_content", "reasoning", "tool_calls", "function_call", "refusal")
+_BROKEN_OFF = ("abort", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The server's own count; what it does not say is None. Reasoning is part of generated, cached part of prompt."""
+
+    prompt_tokens: int | None = None
+    generated_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    generated: bool = False
+    """Whether it brings something that the model wrote; the first one often has only the role."""
+    finished: bool = False
+    usage: Usage | None = None
+    error: str | None = None
+    broken_off: str | None = None
+    """The server's word for an answer that it gave up."""
+
+
+def parse(data: str) -> Chunk:
+    """Raises ValueError for what is no chunk of a completion."""
+    document = json.loads(data)
+    if not isinstance(document, dict):
+        raise ValueError(f"no object: {data[:80]}")  # noqa: TRY004  # of the data, not of the program
+    error = error_of(document)
+    if error is not None:
+        return Chunk(error=error)
+    choices = list(_objects(document.get("choices")))
+    reasons = [text for choice in choices if (text := _reason(choice.get("finish_reason")))]
+    return Chunk(
+        generated=any(_has_generated(choice) for choice in choices),
+        finished=bool(reasons),
+        usage=_usage(document.get("usage")),
+        broken_off=next((reason for reason in reasons if reason in _BROKEN_OFF), None),
+    )
+
+
+def error_of(document: Mapping[str, Any]) -> str | None:
+    """What an answer says of its failure: OpenAI's form, older vLLM's, FastAPI's, or a bare text."""
+    error = document.get("error")
+    if error is None and document.get("object") == "error":
+        error = document
+    if error is None and "choices" not in document:
+        error = document.get("detail") or (document if "code" in document and "message" in document else None)
+    if isinstance(error, Mapping):
+        error = error.get("message") or json.dumps(error)
+    return None if error is None else str(error)
+
+
+def _objects(choices: object) -> Iterator[Mapping[str, Any]]:
+    if isinstance(choices, list):
+        yield from (choice for choice in choices if isinstance(choice, dict))
+
+
+def _has_generated(choice: Mapping[str, Any]) -> bool:
+    delta = choice.get("delta")
+    return bool(choice.get("text")) or (isinstance(delta, dict) and any(delta.get(name) for name in _GENERATED))
+
+
+def _reason(reason: object) -> str:
+    """SGLang's own is an object: {"type": "abort"}."""
+    return str(reason.get("type", "")) if isinstance(reason, dict) else str(reason or "")
+
+
+def _usage(usage: object) -> Usage | None:
+    if not isinstance(usage, dict):
+        return None
+    details = usage.get("completion_tokens_details")
+    details = details if isinstance(details, dict) else {}
+    found = Usage(
+        prompt_tokens=_count(usage, "prompt_tokens"),
+        generated_tokens=_count(usage, "completion_tokens"),
+        cached_tokens=_count(usage.get("prompt_tokens_details"), "cached_tokens"),
+        reasoning_tokens=_count({**usage, **details}, "reasoning_tokens"),  # SGLang has it beside the others
+    )
+    return None if found.prompt_tokens is None and found.generated_tokens is None else found
+
+
+def _count(counts: object, name: str) -> int | None:
+    value = counts.get(name) if isinstance(counts, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
