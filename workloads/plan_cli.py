@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
     app.command("sweep", context_settings=takes_the_jobs)(sweep)
 
 
-def plan(  # noqa: PLR0913, PLR0917  # a command's options are its arguments
+def plan(  # a command's options are its arguments
     path: Annotated[Path, typer.Argument(metavar="PLAN.yaml", help="The plan.")],
     resume: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Go on in the folder of results of a plan that stopped.")
@@ -67,7 +67,7 @@ def plan(  # noqa: PLR0913, PLR0917  # a command's options are its arguments
     make(read, resume, out, exporter, live=not no_live)
 
 
-def sweep(  # noqa: PLR0913, PLR0917  # a command's options are its arguments
+def sweep(  # a command's options are its arguments
     context: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB", help="One of `workloads list`; its own options follow.")],
     power_limits: Annotated[

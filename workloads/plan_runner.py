@@ -10,19 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from exporter.contract.run import Gpus
-from workloads import cool_down, live_readings, mps_step, nsys, overlap, steps
+from workloads import cool_down, live_readings, mps_step, nsys, step_lines, steps
 from workloads import gpus as gpu_choice
 from workloads.api import Api, ExporterError, UnreachableError
 from workloads.caps import Cap, CapsError, Setter, cards, check, restoring
 from workloads.child_run import Place
 from workloads.plan import POWER_LIMIT, SM_CLOCK, Plan
-from workloads.plan_results import Made, Results
+from workloads.plan_results import Results
 from workloads.progress import Now, Progress
 from workloads.side_by_side import SideBySide, StepFailedError, Watching
 from workloads.steps import RunToMake, Step
 
 _POLL_S = 0.1
-_EXPORTER_WITHIN_S = 20.0
+_EXPORTER_WITHIN_S = 5.0  # one that is being restarted is back by then
 
 
 class PlanError(Exception):
@@ -201,7 +201,7 @@ class PlanRunner:
         finally:
             for child in together.children:
                 child.note = child.note or note
-            self._results.append(_lines(number, attempt, step, together, interrupted=interrupted))
+            self._results.append(step_lines.of(number, attempt, step, together, interrupted=interrupted))
 
     def _say_bad(self, step: Step, together: SideBySide) -> None:
         last = {made.run_id: made for made in self._results.made}
@@ -224,39 +224,3 @@ def _cap(step: Step) -> Cap | None:
     if SM_CLOCK in step.settings:
         return Cap("sm_clock_hertz", float(step.settings[SM_CLOCK]))
     return None
-
-
-def _lines(number: int, attempt: int, step: Step, together: SideBySide, *, interrupted: bool) -> list[Made]:
-    shares = _shares(together)
-    return [
-        Made(
-            step=number,
-            attempt=attempt,
-            run_id=child.run_id,
-            case=step.case,
-            phase=step.phase,
-            repeat=step.repeat,
-            tenant=child.run.tenant,
-            outcome=child.outcome,
-            exit_code=child.exit_code or 0,
-            started_at=child.started_at,
-            ended_at=child.ended_at or time.time(),
-            cut_off=interrupted or (child.outcome == "interrupted" and not child.is_stopped),
-            folder=child.folder.name,
-            background=child.run.background,
-            settings=step.settings,
-            labels=child.labels,
-            note=child.note,
-            overlap=share,
-        )
-        for child, share in zip(together.children, shares, strict=True)
-    ]
-
-
-def _shares(together: SideBySide) -> list[Mapping[str, object] | None]:
-    """What each did while all of them ran."""
-    if len(together.children) < 2:
-        return [None] * len(together.children)
-    events = [overlap.events(child.folder) for child in together.children]
-    common = overlap.of(events, together.released_at)
-    return [overlap.share(common, each) if common else None for each in events]

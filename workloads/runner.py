@@ -64,7 +64,7 @@ def run_command(job: Job, find_exporter: Callable[[], Reached], environ: Mapping
     folder = RunFolder.make(job.out, str(request.run_id)) if job.out else None
     try:
         reached, run = _begin(job, request, find_exporter)
-    except ExporterError:
+    except (ExporterError, RequestError):
         if folder is not None:
             folder.discard()
         raise
@@ -125,7 +125,10 @@ def _begin(job: Job, request: BeginRequest, find_exporter: Callable[[], Reached]
     for attempt in range(1, _BEGIN_ATTEMPTS + 1):
         reached = find_exporter()
         try:
-            return reached, _begin_at(reached.api, job, request)
+            begun = _begin_at(reached.api, job, request)
+            if begun.state != "running":  # the same body again is answered with the run that there was
+                raise RequestError(f"run_id: run {begun.run_id} has ended already; give another --run-id")
+            return reached, begun
         except UnreachableError:
             if attempt == _BEGIN_ATTEMPTS:
                 raise

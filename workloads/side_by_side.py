@@ -36,6 +36,7 @@ class SideBySide:
         self._watching = watching
         self._judged: set[str] = set()
         self.children: list[ChildRun] = []
+        self.has_barrier = False
         self.released_at: float | None = None
         """Unix seconds: when the tenants left the barrier."""
 
@@ -43,6 +44,7 @@ class SideBySide:
         """Return, or raise what interrupts it, once all have ended. Raises StepFailedError."""
         meet = len(self._step.runs) > 1 or self._watching.before_release is not None
         waiting = sum(run.waits for run in self._step.runs) if meet else 0
+        self.has_barrier = waiting > 0
         with meeting(waiting, self._place.barrier_timeout_s) as met:
             try:
                 self._start(met)

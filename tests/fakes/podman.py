@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -47,6 +48,8 @@ insecure = true
 class Podman:
     folder: Path
     environment: dict[str, str]
+    gpu: str
+    """The UUID of a GPU that it can give: in a container SEEN_GPU is set to it. Only where this is root."""
 
     @property
     def host(self) -> str:
@@ -84,11 +87,12 @@ def serving() -> Iterator[Podman]:
     with tempfile.TemporaryDirectory(prefix="podman-") as name:
         folder = Path(name)
         files = {"CONTAINERS_CONF": "containers.conf", "CONTAINERS_REGISTRIES_CONF": "registries.conf"}
-        podman = Podman(folder, {**os.environ, **{name: str(folder / file) for name, file in files.items()}})
+        environment = {**os.environ, **{name: str(folder / file) for name, file in files.items()}}
+        podman = Podman(folder, environment, f"GPU-{secrets.token_hex(8)}")
         (folder / "containers.conf").write_text(_CONF.format(runc=_runc()))
         (folder / "registries.conf").write_text(_REGISTRIES)
         podman("import", str(root_files(folder)), IMAGE)
-        with (folder / "service.log").open("wb") as log:
+        with (folder / "service.log").open("wb") as log, _described(podman.gpu):
             service = subprocess.Popen(
                 podman.command("system", "service", "--time=0", podman.host),
                 env=podman.environment,
@@ -102,6 +106,25 @@ def serving() -> Iterator[Podman]:
                 podman("rm", "--all", "--force", "--time=0")
                 service.terminate()
                 service.wait(30)
+
+
+@contextlib.contextmanager
+def _described(gpu: str) -> Iterator[None]:
+    """In a file of the Container Device Interface, for which Podman has no other folder than the system's."""
+    if os.getuid() != 0:
+        yield
+        return
+    device = {"name": gpu, "containerEdits": {"env": [f"SEEN_GPU={gpu}"]}}
+    path = Path("/var/run/cdi") / f"wattline-test-{gpu}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.with_suffix(".new").write_text(
+        json.dumps({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [device]})
+    )
+    path.with_suffix(".new").rename(path)
+    try:
+        yield
+    finally:
+        path.unlink()
 
 
 def _runc() -> str:

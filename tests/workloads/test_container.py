@@ -5,6 +5,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -82,6 +83,23 @@ def test_the_containers_processes_are_the_runs(exporter, podman, started):
     pid = podman.state(container)["Pid"]
     assert registered(exporter) == [{"pids": [pid], "cgroup": f"container:{container}"}]
     assert Path(f"/proc/{pid}/comm").read_text() == "sh\n"
+
+
+def test_a_container_that_has_waited_for_other_tenants_is_the_runs_too(exporter, podman, tmp_path):
+    command = ("job", "container", "--host", podman.host, "--stop-timeout", "1", IMAGE, "sleep", "600")
+    process = exporter.start("-m", "workloads", *command, WATTLINE_BARRIER=f"{tmp_path}:2:60")
+    with process:
+        assert wait_until(lambda: list(tmp_path.glob("ready-*")))
+        before = [podman.state(container)["Running"] for container in podman.containers()]
+        time.sleep(0.5)  # Podman has made the container's first process, which is not to be taken for another's
+        (tmp_path / "ready-other").touch()
+        assert wait_until(lambda: registered(exporter))
+        pids = podman.pids()
+        process.terminate()
+        process.communicate(timeout=_WAIT_S)
+
+    assert before == [False]
+    assert registered(exporter)[0]["pids"] == pids
 
 
 def test_the_exporter_finds_the_gpu_on_which_the_container_works(tmp_path, podman):

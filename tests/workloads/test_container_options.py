@@ -1,9 +1,6 @@
 """The job `container` with a real Podman: what the container is given, and the score that it leaves."""
 
-import json
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -76,29 +73,16 @@ def test_no_gpu_is_given_where_none_was_asked_for(job):
     assert job("echo $NVIDIA_VISIBLE_DEVICES").stdout == "void\n"
 
 
-@pytest.fixture
-def cdi() -> Iterator[str]:
-    """The UUID of a GPU that Podman finds in a CDI file: in its containers SEEN_GPU is set to it."""
-    folder, uuid = Path("/var/run/cdi"), f"GPU-00000000-0000-0000-0000-{os.getpid():012x}"
-    device = {"name": uuid, "containerEdits": {"env": [f"SEEN_GPU={uuid}"]}}
-    text = json.dumps({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [device]})
+def test_the_gpus_of_the_run_are_the_containers(podman):
     if os.getuid() != 0:
         pytest.skip("only root may describe devices in /var/run/cdi")
-    folder.mkdir(exist_ok=True)
-    path = folder / f"wattline-test-{os.getpid()}.json"
-    path.write_text(text)
-    yield uuid
-    path.unlink()
-
-
-def test_the_gpus_of_the_run_are_the_containers(podman, cdi):
-    api = RunApi(known_gpus=("GPU-1", cdi))
+    api = RunApi(known_gpus=("GPU-1", podman.gpu))
     with serving(api) as address:
         command = ("job", "container", "--gpus", "1", "--host", podman.host, IMAGE, "--", "sh", "-c", "echo $SEEN_GPU")
         done = Exporter(api, address).workloads(*command)
 
-    assert done.stdout == f"{cdi}\n", done.stderr
-    assert [gpu.uuid for gpu in api.only_run.gpus] == [cdi]
+    assert (done.stdout, done.returncode) == (f"{podman.gpu}\n", 0), done.stderr
+    assert [gpu.uuid for gpu in api.only_run.gpus] == [podman.gpu]
 
 
 def test_a_gpu_that_podman_does_not_know_is_an_error_with_a_remedy(podman, job):

@@ -1,3 +1,4 @@
+import os
 import signal
 import sys
 
@@ -5,6 +6,9 @@ import pytest
 import yaml
 
 from exporter.contract.record import EVENT, Start
+from tests.fakes import nsys
+from tests.fakes.run_api import RunApi, serving
+from tests.workloads.conftest import Exporter
 from tests.workloads.plans import eventually, journal, make, write
 
 TWICE = "name: naps\nrepeats: 2\nlabels: {site: lab}\nruns:\n  - job: sleep\n    options: {duration: 0.1}\n"
@@ -45,6 +49,20 @@ def test_a_command_is_a_run_and_its_output_is_kept(exporter, tmp_path):
     assert exporter.api.only_run.workload == "echo"
     assert "hello\n" in (tmp_path / "results" / line["folder"] / "output.log").read_text()
     assert "hello\n" in done.stdout
+
+
+def test_a_run_under_nsys_keeps_its_tables_and_without_nsys_nothing_runs(exporter, tmp_path):
+    plan = write(tmp_path, "name: traced\nruns: [{job: sleep, nsys: true, options: {duration: 0.1}}]\n")
+    without = make(exporter, plan, "--out", str(tmp_path / "none"))
+    path = f"{nsys.installed(tmp_path)}:{os.environ['PATH']}"
+    done = make(exporter, plan, PATH=path)
+
+    (line,) = journal(tmp_path / "results")
+    assert without.returncode == 1
+    assert "there is no nsys on PATH" in without.stderr
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "results" / line["folder"] / "nsys" / "report.nsys-rep").exists()
+    assert len(exporter.api.runs) == 1
 
 
 def test_a_failing_run_is_said_and_the_next_is_made(exporter, tmp_path):
@@ -233,3 +251,20 @@ def test_an_exporter_that_does_not_answer_is_said_and_nothing_is_lost(exporter, 
     assert "no exporter answers at" in done.stderr
     assert "2 of 2 steps are left" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_without_its_exporter_a_plan_stops_and_what_was_not_measured_is_made_again(tmp_path):
+    plan, results = write(tmp_path, TWICE.replace("0.1", "1")), tmp_path / "results"
+    api = RunApi()
+    with serving(api) as address:
+        process = Exporter(api, address).start("-m", "workloads", "plan", str(plan), "--out", str(results))
+        eventually(lambda: api.pids and len(next(iter(api.pids.values()))) == 2)
+    with process:
+        _, said = process.communicate(timeout=60)
+
+    (line,) = journal(results)
+    assert process.returncode == 1
+    assert (line["outcome"], line["cut_off"]) == ("ok", True)
+    assert line["note"] == "the exporter could not be told of its end, so nothing is known of its energy"
+    assert f"no exporter answers at {address}" in said
+    assert "2 of 2 steps are left" in said

@@ -207,6 +207,15 @@ def test_results_of_clients_in_the_job_come_with_its_end(exporter, write):
     assert exporter.api.only_run.results == {"loss": 0.5}
 
 
+def test_a_run_that_has_ended_is_not_taken_for_a_new_one(exporter, tmp_path):
+    exporter.workloads("run", "--run-id", "a", "true")
+    done = exporter.workloads("run", "--run-id", "a", "--out", str(tmp_path), "true")
+
+    assert done.returncode == 2
+    assert "run a has ended already; give another --run-id" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_run_begun_twice_under_one_id_and_another_body_is_refused(exporter):
     exporter.workloads("run", "--run-id", "a", "true")
     done = exporter.workloads("run", "--run-id", "a", "--name", "other", "true")
