@@ -14,9 +14,10 @@ from typing import Annotated, Any, NoReturn, cast
 import typer
 
 from workloads import gpus as gpu_choice
-from workloads import jobs, plan_cli, shadow
+from workloads import jobs, shadow
 from workloads.api import ExporterError
 from workloads.limits import cli
+from workloads.planning import plan_cli
 from workloads.talk import say
 
 app = typer.Typer(

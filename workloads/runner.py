@@ -125,10 +125,7 @@ def _begin(job: Job, request: BeginRequest, find_exporter: Callable[[], Reached]
     for attempt in range(1, _BEGIN_ATTEMPTS + 1):
         reached = find_exporter()
         try:
-            begun = _begin_at(reached.api, job, request)
-            if begun.state != "running":  # the same body again is answered with the run that there was
-                raise RequestError(f"run_id: run {begun.run_id} has ended already; give another --run-id")
-            return reached, begun
+            return reached, _begin_at(reached.api, job, request)
         except UnreachableError:
             if attempt == _BEGIN_ATTEMPTS:
                 raise
@@ -138,12 +135,20 @@ def _begin(job: Job, request: BeginRequest, find_exporter: Callable[[], Reached]
 def _begin_at(api: Api, job: Job, request: BeginRequest) -> Run:
     body = request.model_dump(exclude_none=True)
     try:
-        return _run(api.post("/runs", body))
+        return _begun(api.post("/runs", body))
     except RefusedError as error:
         if error.status != 422 or job.gpus.asked or not job.gpus.gpus:
             raise
         say(f"measuring the GPUs on which the job is seen, as those of the environment cannot be: {error}")
-        return _run(api.post("/runs", {**body, "gpus": []}))
+        return _begun(api.post("/runs", {**body, "gpus": []}))
+
+
+def _begun(answer: dict[str, Any]) -> Run:
+    """The same body again is answered with the run that there was."""
+    run = _run(answer)
+    if run.state != "running":
+        raise RequestError(f"run_id: run {run.run_id} has ended already; give another --run-id")
+    return run
 
 
 def _run(answer: dict[str, Any]) -> Run:

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from workloads import plan_file
-from workloads.plan_file import PlanFile, PlanFileError
-from workloads.steps import Step
+from workloads.planning import plan_file
+from workloads.planning.plan_file import PlanFile, PlanFileError
+from workloads.planning.steps import Step
 
 PLANS = Path(__file__).parents[2] / "workloads" / "plans"
 
@@ -88,7 +88,7 @@ def test_a_placement_is_a_job_on_each_gpu_that_is_not_idle(read):
 
 
 def test_an_option_that_is_true_is_a_flag_and_a_list_repeats_it():
-    from workloads.steps import argv
+    from workloads.planning.steps import argv
 
     assert argv({"verbose": True, "quiet": False, "seq_len": 8, "env": ["A=1", "B=2"]}) == [
         "--verbose",

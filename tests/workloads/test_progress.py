@@ -4,11 +4,11 @@ import pytest
 from rich.console import Console
 
 from tests.fakes.run_api import RunApi, serving
-from workloads import cool_down, live_readings
 from workloads.api import Api
-from workloads.live_readings import GpuNow, Rates
-from workloads.plan import CoolDown
-from workloads.progress import Lines, LiveTable, Looks, Now
+from workloads.planning import cool_down, live_readings
+from workloads.planning.live_readings import GpuNow, Rates
+from workloads.planning.plan import CoolDown
+from workloads.planning.progress import Lines, LiveTable, Looks, Now
 
 METRICS = """\
 # TYPE wattline_gpu_power_watts gauge

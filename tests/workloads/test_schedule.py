@@ -1,8 +1,8 @@
 from itertools import product
 
-from workloads.plan import Plan
-from workloads.schedule import ordered, whole
-from workloads.steps import Step, steps
+from workloads.planning.plan import Plan
+from workloads.planning.schedule import ordered, whole
+from workloads.planning.steps import Step, steps
 
 SIX = tuple(Step(case, repeat, ()) for case, repeat in product("ab", (1, 2, 3)))
 

@@ -4,8 +4,8 @@ import pytest
 
 from tests.workloads import llm_models
 from tests.workloads.plans import journal, make, write
-from workloads import overlap, plan_file
-from workloads.plan_file import PlanFileError
+from workloads.planning import overlap, plan_file
+from workloads.planning.plan_file import PlanFileError
 
 # as older users have it, to the letter
 TENANTS = """\

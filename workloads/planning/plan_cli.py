@@ -17,9 +17,9 @@ from workloads.api import EXPORTER, Api, ExporterError
 from workloads.talk import say
 
 if TYPE_CHECKING:
-    from workloads.plan_file import PlanFile
-    from workloads.plan_results import Results
-    from workloads.progress import Progress
+    from workloads.planning.plan_file import PlanFile
+    from workloads.planning.plan_results import Results
+    from workloads.planning.progress import Progress
 
 Exporter = Annotated[
     str | None,
@@ -49,7 +49,7 @@ def plan(  # a command's options are its arguments
     no_live: NoLive = False,
 ) -> None:
     """Make the runs of a plan."""
-    from workloads import plan_file, schedule  # noqa: PLC0415  # they import the contract: see cli.main
+    from workloads.planning import plan_file, schedule  # noqa: PLC0415  # they import the contract: see cli.main
 
     if resume is not None and out is not None:
         raise typer.BadParameter("--resume goes on in its folder; leave --out out")
@@ -94,8 +94,8 @@ def sweep(  # a command's options are its arguments
     no_live: NoLive = False,
 ) -> None:
     """Make the same job at each power limit; what stood before comes back at the end."""
-    from workloads import plan_file  # noqa: PLC0415  # they import the contract: see cli.main
-    from workloads import sweep as sweeps  # noqa: PLC0415  # as above
+    from workloads.planning import plan_file  # noqa: PLC0415  # they import the contract: see cli.main
+    from workloads.planning import sweep as sweeps  # noqa: PLC0415  # as above
 
     if job in {"-h", "--help"} or {"-h", "--help"} & set(context.args):
         _help_of_sweep(context, job)
@@ -124,7 +124,7 @@ def sweep(  # a command's options are its arguments
 
 
 def _grid(power_limits: str | None, sm_clocks: str | None, vary: list[str]) -> dict[str, list[Any]]:
-    from workloads import sweep as sweeps  # noqa: PLC0415  # as above
+    from workloads.planning import sweep as sweeps  # noqa: PLC0415  # as above
 
     grid: dict[str, list[Any]] = sweeps.varied(vary)
     if power_limits is not None:
@@ -154,8 +154,8 @@ def make(read: PlanFile, resume: Path | None, out: Path | None, exporter: str | 
     from workloads.interruption import unwound_when_signalled  # noqa: PLC0415  # as above
     from workloads.mps import MpsError  # noqa: PLC0415  # as above
     from workloads.nsys import NsysError  # noqa: PLC0415  # as above
-    from workloads.plan_results import Results, ResultsError  # noqa: PLC0415  # as above
-    from workloads.plan_runner import PlanError  # noqa: PLC0415  # as above
+    from workloads.planning.plan_results import Results, ResultsError  # noqa: PLC0415  # as above
+    from workloads.planning.plan_runner import PlanError  # noqa: PLC0415  # as above
 
     try:
         if resume is not None:
@@ -176,8 +176,9 @@ def make(read: PlanFile, resume: Path | None, out: Path | None, exporter: str | 
 
 
 def _make_all(read: PlanFile, results: Results, exporter: str | None, *, live: bool) -> None:
-    from workloads import plan_runner, reach, schedule  # noqa: PLC0415  # as above
-    from workloads.child_run import Place  # noqa: PLC0415  # as above
+    from workloads import reach  # noqa: PLC0415  # as above
+    from workloads.planning import plan_runner, schedule  # noqa: PLC0415  # as above
+    from workloads.planning.child_run import Place  # noqa: PLC0415  # as above
 
     reached = reach.find(exporter, os.environ)
     stays = bool(exporter or EXPORTER in os.environ) or reached.source is None
@@ -192,7 +193,7 @@ def _make_all(read: PlanFile, results: Results, exporter: str | None, *, live: b
 
 
 def _progress(api: Api, *, live: bool) -> Progress:
-    from workloads import live_readings, progress  # noqa: PLC0415  # as above
+    from workloads.planning import live_readings, progress  # noqa: PLC0415  # as above
 
     if not live:
         return progress.Lines()
@@ -202,7 +203,7 @@ def _progress(api: Api, *, live: bool) -> Progress:
 
 def _say_ended(read: PlanFile, results: Results) -> int:
     """Where the results are, what is left and how to go on; the exit code."""
-    from workloads import schedule  # noqa: PLC0415  # as above
+    from workloads.planning import schedule  # noqa: PLC0415  # as above
 
     count = len(schedule.whole(read.plan, read.steps))
     left = count - len(results.steps_done())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workloads import mps
-from workloads.side_by_side import StepFailedError
+from workloads.planning.side_by_side import StepFailedError
 
 _ATTACHED_WITHIN_S = 5.0  # whoever is at the barrier has warmed up, so it is a client by now
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from workloads.plan import Plan
-from workloads.steps import Step, idle
+from workloads.planning.plan import Plan
+from workloads.planning.steps import Step, idle
 
 Order = Literal["as-given", "shuffled", "interleaved"]
 

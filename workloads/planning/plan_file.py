@@ -11,11 +11,11 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from workloads import seed_templates
-from workloads.job_options import closest
-from workloads.plan import CoolDown, Entry, Neighbour, Plan, Tenant
-from workloads.plan_checks import check
-from workloads.steps import Step, StepError, steps
+from workloads.planning import seed_templates
+from workloads.planning.job_options import closest
+from workloads.planning.plan import CoolDown, Entry, Neighbour, Plan, Tenant
+from workloads.planning.plan_checks import check
+from workloads.planning.steps import Step, StepError, steps
 
 _MODELS: Mapping[str, type[BaseModel]] = {
     "": Plan,

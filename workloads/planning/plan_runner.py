@@ -10,16 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from exporter.contract.run import Gpus
-from workloads import cool_down, live_readings, mps_step, nsys, step_lines, steps
 from workloads import gpus as gpu_choice
+from workloads import nsys
 from workloads.api import Api, ExporterError, UnreachableError
 from workloads.caps import Cap, CapsError, Setter, cards, check, restoring
-from workloads.child_run import Place
-from workloads.plan import POWER_LIMIT, SM_CLOCK, Plan
-from workloads.plan_results import Results
-from workloads.progress import Now, Progress
-from workloads.side_by_side import SideBySide, StepFailedError, Watching
-from workloads.steps import RunToMake, Step
+from workloads.planning import cool_down, live_readings, mps_step, step_lines, steps
+from workloads.planning.child_run import Place
+from workloads.planning.plan import POWER_LIMIT, SM_CLOCK, Plan
+from workloads.planning.plan_results import Results
+from workloads.planning.progress import Now, Progress
+from workloads.planning.side_by_side import SideBySide, StepFailedError, Watching
+from workloads.planning.steps import RunToMake, Step
 
 _POLL_S = 0.1
 _EXPORTER_WITHIN_S = 5.0  # one that is being restarted is back by then

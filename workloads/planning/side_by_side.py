@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from workloads.child_run import ChildRun, Place
-from workloads.meeting import Meeting, meeting
-from workloads.steps import Step
+from workloads.planning.child_run import ChildRun, Place
+from workloads.planning.meeting import Meeting, meeting
+from workloads.planning.steps import Step
 
 _POLL_S = 0.05
 

@@ -1,4 +1,4 @@
-"""`python -m workloads.tied PID COMMAND...`: the command, which gets SIGTERM when the process PID, its parent, ends.
+"""`python -m workloads.planning.tied PID COMMAND...`: the command, which gets SIGTERM when its parent PID ends.
 
 A plan's runner that is killed cannot end its run, and the run must not go on without the cap that it is labelled with.
 """

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.contract.run import Outcome
-from workloads import run_id, tied
-from workloads.plan_results import LOG_FILE
-from workloads.steps import RunToMake
+from workloads import run_id
+from workloads.planning import tied
+from workloads.planning.plan_results import LOG_FILE
+from workloads.planning.steps import RunToMake
 
 _ENDS_WITHIN_S = 30.0
 _SIGNALLED = 128

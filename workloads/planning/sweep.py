@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workloads.plan import POWER_LIMIT, SM_CLOCK, values
+from workloads.planning.plan import POWER_LIMIT, SM_CLOCK, values
 
 
 class SweepError(ValueError):

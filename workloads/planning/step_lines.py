@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping
 
 from exporter.contract.record import METRICS_FILE
-from workloads import overlap
-from workloads.child_run import ChildRun
-from workloads.plan_results import Made
-from workloads.side_by_side import SideBySide
-from workloads.steps import Step
+from workloads.planning import overlap
+from workloads.planning.child_run import ChildRun
+from workloads.planning.plan_results import Made
+from workloads.planning.side_by_side import SideBySide
+from workloads.planning.steps import Step
 
 _NOT_MEASURED = "the exporter could not be told of its end, so nothing is known of its energy"
 

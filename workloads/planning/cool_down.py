@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from workloads.plan import CoolDown
+from workloads.planning.plan import CoolDown
 
 _POLL_S = 1.0
 

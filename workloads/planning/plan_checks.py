@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from workloads.plan import CAPS, IDLE, POWER_LIMIT, RESERVED_LABELS, SM_CLOCK, Entry, Plan
-from workloads.steps import Path, StepError
+from workloads.planning.plan import CAPS, IDLE, POWER_LIMIT, RESERVED_LABELS, SM_CLOCK, Entry, Plan
+from workloads.planning.steps import Path, StepError
 
 
 def check(plan: Plan) -> None:

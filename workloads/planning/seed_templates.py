@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeFloat, model_validator
 
-from workloads.plan import Entry, Plan, Tenant
+from workloads.planning.plan import Entry, Plan, Tenant
 
 JOB = "llm-forward"
 _OPTIONS = {

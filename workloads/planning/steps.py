@@ -10,8 +10,8 @@ from typing import Literal
 
 from exporter.contract.run import MAX_LABELS
 from workloads import jobs
-from workloads.job_options import OptionError, closest, parsed
-from workloads.plan import CAPS, IDLE, Entry, JobSpec, Neighbour, Plan, Scalar, Tenant, Value
+from workloads.planning.job_options import OptionError, closest, parsed
+from workloads.planning.plan import CAPS, IDLE, Entry, JobSpec, Neighbour, Plan, Scalar, Tenant, Value
 
 _LONGEST_VALUE = 128
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from workloads.child_run import ChildRun
-from workloads.live_readings import GpuNow
+from workloads.planning.child_run import ChildRun
+from workloads.planning.live_readings import GpuNow
 from workloads.talk import say
 
 if TYPE_CHECKING:
