@@ -7,8 +7,8 @@ import pytest
 import requests
 import urllib3
 
-from workloads import container_score, docker_engine
-from workloads.container import Container, Volume, docker_body, environment, podman_body, size_bytes, volume
+from workloads.containers import container_score, docker_engine
+from workloads.containers.container import Container, Volume, docker_body, environment, podman_body, size_bytes, volume
 from workloads.gpus import GpusError, Listed
 from workloads.jobs import container as container_job
 from workloads.jobs.container import gpus

@@ -9,21 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from workloads import api as run_api
-from workloads import (
-    client,
+from workloads import client, jobs, recorder, shadow
+from workloads import gpus as gpu_choice
+from workloads.barrier import BarrierError
+from workloads.containers import (
     container,
     container_life,
     container_output,
     container_processes,
     container_score,
     docker_engine,
-    jobs,
-    recorder,
-    shadow,
 )
-from workloads import gpus as gpu_choice
-from workloads.barrier import BarrierError
-from workloads.docker_engine import Engine, EngineError
+from workloads.containers.docker_engine import Engine, EngineError
 from workloads.interruption import unwound_when_signalled
 from workloads.talk import say
 

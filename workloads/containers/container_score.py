@@ -13,8 +13,8 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from workloads.container_life import Created, started_at
-from workloads.docker_engine import EngineError, speaking
+from workloads.containers.container_life import Created, started_at
+from workloads.containers.docker_engine import EngineError, speaking
 from workloads.talk import say
 
 PATH = "/root/results/metrics.yml"

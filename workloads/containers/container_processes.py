@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workloads import container_life
-from workloads.container_life import Created
+from workloads.containers import container_life
+from workloads.containers.container_life import Created
 from workloads.talk import say
 
 _ROUNDING_S = 0.1

@@ -6,11 +6,11 @@ import contextlib
 import threading
 from typing import BinaryIO
 
-from workloads import container_life
-from workloads.container_life import Created
-from workloads.docker_engine import reason
+from workloads.containers import container_life
+from workloads.containers.container_life import Created
+from workloads.containers.docker_engine import reason
+from workloads.containers.terminal_lines import TerminalLines
 from workloads.talk import say
-from workloads.terminal_lines import TerminalLines
 
 
 class Output:

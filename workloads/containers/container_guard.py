@@ -1,4 +1,4 @@
-"""Ends a container whose job was killed: `python -m workloads.container_guard HOST STOP_SECONDS KEEP`.
+"""Ends a container whose job was killed: `python -m workloads.containers.container_guard HOST STOP_SECONDS KEEP`.
 
 On its stdin it reads the container's id, and `done` once the job has ended it itself. The end of stdin before that
 comes with the job's own end, whatever that was.
@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from workloads import container_life, docker_engine
+from workloads.containers import container_life, docker_engine
 from workloads.talk import say
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from workloads.container import Container, docker_body, podman_body
-from workloads.docker_engine import Engine, EngineError, reason, remedied, speaking, what_is_there
+from workloads.containers.container import Container, docker_body, podman_body
+from workloads.containers.docker_engine import Engine, EngineError, reason, remedied, speaking, what_is_there
 from workloads.talk import say
 
 DONE = "done"
@@ -63,7 +63,15 @@ def _create(engine: Engine, container: Container) -> str:
 @contextlib.contextmanager
 def _guarded(engine: Engine, stop_s: int, keep: bool) -> Iterator[Callable[[str], None]]:
     """A process that ends the container where this one cannot, since it was killed; in a session of its own."""
-    command = [sys.executable, "-P", "-m", "workloads.container_guard", engine.host, str(stop_s), str(int(keep))]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "workloads.containers.container_guard",
+        engine.host,
+        str(stop_s),
+        str(int(keep)),
+    ]
     guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
 
     def tell(line: str) -> None:
