@@ -18,9 +18,9 @@ JOBS = {
     "dgemm": ("flop", ["--size", "2048", "--duration", "5"]),
     "memcpy": ("bytes", ["--size", "256MiB", "--duration", "5"]),
     "resnet": ("images", ["--batch-size", "32", "--iterations", "10"]),
-    "llm-forward": ("samples", ["--random", "distilgpt2", "--batch-size", "8", "--seq-len", "128", "--iterations", "50"]),
+    "llm-forward": ("samples", ["--random", "distilgpt2", "--seq-len", "128", "--iterations", "50"]),
     "llm-generate": ("generated_tokens", ["--random", "gpt2", "--batch-size", "8", "--iterations", "2"]),
-    "llm-train": ("trained_tokens", ["--random", "gpt2", "--batch-size", "4", "--seq-len", "256", "--iterations", "10"]),
+    "llm-train": ("trained_tokens", ["--random", "gpt2", "--batch-size", "4", "--iterations", "10"]),
 }
 
 
