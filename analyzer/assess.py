@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from analyzer import carbon, carbon_quality, clock, devices, intensity, timeline
+from analyzer import carbon, carbon_quality, clock, devices, imported, intensity, timeline
 from analyzer.measured import Device, Phase, Report, Work
 from analyzer.quality import Finding
 from analyzer.quantity import Quantity, total, total_bound
@@ -22,6 +22,8 @@ from exporter.contract import metrics as m
 COMPONENTS = ("gpu", "cpu", "dram")
 _WHOLE = 0.99
 """Phases that take more of a run than this are the run: its interval is the narrower one."""
+_SLIVER = 0.01
+"""So small a part of the work was reported a moment late, after the end of the phase in which it was done."""
 _LEVELS = ("bad", "warning", "note")
 
 
@@ -47,7 +49,7 @@ def assess(frames: RunFrames, grams_per_kwh: float | None = None) -> Report:
         carbon_slots=tuple(_slots(frames, windows, report)),
     )
     about_carbon = carbon_quality.findings(frames, report, windows)
-    about_run = [*_run_findings(report), *findings, *clock_findings]
+    about_run = [*_run_findings(report), *imported.findings(report), *findings, *clock_findings]
     return replace(report, findings=_ordered([*about_run, *device_findings, *about_carbon]))
 
 
@@ -122,9 +124,10 @@ def _work(frames: RunFrames, report: Report) -> list[Work]:
 
 def _work_of(report: Report, unit: str, amount: float, done_in: Mapping[str, float]) -> Work:
     """What was warm-up, or loading, is no part of the energy of a token: where all of the work was done in phases that
-    are known, its energy and its rate are those of these phases.
+    are known, its energy and its rate are those of these phases. While a run is on, its phases lag behind its work.
     """
-    phases = [phase for phase in report.phases if done_in.get(phase.name, 0.0) > 0]
+    ended = report.ended_at_s is not None
+    phases = [phase for phase in report.phases if ended and done_in.get(phase.name, 0.0) > _SLIVER * amount]
     duration_s, energy = report.duration_s, report.headline
     component = next(iter(report.energy), "")
     known = math.isclose(math.fsum(done_in.values()), amount, rel_tol=1e-6) and all(

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from contextlib import closing
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+
+from analyzer import compare_cli, export_cli, import_cli, recommend_cli, tenants_cli, variability_cli
+from analyzer.options import (
+    DEFAULT_SINCE,
+    BasicAuthOption,
+    BearerOption,
+    CaOption,
+    FormatOption,
+    HeaderOption,
+    SinceOption,
+    SourceOption,
+    fail,
+    say,
+    seconds,
+    source_of,
+)
+from analyzer.report.form import Format
 
 if TYPE_CHECKING:
     from analyzer.catalog import ListedRun
@@ -28,41 +43,6 @@ app = typer.Typer(
 )
 # typer brings a click of its own in newer versions, so click's classes are reached through typer.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
-DEFAULT_SINCE = "30d"
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-
-
-class Format(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-    CSV = "csv"
-
-
-SourceOption = Annotated[
-    str | None,
-    typer.Option(
-        envvar="WATTLINE_SOURCE",
-        help="http://prometheus:9090, VictoriaMetrics with its path, an exporter, or a history file or its folder.",
-    ),
-]
-FormatOption = Annotated[Format, typer.Option("--format", help="What stdout gets.")]
-SinceOption = Annotated[str, typer.Option(help="How far back to look: 90m, 12h, 30d.")]
-BasicAuthOption = Annotated[
-    str | None, typer.Option(envvar="WATTLINE_BASIC_AUTH", metavar="USER:PASSWORD-FILE", help="Basic authentication.")
-]
-BearerOption = Annotated[
-    Path | None, typer.Option(envvar="WATTLINE_BEARER_TOKEN_FILE", help="File that holds a bearer token.")
-]
-HeaderOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--header", metavar="'NAME: VALUE'", help="An extra header, repeatable; also lines of WATTLINE_HEADERS."
-    ),
-]
-CaOption = Annotated[
-    Path | None, typer.Option(envvar="WATTLINE_CA_FILE", help="PEM file of the authority that signed the server's key.")
-]
 
 
 def _print_version(wanted: bool) -> None:
@@ -95,10 +75,10 @@ def runs(  # typer makes each argument an option
     ca_file: CaOption = None,
 ) -> None:
     """The runs that the source knows, the newest first."""
-    since_s = _seconds(since)
+    since_s = seconds(since)
     from analyzer.report import formats, tables  # noqa: PLC0415  # pandas takes half a second
 
-    with closing(_source(source, basic_auth, bearer_token_file, header, ca_file)) as chosen:
+    with closing(source_of(source, basic_auth, bearer_token_file, header, ca_file)) as chosen:
         listed = _listed(chosen, since_s, limit)
     if form is Format.TABLE:
         tables.console(plain_columns=tables.UNLIMITED_COLUMNS).print(tables.runs_table(listed))
@@ -127,17 +107,17 @@ def report(  # typer makes each argument an option
     ca_file: CaOption = None,
 ) -> None:
     """One run: a table on stdout, and files in the folder of --out."""
-    since_s = _seconds(since)
+    since_s = seconds(since)
     from analyzer import assess  # noqa: PLC0415  # pandas takes half a second
     from analyzer.report import formats, tables  # noqa: PLC0415
     from analyzer.sources import runs as stored  # noqa: PLC0415
 
-    with closing(_source(source, basic_auth, bearer_token_file, header, ca_file)) as chosen:
-        frames = stored.load(chosen, run_id, since_s, stored.Clock(time.time, time.sleep), _say)
+    with closing(source_of(source, basic_auth, bearer_token_file, header, ca_file)) as chosen:
+        frames = stored.load(chosen, run_id, since_s, stored.Clock(time.time, time.sleep), say)
     try:
         measured = assess.assess(frames, carbon)
     except assess.NoEnergyError as error:
-        _fail(
+        fail(
             f"{error}: no process of it was seen on a GPU and no CPU could be read, or the node has neither, "
             "or it began seconds ago; "
             "name its GPUs (workloads run --gpus 0,1 or all), and see on the node: exporter check"
@@ -168,8 +148,8 @@ def _write_files(folder: Path, measured: Report, frames: RunFrames) -> None:
         for name, content in contents.items():
             (folder / name).write_bytes(content)
     except OSError as error:
-        _fail(f"cannot write to {folder}: {error.strerror}; give --out a folder that you may write to")
-    _say(f"wrote {', '.join(str(folder / name) for name in contents)}")
+        fail(f"cannot write to {folder}: {error.strerror}; give --out a folder that you may write to")
+    say(f"wrote {', '.join(str(folder / name) for name in contents)}")
 
 
 def _listed(source: Source, since_s: float, limit: int) -> list[ListedRun]:
@@ -180,7 +160,7 @@ def _listed(source: Source, since_s: float, limit: int) -> list[ListedRun]:
     seen = stored.sightings(source, now_s - since_s, now_s + stored.AHEAD_S)
     newest = list(dict.fromkeys(row.labels["run_id"] for row in reversed(seen)))
     if len(newest) > limit:
-        _say(f"the newest {limit} of {len(newest)} runs; --limit {len(newest)} lists all")
+        say(f"the newest {limit} of {len(newest)} runs; --limit {len(newest)} lists all")
     beat = stored.pulse(source, now_s, set())
     found = []
     for run_id in newest[:limit]:
@@ -190,34 +170,14 @@ def _listed(source: Source, since_s: float, limit: int) -> list[ListedRun]:
     return found
 
 
-def _source(
-    named: str | None, basic_auth: str | None, token_file: Path | None, headers: list[str] | None, ca_file: Path | None
-) -> Source:
-    from analyzer.sources.access import access  # noqa: PLC0415
-    from analyzer.sources.choose import choose  # noqa: PLC0415
-
-    lines = [line for line in os.environ.get("WATTLINE_HEADERS", "").splitlines() if line.strip()]
-    try:
-        letting_in = access(basic_auth, token_file, headers or lines, ca_file)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    return choose(named, letting_in, _say)
+app.command("import")(import_cli.import_)
+app.command("recommend")(recommend_cli.recommend)
+app.command("export")(export_cli.export)
 
 
-def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
-    if not found or float(found[1]) == 0:
-        raise typer.BadParameter(f"--since is a number with s, m, h or d, as in 30d, not {text!r}")
-    return float(found[1]) * _SECONDS[found[2]]
-
-
-def _say(text: str) -> None:
-    print(f"analyzer: {text}", file=sys.stderr, flush=True)
-
-
-def _fail(text: str) -> NoReturn:
-    _say(text)
-    raise SystemExit(1)
+app.command()(compare_cli.compare)
+app.command()(variability_cli.variability)
+app.command()(tenants_cli.tenants)
 
 
 def main() -> None:
@@ -233,7 +193,7 @@ def main() -> None:
         print(f"{tried}: {text} (see {tried} --help)" if sys.argv[1:] else error.format_message(), file=sys.stderr)
         code = 2
     except SourceError as error:
-        _say(str(error))
+        say(str(error))
         code = 1
     except BrokenPipeError:  # what reads our stdout has seen enough; nothing may be flushed into it at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

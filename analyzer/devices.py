@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzer import energy, quality, shares, states
+from analyzer import energy, imported, quality, shares, states
 from analyzer.measured import Device
 from analyzer.quality import Finding
 from analyzer.quantity import Quantity
@@ -154,6 +154,7 @@ def _gpu(frames: RunFrames, device: Device, window: Window, others: list[OtherRu
         power_limit_w=float(limits_w[-1]) if len(limits_w) else None,
     )
     findings = _gpu_findings(measured, window, seen, _architecture(frames, device), mixed=mixed)
+    findings += _gap_findings(frames, measured, window, seen) if window.aligned and not mixed else []
     suspicions = states.suspicions(frames, window, device.instance, device.device)
     return measured, [*findings, *quality.suspect_findings(device.label, suspicions)]
 
@@ -166,6 +167,16 @@ def _free(seen: Signals, window: Window, others: list[OtherRun]) -> list[tuple[f
     before = free_of(float(seen.power.t[0]), window.start_s, taken)
     after = free_of(window.end_s, float(seen.power.t[-1]), taken) if window.ended else []
     return [*before[-1:], *after[:1]]
+
+
+def _gap_findings(frames: RunFrames, device: Device, window: Window, seen: Signals) -> list[Finding]:
+    """An imported integral has nothing for a gap; beside a file's own counter there may be no power at all."""
+    found = gaps(seen.power, window.start_s, window.end_s)
+    info = last(frames.ledger, m.RUN_INFO, run_id=frames.run_id)
+    if not any(f"label_{imported.FORMAT_LABEL}" in row.labels for row in info):
+        return quality.gap_findings(device.label, found, window.start_s)
+    found = [gap for gap in found if gap.duration_s > energy.SENSOR_S] if len(seen.power) else []
+    return quality.gap_findings(device.label, found, window.start_s, bridged="integral" not in device.methods)
 
 
 def _architecture(frames: RunFrames, device: Device) -> str:
@@ -182,7 +193,6 @@ def _gpu_findings(device: Device, window: Window, seen: Signals, architecture: s
     findings = [
         *quality.stuck_findings(label, during, seen.utilization, seen.counter, simulated=simulated),
         *quality.impossible_findings(label, during, seen.highest_limit_w),
-        *quality.gap_findings(label, gaps(seen.power, start_s, end_s) if window.aligned and not mixed else [], start_s),
         *quality.mixed_findings(label, mixed=mixed),
         *quality.reset_findings(label, [float(t) for t in falls if start_s < t <= end_s], start_s),
         *quality.disagreement_findings(label, device.energy.value, device.integral_j, window.duration_s),

@@ -22,6 +22,8 @@ IDLE_AGE_S = 1.4
 AHEAD_S = 0.05
 """A scrape is stamped when it is sent, so what it brings can be this much newer than its timestamp."""
 IDLE_SECONDS = 10.0
+SENSOR_S = 0.25
+"""A hole in a log of less is none: no board's sensor updates more often than twice in that time."""
 _SETTLE_S = 3.0
 
 

@@ -111,14 +111,18 @@ def mixed_findings(subject: str, *, mixed: bool) -> list[Finding]:
     return [Finding("warning", "clock_mixed", subject, text)]
 
 
-def gap_findings(subject: str, found: list[Gap], start_s: float) -> list[Finding]:
-    """One finding for all gaps of a series: a scrape that is often late would else fill the page."""
+def gap_findings(subject: str, found: list[Gap], start_s: float, *, bridged: bool = True) -> list[Finding]:
+    """One finding for all gaps of a series: a scrape that is often late would else fill the page.
+
+    `bridged` says that the energy is a counter's, which goes on while no one reads it.
+    """
     if not found:
         return []
     longest = max(found, key=lambda gap: gap.duration_s)
     text = (
         f"{len(found)} gap{'s' if len(found) > 1 else ''} between samples, the longest {longest.duration_s:.1f} s, "
-        f"{max(longest.start_s - start_s, 0):.0f} s after the run's begin; the counter bridges them, the plot does not"
+        f"{max(longest.start_s - start_s, 0):.0f} s after the run's begin; "
+        f"{'the counter bridges them, the plot does not' if bridged else 'no energy is counted in them'}"
     )
     return [Finding("warning", "gap", subject, text)]
 
@@ -199,7 +203,7 @@ def disagreement_findings(subject: str, energy_j: float, integral_j: float | Non
 def coverage_findings(subject: str, covered_ratio: float | None) -> list[Finding]:
     if covered_ratio is None or covered_ratio >= 0.9995:
         return []
-    text = f"the exporter read it during {100 * covered_ratio:.1f} % of the run; in its gaps the power is not known"
+    text = f"it was read during {100 * covered_ratio:.1f} % of the run; in the gaps the power is not known"
     return [Finding("warning", "coverage", subject, text)]
 
 

@@ -155,7 +155,7 @@ class Ledger:
         self._renew(run)
         return run
 
-    def _add_work(self, run: RunRecord, contributor: str, amounts: dict[str, float]) -> None:
+    def _add_work(self, run: RunRecord, contributor: str, amounts: dict[str, float], *, in_phase: bool = True) -> None:
         old = run.contributors.get(contributor, {})
         for unit, amount in amounts.items():
             if amount < old.get(unit, 0.0):
@@ -170,7 +170,7 @@ class Ledger:
         if contributor not in run.contributors and len(run.contributors) >= MAX_CONTRIBUTORS:
             raise LedgerError(422, f"contributor: more than {MAX_CONTRIBUTORS} in one run")
         if amounts:
-            run.add_work(contributor, amounts)
+            run.add_work(contributor, amounts, in_phase=in_phase)
 
     def phase(self, run_id: str, name: str) -> RunRecord:
         run = self._find_running(run_id)
@@ -195,7 +195,7 @@ class Ledger:
         if not run.running:
             return run
         self._follow_wall()
-        self._add_work(run, "", request.work)
+        self._add_work(run, "", request.work, in_phase=False)
         run.results.update(request.results)
         (run.end_s, run.ended_at, _), run.outcome = self._clock(), request.outcome
         done = self._ending[run_id] = asyncio.Event()
@@ -261,9 +261,12 @@ class Ledger:
             self.changed.add(run.run_id)
             run_watch.discover(run, self._store.gpus, self._families.get(run.run_id, ()))
             run_marks.settle(run, self._store.lines, now_s)
-            self._cut_at_slots(run, ticked_s, now_s, now_at)
             self._note_doubts(run)
+            from_s = run_watch.known_until(run, ticked_s)
             self._bury(run, now_s, now_at)
+            if run.running:
+                until_s = run_watch.known_until(run, now_s)
+                self._cut_at_slots(run, from_s, until_s, now_at - (now_s - until_s))
 
     def _forget(self, run: RunRecord, now_s: float, now_at: float) -> None:
         """Ten minutes after its end, by a clock that no one sets, and not before it is on the disk."""
@@ -272,15 +275,18 @@ class Ledger:
         if now_s - ended_s > SHOWN_S and run.run_id not in self.changed and self.disk_is_well:
             del self.runs[run.run_id], self._ended_s[run.run_id]
 
-    def _cut_at_slots(self, run: RunRecord, ticked_s: float, now_s: float, now_at: float) -> None:
-        """A cut where each slot of intensity ended since the last tick, and where what is known of it has changed."""
+    def _cut_at_slots(self, run: RunRecord, looked_s: float, until_s: float, until_at: float) -> None:
+        """A cut where each slot of intensity ended since the last look, and where what is known of it has changed.
+
+        Not beyond the last moment at which the run was known to live: that may become its end.
+        """
         last = run.cuts[-1]
-        from_s = max(ticked_s, last.t_s)
-        if now_s - from_s < SILENT_S and self._store.slots_at(now_at) == last.slots:
+        from_s = max(looked_s, last.t_s)
+        if until_s < from_s or (until_s - from_s < SILENT_S and self._store.slots_at(until_at) == last.slots):
             return
-        for begin_at, slots in slots_since(self._store.slots_at, now_at, now_s - from_s):
+        for begin_at, slots in slots_since(self._store.slots_at, until_at, until_s - from_s):
             if slots != run.cuts[-1].slots:
-                at_s = max(from_s, now_s - (now_at - begin_at)) if run.cuts[-1].slots else now_s
+                at_s = max(from_s, until_s - (until_at - begin_at)) if run.cuts[-1].slots else until_s
                 run.cuts.append(Cut(at_s, last.phase, slots))
 
     def _follow_wall(self) -> None:
@@ -321,5 +327,6 @@ class Ledger:
         if power_w is None:
             return
         for run in self.runs.values():
-            if run.running and power_w > run.power_max_w.get(poll.device.id, 0.0):
+            is_on = run.begin_s <= poll.after_s and (run.end_s is None or poll.after_s <= run.end_s)
+            if run.is_open and is_on and power_w > run.power_max_w.get(poll.device.id, 0.0):
                 run.power_max_w[poll.device.id] = power_w

@@ -102,14 +102,6 @@ def cpus_of(mask: str) -> list[int]:
     return sorted(found)
 
 
-def _text(path: Path) -> str:
-    """Empty where it cannot be read, or is no text."""
-    try:
-        return path.read_text(encoding="ascii")
-    except (OSError, ValueError):
-        return ""
-
-
 def text_of(path: Path) -> str:
     """Empty where it cannot be read, or is no text."""
     try:

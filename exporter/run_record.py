@@ -127,14 +127,15 @@ class RunRecord:
                 total[unit] = total.get(unit, 0.0) + amount
         return total
 
-    def add_work(self, contributor: str, totals: Mapping[str, float]) -> None:
-        """A contributor's totals so far."""
+    def add_work(self, contributor: str, totals: Mapping[str, float], *, in_phase: bool = True) -> None:
+        """A contributor's totals so far. `in_phase`: what is new in them was done in the phase that is on."""
         old = self.contributors.get(contributor, {})
-        phase = self.cuts[-1].phase if self.cuts else None
+        phase = self.cuts[-1].phase if self.cuts and in_phase else None
         if phase is not None:
             done = self.phase_work.setdefault(phase, {})
             for unit, amount in totals.items():
-                done[unit] = done.get(unit, 0.0) + amount - old.get(unit, 0.0)
+                # in this order, in which rounding never lets it fall
+                done[unit] = done.get(unit, 0.0) + (amount - old.get(unit, 0.0))
         self.contributors[contributor] = {**old, **totals}
 
     def note(self, text: str) -> None:

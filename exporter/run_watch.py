@@ -36,6 +36,11 @@ def death(run: RunRecord, now_s: float) -> tuple[float, str] | None:
     return None
 
 
+def known_until(run: RunRecord, t_s: float) -> float:
+    """Up to when the run is known to live, at `t_s`; one that named no process lives as long as its lease."""
+    return min(t_s, run.alive_s) if run.processes or run.cgroup else t_s
+
+
 def take_up(run: RunRecord, saved: Saved, left: Marks, now: Moment) -> None:
     """The run goes on under another exporter. `left` are the marks at the end of the one before."""
     _stand(run, left)

@@ -233,11 +233,11 @@ class Store:
             self.emissions[key] = self.emissions.get(key, 0.0) + share * joules / 3.6e6 * slot.grams_per_kwh
 
     def is_read(self, device: Device) -> bool:
-        """Whether its energy is known up to now."""
+        """Whether its energy is known up to now: of a source that answers, one device may have gone."""
         if device.kind == "gpu":
             return device.id in self.gpus and self.gpus[device.id].up
         name = self._polled_by.get(device)
-        return name is not None and self.sources[name].up
+        return name is not None and any(poll.device == device for poll in self.sources[name].batch.polls)
 
     def modelled_packages(self) -> list[str]:
         """CPU packages whose energy is an estimate."""

@@ -40,8 +40,8 @@ def _is_deserted(folder: Path) -> bool:
     return True
 
 
-def await_all(environ: Mapping[str, str]) -> None:
-    """Return at once where there is no barrier. Raises BarrierError."""
+def await_all(environ: Mapping[str, str], *, is_counted: bool = True) -> None:
+    """Return at once where there is no barrier. Raises BarrierError. Of a tenant's processes one is to be counted."""
     text = environ.get(FOLDER)
     if not text:
         return
@@ -49,7 +49,8 @@ def await_all(environ: Mapping[str, str]) -> None:
     folder = Path(name)
     give_up_s = time.monotonic() + float(seconds)
     try:
-        (folder / f"ready-{os.getpid()}").touch()
+        if is_counted:
+            (folder / f"ready-{os.getpid()}").touch()
         _await(folder, int(count), give_up_s, float(seconds))
     except OSError as error:
         raise BarrierError(f"the barrier is gone ({folder}: {error.strerror}): has the plan's runner ended?") from error

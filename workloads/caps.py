@@ -27,15 +27,13 @@ _POLL_S = 0.05
 
 
 def check(cards: Cards, caps: Sequence[Cap]) -> None:
-    """Whether every card takes every cap, and takes it from this user. Raises CapsError; nothing has changed then."""
+    """Whether every card takes every cap; whether from this user, `restoring` tries. Raises CapsError."""
     for uuid in cards.uuids:
         for cap in caps:
             if cap.kind == "power_limit_watts":
                 _check_power_limit(cards, uuid, cap.value)
             else:
                 _check_clock(cards, uuid, cap.value)
-        if caps:  # what may set the one may set the other, and only of the one it can be read what is set already
-            cards.set_power_limit(uuid, cards.power(uuid).now_w)
 
 
 def _check_power_limit(cards: Cards, uuid: str, watts: float) -> None:
@@ -140,7 +138,8 @@ def _confirm(cards: Cards, uuid: str, cap: Cap) -> None:
 def restoring(cards: Cards, folder: Path | None = None, say: Callable[[str], None] = say_on_stderr) -> Iterator[Setter]:
     """Within, caps may be set; by whatever way it is left, what stood before comes back. Raises CapsError.
 
-    What an earlier process left set is put back first. Where nobody else handles SIGTERM, it unwinds this process.
+    What an earlier process left set is put back first, and then tried whether this user may set the cards. Where nobody
+    else handles SIGTERM, it unwinds this process.
     """
     folder = folder or state_folder(os.environ) / caps_journal.FOLDER
     handled = threading.current_thread() is not threading.main_thread() or (
@@ -181,12 +180,17 @@ def _claim(cards: Cards, folder: Path, say: Callable[[str], None]) -> tuple[Path
     """Where the journal is now on disk, and what it says; nothing has changed yet."""
     with caps_journal.locked(folder):
         for path in caps_journal.journals(folder):
-            other = caps_journal.read(path)
+            try:
+                other = caps_journal.read(path)
+            except FileNotFoundError:  # its holder has just left
+                continue
             if other.holder.is_alive:
                 _refuse_shared(other, cards)
             elif not caps_journal.restore(path, guardian.open_cards, say) and other.shares_a_card(cards):
                 raise CapsError("an earlier sweep's cap is still set and cannot be put back; mend that, see above")
         before = tuple(Before(uuid, cards.name(uuid), cards.power(uuid).now_w) for uuid in cards.uuids)
+        for card in before:  # who may set this may lock clocks, too; not sooner, as the card may have been another's
+            cards.set_power_limit(card.uuid, card.power_limit_w)
         journal = Journal(Holder.this_process(), cards.simulation, before)
         return journal.write(folder), journal
 

@@ -86,13 +86,13 @@ class Run:
 
     def _change_phase(self, name: str) -> None:
         self._phase = name
+        contributor = self._contributor()
+        if contributor is not None:
+            contributor.flush()  # what was done so far is of the phase before
         if self.run_id is not None and self._leads:
             writer = recorder.of(os.environ)
             if writer is not None:
                 writer.write("phase", name=name)
-            contributor = self._contributor()
-            if contributor is not None:
-                contributor.flush()  # what was done so far is of the phase before
             self._try("the phase could not be reported", f"/runs/{self.run_id}/phase", {"name": name})
 
     def iteration(
@@ -119,17 +119,24 @@ class Run:
                 phase=self._phase,
                 latency_seconds=latency,
                 work=numbers.of_work(amounts),
-                values=numbers.of_results(values or {}, "value"),
+                values=numbers.of_values(values or {}),
                 **({} if ended_at is None else {"t": ended_at}),
             )
 
     def barrier(self) -> None:
-        """Wait for the other tenants of a plan; at once where there are none. Raises BarrierError where they fail."""
-        barrier.await_all(os.environ)
+        """Wait for the other tenants of a plan; at once where there are none. Raises BarrierError where they fail.
+
+        Under a launcher each process waits, and the node's first stands for all of them.
+        """
+        barrier.await_all(os.environ, is_counted=self._leads)
 
     def result(self, **values: float) -> None:
         """What the job measured itself, the unit in the name: `run.result(ttft_seconds_p99=0.31)`; the last stands."""
-        self._results.update(numbers.of_results(values))
+        for name, value in numbers.of_results(values).items():
+            if name in self._results or len(self._results) < numbers.MOST_RESULTS:
+                self._results[name] = value
+            else:
+                say_once(f"result {name} is left out: a run has {numbers.MOST_RESULTS} at most")
 
     def register(self, *, pids: Sequence[int] = (), cgroup: str | None = None) -> str | None:
         """More processes are part of the run, by pid and cgroup (`container:ID`, too); why not, where they cannot be.

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Mapping
 
+from workloads.amounts import MOST_UNITS
 from workloads.api import Api, ExporterError
 from workloads.talk import say_once
 
@@ -46,6 +47,9 @@ class Contributor:
     def add(self, amounts: Mapping[str, float]) -> None:
         with self._lock:
             for unit, amount in amounts.items():
+                if unit not in self._totals and len(self._totals) >= MOST_UNITS:
+                    say_once(f"work {unit} is not counted: a run has {MOST_UNITS} units at most")
+                    continue
                 self._totals[unit] = self._totals.get(unit, 0.0) + amount
             self._unposted = True
         self.start()

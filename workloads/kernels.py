@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from workloads import client, jobs, percentiles, shadow
 from workloads.barrier import BarrierError
-from workloads.interruption import unwound_when_signalled
+from workloads.interruption import OF_A_KERNEL_S, unwound_when_signalled
 from workloads.launches import Launch, Timed
 from workloads.talk import say
 
@@ -51,7 +51,7 @@ def main(
 ) -> int:
     """`devices` gets the path of the simulation's state file, or None; it may raise ValueError."""
     shadow.exit_if_shadowed()
-    with unwound_when_signalled(), client.run(kernel.job) as run:
+    with unwound_when_signalled(OF_A_KERNEL_S), client.run(kernel.job) as run:
         try:
             run.phase("load")
             with devices(run.simulation) as launches:

@@ -150,6 +150,12 @@ def _last_line(text: str) -> str:
     return lines[-1] if lines else ""
 
 
+def require(environ: Mapping[str, str]) -> None:
+    """Raises MpsError where MPS is not installed."""
+    if shutil.which(PROGRAM, path=environ.get("PATH")) is None:
+        raise _not_run(FileNotFoundError())
+
+
 def _not_run(error: OSError | subprocess.TimeoutExpired) -> MpsError:
     if isinstance(error, FileNotFoundError):
         return MpsError(

@@ -41,7 +41,7 @@ def find(option: str | None, environ: Mapping[str, str]) -> Reached:
     Raises ExporterError. An exporter that was named and does not answer is an error, no reason to start another.
     """
     named = option or environ.get(EXPORTER)
-    if named is None:
+    if not named:
         return find_or_start(DEFAULT_ADDRESS, environ)
     api = Api(named)
     try:

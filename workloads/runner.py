@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import tempfile
 import threading
@@ -16,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from exporter.contract.run import BeginRequest, EndRequest, Outcome, Run
+from exporter.contract.run import MAX_RESULTS, BeginRequest, EndRequest, Outcome, Run
 from workloads import api as run_api
 from workloads import nsys, recorder, run_id
 from workloads.api import Api, ExporterError, RefusedError, UnreachableError
@@ -28,6 +29,11 @@ from workloads.simulated import release_dead
 from workloads.talk import say
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
+MEASURED = "measure"
+"""The phase in which a built-in job counts its work."""
+_PERCENTILE = re.compile(r"_p\d\d$")
+_MOST_SHOWN = 6
+_NO_AIM = ("padding_tokens", "requests_failed", "cached_tokens")
 _BEGIN_ATTEMPTS = 3  # the exporter in reach may just be ending with its last run
 _END_WITHIN_S = 5.0  # one that is being restarted is back by then
 _RETRY_S = 0.2
@@ -95,11 +101,25 @@ def _say_ended(run: Run, outcome: Outcome, source: str | None) -> None:
     """What to type next; where nothing was measured, why, and what to do about it."""
     for note in run.notes:
         say(note)
+    _say_results(run)
     if run.energy_joules:
         hint = f"analyzer report --run-id {run.run_id}" + (f" --source {source}" if source else "")
     else:
         hint = "no energy was measured; what can be measured here, and how, says: exporter check"
     say(f"run {run.run_id} {outcome} in {run.duration_seconds:.1f} s: {hint}")
+
+
+def _say_results(run: Run) -> None:
+    """What the job measured, its percentiles apart, and what a unit of its work took of the GPUs."""
+    shown = {name: value for name, value in run.results.items() if not _PERCENTILE.search(name)}
+    if shown:
+        say(", ".join(f"{name} {value:.4g}" for name, value in list(shown.items())[:_MOST_SHOWN]))
+    for phase in run.phases:
+        joules = phase.energy_joules.get("gpu")
+        if phase.name == MEASURED and joules is not None:
+            units = {unit: amount for unit, amount in phase.work.items() if amount > 0 and unit not in _NO_AIM}
+            if units:
+                say(", ".join(f"{joules / amount:.4g} J of the GPUs per {unit}" for unit, amount in units.items()))
 
 
 def _request(job: Job) -> BeginRequest:
@@ -228,12 +248,17 @@ def _results_file() -> Iterator[Path]:
 
 
 def _read_results(path: Path) -> dict[str, float]:
-    """The last value of each name; a job may have no client, or be killed while it writes a line."""
+    """The last value of each name; a job may have no client, or be killed while it writes a line. Its processes may
+    have more together than a run can have, and all would be refused.
+    """
     results: dict[str, float] = {}
     lines = path.read_text().splitlines() if path.exists() else []
     for line in lines:
         with contextlib.suppress(ValueError):
             results |= EndRequest.model_validate({"results": json.loads(line)}).results
+    for name in list(results)[MAX_RESULTS:]:
+        say(f"result {name} is left out: a run has {MAX_RESULTS} at most")
+        del results[name]
     return results
 
 

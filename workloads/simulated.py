@@ -18,7 +18,8 @@ class SimulatedGpu:
     def __init__(self, simulation: Simulation, index: int) -> None:
         self._simulation = simulation
         self._index = index
-        self._due_s = time.monotonic()
+        self._due_s: float | None = None
+        """When what was asked for so far is done; None before anything was."""
 
     def compute(self, flop: float) -> None:
         """Return when the GPU has done it at its peak speed, under its power limit and beside its other processes."""
@@ -26,7 +27,7 @@ class SimulatedGpu:
 
     def work_for(self, took_s: float) -> None:
         """Return when so much time of the GPU's has gone by; what this process was late is caught up."""
-        self._due_s += took_s
+        self._due_s = (time.monotonic() if self._due_s is None else self._due_s) + took_s
         time.sleep(max(0.0, self._due_s - time.monotonic()))
 
     def start(self, full_speed_s: float) -> tuple[float, float]:
@@ -34,7 +35,7 @@ class SimulatedGpu:
         (monotonic). What the GPU has idled is never caught up.
         """
         took_s = full_speed_s / self._share()
-        self._due_s = max(self._due_s, time.monotonic()) + took_s
+        self._due_s = max(self._due_s or 0.0, time.monotonic()) + took_s
         return took_s, self._due_s
 
     @property

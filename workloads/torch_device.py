@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from workloads.talk import say_once
+
 if TYPE_CHECKING:
     import torch
 
@@ -25,6 +27,7 @@ def devices() -> list[torch.device]:
     import torch  # noqa: PLC0415  # slow to import
 
     if not torch.cuda.is_available():
+        say_once("there is no CUDA device: the job runs on the CPU")
         return [torch.device("cpu")]
     count = torch.cuda.device_count() if "CUDA_VISIBLE_DEVICES" in os.environ else 1
     return [torch.device("cuda", index) for index in range(count)]

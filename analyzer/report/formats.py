@@ -186,15 +186,15 @@ def report_csv(report: Report) -> str:
         "started_at_unix_seconds": report.started_at_s,
         "duration_seconds": report.duration_s,
     }
-    return _csv([{**run, **_device(device)} for device in report.devices])
+    return rows_csv([{**run, **_device(device)} for device in report.devices])
 
 
 def runs_csv(runs: Sequence[ListedRun]) -> str:
     """One row a run, its labels as one column of JSON."""
-    return _csv([{**(row := listed(run)), "labels": json.dumps(row["labels"], sort_keys=True)} for run in runs])
+    return rows_csv([{**(row := listed(run)), "labels": json.dumps(row["labels"], sort_keys=True)} for run in runs])
 
 
-def _csv(rows: list[dict[str, Any]]) -> str:
+def rows_csv(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return ""
     text = io.StringIO()

@@ -73,7 +73,7 @@ def picture(report: Report, power: pd.DataFrame, look: Look = Look(), form: Lite
     head_in, bars_in = (0.95 if look.titled else 0.1), 0.55 + 0.27 * len(report.devices)
     height_in = head_in + lines_in + bars_in + 0.75
     engine = ConstrainedLayoutEngine(rect=(0.01, 0.01, 0.98, 1 - head_in / height_in - 0.01), hspace=0.08)
-    with mpl.rc_context(_style(look)):
+    with mpl.rc_context(style(look)):
         figure = Figure(figsize=(width_in, height_in), layout=engine)
         lines, bars = figure.subplots(2, 1, height_ratios=[lines_in, bars_in])
         _draw_power(lines, report, power, look)
@@ -86,7 +86,7 @@ def picture(report: Report, power: pd.DataFrame, look: Look = Look(), form: Lite
     return target.getvalue()
 
 
-def _style(look: Look) -> Any:
+def style(look: Look) -> Any:
     """Settings of matplotlib; a font that is not installed would be warned of at each letter."""
     theme, installed = look.theme, set(font_manager.get_font_names())
     return {

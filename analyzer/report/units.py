@@ -126,6 +126,11 @@ def number(value: float) -> str:
     return _significant(value)
 
 
+def plain(value: float, half: float) -> str:
+    """`31.20 ± 0.25`, where the unit stands elsewhere."""
+    return " ± ".join(filter(None, _digits(Quantity(value, half))))
+
+
 def energy_unit(value_j: float) -> tuple[str, float]:
     if abs(value_j) < _WATT_HOUR_J:
         return "J", 1.0

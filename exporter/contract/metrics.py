@@ -310,7 +310,7 @@ RUN_PHASE_WORK = Metric(
     "wattline_run_phase_work_total",
     "counter",
     ("run_id", "phase", "unit"),
-    "Work that was reported while the phase was on; never sum over unit.",
+    "Work that was reported while the phase was on, that of the run's end apart; never sum over unit.",
 )
 
 SOURCE_UP = Metric("wattline_source_up", "gauge", ("source",), "1 where the last read succeeded and is not late.")

@@ -1,6 +1,6 @@
 """What the exporter serves over HTTP: metrics, landing page, health, the run API and the local history.
 
-Who may ask for it is in `web_guard.py`.
+Who may ask for it is in `guard.py`.
 """
 
 from __future__ import annotations

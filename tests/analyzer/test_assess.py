@@ -136,6 +136,24 @@ def test_energy_and_rate_of_work_are_those_of_the_phases_in_which_it_was_done(tm
     assert work.energy_per_unit == Quantity(pytest.approx(1.5), pytest.approx(0.05))
 
 
+def test_a_little_work_that_was_reported_late_takes_in_no_other_phase(tmp_path):
+    phases = {"measure": (5.0, 1_500.0), "rest": (15.0, 4_500.0)}
+    run = Run(phases=phases, phase_work={"measure": {"generated_tokens": 999}, "rest": {"generated_tokens": 1}})
+    report = assess(frames_of(tmp_path, scraped((t, scrape([Gpu(BOX)], run, t)) for t in TIMES)))
+
+    assert report.work[0].phases == ("measure",)
+    assert report.work[0].energy_per_unit.value == pytest.approx(1.5)
+
+
+def test_while_a_run_is_on_its_work_has_the_energy_of_the_whole_run_so_far(tmp_path):
+    phases = {"load": (10.0, 3_000.0), "measure": (2.0, 600.0)}
+    run = Run(end_s=None, phases=phases, phase_work={"measure": {"generated_tokens": 1_000.0}})
+    report = assess(frames_of(tmp_path, scraped((t, scrape([Gpu(BOX)], run, t)) for t in TIMES)))
+
+    assert report.work[0].phases == ()
+    assert report.work[0].energy_per_unit.value == pytest.approx(report.headline.value / 1_000)
+
+
 @pytest.mark.parametrize("counted", [400.0, 0.0], ids=["partly before any phase", "of an older exporter"])
 def test_work_that_was_done_at_unknown_times_has_the_energy_of_the_whole_run(tmp_path, counted):
     phases = {"load": (15.0, 4_500.0), "measure": (5.0, 1_500.0)}

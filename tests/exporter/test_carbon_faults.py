@@ -142,6 +142,25 @@ def test_an_api_that_never_answers_does_not_keep_the_daemon_from_stopping(tmp_pa
         assert one.stop() == 0
 
 
+SLOW_RESOLVER = """
+import socket, time
+def getaddrinfo(host, *rest, known=socket.getaddrinfo, **more):
+    if host == "slow.invalid":
+        print("resolving", flush=True)
+        time.sleep(60)
+    return known(host, *rest, **more)
+socket.getaddrinfo = getaddrinfo
+from exporter.cli import main
+main()
+"""
+
+
+def test_a_resolver_that_hangs_does_not_keep_the_daemon_from_stopping(tmp_path):
+    with daemon(tmp_path, *OPTIONS, *gb("http://slow.invalid"), program=("-c", SLOW_RESOLVER)) as one:
+        eventually(lambda: "resolving" in one.log(), "a look-up", one.log)
+        assert one.stop() == 0  # within 15 s
+
+
 def test_both_bases_are_shown_side_by_side_and_no_secret_is_in_the_log(tmp_path):
     (tmp_path / "token").write_text(f"watttime={USER}:{PASSWORD}\n")
     now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""A run whose end was under way when the exporter was killed, and a carbon slot that changes in a run."""
+"""A run whose end was under way when the exporter was killed, and a carbon slot that changes in a run, or after it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import time
 
 import pytest
 
+from exporter import processes
 from exporter.attribution import Changes
 from exporter.contract.run import BeginRequest, EndRequest
 from exporter.latest import GpuState
 from exporter.ledger import Ledger
+from exporter.processes import Process
 from exporter.reading import Device, Gpu, Poll, Slot, boottime
 from exporter.run_record import STORED
 from exporter.state import Snapshot, State
@@ -113,6 +115,71 @@ def test_a_run_has_each_joule_at_its_own_slot_also_where_the_machine_slept_over_
         for at in range(int(begun_at // 1_800) * 1_800, int(ended_at) + 1, 1_800)
     )
     assert sum(emission.grams for emission in ended.emissions) == pytest.approx(expected, rel=0.01)
+
+
+class Dying(Node):
+    """Its run has a process that is there for ten seconds; `after_s` later another slot of intensity begins."""
+
+    def __init__(self, state: State, monkeypatch: pytest.MonkeyPatch, after_s: float) -> None:
+        self.is_there, self.changes_at = True, float("inf")
+        super().__init__(state, slots_at=self.slots_at)
+        self.run, _ = asyncio.run(self.ledger.begin(BeginRequest(workload="test")))
+        self.run.processes.append(Process(4711, 1.0))
+        monkeypatch.setattr(processes, "is_alive", lambda _: self.is_there)
+        self.changes_at = self.now().at + 10 + after_s
+        self.tick_for(10)
+        self.is_there = False
+
+    def slots_at(self, at: float) -> tuple[Slot, ...]:
+        change_at = self.changes_at
+        return (slot(change_at - 1_800, 100.0) if at < change_at else slot(change_at, 200.0),)
+
+    def tick_for(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.run_for(1)
+            self.ledger.tick()
+
+
+@pytest.mark.parametrize("after_s", [2, 6, 1_000])
+def test_a_slot_that_changes_after_the_last_process_has_gone_adds_no_energy_to_the_run(tmp_path, monkeypatch, after_s):
+    state = State(tmp_path)
+    node = Dying(state, monkeypatch, after_s)
+    node.tick_for(10)
+    state.close()
+
+    run = node.run
+    joules = run.final[f"gpu:{GPU.id}"].joules - run.begin[f"gpu:{GPU.id}"].joules
+    assert run.outcome == "interrupted"
+    assert joules == pytest.approx(360.0 * 10.3, abs=1.0)  # 0.3 s are those of the begin
+    assert sum(emission.grams for emission in run.emissions) == pytest.approx(joules * 100.0 / 3.6e6)
+
+
+def test_a_slot_that_changes_while_a_launcher_starts_the_next_process_counts_from_then_on(tmp_path, monkeypatch):
+    state = State(tmp_path)
+    node = Dying(state, monkeypatch, after_s=2.5)
+    node.tick_for(5)
+    node.is_there = True
+    node.tick_for(10)
+    ended = asyncio.run(node.ledger.end(node.run.run_id, EndRequest()))
+    state.close()
+
+    # 360 W at 100 g/kWh for 0.3 + 10 + 2.5 s, then at 200 g/kWh for 12.5 s
+    expected = 360 / 3.6e6 * (100 * 12.8 + 200 * 12.5)
+    assert sum(emission.grams for emission in ended.emissions) == pytest.approx(expected, rel=0.005)
+
+
+def test_the_highest_power_is_of_the_time_between_begin_and_end(tmp_path):
+    state = State(tmp_path)
+    node = Node(state)
+    run, _ = asyncio.run(node.ledger.begin(BeginRequest(workload="test")))
+    node.store._push(Poll(GPU, run.begin_s - 0.01, run.begin_s - 0.01, 0.0, 700.0))  # polls come in late
+    node.run_for(2)
+    run.end_s = node.now_s  # as `end` does before it waits
+    node.store._push(Poll(GPU, run.end_s - 0.01, run.end_s - 0.01, 0.0, 500.0))
+    node.store._push(Poll(GPU, run.end_s + 0.01, run.end_s + 0.01, 0.0, 600.0))
+    state.close()
+
+    assert run.power_max_w == {GPU.id: 500.0}
 
 
 def half_hour(at: float) -> Slot:

@@ -173,8 +173,12 @@ async def ask_all(address, wholes):
 
     async def ask(whole):
         async with room:
-            for status in statuses(await answered(address, whole)):
-                assert status < 500, whole[:500]
+            received = await answered(address, whole)
+            while b"503 Service Unavailable" in received and b"Retry-After: 1" in received:
+                await asyncio.sleep(0.2)  # a slow machine has more connections that are closing than it takes at a time
+                received = await answered(address, whole)
+            for status in statuses(received):
+                assert status < 500, (whole[:500], received[-500:])
                 seen[status] += 1
 
     await asyncio.gather(*map(ask, wholes))
@@ -229,7 +233,8 @@ def cases(exporter):
     document = requests.get(f"{exporter.url}/api/v1/openapi.json", timeout=30).json()
     schema = schemathesis.openapi.from_dict(document)
     for operation in (found.ok() for found in schema.get_all_operations()):
-        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+        takes_something = any([operation.body, operation.query, operation.path_parameters])
+        for mode in (GenerationMode.POSITIVE, *([GenerationMode.NEGATIVE] if takes_something else [])):
             yield operation, mode
 
 

@@ -132,3 +132,15 @@ def test_a_known_mark_stays_where_its_polls_are_gone():
     late = run_marks.take(run, {GPU: line_until(160.0)}, BEGIN_S, {}, known=early)
 
     assert late == early
+
+
+def test_work_of_a_phase_never_falls_where_the_same_totals_come_again():
+    run = run_of(Cut(BEGIN_S, "train"))
+    run.add_work("rank-0", {"flop": 0.1})
+    run.add_work("rank-1", {"flop": 0.7})
+    done = [run.phase_work["train"]["flop"]]
+    for _ in range(100):
+        run.add_work("rank-1", {"flop": 0.7})
+        done.append(run.phase_work["train"]["flop"])
+
+    assert done == sorted(done)

@@ -40,7 +40,7 @@ class Exporter:
 
     def python(self, *arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
         with self.start(*arguments, cwd=cwd, **environment) as process:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=180)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def workloads(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -52,6 +52,15 @@ def test_a_run_waits_at_the_barrier_of_its_environment(tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("ready-*"))) == 1
 
 
+def test_the_processes_of_a_launcher_count_as_one(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER, f"{tmp_path}:1:0")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+
+    with pytest.raises(BarrierError, match="0 of 1 tenants were ready"):
+        client.run("train", exporter="http://127.0.0.1:1").barrier()
+
+
 def test_nobody_goes_on_before_the_last_has_come(tenant, tmp_path):
     early = [tenant(3, 60), tenant(3, 60)]
     assert _wait_until(lambda: len(list(tmp_path.glob("ready-*"))) == 2)

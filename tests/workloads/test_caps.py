@@ -12,6 +12,7 @@ from exporter.contract.simulation import Fault, Simulation
 from tests.workloads.sweeps import Bench, wait_until
 from workloads import caps
 from workloads.caps import Cap, CapsError
+from workloads.limits import caps_journal
 
 BEFORE_W = [700.0, 500.0]
 
@@ -341,6 +342,39 @@ def test_a_journal_that_cannot_be_read_stops_the_next_sweep_with_its_path(driver
     assert f"the journal {broken} cannot be read" in err
     assert "workloads caps show" in err
     assert driver.limits_w() == BEFORE_W
+
+
+def test_a_journal_that_cannot_be_read_hides_no_other_from_who_restores(driver):
+    sweep = driver.sweep("all", "300")
+    sweep.heard()
+    sweep.go_on()
+    driver.kill_both(sweep)
+    broken = driver.journals / "1-2.json"  # before the other one in any order
+    broken.write_text('{"holder"')
+    restored = driver.caps("restore")
+
+    assert restored.returncode == 1
+    assert f"the journal {broken} cannot be read" in restored.stderr
+    assert driver.limits_w() == BEFORE_W
+    assert list(driver.journals.glob("*.json")) == [broken]
+
+
+def test_a_journal_that_goes_while_it_is_looked_at_stops_no_sweep(cards, tmp_path, monkeypatch):
+    monkeypatch.setattr(caps_journal, "journals", lambda folder: [folder / "1-2.json"])
+    with contextlib.closing(caps.cards(None, str(cards.path))) as both, caps.restoring(both, tmp_path) as setter:
+        setter.apply(watts(300))
+    assert [gpu.limit_w for gpu in cards.gpus] == BEFORE_W
+
+
+def test_who_checks_writes_nothing_to_cards_that_another_may_hold(cards, tmp_path):
+    path = str(cards.path)
+    with contextlib.closing(caps.cards(None, path)) as held, contextlib.closing(caps.cards(None, path)) as wanted:
+        wanted.set_power_limit = lambda uuid, set_w: pytest.fail(f"{uuid} was set to {set_w} W")
+        with caps.restoring(held, tmp_path) as setter:
+            setter.apply(watts(300))
+            caps.check(wanted, [watts(400)])
+            with pytest.raises(CapsError, match="holds caps already"), caps.restoring(wanted, tmp_path):
+                pass
 
 
 def test_a_gpu_that_is_not_there_is_named(bench):

@@ -5,6 +5,8 @@ import textwrap
 
 import pytest
 
+from exporter.contract.run import MAX_RESULTS, MAX_UNITS
+
 _BEGIN = "import os, sys, time\nfrom workloads import client\n"
 
 
@@ -283,3 +285,33 @@ def test_a_child_that_is_given_the_run_counts_for_itself_and_does_not_end_it(exp
     run = exporter.api.only_run
     assert (done.stdout, run.work) == ("0 running\n", {"samples": 11})
     assert len(exporter.api.totals[run.run_id]) == 2
+
+
+def test_a_result_that_no_run_can_have_takes_no_other_along(exporter, script):
+    done = exporter.python(
+        script("""
+        with client.run("train") as run:
+            run.result(loss=0.25, **{"top-1": 0.5})
+            run.result(**{f"r{index}": index for index in range(70)})
+            run.result(loss=0.125)
+        """)
+    )
+
+    run = exporter.api.only_run
+    assert run.outcome == "ok"
+    assert run.results == {"loss": 0.125, **{f"r{index}": index for index in range(MAX_RESULTS - 1)}}
+    assert "result top-1 is left out" in done.stderr
+    assert "result r69 is left out: a run has 64 at most" in done.stderr
+
+
+def test_a_unit_too_many_takes_no_other_along(exporter, script):
+    done = exporter.python(
+        script("""
+        with client.run("train") as run:
+            run.work(**{f"u{index}": 1 for index in range(17)})
+            run.work(u0=2)
+        """)
+    )
+
+    assert exporter.api.only_run.work == {"u0": 3, **{f"u{index}": 1 for index in range(1, MAX_UNITS)}}
+    assert "work u16 is not counted: a run has 16 units at most" in done.stderr

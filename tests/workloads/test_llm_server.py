@@ -114,8 +114,8 @@ def test_the_warm_up_is_sent_but_not_measured(load, server):
     assert len(server.seen) == 5
     assert load.run.work == {"requests": 3, "prompt_tokens": 9, "generated_tokens": 6}
     assert load.run.results["requests_failed"] == 0
-    assert [event["name"] for event in load.events if event["event"] == "phase"] == ["warmup", "measure"]
-    assert [body["name"] for body in load.exporter.api.bodies("/phase")] == ["warmup", "measure"]
+    assert [event["name"] for event in load.events if event["event"] == "phase"] == ["warmup", "measure", "rest"]
+    assert [body["name"] for body in load.exporter.api.bodies("/phase")] == ["warmup", "measure", "rest"]
 
 
 def test_failures_are_counted_beside_the_answers(load, server):

@@ -1,7 +1,9 @@
+import datetime as dt
 import os
 import signal
 import sys
 
+import psutil
 import pytest
 import yaml
 
@@ -10,6 +12,7 @@ from tests.fakes import nsys
 from tests.fakes.run_api import RunApi, serving
 from tests.workloads.conftest import Exporter
 from tests.workloads.plans import eventually, journal, make, write
+from workloads.planning.plan_results import Made, Results
 
 TWICE = "name: naps\nrepeats: 2\nlabels: {site: lab}\nruns:\n  - job: sleep\n    options: {duration: 0.1}\n"
 
@@ -82,6 +85,53 @@ def test_a_failing_run_is_said_and_the_next_is_made(exporter, tmp_path):
     ]
     assert f"failed ({lines[0]['run_id']}): no memory left" in done.stderr
     assert "1 failed, 1 ok" in done.stderr
+
+
+@pytest.mark.parametrize("code", [130, 255])
+def test_an_exit_code_like_that_of_a_signal_is_a_failure_and_not_made_again(exporter, tmp_path, code):
+    done = make(exporter, write(tmp_path, f"name: a\nruns: [{{command: [sh, -c, 'exit {code}']}}]\n"))
+
+    (line,) = journal(tmp_path / "results")
+    assert (line["outcome"], line["exit_code"], line["cut_off"]) == ("failed", code, False)
+    assert exporter.api.only_run.outcome == "failed"
+    assert "left" not in done.stderr
+
+
+def test_a_runner_of_one_run_that_is_killed_leaves_no_job_behind(exporter, tmp_path):
+    """Else it would load the GPU of the next run."""
+    text = "name: two\nruns:\n  - command: [sh, -c, 'sleep 600 & echo $! > pid; wait']\n  - command: ['true']\n"
+    plan, results = write(tmp_path, text), tmp_path / "results"
+    process = exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results), cwd=tmp_path)
+    with process:
+        pid = int(eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
+        eventually(lambda: exporter.api.pids and len(next(iter(exporter.api.pids.values()))) == 2)
+        runner = next(iter(exporter.api.pids.values()))[0]
+        os.kill(runner, signal.SIGKILL)
+        process.communicate(timeout=60)
+
+    assert [(line["outcome"], line["cut_off"]) for line in journal(results)] == [("interrupted", True), ("ok", False)]
+    eventually(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_journal_that_was_cut_off_loses_no_line_and_no_tenant(tmp_path):
+    def made(step, tenant, attempt=1):
+        return Made(
+            *(step, attempt, f"{step}{tenant}{attempt}", "two", "measure", 1, tenant, "ok", 0, 0.0, 1.0),
+            cut_off=False,
+            folder="",
+        )
+
+    with Results.new(tmp_path / "r", "two", b"", dt.datetime.now(dt.UTC)) as results:
+        results.append([made(1, "a"), made(1, "b"), made(2, "a"), made(2, "b")])
+    path = tmp_path / "r" / "runs.jsonl"
+    path.write_text(path.read_text()[:-40])
+    with Results.resumed(tmp_path / "r", b"") as results:
+        assert results.steps_done() == {1}
+        assert results.attempts(2) == 1
+        results.append([made(2, "a", 2), made(2, "b", 2)])
+    with Results.resumed(tmp_path / "r", b"") as results:
+        assert results.steps_done() == {1, 2}
+        assert [each.run_id for each in results.made] == ["1a1", "1b1", "2a1", "2a2", "2b2"]
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])

@@ -61,6 +61,15 @@ def test_a_sweep_is_the_grid_of_its_values_times_the_repeats(read):
     assert steps[0].runs[0].labels["size"] == "64"
 
 
+def test_a_run_has_the_seed_of_its_own_job_and_not_that_of_the_order(read):
+    product, passes = read(
+        "name: a\nseed: 7\norder: shuffled\nruns: [{job: sgemm}, {job: llm-forward, options: {seed: 3}}]\n"
+    ).steps
+
+    assert "seed" not in product.runs[0].labels
+    assert passes.runs[0].labels["seed"] == "3"
+
+
 def test_tenants_are_runs_of_one_step_and_each_has_its_label(read):
     (step,) = read(
         "name: pair\nruns:\n  - name: two\n    gpus: 1\n    tenants:\n"
@@ -203,10 +212,14 @@ def test_an_option_that_is_true_is_a_flag_and_a_list_repeats_it():
             "plan.yaml:4: runs.0.sweep.duration: duration is not of one job; with tenants give TENANT.OPTION",
         ),
         (
-            f"name: a\nseed: 1\nlabels: {SIX}\nruns:\n  - {{job: sgemm, labels: {SIX.upper()}}}\n",
-            "plan.yaml:5: runs.0: a run has 16 labels at most; sweep less at once, or label less",
+            f"name: a\nlabels: {SIX}\nruns:\n  - {{job: sgemm, labels: {SIX.upper()}, sweep: {{size: [8]}}}}\n",
+            "plan.yaml:4: runs.0: a run has 16 labels at most; sweep less at once, or label less",
         ),
         ("name: [a\n", "plan.yaml:2: is no YAML: expected ',' or ']'"),
+        ("name: a\nruns: !jobs []\n", "plan.yaml:2: could not determine a constructor for the tag '!jobs'"),
+        ("name: a\n? [b]\n: c\n", "plan.yaml:2: found unhashable key; leave out what is not plain YAML"),
+        ("name: 2026-13-01\n", "plan.yaml: cannot be understood: month must be in 1..12; put texts into quotes"),
+        ("name: a\nruns: &all [*all]\n", "plan.yaml: cannot be understood: maximum recursion depth exceeded"),
         ("- a\n", "plan.yaml:1: a plan is a mapping with name: and runs:"),
         ("", "plan.yaml:1: a plan is a mapping with name: and runs:"),
     ],

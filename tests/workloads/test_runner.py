@@ -207,6 +207,20 @@ def test_results_of_clients_in_the_job_come_with_its_end(exporter, write):
     assert exporter.api.only_run.results == {"loss": 0.5}
 
 
+def test_more_results_than_a_run_can_have_take_no_other_along(exporter, write):
+    script = write(
+        "from workloads import client\n"
+        "for process in 'ab':\n"
+        "    with client.run('x') as run:\n"
+        "        run.result(**{f'{process}{index}': index for index in range(40)})\n"
+    )
+    done = exporter.run(sys.executable, script)
+
+    run = exporter.api.only_run
+    assert (run.outcome, len(run.results), run.results["b23"]) == ("ok", 64, 23)
+    assert "result b39 is left out: a run has 64 at most" in done.stderr
+
+
 def test_a_run_that_has_ended_is_not_taken_for_a_new_one(exporter, tmp_path):
     exporter.workloads("run", "--run-id", "a", "true")
     done = exporter.workloads("run", "--run-id", "a", "--out", str(tmp_path), "true")

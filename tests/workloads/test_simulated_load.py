@@ -49,6 +49,12 @@ def test_compute_has_its_best_cap_at_450_w_of_the_h200s_700():
     assert min(range(300, 701), key=lambda cap_w: step_j(law, cap_w)) == 450
 
 
+def test_a_duration_too_short_for_a_step_makes_one(simulated):
+    exporter, _ = simulated
+
+    assert job(exporter, "--duration", "1e-9").work == {"steps": 1}
+
+
 @pytest.mark.parametrize("product", PRODUCTS.values(), ids=PRODUCTS)
 def test_every_model_has_its_best_cap_inside_of_what_it_takes(product):
     best_w = Law("compute", product).cheapest_w

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from exporter.contract.simulation import Fault
 from tests import daemon
 from tests.workloads.plans import eventually, journal, write
 
@@ -93,6 +94,25 @@ def test_a_signal_ends_the_sweep_with_the_limit_that_stood_before_and_it_can_go_
     assert limit_w() == BEFORE_W
     assert line["cut_off"]
     assert f"2 of 2 steps are left; go on with: workloads plan {results}/plan.yaml --resume {results}" in said
+
+
+def test_a_locked_clock_that_does_not_take_is_found_out_while_the_card_is_at_work(
+    exporter, limit_w, workloads, tmp_path
+):
+    """Before the run and after it the card is idle, and below any clock."""
+    results = tmp_path / "results"
+    with exporter.simulation() as simulation:
+        simulation.set_fault(0, Fault.UNMOVED, on=True)
+        done = workloads(
+            *("sweep", "simulated-load", "--law", "light", "--sm-clocks", "990", "--duration", "60"),
+            *("--out", str(results)),
+        )
+        simulation.set_fault(0, Fault.UNMOVED, on=False)
+
+    (line,) = journal(results)
+    assert done.returncode == 1
+    assert "MHz though it was locked to 990 MHz" in done.stderr
+    assert (line["outcome"], line["cut_off"]) == ("interrupted", True)
 
 
 def test_a_cap_that_the_card_does_not_take_is_refused_before_anything_runs(limit_w, workloads, tmp_path):

@@ -40,8 +40,16 @@ def test_tenants_begin_together_and_are_measured_over_their_overlap(exporter, tm
 
 
 def test_the_failure_of_one_tenant_ends_the_others_cleanly(exporter, tmp_path):
-    script = write(tmp_path, "import time; time.sleep(2)\nraise SystemExit('out of memory')", "train.py")
-    plan = write(tmp_path, _pair(f"command: [{sys.executable}, {script}]").replace("duration: 0.6", "duration: 60"))
+    script = write(
+        tmp_path,
+        "import pathlib, sys, time\n"
+        "def measures(path): return '\"measure\"' in path.read_text()\n"
+        "while not any(map(measures, pathlib.Path(sys.argv[1]).glob('*/events.jsonl'))): time.sleep(0.05)\n"
+        "raise SystemExit('out of memory')",
+        "train.py",
+    )
+    second = f"command: [{sys.executable}, {script}, {tmp_path / 'results'}]"
+    plan = write(tmp_path, _pair(second).replace("duration: 0.6", "duration: 60"))
     done = make(exporter, plan)
 
     first, second = journal(tmp_path / "results")

@@ -180,7 +180,9 @@ def _steps(run: client.Run, options: argparse.Namespace, step: Callable[[], _Ste
         if one.loss is not None:
             losses.append(one.loss)
             values["loss"] = one.loss
-        amounts = {"trained_tokens": one.tokens, "padding_tokens": one.padding, "samples": one.samples, "steps": 1}
+        amounts = {"trained_tokens": one.tokens, "padding_tokens": one.padding, "samples": one.samples}
+        if world.rank == 0:  # all processes make one step together
+            amounts["steps"] = 1
         run.iteration(one.latency_s, values, **amounts)
     run.phase("rest")
     wall_s = world.longest(sums.wall_s)

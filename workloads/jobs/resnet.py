@@ -14,7 +14,7 @@ from pathlib import Path
 
 from workloads import client, image_folder, image_training, jobs, percentiles, shadow, torch_device
 from workloads.barrier import BarrierError
-from workloads.interruption import unwound_when_signalled
+from workloads.interruption import OF_A_KERNEL_S, unwound_when_signalled
 
 _IMAGENET_IMAGES, _IMAGENET_CLASSES = 1_281_167, 1000
 _DEPTHS = "3,4,6,3"
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shadow.exit_if_shadowed()
     if os.environ.get("WORLD_SIZE", "1") not in {"", "1"}:
         sys.exit("resnet: one process drives all GPUs of the run; start it without a launcher, with --gpus 0,1")
-    with unwound_when_signalled(), client.run("resnet") as run:
+    with unwound_when_signalled(OF_A_KERNEL_S), client.run("resnet") as run:
         try:
             run.phase("load")
             images = image_folder.find(options.images) if options.images else None

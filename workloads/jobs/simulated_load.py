@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from workloads import client, jobs, percentiles, shadow
 from workloads.barrier import BarrierError
-from workloads.interruption import unwound_when_signalled
+from workloads.interruption import OF_A_KERNEL_S, unwound_when_signalled
 
 if TYPE_CHECKING:
     from workloads.simulated import SimulatedGpu
@@ -54,7 +54,7 @@ def _watts(text: str) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     shadow.exit_if_shadowed()
-    with unwound_when_signalled(), client.run(_JOB) as run:
+    with unwound_when_signalled(OF_A_KERNEL_S), client.run(_JOB) as run:
         if run.simulation is None:
             sys.exit(
                 f"{_JOB}: the GPUs of this run are not simulated; start the exporter with exporter serve --simulate "
@@ -105,7 +105,8 @@ def _step(run: client.Run, gpus: Sequence[SimulatedGpu], law: Law, options: argp
     latencies_s: list[float] = []
     joules = 0.0
     begin_s = time.monotonic()
-    while len(latencies_s) < options.steps if options.steps else time.monotonic() < begin_s + options.duration:
+    end_s = begin_s + options.duration
+    while not latencies_s or (len(latencies_s) < options.steps if options.steps else time.monotonic() < end_s):
         step_begin_s = time.monotonic()
         took_s = max(options.step_seconds / law.speed(gpu.power_w, gpu.clock_ratio) for gpu in gpus)
         joules += took_s * sum(gpu.power_w for gpu in gpus)

@@ -52,7 +52,7 @@ def show(
     for row in rows:
         print(
             f"{row['name']:<40} {row['power_limit_watts']:5g} W of {row['least_watts']:g} to {row['most_watts']:g} W, "
-            f"default {row['default_watts']:g} W{_said_of(row['holder_pid'], row['before_watts'])}"
+            f"default {row['default_watts']:g} W{_said_of(row)}"
         )
 
 
@@ -63,26 +63,37 @@ def restore(
     ] = False,
 ) -> None:
     """Put back the power limits and clocks that a sweep left set because it was killed."""
-    from workloads.limits import caps_journal, guardian  # noqa: PLC0415  # as above
+    from workloads.limits import caps_journal  # noqa: PLC0415  # as above
     from workloads.limits.cards import CapsError  # noqa: PLC0415  # as above
 
-    left = False
     try:
         with caps_journal.locked(_folder()):
             paths = caps_journal.journals(_folder())
-            for path in paths:
-                holder = caps_journal.read(path).holder
-                if holder.is_alive and not force:
-                    say(f"process {holder.pid} is at work and will put back what it set; to do it now: --force")
-                    left = True
-                else:
-                    left |= not caps_journal.restore(path, guardian.open_cards, say)
-    except (CapsError, FileNotFoundError) as error:
+            left = [path for path in paths if not _restored(path, force=force)]
+    except CapsError as error:
         say(str(error))
         raise typer.Exit(1) from error
     if not paths:
         say(f"nothing to put back: there is no journal of a process that set caps in {_folder()}")
     raise typer.Exit(1 if left else 0)
+
+
+def _restored(path: Path, *, force: bool) -> bool:
+    """A journal that cannot be read, or has to stay for another reason, hides no other."""
+    from workloads.limits import caps_journal, guardian  # noqa: PLC0415  # as above
+    from workloads.limits.cards import CapsError  # noqa: PLC0415  # as above
+
+    try:
+        holder = caps_journal.read(path).holder
+    except FileNotFoundError:  # its holder has just left
+        return True
+    except CapsError as error:
+        say(str(error))
+        return False
+    if holder.is_alive and not force:
+        say(f"process {holder.pid} is at work and will put back what it set; to do it now: --force")
+        return False
+    return caps_journal.restore(path, guardian.open_cards, say)
 
 
 def _folder() -> Path:
@@ -95,12 +106,12 @@ def _folder() -> Path:
 def _row(here: Cards, uuid: str, held: list[Journal]) -> dict[str, Any]:
     power = here.power(uuid)
     of_card = [
-        (journal.holder.pid, before.power_limit_w)
+        (journal.holder, before.power_limit_w)
         for journal in held
         for before in journal.cards
         if before.uuid == uuid and journal.simulation == here.simulation
     ]
-    pid, before_w = of_card[0] if of_card else (None, None)
+    holder, before_w = of_card[0] if of_card else (None, None)
     return {
         "name": here.name(uuid),
         "uuid": uuid,
@@ -108,10 +119,18 @@ def _row(here: Cards, uuid: str, held: list[Journal]) -> dict[str, Any]:
         "least_watts": power.least_w,
         "most_watts": power.most_w,
         "default_watts": power.default_w,
-        "holder_pid": pid,
+        "holder_pid": holder.pid if holder else None,
+        "holder_is_alive": holder.is_alive if holder else None,
         "before_watts": before_w,
     }
 
 
-def _said_of(pid: int | None, before_w: float | None) -> str:
-    return "" if pid is None else f"; process {pid} puts back {before_w:g} W"
+def _said_of(row: dict[str, Any]) -> str:
+    if row["holder_pid"] is None:
+        return ""
+    if row["holder_is_alive"]:
+        return f"; process {row['holder_pid']} puts back {row['before_watts']:g} W"
+    return (
+        f"; left by process {row['holder_pid']}, which has gone: put back {row['before_watts']:g} W with "
+        "workloads caps restore"
+    )

@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 
 from workloads import client, shadow
-from workloads.interruption import unwound_when_signalled
+from workloads.interruption import OF_A_KERNEL_S, unwound_when_signalled
 from workloads.llm.models import ModelError
 
 
 def run_job(name: str, options: argparse.Namespace, measure: Callable[[client.Run, argparse.Namespace], None]) -> int:
     """Whatever is wrong ends the process with one line."""
     shadow.exit_if_shadowed()
-    with unwound_when_signalled(), client.run(name) as run:
+    with unwound_when_signalled(OF_A_KERNEL_S), client.run(name) as run:
         try:
             measure(run, options)
         except ModelError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from exporter.contract.run import Outcome
 from workloads import run_id
-from workloads.planning import tied
+from workloads.planning import overlap, tied
 from workloads.planning.plan_results import LOG_FILE
 from workloads.planning.steps import RunToMake
 
@@ -68,10 +69,13 @@ class ChildRun:
 
     @property
     def outcome(self) -> Outcome:
-        code = self.exit_code
+        """As the run's own end says it; where it has none, by the exit code."""
+        code, end = self.exit_code, overlap.end_of(self.folder)
+        if end is not None:
+            return end.outcome
         if code == 0:
             return "ok"
-        return "interrupted" if code is None or code > _SIGNALLED else "failed"
+        return "interrupted" if code is None or _SIGNALLED < code < _SIGNALLED + signal.NSIG else "failed"
 
     def ask_to_end(self, note: str | None = None) -> None:
         """`workloads job` passes it on, and reports the run as interrupted."""
@@ -87,6 +91,9 @@ class ChildRun:
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        if self._process.returncode < 0:  # then nobody has ended the job, which is to load no GPU of the next run
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         _ = self.exit_code
         self.folder.mkdir(exist_ok=True)
         if self._log.exists():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +13,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from exporter.contract.record import EVENT, EVENTS_FILE, End, Event, Iteration, Start
+
+_LONGEST_END_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,22 @@ def events(folder: Path) -> list[Event]:
         except ValidationError:  # a line that was cut off in the middle
             continue
     return found
+
+
+def end_of(folder: Path) -> End | None:
+    """The run's own end, which stands last; None where there is none."""
+    try:
+        with (folder / EVENTS_FILE).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LONGEST_END_BYTES))
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    for line in reversed(lines):
+        with contextlib.suppress(ValidationError):  # a line of which only a part was read
+            event = EVENT.validate_json(line)
+            if isinstance(event, End):
+                return event
+    return None
 
 
 def of(tenants: Sequence[Sequence[Event]], released_at: float | None) -> Overlap | None:

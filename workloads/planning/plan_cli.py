@@ -168,7 +168,7 @@ def make(read: PlanFile, resume: Path | None, out: Path | None, exporter: str | 
             except (PlanError, CapsError, MpsError, NsysError, ExporterError) as error:
                 say(str(error))
             finally:
-                code = _say_ended(read, results)
+                code = 1 if results.discarded() else _say_ended(read, results)
     except ResultsError as error:
         say(str(error))
         code = 1

@@ -26,6 +26,8 @@ _MODELS: Mapping[str, type[BaseModel]] = {
 }
 _KEY_ERRORS = {"extra_forbidden", "missing"}
 
+_LONGEST_SHOWN = 100
+
 
 class PlanFileError(Exception):
     """A line for each thing that is wrong: file:line: key: what, and the remedy."""
@@ -56,8 +58,7 @@ def parse(content: bytes, path: str) -> PlanFile:
     except UnicodeDecodeError as error:
         raise PlanFileError(f"{path}: is no text in UTF-8; save it as such") from error
     node = _compose(text, path)
-    _refuse_twice(node, path)
-    document = yaml.SafeLoader("").construct_document(node)
+    document = _constructed(node, path)
     if not isinstance(document, dict):
         raise PlanFileError(f"{path}:1: a plan is a mapping with name: and runs:")
     is_seeds = seed_templates.is_one(document)
@@ -87,6 +88,17 @@ def _compose(text: str, path: str) -> yaml.MappingNode:
     if not isinstance(node, yaml.MappingNode):
         raise PlanFileError(f"{path}:1: a plan is a mapping with name: and runs:")
     return node
+
+
+def _constructed(node: yaml.Node, path: str) -> Any:
+    try:
+        _refuse_twice(node, path)
+        return yaml.SafeLoader("").construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise PlanFileError(f"{path}:{line}: {error.problem}; leave out what is not plain YAML") from error
+    except (ValueError, RecursionError) as error:  # a day that no calendar has; an anchor within itself
+        raise PlanFileError(f"{path}: cannot be understood: {error}; put texts into quotes") from error
 
 
 def _refuse_twice(node: yaml.Node, path: str) -> None:
@@ -130,9 +142,14 @@ def _message(
     if detail["type"] == "value_error":
         return detail["msg"].removeprefix("Value error, ")
     if is_union:
-        return f"takes a text, a number, true, false, or a list of these, and got {detail['input']!r}"
+        return f"takes a text, a number, true, false, or a list of these, and got {_shown(detail['input'])}"
     message = detail["msg"].replace("Input should be", "takes", 1)
-    return f"{message}, and got {detail['input']!r}"
+    return f"{message}, and got {_shown(detail['input'])}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 def _located(path: str, node: yaml.Node, where: Sequence[str | int], message: str) -> str:

@@ -67,6 +67,7 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.made: list[Made] = []
+        self._incomplete: set[tuple[int, int]] = set()
 
     @classmethod
     def new(cls, out: Path | None, name: str, content: bytes, now: dt.datetime) -> Results:
@@ -109,13 +110,34 @@ class Results:
             self._journal.close()
             raise ResultsError(f"another workloads plan is at work in {self.folder}; let it end first") from error
         self._journal.seek(0)
-        self.made = [made for line in self._journal if (made := _read(line)) is not None]
+        lines = self._journal.readlines()
+        if lines and not lines[-1].endswith("\n"):  # else the next line would be lost with it
+            self._journal.write("\n")
+        self._take(lines)
         return self
+
+    def _take(self, lines: Sequence[str]) -> None:
+        """After a line that was cut off it is not known whether the tenants before it were all of their step."""
+        for line in lines:
+            made = _read(line)
+            if made is not None:
+                self.made.append(made)
+            elif self.made and self.made[-1].tenant is not None:
+                self._incomplete.add((self.made[-1].step, self.made[-1].attempt))
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         self._journal.close()
+
+    def discarded(self) -> bool:
+        """Whether no run was begun in a folder of our own making, which then goes: there is nothing to go on with."""
+        if self.made or {path.name for path in self.folder.iterdir()} - {PLAN_FILE, JOURNAL_FILE}:
+            return False
+        for name in (PLAN_FILE, JOURNAL_FILE):
+            (self.folder / name).unlink(missing_ok=True)
+        self.folder.rmdir()
+        return True
 
     def append(self, lines: Sequence[Made]) -> None:
         self.made += lines
@@ -123,11 +145,11 @@ class Results:
         self._journal.flush()
 
     def steps_done(self) -> set[int]:
-        """Those of which an attempt was not cut off."""
+        """Those of which an attempt was neither cut off nor written in part."""
         cut_off: dict[tuple[int, int], bool] = {}
         for made in self.made:
             attempt = made.step, made.attempt
-            cut_off[attempt] = cut_off.get(attempt, False) or made.cut_off
+            cut_off[attempt] = cut_off.get(attempt, attempt in self._incomplete) or made.cut_off
         return {step for (step, _), is_cut in cut_off.items() if not is_cut}
 
     def attempts(self, step: int) -> int:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from exporter.contract.run import Gpus
 from workloads import gpus as gpu_choice
-from workloads import nsys
+from workloads import mps_daemon, nsys
 from workloads.api import Api, ExporterError, UnreachableError
 from workloads.caps import Cap, CapsError, Setter, cards, check, restoring
 from workloads.planning import cool_down, live_readings, mps_step, step_lines, steps
-from workloads.planning.child_run import Place
+from workloads.planning.child_run import ChildRun, Place
 from workloads.planning.plan import POWER_LIMIT, SM_CLOCK, Plan
 from workloads.planning.plan_results import Results
 from workloads.planning.progress import Now, Progress
@@ -24,6 +24,7 @@ from workloads.planning.steps import RunToMake, Step
 
 _POLL_S = 0.1
 _EXPORTER_WITHIN_S = 5.0  # one that is being restarted is back by then
+_CONFIRM_EVERY_S = 1.0
 
 
 class PlanError(Exception):
@@ -51,14 +52,17 @@ class PlanRunner:
         self._took_s: list[float] = []
         self._first_celsius: float | None = None
         self._setter: Setter | None = None
+        self._confirmed_s = 0.0
         self._here = Gpus(gpus=[])
         self._resolved: dict[tuple[str, ...], list[str]] = {}
 
     def make_all(self) -> None:
-        """Raises PlanError, ExporterError, CapsError; before the first run where that can be known then."""
+        """Raises the errors of plans, exporter, caps, MPS and nsys; before the first run where that is known."""
         self._here = Gpus.model_validate(self._around.api.get("/gpus"))
         if any(run.nsys for step in self._steps for run in step.runs):
             nsys.require()
+        if any(step.mps for step in self._steps):
+            mps_daemon.require(self._around.environ)
         self._refuse_running()
         for step in self._steps:
             self._uuids(steps.gpus_of(step))
@@ -179,12 +183,20 @@ class PlanRunner:
         attempt = self._results.attempts(number) + 1
         logs = self._results.folder / f"step-{number}-{attempt}"
         with mps_step.shared(logs, self._around.environ, self._uuids(steps.gpus_of(step)), wanted=step.mps) as shared:
-            watching = Watching(self._around.progress.follow, shared.verify)
+            tick = self._look_at_clocks if SM_CLOCK in step.settings else self._around.progress.follow
+            watching = Watching(tick, shared.verify)
             together = SideBySide(step, self._around.place, shared.environ, watching)
             try:
                 self._record(number, attempt, step, together)
             finally:
                 self._say_bad(step, together)
+
+    def _look_at_clocks(self, children: Sequence[ChildRun]) -> None:
+        """That a lock did not take is seen only while the card is at work. Raises CapsError."""
+        self._around.progress.follow(children)
+        if self._setter is not None and time.monotonic() - self._confirmed_s > _CONFIRM_EVERY_S:
+            self._confirmed_s = time.monotonic()
+            self._setter.confirm()
 
     def _record(self, number: int, attempt: int, step: Step, together: SideBySide) -> None:
         """A line for each run, also where it is interrupted."""

@@ -128,7 +128,7 @@ def _of_entry(plan: Plan, entry: Entry, case: str, index: int) -> Iterator[Step]
         for repeat in range(1, (entry.repeats or plan.repeats) + 1):
             labels = _labels(plan, entry, case, repeat, point)
             named = _runs(plan, entry, point, ("runs", index))
-            runs = tuple(_labelled(run, labels, plan, mps=mps) for run in named)
+            runs = tuple(_labelled(run, labels, mps=mps) for run in named)
             if all(run.background for run in runs):
                 raise StepError(
                     "nothing here is measured; one job at least must not be in the background", "runs", index
@@ -229,12 +229,10 @@ def _labels(plan: Plan, entry: Entry, case: str, repeat: int, point: Mapping[str
     return {**labels, "repeat": str(repeat)}
 
 
-def _labelled(run: RunToMake, labels: Mapping[str, str], plan: Plan, *, mps: bool) -> RunToMake:
+def _labelled(run: RunToMake, labels: Mapping[str, str], *, mps: bool) -> RunToMake:
     own = {**labels, **run.labels}
     if run.tenant is not None:
         own["tenant"] = run.tenant
     if run.tenant is not None or mps:
         own["mps"] = str(mps).lower()
-    if plan.seed is not None:
-        own.setdefault("seed", str(plan.seed))
     return replace(run, labels=own)

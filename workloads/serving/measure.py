@@ -64,6 +64,7 @@ def _measure(
     run.phase("measure")
     load = Load(sender.ask, lambda answer: _report(run, answer))
     interrupted_by = loop.run(until_signalled(sender.send(load, "measure", _until(options))))
+    run.phase("rest")
     found = summary.results(load, options.slo)
     run.result(**found)
     if interrupted_by is None:

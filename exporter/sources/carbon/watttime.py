@@ -202,10 +202,6 @@ def _slots(signal: _Signal, region: str, quality: Literal["actual", "forecast"])
     return slots
 
 
-def _moment(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="minutes")
-
-
 def _parsed(text: str) -> tuple[str, tuple[str, str] | None]:
     """The region as it is to be asked for, and the place that it is to be found by."""
     found = _PLACE.fullmatch(text.strip())

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter import store_view
+from exporter.contract.metrics import CPU_ENERGY, CPU_POWER
 from exporter.energy import EnergyLine
 from exporter.mark import between
 from exporter.reading import Batch, Device, SourceError
 from exporter.sources.rapl import RaplSource
+from exporter.store import Past, Store
 from tests.exporter.sources.nobody import as_nobody
 from tests.fakes import powercap
 
@@ -207,6 +210,25 @@ def test_the_other_package_goes_on_while_one_is_offline(tmp_path):
         (problem,) = machine.read().problems
     assert problem.startswith("RAPL no longer shows core 1, dram 1, package 1: was a CPU taken offline")
     assert machine.joules() == pytest.approx(7_000)
+
+
+def test_a_package_that_went_offline_is_absent_and_shows_no_stale_power(tmp_path):
+    tree, machine, store = powercap.intel_two_packages(tmp_path), Machine(tmp_path), Store(Past(), version="test")
+
+    def shown() -> set[str]:
+        for _ in range(3):
+            machine.now_s += 1
+            tree.tick(100)
+            store.take_batch("rapl", machine.read(), 0.001, 1.0)
+        return {
+            reading.labels[0] for reading in store_view.readings(store) if reading.metric in (CPU_ENERGY, CPU_POWER)
+        }
+
+    assert shown() == {"0", "1"}
+    for entry in ("intel-rapl:1:0", "intel-rapl:1:1", "intel-rapl:1", "intel-rapl-mmio:1"):
+        tree.remove(entry)
+        tree.range_uj.pop(entry)
+    assert shown() == {"0"}
 
 
 def test_a_register_that_began_anew_while_the_machine_slept_is_not_taken_for_a_wrap(tmp_path):

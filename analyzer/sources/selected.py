@@ -1,0 +1,36 @@
+"""The runs that a selector means, each with all that the source holds of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from analyzer.selection import Selector, Sighting, sighted
+from analyzer.series import RunFrames, last, of
+from analyzer.sources.error import SourceError
+from analyzer.sources.runs import AHEAD_S, Clock, load
+from analyzer.sources.source import Source
+from exporter.contract import metrics as m
+
+_EARLIER_S = 600.0
+
+
+def select(source: Source, wanted: Selector, since_s: float, now_s: float) -> list[Sighting]:
+    """In the order in which they began to be seen. Raises SourceError where there is none."""
+    rows = of(source.fetch([m.RUN_INFO], wanted.matchers, now_s - since_s, now_s + AHEAD_S), m.RUN_INFO)
+    keys = ["run_id", "instance"]
+    newest = last(rows, m.RUN_INFO)
+    firsts = rows.groupby(keys)["t"].min()
+    earliest = [replace(row, t=float(firsts[row.labels["run_id"], row.instance])) for row in newest]
+    found = [one for one in sighted([*earliest, *newest]) if wanted.takes(one.labels)]
+    if not found:
+        what = "no run" if "run_id" in wanted.equal else "no run with"
+        raise SourceError(
+            f"{what} {wanted.text} at {source.name} in the last {since_s / 3_600:g} h",
+            "see its runs and their labels: analyzer runs; --since looks further back",
+        )
+    return found
+
+
+def load_all(source: Source, sightings: list[Sighting], clock: Clock, say: Callable[[str], None]) -> list[RunFrames]:
+    return [load(source, one.run_id, clock.now() - one.first_s + _EARLIER_S, clock, say) for one in sightings]

@@ -1,0 +1,69 @@
+"""`analyzer variability`: how much the GPUs of an experiment differ at the same work."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from analyzer.options import (
+    DEFAULT_SINCE,
+    BasicAuthOption,
+    BearerOption,
+    CaOption,
+    FormatOption,
+    HeaderOption,
+    SinceOption,
+    SourceOption,
+    fail,
+    say,
+    seconds,
+    source_of,
+)
+from analyzer.report.form import Format
+
+
+def variability(
+    experiment: Annotated[str, typer.Option(help="The runs with this label experiment.")],
+    workload: Annotated[str | None, typer.Option(help="Only the runs of this workload.")] = None,
+    of: Annotated[
+        str, typer.Option(help="time (s per unit of work), energy (J per unit), power (W), or the name of a result.")
+    ] = "time",
+    by: Annotated[str, typer.Option(metavar="LABEL", help="The label that tells placements apart.")] = "case",
+    reference: Annotated[str | None, typer.Option(help="The placement to hold others against.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
+    source: SourceOption = None,
+    form: FormatOption = Format.TABLE,
+    since: SinceOption = DEFAULT_SINCE,
+    basic_auth: BasicAuthOption = None,
+    bearer_token_file: BearerOption = None,
+    header: HeaderOption = None,
+    ca_file: CaOption = None,
+) -> None:
+    """Medians, whisker range, CV between and within GPUs, correlations, outliers, effects of neighbours."""
+    since_s = seconds(since)
+    from analyzer import variability as statistics  # noqa: PLC0415  # slow to import
+    from analyzer.report import varied  # noqa: PLC0415
+    from analyzer.report.view import show  # noqa: PLC0415
+    from analyzer.selection import Selector  # noqa: PLC0415
+    from analyzer.sources import runs, selected, varied_runs  # noqa: PLC0415
+
+    equal = {"experiment": experiment} | ({"workload": workload} if workload else {})
+    wanted = Selector(" and ".join(f"{name}={text}" for name, text in equal.items()), equal)
+    clock = runs.Clock(time.time, time.sleep)
+    with closing(source_of(source, basic_auth, bearer_token_file, header, ca_file)) as chosen:
+        sightings = selected.select(chosen, wanted, since_s, clock.now())
+        workloads = sorted({one.workload for one in sightings})
+        if len(workloads) > 1:
+            fail(f"{wanted.text} has runs of {', '.join(workloads)}; name one of them with --workload")
+        frames = selected.load_all(chosen, sightings, clock, say)
+        rows, what = varied_runs.rows(chosen, frames, of, by, say)
+    if not len(rows):
+        fail(f"no run of {wanted.text} is on one GPU and has {of}; see: analyzer runs")
+    try:
+        found = statistics.variability(rows, seed, reference)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    show(varied.view(found, what), form)

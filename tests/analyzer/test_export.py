@@ -1,0 +1,186 @@
+"""A run's samples leave as OpenMetrics, and a real Prometheus and a real VictoriaMetrics give the same ones back."""
+
+import subprocess
+import time
+import urllib.request
+from contextlib import closing
+from importlib.util import find_spec
+
+import pandas as pd
+import pytest
+
+from analyzer.assess import assess
+from analyzer.report.samples import openmetrics
+from analyzer.series import tidy
+from analyzer.sources.error import SourceError
+from analyzer.sources.history import HistorySource
+from analyzer.sources.prometheus import PrometheusSource
+from analyzer.sources.runs import Clock, load
+from analyzer.sources.whole_run import whole_run
+from exporter.contract import metrics as m
+from tests import servers
+from tests.analyzer.node import START_S, Gpu, Run, every, run_series, scrape, scraped, write_history
+
+WITHIN = (START_S - 3_600, START_S + 7_200)
+TEXT = 'a "quoted" \\ label\nin two lines, with é'
+
+
+@pytest.fixture
+def history(tmp_path):
+    """One GPU at 300 W for 20 s, scraped each second, and another run on the same node an hour later."""
+    gpu = Gpu([(START_S - 100, 60), (START_S, 300), (START_S + 20, 60)])
+    run = Run(start_s=START_S, end_s=START_S + 20, labels={"model": TEXT}, results={"loss": 1e-7})
+    later = Run("later", START_S + 3_600, START_S + 3_610)
+    times = every(1, START_S - 60.25, START_S + 60)
+    scrapes = [(t, scrape([gpu], run, t)) for t in times]
+    scrapes += [(t, run_series([gpu], later, t)) for t in every(1, START_S + 3_600, START_S + 3_615)]
+    return write_history(tmp_path, scraped(scrapes, instance="node:9847"))
+
+
+def samples_of(source, run_id="train-1"):
+    """All of the run's samples, as a set that does not depend on the order."""
+    with closing(source):
+        frame = whole_run(source, run_id, WITHIN, 120, lambda _: None)
+    texts = [name for name in frame.columns if name not in ("t", "value")]
+    return {
+        (round(row["t"], 3), row["value"], *((name, row[name]) for name in sorted(texts) if row[name]))
+        for row in frame.to_dict("records")
+    }
+
+
+def energy_of(source):
+    with closing(source):
+        clock = Clock(lambda: START_S + 4_000, time.sleep)
+        report = assess(load(source, "train-1", 7_200, clock, lambda _: None))
+    return report.headline.value, report.labels["model"]
+
+
+@pytest.fixture
+def exported(analyzer, history, tmp_path):
+    out = tmp_path / "run.om"
+    done = analyzer("export", "--source", history, "--since", "99999d", "--run-id", "train-1", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "create-blocks-from openmetrics" in done.stderr
+    return out
+
+
+def test_promtools_blocks_give_a_real_prometheus_the_same_samples(exported, history, tmp_path):
+    promtool = servers.require("promtool")
+    folder = tmp_path / "server"
+    (folder / "prometheus").mkdir(parents=True)
+    made = subprocess.run(
+        [promtool, "tsdb", "create-blocks-from", "openmetrics", exported, folder / "prometheus"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert made.returncode == 0, made.stderr
+
+    with servers.prometheus(folder, [], flags=["--storage.tsdb.retention.time=30y"]) as address:
+        assert samples_of(PrometheusSource(address)) == samples_of(HistorySource(history))
+        assert energy_of(PrometheusSource(address)) == (pytest.approx(6_000), TEXT)
+
+
+def test_a_real_victoria_metrics_imports_the_same_file(exported, history, tmp_path):
+    folder = tmp_path / "server"
+    folder.mkdir()
+    with servers.victoria_metrics(folder, [], flags=["-retentionPeriod=30y"]) as address:
+        request = urllib.request.Request(f"{address}/api/v1/import/prometheus", data=exported.read_bytes())
+        with urllib.request.urlopen(request) as answer:
+            assert answer.status == 204
+        expected = samples_of(HistorySource(history))
+        deadline = time.monotonic() + 60
+        while True:  # what was just imported can be asked for a second later
+            try:
+                found = samples_of(PrometheusSource(address))
+            except SourceError as error:
+                found = str(error)
+            if found == expected or time.monotonic() > deadline:
+                break
+            time.sleep(0.5)
+        assert found == expected
+
+
+def test_another_run_and_what_lies_beyond_the_margin_stay_behind(exported):
+    text = exported.read_text()
+
+    assert "later" not in text
+    times = [float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(m.GPU_POWER.name)]
+    assert (min(times), max(times)) == (START_S - 60.25, START_S + 59.75)
+
+
+def test_openmetrics_names_a_counters_family_without_total_and_escapes_labels():
+    frame = tidy(
+        [
+            (
+                {"__name__": m.GPU_ENERGY.name, "gpu": "0", "uuid": "GPU-a"},
+                pd.Series([1.5]).to_numpy(),
+                pd.Series([7.0]).to_numpy(),
+            ),
+            (
+                {"__name__": m.RUN_INFO.name, "run_id": "r", "label_x": 'a"\n\\'},
+                pd.Series([2.0]).to_numpy(),
+                pd.Series([1.0]).to_numpy(),
+            ),
+        ]
+    )
+
+    lines = "".join(openmetrics(frame)).splitlines()
+
+    assert "# TYPE wattline_gpu_energy_joules counter" in lines
+    assert 'wattline_gpu_energy_joules_total{gpu="0",uuid="GPU-a"} 7.0 1.500' in lines
+    assert 'wattline_run_info{label_x="a\\"\\n\\\\",run_id="r"} 1.0 2.000' in lines
+    assert lines[-1] == "# EOF"
+
+
+def test_csv_is_long_with_a_column_for_each_label(analyzer, history, tmp_path):
+    out = tmp_path / "run.csv"
+
+    done = analyzer("export", "--source", history, "--since", "99999d", "--run-id", "train-1", "--out", out)
+
+    assert done.returncode == 0, done.stderr
+    table = pd.read_csv(out, keep_default_na=False)
+    power = table[table["metric"] == m.GPU_POWER.name]
+    assert list(table.columns[:3]) == ["t", "metric", "value"]
+    assert set(power["value"]) == {60.0, 300.0}
+    assert set(power["instance"]) == {"node:9847"}
+
+
+def test_parquet_holds_what_csv_holds_or_says_what_to_install(analyzer, history, tmp_path):
+    out = tmp_path / "run.parquet"
+
+    done = analyzer("export", "--source", history, "--since", "99999d", "--run-id", "train-1", "--out", out)
+
+    if find_spec("pyarrow") is None:
+        assert done.returncode == 1
+        assert "pip install 'wattline[parquet]'" in done.stderr
+        assert not out.exists()
+    else:
+        assert done.returncode == 0, done.stderr
+        assert m.GPU_POWER.name in set(pd.read_parquet(out)["metric"])
+
+
+def test_a_file_that_is_there_is_not_overwritten(analyzer, history, tmp_path):
+    out = tmp_path / "run.csv"
+    out.write_text("mine")
+
+    done = analyzer("export", "--source", history, "--since", "99999d", "--run-id", "train-1", "--out", out)
+
+    assert done.returncode == 1
+    assert out.read_text() == "mine"
+
+
+def test_a_run_that_is_not_there_is_said_in_a_line(analyzer, history, tmp_path):
+    done = analyzer("export", "--source", history, "--run-id", "nowhere", "--out", tmp_path / "run.csv")
+
+    assert done.returncode == 1
+    assert "no run 'nowhere'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_name_of_the_file_must_tell_the_format(analyzer, history, tmp_path):
+    done = analyzer("export", "--source", history, "--run-id", "train-1", "--out", tmp_path / "run")
+
+    assert done.returncode == 2
+    assert "--format" in done.stderr

@@ -1,0 +1,65 @@
+"""The whole way: a sweep on a simulated GPU, its runs in the exporter's history, and the advice on the command line."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests import daemon
+
+
+@pytest.fixture(scope="module")
+def swept_exporter(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweep")
+    with daemon.daemon(folder, "--simulate", "1xH200") as exporter:
+        command = ["sweep", "simulated-load", "--power-limits", "300,450,700", "--repeats", "1", "--duration", "2"]
+        done = subprocess.run(
+            [sys.executable, "-m", "workloads", *command, "--gpus", "0", "--no-live", "--out", str(folder / "results")],
+            env=daemon.environment({"WATTLINE_EXPORTER": exporter.url, "XDG_STATE_HOME": str(folder / "state")}),
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        yield exporter
+
+
+def test_the_runs_of_a_sweep_bound_their_caps_and_once_each_is_too_few(swept_exporter, analyzer, tmp_path):
+    options = ("--experiment", "simulated-load-sweep", "--source", swept_exporter.url, "--format", "json")
+    done = analyzer("recommend", *options, "--out", tmp_path, MPLCONFIGDIR=tmp_path / "fonts")
+
+    assert done.returncode == 0, done.stderr
+    (sweep,) = json.loads(done.stdout)["sweeps"]
+    assert (sweep["verdict"], sweep["unit"], sweep["simulated"]) == ("too_few_repeats", "steps", True)
+    assert [each["power_limit_watts"] for each in sweep["settings"]] == [300, 450, 700]
+    assert all(each["binds"] for each in sweep["settings"][:2])
+    assert sweep["commands"] == [f"nvidia-smi -i 0 -pl {sweep['advised'].removesuffix(' W')}"]
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    assert len((tmp_path / "sweep.csv").read_text().splitlines()) == 4
+
+
+def test_an_experiment_that_is_not_there_is_said_with_those_that_are(swept_exporter, analyzer):
+    done = analyzer("recommend", "--experiment", "other", "--source", swept_exporter.url)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no run with experiment=other" in done.stderr
+    assert "there are simulated-load-sweep" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "give --experiment NAME, or --run-id"),
+        (("--experiment", "x", "--objective", "fastest"), "--objective is one of energy"),
+        (("--experiment", "x", "--slo", "ttft"), "--slo ttft: give NAME=VALUE"),
+        (("--experiment", "x", "--slo", "ttft=soon"), "give RESULT=NUMBER"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(analyzer, options, said):
+    done = analyzer("recommend", *options)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1

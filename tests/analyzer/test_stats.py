@@ -1,0 +1,122 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzer import stats
+
+NUMBERS = st.lists(st.floats(0.1, 1e3), min_size=2, max_size=12)
+
+
+def noisy(levels, repeats, noise, seed, drift=0.0):
+    rng = np.random.default_rng(seed)
+    drifts = rng.normal(0, drift, repeats) if drift else np.zeros(repeats)
+    cells = [(number, repeat) for number in range(len(levels)) for repeat in range(repeats)]
+    values = [levels[n] * math.exp(rng.normal(0, noise) + drifts[r]) for n, r in cells]
+    return values, [n for n, _ in cells], [r for _, r in cells]
+
+
+def test_holm_multiplies_the_least_p_by_the_number_of_comparisons_and_the_next_by_one_less():
+    assert stats.holm([0.01, 0.04, 0.03, 0.5]) == pytest.approx([0.04, 0.09, 0.09, 0.5])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_holm_never_lowers_a_p_and_keeps_the_order(p):
+    adjusted = stats.holm(p)
+
+    assert all(0 <= raw <= fixed <= 1 for raw, fixed in zip(p, adjusted, strict=True))
+    assert all(adjusted[a] <= adjusted[b] for a in range(len(p)) for b in range(len(p)) if p[a] < p[b])
+
+
+def test_a_difference_of_ten_percent_is_found_at_two_percent_noise_with_its_size():
+    found = stats.compare(*noisy([100.0, 110.0, 110.0], 5, 0.02, seed=3), seed=1)
+
+    assert found.differs(0, 1)
+    assert found.differs(0, 2)
+    assert not found.differs(1, 2)
+    assert abs(found.difference[1, 0] - math.log(1.1)) <= found.difference_half[1, 0]
+
+
+def test_drift_that_all_settings_share_in_a_repeat_cancels_where_they_are_paired():
+    values, settings, repeats = noisy([100.0, 103.0], 5, 0.002, seed=5, drift=0.1)
+
+    paired = stats.compare(values, settings, repeats)
+    apart = stats.compare(values, settings, range(len(values)))
+
+    assert (paired.paired, apart.paired) == (True, False)
+    assert paired.differs(0, 1)
+    assert not apart.differs(0, 1)
+    assert paired.difference_half[0, 1] < 0.1 * apart.difference_half[0, 1]
+
+
+def test_the_interval_of_a_difference_holds_the_truth_as_often_as_it_says():
+    held = 0
+    for seed in range(100):
+        found = stats.compare(*noisy([100.0, 104.0], 5, 0.02, seed), seed=seed)
+        held += abs(found.difference[1, 0] - math.log(1.04)) <= found.difference_half[1, 0]
+
+    assert held >= 88  # 95 are expected; fewer than 88 has a chance of 1 in 500
+
+
+def test_where_nothing_differs_a_family_of_36_comparisons_rarely_claims_any():
+    wrong = sum(
+        (stats.compare(*noisy([50.0] * 9, 5, 0.015, seed), seed=seed).adjusted < 0.05).any() for seed in range(40)
+    )
+
+    assert wrong <= 7  # 2 are expected; more than 7 has a chance of 1 in 1,000
+
+
+def test_the_same_seed_gives_the_same_intervals():
+    rows = noisy([1.0, 1.1], 4, 0.02, seed=2)
+
+    assert np.array_equal(stats.compare(*rows, seed=7).adjusted, stats.compare(*rows, seed=7).adjusted)
+
+
+def test_one_run_at_each_setting_tells_nothing_of_how_they_scatter():
+    with pytest.raises(ValueError, match="no setting has two runs"):
+        stats.compare([1.0, 2.0], [0, 1], ["a", "b"])
+
+
+def test_values_without_any_scatter_differ_surely_or_not_at_all():
+    found = stats.compare([1.0, 1.0, 2.0, 2.0, 1.0, 1.0], [0, 0, 1, 1, 2, 2], range(6))
+
+    assert found.adjusted[0, 1] == 0
+    assert found.adjusted[0, 2] == 1
+
+
+def test_an_outlier_is_seen_on_either_side_and_a_group_of_four_is_not_judged():
+    steady = [100.0, 101.0, 99.0, 100.5, 99.5]
+
+    high, low, few = stats.outliers([[*steady, 150.0], [60.0, *steady], [1.0, 100.0, 100.0, 100.0]])
+
+    assert high == [False] * 5 + [True]
+    assert low == [True] + [False] * 5
+    assert few is None
+
+
+@settings(deadline=None)  # the first call imports scipy
+@given(NUMBERS)
+def test_the_fitted_throughput_never_falls_and_keeps_the_mean(values):
+    fitted = stats.rising(values)
+
+    assert (np.diff(fitted) >= -1e-9).all()
+    assert fitted.mean() == pytest.approx(np.mean(values))
+
+
+@settings(deadline=None)  # the first call imports scipy
+@given(NUMBERS)
+def test_the_curve_goes_through_the_points_and_never_beyond_its_neighbours_nor_its_ends(values):
+    x = np.arange(len(values), dtype=float)
+    at, y = stats.curve(x, values, points=10 * (len(values) - 1) + 1)
+
+    assert (at[0], at[-1]) == (x[0], x[-1])
+    assert y[::10] == pytest.approx(values)
+    for position, value in zip(at, y, strict=True):
+        ends = values[math.floor(position)], values[math.ceil(position)]
+        assert min(ends) - 1e-6 <= value <= max(ends) + 1e-6
+
+
+def test_the_front_leaves_out_what_is_dearer_and_slower():
+    assert stats.pareto([(3.0, 1.0), (1.0, 3.0), (2.0, 2.0), (2.5, 2.5), (2.0, 4.0)]) == [1, 2, 0]

@@ -1,0 +1,63 @@
+from contextlib import closing
+
+import pytest
+
+from analyzer import sweep
+from analyzer.assess import assess
+from analyzer.sources import sweeps
+from analyzer.sources.history import HistorySource
+from analyzer.sources.runs import Clock
+from exporter.contract import metrics as m
+from tests.analyzer.node import START_S, Run, scrape, scraped, write_history
+from tests.analyzer.reported import BOXED, TIMES
+
+LABELS = {"experiment": "caps", "repeat": "2", "power_limit_watts": "300"}
+
+
+def swept_run(folder, run, reason="sw_power_cap"):
+    """300 W for 20 s; the reason holds for the last 15 of them."""
+
+    def more(t):
+        held_s = min(max(t - START_S - 5, 0.0), 15.0)
+        yield m.GPU_CLOCK_EVENT_SECONDS, {"gpu": "0", "uuid": BOXED.uuid, "reason": reason}, held_s
+
+    history = write_history(folder, scraped((t, [*scrape([BOXED], run, t), *more(t)]) for t in TIMES))
+    with closing(HistorySource(history)) as source:
+        clock = Clock(lambda: START_S + 3_600, lambda _: None)
+        assert sweeps.ids(source, "caps", 86_400, START_S + 3_600) == [run.run_id]
+        (frames,) = sweeps.frames(source, [run.run_id], 86_400, clock, print)
+    return sweep.of(frames, assess(frames))
+
+
+def test_a_run_becomes_a_row_with_its_cap_its_joules_and_how_long_it_was_held_back(tmp_path):
+    row = swept_run(tmp_path, Run(labels=LABELS))
+
+    assert (row.setting.power_limit_w, row.repeat, row.unfit) == (300.0, "2", None)
+    assert (row.energy.value, row.energy.half, row.duration_s) == (6_000.0, 10.0, 20.0)
+    assert row.work["generated_tokens"].energy_per_unit.value == pytest.approx(6.0)  # 1,000 tokens
+    assert row.capped_s == pytest.approx(15.0, abs=0.6)  # a scrape a second
+    assert row.p95_power_w == row.mean_power_w == 300.0
+
+
+def test_a_run_that_heat_slowed_down_is_not_to_be_compared(tmp_path):
+    row = swept_run(tmp_path, Run(labels=LABELS), reason="sw_thermal_slowdown")
+
+    assert row.unfit.startswith("heat or the hardware slowed it down for 1")
+
+
+def test_a_warm_up_is_no_run_of_the_sweep(tmp_path):
+    assert swept_run(tmp_path, Run(labels={**LABELS, "phase": "warm-up"})) is None
+
+
+def test_a_cap_that_is_no_number_is_said(tmp_path):
+    with pytest.raises(ValueError, match="power_limit_watts is 'high', which is no number"):
+        swept_run(tmp_path, Run(labels={**LABELS, "power_limit_watts": "high"}))
+
+
+def test_runs_of_other_labels_are_sweeps_of_their_own(tmp_path):
+    first = swept_run(tmp_path, Run(labels=LABELS))
+    (tmp_path / "2").mkdir()
+    second = swept_run(tmp_path / "2", Run(labels={**LABELS, "power_limit_watts": "200", "model": "large"}))
+
+    assert [len(found.runs) for found in sweep.sweeps([first, second])] == [1, 1]
+    assert [len(found.runs) for found in sweep.sweeps([first, second], joint=["model"])] == [2]

@@ -1,0 +1,130 @@
+"""How much GPUs differ: on recordings of 392 V100s, and on numbers worked out by hand."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer import spread
+from analyzer.variability import outliers, variability
+from exporter.contract import metrics as m
+from tests.analyzer.node import START_S, Gpu, Run, every, run_series, scrape, scraped, write_history
+
+SGEMM = Path(__file__).parents[3] / "shared" / "data" / "variability" / "sgemm-longhorn-agg.csv"
+
+
+@pytest.mark.skipif(not SGEMM.is_file(), reason=f"{SGEMM} is not here: its recordings are not ours to copy")
+def test_sgemm_on_longhorn_varies_as_was_published():
+    table = pd.read_csv(SGEMM)
+    runs = pd.DataFrame({"gpu": table["uuid"], "value": table["perf"], "sm_clock_hertz": 1e6 * table["freq"]})
+
+    found = variability(runs)
+
+    assert (found.runs, len(found.gpus)) == (11_087, 392)
+    assert 100 * found.whisker_runs.value == pytest.approx(8.74, abs=0.005)
+    assert 100 * found.whisker_gpus.value == pytest.approx(8.89, abs=0.005)
+    assert 100 * found.within.value == pytest.approx(0.12, abs=0.005)
+    assert found.correlations["sm_clock_hertz"].value == pytest.approx(-0.94, abs=0.005)
+    for one in (found.whisker_runs, found.whisker_gpus, found.within, *found.correlations.values()):
+        assert one.low < one.value < one.high
+    assert found.within.high < found.between.low  # cards differ, repeats do not
+    assert max(gpu.apart for gpu in found.gpus if gpu.outlier) == pytest.approx(0.20, abs=0.01)
+
+
+def test_whiskers_end_at_the_last_value_within_one_and_a_half_boxes():
+    # quartiles 3 and 7, so whiskers reach from -3 to 13: 9 is the last, 100 is apart; the median is 5
+    assert spread.whiskers([1, 2, 3, 4, 5, 6, 7, 9, 100]) == (1, 9)
+    assert spread.whisker_range_ratio([1, 2, 3, 4, 5, 6, 7, 9, 100]) == 8 / 5
+
+
+def test_gini_is_zero_for_equals_and_n_less_one_over_n_where_one_has_all():
+    assert spread.gini([3, 3, 3]) == pytest.approx(0)
+    assert spread.gini([0, 0, 0, 8]) == pytest.approx(3 / 4)
+
+
+@given(st.lists(st.floats(1, 1e3), min_size=3, max_size=30), st.floats(1e-3, 1e3))
+def test_relative_spreads_do_not_depend_on_the_unit(values, factor):
+    scaled = [factor * value for value in values]
+
+    assert spread.coefficient_of_variation(scaled) == pytest.approx(spread.coefficient_of_variation(values), abs=1e-9)
+    assert spread.gini(scaled) == pytest.approx(spread.gini(values), abs=1e-9)
+    assert 0 <= spread.gini(values) < 1
+
+
+def test_few_gpus_have_no_outlier_and_no_interval():
+    found = variability(pd.DataFrame({"gpu": list("aabb"), "value": [1.0, 1.02, 2.0, 2.02]}))
+
+    assert outliers(np.array([1.0, 1.0, 9.0])) is None
+    assert [gpu.outlier for gpu in found.gpus] == [None, None]
+    assert found.between.low is None
+    assert found.gpus[1].apart == pytest.approx(2.01 / 1.51 - 1)  # the middle of 1.01 and 2.01
+
+
+def test_outliers_are_seen_on_both_sides():
+    assert outliers(np.array([10.0, 10.1, 9.9, 10.2, 9.8, 12.0, 8.0])) == [False] * 5 + [True] * 2
+
+
+def test_a_neighbours_effect_holds_each_gpu_against_itself():
+    cards = {"a": 1.0, "b": 2.0, "c": 3.0}
+    rows = [(gpu, "alone", value) for gpu, value in cards.items()]
+    rows += [(gpu, "hot neighbour", 1.05 * value) for gpu, value in cards.items() if gpu != "a"]
+
+    found = variability(pd.DataFrame(rows, columns=["gpu", "placement", "value"]))
+
+    assert found.reference == "alone"
+    assert found.neighbours[0].effect.value == pytest.approx(0.05)
+    assert found.neighbours[0].effect.n == 2
+    with pytest.raises(ValueError, match="no placement is 'x'; there are alone, hot neighbour"):
+        variability(pd.DataFrame(rows, columns=["gpu", "placement", "value"]), reference="x")
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    """Two GPUs, two repeats each: GPU 1 takes 22 s where GPU 0 takes 20, at 1.2 GHz and not at 1.4."""
+    took_s, clock_hz = (20, 22), (1.4e9, 1.2e9)
+    gpus = [Gpu([(START_S - 500, 60), (START_S, 300)], index=str(index)) for index in range(2)]
+    runs = []
+    for index in range(2):
+        for repeat in range(2):
+            start_s = START_S + 100 * repeat + 50 * index
+            labels = {"experiment": "lottery", "case": "alone", "repeat": str(repeat)}
+            run = Run(f"g{index}-{repeat}", start_s, start_s + took_s[index], "sgemm", labels, work={"kernels": 10.0})
+            runs.append((index, run))
+    scrapes = []
+    for t in every(1, START_S - 60, START_S + 250):
+        values = list(scrape(gpus, Run("other", START_S + 230, START_S + 240), t))
+        for index, run in runs:
+            values += run_series([gpus[index]], run, t) if run.start_s <= t <= run.end_s + 60 else []
+        for gpu, hz in zip(gpus, clock_hz, strict=True):
+            values.append((m.GPU_CLOCK, {"gpu": gpu.index, "uuid": gpu.uuid, "domain": "sm"}, hz))
+            values.append((m.GPU_TEMPERATURE, {"gpu": gpu.index, "uuid": gpu.uuid, "sensor": "gpu"}, 60.0))
+        scrapes.append((t, values))
+    return write_history(tmp_path_factory.mktemp("variability"), scraped(scrapes))
+
+
+def test_an_experiments_gpus_are_compared_by_their_medians(analyzer, history):
+    asked = ("variability", "--experiment", "lottery", "--source", history, "--since", "36500d")
+    table, done = analyzer(*asked), analyzer(*asked, "--format", "json")
+
+    assert done.returncode == 0, done.stderr
+    read = json.loads(done.stdout)
+    assert read["value"] == "seconds per kernels"
+    assert [(gpu["gpu"], gpu["runs"], gpu["median"]) for gpu in read["gpus"]] == [
+        ("GPU-00000000", 2, pytest.approx(2.0)),  # 20 s for 10 kernels
+        ("GPU-00000001", 2, pytest.approx(2.2)),
+    ]
+    assert read["whisker_range_of_gpus_ratio"] == pytest.approx(0.2 / 2.1)
+    assert read["correlations"]["sm_clock_hertz"]["r"] == pytest.approx(-1)
+    assert read["correlations"]["temperature_celsius"]["r"] is None  # it did not change
+    assert "correlation with sm_clock_hertz" in table.stdout
+
+
+def test_an_experiment_that_is_not_there_is_one_line(analyzer, history):
+    done = analyzer("variability", "--experiment", "none", "--source", history, "--since", "36500d")
+
+    assert done.returncode == 1
+    assert "no run with experiment=none at" in done.stderr
