@@ -293,13 +293,14 @@ def test_a_wrong_plan_is_exit_code_2_before_anything_runs(exporter, tmp_path):
     assert not (tmp_path / "results").exists()
 
 
-def test_an_exporter_that_does_not_answer_is_said_and_nothing_is_lost(exporter, tmp_path, nowhere):
+def test_an_exporter_that_does_not_answer_is_said_and_leaves_nothing_behind(exporter, tmp_path, nowhere):
     plan = write(tmp_path, TWICE)
     done = make(exporter, plan, "--exporter", nowhere)
 
     assert done.returncode == 1
     assert "no exporter answers at" in done.stderr
-    assert "2 of 2 steps are left" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "results").exists()
     assert "Traceback" not in done.stderr
 
 
