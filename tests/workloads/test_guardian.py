@@ -140,7 +140,7 @@ def test_where_systemd_runs_the_guardian_has_a_scope_of_its_own(tmp_path, journa
     assert {"--scope", "--collect", f"--unit=wattline-caps-{journal.stem}"} <= set(arguments)
     assert ("--user" in arguments) == (os.geteuid() != 0)
     assert arguments[-1] == str(journal)
-    wait_until(lambda: not journal.exists())
+    assert wait_until(lambda: not journal.exists())
 
 
 @pytest.mark.parametrize("text", ["echo 'Access denied' >&2; exit 1", "exit 0"])
