@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from analyzer import carbon, carbon_quality, clock, devices, imported, intensity, timeline
+from analyzer.given import NOTHING, Given
 from analyzer.measured import Device, Phase, Report, Work
 from analyzer.quality import Finding
 from analyzer.quantity import Quantity, total, total_bound
@@ -31,8 +32,8 @@ class NoEnergyError(Exception):
     """The run is there, but none of its devices has an energy, or none its begin."""
 
 
-def assess(frames: RunFrames, grams_per_kwh: float | None = None) -> Report:
-    """`grams_per_kwh` adds emissions at that intensity. Raises NoEnergyError."""
+def assess(frames: RunFrames, given: Given = NOTHING) -> Report:
+    """Raises NoEnergyError."""
     frames, findings = without_aliases(frames)
     frames, windows, clock_findings = clock.judged(frames, timeline.windows(frames))
     found, device_findings = devices.assess_devices(frames, windows)
@@ -40,8 +41,8 @@ def assess(frames: RunFrames, grams_per_kwh: float | None = None) -> Report:
         raise NoEnergyError(f"no {m.RUN_ENERGY.selector(run_id=frames.run_id)} at {frames.source}")
     report = _measured(frames, windows, found)
     emissions = carbon.counted(frames, report.energy, report.estimated)
-    if grams_per_kwh is not None:
-        emissions += carbon.from_energy(report.energy, grams_per_kwh, report.estimated)
+    if given.grams_per_kwh is not None:
+        emissions += carbon.from_energy(report.energy, given.grams_per_kwh, report.estimated)
     report = replace(
         report,
         work=tuple(_work(frames, report)),

@@ -5,33 +5,32 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from analyzer import compare_cli, export_cli, import_cli, recommend_cli, tenants_cli, variability_cli
+from analyzer import (
+    compare_cli,
+    export_cli,
+    import_cli,
+    recommend_cli,
+    report_cli,
+    tenants_cli,
+    variability_cli,
+)
 from analyzer.options import (
     DEFAULT_SINCE,
-    BasicAuthOption,
-    BearerOption,
-    CaOption,
+    Connection,
     FormatOption,
-    HeaderOption,
     SinceOption,
-    SourceOption,
-    fail,
+    reads,
     say,
     seconds,
-    source_of,
 )
 from analyzer.report.form import Format
 
 if TYPE_CHECKING:
     from analyzer.catalog import ListedRun
-    from analyzer.measured import Report
-    from analyzer.series import RunFrames
     from analyzer.sources.source import Source
 
 app = typer.Typer(
@@ -64,21 +63,18 @@ def _commands(_version: VersionOption = False) -> None:
 
 
 @app.command()
+@reads
 def runs(  # typer makes each argument an option
-    source: SourceOption = None,
+    connection: Connection,
     form: FormatOption = Format.TABLE,
     since: SinceOption = DEFAULT_SINCE,
     limit: Annotated[int, typer.Option(min=1, help="How many to list, the newest first.")] = 50,
-    basic_auth: BasicAuthOption = None,
-    bearer_token_file: BearerOption = None,
-    header: HeaderOption = None,
-    ca_file: CaOption = None,
 ) -> None:
     """The runs that the source knows, the newest first."""
     since_s = seconds(since)
     from analyzer.report import formats, tables  # noqa: PLC0415  # pandas takes half a second
 
-    with closing(source_of(source, basic_auth, bearer_token_file, header, ca_file)) as chosen:
+    with connection.open() as chosen:
         listed = _listed(chosen, since_s, limit)
     if form is Format.TABLE:
         tables.console(plain_columns=tables.UNLIMITED_COLUMNS).print(tables.runs_table(listed))
@@ -87,69 +83,6 @@ def runs(  # typer makes each argument an option
     else:
         write = formats.as_json if form is Format.JSON else formats.as_yaml
         print(write([formats.listed(run) for run in listed]))
-
-
-@app.command()
-def report(  # typer makes each argument an option
-    run_id: Annotated[str, typer.Option(help="The run; see: analyzer runs.")],
-    source: SourceOption = None,
-    form: FormatOption = Format.TABLE,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for report.html, report.png, timeseries.csv and metrics.yml.")
-    ] = None,
-    carbon: Annotated[
-        float | None, typer.Option(min=0, metavar="G/KWH", help="Add emissions at this intensity, gCO2eq/kWh.")
-    ] = None,
-    since: SinceOption = DEFAULT_SINCE,
-    basic_auth: BasicAuthOption = None,
-    bearer_token_file: BearerOption = None,
-    header: HeaderOption = None,
-    ca_file: CaOption = None,
-) -> None:
-    """One run: a table on stdout, and files in the folder of --out."""
-    since_s = seconds(since)
-    from analyzer import assess  # noqa: PLC0415  # pandas takes half a second
-    from analyzer.report import formats, tables  # noqa: PLC0415
-    from analyzer.sources import runs as stored  # noqa: PLC0415
-
-    with closing(source_of(source, basic_auth, bearer_token_file, header, ca_file)) as chosen:
-        frames = stored.load(chosen, run_id, since_s, stored.Clock(time.time, time.sleep), say)
-    try:
-        measured = assess.assess(frames, carbon)
-    except assess.NoEnergyError as error:
-        fail(
-            f"{error}: no process of it was seen on a GPU and no CPU could be read, or the node has neither, "
-            "or it began seconds ago; "
-            "name its GPUs (workloads run --gpus 0,1 or all), and see on the node: exporter check"
-        )
-    if form is Format.TABLE:
-        tables.console().print(tables.report_table(measured))
-    elif form is Format.CSV:
-        print(formats.report_csv(measured))
-    else:
-        write = formats.as_json if form is Format.JSON else formats.as_yaml
-        print(write(formats.document(measured)))
-    if out is not None:
-        _write_files(out, measured, frames)
-
-
-def _write_files(folder: Path, measured: Report, frames: RunFrames) -> None:
-    from analyzer.report import formats, html, plots, timeseries  # noqa: PLC0415  # matplotlib takes a second
-
-    table = timeseries.timeseries(frames, measured)
-    contents = {
-        "report.html": html.page(measured, table).encode(),
-        "report.png": plots.picture(measured, table),
-        "timeseries.csv": table.to_csv(index=False).encode(),
-        "metrics.yml": f"{formats.as_yaml(formats.document(measured))}\n".encode(),
-    }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():
-            (folder / name).write_bytes(content)
-    except OSError as error:
-        fail(f"cannot write to {folder}: {error.strerror}; give --out a folder that you may write to")
-    say(f"wrote {', '.join(str(folder / name) for name in contents)}")
 
 
 def _listed(source: Source, since_s: float, limit: int) -> list[ListedRun]:
@@ -170,11 +103,10 @@ def _listed(source: Source, since_s: float, limit: int) -> list[ListedRun]:
     return found
 
 
+app.command()(report_cli.report)
 app.command("import")(import_cli.import_)
-app.command("recommend")(recommend_cli.recommend)
-app.command("export")(export_cli.export)
-
-
+app.command()(export_cli.export)
+app.command()(recommend_cli.recommend)
 app.command()(compare_cli.compare)
 app.command()(variability_cli.variability)
 app.command()(tenants_cli.tenants)

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from analyzer.options import (
     DEFAULT_SINCE,
-    BasicAuthOption,
-    BearerOption,
-    CaOption,
+    Connection,
     FormatOption,
-    HeaderOption,
     SinceOption,
-    SourceOption,
     fail,
+    reads,
     say,
     seconds,
-    source_of,
 )
 from analyzer.report.form import Format
 
@@ -30,14 +25,15 @@ if TYPE_CHECKING:
     from analyzer.sources.source import Source
 
 
+@reads
 def compare(
+    connection: Connection,
     groups: Annotated[
         list[str],
         typer.Argument(
             metavar="RUN_OR_GROUP...", help="A run's id, or labels as model=a,mps=true; the first is the base."
         ),
     ],
-    source: SourceOption = None,
     form: FormatOption = Format.TABLE,
     since: SinceOption = DEFAULT_SINCE,
     force: Annotated[
@@ -46,10 +42,6 @@ def compare(
     carbon: Annotated[
         float | None, typer.Option(min=0, metavar="G/KWH", help="Add emissions at this intensity, gCO2eq/kWh.")
     ] = None,
-    basic_auth: BasicAuthOption = None,
-    bearer_token_file: BearerOption = None,
-    header: HeaderOption = None,
-    ca_file: CaOption = None,
 ) -> None:
     """Energy, energy per unit, duration, rate and emissions, and how sure the differences are."""
     since_s = seconds(since)
@@ -64,7 +56,7 @@ def compare(
         raise typer.BadParameter(str(error)) from error
     if len(wanted) < 2:
         raise typer.BadParameter("one run or group alone compares with nothing; give two or more")
-    with closing(source_of(source, basic_auth, bearer_token_file, header, ca_file)) as chosen:
+    with connection.open() as chosen:
         read = [_group(chosen, one, since_s, carbon) for one in wanted]
     try:
         found = comparison.compare(read, force=force)
@@ -78,6 +70,7 @@ def compare(
 def _group(source: Source, wanted: Selector, since_s: float, carbon: float | None) -> Group:
     """Failed and interrupted runs are left out of a group; a run that is named stays."""
     from analyzer import assess, comparison  # noqa: PLC0415
+    from analyzer.given import Given  # noqa: PLC0415
     from analyzer.sources import runs, selected  # noqa: PLC0415
 
     named = "run_id" in wanted.equal
@@ -85,7 +78,7 @@ def _group(source: Source, wanted: Selector, since_s: float, carbon: float | Non
     clock = runs.Clock(time.time, time.sleep)
     for frames in selected.load_all(source, selected.select(source, wanted, since_s, clock.now()), clock, say):
         try:
-            report = assess.assess(frames, carbon)
+            report = assess.assess(frames, Given(grams_per_kwh=carbon))
         except assess.NoEnergyError as error:
             say(f"left out: {error}")
             continue

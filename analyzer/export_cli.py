@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,16 +12,12 @@ import typer
 
 from analyzer.options import (
     DEFAULT_SINCE,
-    BasicAuthOption,
-    BearerOption,
-    CaOption,
-    HeaderOption,
+    Connection,
     SinceOption,
-    SourceOption,
     fail,
+    reads,
     say,
     seconds,
-    source_of,
 )
 
 if TYPE_CHECKING:
@@ -38,17 +34,14 @@ _SUFFIXES = {".csv": Kind.CSV, ".parquet": Kind.PARQUET, ".om": Kind.OPENMETRICS
 _NO_PARQUET = "Parquet needs pyarrow, which is not installed: pip install 'wattline[parquet]'; or export to a .csv"
 
 
+@reads
 def export(
+    connection: Connection,
     run_id: Annotated[str, typer.Option(help="The run; see: analyzer runs.")],
     out: Annotated[Path, typer.Option(help="The file to write; .om or .txt, .csv, .parquet.")],
     form: Annotated[Kind | None, typer.Option("--format", help="What to write, else by the name of --out.")] = None,
     margin: Annotated[str, typer.Option(help="How much before and after the run to take along: 2m, 1h.")] = "2m",
-    source: SourceOption = None,
     since: SinceOption = DEFAULT_SINCE,
-    basic_auth: BasicAuthOption = None,
-    bearer_token_file: BearerOption = None,
-    header: HeaderOption = None,
-    ca_file: CaOption = None,
 ) -> None:
     """A run's raw samples: OpenMetrics for promtool and VictoriaMetrics, CSV, Parquet."""
     kind = form or _SUFFIXES.get(out.suffix.lower())
@@ -62,7 +55,7 @@ def export(
     from analyzer.sources.runs import AHEAD_S  # noqa: PLC0415  # pandas takes half a second
     from analyzer.sources.whole_run import whole_run  # noqa: PLC0415
 
-    with closing(source_of(source, basic_auth, bearer_token_file, header, ca_file)) as chosen:
+    with connection.open() as chosen:
         now_s = time.time()
         frame = whole_run(chosen, run_id, (now_s - since_s, now_s + AHEAD_S), margin_s, say)
     _write(out, kind, frame)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,17 +10,14 @@ import typer
 
 from analyzer.options import (
     DEFAULT_SINCE,
-    BasicAuthOption,
-    BearerOption,
-    CaOption,
+    Connection,
     FormatOption,
-    HeaderOption,
     SinceOption,
-    SourceOption,
     fail,
+    reads,
     say,
     seconds,
-    source_of,
+    write_into,
 )
 from analyzer.report.form import Format
 
@@ -33,7 +29,9 @@ if TYPE_CHECKING:
 OBJECTIVES = ("energy", "energy-per-unit", "edp", "ed2p", "zeus", "units-per-joule")
 
 
+@reads
 def recommend(  # a command's options are its arguments
+    connection: Connection,
     experiment: Annotated[
         str | None, typer.Option(metavar="NAME", help="The runs of that experiment, or plan.")
     ] = None,
@@ -60,13 +58,8 @@ def recommend(  # a command's options are its arguments
     out: Annotated[
         Path | None, typer.Option(help="Folder for sweep.png, sweep.csv (a row a run) and recommendation.json.")
     ] = None,
-    source: SourceOption = None,
     form: FormatOption = Format.TABLE,
     since: SinceOption = DEFAULT_SINCE,
-    basic_auth: BasicAuthOption = None,
-    bearer_token_file: BearerOption = None,
-    header: HeaderOption = None,
-    ca_file: CaOption = None,
 ) -> None:
     """Which power limit or clock to set, by the runs of a sweep; "no clear difference" is an answer."""
     if bool(experiment) == bool(run_id):
@@ -82,7 +75,7 @@ def recommend(  # a command's options are its arguments
     named = Objective(objective) if objective else None
     slowdown = None if max_slowdown is None else max_slowdown / 100
     question = Question(named, unit, slowdown, slos, eta, compared_with, seed)
-    with closing(source_of(source, basic_auth, bearer_token_file, header, ca_file)) as chosen:
+    with connection.open() as chosen:
         runs = _runs(chosen, experiment, run_id or [], since_s, joint or [])
         name = chosen.name
     found = sweeps(runs, joint or [])
@@ -158,10 +151,4 @@ def _write(folder: Path, advices: list[Advice], source: str) -> None:
         "sweep.csv": f"{advice_formats.runs_csv(advices)}\n".encode(),
         "recommendation.json": f"{formats.as_json(advice_formats.document(advices, source))}\n".encode(),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():
-            (folder / name).write_bytes(content)
-    except OSError as error:
-        fail(f"cannot write to {folder}: {error.strerror}; give --out a folder that you may write to")
-    say(f"wrote {', '.join(str(folder / name) for name in contents)}")
+    write_into(folder, contents)

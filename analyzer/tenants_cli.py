@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from analyzer.options import (
     DEFAULT_SINCE,
-    BasicAuthOption,
-    BearerOption,
-    CaOption,
+    Connection,
     FormatOption,
-    HeaderOption,
     SinceOption,
-    SourceOption,
     fail,
+    reads,
     say,
     seconds,
-    source_of,
 )
 from analyzer.report.form import Format
 
@@ -30,7 +25,9 @@ if TYPE_CHECKING:
     from analyzer.tenants import Together
 
 
+@reads
 def tenants(
+    connection: Connection,
     experiment: Annotated[str, typer.Option(help="The runs with this label experiment.")],
     solo: Annotated[
         list[str] | None,
@@ -39,13 +36,8 @@ def tenants(
             help="Where runs alone are: an experiment, or of a tenant a run's id or labels, as small=case=alone.",
         ),
     ] = None,
-    source: SourceOption = None,
     form: FormatOption = Format.TABLE,
     since: SinceOption = DEFAULT_SINCE,
-    basic_auth: BasicAuthOption = None,
-    bearer_token_file: BearerOption = None,
-    header: HeaderOption = None,
-    ca_file: CaOption = None,
 ) -> None:
     """Over the overlap: throughput, STP, ANTT, fairness, energy against running alone, MPS against none."""
     since_s = seconds(since)
@@ -58,7 +50,7 @@ def tenants(
 
     clock = runs.Clock(time.time, time.sleep)
     of_tenant, experiments = _solo(experiment, solo or [])
-    with closing(source_of(source, basic_auth, bearer_token_file, header, ca_file)) as chosen:
+    with connection.open() as chosen:
         wanted = Selector(f"experiment={experiment}", {"experiment": experiment})
         found = tenant_runs.of_selector(chosen, wanted, since_s, clock, say)
         more = [run for each in experiments for run in tenant_runs.of_selector(chosen, each, since_s, clock, say)]

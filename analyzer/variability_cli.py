@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from typing import Annotated
 
 import typer
 
 from analyzer.options import (
     DEFAULT_SINCE,
-    BasicAuthOption,
-    BearerOption,
-    CaOption,
+    Connection,
     FormatOption,
-    HeaderOption,
     SinceOption,
-    SourceOption,
     fail,
+    reads,
     say,
     seconds,
-    source_of,
 )
 from analyzer.report.form import Format
 
 
+@reads
 def variability(
+    connection: Connection,
     experiment: Annotated[str, typer.Option(help="The runs with this label experiment.")],
     workload: Annotated[str | None, typer.Option(help="Only the runs of this workload.")] = None,
     of: Annotated[
@@ -34,13 +31,8 @@ def variability(
     by: Annotated[str, typer.Option(metavar="LABEL", help="The label that tells placements apart.")] = "case",
     reference: Annotated[str | None, typer.Option(help="The placement to hold others against.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
-    source: SourceOption = None,
     form: FormatOption = Format.TABLE,
     since: SinceOption = DEFAULT_SINCE,
-    basic_auth: BasicAuthOption = None,
-    bearer_token_file: BearerOption = None,
-    header: HeaderOption = None,
-    ca_file: CaOption = None,
 ) -> None:
     """Medians, whisker range, CV between and within GPUs, correlations, outliers, effects of neighbours."""
     since_s = seconds(since)
@@ -53,7 +45,7 @@ def variability(
     equal = {"experiment": experiment} | ({"workload": workload} if workload else {})
     wanted = Selector(" and ".join(f"{name}={text}" for name, text in equal.items()), equal)
     clock = runs.Clock(time.time, time.sleep)
-    with closing(source_of(source, basic_auth, bearer_token_file, header, ca_file)) as chosen:
+    with connection.open() as chosen:
         sightings = selected.select(chosen, wanted, since_s, clock.now())
         workloads = sorted({one.workload for one in sightings})
         if len(workloads) > 1:

@@ -18,6 +18,7 @@ from analyzer.catalog import ListedRun
 from analyzer.measured import Report
 from analyzer.quantity import Quantity
 from analyzer.report import units
+from analyzer.report.section import Section, sections
 from analyzer.shares import POLICIES
 
 PLAIN_COLUMNS = 100
@@ -38,6 +39,7 @@ def report_table(report: Report) -> RenderableType:
         parts.append(_shares(report))
     if report.phases:
         parts.append(_phases(report))
+    parts += [_section(part) for part in sections(report)]
     parts.append(_findings(report))
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
 
@@ -181,6 +183,15 @@ def _phases(report: Report) -> RenderableType:
         energies = (known.get(component, "–") for component in report.energy)
         table.add_row(phase.name, units.duration(phase.duration_s), *energies)
     return table
+
+
+def _section(section: Section) -> RenderableType:
+    table = _table(*section.columns)
+    for column in table.columns[: section.words]:
+        column.justify = "left"
+    for row in section.rows:
+        table.add_row(*row)
+    return Group(Text(section.title, "bold"), table, *([Text(section.note, "dim")] if section.note else []))
 
 
 def _findings(report: Report) -> RenderableType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from analyzer.assess import assess
+from analyzer.given import Given
 from analyzer.sources.history import HistorySource
 from analyzer.sources.runs import Clock, load
 from tests.analyzer.node import START_S, Gpu, Run, every, run_series, scrape, scraped, write_history
@@ -34,7 +35,7 @@ def frames_with(folder, run=None, *, gpus=(BOXED,), times=TIMES, beside=(), more
 
 def report_of(folder, run=None, *, carbon=None, **options):
     """`carbon` in g/kWh, as the user gives it; see `frames_with`."""
-    return assess(frames_with(folder, run, **options), carbon)
+    return assess(frames_with(folder, run, **options), Given(grams_per_kwh=carbon))
 
 
 def codes(report):
