@@ -50,9 +50,10 @@ venv: .venv/run.stamp
 	@$(BIN)/pip install --quiet --disable-pip-version-check --group lint --group test --group torch
 	@touch $@
 
-servers: ## the real servers, the browser and the container engine that the tests talk to
-	@missing=; for name in prometheus victoria-metrics chromium podman runc busybox-static; do \
-		PATH="$$PATH:/usr/sbin" command -v $${name%-static} >/dev/null || missing="$$missing $$name"; done; \
+servers: ## the real servers, the browser, the container engine and the systemd that the tests talk to
+	@missing=; for name in prometheus victoria-metrics chromium podman runc busybox:busybox-static \
+			systemd-analyze:systemd ip:iproute2; do \
+		PATH="$$PATH:/usr/sbin" command -v $${name%:*} >/dev/null || missing="$$missing $${name#*:}"; done; \
 	test -z "$$missing" || deploy/apt.sh $$missing || test -z "$$CI"
 
 clean:

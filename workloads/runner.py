@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from exporter.contract.run import MAX_RESULTS, BeginRequest, EndRequest, Outcome, Run
 from workloads import api as run_api
-from workloads import nsys, recorder, run_id
+from workloads import nsys, recorder, run_id, scope
 from workloads.api import Api, ExporterError, RefusedError, UnreachableError
 from workloads.gpus import Choice
 from workloads.passed_signals import PassedSignals
@@ -77,6 +77,7 @@ def run_command(job: Job, find_exporter: Callable[[], Reached], environ: Mapping
     api = reached.api
     with PassedSignals() as signals, _results_file() as results, _lease(api, run.run_id):
         _register(api, run.run_id, os.getpid())
+        _register_scope(api, run.run_id)
         environment = _environment(job, api, run, results, environ)
         if folder is not None:
             environment[recorder.FOLDER] = str(folder.path)
@@ -222,6 +223,16 @@ def _register(api: Api, joined: str, pid: int, is_gone: Callable[[], bool] = lam
     except ExporterError as error:
         if not is_gone():
             say(f"process {pid} is not seen as part of the run: {error}")
+
+
+def _register_scope(api: Api, joined: str) -> None:
+    group = scope.own()
+    if group is None:
+        return
+    try:
+        api.post(f"/runs/{joined}/processes", {"cgroup": group})
+    except ExporterError as error:
+        say(f"the run is known by its processes, not by its control group: {error}")
 
 
 @contextlib.contextmanager

@@ -1,0 +1,15 @@
+#!/bin/sh
+# Installs the unit and what belongs to it; run as root, again after an update. Does not start anything.
+set -eu
+here=$(dirname "$0")
+root=${DESTDIR:-}
+put() { install -D -m 0644 "$here/$1" "$root$2"; }
+put wattline-exporter.service /etc/systemd/system/wattline-exporter.service
+put wattline.slice /etc/systemd/system/wattline.slice
+put wattline-sysusers.conf /usr/lib/sysusers.d/wattline.conf
+put wattline-rapl.conf /usr/lib/tmpfiles.d/wattline-rapl.conf
+test -e "$root/etc/default/wattline-exporter" || put wattline-exporter.default /etc/default/wattline-exporter
+test -n "$root" && exit
+systemd-sysusers
+systemctl daemon-reload
+echo "Installed. Options: /etc/default/wattline-exporter. Start: systemctl enable --now wattline-exporter"

@@ -1,0 +1,135 @@
+"""A machine whose first process is a real systemd: this one's own files in an overlay, and namespaces of its own.
+
+Needs root and Debian's `systemd`. What is written there is gone with it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.daemon import eventually
+
+SYSTEMD = Path("/lib/systemd/systemd")
+REPOSITORY = Path(__file__).parents[2]
+SOURCE = Path("/opt/wattline-source")
+_PYTHON = Path("/opt/wattline-python")
+_BOOT = """
+set -eu
+mount --make-rprivate /
+mount -t tmpfs -o mode=755 upper "$1"
+mkdir "$1/up" "$1/work" "$1/root"
+mount -t overlay -o "lowerdir=/,upperdir=$1/up,workdir=$1/work" overlay "$1/root"
+cd "$1/root"
+mkdir -p old ".$4" ".$5"
+mount --bind "$2" ".$4"
+mount --bind "$3" ".$5"
+mount -t proc proc proc
+mount -t sysfs sysfs sys
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+mount -t tmpfs -o mode=755 run run
+mount -t tmpfs tmp tmp
+mount -t tmpfs -o mode=755 dev dev
+mkdir dev/pts dev/shm
+for node in null zero full random urandom tty; do touch "dev/$node"; mount --bind "/dev/$node" "dev/$node"; done
+ln -s /proc/self/fd dev/fd
+ip link set lo up
+pivot_root . old
+umount -l /old
+exec env -i container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --unit=basic.target </dev/null
+"""
+_SCRIPT = """#!/opt/wattline/bin/python3
+import sys
+from {program} import main
+sys.exit(main())
+"""
+
+
+class Machine:
+    """Boots when it is entered; the processes of it die when it is left."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._group = _cgroups() / f"wattline-machine-{os.getpid()}"
+        self._log = folder / "boot.log"
+
+    def __enter__(self) -> Self:
+        upper = self._folder / "upper"
+        upper.mkdir(parents=True)
+        self._group.mkdir()
+        boot = ["sh", "-c", _BOOT, "boot", str(upper), str(REPOSITORY), sys.base_prefix, str(SOURCE), str(_PYTHON)]
+        spaces = ["unshare", "--pid", "--mount", "--uts", "--ipc", "--net", "--cgroup", "--fork", "--kill-child"]
+        enter = f'echo $$ > "{self._group}/cgroup.procs"; exec "$@"'
+        with self._log.open("w") as log:
+            self._outside = subprocess.Popen(["sh", "-c", enter, "sh", *spaces, *boot], stdout=log, stderr=log)
+        eventually(self._is_up, "systemd is up", self._log.read_text, within_s=60)
+        self._install()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._outside.send_signal(signal.SIGKILL)
+        self._outside.wait()
+        eventually(self._is_empty, "all of its processes are gone", within_s=30)
+
+    def run(self, *command: str, input_: str | None = None) -> subprocess.CompletedProcess[str]:
+        """On the machine, as root."""
+        inside = ["nsenter", "-t", str(self._init()), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", *command]
+        return subprocess.run(inside, input=input_, capture_output=True, text=True, timeout=60, check=False)
+
+    def write(self, path: str, text: str, mode: str = "0644") -> None:
+        script = f"mkdir -p $(dirname {path}) && cat > {path} && chmod {mode} {path}"
+        done = self.run("sh", "-c", script, input_=text)
+        assert done.returncode == 0, done.stderr
+
+    def _init(self) -> int:
+        """systemd, as it is called out here."""
+        children = Path(f"/proc/{self._outside.pid}/task/{self._outside.pid}/children").read_text().split()
+        return int(children[0]) if children else 0
+
+    def _is_up(self) -> bool:
+        if self._outside.poll() is not None:
+            raise AssertionError(f"the machine did not boot: {self._log.read_text()}")
+        if not self._init() or Path(f"/proc/{self._init()}/comm").read_text().strip() != "systemd":
+            return False
+        return self.run("systemctl", "is-active", "basic.target").stdout.strip() == "active"
+
+    def _is_empty(self) -> bool:
+        with suppress(OSError):
+            for group in sorted(self._group.rglob("*"), reverse=True):
+                if group.is_dir():
+                    group.rmdir()
+            self._group.rmdir()
+        return not self._group.exists()
+
+    def _install(self) -> None:
+        """/opt/wattline as the README makes it, of this checkout: what is below /root is hidden from a service."""
+        packages = SOURCE / Path(sysconfig.get_path("purelib")).relative_to(REPOSITORY)
+        python = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        self.write("/opt/wattline/pyvenv.cfg", f"home = {_PYTHON}/bin\ninclude-system-site-packages = false\n")
+        self.write(f"/opt/wattline/lib/{python}/site-packages/wattline.pth", f"{SOURCE}\n{packages}\n")
+        self.write(
+            "/etc/ld.so.conf.d/00-wattline.conf", f"{_PYTHON}/lib\n"
+        )  # a Python may find its own library by its path
+        self.run("ldconfig")
+        self.run("mkdir", "/opt/wattline/bin")
+        self.run("ln", "-s", f"{_PYTHON}/bin/{python}", "/opt/wattline/bin/python3")
+        for program, module in [("exporter", "exporter.__main__"), ("workloads", "workloads.cli")]:
+            self.write(f"/opt/wattline/bin/{program}", _SCRIPT.format(program=module), "0755")
+
+
+def _cgroups() -> Path:
+    """Where the second version's hierarchy is mounted on this machine."""
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, where, kind, *_ = line.split()
+        if kind == "cgroup2":
+            return Path(where)
+    raise AssertionError("no cgroup2 is mounted")

@@ -1,0 +1,179 @@
+"""The unit as deploy/systemd/README.md installs it, on a real systemd."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from exporter.contract import simulation
+from exporter.contract.simulation import Constant, Simulation
+from tests.daemon import eventually
+from tests.deploy.machine import REPOSITORY, SOURCE, Machine
+from tests.fakes import nvml
+
+UNIT = "wattline-exporter"
+FILES = f"{SOURCE}/deploy/systemd"
+POWER_W = 300.0
+CORE_W = 50.0
+SOCKET = "/run/wattline/api.sock"
+_FOLDER = Path("build/machine")
+GPUS = f"""[Service]
+Environment=LD_LIBRARY_PATH={SOURCE / nvml.library().parent.relative_to(REPOSITORY)}
+Environment={simulation.ENVIRONMENT}={SOURCE / _FOLDER / simulation.FILE_NAME}
+ReadWritePaths={SOURCE / _FOLDER}
+"""
+
+
+@pytest.fixture(scope="module")
+def node(machine: Machine) -> Iterator[Machine]:
+    """With the unit installed and started, and the driver's library of two GPUs that draw 300 W each."""
+    folder = REPOSITORY / _FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    path = folder / simulation.FILE_NAME
+    simulation.create(path, simulation.make_gpus(2, simulation.PRODUCTS["H200"]), simulation.boottime())
+    path.chmod(0o666)
+    simulated = Simulation.open(path)
+    for gpu in range(2):
+        simulated.set_load(gpu, Constant(POWER_W))
+    told = machine.run(f"{FILES}/install.sh")
+    assert told.returncode == 0, told.stderr
+    machine.write(f"/etc/systemd/system/{UNIT}.service.d/gpus.conf", GPUS)
+    model = f"--cpu.power-model idle=10,max={10 + CORE_W * (os.cpu_count() or 1):g}"
+    machine.run("sed", "-i", f's/^\\(WATTLINE_ARGS=".*\\)"/\\1 {model}"/', f"/etc/default/{UNIT}")
+    for name in ("ann", "bob"):
+        machine.run("useradd", "--create-home", name)
+    machine.run("usermod", "--append", "--groups", "gpu-users", "ann")
+    machine.run("systemctl", "daemon-reload")
+    started = machine.run("systemctl", "start", UNIT)
+    assert started.returncode == 0, log(machine)
+    eventually(lambda: sum(metric(machine, "wattline_gpu_up")) == 2, "both GPUs are up", lambda: log(machine))
+    eventually(lambda: metric(machine, "wattline_cpu_energy_joules_total") != [], "and the CPU", lambda: log(machine))
+    yield machine
+    machine.run("systemctl", "stop", UNIT)
+    simulated.close()
+    shutil.rmtree(folder)
+
+
+def log(machine: Machine) -> str:
+    return machine.run("journalctl", "-u", UNIT, "--no-pager").stdout
+
+
+def page(machine: Machine) -> str:
+    read = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9847/metrics', timeout=10).read().decode())"
+    return machine.run("/opt/wattline/bin/python3", "-c", read).stdout
+
+
+def metric(machine: Machine, name: str) -> list[float]:
+    """Of all series of that name; or of those that the regular expression matches, labels in their order."""
+    pattern = name if "{" in name else rf"{name}[{{ ]"
+    return [float(line.split()[-1]) for line in page(machine).splitlines() if re.match(pattern, line)]
+
+
+def shown(machine: Machine, *properties: str) -> dict[str, str]:
+    command = ["systemctl", "show", UNIT, *(f"--property={name}" for name in properties)]
+    return dict(line.split("=", 1) for line in machine.run(*command).stdout.splitlines())
+
+
+def tagged(machine: Machine, around: Sequence[str], run_id: str, command: str) -> CompletedProcess[str]:
+    """`workloads run` through the socket, by the command `around` it."""
+    words = ["/opt/wattline/bin/workloads", "run", "--gpus", "0", "--run-id", run_id, "--", "sh", "-c", command]
+    return machine.run(*around, "env", f"WATTLINE_EXPORTER=unix://{SOCKET}", *words)
+
+
+def test_the_unit_is_sound_and_as_closed_as_the_readme_says(node: Machine) -> None:
+    verified = node.run("systemd-analyze", "verify", f"{UNIT}.service")
+    assert (verified.returncode, verified.stderr) == (0, "")
+    judged = node.run("systemd-analyze", "security", "--no-pager", "--threshold=20", UNIT)
+    assert judged.returncode == 0, judged.stdout[-300:]
+
+
+def test_the_process_collector_opens_it_by_one_capability(node: Machine) -> None:
+    dropped_in = f"/etc/systemd/system/{UNIT}.service.d/processes.conf"
+    node.run("cp", f"{FILES}/{UNIT}.service.d/processes.conf.example", dropped_in)
+    node.run("systemctl", "daemon-reload")
+    try:
+        judged = node.run("systemd-analyze", "security", "--no-pager", "--threshold=24", UNIT)
+        assert judged.returncode == 0, judged.stdout[-300:]
+        assert shown(node, "AmbientCapabilities") == {"AmbientCapabilities": "cap_sys_ptrace"}
+    finally:
+        node.run("rm", dropped_in)
+        node.run("systemctl", "daemon-reload")
+
+
+def test_it_reads_the_gpus_as_a_user_of_its_own_without_any_capability(node: Machine) -> None:
+    eventually(lambda: len(metric(node, "wattline_gpu_power_watts")) == 2, "both are read", lambda: log(node))
+    assert metric(node, "wattline_gpu_power_watts") == pytest.approx([POWER_W, POWER_W], rel=0.01)
+    pid = shown(node, "MainPID")["MainPID"]
+    status = dict(
+        line.split(":\t", 1) for line in node.run("cat", f"/proc/{pid}/status").stdout.splitlines() if ":\t" in line
+    )
+    assert int(status["Uid"].split()[0]) == int(node.run("id", "-u", "wattline").stdout)
+    assert {int(status[name], 16) for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
+    assert status["Seccomp"] == "2"
+    assert node.run("stat", "-c", "%U %a", "/var/lib/wattline").stdout.split() == ["wattline", "750"]
+
+
+def test_the_group_tags_runs_through_the_socket_and_nobody_else_does(node: Machine) -> None:
+    """There is no other way in: changes over TCP are refused where there is a socket."""
+    done = tagged(node, ["runuser", "-u", "ann", "--"], "of-ann", "sleep 1")
+    assert done.returncode == 0, done.stderr
+    assert metric(node, r'wattline_run_duration_seconds\{run_id="of-ann"\}')[0] > 1
+    done = tagged(node, ["runuser", "-u", "bob", "--"], "of-bob", "sleep 1")
+    assert done.returncode != 0
+    assert SOCKET in done.stderr
+    assert "Traceback" not in done.stderr
+    assert metric(node, r'wattline_run_duration_seconds\{run_id="of-bob"\}') == []
+
+
+def test_a_job_in_the_slice_is_counted_with_its_children_of_a_moment(node: Machine) -> None:
+    """Each lives for milliseconds, far less than the second between two looks at the processes."""
+    moments = "for i in $(seq 300); do /usr/bin/env true; done; times; sleep 2"
+    scope = ["systemd-run", "--scope", "--slice=wattline.slice", "--quiet", "--"]
+    done = tagged(node, scope, "moments", moments)
+    assert done.returncode == 0, done.stderr
+    assert "control group" not in done.stderr
+    spent_s = sum(60 * float(minutes) + float(rest) for minutes, rest in re.findall(r"(\d+)m([\d.]+)s", done.stdout))
+    share = r'wattline_run_attributed_energy_joules_total\{component="cpu",.*policy="idle_apart",run_id="moments"\}'
+    assert spent_s > 0.1
+    assert sum(metric(node, share)) > 0.5 * spent_s * CORE_W
+
+
+def test_after_sigkill_systemd_starts_it_again_and_the_run_goes_on(node: Machine) -> None:
+    """And it ends with its job."""
+    started = tagged(node, ["systemd-run", "--unit=job", "--quiet", "--"], "long", "sleep 600")
+    assert started.returncode == 0, started.stderr
+    eventually(lambda: 'wattline_run_info{run_id="long"' in page(node), "the run has begun", lambda: log(node))
+    before = shown(node, "NRestarts")
+    node.run("systemctl", "kill", "--signal=KILL", UNIT)
+    again = str(int(before["NRestarts"]) + 1)
+    eventually(lambda: shown(node, "NRestarts")["NRestarts"] == again, "it is started again", lambda: log(node))
+    eventually(lambda: 'wattline_run_info{run_id="long"' in page(node), "the run goes on", lambda: log(node))
+    assert metric(node, r'wattline_run_end_timestamp_seconds\{run_id="long"\}') == []
+    node.run("systemctl", "stop", "job")
+    outcome = 'wattline_run_outcome_info{outcome="interrupted",run_id="long"}'
+    eventually(lambda: outcome in page(node), "the run has ended", lambda: log(node))
+
+
+def test_it_stops_cleanly(node: Machine) -> None:
+    node.run("systemctl", "stop", UNIT)
+    assert shown(node, "Result", "ExecMainStatus") == {"Result": "success", "ExecMainStatus": "0"}
+    node.run("systemctl", "start", UNIT)
+
+
+def test_rapl_is_opened_to_the_group_and_to_nobody_else(node: Machine) -> None:
+    zone = "/root/tree/sys/devices/virtual/powercap/intel-rapl/intel-rapl:0"
+    for path in (f"{zone}/energy_uj", f"{zone}/intel-rapl:0:0/energy_uj"):
+        node.write(path, "1\n", "0400")
+    node.run("mkdir", "/root/tree/etc")
+    node.run("cp", "/etc/passwd", "/etc/group", "/root/tree/etc/")
+    done = node.run("systemd-tmpfiles", "--create", "--root=/root/tree", "/usr/lib/tmpfiles.d/wattline-rapl.conf")
+    assert done.returncode == 0, done.stderr
+    for path in (f"{zone}/energy_uj", f"{zone}/intel-rapl:0:0/energy_uj"):
+        assert node.run("stat", "-c", "%U %G %a", path).stdout.split() == ["root", "wattline", "440"]
