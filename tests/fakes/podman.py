@@ -50,18 +50,20 @@ class Podman:
     environment: dict[str, str]
     gpu: str
     """The UUID of a GPU that it can give: in a container SEEN_GPU is set to it. Only where this is root."""
+    storage: str = "vfs"
 
     @property
     def host(self) -> str:
         return f"unix://{self.folder / 'api.sock'}"
 
     def command(self, *arguments: str) -> list[str]:
-        own = ["--root", str(self.folder / "store"), "--runroot", str(self.folder / "run"), "--storage-driver=vfs"]
-        return ["podman", *own, *arguments]
+        own = ["--root", str(self.folder / "store"), "--runroot", str(self.folder / "run")]
+        return ["podman", *own, f"--storage-driver={self.storage}", *arguments]
 
-    def __call__(self, *arguments: str) -> str:
+    def __call__(self, *arguments: str, within_s: float = 60.0) -> str:
+        command = self.command(*arguments)
         done = subprocess.run(
-            self.command(*arguments), env=self.environment, capture_output=True, text=True, timeout=60, check=False
+            command, env=self.environment, capture_output=True, text=True, timeout=within_s, check=False
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -81,16 +83,21 @@ class Podman:
         return state
 
 
+def settled(folder: Path, storage: str = "vfs") -> Podman:
+    """Its settings and storage are in the folder; nothing runs yet."""
+    require("podman", _PACKAGES)
+    files = {"CONTAINERS_CONF": "containers.conf", "CONTAINERS_REGISTRIES_CONF": "registries.conf"}
+    environment = {**os.environ, **{name: str(folder / file) for name, file in files.items()}}
+    (folder / "containers.conf").write_text(_CONF.format(runc=_runc()))
+    (folder / "registries.conf").write_text(_REGISTRIES)
+    return Podman(folder, environment, f"GPU-{secrets.token_hex(8)}", storage)
+
+
 @contextlib.contextmanager
 def serving() -> Iterator[Podman]:
-    require("podman", _PACKAGES)
     with tempfile.TemporaryDirectory(prefix="podman-") as name:
         folder = Path(name)
-        files = {"CONTAINERS_CONF": "containers.conf", "CONTAINERS_REGISTRIES_CONF": "registries.conf"}
-        environment = {**os.environ, **{name: str(folder / file) for name, file in files.items()}}
-        podman = Podman(folder, environment, f"GPU-{secrets.token_hex(8)}")
-        (folder / "containers.conf").write_text(_CONF.format(runc=_runc()))
-        (folder / "registries.conf").write_text(_REGISTRIES)
+        podman = settled(folder)
         podman("import", str(root_files(folder)), IMAGE)
         with (folder / "service.log").open("wb") as log, _described(podman.gpu):
             service = subprocess.Popen(
