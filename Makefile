@@ -8,7 +8,7 @@ demo: ## measure a short run on this machine and report it (one to two minutes)
 	@$(PYTHON) deploy/demo.py
 
 test: lint types layers servers ## everything that is checked, the same as in CI
-	$(BIN)/python -m pytest -n 4 --dist loadscope || \
+	$(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder || \
 		{ echo "Once more, each by itself: beside others a test may miss its moment."; \
 		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
 
@@ -52,7 +52,7 @@ venv: .venv/run.stamp
 
 servers: ## the real servers, the browser, the container engine and the systemd that the tests talk to
 	@missing=; for name in prometheus victoria-metrics chromium podman runc busybox:busybox-static \
-			systemd-analyze:systemd ip:iproute2 debootstrap; do \
+			systemd-analyze:systemd ip:iproute2 debootstrap kubectl:kubernetes-client; do \
 		PATH="$$PATH:/usr/sbin" command -v $${name%:*} >/dev/null || missing="$$missing $${name#*:}"; done; \
 	test -z "$$missing" || deploy/apt.sh $$missing || test -z "$$CI"
 

@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import requests
 from tests.daemon import eventually
 from tests.deploy.machine import REPOSITORY
 from tests.fakes.podman import Podman, settled
+from tests.fakes.powercap import Powercap
 from tests.servers import require
 
 IMAGE = "localhost/wattline-exporter:test"
@@ -61,13 +62,15 @@ def address(podman: Podman) -> str:
     return _started(podman, "exporter")
 
 
-def _started(podman: Podman, name: str) -> str:
+def _started(
+    podman: Podman, name: str, *more: str, state: str = "--volume=/var/lib/wattline", serve: Sequence[str] = ()
+) -> str:
     """The address of an exporter in a container with every right taken, on a root that cannot be written."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    storage = ("--tmpfs=/tmp", "--volume=/var/lib/wattline")
-    serve = ("serve", "--web.listen-address", f"127.0.0.1:{port}", "--simulate", "2xH200")
-    podman("run", "--detach", "--name", name, *_CLOSED, *storage, IMAGE, *serve)
+    storage = ("--tmpfs=/tmp", state)
+    options = ("serve", "--web.listen-address", f"127.0.0.1:{port}", "--simulate", "2xH200", *serve)
+    podman("run", "--detach", "--name", name, *_CLOSED, *storage, *more, IMAGE, *options)
     address = f"http://127.0.0.1:{port}"
 
     def _is_read() -> bool:
@@ -76,7 +79,7 @@ def _started(podman: Podman, name: str) -> str:
         except requests.ConnectionError:
             return False
 
-    eventually(_is_read, "it is scraped", within_s=60)
+    eventually(_is_read, "it is scraped", lambda: podman("inspect", "--format", "{{.State}}", name), within_s=60)
     return address
 
 
@@ -120,3 +123,24 @@ def test_it_stops_within_its_time(podman: Podman, address: str) -> None:
     _started(podman, "short")
     podman("stop", "--time=10", "short")
     assert podman.state("short")["ExitCode"] == 0
+
+
+@pytest.mark.parametrize(("user", "reads"), [("0:0", True), ("65532:65532", False)])
+def test_root_without_a_capability_reads_rapl_and_another_user_does_not(
+    podman: Podman, tmp_path: Path, user: str, reads: bool
+) -> None:
+    """So the overlay `rapl` needs no capability: the files are root's own."""
+    tree = Powercap(tmp_path / "sys")
+    tree.zone("intel-rapl:0", "package-0", 1_000.0)
+    tree.energy_file("intel-rapl:0").chmod(0o400)
+    tmp_path.chmod(0o755)
+    host = f"--volume={tmp_path / 'sys'}:/host/sys:ro"
+    name = f"rapl-{reads}"
+    folder = tmp_path / "state"
+    folder.mkdir()
+    folder.chmod(0o777)
+    state = f"--volume={folder}:/var/lib/wattline"
+    address = _started(podman, name, "--user", user, host, state=state, serve=["--path.sysfs", "/host/sys"])
+    shown = "wattline_cpu_energy_joules_total{" in requests.get(f"{address}/metrics", timeout=10).text
+    podman("rm", "--force", "--time=0", name)
+    assert shown is reads

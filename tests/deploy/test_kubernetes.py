@@ -1,0 +1,175 @@
+"""The manifests as kubectl renders them: sound for every supported version, and as closed as each says of itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.deploy.machine import REPOSITORY
+from tests.servers import require
+
+FOLDER = REPOSITORY / "deploy" / "kubernetes"
+LEVELS = {"metrics": "restricted", "runs": "privileged", "rapl": "privileged"}
+VERSIONS = ("1.25.0", "1.37.0")
+_LINTER = "checkov==3.3.30"
+_ACCEPTED = {
+    "CKV_K8S_11": "with a limit on CPU it would be throttled and sample late",
+    "CKV_K8S_15": "a tag is never pushed twice, and a node that is cut off must start it",
+    "CKV_K8S_43": "whoever builds the image knows its digest: kustomize edit set image",
+}
+_ACCEPTED_OF_RUNS = {
+    "CKV_K8S_17": "the pids of runs and of NVML are the host's",
+    "CKV_K8S_23": "the kubelet's socket is root's; root has no capability here",
+    "CKV_K8S_40": "the same",
+}
+
+
+@cache
+def rendered(overlay: str) -> str:
+    kubectl = require("kubectl", "kubernetes-client")
+    done = subprocess.run(
+        [kubectl, "kustomize", FOLDER / "overlays" / overlay], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def documents(overlay: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(rendered(overlay)))
+
+
+def one(overlay: str, kind: str) -> dict[str, Any]:
+    (found,) = [document for document in documents(overlay) if document["kind"] == kind]
+    return found
+
+
+def pod(overlay: str) -> dict[str, Any]:
+    spec: dict[str, Any] = one(overlay, "DaemonSet")["spec"]["template"]["spec"]
+    return spec
+
+
+@pytest.mark.parametrize("overlay", LEVELS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_api_of_the_oldest_and_of_the_newest_version_takes_each_object(overlay: str, version: str) -> None:
+    found = documents(overlay)
+    assert {"DaemonSet", "Namespace", "NetworkPolicy", "PriorityClass", "ServiceAccount"} <= {d["kind"] for d in found}
+    for document in found:
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_the_check_against_the_api_finds_a_misspelled_field() -> None:
+    broken = one("metrics", "DaemonSet")
+    broken["spec"]["template"]["spec"]["containers"][0]["imagee"] = "x"
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, VERSIONS[0], strict=True)
+
+
+@pytest.mark.parametrize(("overlay", "level"), LEVELS.items())
+def test_the_namespace_enforces_the_level_that_its_pods_reach(overlay: str, level: str) -> None:
+    assert one(overlay, "Namespace")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == level
+    reached = "privileged" if _above_restricted(pod(overlay)) else "restricted"
+    assert reached == level
+
+
+def _above_restricted(spec: dict[str, Any]) -> list[str]:
+    """What Pod Security's level "restricted" forbids (https://kubernetes.io/docs/concepts/security/pod-security-standards)."""
+    own = spec["securityContext"]
+    volumes = {kind for volume in spec["volumes"] for kind in volume if kind != "name"}
+    broken = [f"host namespace {name}" for name in ("hostPID", "hostIPC", "hostNetwork") if spec.get(name)]
+    allowed = {
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    }
+    broken += [f"volume {kind}" for kind in volumes - allowed]
+    broken += [] if own.get("runAsNonRoot") is True and own.get("runAsUser") != 0 else ["root"]
+    broken += [] if own["seccompProfile"]["type"] in ("RuntimeDefault", "Localhost") else ["seccomp"]
+    for container in [*spec["containers"], *spec.get("initContainers", [])]:
+        context = container["securityContext"]
+        broken += ["privilege escalation"] if context.get("allowPrivilegeEscalation") is not False else []
+        broken += ["capabilities"] if context["capabilities"] != {"drop": ["ALL"]} else []
+        broken += ["privileged"] if context.get("privileged") else []
+        broken += ["host port" for port in container.get("ports", []) if port.get("hostPort")]
+    return broken
+
+
+@pytest.mark.parametrize("overlay", LEVELS)
+def test_no_container_has_a_privilege_or_takes_a_gpu_from_jobs(overlay: str) -> None:
+    spec = pod(overlay)
+    (container,) = spec["containers"]
+    context = container["securityContext"]
+    assert (context["allowPrivilegeEscalation"], context["readOnlyRootFilesystem"]) == (False, True)
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert spec["automountServiceAccountToken"] is False
+    assert not any("nvidia.com" in name for asked in container["resources"].values() for name in asked)
+    written = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    assert written == {"state", "tmp"}
+
+
+def test_state_outlives_the_pod_where_runs_are_kept() -> None:
+    volumes = {volume["name"]: volume for volume in pod("runs")["volumes"]}
+    assert volumes["state"] == {"name": "state", "hostPath": {"path": "/var/lib/wattline", "type": "DirectoryOrCreate"}}
+    assert "emptyDir" in {v["name"]: v for v in pod("metrics")["volumes"]}["state"]
+
+
+def test_a_job_reaches_the_exporter_of_its_own_node_under_names_that_it_answers_to() -> None:
+    service = one("runs", "Service")
+    assert service["spec"]["internalTrafficPolicy"] == "Local"
+    name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
+    arguments = pod("runs")["containers"][0]["args"]
+    called = {name, f"{name}.{namespace}", f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"}
+    assert called == {text.partition("=")[2] for text in arguments if text.startswith("--web.allowed-host=")}
+
+
+@pytest.mark.parametrize("component", ["prometheus-operator", "victoriametrics-operator"])
+def test_an_operator_s_scrape_finds_the_pods_and_names_the_node(component: str, tmp_path: Path) -> None:
+    kinds = {"prometheus": ("PodMonitor", "relabelings"), "victoriametrics": ("VMPodScrape", "relabelConfigs")}
+    kind, relabels = kinds[component.partition("-")[0]]
+    overlay = FOLDER / "overlays" / f"test-{component}-{tmp_path.name}"
+    overlay.mkdir()
+    try:
+        wanted = {"resources": ["../metrics"], "components": [f"../../components/{component}"]}
+        (overlay / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
+        scrape = one(overlay.name, kind)
+        template = one(overlay.name, "DaemonSet")["spec"]["template"]
+    finally:
+        (overlay / "kustomization.yaml").unlink()
+        overlay.rmdir()
+    assert scrape["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    (endpoint,) = scrape["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] in {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+    assert endpoint[relabels] == [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "instance"}]
+
+
+@pytest.mark.parametrize("overlay", LEVELS)
+def test_a_policy_linter_finds_nothing_but_what_is_meant(overlay: str, tmp_path: Path) -> None:
+    (tmp_path / "rendered.yaml").write_text(rendered(overlay))
+    accepted = _ACCEPTED | (_ACCEPTED_OF_RUNS if overlay != "metrics" else {})
+    options = ["--framework", "kubernetes", "--compact", "--quiet", "--skip-check", ",".join(accepted)]
+    done = subprocess.run(
+        [_linter(), "-d", tmp_path, *options], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _linter() -> Path:
+    """In an environment of its own: it brings a hundred packages."""
+    folder = REPOSITORY / "build" / "checkov"
+    program = folder / "bin" / "checkov"
+    if not program.exists():
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        install = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", _LINTER]
+        subprocess.run(install, check=True, timeout=500)
+    return program
