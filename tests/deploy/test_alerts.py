@@ -1,0 +1,63 @@
+"""The alerts of deploy/prometheus: the servers take them, each fires and is silent in turn, and says what to do."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from exporter.contract import metrics as m
+from tests.servers import require
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
+RULES = "wattline.alerts.yml"
+TESTS = "wattline.alerts.test.yml"
+
+
+def alerts() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((FOLDER / RULES).read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("promtool", "check", "rules", RULES),
+        ("promtool", "test", "rules", TESTS),
+        ("vmalert", "-dryRun", f"-rule={RULES}"),
+    ],
+    ids=" ".join,
+)
+def test_prometheus_and_vmalert_take_them_and_they_fire_as_they_should(command: tuple[str, ...]) -> None:
+    program, *arguments = command
+    done = subprocess.run(
+        [require(program), *arguments], cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_is_silent() -> None:
+    cases = [c for test in yaml.safe_load((FOLDER / TESTS).read_text())["tests"] for c in test["alert_rule_test"]]
+    names = {rule["alert"] for rule in alerts()}
+    assert {case["alertname"] for case in cases if case.get("exp_alerts")} == names
+    assert {case["alertname"] for case in cases if not case.get("exp_alerts")} == names
+
+
+def test_each_alert_leads_to_its_line_in_the_runbook() -> None:
+    headings = re.findall(r"^## (\w+)$", (FOLDER / "runbook.md").read_text(), re.MULTILINE)
+    assert headings == [rule["alert"] for rule in alerts()]
+    for rule in alerts():
+        assert rule["annotations"]["runbook"] == f"deploy/prometheus/runbook.md#{rule['alert'].lower()}"
+
+
+def test_they_ask_for_what_there_is() -> None:
+    known = {metric.name for metric in m.METRICS}
+    recorded = set(re.findall(r"record: (\S+)", (FOLDER / "wattline.rules.yml").read_text()))
+    for rule in alerts():
+        asked = set(re.findall(r"(?<![\w:])wattline_\w+(?![\w:])", rule["expr"]))
+        assert asked <= known
+        assert set(re.findall(r"\w+:wattline_\w+:\w+", rule["expr"])) <= recorded
