@@ -23,6 +23,8 @@ from exporter.exposition import Exposition, Page
 from exporter.history import History
 from exporter.keeper import Keeper
 from exporter.ledger import Ledger
+from exporter.push.pusher import Pusher
+from exporter.push.target import Target
 from exporter.reading import Batch, Reading, Source, SourceError, boottime
 from exporter.run_record import RunRecord
 from exporter.run_view import readings as run_readings
@@ -63,6 +65,7 @@ class Parts:
     simulation: Path | None
     exit_when_idle: bool
     version: str
+    push: Target | None = None
     roles: dict[str, int] = field(default_factory=dict)
 
 
@@ -84,6 +87,7 @@ class App:
         self.ledger.restore(saved, same_boot=same_boot)
         self.tenants = Tenants(self.store)
         self.keeper = Keeper(parts.state, parts.history, self.store, self.ledger, self.readings_to_keep)
+        self.pusher = Pusher(parts.push, self.keeper.in_history) if parts.push else None
         self.ended_runs = EndedRuns(self.view)
         self.exposition = Exposition(self.readings, boottime, self.ended_runs.families)
         self.ready = asyncio.Event()
@@ -111,6 +115,8 @@ class App:
         self.store.divide()
         yield from store_view.readings(self.store)
         yield Reading(STATE_UP, (), float(not self.keeper.trouble))
+        if self.pusher:
+            yield from self.pusher.readings()
         yield from carbon_readings(self.parts.carbon.feeds, time.time())
         self.ended_runs.keep(self.ledger.runs.values(), boottime())
         for run in self.ledger.runs.values():
@@ -257,6 +263,12 @@ class App:
                 jobs.append(tasks.create_task(self._worker.run()))
             jobs += [tasks.create_task(self._follow_carbon(feed)) for feed in self.parts.carbon.feeds]
             jobs.append(tasks.create_task(self._tick_for_ever()))
+            if self.pusher:
+                jobs.append(tasks.create_task(self.pusher.run()))
             await self.finished.wait()
             for job in jobs:
                 job.cancel()
+
+    async def close(self) -> None:
+        """To be called once nothing is served any more."""
+        await self.keeper.close(self.pusher.finish if self.pusher else None)

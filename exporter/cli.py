@@ -4,51 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 from typing import Annotated, cast
 
 import typer
 
 from exporter.interrupted import clean_up_when_interrupted, end_quietly_when_interrupted
-from exporter.options import (
-    AllowedHosts,
-    ApiSocket,
-    ApiSocketGroup,
-    ApiSocketMode,
-    ApiTokenFile,
-    CarbonIntensity,
-    CarbonProvider,
-    CarbonRegion,
-    CarbonTokenFile,
-    CarbonUrl,
-    CpuPowerModel,
-    Host,
-    Hwmon,
-    IdleSeconds,
-    KubeletSocket,
-    ListenAddress,
-    MarginalProvider,
-    MarginalRegion,
-    MarginalUrl,
-    Nvml,
-    Processes,
-    ProcessGroup,
-    ProcessPids,
-    Rapl,
-    Simulate,
-    StatePath,
-    Sysfs,
-    WebConfig,
-)
-from exporter.settings import (
-    DEFAULT_ADDRESS,
-    LogFormat,
-    LogLevel,
-    OperationError,
-    Settings,
-    UsageError,
-    default_state_path,
-)
+from exporter.options import CarbonProvider, CarbonTokenFile, CarbonUrl, IdleSeconds, takes_settings
+from exporter.settings import LogFormat, LogLevel, OperationError, Settings, UsageError, default_state_path
 
 cli = typer.Typer(
     no_args_is_help=True,
@@ -82,36 +44,9 @@ def _commands(_version: Version = False) -> None:
 
 
 @cli.command()
+@takes_settings()
 def serve(
-    listen_address: ListenAddress = DEFAULT_ADDRESS,
-    web_config: WebConfig = None,
-    api_socket: ApiSocket = None,
-    api_socket_mode: ApiSocketMode = None,
-    api_socket_group: ApiSocketGroup = None,
-    api_token_file: ApiTokenFile = None,
-    allowed_hosts: AllowedHosts = None,
-    simulate: Simulate = None,
-    state_path: StatePath = None,
-    sysfs: Sysfs = Path("/sys"),
-    nvml: Nvml = True,
-    rapl: Rapl = True,
-    hwmon: Hwmon = True,
-    host: Host = True,
-    processes: Processes = False,
-    process_group: ProcessGroup = None,
-    process_pids: ProcessPids = False,
-    kubelet_socket: KubeletSocket = None,
-    history: Annotated[bool, typer.Option("--history/--no-history", help="Keep the local history.")] = True,
-    cpu_power_model: CpuPowerModel = None,
-    carbon_provider: CarbonProvider = None,
-    carbon_region: CarbonRegion = None,
-    carbon_intensity: CarbonIntensity = None,
-    carbon_url: CarbonUrl = None,
-    carbon_token_file: CarbonTokenFile = None,
-    marginal_provider: MarginalProvider = None,
-    marginal_region: MarginalRegion = None,
-    marginal_url: MarginalUrl = None,
-    exit_when_idle: Annotated[bool, typer.Option("--exit-when-idle", help="End with the last run.")] = False,
+    settings: Settings,
     log_level: Annotated[LogLevel, typer.Option("--log.level")] = LogLevel.info,
     log_format: Annotated[LogFormat, typer.Option("--log.format")] = LogFormat.logfmt,
 ) -> None:
@@ -119,94 +54,22 @@ def serve(
     end_quietly_when_interrupted()  # until the daemon has a handler of its own
     from exporter.serve import serve as run_daemon  # noqa: PLC0415  # aiohttp and the sources: only where they run
 
-    settings = Settings(
-        listen_address=listen_address,
-        web_config=web_config,
-        api_socket=api_socket,
-        api_socket_mode=api_socket_mode,
-        api_socket_group=api_socket_group,
-        api_token_file=api_token_file,
-        allowed_hosts=tuple(allowed_hosts or ()),
-        simulate=simulate,
-        state_path=state_path or default_state_path(),
-        sysfs=sysfs,
-        nvml=nvml,
-        rapl=rapl,
-        hwmon=hwmon,
-        cpu_power_model=cpu_power_model,
-        host=host,
-        processes=processes,
-        process_group=process_group,
-        process_pids=process_pids,
-        kubelet_socket=kubelet_socket,
-        history=history,
-        carbon_provider=carbon_provider,
-        carbon_region=carbon_region,
-        carbon_intensity=carbon_intensity,
-        carbon_url=carbon_url,
-        carbon_token_file=carbon_token_file,
-        carbon_marginal_provider=marginal_provider,
-        carbon_marginal_region=marginal_region,
-        carbon_marginal_url=marginal_url,
-        exit_when_idle=exit_when_idle,
-    )
-    settings.refuse_what_does_nothing()
     asyncio.run(run_daemon(settings, log_level, log_format))
 
 
+_NOT_CHECKED = (
+    *("nvml", "rapl", "hwmon", "host", "process_group", "process_pids", "history", "exit_when_idle"),
+    *("push_url", "push_basic_auth", "push_token_file", "push_ca_file", "push_labels", "push_every"),
+)
+
+
 @cli.command()
-def check(
-    listen_address: ListenAddress = DEFAULT_ADDRESS,
-    web_config: WebConfig = None,
-    api_socket: ApiSocket = None,
-    api_socket_mode: ApiSocketMode = None,
-    api_socket_group: ApiSocketGroup = None,
-    api_token_file: ApiTokenFile = None,
-    allowed_hosts: AllowedHosts = None,
-    simulate: Simulate = None,
-    state_path: StatePath = None,
-    sysfs: Sysfs = Path("/sys"),
-    processes: Processes = False,
-    kubelet_socket: KubeletSocket = None,
-    cpu_power_model: CpuPowerModel = None,
-    carbon_provider: CarbonProvider = None,
-    carbon_region: CarbonRegion = None,
-    carbon_intensity: CarbonIntensity = None,
-    carbon_url: CarbonUrl = None,
-    carbon_token_file: CarbonTokenFile = None,
-    marginal_provider: MarginalProvider = None,
-    marginal_region: MarginalRegion = None,
-    marginal_url: MarginalUrl = None,
-    idle_seconds: IdleSeconds = 4.0,
-) -> None:
+@takes_settings(but=_NOT_CHECKED)
+def check(settings: Settings, idle_seconds: IdleSeconds = 4.0) -> None:
     """Read each source once: a line says that it works, or why not and what to type."""
     from exporter.check import check as run_check  # noqa: PLC0415  # likewise
 
     clean_up_when_interrupted()
-    settings = Settings(
-        listen_address=listen_address,
-        web_config=web_config,
-        api_socket=api_socket,
-        api_socket_mode=api_socket_mode,
-        api_socket_group=api_socket_group,
-        api_token_file=api_token_file,
-        allowed_hosts=tuple(allowed_hosts or ()),
-        simulate=simulate,
-        state_path=state_path or default_state_path(),
-        sysfs=sysfs,
-        processes=processes,
-        kubelet_socket=kubelet_socket,
-        cpu_power_model=cpu_power_model,
-        carbon_provider=carbon_provider,
-        carbon_region=carbon_region,
-        carbon_intensity=carbon_intensity,
-        carbon_url=carbon_url,
-        carbon_token_file=carbon_token_file,
-        carbon_marginal_provider=marginal_provider,
-        carbon_marginal_region=marginal_region,
-        carbon_marginal_url=marginal_url,
-    )
-    settings.refuse_what_does_nothing()
     lines = asyncio.run(run_check(settings, idle_seconds))
     for line in lines:
         print(line.text)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from exporter.contract.history import HISTORY_FILE, SCHEMA, SCHEMA_VERSION, canonical
 from exporter.label_text import shown
+from exporter.push.backlog import Backlog
 from exporter.reading import Reading
 from exporter.state import StateError, remedy
 
@@ -67,6 +68,10 @@ class History:
         self._began_ms: int | None = None
         """The first sample that is ours to move."""
         self._to_move_ms = 0
+        self.backlog: Backlog | None = None
+        """Of the server that what is kept is pushed to."""
+        self.settled_ms = 0
+        """Nothing is put in up to there any more: of the last minute seconds are, when a run begins."""
         try:
             self._connection = sqlite3.connect(self.path, check_same_thread=False, timeout=1)
             self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -78,6 +83,7 @@ class History:
                 row = ("schema_version", str(SCHEMA_VERSION))
                 connection.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", row)
             self._last_id: int = self._connection.execute("SELECT coalesce(max(id), 0) FROM series").fetchone()[0]
+            self.settled_ms = self._connection.execute("SELECT coalesce(max(t_ms), 0) FROM samples").fetchone()[0]
         except sqlite3.Error as error:
             raise StateError(f"cannot use {self.path}: {error}; {remedy(error)}, or use --no-history") from error
 
@@ -99,9 +105,15 @@ class History:
             self._write([self._waiting[-1]])
         while self._waiting and self._waiting[0].t_ms < (now_at - AROUND_S) * 1_000:
             self._waiting.popleft()
+        if not self._to_move_ms:
+            self.settled_ms = self._waiting[0].t_ms - 1 if self._waiting else round(self._written_s * 1_000)
         if not 0 <= now_at - self._trimmed_s < _TRIM_EVERY_S:
             self._trimmed_s = now_at
             self._trim(now_at, by_age=now_s is None or now_s >= self._doubted_until_s)
+
+    def follow(self, url: str) -> None:
+        """From now on what that server has not acknowledged is known, also where it is moved or dropped."""
+        self.backlog = Backlog(self._connection, url)
 
     def _follow_clock(self, offset_s: float, now_s: float) -> None:
         """Where the wall clock was set, what was taken in lately lies at other moments now: samples stay in order."""
@@ -125,6 +137,8 @@ class History:
         # by way of negative times, since no two samples may be in one place, not even for a moment
         connection.execute("UPDATE samples SET t_ms = -t_ms - ? WHERE t_ms >= ?", (step_ms, begin_ms))
         connection.execute("UPDATE samples SET t_ms = -t_ms WHERE t_ms < 0")
+        if self.backlog:
+            self.backlog.move(begin_ms, step_ms)
 
     def _series(self, readings: list[Reading]) -> list[int]:
         """The ids of the readings' series; new ones are written with their first samples, whenever that may be."""
@@ -165,6 +179,8 @@ class History:
         with self._connection as connection:
             if self._to_move_ms:
                 self._move(connection, began_ms)
+            if self.backlog:
+                self.backlog.precede(snapshots[0].t_ms)
             connection.executemany("INSERT INTO series VALUES (?, ?, ?)", [(n, *row) for row, n in self._new.items()])
             connection.executemany("INSERT OR REPLACE INTO samples VALUES (?, ?, ?)", rows)
         self._new.clear()
@@ -214,6 +230,8 @@ class History:
 
     def _drop_before(self, t_ms: int) -> int:
         with self._connection as connection:
+            if self.backlog:
+                self.backlog.drop(t_ms)
             return connection.execute("DELETE FROM samples WHERE t_ms < ?", (t_ms,)).rowcount
 
     def _bytes(self) -> int:

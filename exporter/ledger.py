@@ -121,6 +121,7 @@ class Ledger:
             devices=[key(device) for device in [*gpus, *run_request.cpus(self._store)]],
             gpus={gpu.id: run_request.introduced(self._store, gpu.id) for gpu in gpus},
             discovers=request.gpus == [],
+            whole_node=request.gpus is None,
             begin_s=now_s,
             started_at=now_at,
             lease_s=request.lease_seconds,
@@ -144,7 +145,7 @@ class Ledger:
         run = self._find_running(run_id)
         cgroup = run_request.cgroup(request.cgroup)
         own = run_request.processes(request.pids)
-        run.processes += [process for process in own if process not in run.processes]
+        run.processes = run_request.joined(run.processes, own)
         run.cgroup = cgroup or run.cgroup
         self._renew(run)
         return run
@@ -178,7 +179,9 @@ class Ledger:
         if name not in names and len(names) >= MAX_PHASES:
             raise LedgerError(422, f"name: a run has at most {MAX_PHASES} phases; it has {', '.join(sorted(names))}")
         if run.cuts[-1].phase != name:
-            run.cuts.append(Cut(self._clock().s, name, run.cuts[-1].slots))
+            now_s = self._clock().s
+            run_request.refuse_hasty_phase(run, now_s)
+            run.cuts.append(Cut(now_s, name, run.cuts[-1].slots))
         self._renew(run)
         return run
 

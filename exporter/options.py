@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Collection
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from exporter.settings import DEFAULT_GROUP, DEFAULT_SOCKET_MODE, PROVIDERS
+from exporter.settings import (
+    DEFAULT_ADDRESS,
+    DEFAULT_GROUP,
+    DEFAULT_SOCKET_MODE,
+    PROVIDERS,
+    Settings,
+    default_state_path,
+)
+
+P = ParamSpec("P")
 
 Simulate = Annotated[
     str | None, typer.Option("--simulate", metavar="8xH200", help="Simulated GPUs in place of the node's own.")
@@ -120,3 +132,107 @@ IdleSeconds = Annotated[
         help="For how long to measure each GPU's idle power unwatched, and as long again polled; 0 leaves it out.",
     ),
 ]
+History = Annotated[bool, typer.Option("--history/--no-history", help="Keep the local history.")]
+PushUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--push.url",
+        metavar="URL",
+        help="Where to send what the history keeps, if nothing can scrape: VictoriaMetrics' "
+        "http://HOST:8428/api/v1/import/prometheus, or remote write, http://HOST:9090/api/v1/write.",
+    ),
+]
+PushBasicAuth = Annotated[str | None, typer.Option("--push.basic-auth", metavar="USER:PASSWORD-FILE")]
+PushTokenFile = Annotated[
+    Path | None, typer.Option("--push.token-file", metavar="FILE", help="The bearer token to push with.")
+]
+PushCaFile = Annotated[
+    Path | None,
+    typer.Option("--push.ca-file", metavar="FILE", help="Who has signed its certificate, if none that is known here."),
+]
+PushLabels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--push.label",
+        metavar="NAME=VALUE",
+        help="A label for all that is pushed; may be given again. Unless given, instance is the name of this host.",
+    ),
+]
+PushEvery = Annotated[
+    str | None, typer.Option("--push.every", metavar="TIME", help="How often to push.", show_default="15s")
+]
+ExitWhenIdle = Annotated[bool, typer.Option("--exit-when-idle", help="End with the last run.")]
+
+_SETTINGS: dict[str, tuple[Any, Any]] = {
+    "listen_address": (ListenAddress, DEFAULT_ADDRESS),
+    "web_config": (WebConfig, None),
+    "api_socket": (ApiSocket, None),
+    "api_socket_mode": (ApiSocketMode, None),
+    "api_socket_group": (ApiSocketGroup, None),
+    "api_token_file": (ApiTokenFile, None),
+    "allowed_hosts": (AllowedHosts, None),
+    "simulate": (Simulate, None),
+    "state_path": (StatePath, None),
+    "sysfs": (Sysfs, Path("/sys")),
+    "nvml": (Nvml, True),
+    "rapl": (Rapl, True),
+    "hwmon": (Hwmon, True),
+    "host": (Host, True),
+    "processes": (Processes, False),
+    "process_group": (ProcessGroup, None),
+    "process_pids": (ProcessPids, False),
+    "kubelet_socket": (KubeletSocket, None),
+    "history": (History, True),
+    "cpu_power_model": (CpuPowerModel, None),
+    "carbon_provider": (CarbonProvider, None),
+    "carbon_region": (CarbonRegion, None),
+    "carbon_intensity": (CarbonIntensity, None),
+    "carbon_url": (CarbonUrl, None),
+    "carbon_token_file": (CarbonTokenFile, None),
+    "carbon_marginal_provider": (MarginalProvider, None),
+    "carbon_marginal_region": (MarginalRegion, None),
+    "carbon_marginal_url": (MarginalUrl, None),
+    "push_url": (PushUrl, None),
+    "push_basic_auth": (PushBasicAuth, None),
+    "push_token_file": (PushTokenFile, None),
+    "push_ca_file": (PushCaFile, None),
+    "push_labels": (PushLabels, None),
+    "push_every": (PushEvery, None),
+    "exit_when_idle": (ExitWhenIdle, False),
+}
+"""The fields of Settings, each with its option and its default, in the order of --help."""
+
+
+def takes_settings(
+    *, but: Collection[str] = ()
+) -> Callable[[Callable[Concatenate[Settings, P], None]], Callable[..., None]]:
+    """A command with the options of Settings in place of its first parameter, which they make; `but` a few of them."""
+    theirs = [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=option)
+        for name, (option, default) in _SETTINGS.items()
+        if name not in but
+    ]
+
+    def decorate(command: Callable[Concatenate[Settings, P], None]) -> Callable[..., None]:
+        every = [*theirs, *list(inspect.signature(command, eval_str=True).parameters.values())[1:]]
+
+        @wraps(command)
+        def with_options(**given: Any) -> None:
+            settings = _settings({parameter.name: given.pop(parameter.name) for parameter in theirs})
+            command(settings, **given)  # type: ignore[call-arg]  # typer gives names
+
+        with_options.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]  # any attribute may be set
+        with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+        return with_options
+
+    return decorate
+
+
+def _settings(given: dict[str, Any]) -> Settings:
+    """Raises UsageError for options that do not go together."""
+    given["state_path"] = given["state_path"] or default_state_path()
+    for several in {"allowed_hosts", "push_labels"} & given.keys():
+        given[several] = tuple(given[several] or ())
+    settings = Settings(**given)
+    settings.refuse_what_does_nothing()
+    return settings

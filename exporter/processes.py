@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from exporter.cgroups import CGROUPS, has_cgroup, in_cgroup
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "Process",
     "Snapshot",
     "Stat",
+    "cpu_seconds",
     "family",
     "find",
     "has_cgroup",
@@ -119,6 +122,13 @@ def node_busy_s(proc: Path = PROC) -> float:
     fields = (proc / "stat").read_bytes().split(b"\n", 1)[0].split()
     user, nice, system, _idle, _iowait, irq, softirq = map(int, fields[1:8])
     return (user + nice + system + irq + softirq) / _TICKS_PER_S
+
+
+def cpu_seconds() -> tuple[float, float]:
+    """Busy and total of all CPUs since boot. `user` and `nice` contain the guests' time; waiting for a disk is idle."""
+    times = psutil.cpu_times()
+    total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    return total_s - times.idle - getattr(times, "iowait", 0.0), total_s
 
 
 class Snapshot:

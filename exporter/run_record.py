@@ -103,6 +103,8 @@ class RunRecord:
     results: dict[str, float] = field(default_factory=dict)
     power_max_w: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    whole_node: bool = False
+    """It named no GPUs: all that there were at its begin are its own."""
 
     @property
     def running(self) -> bool:

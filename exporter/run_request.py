@@ -6,19 +6,21 @@ import secrets
 from datetime import UTC, datetime
 
 from exporter import cgroups
-from exporter.contract.run import RunGpu
-from exporter.processes import Process, find
+from exporter.contract.run import MAX_PROCESSES, MAX_RECENT_PHASES, RECENT_S, RunGpu
+from exporter.processes import Process, find, is_alive
 from exporter.reading import Device
+from exporter.run_record import RunRecord
 from exporter.store import Store
 
 
 class LedgerError(Exception):
     """What was asked cannot be done. `status` is the HTTP status that says so."""
 
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, retry_after_s: int | None = None) -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail
+        self.retry_after_s = retry_after_s
 
 
 def gpus(store: Store, wanted: list[str] | None) -> list[Device]:
@@ -54,6 +56,16 @@ def processes(pids: list[int]) -> list[Process]:
     return [process for process in found.values() if process]
 
 
+def joined(known: list[Process], own: list[Process], most: int = MAX_PROCESSES) -> list[Process]:
+    """The processes of a run that gets more of them. Raises LedgerError where more than `most` live at once."""
+    every = list(dict.fromkeys([*known, *own]))
+    if len(every) > most:
+        every = [process for process in every if is_alive(process)]
+    if len(every) > most:
+        raise LedgerError(422, f"pids: a run names at most {most} living processes; name their parent, or its cgroup")
+    return every
+
+
 def cgroup(wanted: str | None) -> str | None:
     """The path of a cgroup below the hierarchy. Raises LedgerError for one that the exporter cannot see."""
     if wanted is None:
@@ -62,6 +74,15 @@ def cgroup(wanted: str | None) -> str | None:
         return cgroups.resolve(wanted)
     except ValueError as error:
         raise LedgerError(422, f"cgroup: {error}") from error
+
+
+def refuse_hasty_phase(run: RunRecord, now_s: float) -> None:
+    """Raises LedgerError where the run changes its phase too often: no sensor would tell such phases apart."""
+    if sum(now_s - cut.t_s < RECENT_S for cut in run.cuts[1:]) < MAX_RECENT_PHASES:
+        return
+    most = f"{MAX_RECENT_PHASES} times in {RECENT_S:g} s"
+    run.note(f"it changed its phase more than {most}: what came beyond was refused and counts to the phase before")
+    raise LedgerError(429, f"name: a run changes its phase at most {most}; join short phases", retry_after_s=1)
 
 
 def new_run_id() -> str:

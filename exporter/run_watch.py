@@ -16,12 +16,15 @@ GONE_S = 8.0
 
 
 def discover(run: RunRecord, gpus: Mapping[str, GpuState], family: Collection[int]) -> None:
-    """Adds the GPUs on which one of `family` computes: a process of the run, or a child of one."""
-    if not run.discovers:
-        return
-    for uuid, gpu in gpus.items():
-        is_here = any(process.pid in family for process in gpu.processes)
-        if is_here and uuid not in run.seen_on and f"gpu:{uuid}" in run.devices:
+    """Adds the GPUs on which one of `family` computes: a process of the run, or a child of one.
+
+    One that came to the node after the run's begin has no mark there, so it cannot be the run's: that is noted.
+    """
+    for uuid, gpu in gpus.items() if run.discovers or run.whole_node else ():
+        is_here = run.whole_node or any(process.pid in family for process in gpu.processes)
+        if is_here and f"gpu:{uuid}" not in run.devices:
+            run.note(f"gpu {uuid} came after the run's begin: its energy is not counted; begin another run for it")
+        elif is_here and uuid not in run.seen_on and run.discovers:
             run.seen_on.append(uuid)
 
 

@@ -18,6 +18,7 @@ from exporter.carbon import carbon_feeds, carbon_providers
 from exporter.contract import simulation
 from exporter.history import History
 from exporter.polled import polled, power_model
+from exporter.push.target import push_target
 from exporter.reading import boottime
 from exporter.settings import LogFormat, LogLevel, Settings, UsageError
 from exporter.sources.carbon.cache import CarbonCache
@@ -33,19 +34,24 @@ async def serve(settings: Settings, level: LogLevel, form: LogFormat) -> None:
     providers = carbon_providers(settings)
     power_model(settings)  # a usage error comes before any file is made
     start_logging(level, form)
+    target = push_target(settings)
     served = WebServer(settings)
     state = State(settings.state_path)
     simulated = simulated_file(settings)
     roles: dict[str, int] = {}
+    history = History(settings.state_path) if settings.history else None
+    if history and target:
+        history.follow(target.url)
     parts = Parts(
         state=state,
-        history=History(settings.state_path) if settings.history else None,
+        history=history,
         polled=polled(settings, roles, lambda: app.store.gpus),
         nvml_arguments=sampler_arguments(settings, simulated),
         carbon=carbon_feeds(providers, CarbonCache(settings.state_path) if providers else None),
         simulation=simulated,
         exit_when_idle=settings.exit_when_idle,
         version=version("wattline"),
+        push=target,
         roles=roles,
     )
     app = App(parts)
@@ -58,7 +64,7 @@ async def serve(settings: Settings, level: LogLevel, form: LogFormat) -> None:
         await app.run()
     finally:
         await served.close()
-        await app.keeper.close()
+        await app.close()
     log.info("stopped")
     _leave()
 

@@ -68,6 +68,13 @@ class Settings:
     api_socket_group: str | None = None
     api_token_file: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
+    push_url: str | None = None
+    push_basic_auth: str | None = None
+    push_token_file: Path | None = None
+    push_ca_file: Path | None = None
+    push_labels: tuple[str, ...] = ()
+    push_every: str | None = None
+    """15s where none is given."""
 
     def address(self) -> tuple[str, int]:
         """Host and port. Raises UsageError."""

@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -215,8 +216,9 @@ class State:
         return STORED.validate_json(found[0]) if found else None
 
     def runs(self, limit: int) -> list[RunRecord]:
-        """The newest first."""
-        rows = self._connection.execute("SELECT body FROM run ORDER BY started_at DESC LIMIT ?", (limit,)).fetchall()
+        """The newest first; over a connection of its own, so that whoever asks holds up no write."""
+        with closing(sqlite3.connect(self.folder / STATE_FILE, timeout=1)) as connection:
+            rows = connection.execute("SELECT body FROM run ORDER BY started_at DESC LIMIT ?", (limit,)).fetchall()
         return [STORED.validate_json(body) for (body,) in rows]
 
     def close(self) -> None:

@@ -1,14 +1,48 @@
 """For all tests."""
 
+import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # on a busy machine making an example takes longer than running it: that is no fault of the test's
 settings.register_profile("wattline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("wattline")
 
+# what the tests start is started hundreds of times: it is compiled once, also where that is switched off
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# and torch or a BLAS with a thread for each core would have them spin against those of the test beside it
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # a shell's background job ignores these, and so would what the tests start
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for ignored in (signal.SIGHUP, signal.SIGQUIT):
     signal.signal(ignored, signal.SIG_DFL)
+
+_LONGEST = {
+    "test_kill.py",
+    "test_demo.py",
+    "test_one_run_from_every_source.py",
+    "test_crowd.py",
+    "test_llm_real_server.py",
+    "test_attributed_runs.py",
+    "test_hostile_requests.py",
+    "test_clocks.py",
+    "test_real_exporter.py",
+    "test_resnet.py",
+    "test_faults.py",
+    "test_faults_of_eight.py",
+    "test_accuracy.py",
+    "test_cluster.py",
+    "test_disk.py",
+    "test_image.py",
+    "test_kubernetes.py",
+    "test_recommend_sweep.py",
+}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """The longest files first, whatever the order of the others: at the end no worker is left alone with one."""
+    items.sort(key=lambda item: item.path.name not in _LONGEST)

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,17 +21,20 @@ from prometheus_client.samples import Sample
 
 from exporter.contract.simulation import FILE_NAME, Simulation
 from exporter.exposition import SHARED_S
+from tests.forked import Forked, Nursery
+from tests.waiting import eventually
 
 READY_WITHIN_S = 30.0
 STOPPED_WITHIN_S = 15.0
-PROGRAM = ("-m", "exporter.cli")
+PROGRAM = ("-m", "exporter")
+_NURSERY = Nursery("exporter.cli", "exporter.serve")
 _OURS = ("WATTLINE_", "CUDA_", "NVIDIA_", "STATE_DIRECTORY", "XDG_STATE_HOME")
 
 
 @dataclass
 class Daemon:
     url: str
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Forked
     folder: Path
     """The state folder."""
     log_file: Path
@@ -104,13 +106,6 @@ def _answer(response: requests.Response) -> tuple[int, Any]:
         return response.status_code, response.text
 
 
-def eventually(holds: Callable[[], bool], what: str, log: Callable[[], str] = str, within_s: float = 30.0) -> None:
-    give_up_s = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < give_up_s, f"not within {within_s:g} s: {what}\n{log()}"
-        time.sleep(0.05)
-
-
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's own without what would lead an exporter elsewhere."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
@@ -118,21 +113,21 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def start(
-    tmp_path: Path, *options: str, env: Mapping[str, str] | None = None, program: Sequence[str] = PROGRAM
+    tmp_path: Path,
+    *options: str,
+    env: Mapping[str, str] | None = None,
+    program: Sequence[str] = PROGRAM,
+    nursery: Nursery | None = _NURSERY,
 ) -> Daemon:
-    """At a free port, on the state folder `tmp_path/state`; a second one there goes on with it. Returns at once."""
+    """At a free port, on the state folder `tmp_path/state`; a second one there goes on with it. Returns at once.
+
+    `nursery` None: a process that shares no memory with another.
+    """
     folder = tmp_path / "state"
     log_file = tmp_path / f"exporter-{time.monotonic_ns()}.log"
-    command = [sys.executable, *program, "serve", "--web.listen-address", "127.0.0.1:0"]
+    command = [*program, "serve", "--web.listen-address", "127.0.0.1:0", "--state.path", str(folder), *options]
     with log_file.open("wb") as log:
-        process = subprocess.Popen(
-            [*command, "--state.path", str(folder), *options],
-            env=environment(env),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+        process = (nursery or Nursery(forks=False)).start(command, environment(env), log, log)
     return Daemon("", process, folder, log_file)
 
 
@@ -143,9 +138,10 @@ def daemon(
     env: Mapping[str, str] | None = None,
     ready: bool = True,
     program: Sequence[str] = PROGRAM,
+    nursery: Nursery | None = _NURSERY,
 ) -> Iterator[Daemon]:
     """A running exporter: it listens, and with `ready` has read its sources."""
-    started = start(tmp_path, *options, env=env, program=program)
+    started = start(tmp_path, *options, env=env, program=program, nursery=nursery)
     try:
         wait_until_it_serves(started)
         if ready:

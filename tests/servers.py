@@ -38,15 +38,19 @@ def prometheus(
     scrape_interval: str = "1s",
     flags: Sequence[str] = (),
     job: Mapping[str, object] | None = None,
+    *,
+    config: str = "",
 ) -> Iterator[str]:
     """A Prometheus that scrapes `targets` (host:port); yields its base URL once it is ready.
 
-    `job` has more keys of the scrape's configuration, such as `tls_config`.
+    `job` has more keys of the scrape's configuration, such as `tls_config`; `config` is more of its file.
     """
     binary, port = require("prometheus"), free_port()
+    file = scrape_config(folder, targets, scrape_interval, job)
+    file.write_text(file.read_text() + config)
     arguments = [
         binary,
-        f"--config.file={scrape_config(folder, targets, scrape_interval, job)}",
+        f"--config.file={file}",
         f"--storage.tsdb.path={folder / 'prometheus'}",
         f"--web.listen-address=127.0.0.1:{port}",
         "--log.level=warn",

@@ -145,8 +145,9 @@ def list_jobs(form: Annotated[Format, typer.Option("--format", help="How to prin
     if form is Format.JSON:
         print(json.dumps(rows, indent=2))
         return
+    width = max(len(row["name"]) for row in rows)
     for row in rows:
-        print(f"{row['name']:<12} {row['description']}")
+        print(f"{row['name']:<{width}} {row['description']}")
 
 
 def _run(

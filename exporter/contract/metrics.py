@@ -333,6 +333,18 @@ PROCESS_MEMORY = Metric(
     "wattline_process_memory_bytes", "gauge", ("role",), "Resident memory of Wattline's own processes."
 )
 STATE_UP = Metric("wattline_state_up", "gauge", (), "1 where the state folder could be written to the last time.")
+PUSH_UP = Metric(
+    "wattline_push_up", "gauge", (), "1 where the server of --push.url answered the last time, 0 where it did not."
+)
+PUSH_TIMESTAMP = Metric(
+    "wattline_push_timestamp_seconds", "gauge", (), "Unix time of the newest sample that the server is done with."
+)
+PUSH_SAMPLES = Metric(
+    "wattline_push_samples_total",
+    "counter",
+    ("outcome",),
+    "Samples pushed by outcome: accepted; refused, and not sent again; dropped, being older than the history is kept.",
+)
 BUILD_INFO = Metric("wattline_build_info", "gauge", ("version",), "The version that runs.")
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -17,6 +17,10 @@ MAX_RESULTS = 64
 MAX_PHASES = 16
 MAX_UNITS = 16
 MAX_CONTRIBUTORS = 4096
+MAX_PROCESSES = 4096
+MAX_RECENT_PHASES = 50
+"""So many changes of phase in RECENT_S: each is a mark on every device, taken anew until it is as good as it gets."""
+RECENT_S = 5.0
 DEFAULT_LEASE_S = 24 * 3_600.0
 
 Outcome = Literal["ok", "failed", "interrupted"]
@@ -46,14 +50,14 @@ class BeginRequest(Body):
     workload: Text
     labels: Annotated[dict[LabelName, LabelValue], Field(max_length=MAX_LABELS)] = {}
     gpus: Annotated[list[Text], Field(max_length=1024)] | None = None
-    pids: Annotated[list[Pid], Field(max_length=4096)] = []
+    pids: Annotated[list[Pid], Field(max_length=MAX_PROCESSES)] = []
     cgroup: CgroupName | None = None
     run_id: RunId | None = None
     lease_seconds: Annotated[float, Field(gt=0, le=366 * 86_400)] = DEFAULT_LEASE_S
 
 
 class ProcessesRequest(Body):
-    pids: Annotated[list[Pid], Field(max_length=4096)] = []
+    pids: Annotated[list[Pid], Field(max_length=MAX_PROCESSES)] = []
     cgroup: CgroupName | None = None
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import psutil
 
 from exporter.contract.metrics import CPU_ENERGY_METHOD
+from exporter.processes import cpu_seconds
 from exporter.reading import Batch, Device, Poll, Reading, SourceError, boottime
 
 MOST_W = 10_000.0
@@ -50,13 +51,6 @@ def parse(text: str) -> PowerModel:
     if not 0 <= idle_w < max_w <= MOST_W:  # false for NaN as well
         raise ValueError(f"{_FORM}, not {text!r}")
     return PowerModel(idle_w, max_w)
-
-
-def cpu_seconds() -> tuple[float, float]:
-    """Busy and total of all CPUs since boot. `user` and `nice` contain the guests' time; waiting for a disk is idle."""
-    times = psutil.cpu_times()
-    total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
-    return total_s - times.idle - getattr(times, "iowait", 0.0), total_s
 
 
 class CpuModelSource:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import psutil
 
@@ -14,6 +13,7 @@ from exporter.contract.metrics import (
     PROCESS_CPU,
     PROCESS_MEMORY,
 )
+from exporter.processes import cpu_seconds
 from exporter.reading import Batch, Reading, SourceError
 
 
@@ -36,7 +36,7 @@ class HostSource:
 
     def _utilization(self) -> list[Reading]:
         """Of the time since the last read; nothing at the first."""
-        busy_s, total_s = _cpu_seconds(psutil.cpu_times())
+        busy_s, total_s = cpu_seconds()
         last, self._last = self._last, (busy_s, total_s)
         if last is None or total_s <= last[1]:
             return []
@@ -54,12 +54,6 @@ class HostSource:
             readings.append(Reading(PROCESS_CPU, (role,), times.user + times.system))
             readings.append(Reading(PROCESS_MEMORY, (role,), memory.rss))
         return readings
-
-
-def _cpu_seconds(times: Any) -> tuple[float, float]:
-    """Busy and total. `user` and `nice` contain the guests' time; waiting for a disk is idle."""
-    total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
-    return total_s - times.idle - getattr(times, "iowait", 0.0), total_s
 
 
 def _memory() -> list[Reading]:

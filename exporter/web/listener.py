@@ -12,9 +12,13 @@ from dataclasses import dataclass
 
 log = logging.getLogger(__name__)
 
+_REASON = (
+    b'{"type":"about:blank","title":"Not available now","status":503,'
+    b'"detail":"there are too many connections; close some, or try again in a moment"}'
+)
 _FULL = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nRetry-After: 1\r\nContent-Length: 21\r\n"
-    b"Connection: close\r\n\r\nToo many connections.\n"
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\n"
+    b"Content-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(_REASON), _REASON)
 )
 _OUT_OF_FILES_S = 1.0
 

@@ -82,7 +82,8 @@ async def _problems(request: web.Request, handler: Handler) -> web.StreamRespons
     try:
         return await handler(request)
     except LedgerError as error:
-        return problem(error.status, error.detail)
+        wait = {"Retry-After": str(error.retry_after_s)} if error.retry_after_s else None
+        return problem(error.status, error.detail, wait)
     except web.HTTPException as error:
         return problem(error.status, _refusal(request, error))
     except sqlite3.Error as error:
@@ -156,6 +157,7 @@ async def phase(request: web.Request) -> web.Response:
 async def end(request: web.Request) -> web.Response:
     app = request.app[APP]
     body = await _read(request, EndRequest)
+    await app.wait_until_ready()  # before, no sensor tells what was drawn since the exporter before this one
     run = await asyncio.shield(app.ledger.end(request.match_info["run_id"], body))
     await app.keeper.save_soon()
     return _run(request, run)
@@ -171,7 +173,7 @@ async def runs(request: web.Request) -> web.Response:
     if state not in (None, "running", "ended"):
         raise LedgerError(400, f"state: is running or ended, not {state[:40]!r}")
     limit = _limit(request)
-    rows = await asyncio.get_running_loop().run_in_executor(app.keeper.disk, app.parts.state.runs, MAX_RUNS_LISTED)
+    rows = await asyncio.to_thread(app.parts.state.runs, MAX_RUNS_LISTED)
     stored = {run.run_id: run for run in rows}
     known = (stored | app.ledger.runs).values()
     chosen = [run for run in known if state in (None, "running" if run.is_open else "ended")]

@@ -15,6 +15,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from exporter.settings import Settings, UsageError
 from exporter.web.auth import Token
 from exporter.web.config import LiveWebConfig
+from exporter.web.connection import Connection
 from exporter.web.guard import Guard
 from exporter.web.hosts import Hosts
 from exporter.web.listener import Bounds, Listener
@@ -63,19 +64,9 @@ class WebServer:
             self._listeners.append(self._listener(listen_unix(self._unix), tls=False))
             self._made = (self._unix.path, self._unix.path.lstat().st_ino)
             log.info("run API on %s, mode %04o", self._unix.url, self._unix.mode)
-        self._runner = web.AppRunner(
-            application,
-            access_log=None,
-            logger=_http_logger(),
-            shutdown_timeout=CLOSE_WITHIN_S,
-            keepalive_timeout=self._bounds.idle_s,
-            lingering_time=LINGER_S,
-            max_line_size=MAX_LINE_BYTES,
-            max_field_size=MAX_HEADER_BYTES,
-            max_headers=MAX_HEADERS,
-            auto_decompress=False,
-        )
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=CLOSE_WITHIN_S)
         await self._runner.setup()
+        _http_log.filters[:] = [_is_ours]
         for listener in self._listeners:
             listener.start()
         for warning in self.guard.warnings():
@@ -88,7 +79,18 @@ class WebServer:
     def _protocol(self) -> asyncio.Protocol:
         assert self._runner
         assert self._runner.server
-        return self._runner.server()
+        return Connection(
+            self._runner.server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # as aiohttp's own runner has it: none
+            logger=_http_log,
+            keepalive_timeout=self._bounds.idle_s,
+            lingering_time=LINGER_S,
+            max_line_size=MAX_LINE_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
+            max_headers=MAX_HEADERS,
+            auto_decompress=False,
+        )
 
     def _url(self, listening: socket.socket) -> str:
         host, port = self._settings.address()[0], listening.getsockname()[1]
@@ -112,11 +114,6 @@ def _unlink(path: Path, inode: int) -> None:
     with suppress(OSError):
         if os.lstat(path).st_ino == inode:
             path.unlink()
-
-
-def _http_logger() -> logging.Logger:
-    _http_log.filters[:] = [_is_ours]
-    return _http_log
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

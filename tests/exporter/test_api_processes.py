@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from exporter import processes
+from exporter.processes import Process
+from exporter.run_request import LedgerError, joined
 from tests.daemon import begin, end, eventually
 from tests.exporter.api import UUIDS, refused, sleeper
 
@@ -47,6 +50,23 @@ def test_a_process_that_is_not_waited_for_is_gone(exporter):
     eventually(lambda: b"Z" in _state(process.pid), "a zombie")
     refused(exporter.post("/api/v1/runs", {"workload": "x", "pids": [process.pid]}), 422, "pids")
     process.wait()
+
+
+def test_of_more_processes_than_a_run_may_name_those_that_are_gone_make_room():
+    living = [sleeper() for _ in range(3)]
+    first, second, third = [Process(child.pid, processes.find(child.pid).started_s) for child in living]
+    gone = Process(os.getpid(), -1.0)  # of that pid there is another now
+
+    try:
+        assert joined([gone, first], [first, second], most=3) == [gone, first, second]
+        assert joined([gone, first], [second], most=2) == [first, second]
+        with pytest.raises(LedgerError, match="at most 2 living") as error:
+            joined([first, second], [third], most=2)
+        assert error.value.status == 422
+    finally:
+        for child in living:
+            child.kill()
+            child.wait()
 
 
 def _state(pid):

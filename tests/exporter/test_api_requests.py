@@ -1,9 +1,11 @@
 import json
+import socket
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -19,6 +21,21 @@ def test_other_content_types_are_refused(exporter):
     assert answer.status_code == 415
     assert answer.headers["Content-Type"].startswith("application/problem+json")
     assert "application/json" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "said", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"\x16\x03\x01\x02\r\n\r\n"]
+)
+def test_what_is_not_even_http_is_answered_as_a_problem_too(exporter, said):
+    address = urlsplit(exporter.url)
+    with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
+        connection.sendall(said)
+        with connection.makefile("rb") as answer:
+            head, _, body = answer.read().partition(b"\r\n\r\n")
+
+    assert head.startswith((b"HTTP/1.1 400 ", b"HTTP/1.0 400 "))
+    assert b"Content-Type: application/problem+json" in head
+    assert set(json.loads(body)) == {"type", "title", "status", "detail"}
 
 
 @pytest.mark.parametrize("text", ["{", "\xff\xfe", "nope", '{"workload": "a"} x', "[" * 10_000])

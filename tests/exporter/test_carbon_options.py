@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 from exporter.carbon import carbon_feeds, carbon_providers, fallback, token
 from exporter.settings import PROVIDERS, Settings, UsageError
 from exporter.sources.carbon.static import StaticIntensity
-from tests.daemon import environment
+from tests.exporter.test_cli import exporter
 from tests.fakes import electricity_maps, watttime, web_api
 from tests.fakes.electricity_maps import ElectricityMapsApi
 from tests.fakes.watttime import WattTimeApi
@@ -156,11 +154,6 @@ def test_the_fallback_is_the_mean_of_the_providers_country_and_marginals_have_no
 
 
 # -- the command
-
-
-def exporter(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "exporter.cli", *arguments]
-    return subprocess.run(command, env=environment(env), capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_the_regions_of_the_providers_without_a_token_are_known_offline():

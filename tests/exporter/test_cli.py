@@ -12,13 +12,16 @@ from exporter.contract.simulation import FILE_NAME, PRODUCTS, Fault, Simulation,
 from exporter.reading import boottime
 from tests.daemon import begin, daemon, end, environment, start, wait_until_it_serves
 from tests.fakes import nvml, powercap
+from tests.forked import Nursery
 
 SIMULATED = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
 
 
+NURSERY = Nursery("exporter.cli", "exporter.serve", "exporter.check", "exporter.regions")
+
+
 def exporter(*arguments, **env):
-    command = [sys.executable, "-m", "exporter.cli", *arguments]
-    return subprocess.run(command, env=environment(env), capture_output=True, text=True, timeout=60, check=False)
+    return NURSERY.run(["-m", "exporter", *arguments], environment(env), timeout_s=60)
 
 
 def one_line(done, code, *words):

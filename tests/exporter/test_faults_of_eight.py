@@ -291,6 +291,26 @@ def test_gpus_that_are_bound_elsewhere_or_come_back_are_followed(tmp_path):
     assert [len(look) // 2 for look in looks] == [8, 7, 6, 7, 8]
 
 
+def test_a_gpu_that_comes_to_the_node_during_a_run_is_not_the_runs_and_the_run_says_so(tmp_path):
+    options = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
+    with daemon(tmp_path, *options, ready=False) as exporter, exporter.simulation() as simulation:
+        first, late = (gpu.uuid for gpu in simulation.gpus)
+        simulation.set_fault(1, Fault.UNBOUND, on=True)
+        eventually(lambda: _read(exporter) == {first}, "one GPU", exporter.log)
+        runs = [begin(exporter)["run_id"], begin(exporter, gpus=["0"])["run_id"]]
+        simulation.set_fault(1, Fault.UNBOUND, on=False)
+        eventually(lambda: _read(exporter) == {first, late}, "two GPUs", exporter.log)
+        url = f"/api/v1/runs/{runs[0]}"
+        eventually(lambda: any(late in note for note in exporter.get(url)[1]["notes"]), "a note", exporter.log)
+        whole_node, one_gpu = (end(exporter, run_id) for run_id in runs)
+
+    assert [gpu["uuid"] for gpu in whole_node["gpus"]] == [first]
+    assert [note for note in whole_node["notes"] if late in note] == [
+        f"gpu {late} came after the run's begin: its energy is not counted; begin another run for it"
+    ]
+    assert not any(late in note for note in one_gpu["notes"])
+
+
 def _read(exporter):
     """The GPUs that are up and whose energy is shown."""
     shown = exporter.metrics()

@@ -1,6 +1,6 @@
-"""Ten thousand malformed and hostile requests: no 5xx, no traceback, no growth, and the runs are what they were.
+"""Six thousand malformed and hostile requests: no 5xx, no traceback, no growth, and the runs are what they were.
 
-A tenth comes from the OpenAPI document (schemathesis, values that fit and values that do not), the rest are bytes on a
+Some come from the OpenAPI document (schemathesis, values that fit and values that do not), the rest are bytes on a
 socket: broken HTTP, hostile JSON, hostile queries.
 """
 
@@ -23,8 +23,8 @@ from schemathesis.specs.openapi.checks import response_schema_conformance
 from exporter.contract.run import Run
 from tests.daemon import begin, daemon, end, eventually
 
-BY_SCHEMA = 1_040
-BY_HAND = 9_200
+BY_SCHEMA = 512
+BY_HAND = 6_000
 MOST_GROWTH = 5 * 1024 * 1024
 SEED = 20_261_120
 AT_A_TIME = 100
@@ -192,13 +192,14 @@ def statuses(received):
 
 
 def memory(process):
-    return psutil.Process(process.pid).memory_full_info().pss
+    return psutil.Process(process.pid).memory_full_info().uss  # its own: what it shares depends on who else runs
 
 
 @pytest.fixture
 def kept(tmp_path):
     """An exporter with a run that is open and one that has ended."""
-    with daemon(tmp_path, "--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host") as exporter:
+    options = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
+    with daemon(tmp_path, *options, nursery=None) as exporter:  # whose memory is its own
         begin(exporter, run_id="kept", labels={"model": "tiny"})
         exporter.post("/api/v1/runs/kept/work", {"generated_tokens": 5})
         begin(exporter, run_id="ended")
@@ -214,7 +215,7 @@ def kept(tmp_path):
 
 
 @pytest.mark.timeout(400)
-def test_nine_thousand_hostile_requests_leave_no_trace(kept):
+def test_thousands_of_hostile_requests_leave_no_trace(kept):
     chance = random.Random(SEED)
     parts = urlsplit(kept.url)
     address = (parts.hostname, parts.port)
@@ -239,7 +240,7 @@ def cases(exporter):
 
 
 @pytest.mark.timeout(400)
-def test_a_thousand_requests_by_its_own_document_are_answered_by_it(kept):
+def test_hundreds_of_requests_by_its_own_document_are_answered_by_it(kept):
     asked = 0
     session = requests.Session()
     each = BY_SCHEMA // 16

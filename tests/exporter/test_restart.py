@@ -47,6 +47,23 @@ def test_a_run_outlives_its_exporter(tmp_path, sign):
     assert run["integrated_energy_joules"][UUIDS[0]] < 0.85 * truth
 
 
+def test_a_run_that_is_ended_as_soon_as_the_exporter_is_back_lacks_no_energy(tmp_path):
+    with daemon(tmp_path, *OPTIONS) as first, first.simulation() as simulation:
+        simulation.set_load(0, Constant(500.0))
+        run_id = begin(first)["run_id"]
+        time.sleep(2.0)
+        first.stop(signal.SIGKILL)
+    time.sleep(2.0)
+    with daemon(tmp_path, *OPTIONS, ready=False) as second:
+        run = end(second, run_id)
+
+    truth = 500.0 * run["duration_seconds"]
+    assert truth > 2_000
+    assert run["energy_joules"]["gpu"][UUIDS[0]] == pytest.approx(truth, rel=0.03)
+    assert abs(run["energy_joules"]["gpu"][UUIDS[0]] - truth) <= run["energy_uncertainty_joules"]["gpu"][UUIDS[0]]
+    assert not any("energy after that is missing" in note for note in run["notes"])
+
+
 def test_a_run_that_has_ended_is_still_shown_after_a_restart(tmp_path):
     with daemon(tmp_path, *OPTIONS) as first:
         run = end(first, begin(first)["run_id"])

@@ -7,12 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from exporter.contract import simulation
 from tests.fakes import podman as podman_service
 from tests.fakes.podman import IMAGE, Podman
 from tests.fakes.run_api import RunApi, serving
+from tests.forked import Nursery
 
 ROOT = Path(__file__).parents[2]
 _OURS = ("WATTLINE_", "CUDA_", "NVIDIA_", "RANK", "LOCAL_RANK", "MASTER_", "SLURM_", "TORCHELASTIC_", "PYTHON")
+
+
+NURSERY = Nursery("workloads.cli", "workloads.runner", "workloads.planning.plan_cli", "psutil", "rich.live", "yaml")
 
 
 class Exporter:
@@ -44,7 +49,7 @@ class Exporter:
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def workloads(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return self.python("-m", "workloads", *arguments, **environment)
+        return NURSERY.run(["-m", "workloads", *arguments], self.environment | environment)
 
     def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return self.workloads("run", "--", *command, **environment)
@@ -100,3 +105,32 @@ def job(exporter, podman):
         return exporter.workloads(*command, **environment)
 
     return run
+
+
+@pytest.fixture
+def cards(tmp_path):
+    """Two simulated H200, the second of which somebody has limited to 500 W."""
+    path = tmp_path / simulation.FILE_NAME
+    simulation.create(path, simulation.make_gpus(2, simulation.PRODUCTS["H200"]), simulation.boottime())
+    with simulation.Simulation.open(path) as opened:
+        opened.set_limit(1, 500)
+        yield opened
+
+
+@pytest.fixture(params=["nvml", "state file"])
+def bench(cards, tmp_path, request):
+    yield from _bench(cards, tmp_path, through_nvml=request.param == "nvml")
+
+
+@pytest.fixture
+def driver(cards, tmp_path):
+    """As `bench`, by the driver alone."""
+    yield from _bench(cards, tmp_path, through_nvml=True)
+
+
+def _bench(cards, tmp_path, *, through_nvml):
+    from tests.workloads.sweeps import Bench  # which needs what is above
+
+    opened = Bench(cards, tmp_path / "state", through_nvml=through_nvml)
+    yield opened
+    opened.close()

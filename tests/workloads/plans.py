@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +24,3 @@ def make(exporter: Exporter, plan: Path, *options: str, **environment: str) -> s
 
 def journal(results: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (results / "runs.jsonl").read_text().splitlines()]
-
-
-def eventually(condition: Callable[[], Any], within_s: float = 60.0) -> Any:
-    give_up_s = time.monotonic() + within_s
-    while not (found := condition()):
-        assert time.monotonic() < give_up_s, "it did not come to pass in time"
-        time.sleep(0.02)
-    return found

@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 
 import psutil
 
 from exporter.contract.simulation import Simulation
 from tests.fakes import nvml
-from tests.workloads.conftest import plain_environment
+from tests.workloads.conftest import NURSERY, plain_environment
 
 WITHIN_S = 60.0
 _HOLDER = Path(__file__).with_name("caps_holder.py")
 
 
-def wait_until(is_so: Callable[[], bool]) -> bool:
-    give_up_s = time.monotonic() + WITHIN_S
-    while not is_so() and time.monotonic() < give_up_s:
-        time.sleep(0.01)
-    return is_so()
+def drawn_w(simulation: Simulation, i: int) -> list[float]:
+    """The powers of a card, one after the other, as its own record has them: no one need look at the right moment."""
+    record = [simulation.power_w(i, segment.begin_s) for segment in simulation.gpus[i].segments]
+    return [power_w for power_w, _ in groupby(record)]
 
 
 class Sweep:
@@ -97,20 +95,20 @@ class Bench:
         self._started.append(process)
         return Sweep(process)
 
+    def capped(self, *arguments: str) -> Sweep:
+        """One that has set its first cap."""
+        sweep = self.sweep(*arguments)
+        sweep.heard()
+        sweep.go_on()
+        return sweep
+
     def caps(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         if arguments[0] == "show" and not self.through_nvml:
             arguments = (*arguments, "--simulation", str(self.simulation.path))
         return self.python("-m", "workloads", "caps", *arguments)
 
     def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *arguments],
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=WITHIN_S,
-            check=False,
-        )
+        return NURSERY.run(arguments, self._environment, timeout_s=WITHIN_S)
 
     def kill_both(self, sweep: Sweep) -> None:
         """The guardian first, as it would put back what the holder leaves."""

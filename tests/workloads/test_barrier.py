@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.waiting import eventually
 from tests.workloads.conftest import ROOT, plain_environment
 from workloads import barrier, client
 from workloads.barrier import ABANDONED, FOLDER, BarrierError
@@ -63,7 +64,7 @@ def test_the_processes_of_a_launcher_count_as_one(tmp_path, monkeypatch):
 
 def test_nobody_goes_on_before_the_last_has_come(tenant, tmp_path):
     early = [tenant(3, 60), tenant(3, 60)]
-    assert _wait_until(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
+    eventually(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
     assert all(process.poll() is None for process in early)
     last_came_s = time.monotonic()
     processes = [*early, tenant(3, 60)]
@@ -90,7 +91,7 @@ def test_who_comes_after_the_others_gave_up_does_not_go_on_alone(tenant):
 
 def test_a_tenant_that_fails_ends_the_waiting_of_the_others(tenant, tmp_path):
     waiting = tenant(2, 60)
-    assert _wait_until(lambda: list(tmp_path.glob("ready-*")))
+    eventually(lambda: list(tmp_path.glob("ready-*")))
     (tmp_path / ABANDONED).touch()
     _, err = waiting.communicate(timeout=60)
 
@@ -110,19 +111,10 @@ def test_nobody_waits_for_a_runner_that_was_killed(tenant, tmp_path):
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as runner:
         assert runner.stdout.readline() == "held\n"
         waiting = tenant(2, 60)
-        assert _wait_until(lambda: list(tmp_path.glob("ready-*")))
+        eventually(lambda: list(tmp_path.glob("ready-*")))
         assert waiting.poll() is None
         runner.kill()
     _, err = waiting.communicate(timeout=60)
 
     assert waiting.returncode == 1
     assert err == "the plan's runner has ended before all were ready, so this one does not begin\n"
-
-
-def _wait_until(condition) -> bool:
-    give_up_s = time.monotonic() + 60
-    while time.monotonic() < give_up_s:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False

@@ -6,6 +6,7 @@ import textwrap
 import pytest
 
 from exporter.contract.run import MAX_RESULTS, MAX_UNITS
+from tests.waiting import eventually
 
 _BEGIN = "import os, sys, time\nfrom workloads import client\n"
 
@@ -220,14 +221,18 @@ def test_only_the_standard_library_is_imported(exporter, script):
     assert done.stdout == "[]\n"
 
 
-def test_the_lease_is_renewed_while_the_job_says_nothing(exporter, script):
-    exporter.python(
-        script("""
+def test_the_lease_is_renewed_while_the_job_says_nothing(exporter, script, tmp_path):
+    job = script(f"""
         client.run_api.LEASE_S = 0.6
         with client.run("train"):
-            time.sleep(1.5)
+            while not os.path.exists("{tmp_path}/go"):
+                time.sleep(0.05)
         """)
-    )
+    with exporter.start(job):
+        try:
+            eventually(lambda: len(exporter.api.bodies("/work")) >= 2)
+        finally:
+            (tmp_path / "go").touch()
 
     assert exporter.api.bodies("/work")[:2] == [{}, {}]
 

@@ -5,7 +5,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -14,8 +13,8 @@ import pytest
 from tests import daemon
 from tests.fakes.podman import IMAGE
 from tests.fakes.run_api import RunApi
+from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
-from tests.workloads.sweeps import wait_until
 
 _WAIT_S = 60
 
@@ -29,7 +28,7 @@ def started(exporter, podman):
         command = ("job", "container", "--host", podman.host, *options, IMAGE, "--", "sh", "-c", script)
         process = exporter.start("-m", "workloads", *command)
         processes.append(process)
-        assert wait_until(lambda: registered(exporter)), process.stderr.read()
+        eventually(lambda: registered(exporter), log=process.stderr.read)
         return process
 
     yield start
@@ -89,16 +88,17 @@ def test_a_container_that_has_waited_for_other_tenants_is_the_runs_too(exporter,
     command = ("job", "container", "--host", podman.host, "--stop-timeout", "1", IMAGE, "sleep", "600")
     process = exporter.start("-m", "workloads", *command, WATTLINE_BARRIER=f"{tmp_path}:2:60")
     with process:
-        assert wait_until(lambda: list(tmp_path.glob("ready-*")))
-        before = [podman.state(container)["Running"] for container in podman.containers()]
-        time.sleep(0.5)  # Podman has made the container's first process, which is not to be taken for another's
+        eventually(lambda: list(tmp_path.glob("ready-*")))
+        (container,) = podman.containers()
+        eventually(lambda: podman.state(container)["Pid"])  # its first process, not to be taken for another's
+        is_running = podman.state(container)["Running"]
         (tmp_path / "ready-other").touch()
-        assert wait_until(lambda: registered(exporter))
+        eventually(lambda: registered(exporter))
         pids = podman.pids()
         process.terminate()
         process.communicate(timeout=_WAIT_S)
 
-    assert before == [False]
+    assert not is_running
     assert registered(exporter)[0]["pids"] == pids
 
 
@@ -108,12 +108,12 @@ def test_the_exporter_finds_the_gpu_on_which_the_container_works(tmp_path, podma
         runner = Exporter(RunApi(), real.url)
         script = "trap 'exit 0' TERM; sleep 600 & wait"
         process = runner.start("-m", "workloads", "job", "container", *options, IMAGE, "--", "sh", "-c", script)
-        assert wait_until(lambda: podman.containers() and podman.pids())
-        assert wait_until(lambda: psutil.Process(podman.pids()[0]).children())
+        eventually(lambda: podman.containers() and podman.pids())
+        eventually(lambda: psutil.Process(podman.pids()[0]).children())
         (sleeping,) = psutil.Process(podman.pids()[0]).children()
         gpus.drive(1, 0.8, sleeping.pid)
         uuid = gpus.gpus[1].uuid
-        assert wait_until(lambda: real.get("/api/v1/runs/contained")[1]["gpus"])
+        eventually(lambda: real.get("/api/v1/runs/contained")[1]["gpus"])
         process.terminate()
         _, said = process.communicate(timeout=_WAIT_S)
         run = real.get("/api/v1/runs/contained")[1]
@@ -156,7 +156,7 @@ def test_a_container_does_not_outlive_a_job_that_is_killed(podman, started):
     process.communicate(timeout=_WAIT_S)
 
     assert process.returncode == 137
-    assert wait_until(lambda: podman.containers() == [])
+    eventually(lambda: podman.containers() == [])
 
 
 @pytest.mark.parametrize(("told", "left"), [("{}\n", 0), ("{}\ndone\n", 1)])

@@ -7,7 +7,7 @@ import pytest
 
 from tests.fakes import docker as docker_service
 from tests.fakes.docker import IMAGE, Docker
-from tests.workloads.sweeps import wait_until
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_the_containers_processes_are_the_runs_and_end_with_the_job(exporter, do
     )
     with process:
         assert process.stdout.readline() == "ready\n"
-        assert wait_until(lambda: any(body.get("cgroup") for body in exporter.api.bodies("/processes")))
+        eventually(lambda: any(body.get("cgroup") for body in exporter.api.bodies("/processes")))
         (container,) = docker.containers()
         pid = int(docker("inspect", "--format", "{{.State.Pid}}", container))
         process.send_signal(signal.SIGTERM)

@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exporter.contract import simulation
-from exporter.contract.simulation import Fault, Simulation
-from tests.workloads.sweeps import WITHIN_S, Bench, wait_until
+from exporter.contract.simulation import Fault
+from tests.waiting import eventually
+from tests.workloads.sweeps import WITHIN_S
 from workloads.limits import caps_journal, guardian
 from workloads.limits.caps_journal import Before, Holder, Journal
 from workloads.limits.cards import CapsError
@@ -20,34 +20,20 @@ FOLDER = Path("/scratch/state/wattline/caps")
 
 
 @pytest.fixture
-def bench(tmp_path):
-    """Two H200 of the fake driver, the second of which somebody has limited to 500 W."""
-    path = tmp_path / simulation.FILE_NAME
-    simulation.create(path, simulation.make_gpus(2, simulation.PRODUCTS["H200"]), simulation.boottime())
-    with Simulation.open(path) as opened:
-        opened.set_limit(1, 500)
-        made = Bench(opened, tmp_path / "state", through_nvml=True)
-        yield made
-        made.close()
-
-
-@pytest.fixture
-def capped(bench):
+def capped(driver):
     """A sweep that has set both cards to 300 W."""
-    sweep = bench.sweep("all", "300", "400")
-    sweep.heard()
-    sweep.go_on()
-    assert bench.limits_w() == [300, 300]
+    sweep = driver.capped("all", "300", "400")
+    assert driver.limits_w() == [300, 300]
     return sweep
 
 
 @pytest.fixture
-def journal(bench):
+def journal(driver):
     """Of this process, on the state file."""
-    bench.journals.mkdir(parents=True)
-    gpu = bench.simulation.gpus[0]
-    held = Journal(Holder.this_process(), str(bench.simulation.path), (Before(gpu.uuid, "GPU 0", 700.0),))
-    return held.write(bench.journals)
+    driver.journals.mkdir(parents=True)
+    gpu = driver.simulation.gpus[0]
+    held = Journal(Holder.this_process(), str(driver.simulation.path), (Before(gpu.uuid, "GPU 0", 700.0),))
+    return held.write(driver.journals)
 
 
 def program(folder, name, text):
@@ -58,68 +44,68 @@ def program(folder, name, text):
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-def test_a_sweep_that_is_killed_is_outlived_by_its_guardian_which_puts_the_limits_back(bench, capped):
+def test_a_sweep_that_is_killed_is_outlived_by_its_guardian_which_puts_the_limits_back(driver, capped):
     capped.process.kill()
     capped.end()
 
-    assert wait_until(lambda: not bench.has_journal())
-    assert bench.limits_w() == BEFORE_W
-    assert f"process {capped.process.pid} had set it" in (bench.journals / caps_journal.LOG_FILE).read_text()
+    eventually(lambda: not driver.has_journal())
+    assert driver.limits_w() == BEFORE_W
+    assert f"process {capped.process.pid} had set it" in (driver.journals / caps_journal.LOG_FILE).read_text()
 
 
-def test_a_zombie_that_nobody_reaps_is_dead_too(bench, capped):
+def test_a_zombie_that_nobody_reaps_is_dead_too(driver, capped):
     capped.process.kill()
 
-    assert wait_until(lambda: not bench.has_journal())
+    eventually(lambda: not driver.has_journal())
     assert psutil.Process(capped.process.pid).status() == psutil.STATUS_ZOMBIE
-    assert bench.limits_w() == BEFORE_W
+    assert driver.limits_w() == BEFORE_W
 
 
-def test_the_signals_of_the_sweeps_own_group_do_not_reach_its_guardian(bench, capped):
+def test_the_signals_of_the_sweeps_own_group_do_not_reach_its_guardian(driver, capped):
     watching = capped.guardian
     assert os.getsid(watching.pid) == watching.pid
     os.killpg(capped.process.pid, signal.SIGKILL)
 
-    assert wait_until(lambda: not bench.has_journal())
-    assert bench.limits_w() == BEFORE_W
+    eventually(lambda: not driver.has_journal())
+    assert driver.limits_w() == BEFORE_W
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_guardian_watches_on_when_a_terminal_closes(bench, capped, number):
+def test_a_guardian_watches_on_when_a_terminal_closes(driver, capped, number):
     os.kill(capped.guardian.pid, number)
     capped.process.kill()
     capped.end()
 
-    assert wait_until(lambda: not bench.has_journal())
-    assert bench.limits_w() == BEFORE_W
+    eventually(lambda: not driver.has_journal())
+    assert driver.limits_w() == BEFORE_W
 
 
-def test_a_guardian_that_is_told_to_end_puts_the_limits_back_and_the_sweep_sets_no_other(bench, capped):
+def test_a_guardian_that_is_told_to_end_puts_the_limits_back_and_the_sweep_sets_no_other(driver, capped):
     capped.guardian.terminate()
-    assert wait_until(lambda: not bench.has_journal())
-    assert bench.limits_w() == BEFORE_W
+    eventually(lambda: not driver.has_journal())
+    assert driver.limits_w() == BEFORE_W
     capped.go_on()
     code, err = capped.end()
 
     assert code == 1
     assert "stands at 700 W though it was set to 300 W" in err
-    assert bench.limits_w() == BEFORE_W
+    assert driver.limits_w() == BEFORE_W
 
 
-def test_a_guardian_tries_again_where_a_card_does_not_answer_at_first(bench, capped):
-    bench.simulation.set_fault(1, Fault.LOST, on=True)
+def test_a_guardian_tries_again_where_a_card_does_not_answer_at_first(driver, capped):
+    driver.simulation.set_fault(1, Fault.LOST, on=True)
     capped.process.kill()
     capped.end()
-    log = bench.journals / caps_journal.LOG_FILE
-    assert wait_until(lambda: "lost" in log.read_text())
-    assert bench.has_journal()
-    bench.simulation.set_fault(1, Fault.LOST, on=False)
+    log = driver.journals / caps_journal.LOG_FILE
+    eventually(lambda: "lost" in log.read_text())
+    assert driver.has_journal()
+    driver.simulation.set_fault(1, Fault.LOST, on=False)
 
-    assert wait_until(lambda: not bench.has_journal())
-    assert bench.limits_w() == BEFORE_W
+    eventually(lambda: not driver.has_journal())
+    assert driver.limits_w() == BEFORE_W
 
 
-def test_no_guardian_is_left_when_a_sweep_has_ended(bench, capped):
+def test_no_guardian_is_left_when_a_sweep_has_ended(driver, capped):
     watching = capped.guardian
     capped.go_on()
     capped.go_on()
@@ -140,7 +126,7 @@ def test_where_systemd_runs_the_guardian_has_a_scope_of_its_own(tmp_path, journa
     assert {"--scope", "--collect", f"--unit=wattline-caps-{journal.stem}"} <= set(arguments)
     assert ("--user" in arguments) == (os.geteuid() != 0)
     assert arguments[-1] == str(journal)
-    assert wait_until(lambda: not journal.exists())
+    eventually(lambda: not journal.exists())
 
 
 @pytest.mark.parametrize("text", ["echo 'Access denied' >&2; exit 1", "exit 0"])
@@ -198,18 +184,18 @@ def test_a_container_that_is_killed_takes_its_guardian_along(proc):
     assert "ends with this container" in doubt
 
 
-def test_a_sweep_under_slurm_says_so_before_it_starts(bench):
+def test_a_sweep_under_slurm_says_so_before_it_starts(driver):
     if shutil.which("systemd-run") and Path("/run/systemd/system").is_dir():
         pytest.skip("systemd gives the guardian a cgroup of its own here")
-    sweep = bench.sweep("all", "300", SLURM_JOB_ID="7")
+    sweep = driver.sweep("all", "300", SLURM_JOB_ID="7")
 
     assert sweep.process.stderr.readline().startswith("wattline: Slurm kills the guardian with the job")
     assert sweep.heard() == "ready"
-    assert bench.limits_w() == BEFORE_W
+    assert driver.limits_w() == BEFORE_W
 
 
-def test_a_process_is_another_once_its_pid_has_come_again(bench, capped):
-    holder = Holder(**bench.journal()["holder"])
+def test_a_process_is_another_once_its_pid_has_come_again(driver, capped):
+    holder = Holder(**driver.journal()["holder"])
     assert holder.is_alive
     assert not Holder(holder.pid, holder.started_ticks - 1, holder.pid_namespace, holder.boot_id).is_alive
     assert not Holder(holder.pid, holder.started_ticks, holder.pid_namespace, "another boot").is_alive

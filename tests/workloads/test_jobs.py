@@ -1,12 +1,13 @@
 import os
 import signal
-import time
 
 import pytest
 
 from exporter.contract import simulation
 from tests.fakes.run_api import RunApi, serving
+from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
+from tests.workloads.sweeps import drawn_w
 
 
 @pytest.fixture
@@ -52,14 +53,13 @@ def test_a_job_uses_the_gpus_it_was_given_and_leaves_them_idle(simulated):
     idle_w = gpus.gpus[1].product.idle_w
     process = exporter.start("-m", "workloads", "job", "sgemm", "--gpus", "1", "--duration", "1.5")
     with process:
-        assert _wait_until(lambda: gpus.gpus[1].processes)
-        busy_w = [gpus.power_w(i, gpus.now()) for i in (0, 1)]
-        assert gpus.gpus[1].processes[0].pid in exporter.api.pids[exporter.api.only_run.run_id]
+        (seen,) = eventually(lambda: gpus.gpus[1].processes)
         process.communicate(timeout=60)
 
     assert process.returncode == 0
-    assert busy_w == [idle_w, 700]
-    assert gpus.power_w(1, gpus.now()) == idle_w
+    assert seen.pid in exporter.api.pids[exporter.api.only_run.run_id]
+    assert drawn_w(gpus, 0) == [idle_w]
+    assert drawn_w(gpus, 1) == [idle_w, 700, idle_w]
     assert gpus.gpus[1].processes == ()
 
 
@@ -95,7 +95,7 @@ def test_an_interrupted_job_leaves_its_gpus_idle_and_ends_by_the_signal(simulate
     exporter, gpus = simulated
     process = exporter.start("-m", "workloads", "job", "sgemm", "--duration", "60")
     with process:
-        assert _wait_until(lambda: gpus.gpus[0].processes)
+        eventually(lambda: gpus.gpus[0].processes)
         process.send_signal(signal.Signals[name])
         process.communicate(timeout=60)
 
@@ -109,7 +109,7 @@ def test_a_job_without_a_runner_is_a_run_of_its_own(simulated):
     exporter, _ = simulated
     process = exporter.start("-m", "workloads.jobs.sgemm", "--duration", "60")
     with process:
-        assert _wait_until(lambda: exporter.api.runs and exporter.api.only_run.work)
+        eventually(lambda: exporter.api.runs and exporter.api.only_run.work)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
 
@@ -122,7 +122,7 @@ def test_the_runner_frees_the_gpus_of_a_job_that_was_killed(simulated):
     exporter, gpus = simulated
     process = exporter.start("-m", "workloads", "job", "sgemm", "--duration", "60")
     with process:
-        assert _wait_until(lambda: gpus.gpus[0].processes)
+        eventually(lambda: gpus.gpus[0].processes)
         process_of_job = gpus.gpus[0].processes[0].pid
         os.kill(process_of_job, signal.SIGKILL)
         process.communicate(timeout=60)
@@ -139,12 +139,3 @@ def test_a_simulation_that_is_gone_is_one_line(simulated, tmp_path):
     assert done.returncode == 1
     assert "cannot open the simulation" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def _wait_until(condition) -> bool:
-    give_up_s = time.monotonic() + 30
-    while time.monotonic() < give_up_s:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False

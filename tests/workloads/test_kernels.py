@@ -11,7 +11,9 @@ import pytest
 from exporter.contract import simulation
 from exporter.contract.record import EVENT, Iteration, Phase
 from tests.fakes.run_api import RunApi, serving
+from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
+from tests.workloads.sweeps import drawn_w
 from workloads import client, jobs, kernels, launches
 from workloads.jobs import memcpy
 from workloads.launches import Timed
@@ -129,19 +131,14 @@ def test_the_record_says_on_which_gpu_a_kernel_ran(simulated, tmp_path):
 def test_a_simulated_copy_draws_little_power(simulated, direction, watts, bytes_per_second):
     exporter, gpus = simulated
     # a tenth, and four tenths, of the 622 W between idle (78 W) and peak
-    process = exporter.start("-m", "workloads", "job", "memcpy", "--direction", direction, "--duration", "1.5")
-    with process:
-        assert _wait_until(lambda: gpus.gpus[0].processes)
-        drawn_w = gpus.power_w(0, gpus.now())
-        _, stderr = process.communicate(timeout=60)
+    done = exporter.workloads("job", "memcpy", "--direction", direction, "--duration", "0.5")
 
     run = exporter.api.only_run
-    assert process.returncode == 0, stderr
-    assert drawn_w == pytest.approx(watts)
+    assert done.returncode == 0, done.stderr
+    assert drawn_w(gpus, 0) == pytest.approx([78, watts, 78])
     assert run.results["copy_seconds_p50"] == pytest.approx(2**30 / bytes_per_second)
     assert run.results["bytes_per_second"] <= bytes_per_second
     assert run.work == {"bytes": run.results["copy_count"] * 2**30}
-    assert gpus.power_w(0, gpus.now()) == 78
 
 
 def test_memcpy_counts_each_byte_once(exporter):
@@ -195,7 +192,7 @@ def test_a_kernel_waits_for_the_other_tenants(simulated, tmp_path):
     meeting.mkdir()
     process = exporter.start("-m", "workloads.jobs.sgemm", "--repetitions", "2", WATTLINE_BARRIER=f"{meeting}:2:60")
     with process:
-        assert _wait_until(lambda: list(meeting.glob("ready-*")))
+        eventually(lambda: list(meeting.glob("ready-*")))
         phases = [body["name"] for body in exporter.api.bodies("/phase")]
         (meeting / "ready-other").touch()
         _, stderr = process.communicate(timeout=60)
@@ -220,7 +217,7 @@ def test_a_kernel_does_not_begin_where_another_tenant_failed(simulated, tmp_path
 def test_an_interrupted_copy_ends_by_the_signal(exporter, name):
     process = exporter.start("-m", "workloads.jobs.memcpy", "--size", "1MB", "--duration", "60")
     with process:
-        assert _wait_until(lambda: exporter.api.runs and exporter.api.only_run.work)
+        eventually(lambda: exporter.api.runs and exporter.api.only_run.work)
         process.send_signal(signal.Signals[name])
         process.communicate(timeout=60)
 
@@ -314,12 +311,3 @@ def test_a_jobs_name_has_a_hyphen_where_its_module_has_an_underscore(tmp_path, m
     assert jobs.command("two-words", ["-x"])[1:] == ["-P", "-m", "workloads.jobs.two_words", "-x"]
     with pytest.raises(KeyError):
         jobs.load("two_words")
-
-
-def _wait_until(condition) -> bool:
-    give_up_s = time.monotonic() + 30
-    while time.monotonic() < give_up_s:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False

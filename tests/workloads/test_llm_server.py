@@ -6,13 +6,13 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.fakes import openai_server as says
 from tests.fakes.openai_server import DONE, OpenAiServer, Script
 from tests.fakes.web_api import serve_beside
+from tests.waiting import eventually
 
 
 class Load:
@@ -267,8 +267,8 @@ def test_an_interrupted_load_reports_what_it_measured(load, server, name):
     server.script = lambda number: says.answer(2) if number < 3 else Script([says.text("a"), 600.0])
     arguments = ["-m", "workloads", "job", "llm-server", "--url", server.url, "--concurrency", "2"]
     with load.exporter.start(*arguments) as process:
-        assert _wait_until(lambda: load.exporter.api.runs and load.run.work.get("requests") == 3)
-        assert _wait_until(lambda: len(server.seen) == 5)
+        eventually(lambda: load.exporter.api.runs and load.run.work.get("requests") == 3)
+        eventually(lambda: len(server.seen) == 5)
         process.send_signal(signal.Signals[name])
         _, errors = process.communicate(timeout=60)
 
@@ -328,12 +328,3 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 4096)
     except OSError:  # Linux says so when the other end is closed
         return b""
-
-
-def _wait_until(condition) -> bool:
-    give_up_s = time.monotonic() + 60
-    while time.monotonic() < give_up_s:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False

@@ -3,12 +3,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.fakes import mps_control
+from tests.waiting import eventually
 from tests.workloads.conftest import ROOT, plain_environment
 from workloads import mps
 
@@ -180,7 +180,7 @@ def test_the_daemon_goes_with_a_runner_that_is_killed(environ, tmp_path, number)
         runner.send_signal(number)
 
     assert len(daemon) == 1
-    assert _wait_until(lambda: not any(_lives(pid) for pid in daemon))
+    eventually(lambda: not any(_lives(pid) for pid in daemon))
 
 
 class _Started(subprocess.Popen):
@@ -214,12 +214,3 @@ def _lives(pid: int) -> bool:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     except OSError:
         return False
-
-
-def _wait_until(condition) -> bool:
-    give_up_s = time.monotonic() + 60
-    while time.monotonic() < give_up_s:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False

@@ -10,8 +10,9 @@ import yaml
 from exporter.contract.record import EVENT, Start
 from tests.fakes import nsys
 from tests.fakes.run_api import RunApi, serving
+from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
-from tests.workloads.plans import eventually, journal, make, write
+from tests.workloads.plans import journal, make, write
 from workloads.planning.plan_results import Made, Results
 
 TWICE = "name: naps\nrepeats: 2\nlabels: {site: lab}\nruns:\n  - job: sleep\n    options: {duration: 0.1}\n"
@@ -305,11 +306,14 @@ def test_an_exporter_that_does_not_answer_is_said_and_leaves_nothing_behind(expo
 
 
 def test_without_its_exporter_a_plan_stops_and_what_was_not_measured_is_made_again(tmp_path):
-    plan, results = write(tmp_path, TWICE.replace("0.1", "1")), tmp_path / "results"
+    go_on, results = tmp_path / "go", tmp_path / "results"
+    job = f"name: wait, command: [sh, -c, 'until [ -e {go_on} ]; do sleep 0.05; done']"
+    plan = write(tmp_path, f"name: waits\nrepeats: 2\nruns: [{{{job}}}]\n")
     api = RunApi()
     with serving(api) as address:
         process = Exporter(api, address).start("-m", "workloads", "plan", str(plan), "--out", str(results))
         eventually(lambda: api.pids and len(next(iter(api.pids.values()))) == 2)
+    go_on.touch()
     with process:
         _, said = process.communicate(timeout=60)
 

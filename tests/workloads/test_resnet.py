@@ -3,7 +3,6 @@
 import itertools
 import math
 import signal
-import time
 
 import pytest
 from PIL import Image
@@ -11,6 +10,7 @@ from PIL import Image
 from exporter.contract import simulation
 from exporter.contract.record import EVENT, Iteration
 from tests.fakes.run_api import RunApi, serving
+from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
 from workloads import image_folder, image_training
 from workloads.image_folder import ImagesError
@@ -75,7 +75,7 @@ def test_an_epoch_is_once_over_the_folder(exporter, photos):
 def test_an_interrupted_training_ends_by_the_signal(exporter):
     process = exporter.start("-m", "workloads.jobs.resnet", *TINY, "--duration", "60", **ONE_THREAD)
     with process:
-        assert _wait_until(lambda: exporter.api.runs and exporter.api.only_run.work)
+        eventually(lambda: exporter.api.runs and exporter.api.only_run.work)
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=60)
 
@@ -212,12 +212,3 @@ def _trainer(dtype):
     recipe = image_training.Recipe(4, 32, 10, (1, 1, 1, 1), dtype, 0.0, seed=0)
     cpu = torch.device("cpu")
     return image_training.Trainer([cpu], recipe), image_training.synthetic(cpu, recipe)
-
-
-def _wait_until(condition) -> bool:
-    give_up_s = time.monotonic() + 60
-    while time.monotonic() < give_up_s:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.run_api import RunApi, serving
+from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
 
 _SAYS_EACH_SIGNAL = """
@@ -64,10 +65,13 @@ def test_the_job_is_told_its_run_and_the_exporter(exporter):
     assert done.stdout.split() == [exporter.api.only_run.run_id, exporter.address]
 
 
-def test_runner_and_job_are_both_registered_as_processes_of_the_run(exporter):
-    done = exporter.run("sh", "-c", "echo $PPID $$; sleep 0.3")
+def test_runner_and_job_are_both_registered_as_processes_of_the_run(exporter, tmp_path):
+    with exporter.start("-m", "workloads", "run", "sh", "-c", f"echo $PPID $$; {_until(tmp_path)}") as process:
+        own = [int(pid) for pid in process.stdout.readline().split()]
+        eventually(lambda: len(exporter.api.pids[exporter.api.only_run.run_id]) == 2)
+        (tmp_path / "go").touch()
 
-    assert exporter.api.pids[exporter.api.only_run.run_id] == [int(pid) for pid in done.stdout.split()]
+    assert exporter.api.pids[exporter.api.only_run.run_id] == own
 
 
 def test_the_last_line_on_stderr_says_how_to_see_the_run(exporter):
@@ -128,19 +132,20 @@ def test_the_sentinel_leaves_with_a_runner_that_is_killed(exporter, write, tmp_p
         children = _children(process.pid)
         process.kill()
         process.wait()
-        gone = _wait_until(lambda: sum(Path(f"/proc/{pid}").exists() for pid in children) == 1)
-        os.killpg(process.pid, signal.SIGKILL)
+        try:
+            assert len(children) == 2
+            eventually(lambda: sum(Path(f"/proc/{pid}").exists() for pid in children) == 1)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
-    assert len(children) == 2
-    assert gone
 
-
-def test_a_job_outlives_its_exporter_and_its_exit_code_is_passed_on():
+def test_a_job_outlives_its_exporter_and_its_exit_code_is_passed_on(tmp_path):
     api = RunApi()
     with serving(api) as address:
         exporter = Exporter(api, address)
-        process = exporter.start("-m", "workloads", "run", "sh", "-c", "echo ready; sleep 1; exit 3")
+        process = exporter.start("-m", "workloads", "run", "sh", "-c", f"echo ready; {_until(tmp_path)}; exit 3")
         assert process.stdout.readline() == "ready\n"
+    (tmp_path / "go").touch()
     with process:
         _, err = process.communicate(timeout=60)
 
@@ -148,13 +153,14 @@ def test_a_job_outlives_its_exporter_and_its_exit_code_is_passed_on():
     assert "could not be ended: no exporter answers" in err
 
 
-def test_an_exporter_that_is_restarted_while_the_job_ends_is_waited_for():
+def test_an_exporter_that_is_restarted_while_the_job_ends_is_waited_for(tmp_path):
     api = RunApi()
     with serving(api) as address:
         exporter = Exporter(api, address)
-        process = exporter.start("-m", "workloads", "run", "sh", "-c", "echo ready; sleep 0.5")
+        process = exporter.start("-m", "workloads", "run", "sh", "-c", f"echo ready; {_until(tmp_path)}")
         assert process.stdout.readline() == "ready\n"
-        assert _wait_until(lambda: len(api.bodies("/processes")) == 2)
+        eventually(lambda: len(api.bodies("/processes")) == 2)
+    (tmp_path / "go").touch()
     time.sleep(1)
     with serving(api, int(address.rpartition(":")[2])), process:
         process.communicate(timeout=60)
@@ -238,25 +244,21 @@ def test_a_run_begun_twice_under_one_id_and_another_body_is_refused(exporter):
     assert done.stderr == "wattline: run a was begun with another body\n"
 
 
+def _until(folder: Path) -> str:
+    """For a shell: goes on once there is a file `go` in the folder."""
+    return f"until [ -e '{folder}/go' ]; do sleep 0.05; done"
+
+
 def _started(exporter: Exporter, script: str, **environment: str) -> subprocess.Popen[str]:
     process = exporter.start("-m", "workloads", "run", sys.executable, script, **environment)
     assert process.stdout.readline() == "ready\n"
     # the job is registered only after signals are passed to it
-    assert _wait_until(lambda: len(exporter.api.bodies("/processes")) == 2)
+    eventually(lambda: len(exporter.api.bodies("/processes")) == 2)
     return process
 
 
 def _children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def _wait_until(condition) -> bool:
-    give_up_s = time.monotonic() + 30
-    while time.monotonic() < give_up_s:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_the_answer_of_another_version_is_an_error_and_not_a_traceback(exporter):

@@ -19,9 +19,28 @@ def _pair(second: str, more: str = "") -> str:
     )
 
 
+LONGER = """
+import pathlib, sys, time
+from workloads import client
+
+def first_is_over():
+    return any('"outcome"' in path.read_text() for path in pathlib.Path(sys.argv[1]).glob("*/events.jsonl"))
+
+with client.run("longer") as run:
+    run.barrier()
+    left = 3
+    while left:
+        began_s = time.monotonic()
+        time.sleep(0.02)
+        run.iteration(time.monotonic() - began_s, flop=100)
+        left -= first_is_over()
+"""
+
+
 def test_tenants_begin_together_and_are_measured_over_their_overlap(exporter, tmp_path):
-    longer = SMALL.replace("0.6", "1.2")
-    done = make(exporter, write(tmp_path, _pair(f"job: sgemm, {longer}")), OMP_NUM_THREADS="1")
+    script = write(tmp_path, LONGER, "longer.py")
+    command = f"command: [{sys.executable}, {script}, {tmp_path / 'results'}], barrier: true"
+    done = make(exporter, write(tmp_path, _pair(command)), OMP_NUM_THREADS="1")
 
     first, second = journal(tmp_path / "results")
     assert done.returncode == 0, done.stderr

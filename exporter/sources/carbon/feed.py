@@ -149,10 +149,6 @@ class CarbonFeed:
         held = self._held_at(t_s)
         return held if held and held.quality == "forecast" else None
 
-    def slots_between(self, from_s: float, to_s: float) -> list[Slot]:
-        """The slots held that touch [from_s, to_s), whole and in order; what no slot covers is a gap between them."""
-        return [slot for slot in self._slots if slot.begin_s < to_s and slot.end_s > from_s]
-
     def _held_at(self, t_s: float) -> Slot | None:
         slots = self._slots
         after = bisect_right(slots, t_s, key=lambda slot: slot.begin_s)

@@ -33,10 +33,9 @@ def test_a_revision_replaces_what_is_of_its_own_kind():
     assert fed(Clock(), *actuals).slot_at(NOON_S).grams_per_kwh == 192
 
 
-def test_slots_between_two_times_are_those_that_touch_them():
+def test_slots_are_held_in_the_order_of_their_time_in_whatever_order_they_came():
     feed = fed(Clock(), [slot(NOON_S + n * 1_800, 200 + n) for n in (3, 0, 2, 1)])
-    assert [s.grams_per_kwh for s in feed.slots_between(NOON_S + 1_800, NOON_S + 3_601)] == [201, 202]
-    assert feed.slots_between(NOON_S - 100, NOON_S) == []
+    assert [s.grams_per_kwh for s in feed._slots] == [200, 201, 202, 203]
 
 
 def test_a_refresh_is_due_at_once_and_then_just_after_the_slots_end():
@@ -87,7 +86,7 @@ def test_slots_older_than_two_days_are_dropped():
         clock.now_s = NOON_S + half_hours * 1_800
         feed.provider.answers.append([slot(clock() + n * 1_800, 200) for n in range(96)])
         asyncio.run(feed.refresh(None))
-    held = feed.slots_between(0, clock() + 10 * DAY_S)
+    held = feed._slots
     assert held[0].end_s > clock() - 2 * DAY_S
     assert len(held) == 192  # two days back, two days ahead
     assert feed.slot_at(clock() - DAY_S) is not None

@@ -1,0 +1,170 @@
+"""Where to push: --push.url and what goes with it, checked."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import re
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from exporter.carbon import url as checked_url
+from exporter.contract.metrics import METRICS
+from exporter.push.bodies import REMOTE_WRITE, TEXT, Form
+from exporter.settings import Settings, UsageError
+from exporter.web.reloaded import FileError, Reloaded
+
+EVERY_S = 15.0
+SHORTEST_S = 1.0
+LONGEST_S = 3_600.0
+_MOST_SECRET = 10_000
+_FORMS = {
+    "/api/v1/import/prometheus": TEXT,
+    "/api/v1/write": REMOTE_WRITE,
+    "/api/v1/push": REMOTE_WRITE,
+    "/api/v1/receive": REMOTE_WRITE,
+}
+_SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`authorization` is what to say of oneself, read again when its file changes."""
+
+    url: str
+    form: Form
+    labels: dict[str, str]
+    every_s: float
+    authorization: Callable[[], str | None]
+    tls: ssl.SSLContext | None
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the server takes samples that it has; Prometheus may refuse those that come late."""
+        return self.form is TEXT
+
+
+def push_target(settings: Settings, host: str | None = None) -> Target | None:
+    """None where nothing is pushed. Raises UsageError."""
+    if settings.push_url is None:
+        _refuse_without_url(settings)
+        return None
+    if not settings.history:
+        raise UsageError("--push.url sends what the history keeps, and does nothing with --no-history: leave out one")
+    url = str(checked_url(settings.push_url, "--push.url")).rstrip("/")
+    form = next((form for path, form in _FORMS.items() if urlsplit(url).path.endswith(path)), None)
+    if form is None:
+        raise UsageError(
+            f"--push.url {url}: its path tells how to send; it ends in /api/v1/import/prometheus for VictoriaMetrics, "
+            "in /api/v1/write for Prometheus, /api/v1/push for Mimir, /api/v1/receive for Thanos"
+        )
+    labels = {"instance": host or socket.gethostname(), "job": "wattline", **_labels(settings.push_labels)}
+    return Target(url, form, labels, _every_s(settings.push_every), _authorization(settings, url), _tls(settings, url))
+
+
+def _refuse_without_url(settings: Settings) -> None:
+    given = {
+        "--push.basic-auth": settings.push_basic_auth,
+        "--push.token-file": settings.push_token_file,
+        "--push.ca-file": settings.push_ca_file,
+        "--push.label": settings.push_labels or None,
+        "--push.every": settings.push_every,
+    }
+    for option, value in given.items():
+        if value is not None:
+            raise UsageError(f"{option} does nothing without --push.url URL: add that, or leave it out")
+
+
+def _labels(given: tuple[str, ...]) -> dict[str, str]:
+    taken = {name for metric in METRICS for name in (*metric.labels, *metric.optional)}
+    found: dict[str, str] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals or not value or not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) or name.startswith("__"):
+            raise UsageError(f"--push.label: expected name=value, such as cluster=north, not {pair!r}")
+        if name in taken or name.startswith("label_"):
+            raise UsageError(f"--push.label {name}: series have a label of that name already; choose another")
+        if name in found:
+            raise UsageError(f"--push.label {name} is given twice: leave out one")
+        found[name] = value
+    return found
+
+
+def _every_s(text: str | None) -> float:
+    if text is None:
+        return EVERY_S
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text.strip())
+    every_s = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    if not SHORTEST_S <= every_s <= LONGEST_S:
+        raise UsageError(f"--push.every: expected a time from 1s to 1h, such as 15s, not {text!r}")
+    return every_s
+
+
+def _authorization(settings: Settings, url: str) -> Callable[[], str | None]:
+    basic, token_file = settings.push_basic_auth, settings.push_token_file
+    if basic is None and token_file is None:
+        return lambda: None
+    if basic is not None and token_file is not None:
+        raise UsageError("--push.basic-auth and --push.token-file are two ways to say who one is: leave out one")
+    if basic is not None:
+        user, colon, name = basic.partition(":")
+        if not (user and colon and name):
+            raise UsageError("--push.basic-auth: expected USER:PASSWORD-FILE")
+        option, path, say = "--push.basic-auth", Path(name), _basic(user)
+    else:
+        assert token_file is not None
+        option, path, say = "--push.token-file", token_file, _bearer
+    try:
+        file = Reloaded(lambda: say(_secret(path, option)), lambda _: [path])
+    except FileError as error:
+        raise UsageError(str(error)) from error
+    parts = urlsplit(url)
+    if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        log.warning("%s is sent to %s in the clear; use https:// where the server has it", option, parts.hostname)
+    return file.now
+
+
+def _basic(user: str) -> Callable[[str], str]:
+    return lambda password: "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def _bearer(token: str) -> str:
+    return f"Bearer {token}"
+
+
+def _secret(path: Path, option: str) -> str:
+    """Raises FileError, never with it."""
+    try:
+        with path.open("rb") as opened:
+            found = opened.read(_MOST_SECRET + 1).strip()
+    except OSError as error:
+        remedy = (
+            "let the exporter's user read it" if isinstance(error, PermissionError) else "name the file that has it"
+        )
+        raise FileError(f"{option}: {path} cannot be read: {error.strerror}; {remedy}") from error
+    try:
+        secret = found.decode()
+    except UnicodeDecodeError:
+        secret = ""
+    if not secret or not secret.isprintable() or len(found) > _MOST_SECRET:
+        raise FileError(f"{option}: {path} has to hold the secret in one line, and nothing else")
+    return secret
+
+
+def _tls(settings: Settings, url: str) -> ssl.SSLContext | None:
+    """What certificates are verified by: the system's authorities, or those of --push.ca-file alone."""
+    path: Path | None = settings.push_ca_file
+    if not url.startswith("https:"):
+        if path is not None:
+            raise UsageError("--push.ca-file does nothing with an http:// address: use https://, or leave it out")
+        return None
+    try:
+        return ssl.create_default_context(cafile=None if path is None else str(path))
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"--push.ca-file: {path} holds no certificates that can be read: {error}") from error

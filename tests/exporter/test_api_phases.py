@@ -1,0 +1,31 @@
+import requests
+
+from exporter.contract.run import MAX_RECENT_PHASES
+from tests.daemon import begin, end
+from tests.exporter.api import refused
+
+
+def test_phases_that_change_too_often_are_refused_for_a_moment_and_the_run_says_so(exporter):
+    run_id = begin(exporter)["run_id"]
+    url = f"{exporter.url}/api/v1/runs/{run_id}/phase"
+    with requests.Session() as session:
+        answers = [session.post(url, json={"name": "ab"[n % 2]}, timeout=30) for n in range(MAX_RECENT_PHASES + 30)]
+    late = [answer for answer in answers if answer.status_code != 200]
+
+    assert len(answers) - len(late) >= MAX_RECENT_PHASES
+    refused((late[0].status_code, late[0].json()), 429, "phase", str(MAX_RECENT_PHASES))
+    assert late[0].headers["Retry-After"] == "1"
+    assert late[0].headers["Content-Type"].startswith("application/problem+json")
+    run = end(exporter, run_id)
+    assert any("changed its phase more than" in note for note in run["notes"])
+    assert {phase["name"] for phase in run["phases"]} == {"a", "b"}
+
+
+def test_the_phase_that_is_on_may_be_named_as_often_as_one_likes(exporter):
+    run_id = begin(exporter)["run_id"]
+    for _ in range(MAX_RECENT_PHASES + 10):
+        assert exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "train"})[0] == 200
+    run = end(exporter, run_id)
+
+    assert run["notes"] == []
+    assert [phase["name"] for phase in run["phases"]] == ["train"]

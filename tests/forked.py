@@ -1,0 +1,209 @@
+"""Python programs as forks of a process that has imported what they need, which is most of what starting them takes.
+
+Each is a process of its own all the same, with its arguments, environment and folder, from `__main__` to its exit code.
+Where the environment is one that only a new process obeys, such as LD_LIBRARY_PATH, it gets a new one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import runpy
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).parents[1]
+_OF_NEW_PROCESSES = ("LD_", "PYTHON", "MALLOC_", "OMP_", "GLIBC_")
+_READY_S = 60.0
+
+
+class Nursery:
+    """Imports `modules`, once, when the first program is run. `flags` are the interpreter's.
+
+    Without `forks` all programs are new processes.
+    """
+
+    def __init__(self, *modules: str, flags: Sequence[str] = (), forks: bool = True) -> None:
+        self._forks = forks
+        self._flags = flags
+        self._modules = modules
+        self._address = (
+            f"\0wattline-{os.getpid()}-{secrets.token_hex(8)}"  # of Linux's own kind: no file is left behind
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starting = threading.Lock()
+
+    def run(
+        self, program: Sequence[str], env: Mapping[str, str], *, cwd: Path | None = None, timeout_s: float = 180.0
+    ) -> subprocess.CompletedProcess[str]:
+        """As `subprocess.run` on the interpreter: `program` begins with -m MODULE, -c CODE or the path of a script."""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            process = self.start(program, env, out, err, cwd=cwd)
+            try:
+                code = process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                raise
+            return subprocess.CompletedProcess(list(program), code, _text(out), _text(err))
+
+    def start(
+        self, program: Sequence[str], env: Mapping[str, str], out: IO[bytes], err: IO[bytes], *, cwd: Path | None = None
+    ) -> subprocess.Popen[bytes] | Forked:
+        """The program in a session of its own, without input."""
+        if not (self._forks and can_fork(env)):
+            command = [sys.executable, *self._flags, *program]
+            pipes = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
+            return subprocess.Popen(command, env=env, cwd=cwd, start_new_session=True, **pipes)
+        connection = self._connect()
+        with Path(os.devnull).open("rb") as nothing:
+            socket.send_fds(connection, [b"."], [nothing.fileno(), out.fileno(), err.fileno()])
+        asked = {"program": list(program), "env": dict(env), "cwd": str(cwd or Path.cwd())}
+        connection.sendall(json.dumps(asked).encode() + b"\n")
+        return Forked(connection)
+
+    def _connect(self) -> socket.socket:
+        with self._starting:
+            if self._process is None:
+                command = [sys.executable, *self._flags, "-m", "tests.forked", self._address[1:], *self._modules]
+                self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True)
+                atexit.register(self.close)
+        connection = socket.socket(socket.AF_UNIX)
+        give_up_s = time.monotonic() + _READY_S
+        while True:
+            try:
+                connection.connect(self._address)
+            except ConnectionRefusedError:
+                assert self._process.poll() is None, "the process to fork from has ended"
+                assert time.monotonic() < give_up_s, "the process to fork from is not ready"
+                time.sleep(0.02)
+            else:
+                return connection
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+class Forked:
+    """What of subprocess.Popen makes sense for a process that is another's child."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._answers = connection.makefile("rb")
+        self._connection = connection
+        self.pid = int(self._answers.readline())
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+            self.returncode = int(self._answers.readline())
+            self._answers.close()
+            self._connection.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def can_fork(env: Mapping[str, str]) -> bool:
+    """Whether nothing in the environment is for new processes only, but what all processes of the tests have."""
+    return not any(name.startswith(_OF_NEW_PROCESSES) for name, value in env.items() if os.environ.get(name) != value)
+
+
+def _text(file: Any) -> str:
+    file.seek(0)
+    return str(file.read().decode())
+
+
+def _next_program(listening: socket.socket) -> list[str]:
+    """Serves, and comes back in each fork that is to become a program."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for the programs
+    while True:
+        ready, _, _ = select.select([listening, sys.stdin], [], [])
+        if sys.stdin in ready:  # its end: the tests are over
+            sys.exit()
+        connection, _ = listening.accept()
+        if os.fork() == 0:
+            break
+        connection.close()
+    listening.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _, descriptors, *_ = socket.recv_fds(connection, 1, 3)
+    with connection.makefile("rb") as asking:
+        asked = json.loads(asking.readline())
+    pid = os.fork()
+    if pid:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        connection.sendall(b"%d\n" % pid)
+        _, status = os.waitpid(pid, 0)
+        with suppress(BrokenPipeError):  # whoever asked has waited long enough
+            connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+        os._exit(0)
+    connection.close()
+    os.setsid()
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.chdir(asked["cwd"])
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    return list(asked["program"])
+
+
+def _become(program: list[str]) -> None:
+    first, *rest = program
+    if first == "-m":
+        sys.path[0] = str(Path.cwd())
+        sys.argv = rest  # whose first is the module's file once it is known
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    elif first == "-c":
+        sys.path[0] = ""
+        sys.argv = ["-c", *rest[1:]]
+        exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.path[0] = str(Path(first).parent)
+        sys.argv = program
+        runpy.run_path(first, run_name="__main__")
+
+
+def _main(address: str, modules: Sequence[str]) -> None:
+    for module in modules:
+        __import__(module)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(f"\0{address}")
+    listening.listen(64)
+    _become(_next_program(listening))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], sys.argv[2:])

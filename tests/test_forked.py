@@ -1,0 +1,90 @@
+"""Forked programs are to be told from new ones by nothing but their speed."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.forked import Nursery
+from tests.waiting import eventually
+
+PROGRAMS = {
+    "code": ("-c", "import sys; print(sys.argv, __name__); print('talk', file=sys.stderr); sys.exit(3)", "a", "b c"),
+    "module": ("-m", "json.tool", "--no-ensure-ascii", "missing.json"),
+    "fails": ("-c", "raise SystemExit('one line')"),
+    "killed": ("-c", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"),
+    "leaves at exit": ("-c", "import atexit; atexit.register(print, 'at exit'); print('first')"),
+    "thread": ("-c", "import threading; threading.Timer(0.1, print, ['late']).start()"),
+    "input": ("-c", "import sys; print(repr(sys.stdin.read()), sys.stdout.isatty())"),
+    "place": ("-c", "import os; print(os.getcwd(), sorted(os.environ), os.getsid(0) == os.getpid())"),
+    "signals": ("-c", "import signal as s; print([s.getsignal(n) for n in (1, 2, 15, 17)], s.pthread_sigmask(0, []))"),
+}
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    made = Nursery("json")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_a_forked_program_says_and_ends_as_a_new_one(nursery, tmp_path, name):
+    env = {"GIVEN": "1", "LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]}
+    forked = nursery.run(PROGRAMS[name], env, cwd=tmp_path)
+    new = subprocess.run(
+        [sys.executable, *PROGRAMS[name]],
+        env=env,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        check=False,
+    )
+
+    assert (forked.returncode, forked.stdout, forked.stderr) == (new.returncode, new.stdout, new.stderr)
+
+
+def test_several_threads_may_ask_at_once_also_the_first_time():
+    made = Nursery("json")
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(lambda number: made.run(["-c", f"print({number})"], {}), range(8)))
+    made.close()
+
+    assert [each.stdout for each in done] == [f"{number}\n" for number in range(8)]
+
+
+def test_a_script_finds_what_lies_beside_it(nursery, tmp_path):
+    (tmp_path / "beside.py").write_text("value = 7")
+    (tmp_path / "script.py").write_text("import sys, beside; print(beside.value, sys.argv[1:], __file__)")
+    done = nursery.run([str(tmp_path / "script.py"), "x"], {"PATH": ""})
+
+    assert (done.stdout, done.stderr) == (f"7 ['x'] {tmp_path}/script.py\n", "")
+
+
+def test_what_it_imported_is_not_imported_again_but_what_one_changes_the_next_does_not_see(nursery):
+    change = nursery.run(["-c", "import json; json.changed = True; print('json' in __import__('sys').modules)"], {})
+    later = nursery.run(["-c", "import json; print(hasattr(json, 'changed'))"], {})
+
+    assert (change.stdout, later.stdout) == ("True\n", "False\n")
+
+
+def test_an_environment_that_only_new_processes_obey_makes_one(nursery, tmp_path):
+    (tmp_path / "found_there.py").write_text("")
+    done = nursery.run(["-c", "import found_there"], {"PYTHONPATH": str(tmp_path)})
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_one_that_never_ends_is_ended(nursery, tmp_path):
+    stubborn = "import os, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(os.getpid()); signal.pause()"
+    program = ["-c", f"import sys; sys.stdout = open({str(tmp_path / 'pid')!r}, 'w', buffering=1); {stubborn}"]
+    with pytest.raises(subprocess.TimeoutExpired):
+        nursery.run(program, {}, timeout_s=1)
+
+    pid = int((tmp_path / "pid").read_text())
+    eventually(lambda: not Path(f"/proc/{pid}").exists())
