@@ -12,7 +12,18 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from analyzer import carbon, carbon_quality, clock, devices, imported, intensity, timeline
+from analyzer import (
+    calibration,
+    carbon,
+    carbon_quality,
+    clock,
+    devices,
+    imported,
+    intensity,
+    short_phases,
+    supplied,
+    timeline,
+)
 from analyzer.given import NOTHING, Given
 from analyzer.measured import Device, Phase, Report, Work
 from analyzer.quality import Finding
@@ -33,13 +44,13 @@ class NoEnergyError(Exception):
 
 
 def assess(frames: RunFrames, given: Given = NOTHING) -> Report:
-    """Raises NoEnergyError."""
+    """Raises NoEnergyError, and CalibrationError where what is given fits none of the GPUs."""
     frames, findings = without_aliases(frames)
     frames, windows, clock_findings = clock.judged(frames, timeline.windows(frames))
     found, device_findings = devices.assess_devices(frames, windows)
     if not found:
         raise NoEnergyError(f"no {m.RUN_ENERGY.selector(run_id=frames.run_id)} at {frames.source}")
-    report = _measured(frames, windows, found)
+    report, phase_findings = short_phases.without_energy(_measured(frames, windows, found))
     emissions = carbon.counted(frames, report.energy, report.estimated)
     if given.grams_per_kwh is not None:
         emissions += carbon.from_energy(report.energy, given.grams_per_kwh, report.estimated)
@@ -49,9 +60,13 @@ def assess(frames: RunFrames, given: Given = NOTHING) -> Report:
         emissions=tuple(emissions),
         carbon_slots=tuple(_slots(frames, windows, report)),
     )
+    report = supplied.completed(report, frames, windows, given)
+    report = calibration.applied(report, given.calibrations) if given.calibrations else report
     about_carbon = carbon_quality.findings(frames, report, windows)
-    about_run = [*_run_findings(report), *imported.findings(report), *findings, *clock_findings]
-    return replace(report, findings=_ordered([*about_run, *device_findings, *about_carbon]))
+    about_carbon += supplied.findings(report, given)
+    about_run = [*_run_findings(report), *imported.findings(report), *findings, *clock_findings, *phase_findings]
+    about_run += calibration.findings(report, given.calibrations) if given.calibrations else []
+    return replace(report, findings=ordered([*about_run, *device_findings, *about_carbon]))
 
 
 def _slots(frames: RunFrames, windows: Mapping[str, timeline.Window], report: Report) -> list[intensity.CarbonSlot]:
@@ -60,8 +75,8 @@ def _slots(frames: RunFrames, windows: Mapping[str, timeline.Window], report: Re
         for instance in report.instances
     }
     lines = devices.energy_lines(frames, list(report.devices))
-    end_s = max(window.end_s for window in windows.values())
-    return intensity.slots(frames.raw, gpu_energy_j, lines, (report.started_at_s, end_s))
+    windows_s = {instance: (window.start_s, window.end_s) for instance, window in windows.items()}
+    return intensity.slots(frames.raw, gpu_energy_j, lines, windows_s)
 
 
 def _measured(frames: RunFrames, windows: Mapping[str, timeline.Window], found: list[Device]) -> Report:
@@ -128,7 +143,8 @@ def _work_of(report: Report, unit: str, amount: float, done_in: Mapping[str, flo
     are known, its energy and its rate are those of these phases. While a run is on, its phases lag behind its work.
     """
     ended = report.ended_at_s is not None
-    phases = [phase for phase in report.phases if ended and done_in.get(phase.name, 0.0) > _SLIVER * amount]
+    slivers = _slivers(done_in, amount)
+    phases = [p for p in report.phases if ended and done_in.get(p.name, 0.0) > 0 and p.name not in slivers]
     duration_s, energy = report.duration_s, report.headline
     component = next(iter(report.energy), "")
     known = math.isclose(math.fsum(done_in.values()), amount, rel_tol=1e-6) and all(
@@ -146,6 +162,17 @@ def _work_of(report: Report, unit: str, amount: float, done_in: Mapping[str, flo
         energy.scaled(1 / amount) if energy and amount > 0 else None,
         tuple(phase.name for phase in phases),
     )
+
+
+def _slivers(done_in: Mapping[str, float], amount: float) -> set[str]:
+    """The phases of least work, as many as have no more than a sliver of it together."""
+    found, left = set(), _SLIVER * amount
+    for name, done in sorted(done_in.items(), key=lambda item: item[1]):
+        left -= done
+        if left < 0:
+            break
+        found.add(name)
+    return found
 
 
 def _phases(frames: RunFrames, estimated: AbstractSet[str]) -> list[Phase]:
@@ -186,7 +213,7 @@ def _run_findings(report: Report) -> list[Finding]:
     return findings
 
 
-def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
+def ordered(findings: list[Finding]) -> tuple[Finding, ...]:
     """The worst first; a text that holds for several devices stands once, with all of them as its subject."""
     subjects: dict[Finding, list[str]] = {}
     for finding in sorted(findings, key=lambda finding: _LEVELS.index(finding.level)):
@@ -197,8 +224,11 @@ def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
 def without_aliases(frames: RunFrames) -> tuple[RunFrames, list[Finding]]:
     """One exporter scraped under two addresses looks like two nodes: only the first is counted.
 
-    It has the same GPUs, or where it has none, began the run at the same microsecond.
+    It has the same GPUs, or where it has none, began the run at the same microsecond. The nodes of an untagged range
+    have been told apart already.
     """
+    if frames.untagged:
+        return frames, []
     rows = last(frames.ledger, m.RUN_GPU_INFO, run_id=frames.run_id)
     marks = [(row.instance, row.labels["uuid"]) for row in rows]
     begun = last(frames.ledger, m.RUN_START, run_id=frames.run_id)

@@ -11,11 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.quantity import Quantity, total
+from analyzer.quantity import JOULES_PER_KWH, Quantity, total
 from analyzer.series import RunFrames, last
 from exporter.contract.metrics import RUN_EMISSIONS
-
-JOULES_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,7 @@ class Emission:
     component: str
     basis: str
     quality: str
-    origin: Literal["ledger", "given intensity"]
+    origin: Literal["ledger", "given intensity", "restated", "by slot"]
     mass_g: Quantity
     estimated: bool = False
 

@@ -6,9 +6,10 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from analyzer.intensity import CarbonSlot, pieces
+from analyzer.intensity import CarbonSlot, Past, pieces
 from analyzer.measured import Report
 from analyzer.quality import Finding
+from analyzer.restated import Restatement
 from analyzer.series import RunFrames, last, of
 from analyzer.states import around
 from analyzer.timeline import Window
@@ -46,8 +47,15 @@ def _configured(frames: RunFrames, instance: str) -> list[str]:
     return sorted(shown | {source.removeprefix("carbon_") for source in sources if source.startswith("carbon_")})
 
 
+def _has_grams(frames: RunFrames, instance: str, basis: str) -> bool:
+    """Of a range that no run tagged nobody counted grams: they are told by the slots."""
+    if frames.untagged:
+        return len(of(frames.raw, m.CARBON_INTENSITY, instance=instance, basis=basis)) > 0
+    return bool(last(frames.ledger, m.RUN_EMISSIONS, run_id=frames.run_id, instance=instance, basis=basis))
+
+
 def _missing(frames: RunFrames, instance: str, basis: str, window: Window, subject: str) -> list[Finding]:
-    grams = last(frames.ledger, m.RUN_EMISSIONS, run_id=frames.run_id, instance=instance, basis=basis)
+    grams = _has_grams(frames, instance, basis)
     whole_s = window.end_s - window.start_s
     if not grams and (window.ended or whole_s > _SOON_S):
         text = (
@@ -111,3 +119,27 @@ def _old(frames: RunFrames, instance: str, basis: str, window: Window, subject: 
         "what it had forecast by then"
     )
     return [Finding("warning", "carbon_old", subject, text)]
+
+
+def about_restated(restatements: Sequence[Restatement], pasts: Sequence[Past]) -> list[Finding]:
+    found = [
+        Finding("warning", "not_restated", "", f"not restated: {past.problem}; the ledger's grams stand")
+        for past in pasts
+        if past.problem
+    ]
+    for one in restatements:
+        without = one.share_of("")
+        if without >= _LEAST_RATIO:
+            text = (
+                f"neither {one.past.provider} nor the run knows an intensity for {100 * without:.0f} % of the energy: "
+                f"it is not in the restated {one.past.basis} grams; give --carbon G/KWH to stand in"
+            )
+            found.append(Finding("warning", "restated_missing", "", text))
+        actual = one.share_of("actual")
+        if actual < 1 - _LEAST_RATIO:
+            text = (
+                f"{100 * actual:.0f} % of the energy is restated by actual {one.past.basis} intensities, the rest is "
+                "not: they may arrive later (up to a day); restate it again then"
+            )
+            found.append(Finding("note", "restated_partly", "", text))
+    return found

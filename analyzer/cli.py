@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import codecs
+import errno
+import io
 import os
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from analyzer import (
-    compare_cli,
-    export_cli,
-    import_cli,
-    recommend_cli,
-    report_cli,
-    tenants_cli,
-    variability_cli,
-)
-from analyzer.options import (
+from analyzer.commands.best_start import best_start
+from analyzer.commands.compare import compare
+from analyzer.commands.export import export
+from analyzer.commands.fleet import fleet
+from analyzer.commands.import_ import import_
+from analyzer.commands.options import (
     DEFAULT_SINCE,
     Connection,
     FormatOption,
@@ -27,6 +27,11 @@ from analyzer.options import (
     say,
     seconds,
 )
+from analyzer.commands.recommend import recommend
+from analyzer.commands.report import report
+from analyzer.commands.tenants import tenants
+from analyzer.commands.variability import variability
+from analyzer.commands.watch import watch
 from analyzer.report.form import Format
 
 if TYPE_CHECKING:
@@ -40,6 +45,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # typer brings a click of its own in newer versions, so click's classes are reached through typer.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
@@ -103,32 +109,64 @@ def _listed(source: Source, since_s: float, limit: int) -> list[ListedRun]:
     return found
 
 
-app.command()(report_cli.report)
-app.command("import")(import_cli.import_)
-app.command()(export_cli.export)
-app.command()(recommend_cli.recommend)
-app.command()(compare_cli.compare)
-app.command()(variability_cli.variability)
-app.command()(tenants_cli.tenants)
+app.command()(report)
+app.command("import")(import_)
+app.command()(export)
+app.command()(recommend)
+app.command()(compare)
+app.command()(variability)
+app.command()(tenants)
+app.command("best-start")(best_start)
+app.command()(fleet)
+app.command()(watch)
+
+
+def _leave_pyarrow_out() -> None:
+    """Where it is installed pandas loads it: 66 MB and a fifth more of start-up, and only Parquet needs it."""
+    if "pandas" not in sys.modules and "export" not in sys.argv:
+        sys.modules.setdefault("pyarrow", None)  # type: ignore[arg-type]  # None: import it and there is none
+
+
+def _write_any_character() -> None:
+    """Where the locale is ASCII, UTF-8, as Python itself does for C (PEP 540); what an encoding lacks becomes a `?`."""
+    if sys.stdout is None:  # closed by the shell: >&-
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # open until the end
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        is_ascii = codecs.lookup(sys.stdout.encoding).name == "ascii"
+        sys.stdout.reconfigure(encoding="utf-8" if is_ascii else None, errors="replace")
+
+
+def _write_no_more() -> None:
+    """Nothing may be flushed at exit into what takes nothing."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:
     """Exit 0 good, 1 the data is bad or not there, 2 usage; errors are one line."""
+    _leave_pyarrow_out()
+    _write_any_character()
     from analyzer.sources.error import SourceError  # noqa: PLC0415
 
     try:
         code = app(prog_name="analyzer", standalone_mode=False) or 0
+        sys.stdout.flush()
     except _UsageError as error:
         context = getattr(error, "ctx", None)
         tried = context.command_path if context else "analyzer"
-        text = " ".join(error.format_message().split())
+        text = " ".join(error.format_message().split()).replace("Value error, ", "")
         print(f"{tried}: {text} (see {tried} --help)" if sys.argv[1:] else error.format_message(), file=sys.stderr)
         code = 2
     except SourceError as error:
         say(str(error))
         code = 1
-    except BrokenPipeError:  # what reads our stdout has seen enough; nothing may be flushed into it at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # what reads our stdout has seen enough
+        _write_no_more()
+        code = 1
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _write_no_more()
+        say(f"cannot write: {error.strerror}; make room, or send the output elsewhere")
         code = 1
     except (typer.Abort, KeyboardInterrupt):
         code = 130

@@ -7,25 +7,30 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzer import energy, imported, quality, shares, states
+from analyzer import certainty, doubtful, energy, imported, quality, shares, states
 from analyzer.measured import Device
 from analyzer.quality import Finding
-from analyzer.quantity import Quantity
+from analyzer.quantity import Bound, Quantity
 from analyzer.series import Row, RunFrames, Samples, gaps, last, samples
 from analyzer.timeline import OtherRun, Window, free_of, other_runs
 from exporter.contract import metrics as m
 
-SIMULATED = "SIMULATED"
+SIMULATED = certainty.SIMULATED
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """The raw series of one GPU."""
+    """The raw series of one GPU; empty where they are `mixed`, of two times that cannot be told apart.
+
+    `missing_s`: for how long after the run's begin the source knows nothing, which only a ledger does.
+    """
 
     power: Samples
     counter: Samples
     utilization: Samples
     limit: Samples
+    mixed: bool = False
+    missing_s: float = 0.0
 
     @property
     def highest_limit_w(self) -> float | None:
@@ -48,6 +53,8 @@ def assess_devices(frames: RunFrames, windows: Mapping[str, Window]) -> tuple[li
         if device.component == "gpu":
             device, more = _gpu(frames, device, window, others)
             findings += more
+        else:
+            device = replace(device, budget=certainty.of_other(device))
         device = _divided(frames, device)
         findings += quality.method_findings(device.label, device.methods)
         findings += _shared_findings(device, beside)
@@ -81,6 +88,7 @@ def _from_ledger(frames: RunFrames, row: Row, window: Window, *, several: bool, 
     number = _gpu_number(frames, row) if is_gpu else device
     methods = states.methods(frames, window, row.instance, component, device)
     half_j = None if states.ESTIMATE in methods else _value(frames, m.RUN_ENERGY_UNCERTAINTY, row.instance, **where)
+    covered_ratio = _value(frames, m.RUN_COVERED_RATIO, row.instance, **where)
     return Device(
         instance=row.instance,
         component=component,
@@ -88,12 +96,13 @@ def _from_ledger(frames: RunFrames, row: Row, window: Window, *, several: bool, 
         label=f"{row.instance + ' ' if several else ''}{component.upper()} {number}",
         name=info[0].labels.get("name", "") if info else "",
         energy=Quantity(row.value, half_j),
-        duration_s=window.duration_s,
+        duration_s=window.duration_s * imported.told_share(frames, covered_ratio),
         integral_j=_value(frames, m.RUN_INTEGRATED_ENERGY, row.instance, uuid=device) if is_gpu else None,
         max_power_w=_value(frames, m.RUN_POWER_MAX, row.instance, uuid=device) if is_gpu else None,
-        covered_ratio=_value(frames, m.RUN_COVERED_RATIO, row.instance, **where),
+        covered_ratio=covered_ratio,
         shared=any(not is_gpu or device in run.gpus for run in beside),
         methods=methods,
+        architecture=info[0].labels.get("architecture", "") if info else "",
     )
 
 
@@ -121,22 +130,37 @@ def _shared_findings(device: Device, beside: list[OtherRun]) -> list[Finding]:
 def signals(frames: RunFrames, instance: str, uuid: str) -> Signals:
     where = {"instance": instance, "uuid": uuid}
     return Signals(
-        samples(frames.raw, m.GPU_POWER, **where),
+        replace(samples(frames.raw, m.GPU_POWER, **where), exact=frames.exact.get((instance, uuid))),
         samples(frames.raw, m.GPU_ENERGY, **where),
         samples(frames.raw, m.GPU_UTILIZATION, engine="gpu", **where),
         samples(frames.raw, m.GPU_POWER_LIMIT, kind="enforced", **where),
     )
 
 
-def _gpu(frames: RunFrames, device: Device, window: Window, others: list[OtherRun]) -> tuple[Device, list[Finding]]:
-    """The device with what the raw samples add, and the findings about those samples."""
+def _looked_at(frames: RunFrames, device: Device, window: Window, *, of_file: bool) -> Signals:
     seen = signals(frames, device.instance, device.device)
     possible = energy.power_range(seen.power, seen.highest_limit_w)
-    mixed = possible is not None and not energy.is_one_line(seen.counter, possible)
-    if mixed:
-        seen = Signals(*(samples(frames.raw.iloc[:0], metric) for metric in (m.GPU_POWER,) * 4))
-    counted = possible is not None and "integral" not in device.methods  # it trails the power by up to a second
-    own = energy.counter_energy(seen.counter, window.start_s, window.end_s, possible) if possible and counted else None
+    if possible is not None and not energy.is_one_line(seen.counter, possible):
+        nothing = samples(frames.raw.iloc[:0], m.GPU_POWER)
+        return Signals(nothing, nothing, nothing, nothing, mixed=True)
+    if of_file or frames.untagged:
+        return seen
+    return replace(seen, missing_s=doubtful.missing_begin_s(seen.counter if len(seen.counter) else seen.power, window))
+
+
+def _own(frames: RunFrames, device: Device, window: Window, seen: Signals) -> Bound | None:
+    """By the raw counter; an integrated one trails the power by up to a second."""
+    possible = energy.power_range(seen.power, seen.highest_limit_w)
+    if possible is None or seen.missing_s or "integral" in device.methods:
+        return None
+    age_s = frames.age_s.get(device.device)
+    return energy.counter_energy(seen.counter, window.start_s, window.end_s, possible, age_s)
+
+
+def _gpu(frames: RunFrames, device: Device, window: Window, others: list[OtherRun]) -> tuple[Device, list[Finding]]:
+    """The device with what the raw samples add, and the findings about those samples."""
+    of_file = imported.is_of_file(frames)
+    seen = _looked_at(frames, device, window, of_file=of_file)
     beside = [run for run in others if run.instance == device.instance and device.device in run.gpus]
     idle_w = None if device.shared else energy.idle_power(seen.power, seen.utilization, _free(seen, window, beside))
     during_w = seen.power.between(window.start_s, window.end_s).value
@@ -147,16 +171,25 @@ def _gpu(frames: RunFrames, device: Device, window: Window, others: list[OtherRu
     measured = replace(
         device,
         integral_j=integral.energy_j if device.integral_j is None and seen_throughout else device.integral_j,
-        own=own,
+        own=_own(frames, device, window, seen),
         idle_power_w=idle_w,
-        net=energy.net_energy(device.energy, idle_w, window.duration_s) if idle_w else None,
+        net=energy.net_energy(device.energy, idle_w, device.duration_s) if idle_w else None,
         max_power_w=max(peaks_w, default=None),
         power_limit_w=float(limits_w[-1]) if len(limits_w) else None,
     )
-    findings = _gpu_findings(measured, window, seen, _architecture(frames, device), mixed=mixed)
-    findings += _gap_findings(frames, measured, window, seen) if window.aligned and not mixed else []
+    findings = _gpu_findings(measured, window, seen)
+    findings += _gap_findings(measured, window, seen, of_file=of_file)
+    findings += doubtful.contradiction_findings(frames, device, window) if not seen.mixed else []
     suspicions = states.suspicions(frames, window, device.instance, device.device)
-    return measured, [*findings, *quality.suspect_findings(device.label, suspicions)]
+    budget, more = certainty.of_gpu(
+        measured,
+        seen.power.between(window.start_s, window.end_s),
+        window,
+        summed=states.SCRAPED in device.methods or (of_file and "integral" in device.methods),
+        suspected="aliasing" in suspicions,
+    )
+    findings += [*more, *quality.suspect_findings(device.label, suspicions)]
+    return replace(measured, budget=budget), findings
 
 
 def _free(seen: Signals, window: Window, others: list[OtherRun]) -> list[tuple[float, float]]:
@@ -169,22 +202,18 @@ def _free(seen: Signals, window: Window, others: list[OtherRun]) -> list[tuple[f
     return [*before[-1:], *after[:1]]
 
 
-def _gap_findings(frames: RunFrames, device: Device, window: Window, seen: Signals) -> list[Finding]:
+def _gap_findings(device: Device, window: Window, seen: Signals, *, of_file: bool) -> list[Finding]:
     """An imported integral has nothing for a gap; beside a file's own counter there may be no power at all."""
-    found = gaps(seen.power, window.start_s, window.end_s)
-    info = last(frames.ledger, m.RUN_INFO, run_id=frames.run_id)
-    if not any(f"label_{imported.FORMAT_LABEL}" in row.labels for row in info):
-        return quality.gap_findings(device.label, found, window.start_s)
+    if not window.aligned or seen.mixed:
+        return []
+    found = doubtful.after_begin(gaps(seen.power, window.start_s, window.end_s), window, seen.missing_s)
+    if not of_file:
+        return quality.gap_findings(device.label, found, window.start_s, bridged=states.SCRAPED not in device.methods)
     found = [gap for gap in found if gap.duration_s > energy.SENSOR_S] if len(seen.power) else []
     return quality.gap_findings(device.label, found, window.start_s, bridged="integral" not in device.methods)
 
 
-def _architecture(frames: RunFrames, device: Device) -> str:
-    info = last(frames.raw, m.GPU_INFO, instance=device.instance, uuid=device.device)
-    return info[0].labels.get("architecture", "") if info else ""
-
-
-def _gpu_findings(device: Device, window: Window, seen: Signals, architecture: str, *, mixed: bool) -> list[Finding]:
+def _gpu_findings(device: Device, window: Window, seen: Signals) -> list[Finding]:
     label, start_s, end_s = device.label, window.start_s, window.end_s
     simulated = device.name.startswith(SIMULATED)
     during = seen.power.between(start_s, end_s)
@@ -193,13 +222,14 @@ def _gpu_findings(device: Device, window: Window, seen: Signals, architecture: s
     findings = [
         *quality.stuck_findings(label, during, seen.utilization, seen.counter, simulated=simulated),
         *quality.impossible_findings(label, during, seen.highest_limit_w),
-        *quality.mixed_findings(label, mixed=mixed),
+        *quality.mixed_findings(label, mixed=seen.mixed),
+        *doubtful.missing_begin_findings(label, seen.missing_s),
         *quality.reset_findings(label, [float(t) for t in falls if start_s < t <= end_s], start_s),
         *quality.disagreement_findings(label, device.energy.value, device.integral_j, window.duration_s),
         *quality.outside_findings(label, device.energy.value, device.energy.half, limits_j),
     ]
     if not simulated:
-        findings.append(quality.band_finding(label, quality.systematic_band(device.name, architecture)))
+        findings.append(quality.band_finding(label, quality.systematic_band(device.name, device.architecture)))
     return findings
 
 

@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student
 
 from analyzer.quantity import Bound, Quantity
 from analyzer.series import GAP_FACTOR, FloatArray, Samples, median_spacing_s
@@ -92,17 +91,22 @@ def _in_order(counter: Samples, power: PowerRange) -> Samples:
     return Samples(counter.t[kept], counter.value[kept])
 
 
-def counter_energy(counter: Samples, start_s: float, end_s: float, power: PowerRange) -> Bound | None:
+def counter_energy(
+    counter: Samples, start_s: float, end_s: float, power: PowerRange, read_age_s: float | None = None
+) -> Bound | None:
     """Energy in [start_s, end_s] with linear edges, and the bound that holds the truth; None without any sample.
 
     A sample says that the energy was E_k at some instant of [t_k − age, t_k + 0.05 s]. From there on it rose by no less
     than low_w and no more than high_w, so every sample limits the energy at every instant, and the closest limits hold.
+    `read_age_s` is the age where it is not our exporter that was scraped.
     """
     if not len(counter):
         return None
-    line = unwrap(counter, _widened(counter, power))
-    wide = _widened(Samples(line.t, line.energy_j), power)
-    age_s = np.where((line.t > start_s + RUN_AGE_S) & (line.t <= end_s), RUN_AGE_S, IDLE_AGE_S)
+    oldest_s = IDLE_AGE_S if read_age_s is None else read_age_s
+    line = unwrap(counter, _widened(counter, power, oldest_s))
+    wide = _widened(Samples(line.t, line.energy_j), power, oldest_s)
+    during_s = RUN_AGE_S if read_age_s is None else read_age_s
+    age_s = np.where((line.t > start_s + RUN_AGE_S) & (line.t <= end_s), during_s, oldest_s)
     first, final = (_at(line, edge_s, age_s, wide) for edge_s in (start_s, end_s))
     low, high = max(final.low - first.high, 0.0), max(final.high - first.low, 0.0)
     return Bound(min(max(final.value - first.value, low), high), low, high)
@@ -116,19 +120,19 @@ def is_one_line(counter: Samples, power: PowerRange) -> bool:
     return not bool((rises_j > 2 * power.high_w * (spans_s + IDLE_AGE_S)).any())
 
 
-def _widened(counter: Samples, power: PowerRange) -> PowerRange:
+def _widened(counter: Samples, power: PowerRange, oldest_s: float) -> PowerRange:
     """The counter's own mean powers are facts: the range must contain them. A sample is as uncertain as it is old."""
     steps_j, steps_s = np.diff(counter.value), np.diff(counter.t)
     rising = steps_j >= 0
     if not rising.any():
         return power
-    slowest_w = float((steps_j[rising] / (steps_s[rising] + IDLE_AGE_S)).min())
-    fastest_w = float((steps_j[rising] / (steps_s[rising] + IDLE_AGE_S)).max())
+    slowest_w = float((steps_j[rising] / (steps_s[rising] + oldest_s)).min())
+    fastest_w = float((steps_j[rising] / (steps_s[rising] + oldest_s)).max())
     return PowerRange(min(power.low_w, slowest_w), max(power.high_w, fastest_w))
 
 
 def _at(line: Counter, t_s: float, age_s: FloatArray, power: PowerRange) -> Bound:
-    """The energy at one instant: interpolated between samples, the middle of its bound outside of them."""
+    """The energy at one instant: interpolated between samples; outside of them at the pace of the nearest two."""
     since_newest_s, since_oldest_s = t_s - (line.t + AHEAD_S), t_s - (line.t - age_s)
     lows = line.energy_j + np.where(since_newest_s >= 0, power.low_w, power.high_w) * since_newest_s
     highs = line.energy_j + line.lost_j + np.where(since_oldest_s >= 0, power.high_w, power.low_w) * since_oldest_s
@@ -137,7 +141,12 @@ def _at(line: Counter, t_s: float, age_s: FloatArray, power: PowerRange) -> Boun
         low, high = high, low
     if line.t[0] <= t_s <= line.t[-1]:
         return Bound(float(np.interp(t_s, line.t, line.energy_j)), low, high)
-    return Bound((low + high) / 2, low, high)
+    if len(line.t) < 2:
+        return Bound((low + high) / 2, low, high)
+    near, next_ = (0, 1) if t_s < line.t[0] else (-1, -2)
+    pace_w = float((line.energy_j[next_] - line.energy_j[near]) / (line.t[next_] - line.t[near]))
+    value_j = float(line.energy_j[near]) + pace_w * (t_s - float(line.t[near]))
+    return Bound(min(max(value_j, low), high), low, high)
 
 
 def trapezoid(power: Samples, start_s: float, end_s: float, longest_s: float | None = None) -> Integral:
@@ -146,6 +155,9 @@ def trapezoid(power: Samples, start_s: float, end_s: float, longest_s: float | N
     A gap is an interval of more than `longest_s`: 2.5 times the median spacing, unless the sensor is read faster than
     it updates.
     """
+    exact = power.exact_in(start_s, end_s)
+    if exact and longest_s is None:
+        return Integral(exact.integral, exact.covered_s)
     spacing_s = median_spacing_s(power)
     if spacing_s is None:
         return Integral(0.0, 0.0)
@@ -184,7 +196,9 @@ def idle_power(power: Samples, utilization: Samples, windows: list[tuple[float, 
 def _median_half_w(power: Samples) -> float:
     """Half of the 95 % interval of the median; few samples say little of their own scatter."""
     count = len(power)
-    return float(student.ppf(0.975, count - 1) * 1.253 * power.value.std(ddof=1) / math.sqrt(count))
+    from scipy.special import stdtrit  # noqa: PLC0415  # slow to import
+
+    return float(stdtrit(count - 1, 0.975) * 1.253 * power.value.std(ddof=1) / math.sqrt(count))
 
 
 def _spread(power: Samples) -> float:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 from analyzer.measured import Report
 from analyzer.quality import Finding
+from analyzer.series import RunFrames, last
+from exporter.contract import metrics as m
 
 FORMAT_LABEL = "import_format"
 FILE_LABEL = "import_file"
@@ -24,6 +26,19 @@ _COVERED = 0.99
 
 def is_imported(labels: Mapping[str, str]) -> bool:
     return FORMAT_LABEL in labels
+
+
+def is_of_file(frames: RunFrames) -> bool:
+    info = last(frames.ledger, m.RUN_INFO, run_id=frames.run_id)
+    return any(f"label_{FORMAT_LABEL}" in row.labels for row in info)
+
+
+def told_share(frames: RunFrames, covered_ratio: float | None) -> float:
+    """Of the run's time, that which a device's energy is of: files and untagged ranges tell none of what they did not
+    see.
+    """
+    whole = covered_ratio is None or not (frames.untagged or is_of_file(frames))
+    return 1.0 if whole else covered_ratio or 0.0
 
 
 def findings(report: Report) -> list[Finding]:
@@ -45,7 +60,10 @@ def findings(report: Report) -> list[Finding]:
 
 def _uncovered(report: Report) -> list[Finding]:
     """No energy is made up for a time without samples, so what is there is too low."""
-    text = "its energy is that of the time which the file's samples cover: energy and mean power of the run are higher"
+    text = (
+        "its energy, and that net of idle, are of the time which the file's samples cover: energy and mean power of "
+        "the run are higher"
+    )
     return [
         Finding("warning", "uncovered", device.label, text)
         for device in report.devices

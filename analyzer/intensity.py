@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzer.carbon import JOULES_PER_KWH
+from analyzer.quantity import JOULES_PER_KWH
 from analyzer.series import Samples, of
 from analyzer.states import around
 from exporter.contract.metrics import CARBON_INTENSITY, CARBON_INTENSITY_TIMESTAMP, SOURCE_UP
+
+_LATE_S = 60.0
+"""A counter whose first sample comes later than this has lost the begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,28 @@ class CarbonSlot:
 
 
 @dataclass(frozen=True, slots=True)
+class PastSlot:
+    """`quality` is actual, estimated or forecast; `sigma_g_per_kwh` a standard deviation, where one is told."""
+
+    start_s: float
+    end_s: float
+    grams_per_kwh: float
+    quality: str
+    sigma_g_per_kwh: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a provider, or a file, says now of a time that has gone by; `problem` says why it says nothing."""
+
+    provider: str
+    region: str
+    basis: str
+    slots: tuple[PastSlot, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """A stretch of the run with one slot in force; `slot` is None where none was."""
 
@@ -52,9 +77,9 @@ def slots(
     raw: pd.DataFrame,
     gpu_energy_j: Mapping[str, float],
     lines: Mapping[str, Sequence[Samples]],
-    window_s: tuple[float, float],
+    windows_s: Mapping[str, tuple[float, float]],
 ) -> list[CarbonSlot]:
-    """The window cut at the intensities' slots, each with its share of the GPUs' energy.
+    """Each instance's window cut at the intensities' slots, each with its share of the GPUs' energy.
 
     `gpu_energy_j` is the ledger's, by instance; `lines` are the counters, made to rise, that share it out. Each basis
     has rows of its own, which the caller must not add up over bases.
@@ -62,12 +87,13 @@ def slots(
     found: list[CarbonSlot] = []
     known = of(raw, CARBON_INTENSITY)
     for instance, basis in sorted(set(zip(known["instance"], known["basis"], strict=True))):
-        for piece in pieces(raw, instance, basis, window_s):
-            if piece.slot:
-                share = _share(lines.get(instance, ()), (piece.start_s, piece.end_s), window_s)
+        window_s = windows_s.get(instance)
+        for piece in pieces(raw, instance, basis, window_s) if window_s else ():
+            if window_s and piece.slot:
+                whole_j = gpu_energy_j.get(instance, 0.0)
+                ratio = share(lines.get(instance, ()), (piece.start_s, piece.end_s), window_s, whole_j)
                 where = (instance, piece.slot["region"], piece.slot["provider"], basis, piece.slot["quality"])
-                energy_j = share * gpu_energy_j.get(instance, 0.0)
-                found.append(CarbonSlot(piece.start_s, piece.end_s, *where, piece.slot["value"], energy_j))
+                found.append(CarbonSlot(piece.start_s, piece.end_s, *where, piece.slot["value"], ratio * whole_j))
     return found
 
 
@@ -116,13 +142,23 @@ def _states(
         yield float(t_s), by_time.get(t_s)
 
 
-def _share(lines: Sequence[Samples], part_s: tuple[float, float], whole_s: tuple[float, float]) -> float:
-    """Which share of the energy of `whole_s` fell into `part_s`; that of the time where no energy is known."""
+def share(
+    lines: Sequence[Samples], part_s: tuple[float, float], whole_s: tuple[float, float], whole_j: float = 0.0
+) -> float:
+    """Which share of the energy of `whole_s` fell into `part_s`; that of the time where no energy is known.
+
+    Where samples begin long after `whole_s`, what they lack of `whole_j` was drawn before, nobody knows how: evenly.
+    """
     in_part_j = math.fsum(_between(line, *part_s) for line in lines)
     in_whole_j = math.fsum(_between(line, *whole_s) for line in lines)
     if in_whole_j <= 0:
         return (part_s[1] - part_s[0]) / (whole_s[1] - whole_s[0])
-    return in_part_j / in_whole_j
+    seen_s = min(max(float(line.t[0]) for line in lines), whole_s[1])
+    before_j = max(whole_j - in_whole_j, 0.0) if seen_s - whole_s[0] > _LATE_S else 0.0
+    if not before_j:
+        return in_part_j / in_whole_j
+    ratio = max(min(part_s[1], seen_s) - part_s[0], 0.0) / (seen_s - whole_s[0])
+    return (in_part_j + ratio * before_j) / (in_whole_j + before_j)
 
 
 def _between(line: Samples, start_s: float, end_s: float) -> float:

@@ -5,12 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from analyzer.boundary import Boundary
+from analyzer.budget import Budget
+from analyzer.calibration import Calibrated, Calibration
 from analyzer.carbon import Emission, EmissionTotal, totals
+from analyzer.cost import Price
 from analyzer.intensity import CarbonSlot
 from analyzer.quality import Finding
 from analyzer.quantity import Bound, Quantity, total
+from analyzer.sci import Sci
 from analyzer.states import ESTIMATE
+
+if TYPE_CHECKING:
+    from analyzer.restated import Restatement
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +27,8 @@ class Device:
     """One device of the run. Energies in joules between the run's begin and end on the device's own instance.
 
     `energy` is the ledger's figure. `integral_j` is the ledger's integral of power, `own` the analyzer's figure from
-    raw samples, `net` what is left above `idle_power_w`. `shared` says that other runs used it at the same time,
+    raw samples, `net` what is left above `idle_power_w`. `duration_s` is how long the energy is of: less than the run
+    where an import or an untagged range has no samples. `shared` says that other runs used it at the same time,
     `divided` that a part of the energy is not this run's; `attributed_j` is its part by policy, where that is known.
     """
 
@@ -41,6 +51,11 @@ class Device:
     attributed_j: Mapping[str, float] = field(default_factory=dict)
     methods: tuple[str, ...] = ()
     """Where the energy came from, in the order of time."""
+    architecture: str = ""
+    budget: Budget | None = None
+    calibration: Calibration | None = None
+    calibrated: Quantity | None = None
+    """The energy as the calibration puts it right, in joules."""
 
     @property
     def estimated(self) -> bool:
@@ -97,6 +112,13 @@ class Report:
     emissions: tuple[Emission, ...]
     carbon_slots: tuple[CarbonSlot, ...]
     findings: tuple[Finding, ...]
+    boundaries: tuple[Boundary, ...] = ()
+    price: Price | None = None
+    restated: tuple[Restatement, ...] = ()
+    sci: tuple[Sci, ...] = ()
+    untagged: bool = False
+    """It is a range of time that no run tagged."""
+    calibrated: Calibrated | None = None
 
     @property
     def headline(self) -> Quantity | None:

@@ -120,9 +120,11 @@ def _unit(sweep: Sweep, question: Question) -> str | None:
 
 def _of_unit(run: SweepRun, unit: str | None) -> tuple[float, float]:
     if unit is None:
+        if run.energy.value <= 0 or run.duration_s <= 0:
+            raise QuestionError(f"{run.run_id}: its energy is {run.energy.value:g} J; leave it out with --run-id")
         return run.energy.value, run.duration_s
     work = run.work[unit]
-    if work.energy_per_unit is None or not work.per_second:
+    if work.energy_per_unit is None or work.energy_per_unit.value <= 0 or not work.per_second:
         raise QuestionError(f"{run.run_id}: the energy or the rate of its {unit} is not known; give another --unit")
     return work.energy_per_unit.value, 1 / work.per_second
 

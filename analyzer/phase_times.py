@@ -12,8 +12,9 @@ _LEAST_RISE = 1e-6
 def stretches(seconds: Samples) -> list[tuple[float, float]]:
     """When the phase was on, in the time of the samples; `seconds` is `wattline_run_phase_seconds_total` of one phase.
 
-    It rises by a second each second while the phase is on. A stretch that began between two samples ended with the
-    second, and one that went on from before began with the first.
+    It rises by a second each second while the phase is on, but is shown some seconds late: what rose by more than the
+    time between two samples began before the first of them. A stretch that began between two samples ended with the
+    second.
     """
     found: list[tuple[float, float]] = []
     if not len(seconds):
@@ -29,7 +30,7 @@ def stretches(seconds: Samples) -> list[tuple[float, float]]:
         if found and found[-1][1] >= before_s:
             found[-1] = (found[-1][0], max(found[-1][1], min(before_s + rise_s, now_s)))
         else:
-            found.append((max(now_s - rise_s, before_s), now_s))
+            found.append((max(now_s - rise_s, found[-1][1]) if found else now_s - rise_s, now_s))
     return found
 
 

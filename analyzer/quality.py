@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from analyzer.series import Gap, Samples
+from analyzer.series import Gap, Samples, Stretch
 from analyzer.states import ESTIMATE
 
 Level = Literal["note", "warning", "bad"]
@@ -50,8 +50,14 @@ _BANDS = (  # Yang, Adamek, Armour, arXiv 2312.02741, raw results: each names wh
 _ANY_BAND = Band("none metered of this architecture, so what most cards keep to", -9, 3)
 
 
-def systematic_band(name: str, architecture: str) -> Band:
+def card_text(name: str, architecture: str) -> str:
+    """What marks of a card are looked for in. The Quadro RTX 4000 is no RTX 40, and the RTX A3000 no A30."""
     text = f" {name} {architecture}".lower()
+    return text.replace("quadro rtx", "turing").replace("rtx a", "ampere rtx-a-")
+
+
+def systematic_band(name: str, architecture: str) -> Band:
+    text = card_text(name, architecture)
     return next((band for marks, band in _BANDS if any(mark in text for mark in marks)), _ANY_BAND)
 
 
@@ -105,8 +111,9 @@ def mixed_findings(subject: str, *, mixed: bool) -> list[Finding]:
     if not mixed:
         return []
     text = (
-        "its samples are of two times that a clock which was set back laid over each other (the counter rises faster "
-        "than the card can draw): nothing is taken from raw samples; the energy is the ledger's and stands"
+        "its samples are of two times that a clock which was set back laid over each other, or of two exporters that "
+        "write one series (the counter rises faster than the card can draw): nothing is taken from raw samples; the "
+        "energy is the ledger's and stands"
     )
     return [Finding("warning", "clock_mixed", subject, text)]
 
@@ -140,14 +147,16 @@ def reset_findings(subject: str, reset_at_s: list[float], start_s: float) -> lis
     ]
 
 
-def stuck_spans(power: Samples) -> list[Gap]:
+def stuck_spans(power: Samples) -> list[Stretch]:
     """Stretches of 60 s and more, of ten samples at least, in which power is the same to the last digit."""
+    if power.exact:
+        return [span for span in power.exact.stretches if span.count >= _STUCK_SAMPLES]
     if not len(power):
         return []
     changes = np.flatnonzero(np.diff(power.value) != 0)
     firsts, finals = np.concatenate([[0], changes + 1]), np.concatenate([changes, [len(power) - 1]])
     return [
-        Gap(float(power.t[first]), float(power.t[final]))
+        Stretch(float(power.t[first]), float(power.t[final]), float(power.value[first]), int(final - first) + 1)
         for first, final in zip(firsts, finals, strict=True)
         if power.t[final] - power.t[first] >= STUCK_SECONDS and final - first + 1 >= _STUCK_SAMPLES
     ]
@@ -159,15 +168,14 @@ def stuck_findings(
     """A sensor that repeats itself is stuck, unless its GPU slept or is simulated, and the counter agrees."""
     findings = []
     for span in stuck_spans(power):
-        during = power.between(span.start_s, span.end_s)
-        power_w = float(during.value[0])
+        power_w = span.value
         busy = utilization.between(span.start_s, span.end_s)
         slept = len(busy) > 0 and float(busy.value.max()) <= _DISAGREEMENT
         agrees = _agrees(counter.between(span.start_s, span.end_s), power_w)
         if agrees is not False and (slept or (simulated and agrees)):
             continue
         text = (
-            f"stuck sensor: exactly {power_w:g} W for {span.duration_s:.0f} s in {len(during)} samples; "
+            f"stuck sensor: exactly {power_w:g} W for {span.duration_s:.0f} s in {span.count} samples; "
             "do not use this device's energy; reload the driver or reset the GPU, and run again"
         )
         findings.append(Finding("bad", "stuck_sensor", subject, text))

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+JOULES_PER_KWH = 3.6e6
+
 
 @dataclass(frozen=True, slots=True)
 class Quantity:

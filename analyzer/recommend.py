@@ -176,6 +176,8 @@ def _broken(candidate: Candidate, base: Candidate, question: Question) -> list[s
             )
         if max(values) > most:
             found.append(f"{name} is {max(values):.4g}")
+        elif len(values) < (count := len(candidate.runs)):
+            found.append(f"{name} is not known of {count - len(values)} of its {count} runs")
     return found
 
 

@@ -49,9 +49,11 @@ def whiskers(values: npt.ArrayLike) -> tuple[float, float]:
 
 
 def whisker_range_ratio(values: npt.ArrayLike) -> float:
-    low, high = whiskers(values)
-    middle = float(np.median(np.asarray(values, dtype=np.float64)))
-    return (high - low) / middle if middle else float("nan")
+    """NaN below two values: one alone does not vary, and does not show that others would not."""
+    x = np.asarray(values, dtype=np.float64)
+    low, high = whiskers(x)
+    middle = float(np.median(x))
+    return (high - low) / middle if len(x) > 1 and middle else float("nan")
 
 
 def within_ratio(groups: Sequence[FloatArray]) -> float:
@@ -95,4 +97,5 @@ def over_groups(
 
 def over_rows(rows: FloatArray, statistic: Statistic, seed: int = 0) -> Estimate:
     """The same of one row a group."""
-    return over_groups([np.atleast_1d(row) for row in rows], lambda drawn: statistic(np.stack(drawn).squeeze()), seed)
+    groups = [rows[at : at + 1] for at in range(len(rows))]
+    return over_groups(groups, lambda drawn: statistic(np.concatenate(drawn)), seed)

@@ -10,6 +10,8 @@ from exporter.contract import metrics as m
 
 ESTIMATE = "model"
 """The method that measures nothing: power taken from utilization by --cpu.power-model."""
+SCRAPED = "scraped_power"
+"""The method of a range whose devices have no counter: the analyzer's integral of power as it was scraped."""
 
 
 def around(rows: pd.DataFrame, start_s: float, end_s: float) -> pd.DataFrame:

@@ -124,10 +124,10 @@ class _Fit:
         weights = np.hstack([rows, np.zeros((len(rows), len(self.coefficients) - rows.shape[1]))])
         value = weights @ self.coefficients
         scale = np.sqrt(np.einsum("ij,jk,ik->i", weights, self.covariance, weights))
+        if self.sigma < _NOTHING:
+            return value, np.zeros_like(value), np.where(np.abs(value) < _NOTHING, 1.0, 0.0)
         drawn = np.sort(self._studentized(weights, scale, rng), axis=None)
         half = np.quantile(drawn, LEVEL, method="higher") * scale * self.sigma
-        if self.sigma < _NOTHING:
-            return value, half, np.where(np.abs(value) < _NOTHING, 1.0, 0.0)
         beyond = len(drawn) - np.searchsorted(drawn, np.abs(value) / (scale * self.sigma))
         return value, half, (1 + beyond) / (1 + len(drawn))
 

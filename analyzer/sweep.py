@@ -46,7 +46,8 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class SweepRun:
-    """One run. `energy` is that of all of its GPUs, in joules; powers and clocks are of one GPU, the highest of them.
+    """One run. `energy` is that of all of its GPUs, in joules; powers, clocks and memory are of one GPU, the highest of
+    them; utilizations are means over time and GPUs.
 
     `capped_s` is for how long the power cap held the clocks down, `slowed_s` for how long heat or the hardware did;
     None where the source does not say. `unfit` is why it must not be compared.
@@ -73,6 +74,9 @@ class SweepRun:
     sm_clock_hz: float | None = None
     simulated: bool = False
     unfit: str | None = None
+    utilization: float | None = None
+    memory_utilization: float | None = None
+    memory_used_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,15 @@ def of(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> SweepRun
         sm_clock_hz=highest(one.sm_clock_hz for one in seen),
         simulated=report.simulated,
         unfit=_unfit(report, highest(one.slowed_s for one in seen)),
+        utilization=_mean(one.utilization for one in seen),
+        memory_utilization=_mean(one.memory_utilization for one in seen),
+        memory_used_bytes=highest(one.memory_used_bytes for one in seen),
     )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _unfit(report: Report, slowed_s: float | None) -> str | None:
@@ -160,6 +172,8 @@ def _unfit(report: Report, slowed_s: float | None) -> str | None:
         return "its end has not been seen"
     if report.outcome in ("failed", "interrupted"):
         return f"it {report.outcome}" if report.outcome == "failed" else "it was interrupted"
+    if any(gpu.energy.value <= 0 for gpu in report.gpus):
+        return "a GPU of it has no energy: its sensor or counter stood still"
     if any(gpu.shared for gpu in report.gpus):
         return "other runs used its GPUs at the same time"
     if (slowed_s or 0.0) > _SLOWED_SHARE * report.duration_s:

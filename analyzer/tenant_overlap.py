@@ -89,7 +89,8 @@ def alone(run: TenantRun) -> Alone | None:
     gpus = run.report.gpus
     idle_w = [device.idle_power_w.value for device in gpus if device.idle_power_w]
     energy_j = work.energy_per_unit.value if work.energy_per_unit else None
-    return Alone(work.per_second, energy_j, math.fsum(idle_w) if gpus and len(idle_w) == len(gpus) else None, _p99(run))
+    idle_power_w = math.fsum(idle_w) if gpus and len(idle_w) == len(gpus) else None
+    return Alone(work.per_second, energy_j, idle_power_w, _p99(run), work.unit)
 
 
 def _phase(run: TenantRun, instance: str) -> Samples:
@@ -123,8 +124,20 @@ def _energy_j(run: TenantRun, overlap: tuple[float, float]) -> float | None:
     where = {"run_id": run.report.run_id, "component": "gpu", "policy": POLICY}
     rows = of(run.series.ledger, m.RUN_ATTRIBUTED_ENERGY, **where)
     keys = [(str(i), str(d)) for i, d in rows[["instance", "device"]].drop_duplicates().to_numpy()]
-    lines = [samples(run.series.ledger, m.RUN_ATTRIBUTED_ENERGY, **where, instance=i, device=d) for i, d in keys]
-    return math.fsum(at(line, overlap) for line in lines) if lines else None
+    lines = {
+        (i, d): samples(run.series.ledger, m.RUN_ATTRIBUTED_ENERGY, **where, instance=i, device=d) for i, d in keys
+    }
+    return math.fsum(at(line, overlap, _edges(run, i, line)) for (i, _), line in lines.items()) if lines else None
+
+
+def _edges(run: TenantRun, instance: str, line: Samples) -> tuple[tuple[float, float], ...]:
+    """Nothing at the run's begin and all at its end, which no scrape hits; not where a clock is wrong."""
+    if not len(line) or any(finding.code == "clock_apart" for finding in run.report.findings):
+        return ()
+    mine = {"run_id": run.report.run_id, "instance": instance}
+    begins = [(row.value, 0.0) for row in last(run.frames.ledger, m.RUN_START, **mine)]
+    ends = [(row.value, float(line.value[-1])) for row in last(run.frames.ledger, m.RUN_END, **mine)]
+    return (*begins, *ends)
 
 
 def _p99(run: TenantRun) -> Mapping[str, float]:

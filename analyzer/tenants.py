@@ -20,12 +20,15 @@ _UNLIKE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A tenant with the GPU to itself: units per second, joules per unit, idle watts of the GPU, percentiles."""
+    """A tenant with the GPU to itself: units per second, joules per unit, idle watts of the GPU, percentiles; `unit` is
+    what it counted, empty where nobody says.
+    """
 
     rate: float
     energy_per_unit_j: float | None = None
     idle_power_w: float | None = None
     p99: Mapping[str, float] | None = None
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +73,15 @@ class Together:
 
 def progress(together: Together, alone: Mapping[str, Alone]) -> dict[str, float] | None:
     """Normalized progress: the rate beside others over the rate alone; None where one has no run alone."""
-    if any(share.tenant not in alone or share.work <= 0 for share in together.shares):
+    if any(share.work <= 0 or _of_share(share, alone) is None for share in together.shares):
         return None
     return {tenant: rate / alone[tenant].rate for tenant, rate in together.rates.items()}
+
+
+def _of_share(share: Share, alone: Mapping[str, Alone]) -> Alone | None:
+    """The tenant alone, where that counted the same: samples are no steps."""
+    one = alone.get(share.tenant)
+    return one if one is not None and one.unit in ("", share.unit) else None
 
 
 def system_throughput(made: Mapping[str, float]) -> float:
@@ -98,7 +107,7 @@ def sequential_energy_j(together: Together, alone: Mapping[str, Alone]) -> float
     """Of the same work, one tenant after the other on the one GPU; None where a run alone or its energy is missing."""
     parts = []
     for share in together.shares:
-        one = alone.get(share.tenant)
+        one = _of_share(share, alone)
         if one is None or one.energy_per_unit_j is None:
             return None
         parts.append(share.work * one.energy_per_unit_j)

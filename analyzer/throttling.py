@@ -26,6 +26,9 @@ class Seen:
     slowed_s: float | None
     temperature_celsius: float | None
     sm_clock_hz: float | None
+    utilization: float | None = None
+    memory_utilization: float | None = None
+    memory_used_bytes: float | None = None
 
     @classmethod
     def of(cls, frames: RunFrames, window: Window, uuid: str, busy: set[str]) -> Seen:
@@ -33,12 +36,15 @@ class Seen:
             return cls(None, None, None, None, None)
         where = {"uuid": uuid}
         during = _during(frames, window, busy)
-        power, heat, clocks = (
+        power, heat, clocks, busy_ratio, memory_ratio, memory = (
             _within(samples(frames.raw, metric, **where, **more), during).value
             for metric, more in (
                 (m.GPU_POWER, {}),
                 (m.GPU_TEMPERATURE, {"sensor": "gpu"}),
                 (m.GPU_CLOCK, {"domain": "sm"}),
+                (m.GPU_UTILIZATION, {"engine": "gpu"}),
+                (m.GPU_UTILIZATION, {"engine": "memory"}),
+                (m.GPU_MEMORY_USED, {}),
             )
         )
         events = {
@@ -51,6 +57,9 @@ class Seen:
             highest(events[reason] for reason in SLOWED),
             float(heat.max()) if len(heat) else None,
             float(np.quantile(clocks, 0.95)) if len(clocks) >= _LEAST_SAMPLES else None,
+            float(busy_ratio.mean()) if len(busy_ratio) else None,
+            float(memory_ratio.mean()) if len(memory_ratio) else None,
+            float(memory.max()) if len(memory) else None,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from analyzer.advice import Advice, Candidate, Span
 from analyzer.report import advice_text, units
+from analyzer.report.view import finite
 from analyzer.sweep import SweepRun
 
 DOCUMENT_VERSION = 1
@@ -30,7 +31,7 @@ def _one(advice: Advice) -> RenderableType:
     if advice.candidates:
         parts += [Text(), _table(advice)]
     parts += [Text(), *(Text(f"- {line}") for line in advice_text.remarks(advice))]
-    return Padding(Group(*parts), (0, 0, 1, 0))
+    return Padding(Group(*parts), (0, 0, 1, 0), expand=False)
 
 
 def _table(advice: Advice) -> Table:
@@ -39,7 +40,8 @@ def _table(advice: Advice) -> Table:
     unit = (advice.costs.unit or "runs").replace("_", " ")
     columns = ("setting", "n", advice.costs.measure, "saves", "slower", f"{unit}/s", "p95 W", "binds", "°C", "")
     for position, column in enumerate(columns):
-        table.add_column(column, justify="right" if 0 < position < 7 or position == 8 else "left", no_wrap=True)
+        justify: Literal["left", "right"] = "right" if 0 < position < 7 or position == 8 else "left"
+        table.add_column(column, justify=justify, no_wrap=position not in (3, 4, 9))  # a figure is never cut
     for each in advice.candidates:
         table.add_row(
             str(each.setting),
@@ -68,7 +70,11 @@ def _marks(advice: Advice, each: Candidate) -> list[str]:
 
 
 def document(advices: Sequence[Advice], source: str) -> dict[str, Any]:
-    return {"version": DOCUMENT_VERSION, "source": source, "sweeps": [_advice(advice) for advice in advices]}
+    """An end of an interval that is endless is null."""
+    found: dict[str, Any] = finite(
+        {"version": DOCUMENT_VERSION, "source": source, "sweeps": [_advice(advice) for advice in advices]}
+    )
+    return found
 
 
 def _advice(advice: Advice) -> dict[str, Any]:
@@ -170,6 +176,9 @@ def _run(advice: Advice, run: SweepRun) -> dict[str, Any]:
         "slowed_seconds": run.slowed_s,
         "temperature_celsius": run.temperature_celsius,
         "observed_sm_clock_hertz": run.sm_clock_hz,
+        "utilization_ratio": run.utilization,
+        "memory_utilization_ratio": run.memory_utilization,
+        "memory_used_bytes": run.memory_used_bytes,
         "left_out": run.unfit,
         **{f"result_{name}": value for name, value in run.results.items()},
     }

@@ -34,6 +34,9 @@ def headline(advice: Advice) -> str:  # noqa: PLR0911  # one for each verdict
             assert chosen
             said = f"too few repeats to tell: {chosen.setting} was best where each was measured "
             return f"{said}{_times(advice)}; {_gain(advice, chosen)}"
+        case "keep" | "no_clear_difference" if _alone(advice):
+            assert base
+            return f"leave it at {base.setting}: no other setting keeps the constraints"
         case "no_clear_difference":
             assert base
             return f"no clear difference: leave it at {base.setting}"
@@ -43,6 +46,11 @@ def headline(advice: Advice) -> str:  # noqa: PLR0911  # one for each verdict
         case "apply":
             assert chosen
             return f"set {chosen.setting}: {_gain(advice, chosen)}"
+
+
+def _alone(advice: Advice) -> bool:
+    """Nothing but the baseline may be chosen."""
+    return all(each.broken for each in advice.candidates if each is not advice.baseline)
 
 
 def _times(advice: Advice) -> str:
@@ -86,10 +94,10 @@ def asked(advice: Advice) -> str:
 def remarks(advice: Advice) -> Iterator[str]:
     """What the answer rests on, and what to do to make it firmer."""
     names = [str(each.setting) for each in advice.set_]
-    if advice.best and advice.verdict in ("apply", "keep", "no_clear_difference"):
+    if advice.best and len(names) > 1 and advice.verdict in ("apply", "keep", "no_clear_difference"):
         yield (
             f"not distinguishable from the best ({advice.best.setting}): {'; '.join(names)}"
-            + ("; the fastest of them is advised" if advice.verdict == "apply" and len(names) > 1 else "")
+            + ("; the fastest of them is advised" if advice.verdict == "apply" else "")
         )
     if advice.detectable is not None:
         way = "paired by repeat" if advice.paired else "not paired"

@@ -18,6 +18,7 @@ from analyzer.catalog import ListedRun
 from analyzer.intensity import CarbonSlot
 from analyzer.measured import Device, Report, Work
 from analyzer.quantity import Bound, Quantity
+from analyzer.report import boundaries, carbon_parts, how_sure
 from analyzer.shares import POLICIES
 
 DOCUMENT_VERSION = 1
@@ -45,6 +46,11 @@ def document(report: Report) -> dict[str, Any]:
         },
         "devices": [_device(device) for device in report.devices],
         "work": {work.unit: {**_work(work), "estimate": report.headline_estimated} for work in report.work},
+        "boundaries": boundaries.as_data(report),
+        "restated_emissions": carbon_parts.restated_data(report),
+        "error_budget": how_sure.budget_data(report),
+        "calibrated": how_sure.calibrated_data(report),
+        "software_carbon_intensity": carbon_parts.sci_data(report),
         "phases": [
             {
                 "name": phase.name,
@@ -70,6 +76,7 @@ def _run(report: Report) -> dict[str, Any]:
         "run_id": report.run_id,
         "source": report.source,
         "simulated": report.simulated,
+        "untagged_range": report.untagged,
         "workload": report.workload,
         "labels": dict(report.labels),
         "state": "running" if report.ended_at_s is None else "ended",

@@ -1,4 +1,4 @@
-"""Pictures of a run: power over time and energy by device, in light and dark, wide and narrow.
+"""The picture of a run: power over time and energy by device.
 
 Colours are those of Okabe and Ito (jfly.uni-koeln.de/color), which people with any colour vision can tell apart.
 """
@@ -20,11 +20,14 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from analyzer.measured import Device, Report
 from analyzer.report import units
-from analyzer.series import GAP_FACTOR, FloatArray
+from analyzer.report.page_lines import reaching
+from analyzer.series import GAP_FACTOR, FloatArray, clean
 from exporter.contract import metrics as m
 
 _FONTS = ("Inter", "Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans")
 _POINTS = 1_600
+_FEW = 30
+"""Up to so many samples each is marked, as one between two gaps would not be seen otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +50,17 @@ LIGHT = Theme(
     "#8a5300",
     ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5c00", "#1b1f24"),
 )
-DARK = Theme(
-    "#14171b",
-    "#e8eaed",
-    "#9aa3ad",
-    "#2d333a",
-    "#1b2026",
-    "#f0b93a",
-    ("#56b4e9", "#f28b4b", "#2fc99b", "#e0a3c6", "#f0b93a", "#8fb8ff", "#f0e442", "#ffffff"),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A title is for a picture that stands alone; `narrow` is for phones."""
-
     theme: Theme = LIGHT
-    narrow: bool = False
-    titled: bool = True
 
 
 def picture(report: Report, power: pd.DataFrame, look: Look = Look(), form: Literal["png", "svg"] = "png") -> bytes:
     """`power` is the table of `timeseries`."""
-    width_in, lines_in = (3.6, 2.4) if look.narrow else (9.6, 3.1)
-    head_in, bars_in = (0.95 if look.titled else 0.1), 0.55 + 0.27 * len(report.devices)
+    width_in, lines_in = 9.6, 3.1
+    head_in, bars_in = 0.95, 0.55 + 0.27 * len(report.devices)
     height_in = head_in + lines_in + bars_in + 0.75
     engine = ConstrainedLayoutEngine(rect=(0.01, 0.01, 0.98, 1 - head_in / height_in - 0.01), hspace=0.08)
     with mpl.rc_context(style(look)):
@@ -78,8 +68,7 @@ def picture(report: Report, power: pd.DataFrame, look: Look = Look(), form: Lite
         lines, bars = figure.subplots(2, 1, height_ratios=[lines_in, bars_in])
         _draw_power(lines, report, power, look)
         _draw_energy(bars, report, look)
-        if look.titled:
-            _draw_title(figure, report, look.theme)
+        _draw_title(figure, report, look.theme)
         target = io.BytesIO()
         metadata: dict[str, Any] = {"Software": "Wattline"} if form == "png" else {"Date": None}
         figure.savefig(target, format=form, dpi=160, metadata=metadata)
@@ -130,7 +119,9 @@ def _draw_power(axes: Axes, report: Report, power: pd.DataFrame, look: Look) -> 
     axes.axvspan(0, report.duration_s / scale_s, color=theme.window, linewidth=0, zorder=0)
     shown = report.gpus or report.devices
     for color, (t, power_w) in _lines(shown, power, theme, (-pad_s, report.duration_s + pad_s)):
-        axes.plot(t / scale_s, power_w, color=color, linewidth=1.3 if len(shown) <= 4 else 0.9, solid_joinstyle="round")
+        width = 1.3 if len(shown) <= 4 else 0.9
+        marker = "o" if len(t) <= _FEW else ""
+        axes.plot(t / scale_s, power_w, color=color, linewidth=width, solid_joinstyle="round", marker=marker, ms=3)
     axes.set_xlim(-pad_s / scale_s, (report.duration_s + pad_s) / scale_s)
     highest_w = max((float(np.nanmax(np.asarray(line.get_ydata()))) for line in axes.lines), default=1.0)
     axes.set_ylim(0, 1.08 * highest_w or 1.0)
@@ -152,11 +143,11 @@ def _lines(
             (power["device"] == device.device)
             & (power["instance"] == device.instance)
             & power["metric"].isin([m.GPU_POWER.name, m.CPU_POWER.name])
-            & power["run_seconds"].between(*window_s)
         ]
-        if len(rows):
-            t, power_w = rows["run_seconds"].to_numpy(np.float64), rows["value"].to_numpy(np.float64)
-            yield theme.series[position % len(theme.series)], _broken_at_gaps(*_thinned(t, power_w))
+        series = clean(rows["run_seconds"].to_numpy(np.float64), rows["value"].to_numpy(np.float64))
+        seen = reaching(series, *window_s)
+        if len(seen):
+            yield theme.series[position % len(theme.series)], _broken_at_gaps(*_thinned(seen.t, seen.value))
 
 
 def _thinned(t: FloatArray, value: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -207,7 +198,7 @@ def _draw_energy(axes: Axes, report: Report, look: Look) -> None:
         axes.annotate(text, (1.0, rank), color=theme.ink, **place)
     axes.set_yticks(ranks, [device.label for device in devices])
     axes.invert_yaxis()
-    axes.set_xlim(0, longest * (1.9 if look.narrow else 1.22))
+    axes.set_xlim(0, longest * 1.22)
     axes.xaxis.set_visible(False)
     axes.spines["bottom"].set_visible(False)
     axes.tick_params(length=0, labelcolor=theme.ink)

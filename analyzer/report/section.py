@@ -19,9 +19,20 @@ class Section:
     words: int = 1
 
 
-_PARTS: tuple[Callable[[Report], Section | None], ...] = ()
+def _parts() -> tuple[Callable[[Report], Section | None], ...]:
+    from analyzer.report import boundaries, carbon_parts, how_sure, latencies  # noqa: PLC0415  # they make sections
+
+    return (
+        how_sure.budget_section,
+        how_sure.calibrated_section,
+        boundaries.energy_section,
+        boundaries.work_section,
+        latencies.latency_section,
+        carbon_parts.restated_section,
+        carbon_parts.sci_section,
+    )
 
 
 def sections(report: Report) -> tuple[Section, ...]:
     """In the order in which they are shown; a part of which nothing is known is left out."""
-    return tuple(found for part in _PARTS if (found := part(report)))
+    return tuple(found for part in _parts() if (found := part(report)))

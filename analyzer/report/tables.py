@@ -17,7 +17,7 @@ from rich.text import Text
 from analyzer.catalog import ListedRun
 from analyzer.measured import Report
 from analyzer.quantity import Quantity
-from analyzer.report import units
+from analyzer.report import latencies, units
 from analyzer.report.section import Section, sections
 from analyzer.shares import POLICIES
 
@@ -76,7 +76,7 @@ def summary(report: Report) -> Iterator[tuple[str, str]]:
         if work.energy_per_unit:
             yield "", units.marked(units.energy_per_unit(work.energy_per_unit, work.unit), report.headline_estimated)
     yield from _emission_lines(report)
-    for name, value in report.results.items():
+    for name, value in latencies.others(report.results).items():
         yield f"result, {name}", units.number(value)
 
 
@@ -93,7 +93,8 @@ def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
     if report.net:
         yield "net of idle, GPU", units.energy(report.net)
     if report.own:
-        yield "from raw samples", f"{units.energy_bound(report.own)}, a bound for counters updated every 0.1 s"
+        of = "values as old as their exporter leaves them" if report.untagged else "counters updated every 0.1 s"
+        yield "from raw samples", f"{units.energy_bound(report.own)}, a bound for {of}"
     if report.integral_j is not None:
         yield "integral of power", units.energy(Quantity(report.integral_j))
     if report.mean_power_w:

@@ -21,7 +21,7 @@ def view(found: Variability, what: str) -> View:
     rows = [[name, with_interval(one, 100, " %")] for name, one in ratios]
     rows += [[f"correlation with {name}", with_interval(one)] for name, one in found.correlations.items()]
     parts: list[str | Table] = [
-        f"{what}: {found.runs} runs on {len(found.gpus)} GPUs",
+        f"{what}: {found.runs} runs on {len(found.gpus)} GPU{'s' if len(found.gpus) != 1 else ''}",
         "in brackets what holds the truth with 95 % (bootstrap over GPUs, from five on)",
         Table(["", "value"], rows),
     ]

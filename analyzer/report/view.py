@@ -35,7 +35,7 @@ class View:
 def show(view: View, form: Format) -> None:
     """On stdout."""
     if form is Format.TABLE:
-        parts = (Padding(_rendered(part), (0, 0, 1, 0)) for part in view.parts)
+        parts = (Padding(_rendered(part), (0, 0, 1, 0), expand=False) for part in view.parts)
         tables.console(plain_columns=tables.UNLIMITED_COLUMNS).print(Group(*parts))
     elif form is Format.CSV:
         print(formats.rows_csv([dict(row) for row in view.rows]))

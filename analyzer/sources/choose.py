@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from analyzer.sources.access import Access
 from analyzer.sources.error import SourceError
 from analyzer.sources.history import HistorySource
+from analyzer.sources.progress import Progress, untold
 from analyzer.sources.prometheus import PrometheusSource
 from analyzer.sources.source import Source
 from exporter.contract.history import HISTORY_FILE
@@ -20,24 +21,26 @@ SYSTEM_FOLDER = Path("/var/lib/wattline")
 _PROBE_S = 2.0
 
 
-def choose(
+def choose(  # noqa: PLR0913  # half of them only tests give
     named: str | None,
     access: Access,
     say: Callable[[str], None],
     environ: Mapping[str, str] = os.environ,
     system_folder: Path = SYSTEM_FOLDER,
+    *,
+    progress: Progress = untold,
 ) -> Source:
     """`named` is a server's address, a history file or its folder. Raises SourceError."""
     if named:
         if "://" in named:
-            return PrometheusSource(checked_address(named), access)
-        return HistorySource(Path(named).expanduser())
+            return PrometheusSource(checked_address(named), access, progress=progress)
+        return HistorySource(Path(named).expanduser(), progress)
     exporter = environ.get("WATTLINE_EXPORTER") or DEFAULT_EXPORTER
     if exporter.startswith("unix:"):  # where runs are tagged; what is to be read is served over TCP, too
         exporter = DEFAULT_EXPORTER
     folders = (system_folder, state_folder(environ))
-    chosen = _answering(checked_address(exporter), access) or next(
-        (HistorySource(folder) for folder in folders if os.access(folder / HISTORY_FILE, os.R_OK)), None
+    chosen = _answering(checked_address(exporter), access, progress) or next(
+        (HistorySource(folder, progress) for folder in folders if os.access(folder / HISTORY_FILE, os.R_OK)), None
     )
     if chosen is None:
         places = " and ".join(str(folder) for folder in folders)
@@ -67,7 +70,7 @@ def checked_address(address: str) -> str:
     return address
 
 
-def _answering(exporter: str, access: Access) -> Source | None:
+def _answering(exporter: str, access: Access, progress: Progress) -> Source | None:
     """An exporter without history, or none at all, is no error here: other places are tried next."""
     source = PrometheusSource(exporter, access, timeout_s=_PROBE_S)
     try:
@@ -76,4 +79,4 @@ def _answering(exporter: str, access: Access) -> Source | None:
         source.close()
         return None
     source.close()
-    return PrometheusSource(exporter, access)
+    return PrometheusSource(exporter, access, progress=progress)

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
-from analyzer.series import tidy
+from analyzer.series import Series, tidy
 from analyzer.sources.error import SourceError
+from analyzer.sources.progress import Progress, named, untold
 from exporter.contract.history import HISTORY_FILE, Matcher, RangeQuery, open_read_only, select
 from exporter.contract.metrics import Metric
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FIRST_CHUNK_S = 3_600.0
+LONGEST_CHUNK_S = 43_200.0
+MANY_SAMPLES = 200_000
+"""A sample that comes out of the file is a tuple of its own until it is in an array."""
 
 
 class HistorySource:
     """`path` is the file, or the folder that holds it. Raises SourceError where it cannot be read."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, progress: Progress = untold) -> None:
         self._path = path / HISTORY_FILE if path.is_dir() else path
+        self._progress = progress
         self.name = str(self._path)
         if not self._path.exists():
             raise SourceError(
@@ -36,18 +46,38 @@ class HistorySource:
     def fetch(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
     ) -> pd.DataFrame:
+        return tidy([one for part in self.parts(metrics, matchers, start_s, end_s) for one in part])
+
+    def parts(
+        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+    ) -> Iterator[list[Series]]:
+        """Metric by metric within each part; parts are as long as makes them neither large nor many."""
         equal = tuple(Matcher(label, "=", text) for label, text in matchers.items())
-        window_s = end_s - start_s + 0.001  # the range excludes its begin
-        series = []
-        for metric in metrics:
-            try:
-                found = select(self._connection, RangeQuery(metric.name, equal, window_s), end_s)
-            except sqlite3.Error as error:
-                raise SourceError(f"cannot read {self._path}: {error}", "was it moved, or is the disk full?") from error
-            for one in found:
-                pairs = np.array(one.samples, dtype=np.float64).reshape(-1, 2)
-                series.append((one.labels, pairs[:, 0], pairs[:, 1]))
-        return tidy(series)
+        chunk_s, position_s = FIRST_CHUNK_S, start_s - 0.001  # the range excludes its begin
+        try:
+            while position_s < end_s:
+                self._progress(named(metrics), (position_s - start_s) / max(end_s - start_s, 1.0))
+                until_s = min(position_s + chunk_s, end_s)
+                found = [
+                    one
+                    for metric in metrics
+                    for one in self._select(RangeQuery(metric.name, equal, until_s - position_s), until_s)
+                ]
+                count = sum(len(t) for _, t, _ in found)
+                chunk_s = min(chunk_s * max(min(MANY_SAMPLES / max(count, 1), 2.0), 0.25), LONGEST_CHUNK_S)
+                yield found
+                position_s = until_s
+        finally:
+            self._progress(named(metrics), 1.0)
 
     def close(self) -> None:
         self._connection.close()
+
+    def _select(self, query: RangeQuery, end_s: float) -> Iterator[Series]:
+        try:
+            found = select(self._connection, query, end_s)
+        except sqlite3.Error as error:
+            raise SourceError(f"cannot read {self._path}: {error}", "was it moved, or is the disk full?") from error
+        for one in found:
+            pairs = np.array(one.samples, dtype=np.float64).reshape(-1, 2)
+            yield one.labels, pairs[:, 0], pairs[:, 1]

@@ -11,9 +11,15 @@ from datetime import UTC, datetime
 import numpy as np
 import pandas as pd
 
+from analyzer.joining import joined
 from analyzer.series import Row, RunFrames, last, of
+from analyzer.sources import run_samples, thinned
 from analyzer.sources.error import SourceError
+from analyzer.sources.run_samples import LEDGER_S
 from analyzer.sources.source import Source
+from analyzer.sources.thinned import Asked
+from analyzer.thinning import plan
+from analyzer.timeline import windows
 from exporter.contract import metrics as m
 
 MARGIN_S = 120.0
@@ -22,7 +28,6 @@ SETTLE_S = 1.0
 """The ledger's figure is final within half a second of the run's end, when the sensors have updated."""
 AHEAD_S = 120.0
 """The server's clock may be ahead of ours."""
-_LEDGER_S = 60.0
 PATIENCE_S = 5.0
 """A series that is no older is alive, however short its scrape interval."""
 _INDEXING_S = 3.0
@@ -32,12 +37,6 @@ _STEP_S = 1.0
 """A begin that moved by more was moved along with the clock."""
 _NAMED_RUNS = 8
 _LEDGER = tuple(metric for metric in m.METRICS if metric.name.startswith("wattline_run_"))
-_STATES = (
-    *(m.GPU_INFO, m.GPU_ENERGY_METHOD, m.CPU_ENERGY_METHOD, m.GPU_ENERGY_SUSPECT),
-    *(m.SOURCE_UP, m.SOURCE_READ_TIMESTAMP),
-)
-_CARBON = (m.CARBON_INTENSITY, m.CARBON_INTENSITY_TIMESTAMP, m.CARBON_FETCHED_TIMESTAMP)
-_RAW = (*_STATES, *_CARBON, m.GPU_POWER, m.GPU_ENERGY)
 _GIVEN_ID = re.compile(r"(\d{8}-\d{6})-[0-9a-f]{6}")
 """A run id as the exporter makes them up: when the run began, in UTC, and what makes it unique."""
 
@@ -56,13 +55,13 @@ def sightings(source: Source, start_s: float, end_s: float, run_id: str | None =
     The begin is the value of a series, so a run is found wherever in the look-back any of its scrapes lies.
     """
     matchers = {} if run_id is None else {"run_id": run_id}
-    rows = last(source.fetch([m.RUN_START], matchers, start_s, end_s), m.RUN_START)
+    rows = last(thinned.states(source, Asked([m.RUN_START], matchers, (start_s, end_s))), m.RUN_START)
     return sorted(rows, key=lambda row: row.value)
 
 
 def ledger(source: Source, run_id: str, seen: Sequence[Row]) -> pd.DataFrame:
     """The run's own series around its last scrapes."""
-    start_s, end_s = min(row.t for row in seen) - _LEDGER_S, max(row.t for row in seen)
+    start_s, end_s = min(row.t for row in seen) - LEDGER_S, max(row.t for row in seen)
     return source.fetch(_LEDGER, {"run_id": run_id}, start_s, end_s)
 
 
@@ -71,30 +70,28 @@ def load(source: Source, run_id: str, since_s: float, clock: Clock, say: Callabl
     sight = _awaited(source, run_id, since_s, clock, say)
     if not sight.rows:
         raise _not_there(source, run_id, since_s, clock)
-    own, raw, others = _own(source, run_id, sight), [], []
+    own = _own(source, run_id, sight)
     ends_s = [row.value for row in last(own, m.RUN_END, run_id=run_id)]
     begun_s, seen_s = min(row.value for row in sight.rows), max(row.t for row in sight.rows)
     start_s, end_s = begun_s - MARGIN_S, (seen_s if len(ends_s) < len(sight.rows) else max(ends_s)) + MARGIN_S
-    for row in sorted(sight.rows, key=lambda row: row.instance):
-        where = {"instance": row.instance} if row.instance else {}
-        raw.append(source.fetch(_RAW, where, start_s, end_s))
-        if not start_s <= row.t <= end_s:  # the clocks disagree, or the run has long ended
-            raw.append(source.fetch(_STATES, where, row.t - _LEDGER_S, row.t))
-        raw.append(source.fetch([m.GPU_UTILIZATION], {**where, "engine": "gpu"}, start_s, end_s))
-        raw.append(source.fetch([m.GPU_POWER_LIMIT], {**where, "kind": "enforced"}, start_s, end_s))
-        raw.append(source.fetch([m.CPU_POWER], {**where, "zone": "package"}, start_s, end_s))
-        others.append(source.fetch([m.RUN_START, m.RUN_END, m.RUN_GPU_INFO], where, start_s, end_s))
-    beside = _joined(others)
+    found = RunFrames(run_id, source.name, own, own.iloc[:0], own.iloc[:0], sight.clock_set_s)
+    on = windows(found)
+    rows = sorted(sight.rows, key=lambda row: row.instance)
+    raw = [run_samples.raw(source, row, on.get(row.instance), (start_s, end_s)) for row in rows]
+    beside = joined(run_samples.others(source, row, (start_s, end_s)) for row in rows)
     if len(beside):  # else it has no labels either
         beside = beside[beside["run_id"] != run_id]
-    return RunFrames(run_id, source.name, own, _joined(raw), beside, sight.clock_set_s)
+    exact = {place: taken for _, known in raw for place, taken in known.items()}
+    return replace(found, raw=joined(frame for frame, _ in raw), others=beside, exact=exact)
 
 
 def _own(source: Source, run_id: str, sight: _Sight) -> pd.DataFrame:
     """The run's own series around their last scrapes, and of some all there is."""
     from_s, until_s = min(min(row.value, row.t) for row in sight.rows), max(row.t for row in sight.rows)
-    throughout = source.fetch([m.RUN_PHASE_SECONDS, m.RUN_DURATION], {"run_id": run_id}, from_s, until_s)
-    own = _joined([throughout, ledger(source, run_id, sight.rows)])
+    edges_s = [edge_s for row in sight.rows for edge_s in (row.value, row.t)]
+    ages = Asked([m.RUN_PHASE_SECONDS, m.RUN_DURATION], {"run_id": run_id}, (from_s, until_s))
+    throughout, _ = thinned.signals(source, ages, plan(from_s, until_s, edges_s))
+    own = joined([throughout, ledger(source, run_id, sight.rows)])
     outdated = [own["t"].isin(times) & (own["instance"] == i) for i, times in sight.outdated.items()]
     return own[~np.logical_or.reduce(outdated)] if outdated else own
 
@@ -112,27 +109,27 @@ class _Sight:
 
 
 def _sight(source: Source, run_id: str, start_s: float, end_s: float) -> _Sight:
-    starts = source.fetch([m.RUN_START], {"run_id": run_id}, start_s, end_s)
+    mine = {"run_id": run_id}
+    starts = thinned.states(source, Asked([m.RUN_START], mine, (start_s, end_s)))
     rows = {row.instance: row for row in last(starts, m.RUN_START)}
-    moved = {str(i) for i, values in starts.groupby("instance")["value"] if values.max() - values.min() > _STEP_S}
+    moved = {
+        str(i)
+        for i, values in starts.groupby("instance", observed=True)["value"]
+        if values.max() - values.min() > _STEP_S
+    }
     if not moved:
         return _Sight(list(rows.values()))
-    ages = source.fetch([m.RUN_DURATION], {"run_id": run_id}, starts["t"].min(), starts["t"].max())
-    joined = starts.merge(ages[["t", "instance", "value"]], on=["t", "instance"], suffixes=("", "_age"))
+    starts = source.fetch([m.RUN_START], mine, starts["t"].min(), starts["t"].max())
+    ages = source.fetch([m.RUN_DURATION], mine, starts["t"].min(), starts["t"].max())
+    both = starts.merge(ages[["t", "instance", "value"]], on=["t", "instance"], suffixes=("", "_age"))
     clock_set_s, outdated = {}, {}
     for instance in moved:
-        by_age = joined[joined["instance"] == instance].sort_values(["value_age", "t"], kind="stable")
+        by_age = both[both["instance"] == instance].sort_values(["value_age", "t"], kind="stable")
         first, newest = by_age.iloc[0], by_age.iloc[-1]
         rows[instance] = replace(rows[instance], t=float(newest["t"]), value=float(newest["value"]))
         clock_set_s[instance] = float(newest["value"] - first["value"])
         outdated[instance] = list(by_age["t"][(by_age["value"] - newest["value"]).abs() > _STEP_S])
     return _Sight(list(rows.values()), clock_set_s, outdated)
-
-
-def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    frame = pd.concat([part for part in frames if len(part)] or frames[:1], ignore_index=True)
-    texts = [name for name in frame.columns if name not in ("t", "value")]
-    return frame.assign(**{name: frame[name].fillna("") for name in texts})
 
 
 def _awaited(source: Source, run_id: str, since_s: float, clock: Clock, say: Callable[[str], None]) -> _Sight:
@@ -181,7 +178,7 @@ def _ended(source: Source, run_id: str, seen: list[Row]) -> dict[str, float]:
     """The run's ends by instance, as far as they have been scraped."""
     if not seen:
         return {}
-    start_s, end_s = min(row.t for row in seen) - _LEDGER_S, max(row.t for row in seen)
+    start_s, end_s = min(row.t for row in seen) - LEDGER_S, max(row.t for row in seen)
     rows = source.fetch([m.RUN_END], {"run_id": run_id}, start_s, end_s)
     return {row.instance: row.value for row in last(rows, m.RUN_END)}
 
@@ -210,7 +207,7 @@ def pulse(source: Source, now_s: float, instances: set[str]) -> Pulse | None:
     frame = of(source.fetch([m.BUILD_INFO], {}, now_s - 600, now_s + AHEAD_S), m.BUILD_INFO)
     intervals_s: dict[str, float] = {}
     newest_s: dict[str, float] = {}
-    for instance, rows in frame.groupby("instance"):
+    for instance, rows in frame.groupby("instance", observed=True):
         times = np.unique(rows["t"].to_numpy(dtype=np.float64))[-10:]
         spacing_s = float(np.median(np.diff(times))) if len(times) > 1 else _USUAL_INTERVAL_S
         if (not instances or instance in instances) and times[-1] >= now_s - max(3 * spacing_s, PATIENCE_S):

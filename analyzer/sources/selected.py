@@ -13,6 +13,8 @@ from analyzer.sources.source import Source
 from exporter.contract import metrics as m
 
 _EARLIER_S = 600.0
+_LATER_S = 900.0
+"""By then the exporter shows nothing more of an ended run."""
 
 
 def select(source: Source, wanted: Selector, since_s: float, now_s: float) -> list[Sighting]:
@@ -26,11 +28,30 @@ def select(source: Source, wanted: Selector, since_s: float, now_s: float) -> li
     if not found:
         what = "no run" if "run_id" in wanted.equal else "no run with"
         raise SourceError(
-            f"{what} {wanted.text} at {source.name} in the last {since_s / 3_600:g} h",
+            f"{what} {wanted.text} at {source.name} in the last {_lately(since_s)}",
             "see its runs and their labels: analyzer runs; --since looks further back",
         )
     return found
 
 
+def _lately(seconds: float) -> str:
+    """In the largest unit of which there are two: `30 days`, `90 min`."""
+    for unit, size_s in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size_s:
+            return f"{seconds / size_s:g} {unit}"
+    return f"{seconds:g} s"
+
+
 def load_all(source: Source, sightings: list[Sighting], clock: Clock, say: Callable[[str], None]) -> list[RunFrames]:
-    return [load(source, one.run_id, clock.now() - one.first_s + _EARLIER_S, clock, say) for one in sightings]
+    return [load_seen(source, one.run_id, (one.first_s, one.last_s), clock, say) for one in sightings]
+
+
+def load_seen(
+    source: Source, run_id: str, seen_s: tuple[float, float], clock: Clock, say: Callable[[str], None]
+) -> RunFrames:
+    """A run of which it is known when its first and last scrapes were: one that has long ended is read as one would
+    have read it soon after, so that the time since then is not asked for again for each run.
+    """
+    if clock.now() - seen_s[1] > 2 * _LATER_S:
+        clock = Clock(lambda: seen_s[1] + _LATER_S, clock.sleep)
+    return load(source, run_id, clock.now() - seen_s[0] + _EARLIER_S, clock, say)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-import pandas as pd
-
+from analyzer.series import Series
 from exporter.contract.metrics import Metric
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Source(Protocol):
@@ -22,3 +24,13 @@ class Source(Protocol):
         """The raw samples in [start_s, end_s] as a tidy frame (see `analyzer.series`). Raises SourceError."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class PartedSource(Source, Protocol):
+    """One that hands out a long stretch of time in parts, none of which is large."""
+
+    def parts(
+        self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
+    ) -> Iterator[list[Series]]:
+        """In the order of time: every part is after all of the parts before it. Raises SourceError."""

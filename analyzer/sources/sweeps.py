@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
-from analyzer.series import RunFrames, last
+from analyzer.joining import joined
+from analyzer.series import RunFrames, last, of
 from analyzer.sources import runs as stored
 from analyzer.sources.error import SourceError
 from analyzer.sources.source import Source
@@ -15,37 +16,51 @@ from exporter.contract import metrics as m
 
 _NAMED = 8
 _NEAR_S = 60.0
+_LEFT_OUT = (m.GPU_POWER,)
+_MORE = (m.GPU_CLOCK_EVENT_SECONDS, m.GPU_TEMPERATURE, m.GPU_CLOCK, m.GPU_UTILIZATION, m.GPU_MEMORY_USED)
 
 
-def ids(source: Source, experiment: str, since_s: float, now_s: float) -> list[str]:
-    """The runs with that label `experiment`, or else `plan`, the oldest first. Raises SourceError where none has it."""
+def seen(source: Source, experiment: str, since_s: float, now_s: float) -> dict[str, tuple[float, float]]:
+    """The runs with that label `experiment`, or else `plan`, the oldest first, each with its first and last scrape.
+
+    Raises SourceError where none has it.
+    """
+    span_s = now_s - since_s, now_s + stored.AHEAD_S
     for label in ("label_experiment", "label_plan"):
-        rows = last(
-            source.fetch([m.RUN_INFO], {label: experiment}, now_s - since_s, now_s + stored.AHEAD_S), m.RUN_INFO
-        )
-        if rows:
-            return list(dict.fromkeys(row.labels["run_id"] for row in sorted(rows, key=lambda row: row.t)))
-    every = last(source.fetch([m.RUN_INFO], {}, now_s - since_s, now_s + stored.AHEAD_S), m.RUN_INFO)
+        rows = of(source.fetch([m.RUN_INFO], {label: experiment}, *span_s), m.RUN_INFO)
+        if len(rows):
+            times = rows.groupby("run_id", observed=True)["t"].agg(["min", "max"]).sort_values(["max", "min"])
+            return {str(run_id): (float(first), float(newest)) for run_id, first, newest in times.itertuples()}
+    every = last(source.fetch([m.RUN_INFO], {}, *span_s), m.RUN_INFO)
     names = sorted({row.labels["label_experiment"] for row in every if "label_experiment" in row.labels})
     there = f"there are {', '.join(names[:_NAMED])}" if names else "no run has that label; make some: workloads sweep"
     raise SourceError(f"no run with experiment={experiment} at {source.name}", f"{there}; see --since")
 
 
-def frames(
-    source: Source, run_ids: Sequence[str], since_s: float, clock: stored.Clock, say: Callable[[str], None]
-) -> Iterator[RunFrames]:
-    """Each run with its GPUs' clocks, temperatures and clock events. Raises SourceError where one is not there."""
-    for run_id in run_ids:
-        found = stored.load(source, run_id, since_s, clock, say)
-        begins_s = [row.value for row in last(found.ledger, m.RUN_START, run_id=run_id)]
-        seen_s = [row.t for row in last(found.ledger, m.RUN_START, run_id=run_id)]
-        ends_s = [row.value for row in last(found.ledger, m.RUN_END, run_id=run_id)] or seen_s
-        start_s, end_s = min(begins_s) - _NEAR_S, max(ends_s) + _NEAR_S
-        more = [
-            source.fetch([m.GPU_CLOCK_EVENT_SECONDS], {}, start_s, end_s),
-            source.fetch([m.GPU_TEMPERATURE], {"sensor": "gpu"}, start_s, end_s),
-            source.fetch([m.GPU_CLOCK], {"domain": "sm"}, start_s, end_s),
-        ]
-        raw = pd.concat([found.raw, *(part for part in more if len(part))], ignore_index=True)
-        texts = [name for name in raw.columns if name not in ("t", "value")]
-        yield replace(found, raw=raw.assign(**{name: raw[name].fillna("") for name in texts}))
+def with_throttling(source: Source, found: RunFrames) -> RunFrames:
+    """With its GPUs' clocks, clock events, temperatures and use of memory.
+
+    Of a long run also with all samples of power and utilization: those that were left kept every peak, and a percentile
+    or a mean of them would be of the peaks.
+    """
+    begins = last(found.ledger, m.RUN_START, run_id=found.run_id)
+    ends_s = [row.value for row in last(found.ledger, m.RUN_END, run_id=found.run_id)] or [row.t for row in begins]
+    span_s = min(row.value for row in begins) - _NEAR_S, max(ends_s) + _NEAR_S
+    wheres = [{"instance": instance} if instance else {} for instance in sorted({row.instance for row in begins})]
+    long = bool(found.exact)
+    more = [source.fetch((*_MORE, *_LEFT_OUT) if long else _MORE, where, *span_s) for where in wheres]
+    return replace(found, raw=joined([found.raw, *(_but_known(frame, long=long) for frame in more)]))
+
+
+def _but_known(frame: pd.DataFrame, *, long: bool) -> pd.DataFrame:
+    """Without what a run's report has already, and what nobody asks for."""
+    wanted = {
+        m.GPU_CLOCK: ("domain", ["sm"]),
+        m.GPU_TEMPERATURE: ("sensor", ["gpu"]),
+        m.GPU_UTILIZATION: ("engine", ["memory", "gpu"] if long else ["memory"]),
+    }
+    kept = np.ones(len(frame), dtype=bool)
+    for metric, (label, texts) in wanted.items():
+        if label in frame:
+            kept &= ((frame["metric"] != metric.name) | frame[label].isin(texts)).to_numpy(dtype=bool)
+    return frame[kept]

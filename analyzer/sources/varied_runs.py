@@ -9,6 +9,7 @@ import pandas as pd
 
 from analyzer import assess
 from analyzer.measured import Device, Report
+from analyzer.objective import singular
 from analyzer.phase_times import span
 from analyzer.series import RunFrames, samples
 from analyzer.sources.source import Source
@@ -57,11 +58,11 @@ def _value(report: Report, of: str) -> tuple[float, str] | None:
     power = report.mean_power_w
     if of == "time":
         if work and work.per_second:
-            return 1 / work.per_second, f"seconds per {work.unit}"
+            return 1 / work.per_second, f"seconds per {singular(work.unit)}"
         return (report.duration_s, "seconds") if report.duration_s > 0 else None
     if of == "energy":
         if work and work.energy_per_unit and work.energy_per_unit.value > 0:
-            return work.energy_per_unit.value, f"joules per {work.unit}"
+            return work.energy_per_unit.value, f"joules per {singular(work.unit)}"
         return (report.headline.value, "joules") if report.headline and report.headline.value > 0 else None
     if of == "power":
         return (power.value, "watts, mean") if power and power.value > 0 else None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
+from analyzer.joining import joined
 from analyzer.series import last
 from analyzer.sources.error import SourceError
 from analyzer.sources.runs import sightings
@@ -39,6 +40,4 @@ def whole_run(
     for instance in sorted({row.instance for row in seen}):
         where = {"instance": instance} if instance else {}
         frames.append(source.fetch(_OF_NODES, where, start_s - margin_s, end_s + margin_s))
-    frame = pd.concat([part for part in frames if len(part)], ignore_index=True)
-    texts = [name for name in frame.columns if name not in ("t", "value")]
-    return frame.assign(**{name: frame[name].fillna("") for name in texts})
+    return joined(frames)

@@ -1,12 +1,13 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.analyzer import small_fleet
 from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history
+from tests.forked import Nursery
 
 ROOT = Path(__file__).parents[2]
+_NURSERY = Nursery("analyzer.cli", "jinja2", "pandas", "requests", "rich.table", "scipy.stats", flags=("-W", "error"))
 
 
 @pytest.fixture
@@ -23,13 +24,17 @@ def analyzer():
     """The command line, in a process of its own."""
 
     def call(*arguments, **environment):
-        return subprocess.run(
-            [sys.executable, "-W", "error", "-c", "from analyzer.cli import main; main()", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "PYTHONPATH": str(ROOT), **environment},
+        return _NURSERY.run(
+            ["-c", "from analyzer.cli import main; main()", *map(str, arguments)],
+            {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **environment},
+            timeout_s=120,
         )
 
     return call
+
+
+@pytest.fixture(scope="session")
+def fleet_addresses(tmp_path_factory):
+    """Of a Prometheus and a VictoriaMetrics that hold the same small fleet."""
+    with small_fleet.running(tmp_path_factory.mktemp("fleet")) as addresses:
+        yield addresses

@@ -35,13 +35,14 @@ Respond = Callable[[str, dict[str, str]], Reply]
 
 @contextlib.contextmanager
 def serving(respond: Respond) -> Iterator[tuple[str, Asked]]:
-    """`respond` gets path and parameters of each GET; yields host:port and what was asked."""
+    """`respond` gets path and parameters of each GET or POST; yields host:port and what was asked."""
     asked = Asked()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             parts = urlsplit(self.path)
-            parameters = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+            form = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+            parameters = {name: values[-1] for name, values in parse_qs(parts.query or form).items()}
             asked.paths.append(parts.path)
             asked.parameters.append(parameters)
             asked.headers.append({name.lower(): value for name, value in self.headers.items()})
@@ -52,6 +53,8 @@ def serving(respond: Respond) -> Iterator[tuple[str, Asked]]:
             self.end_headers()
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self.wfile.write(reply.body)
+
+        do_POST = do_GET  # noqa: N815  # so does http.server call it
 
         def log_message(self, *arguments):
             pass

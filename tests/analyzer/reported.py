@@ -33,9 +33,9 @@ def frames_with(folder, run=None, *, gpus=(BOXED,), times=TIMES, beside=(), more
     return frames_of(folder, scraped(scrapes), run.run_id)
 
 
-def report_of(folder, run=None, *, carbon=None, **options):
-    """`carbon` in g/kWh, as the user gives it; see `frames_with`."""
-    return assess(frames_with(folder, run, **options), Given(grams_per_kwh=carbon))
+def report_of(folder, run=None, *, carbon=None, calibrations=(), **options):
+    """`carbon` in g/kWh and the calibrations as the user gives them; see `frames_with`."""
+    return assess(frames_with(folder, run, **options), Given(grams_per_kwh=carbon, calibrations=tuple(calibrations)))
 
 
 def codes(report):

@@ -209,8 +209,9 @@ def test_a_run_without_gpus_is_reported_by_its_cpus(tmp_path):
     assert report.headline.value == 1_000
     assert report.work[0].energy_per_unit.value == 1
     assert report.own is None
-    assert "Energy of the CPUs" in page(report, table)
-    assert picture(report, table).startswith(b"\x89PNG")
+    drawn = picture(report, table)
+    assert drawn.startswith(b"\x89PNG")
+    assert "on CPUs in" in page(report, frames, frames.raw, drawn)
 
 
 def test_simulated_hardware_is_said(tmp_path):

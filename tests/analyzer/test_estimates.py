@@ -110,8 +110,9 @@ def test_every_report_marks_the_estimate(tmp_path):
     text = text_of(report)
     assert "1,000 J (estimate)" in text
     assert "of which CPU is an estimate" in text
-    assert "CPU is an estimate" in page(report, table)
-    assert page(report, table).count("1,000 J (estimate)") == 2  # the device's row and its phase's
+    html = page(report, frames, frames.raw, b"")
+    assert "CPU is an estimate" in html
+    assert html.count("1,000 J (estimate)") == 2  # the device's row and its phase's
     assert "<!-- 1,000 J (estimate) -->" in plots.picture(report, table, form="svg").decode()
     rows = {row["component"]: row for row in csv.DictReader(io.StringIO(formats.report_csv(report)))}
     assert (rows["cpu"]["estimate"], rows["gpu"]["estimate"]) == ("True", "False")

@@ -1,10 +1,10 @@
 """A run's samples leave as OpenMetrics, and a real Prometheus and a real VictoriaMetrics give the same ones back."""
 
 import subprocess
+import sys
 import time
 import urllib.request
 from contextlib import closing
-from importlib.util import find_spec
 
 import pandas as pd
 import pytest
@@ -147,18 +147,42 @@ def test_csv_is_long_with_a_column_for_each_label(analyzer, history, tmp_path):
     assert set(power["instance"]) == {"node:9847"}
 
 
-def test_parquet_holds_what_csv_holds_or_says_what_to_install(analyzer, history, tmp_path):
-    out = tmp_path / "run.parquet"
-
-    done = analyzer("export", "--source", history, "--since", "99999d", "--run-id", "train-1", "--out", out)
-
-    if find_spec("pyarrow") is None:
-        assert done.returncode == 1
-        assert "pip install 'wattline[parquet]'" in done.stderr
-        assert not out.exists()
-    else:
+def test_parquet_read_back_is_what_csv_holds(analyzer, history, tmp_path):
+    for name in ("run.parquet", "run.csv"):
+        options = ("--source", history, "--since", "99999d", "--run-id", "train-1", "--out", tmp_path / name)
+        done = analyzer("export", *options)
         assert done.returncode == 0, done.stderr
-        assert m.GPU_POWER.name in set(pd.read_parquet(out)["metric"])
+
+    back = pd.read_parquet(tmp_path / "run.parquet")
+    table = pd.read_csv(tmp_path / "run.csv", keep_default_na=False, dtype=dict.fromkeys(back.columns[3:], "str"))
+    assert len(back) > 1_000
+    assert (back["t"].dtype, back["value"].dtype) == ("float64", "float64")
+    for name in table.columns:
+        assert back[name].tolist() == table[name].tolist(), name
+
+
+def test_without_its_library_parquet_is_refused_with_what_to_install(history, tmp_path):
+    out = tmp_path / "run.parquet"
+    absent = "import sys; sys.modules['pyarrow'] = None; from analyzer.cli import main; main()"
+    options = ["export", "--source", history, "--since", "99999d", "--run-id", "train-1", "--out", out]
+    done = subprocess.run(
+        [sys.executable, "-c", absent, *map(str, options)], capture_output=True, text=True, check=False, timeout=120
+    )
+
+    assert done.returncode == 1
+    assert "pip install 'wattline[parquet]'" in done.stderr
+    assert not out.exists()
+
+
+def test_the_library_of_parquet_is_not_loaded_by_a_command_that_needs_none(history):
+    told = "import sys, atexit; atexit.register(lambda: print(sys.modules.get('pyarrow')))"
+    program = f"{told}; from analyzer.cli import main; main()"
+    options = ["runs", "--source", history, "--since", "99999d", "--format", "json"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, options)], capture_output=True, text=True, check=True, timeout=120
+    )
+
+    assert done.stdout.splitlines()[-1] == "None"
 
 
 def test_a_file_that_is_there_is_not_overwritten(analyzer, history, tmp_path):

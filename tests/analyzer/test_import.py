@@ -300,6 +300,18 @@ def test_our_own_run_folder_has_the_ledgers_energy_and_interval(imported, tmp_pa
     assert report.devices[0].energy == Quantity(6_500, 12)
 
 
+def test_a_zone_is_spoken_of_where_a_file_may_have_local_times_alone(call, tmp_path):
+    record(tmp_path / "run", ["GPU-a"])
+    log = smi(tmp_path / "log.csv", [(t, 100) for t in range(11)])
+
+    *_, of_unix_times = call("import", tmp_path / "run", "--out", tmp_path / "ours.sqlite")
+    *_, of_local_times = call("import", log, "--out", tmp_path / "log.sqlite")
+
+    assert "1 runs" in of_unix_times
+    assert "times without a zone" not in of_unix_times
+    assert "times without a zone were read as this machine's" in of_local_times
+
+
 def test_aiperf_gives_requests_tokens_latencies_in_seconds_and_the_counters_energy(imported, tmp_path):
     document = {
         "schema_version": "1.5",

@@ -137,6 +137,102 @@ def test_a_bearer_token_and_extra_headers_are_sent(tmp_path, client):
     assert asked.headers[0]["x-scope-orgid"] == "team"
 
 
+WARNED = '{{"status":"success","data":{{"resultType":"matrix","result":[]}},"warnings":["{}"]}}'
+
+
+def test_a_thanos_is_asked_for_all_raw_samples_of_all_its_stores_with_replicas_as_one(steady_history, client):
+    with serving(history_api(steady_history)) as (address, asked):
+        fetch_power(client(f"http://{address}"))
+
+    told = asked.parameters[0]
+    assert (told["partial_response"], told["dedup"], told["max_source_resolution"]) == ("false", "true", "0s")
+
+
+def test_a_thanos_that_lacks_a_store_gives_no_energy_of_the_rest(client):
+    """As it answers where --query.partial-response wins over the request, by a proxy or an old version."""
+    lost = "receive series from Addr: 10.0.0.7:10901: rpc error: code = Unavailable desc = connection refused"
+    reply = Reply(200, WARNED.format(lost).encode())
+
+    with (
+        serving(lambda *_: reply) as (address, _),
+        pytest.raises(SourceError, match=r"only in part: .*10\.0\.0\.7") as told,
+    ):
+        fetch_power(client(f"http://{address}"))
+
+    assert "a store behind it did not answer" in told.value.remedy
+
+
+def test_a_time_of_which_no_store_of_a_thanos_has_anything_is_empty_and_no_error(client):
+    reply = Reply(200, WARNED.format("No StoreAPIs matched for this query").encode())
+
+    with serving(lambda *_: reply) as (address, _):
+        assert not len(fetch_power(client(f"http://{address}")))
+
+
+def test_notes_on_the_query_are_no_warning(steady_history, client):
+    def spoil(body):
+        body["infos"] = ["PromQL info: metric might not be a counter"]
+
+    with serving(history_api(steady_history, spoil=spoil)) as (address, _):
+        assert len(fetch_power(client(f"http://{address}"))) == 40
+
+
+def test_a_mimir_is_read_with_its_path_and_tenant(steady_history, client):
+    answer = history_api(steady_history, "/prometheus")
+
+    with serving(answer) as (address, asked):
+        frame = fetch_power(client(f"http://{address}/prometheus", headers=["X-Scope-OrgID: team-a|team-b"]))
+
+    assert len(frame) == 40
+    assert asked.headers[0]["x-scope-orgid"] == "team-a|team-b"
+
+
+def test_a_mimir_that_misses_the_tenant_is_told_how_to_be_given_it(client):
+    reply = Reply(401, b"no org id\n", "text/plain")
+
+    with (
+        serving(lambda *_: reply) as (address, _),
+        pytest.raises(SourceError, match="give --header 'X-Scope-OrgID: TENANT'"),
+    ):
+        fetch_power(client(f"http://{address}"))
+
+
+def test_a_mimir_that_allows_only_short_queries_is_asked_for_them(steady_history, client):
+    answer = history_api(steady_history)
+
+    def limited(path, parameters):
+        if int(parameters["query"].rpartition("[")[2].removesuffix("ms]")) > 7_200_000:
+            text = "the query time range exceeds the limit (limit: 2h0m0s) (err-mimir-max-query-length)"
+            return error_reply(422, "bad_data", text)
+        return answer(path, parameters)
+
+    with serving(limited) as (address, _):
+        assert len(fetch_power(client(f"http://{address}"), START_S - 20_000, START_S + 20_000)) == 242
+
+
+def test_a_server_on_this_machine_is_not_asked_to_compress(steady_history, client):
+    with serving(history_api(steady_history)) as (address, asked):
+        fetch_power(client(f"http://{address}"))
+    far = PrometheusSource("http://prometheus:9090")
+    far.close()
+
+    assert asked.headers[0]["accept-encoding"] == "identity"
+    assert far._session.headers["Accept-Encoding"] == "gzip"
+
+
+def test_parts_come_in_the_order_of_time_and_make_up_the_whole(tmp_path, client):
+    times = every(1_800, START_S, START_S + 2 * 86_400)
+    path = write_history(tmp_path, scraped((t, scrape([Gpu([(0, 100)])], Run(), t)) for t in times))
+    file = HistorySource(path)
+
+    with serving(history_api(path)) as (address, _):
+        for source in (client(f"http://{address}"), file):
+            parts = list(source.parts([m.GPU_POWER], {}, times[0], times[-1]))
+            assert len(parts) > 2
+            assert [t for part in parts for _, series, _ in part for t in series] == times
+    file.close()
+
+
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [

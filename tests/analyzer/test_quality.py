@@ -51,6 +51,8 @@ def test_simulated_hardware_without_noise_is_not_stuck():
         ("NVIDIA H200", "hopper", ("GH100", -6, 3)),
         ("NVIDIA A40", "ampere", ("Ampere GA10x", -7, 3)),
         ("NVIDIA L4", "ada", ("Ada", -6, 3)),
+        ("Quadro RTX 4000", "turing", ("Turing", -8, 13)),
+        ("NVIDIA RTX A3000", "ampere", ("Ampere GA10x", -7, 3)),
         ("Tesla K40m", "kepler", ("Kepler", -9, 4)),
         ("NVIDIA B200", "blackwell", ("none metered of this architecture, so what most cards keep to", -9, 3)),
     ],

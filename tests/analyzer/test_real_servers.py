@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from analyzer.assess import assess
+from analyzer.sources import carbon_forecast
 from analyzer.sources.access import access
 from analyzer.sources.error import SourceError
 from analyzer.sources.history import HistorySource
@@ -14,6 +15,7 @@ from analyzer.sources.prometheus import PrometheusSource
 from analyzer.sources.runs import Clock, load
 from exporter.contract import metrics as m
 from tests import servers
+from tests.analyzer.forecasts import NIGHT, published
 from tests.analyzer.loopback import Reply, serving
 from tests.analyzer.node import Gpu, Run, every, exposition, scrape, scraped, write_history
 
@@ -68,7 +70,8 @@ def live(tmp_path_factory):
 
     def respond(path, parameters):
         shown = replace(run, end_s=run.start_s - 1_000) if gone.is_set() else run
-        return Reply(200, exposition(scrape(gpus, shown, time.time())).encode(), "text/plain; version=0.0.4")
+        text = exposition([*scrape(gpus, shown, time.time()), *published(NIGHT)])
+        return Reply(200, text.encode(), "text/plain; version=0.0.4")
 
     password_file = folder / "password"
     password_file.write_text("s3cret")
@@ -185,3 +188,16 @@ def wait_for(source, metric, after_s):
     """Until a sample of the metric is newer than `after_s`; the test's own timeout ends it otherwise."""
     while source.fetch([metric], {}, after_s, time.time()).empty:
         time.sleep(0.2)
+
+
+@pytest.mark.parametrize("server", ["prometheus", "victoria-metrics"])
+def test_the_forecast_of_the_newest_scrape_is_found_on_each_server(live, server):
+    source = PrometheusSource(live.prometheus) if server == "prometheus" else live.victoria_metrics_source()
+    try:
+        found = carbon_forecast.newest(source, time.time(), "average", None)
+    finally:
+        source.close()
+
+    assert (found.provider, found.region) == ("gb", "GB")
+    assert [slot.grams_per_kwh for slot in found.slots] == NIGHT[1:]
+    assert found.slots[0].start_s == pytest.approx(found.made_s + 1_800, abs=1e-3)

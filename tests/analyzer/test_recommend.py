@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from analyzer.objective import Objective, Question, QuestionError
+from analyzer.quantity import Quantity
 from analyzer.recommend import advise
 from analyzer.report import advice_text
 from analyzer.sweep import Setting, Sweep
@@ -109,6 +110,13 @@ def test_a_slowdown_limit_takes_the_cheapest_of_those_that_keep_it_not_the_lowes
     assert broken == ("30.0 % slower than 700 W",)
 
 
+def test_where_only_the_baseline_keeps_the_limit_it_says_that_and_not_that_nothing_differs():
+    advice = advise(exact({400: (800, 13.0), 500: (700, 12.0), 700: (1000, 10.0)}), Question(max_slowdown=0.05))
+
+    assert advice_text.headline(advice) == "leave it at 700 W: no other setting keeps the constraints"
+    assert not [remark for remark in advice_text.remarks(advice) if "not distinguishable" in remark]
+
+
 def test_an_slo_is_kept_only_where_each_run_does_and_a_missing_result_is_said():
     rows = {400: (600, 12.0), 550: (700, 11.0), 700: (1000, 10.0)}
     late = {str(cap): {"results": {"ttft_seconds_p99": ttft}} for cap, ttft in ((400, 0.6), (550, 0.45), (700, 0.3))}
@@ -118,6 +126,30 @@ def test_an_slo_is_kept_only_where_each_run_does_and_a_missing_result_is_said():
     assert advise(sweep, Question(slos={"ttft_seconds_p99": 0.1})).verdict == "not_feasible"
     with pytest.raises(QuestionError, match="no result 'tpot'; they have ttft_seconds_p99"):
         advise(sweep, Question(slos={"tpot": 0.5}))
+
+
+def test_a_setting_of_which_one_run_lacks_the_slos_result_does_not_keep_it():
+    rows = {400: (600, 12.0), 700: (1000, 10.0)}
+    sweep = exact(rows, **{str(cap): {"results": {"ttft_seconds_p99": 0.3}} for cap in rows})
+    one_lacks_it = tuple(
+        replace(each, results={}) if (each.setting.power_limit_w, each.repeat) == (400, "2") else each
+        for each in sweep.runs
+    )
+
+    advice = advise(replace(sweep, runs=one_lacks_it), Question(slos={"ttft_seconds_p99": 0.5}))
+
+    assert watts([advice.advised]) == [700]
+    assert advice.candidates[0].broken == ("ttft_seconds_p99 is not known of 1 of its 5 runs",)
+
+
+@pytest.mark.parametrize("objective", [Objective.ENERGY, Objective.EDP])
+def test_a_run_of_no_energy_is_no_cheap_one(objective):
+    rows = {400: (600, 12.0), 700: (1000, 10.0)}
+    sweep = exact(rows)
+    nothing = replace(sweep.runs[0], energy=Quantity(0.0), work={})
+
+    with pytest.raises(QuestionError, match="its energy is 0 J"):
+        advise(replace(sweep, runs=(nothing, *sweep.runs[1:])), Question(objective=objective))
 
 
 def test_a_cap_that_did_not_bind_is_never_advised_however_cheap_its_runs_were():

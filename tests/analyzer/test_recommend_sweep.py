@@ -28,7 +28,7 @@ def swept_exporter(tmp_path_factory):
 
 def test_the_runs_of_a_sweep_bound_their_caps_and_once_each_is_too_few(swept_exporter, analyzer, tmp_path):
     options = ("--experiment", "simulated-load-sweep", "--source", swept_exporter.url, "--format", "json")
-    done = analyzer("recommend", *options, "--out", tmp_path, MPLCONFIGDIR=tmp_path / "fonts")
+    done = analyzer("recommend", *options, "--out", tmp_path, MPLCONFIGDIR=str(tmp_path / "fonts"))
 
     assert done.returncode == 0, done.stderr
     (sweep,) = json.loads(done.stdout)["sweeps"]
@@ -36,7 +36,7 @@ def test_the_runs_of_a_sweep_bound_their_caps_and_once_each_is_too_few(swept_exp
     assert [each["power_limit_watts"] for each in sweep["settings"]] == [300, 450, 700]
     assert all(each["binds"] for each in sweep["settings"][:2])
     assert sweep["commands"] == [f"nvidia-smi -i 0 -pl {sweep['advised'].removesuffix(' W')}"]
-    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
     assert len((tmp_path / "sweep.csv").read_text().splitlines()) == 4
 
 

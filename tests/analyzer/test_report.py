@@ -1,5 +1,6 @@
 """What is printed and written: numbers with units, formats, files."""
 
+import base64
 import csv
 import io
 import json
@@ -175,9 +176,11 @@ def test_the_files_of_out_are_complete_and_the_page_needs_nothing_from_outside(a
     page = Links()
     text = (out / "report.html").read_text()
     page.feed(text)
-    assert len(page.links) == 4  # light and dark, wide and narrow
-    assert all(link.startswith("data:image/svg+xml;base64,") for link in page.links)
+    (picture,) = [link for link in page.links if not link.startswith("#")]
+    assert picture.startswith("data:image/png;base64,")
+    assert base64.b64decode(picture.partition(",")[2]) == (out / "report.png").read_bytes()
     assert "url(" not in text
+    assert "default-src 'none'" in text
     assert "prefers-color-scheme: dark" in text
     assert 'name="viewport"' in text
     assert (out / "report.png").read_bytes().startswith(b"\x89PNG")
@@ -203,9 +206,10 @@ def test_the_time_series_is_tidy_and_in_unix_time(analyzer, steady_history, tmp_
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["report", "--run-id", "x", "--format", "xml"], "xml"),
+        (["report", "--run-id", "x", "--format", "xml"], "'--format': 'xml' is not one of"),
         (["report"], "--run-id"),
         (["report", "--run-id", "x", "--since", "soon"], "--since is a number with s, m, h or d"),
+        (["report", "--run-id", "x", "--since", "0d"], "above 0, not '0d'"),
         (["report", "--run-id", "x", "--carbon", "-1"], "--carbon"),
         (["report", "--run-id", "x", "--colour"], "--colour"),
         (["runs", "--basic-auth", "alice"], "--basic-auth is USER:PASSWORD-FILE"),

@@ -2,13 +2,13 @@
 
 import io
 import json
+from html import unescape
 
 import pytest
 
 from analyzer.assess import assess
 from analyzer.report import formats, tables
 from analyzer.report.html import page
-from analyzer.report.timeseries import timeseries
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Gpu, Run
 from tests.analyzer.reported import BOX, codes, found, frames_with, report_of
@@ -31,7 +31,7 @@ def share(idle_shared_j, idle_apart_j, device=GPU):
 def test_a_shared_gpu_shows_the_whole_and_the_runs_share_by_each_policy(tmp_path):
     frames = frames_with(tmp_path, more=share(3_000.0, 2_400.0))
     report = assess(frames)
-    html = page(report, timeseries(frames, report))
+    text = unescape(page(report, frames, frames.raw, b""))
     target = io.StringIO()
     tables.console(target).print(tables.report_table(report))
 
@@ -39,8 +39,8 @@ def test_a_shared_gpu_shows_the_whole_and_the_runs_share_by_each_policy(tmp_path
     assert report.shares == {"gpu": {"idle_shared": 3_000, "idle_apart": 2_400}}
     assert "3,000 J by idle_shared" in target.getvalue()
     assert "idle_apart: its part by load of what the device drew above idle" in target.getvalue()
-    assert "The run's share of what others used as well" in html
-    assert ">3,000 J<" in html
+    assert "The run's share of what others used as well" in text
+    assert ">3,000 J<" in text
     document = json.loads(formats.as_json(formats.document(report)))
     assert document["attributed_energy"]["gpu"] == {"idle_shared_joules": 3_000, "idle_apart_joules": 2_400}
     assert document["devices"][0]["attributed_energy_idle_apart_joules"] == 2_400

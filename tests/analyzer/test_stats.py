@@ -120,3 +120,15 @@ def test_the_curve_goes_through_the_points_and_never_beyond_its_neighbours_nor_i
 
 def test_the_front_leaves_out_what_is_dearer_and_slower():
     assert stats.pareto([(3.0, 1.0), (1.0, 3.0), (2.0, 2.0), (2.5, 2.5), (2.0, 4.0)]) == [1, 2, 0]
+
+
+def test_settings_that_repeat_to_the_last_digit_differ_for_sure_by_just_what_they_differ():
+    drift = [1.0, 1.001, 1.002]
+    values = [level / shade for shade in drift for level in (50.0, 60.0)]
+    found = stats.compare(values, [0, 1] * 3, ["a", "a", "b", "b", "c", "c"])
+
+    assert found.paired
+    assert found.difference[1, 0] == pytest.approx(math.log(1.2))
+    assert found.difference_half[1, 0] == 0
+    assert found.differs(0, 1)
+    assert np.isfinite(found.half).all()

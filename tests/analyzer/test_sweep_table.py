@@ -7,25 +7,27 @@ from analyzer.assess import assess
 from analyzer.sources import sweeps
 from analyzer.sources.history import HistorySource
 from analyzer.sources.runs import Clock
+from analyzer.sources.selected import load_seen
 from exporter.contract import metrics as m
-from tests.analyzer.node import START_S, Run, scrape, scraped, write_history
+from tests.analyzer.node import START_S, Gpu, Run, scrape, scraped, write_history
 from tests.analyzer.reported import BOXED, TIMES
 
 LABELS = {"experiment": "caps", "repeat": "2", "power_limit_watts": "300"}
 
 
-def swept_run(folder, run, reason="sw_power_cap"):
+def swept_run(folder, run, reason="sw_power_cap", gpu=BOXED):
     """300 W for 20 s; the reason holds for the last 15 of them."""
 
     def more(t):
         held_s = min(max(t - START_S - 5, 0.0), 15.0)
         yield m.GPU_CLOCK_EVENT_SECONDS, {"gpu": "0", "uuid": BOXED.uuid, "reason": reason}, held_s
 
-    history = write_history(folder, scraped((t, [*scrape([BOXED], run, t), *more(t)]) for t in TIMES))
+    history = write_history(folder, scraped((t, [*scrape([gpu], run, t), *more(t)]) for t in TIMES))
     with closing(HistorySource(history)) as source:
         clock = Clock(lambda: START_S + 3_600, lambda _: None)
-        assert sweeps.ids(source, "caps", 86_400, START_S + 3_600) == [run.run_id]
-        (frames,) = sweeps.frames(source, [run.run_id], 86_400, clock, print)
+        seen_s = sweeps.seen(source, "caps", 86_400, START_S + 3_600)
+        assert list(seen_s) == [run.run_id]
+        frames = sweeps.with_throttling(source, load_seen(source, run.run_id, seen_s[run.run_id], clock, print))
     return sweep.of(frames, assess(frames))
 
 
@@ -43,6 +45,12 @@ def test_a_run_that_heat_slowed_down_is_not_to_be_compared(tmp_path):
     row = swept_run(tmp_path, Run(labels=LABELS), reason="sw_thermal_slowdown")
 
     assert row.unfit.startswith("heat or the hardware slowed it down for 1")
+
+
+def test_a_run_without_energy_is_not_to_be_compared(tmp_path):
+    row = swept_run(tmp_path, Run(labels=LABELS), gpu=Gpu([(START_S - 1_000, 0.0)]))
+
+    assert row.unfit == "a GPU of it has no energy: its sensor or counter stood still"
 
 
 def test_a_warm_up_is_no_run_of_the_sweep(tmp_path):

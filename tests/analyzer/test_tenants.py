@@ -63,6 +63,16 @@ def test_work_of_different_units_is_not_added_up():
     assert found["stp"] == pytest.approx(1.2)
 
 
+def test_a_run_alone_that_counted_something_else_is_no_measure_of_its_tenant():
+    """800 tokens beside others and 100 batches/s alone are no slowdown, nor is 3 J a batch a price of a token."""
+    alone = {**ALONE, "small": Alone(100.0, energy_per_unit_j=3.0, unit="batches")}
+
+    found = tenants.figures(together(small=(800, 1_400), large=(200, 1_600)), alone)
+
+    assert not {"stp", "antt", "worst_slowdown", "fairness", "energy_over_sequential_ratio"} & found.keys()
+    assert found["total_per_second"] == 100
+
+
 def test_a_tenant_that_is_slowed_down_far_more_starves():
     even = tenants.evenness([together(small=(800, None), large=(200, None))], ALONE)
 
@@ -93,6 +103,13 @@ def test_a_phase_is_found_to_the_second_it_began_and_ended_whatever_the_scrape_i
     found = span(seconds)
     if length_s > interval_s:  # else its begin and end lie between the same two scrapes
         assert found == pytest.approx((begin_s, begin_s + length_s), abs=1e-6)
+
+
+def test_a_phase_that_was_shown_late_began_when_its_seconds_say():
+    """On from 2.0 on; told at 7.5 for the first time, and then each second: half a second old in each sample."""
+    t = np.arange(11.0)
+    (found,) = stretches(Samples(t, np.where(t < 8, 0.0, t - 2.5)))
+    assert found == (2.5, 10.0)
 
 
 def test_a_phase_that_comes_again_has_two_stretches():

@@ -64,6 +64,14 @@ def test_few_gpus_have_no_outlier_and_no_interval():
     assert found.gpus[1].apart == pytest.approx(2.01 / 1.51 - 1)  # the middle of 1.01 and 2.01
 
 
+def test_one_gpu_alone_has_a_spread_within_and_none_between():
+    found = variability(pd.DataFrame({"gpu": list("aaa"), "value": [1.0, 1.02, 0.98]}))
+
+    assert found.within.value == pytest.approx(0.02)  # a standard deviation of 0.02 over a mean of 1
+    assert np.isnan(found.between.value)
+    assert np.isnan(found.whisker_gpus.value)
+
+
 def test_outliers_are_seen_on_both_sides():
     assert outliers(np.array([10.0, 10.1, 9.9, 10.2, 9.8, 12.0, 8.0])) == [False] * 5 + [True] * 2
 
@@ -106,13 +114,34 @@ def history(tmp_path_factory):
     return write_history(tmp_path_factory.mktemp("variability"), scraped(scrapes))
 
 
+def test_caps_that_differ_are_not_taken_for_gpus_that_differ_without_a_word(analyzer, tmp_path):
+    gpu = Gpu([(START_S - 500, 60), (START_S, 300)])
+    labels = [{"experiment": "caps", "power_limit_watts": cap} for cap in ("300", "450")]
+    runs = [
+        Run(f"at-{at}", START_S + 50 * at, START_S + 50 * at + 20, "sgemm", those, work={"kernels": 10.0})
+        for at, those in enumerate(labels)
+    ]
+    scrapes = []
+    for t in every(1, START_S - 60, START_S + 150):
+        values = list(scrape([gpu], runs[0], t))
+        values += run_series([gpu], runs[1], t) if runs[1].start_s <= t else []
+        scrapes.append((t, values))
+    history = write_history(tmp_path, scraped(scrapes))
+
+    done = analyzer("variability", "--experiment", "caps", "--source", history, "--since", "36500d")
+
+    assert done.returncode == 0, done.stderr
+    assert "analyzer: the runs differ in power_limit_watts (300, 450), which counts as variation here" in done.stderr
+    assert "seconds per kernel: 2 runs on 1 GPU\n" in done.stdout.replace(" \n", "\n")
+
+
 def test_an_experiments_gpus_are_compared_by_their_medians(analyzer, history):
     asked = ("variability", "--experiment", "lottery", "--source", history, "--since", "36500d")
     table, done = analyzer(*asked), analyzer(*asked, "--format", "json")
 
     assert done.returncode == 0, done.stderr
     read = json.loads(done.stdout)
-    assert read["value"] == "seconds per kernels"
+    assert read["value"] == "seconds per kernel"
     assert [(gpu["gpu"], gpu["runs"], gpu["median"]) for gpu in read["gpus"]] == [
         ("GPU-00000000", 2, pytest.approx(2.0)),  # 20 s for 10 kernels
         ("GPU-00000001", 2, pytest.approx(2.2)),

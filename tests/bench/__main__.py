@@ -20,14 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import exporter
-from tests.bench import cost, energy, peer, replayed, scale, slowdown
+from tests.bench import cost, energy, fetch, fleet, peer, replayed, scale, slowdown
 from tests.bench.cost_figures import cost_figures, scale_figures, slowdown_figures
 from tests.bench.energy import Measured
 from tests.bench.energy_figures import energy_figures, replay_figures
+from tests.bench.fetch_figures import fetch_figures
 from tests.bench.figures import Figure, markdown, table
 from tests.bench.program import ProgramError
 
-PARTS = ("cost", "energy", "replay", "slowdown", "scale")
+PARTS = ("cost", "energy", "replay", "slowdown", "scale", "fetch", "fleet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,28 @@ class Lengths:
     scale_span_s: float
     replayed_share: float
     energy_s: float
+    fetch: fetch.Lengths
+    fleet: fleet.Size
 
 
-FULL = Lengths(cost.Lengths(span_s=8.0, spans=5, rounds=90), 16, 3.0, 1.0, 180.0)
-QUICK = Lengths(cost.Lengths(span_s=4.0, spans=3, rounds=20), 4, 2.0, 0.2, 45.0)
+FULL = Lengths(
+    cost.Lengths(span_s=8.0, spans=5, rounds=90),
+    16,
+    3.0,
+    1.0,
+    180.0,
+    fetch.Lengths(5, 7 * fetch.DAY_S),
+    fleet.Size(125, 7.0),
+)
+QUICK = Lengths(
+    cost.Lengths(span_s=4.0, spans=3, rounds=20),
+    4,
+    2.0,
+    0.2,
+    45.0,
+    fetch.Lengths(3, 2 * fetch.DAY_S),
+    fleet.Size(20, 2.0),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +108,7 @@ def main() -> int:
 
 def _bench(folder: Path, options: argparse.Namespace, stopped: threading.Event) -> int:
     found, programs, measured_code = Found(load_average=os.getloadavg()[0]), None, _digest()
-    if {"cost", "energy"} & set(options.only):
+    if {"cost", "energy", "fetch"} & set(options.only):
         try:
             _say("the peers")
             programs = peer.install()
@@ -128,6 +147,14 @@ def _measure(part: str, found: Found, stage: Stage) -> None:
             scales, trouble = scale.measure(folder, lengths.scale_span_s, stopped)
             found.figures += scale_figures(scales)
             found.trouble += trouble
+        case "fleet":
+            _say(f"a fleet of {lengths.fleet.gpus} GPUs over {lengths.fleet.days:g} days")
+            found.figures += fleet.figures(fleet.measure(folder, lengths.fleet))
+        case "fetch":
+            _say("fetching, and whole reports")
+            fetched = fetch.measure(folder, programs, lengths.fetch)
+            found.figures += fetch_figures(fetched)
+            found.trouble += fetched.trouble
         case "replay":
             _say("energy, replayed")
             found.figures += replay_figures(replayed.replay(lengths.replayed_share, stopped))

@@ -12,7 +12,12 @@ from tests.bench.node import Node
 from tests.bench.program import Program
 from tests.bench.wattline import Window, free_port, gpus_shown
 
-VERSIONS = {"nvitop-exporter": "1.7.2", "zeus": "0.16.0", "codecarbon": "3.3.2"}
+VERSIONS = {
+    "nvitop-exporter": "1.7.2",
+    "zeus": "0.16.0",
+    "codecarbon": "3.3.2",
+    "prometheus-api-client[dataframe,numpy]": "0.7.2",
+}
 _FOLDER = Path(__file__).parents[2] / "build" / "bench-venv"
 _SCRIPTS = Path(__file__).with_name("peers")
 _READY_WITHIN_S = 30.0

@@ -166,9 +166,9 @@ def _run(
         for energy in told.energies
     }
     powers = _powers(tracks, mine)
-    integrals = {key: found for key, samples in powers.items() if (found := _integral(key, samples, told))}
+    integrals = {key: found for key, samples in powers.items() if (found := integral(key, samples, told))}
     walls = [track for track in tracks if track.metric is m.HWMON_POWER]
-    wall = _integral(("wall", ""), walls[0].samples, told) if len(walls) == 1 else None
+    wall = integral(("wall", ""), walls[0].samples, told) if len(walls) == 1 else None
     energies = counted or integrals
     devices = {device for component, device in energies if component == "gpu"}
     used = [content for content in beside if content.runs or _is_used(content, integrals, wall)]
@@ -212,7 +212,7 @@ def _powers(tracks: Sequence[Track], gpus: Sequence[Gpu]) -> dict[tuple[str, str
     return found
 
 
-def _integral(key: tuple[str, str], power: Samples, told: FileRun) -> Energy | None:
+def integral(key: tuple[str, str], power: Samples, told: FileRun) -> Energy | None:
     """None where fewer than two samples touch the run."""
     spacing_s = median_spacing_s(power.between(told.start_s, told.end_s)) or median_spacing_s(power)
     if spacing_s is None:
@@ -238,7 +238,7 @@ def _phase_energies(told: FileRun, powers: Mapping[tuple[str, str], Samples]) ->
     for phase in told.phases:
         for key, power in powers.items():
             span = replace(told, start_s=phase.start_s, end_s=phase.end_s)
-            found = _integral(key, power, span) if phase.end_s > phase.start_s else None
+            found = integral(key, power, span) if phase.end_s > phase.start_s else None
             if found is None or (found.covered_ratio or 0.0) < 0.99:
                 uncovered.add((phase.name, key[0]))
                 continue

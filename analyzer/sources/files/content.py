@@ -57,7 +57,7 @@ class FileRun:
     energies: tuple[FileEnergy, ...] = ()
     phases: tuple[FilePhase, ...] = ()
     gpus: tuple[str, ...] = ()
-    outcome: Outcome = "ok"
+    outcome: Outcome | None = "ok"
     duration_s: float | None = None
     caveats: tuple[str, ...] = ()
 

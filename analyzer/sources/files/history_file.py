@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from analyzer.imported import FILE_LABEL, FORMAT_LABEL, NOTES_LABEL, SPACING_LABEL, WALL_ENERGY, WALL_RATIO
+from analyzer.imported import FILE_LABEL, FORMAT_LABEL, NOTES_LABEL, SPACING_LABEL
 from analyzer.sources.error import SourceError
+from analyzer.sources.files import ledger
 from analyzer.sources.files.assembled import Assembled, AssembledRun
+from analyzer.sources.files.ledger import LONGEST
 from exporter.contract import metrics as m
 from exporter.contract.history import SCHEMA, SCHEMA_VERSION, canonical
 from exporter.contract.metrics import Metric
@@ -17,7 +19,6 @@ from exporter.contract.run import MAX_LABELS
 
 _SHOWN_AFTER_S = 2.0
 """How long after its end a run's figures are stamped, which is when an exporter's are final."""
-_LONGEST = 128
 
 _Sample = tuple[Metric, Mapping[str, str], float, float]
 
@@ -100,32 +101,8 @@ def _samples(found: Assembled) -> Iterator[_Sample]:
             yield track.metric, track.labels, t_s, value
     for run in found.runs:
         at_s = run.told.end_s + _SHOWN_AFTER_S
-        for metric, labels, value in (*_node(run), *_run(run), *_energies(run), *_done(run)):
+        for metric, labels, value in ledger.rows(run, _labels(run)):
             yield metric, labels, at_s, value
-
-
-def _node(run: AssembledRun) -> Iterator[tuple[Metric, Mapping[str, str], float]]:
-    methods = {(energy.component, energy.device): energy.method for energy in run.energies}
-    for gpu in run.gpus:
-        where = {"gpu": gpu.index, "uuid": gpu.uuid}
-        info = dict.fromkeys(("name", "architecture", "pci_bus_id", "driver_version"), "")
-        yield m.GPU_INFO, where | info | dict(gpu.info), 1.0
-        yield m.GPU_ENERGY_METHOD, where | {"method": methods["gpu", gpu.uuid]}, 1.0
-    for component, device in methods:
-        if component == "cpu":
-            yield m.CPU_ENERGY_METHOD, {"package": device, "method": "rapl"}, 1.0
-
-
-def _run(run: AssembledRun) -> Iterator[tuple[Metric, Mapping[str, str], float]]:
-    own, told = {"run_id": run.run_id}, run.told
-    labels = {f"label_{name}": text[:_LONGEST] for name, text in _labels(run).items()}
-    yield m.RUN_INFO, {**own, "workload": told.workload[:_LONGEST], **labels}, 1.0
-    yield m.RUN_START, own, told.start_s
-    yield m.RUN_END, own, told.end_s
-    yield m.RUN_DURATION, own, told.end_s - told.start_s if told.duration_s is None else told.duration_s
-    yield m.RUN_OUTCOME, {**own, "outcome": told.outcome}, 1.0
-    for gpu in run.gpus:
-        yield m.RUN_GPU_INFO, {**own, "gpu": gpu.index, "uuid": gpu.uuid}, 1.0
 
 
 def _labels(run: AssembledRun) -> dict[str, str]:
@@ -142,37 +119,4 @@ def _labels(run: AssembledRun) -> dict[str, str]:
 def _names(files: tuple[str, ...]) -> str:
     """What fits into a label; of a long path, its end."""
     text = ", ".join(files)
-    return text if len(text) <= _LONGEST else f"…{text[1 - _LONGEST :]}"
-
-
-def _energies(run: AssembledRun) -> Iterator[tuple[Metric, Mapping[str, str], float]]:
-    own, indices = {"run_id": run.run_id}, {gpu.uuid: gpu.index for gpu in run.gpus}
-    for energy in run.energies:
-        device = {**own, "component": energy.component, "device": energy.device}
-        yield m.RUN_ENERGY, device, energy.energy_j
-        if energy.half_j is not None:
-            yield m.RUN_ENERGY_UNCERTAINTY, device, energy.half_j
-        if energy.covered_ratio is not None:
-            yield m.RUN_COVERED_RATIO, device, energy.covered_ratio
-        if energy.max_w is not None and energy.component == "gpu":
-            yield m.RUN_POWER_MAX, {**own, "gpu": indices[energy.device], "uuid": energy.device}, energy.max_w
-
-
-def _done(run: AssembledRun) -> Iterator[tuple[Metric, Mapping[str, str], float]]:
-    own = {"run_id": run.run_id}
-    for unit, amount in run.told.work.items():
-        yield m.RUN_WORK, {**own, "unit": unit}, amount
-    results = dict(run.told.results)
-    if run.wall is not None:
-        results |= {WALL_ENERGY: run.wall.energy_j, WALL_RATIO: run.wall.covered_ratio or 0.0}
-    for name, value in results.items():
-        yield m.RUN_RESULT, {**own, "name": name}, value
-    seconds: dict[str, float] = {}
-    for phase in run.told.phases:
-        seconds[phase.name] = seconds.get(phase.name, 0.0) + phase.end_s - phase.start_s
-        for unit, amount in phase.work.items():
-            yield m.RUN_PHASE_WORK, {**own, "phase": phase.name, "unit": unit}, amount
-    for name, duration_s in seconds.items():
-        yield m.RUN_PHASE_SECONDS, {**own, "phase": name}, duration_s
-        for component, joules in run.phase_energies.get(name, {}).items():
-            yield m.RUN_PHASE_ENERGY, {**own, "phase": name, "component": component}, joules
+    return text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}"

@@ -1,0 +1,179 @@
+"""What a fleet spent, on whose behalf, and what belongs to nobody: from sums that a server made. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+NO_LABEL = "(none)"
+NO_RUN = "(no run)"
+NO_GPU = "(no GPU)"
+COMPONENTS = ("gpu", "cpu", "dram")
+RATHER_FAR = 0.01
+"""Parts and counters that differ by more are told; scrapes at different times make a part of a thousand."""
+_KWH_J = 3.6e6
+
+Keys = tuple[str, ...]
+Sums = Mapping[tuple[Keys, Keys], float]
+"""By the keys of a group, and by what was summed: (component,), (unit,) or (basis, quality)."""
+GIVEN = ("given", "static")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """As the server gave them. Joules, but for `work` (by its unit), `grams`, `device_grams` and `runs`.
+
+    `working` are the joules of those runs that counted a unit. `idle` is the GPUs' while no run held them. `means`
+    says where all of that came from.
+    """
+
+    devices: Sums
+    unclaimed: Sums
+    claimed: Sums
+    work: Sums
+    working: Sums
+    grams: Sums
+    device_grams: Sums
+    runs: Sums
+    idle: Sums
+    means: Means
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """`asked` questions, `moved_bytes` of questions and answers, in `spans` parts of the window."""
+
+    by: Literal["raw samples", "recording rules"]
+    start_s: float
+    end_s: float
+    server: str
+    spans: int
+    asked: int
+    moved_bytes: int
+    why_not_rules: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """`joules` are those of the runs that counted this unit."""
+
+    amount: float
+    joules: float
+
+    @property
+    def joules_per_unit(self) -> float | None:
+        return self.joules / self.amount if self.amount > 0 and self.joules > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """`keys` in the order in which they were asked for; `joules` by component, `grams` by basis and quality."""
+
+    keys: Keys
+    joules: Mapping[str, float]
+    runs: int | None = None
+    work: Mapping[str, Work] = field(default_factory=dict)
+    grams: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    @property
+    def energy_j(self) -> float:
+        return sum(self.joules.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """`groups` by their energy, the dearest first; `nobody` has what belongs to no run."""
+
+    by: Keys
+    policy: str
+    groups: tuple[Group, ...]
+    nobody: tuple[Group, ...]
+    devices: Mapping[str, float]
+    device_grams: Mapping[tuple[str, str], float]
+    idle_j: float
+    means: Means
+
+    @property
+    def device_j(self) -> float:
+        return sum(self.devices.values())
+
+    @property
+    def claimed_j(self) -> float:
+        return sum(group.energy_j for group in self.groups)
+
+    @property
+    def nobody_j(self) -> float:
+        return sum(group.energy_j for group in self.nobody)
+
+    @property
+    def apart(self) -> float | None:
+        """By how much the parts exceed the devices' counters, as a share of these."""
+        return (self.claimed_j + self.nobody_j) / self.device_j - 1 if self.device_j > 0 else None
+
+
+def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = None) -> Fleet:
+    """`grams_per_kwh`, where given, takes the place of the emissions that the nodes counted."""
+    joules = _by_group(_named(counts.claimed))
+    work, working = _by_group(_named(counts.work)), _by_group(_named(counts.working))
+    runs = _by_group(_named(counts.runs))
+    emitted = _by_group(_named(counts.grams))
+    groups = []
+    for keys in joules.keys() | work.keys():
+        components = {what[0]: value for what, value in joules.get(keys, {}).items()}
+        grams = {(what[0], what[1]): value for what, value in emitted.get(keys, {}).items()}
+        if grams_per_kwh is not None:
+            grams = {GIVEN: sum(components.values()) / _KWH_J * grams_per_kwh}
+        done = {
+            what[0]: Work(amount, working.get(keys, {}).get(what, 0.0)) for what, amount in work.get(keys, {}).items()
+        }
+        number = runs.get(keys, {}).get(())
+        if number is None and not any(components.values()):
+            continue  # it had ended before
+        groups.append(Group(keys, components, None if number is None else round(number), done, grams))
+    nobody = [
+        Group(keys, {what[0]: value for what, value in parts.items()})
+        for keys, parts in _by_group(_named(counts.unclaimed, NO_GPU)).items()
+    ]
+    devices = _total(counts.devices)
+    total_grams = {(what[0], what[1]): value for what, value in _total(counts.device_grams).items()}
+    if grams_per_kwh is not None:
+        total_grams = {GIVEN: sum(devices.values()) / _KWH_J * grams_per_kwh}
+    return Fleet(
+        by,
+        policy,
+        tuple(sorted(groups, key=lambda group: (-group.energy_j, group.keys))),
+        tuple(sorted(nobody, key=lambda group: (-group.energy_j, group.keys))),
+        {name: devices[name,] for name in COMPONENTS if (name,) in devices},
+        total_grams,
+        sum(counts.idle.values()),
+        counts.means,
+    )
+
+
+def plus(sums: Iterable[Sums]) -> dict[tuple[Keys, Keys], float]:
+    """Of windows that lie side by side."""
+    total: dict[tuple[Keys, Keys], float] = {}
+    for each in sums:
+        for key, value in each.items():
+            total[key] = total.get(key, 0.0) + value
+    return total
+
+
+def _named(sums: Sums, lacking: str = NO_LABEL) -> Sums:
+    """What a run, or a device, lacks has a name."""
+    return {(tuple(key or lacking for key in keys), what): value for (keys, what), value in sums.items()}
+
+
+def _by_group(sums: Sums) -> dict[Keys, dict[Keys, float]]:
+    groups: dict[Keys, dict[Keys, float]] = {}
+    for (keys, what), value in sums.items():
+        groups.setdefault(keys, {})[what] = value
+    return groups
+
+
+def _total(sums: Sums) -> dict[Keys, float]:
+    total: dict[Keys, float] = {}
+    for (_, what), value in sums.items():
+        total[what] = total.get(what, 0.0) + value
+    return total

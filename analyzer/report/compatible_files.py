@@ -1,0 +1,19 @@
+"""Which other tools' files a run or a sweep can be written as."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analyzer.measured import Report
+from analyzer.report import compatible_gpu_tune, compatible_iris
+
+_OF_RUNS = {"gpu-tune": compatible_gpu_tune.files, "iris-gpubench": compatible_iris.files}
+
+
+def of_run(names: list[str], report: Report, frame: pd.DataFrame) -> dict[str, bytes]:
+    """Each tool's in a folder of its own; `frame` is that of `analyzer.sources.every_scrape`."""
+    return {
+        f"{name}/{file}": content
+        for name in dict.fromkeys(names)
+        for file, content in _OF_RUNS[name](report, frame).items()
+    }

@@ -1,0 +1,193 @@
+"""What other exporters call what Wattline measures: a table for each, with its units, labels and habits. Pure.
+
+A label of the exporter that the scrape's own labels have pushed aside arrives as `exported_NAME`; that one is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from exporter.contract import metrics as m
+from exporter.contract.metrics import Metric
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """One series as another exporter names it: its value times `scale` is `metric` in our unit.
+
+    `labels` are ours that it gets, `only` are its own that a row must have to count.
+    """
+
+    name: str
+    metric: Metric
+    scale: float = 1.0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    only: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """An exporter. Of several series that give the same metric of a device the first in `series` counts.
+
+    `refresh_s`: how often it reads its sensors unless told otherwise, 0 where it reads them at each scrape; `late_s`:
+    how much older a value can be. `uuid`, `index`, `package` and `node` are the labels that name a GPU, a CPU package
+    and the machine, the first that is there. `info` maps labels of ours to its own.
+    """
+
+    name: str
+    series: tuple[Foreign, ...]
+    refresh_s: float = 0.0
+    late_s: float = 0.5
+    uuid: tuple[str, ...] = ()
+    index: tuple[str, ...] = ()
+    package: tuple[str, ...] = ()
+    node: tuple[str, ...] = ()
+    info: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cpu_method: str = "rapl"
+    wraps: bool = False
+    """Its CPU counters are the raw registers, which begin again at 0 after their range."""
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Its series under its own names, for a source to fetch."""
+        return tuple(_own(name, kind) for name, kind in {one.name: one.metric.kind for one in self.series}.items())
+
+    @property
+    def marks(self) -> tuple[Metric, ...]:
+        """Those by which one sees that the exporter is there."""
+        powers = {one.name for one in self.series if one.metric in _POWERS}
+        return tuple(metric for metric in self.metrics if metric.name in powers)
+
+
+def _own(name: str, kind: Literal["gauge", "counter"]) -> Metric:
+    return Metric(name, kind, (), "")
+
+
+_POWERS = (m.GPU_POWER, m.GPU_ENERGY, m.CPU_ENERGY, m.CPU_POWER)
+NODE_LABELS = ("node", "nodename", "kubernetes_node")
+"""What scrape configurations add, by custom."""
+_ENFORCED, _BUSY, _SENSOR = {"kind": "enforced"}, {"engine": "gpu"}, {"sensor": "gpu"}
+_SM, _MEMORY = {"domain": "sm"}, {"domain": "memory"}
+_PACKAGE, _DRAM = {"zone": "package"}, {"zone": "dram"}
+_MIB = 1_048_576.0
+
+WATTLINE = Schema(
+    "wattline",
+    (
+        Foreign(m.GPU_POWER.name, m.GPU_POWER),
+        Foreign(m.GPU_ENERGY.name, m.GPU_ENERGY),
+        Foreign(m.GPU_POWER_LIMIT.name, m.GPU_POWER_LIMIT, labels=_ENFORCED, only=_ENFORCED),
+        Foreign(m.GPU_UTILIZATION.name, m.GPU_UTILIZATION, labels=_BUSY, only=_BUSY),
+        Foreign(m.GPU_TEMPERATURE.name, m.GPU_TEMPERATURE, labels=_SENSOR, only=_SENSOR),
+        Foreign(m.GPU_CLOCK.name, m.GPU_CLOCK, labels=_SM, only=_SM),
+        Foreign(m.GPU_CLOCK.name, m.GPU_CLOCK, labels=_MEMORY, only=_MEMORY),
+        Foreign(m.GPU_MEMORY_USED.name, m.GPU_MEMORY_USED),
+        Foreign(m.GPU_INFO.name, m.GPU_INFO),
+        Foreign(m.CPU_ENERGY.name, m.CPU_ENERGY, labels=_PACKAGE, only=_PACKAGE),
+        Foreign(m.CPU_ENERGY.name, m.CPU_ENERGY, labels=_DRAM, only=_DRAM),
+        Foreign(m.CPU_POWER.name, m.CPU_POWER, labels=_PACKAGE, only=_PACKAGE),
+    ),
+    late_s=1.4,
+    uuid=("uuid",),
+    index=("gpu",),
+    package=("package",),
+    info={name: (name,) for name in ("name", "architecture", "pci_bus_id", "driver_version")},
+)
+
+DCGM = Schema(  # https://github.com/NVIDIA/dcgm-exporter, etc/default-counters.csv; collects every 30 s (-c 30000)
+    "dcgm-exporter",
+    (
+        Foreign("DCGM_FI_DEV_POWER_USAGE", m.GPU_POWER),
+        Foreign("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", m.GPU_ENERGY, 1e-3),  # mJ since the driver was loaded
+        Foreign("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", m.GPU_POWER_LIMIT, labels=_ENFORCED),
+        Foreign("DCGM_FI_DEV_POWER_MGMT_LIMIT", m.GPU_POWER_LIMIT, labels=_ENFORCED),
+        Foreign("DCGM_FI_DEV_GPU_UTIL", m.GPU_UTILIZATION, 0.01, _BUSY),
+        Foreign("DCGM_FI_DEV_GPU_TEMP", m.GPU_TEMPERATURE, labels=_SENSOR),
+        Foreign("DCGM_FI_DEV_SM_CLOCK", m.GPU_CLOCK, 1e6, _SM),
+        Foreign("DCGM_FI_DEV_MEM_CLOCK", m.GPU_CLOCK, 1e6, _MEMORY),
+        Foreign("DCGM_FI_DEV_FB_USED", m.GPU_MEMORY_USED, _MIB),
+    ),
+    refresh_s=30.0,
+    uuid=("UUID",),
+    index=("gpu",),
+    node=("Hostname", "hostname"),  # the one until May 2026, the other since
+    info={"name": ("modelName",), "pci_bus_id": ("pci_bus_id",), "driver_version": ("DCGM_FI_DRIVER_VERSION",)},
+)
+
+NVIDIA_GPU = Schema(  # https://github.com/utkuozdemir/nvidia_gpu_exporter, docs/METRICS.md; collects at each scrape
+    "nvidia-gpu-exporter",
+    (
+        Foreign("nvidia_smi_power_draw_instant_watts", m.GPU_POWER),
+        Foreign("nvidia_smi_power_draw_watts", m.GPU_POWER),
+        Foreign("nvidia_smi_energy_joules_total", m.GPU_ENERGY),  # with its NVML backend only
+        Foreign("nvidia_smi_enforced_power_limit_watts", m.GPU_POWER_LIMIT, labels=_ENFORCED),
+        Foreign("nvidia_smi_utilization_gpu_ratio", m.GPU_UTILIZATION, labels=_BUSY),
+        Foreign("nvidia_smi_temperature_gpu", m.GPU_TEMPERATURE, labels=_SENSOR),
+        Foreign("nvidia_smi_clocks_current_sm_clock_hz", m.GPU_CLOCK, labels=_SM),
+        Foreign("nvidia_smi_clocks_current_memory_clock_hz", m.GPU_CLOCK, labels=_MEMORY),
+        Foreign("nvidia_smi_memory_used_bytes", m.GPU_MEMORY_USED),
+        Foreign("nvidia_smi_gpu_info", m.GPU_INFO),
+    ),
+    uuid=("uuid",),
+    index=("index",),
+    info={"name": ("name",), "pci_bus_id": ("pci_bus_id",), "driver_version": ("driver_version",)},
+)
+
+KEPLER = Schema(  # https://github.com/sustainable-computing-io/kepler, docs/user/metrics.md and EP-003; every 5 s
+    "kepler",
+    (
+        Foreign("kepler_node_gpu_joules_total", m.GPU_ENERGY),
+        Foreign("kepler_node_gpu_watts", m.GPU_POWER),
+        Foreign("kepler_node_gpu_info", m.GPU_INFO),
+        Foreign("kepler_node_cpu_joules_total", m.CPU_ENERGY, labels=_PACKAGE, only=_PACKAGE),
+        Foreign("kepler_node_cpu_joules_total", m.CPU_ENERGY, labels=_DRAM, only=_DRAM),
+        Foreign("kepler_node_cpu_watts", m.CPU_POWER, labels=_PACKAGE, only=_PACKAGE),
+    ),
+    refresh_s=5.0,
+    uuid=("gpu_uuid",),
+    index=("gpu",),
+    package=("path",),
+    node=("node_name",),
+    info={"name": ("gpu_name",)},
+    cpu_method="kepler",
+)
+
+NODE_EXPORTER = Schema(  # https://github.com/prometheus/node_exporter, collector/rapl_linux.go; at each scrape
+    "node-exporter",
+    (
+        Foreign("node_rapl_package_joules_total", m.CPU_ENERGY, labels=_PACKAGE),
+        Foreign("node_rapl_dram_joules_total", m.CPU_ENERGY, labels=_DRAM),
+        Foreign("node_rapl_joules_total", m.CPU_ENERGY, labels=_PACKAGE, only={"rapl_zone": "package"}),
+        Foreign("node_rapl_joules_total", m.CPU_ENERGY, labels=_DRAM, only={"rapl_zone": "dram"}),
+    ),
+    package=("index",),
+    wraps=True,
+)
+
+ALL_SMI = Schema(  # https://github.com/lablup/all-smi, API.md; every 3 s; its label gpu is the model's name
+    "all-smi",
+    (
+        Foreign("all_smi_gpu_energy_hw_millijoules_total", m.GPU_ENERGY, 1e-3),
+        Foreign("all_smi_energy_consumed_joules_total", m.GPU_ENERGY, only={"scope": "gpu"}),
+        Foreign("all_smi_energy_consumed_joules_total", m.CPU_ENERGY, labels=_PACKAGE, only={"scope": "cpu"}),
+        Foreign("all_smi_gpu_power_consumption_watts", m.GPU_POWER),
+        Foreign("all_smi_gpu_power_limit_current_watts", m.GPU_POWER_LIMIT, labels=_ENFORCED),
+        Foreign("all_smi_gpu_utilization", m.GPU_UTILIZATION, 0.01, _BUSY),
+        Foreign("all_smi_gpu_temperature_celsius", m.GPU_TEMPERATURE, labels=_SENSOR),
+        Foreign("all_smi_gpu_frequency_mhz", m.GPU_CLOCK, 1e6, _SM),
+        Foreign("all_smi_gpu_memory_used_bytes", m.GPU_MEMORY_USED),
+        Foreign("all_smi_cpu_power_consumption_watts", m.CPU_POWER, labels=_PACKAGE),
+    ),
+    refresh_s=3.0,
+    uuid=("gpu_uuid",),
+    index=("gpu_index",),
+    node=("host", "hostname"),
+    info={"name": ("gpu_name", "gpu")},
+    cpu_method="all-smi",
+)
+
+SCHEMAS = (WATTLINE, DCGM, NVIDIA_GPU, KEPLER, NODE_EXPORTER, ALL_SMI)
+"""The best first: what two of them have is taken from the first, an energy counter before that."""
+BY_NAME: Mapping[str, Schema] = {schema.name: schema for schema in SCHEMAS}

@@ -1,0 +1,74 @@
+"""Software Carbon Intensity, ISO/IEC 21031:2024: SCI = (O + M) per R. Pure.
+
+O = E · I, the grams of the run's energy at a boundary; M = TE · (TiR / EL) · (RR / ToR), its share of the grams that
+making the hardware took; R is the run, or one unit of its work. Contracts and offsets do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analyzer.carbon import totals
+from analyzer.hardware import Hardware
+from analyzer.quality import Finding
+from analyzer.quantity import Quantity
+
+if TYPE_CHECKING:
+    from analyzer.boundary import Boundary
+    from analyzer.measured import Report
+
+_ORIGINS = ("restated", "ledger", "by slot", "given intensity")
+"""The best first."""
+_WHOLE = 0.99
+"""Grams of less of the energy are no O: there are others, or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sci:
+    """Of one run, in grams CO2eq; `per_unit` by unit of work. M has no interval: nobody tells one."""
+
+    boundary: str
+    basis: str
+    origin: str
+    operational: Quantity
+    embodied_g: float
+    amounts: tuple[tuple[str, float], ...]
+
+    @property
+    def whole(self) -> Quantity:
+        return Quantity(self.operational.value + self.embodied_g, self.operational.half)
+
+    @property
+    def per_unit(self) -> dict[str, Quantity]:
+        return {unit: self.whole.scaled(1 / amount) for unit, amount in self.amounts}
+
+
+def sci(report: Report, hardware: Hardware) -> tuple[Sci, ...]:
+    """At each boundary of which all components' grams are known, for each basis; E as it is, and times PUE."""
+    embodied_g = hardware.embodied_g(report.duration_s)
+    return tuple(found for boundary in report.boundaries for found in _at(report, boundary, embodied_g))
+
+
+def _at(report: Report, boundary: Boundary, embodied_g: float) -> Iterator[Sci]:
+    amounts = tuple((work.unit, work.amount) for work in boundary.work)
+    partly = {(one.past.basis, "restated") for one in report.restated if one.share_of("") > 1 - _WHOLE}
+    for basis in dict.fromkeys(emission.basis for emission in report.emissions):
+        for origin in _ORIGINS:
+            if (basis, origin) in partly:
+                continue
+            parts = [one for one in report.emissions if (one.basis, one.origin) == (basis, origin)]
+            mine = [one for one in parts if one.component in boundary.components]
+            if {one.component for one in mine} == set(boundary.components):
+                (sum_,) = totals(mine)
+                operational = sum_.mass_g.scaled(boundary.pue or 1.0)
+                yield Sci(boundary.name, basis, origin, operational, embodied_g, amounts)
+                break
+
+
+def findings(found: tuple[Sci, ...]) -> list[Finding]:
+    if found:
+        return []
+    text = "no SCI: no carbon intensity is known for all of the run's energy; give one with --carbon G/KWH or --restate"
+    return [Finding("warning", "no_sci", "", text)]

@@ -1,0 +1,233 @@
+"""Nodes whose energy, runs and tokens are known in closed form, as a server would have scraped them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from exporter.contract import metrics as m
+from exporter.contract.metrics import Metric
+
+IDLE_W, BUSY_W = 60.0, 300.0
+CPU_W, DRAM_W = 120.0, 20.0
+AFTER_S = 600.0
+_KWH_J = 3.6e6
+
+
+@dataclass(frozen=True)
+class FleetRun:
+    """Holds `gpus` of each of `instances`, alone or in equal parts with others. `per_second` is its work by unit."""
+
+    run_id: str
+    instances: tuple[str, ...]
+    gpus: tuple[int, ...]
+    begin_s: float
+    end_s: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+    workload: str = "serve"
+    per_second: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.begin_s
+
+
+@dataclass(frozen=True)
+class FleetNode:
+    """Its counters began at 0 at `since_s`, and again at `fresh_s`; it was scraped from `up_s` until `down_s`.
+
+    `lost` are spans of time in which no scrape succeeded; `pods` the GPUs that pods had: GPU, namespace, from, until.
+    """
+
+    instance: str
+    since_s: float
+    up_s: float
+    down_s: float
+    gpus: int = 2
+    model: str = "NVIDIA H200"
+    interval_s: float = 15.0
+    offset_s: float = 0.0
+    fresh_s: float | None = None
+    lost: Sequence[tuple[float, float]] = ()
+    grams_per_kwh: float | None = None
+    pods: Sequence[tuple[int, str, float, float]] = ()
+
+    def uuid(self, gpu: int) -> str:
+        return f"GPU-{self.instance}-{gpu}"
+
+    def times(self) -> np.ndarray:
+        first = np.ceil((self.up_s - self.offset_s) / self.interval_s) * self.interval_s + self.offset_s
+        t = np.arange(first, self.down_s, self.interval_s)
+        for from_s, until_s in self.lost:
+            t = t[(t < from_s) | (t >= until_s)]
+        return np.round(t, 3)
+
+
+@dataclass(frozen=True)
+class Series:
+    labels: dict[str, str]
+    t: np.ndarray
+    value: np.ndarray
+
+
+def scraped(node: FleetNode, runs: Iterable[FleetRun]) -> Iterator[Series]:
+    """All series of a node, joules as whole numbers."""
+    t, own = node.times(), [run for run in runs if node.instance in run.instances]
+
+    def series(
+        metric: Metric, labels: Mapping[str, str], values: np.ndarray, where: np.ndarray | None = None
+    ) -> Series:
+        name = {"__name__": metric.name, "instance": node.instance, "job": "wattline"}
+        at = slice(None) if where is None else where
+        return Series({**name, **labels}, t[at], np.round(values[at], 6 if "grams" in metric.name else 0))
+
+    yield series(m.BUILD_INFO, {"version": "0.1.0"}, np.ones(len(t)))
+    for gpu in range(node.gpus):
+        device = _Device(node, [run for run in own if gpu in run.gpus], IDLE_W, BUSY_W)
+        where = {"gpu": str(gpu), "uuid": node.uuid(gpu)}
+        yield series(m.GPU_INFO, {**where, "name": node.model}, np.ones(len(t)))
+        yield series(m.GPU_ENERGY, where, device.total_j(t))
+        yield from _divided({"component": "gpu", "device": node.uuid(gpu)}, device, t, series)
+        yield from _emitted(node, {"component": "gpu", "device": node.uuid(gpu)}, device, t, series)
+    for gpu, namespace, from_s, until_s in node.pods:
+        where = {"gpu": str(gpu), "uuid": node.uuid(gpu), "namespace": namespace, "pod": f"{namespace}-0"}
+        yield series(m.GPU_POD_INFO, where, np.ones(len(t)), (t >= from_s) & (t < until_s))
+    for zone, watts, component in (("package", CPU_W, "cpu"), ("dram", DRAM_W, "dram")):
+        device = _Device(node, own, watts, watts)
+        yield series(m.CPU_ENERGY, {"package": "0", "zone": zone}, device.total_j(t))
+        yield from _divided({"component": component, "device": "0"}, device, t, series)
+        yield from _emitted(node, {"component": component, "device": "0"}, device, t, series)
+    for run in own:
+        yield from _of_run(node, run, t, series)
+
+
+def _divided(where, device, t, series) -> Iterator[Series]:
+    whose = {run.run_id: device.of_run_j(run, t) for run in device.runs}
+    rest = device.total_j(t) - (sum(device.booked_j(run, t) for run in device.runs) if device.runs else 0.0)
+    for policy in ("idle_shared", "idle_apart"):
+        yield series(m.RUN_ATTRIBUTED_ENERGY, {**where, "policy": policy}, rest)
+    for run in device.runs:
+        shown = (t >= run.begin_s) & (t <= run.end_s + AFTER_S)
+        for policy in ("idle_shared", "idle_apart"):
+            labels = {**where, "run_id": run.run_id, "policy": policy}
+            yield series(m.RUN_ATTRIBUTED_ENERGY, labels, whose[run.run_id], shown)
+        yield series(m.RUN_ENERGY, {**where, "run_id": run.run_id}, device.during_j(run, t), shown)
+
+
+def _emitted(node, where, device, t, series) -> Iterator[Series]:
+    if node.grams_per_kwh is not None:
+        labels = {**where, "basis": "average", "quality": "actual"}
+        yield series(m.EMISSIONS, labels, device.total_j(t) * node.grams_per_kwh / _KWH_J)
+
+
+def _of_run(node, run, t, series) -> Iterator[Series]:
+    shown, own = (t >= run.begin_s) & (t <= run.end_s + AFTER_S), {"run_id": run.run_id}
+    if not shown.any():
+        return
+    info = {**own, "workload": run.workload, **{f"label_{name}": text for name, text in run.labels.items()}}
+    yield series(m.RUN_INFO, info, np.ones(len(t)), shown)
+    yield series(m.RUN_START, own, np.full(len(t), run.begin_s), shown)
+    yield series(m.RUN_END, own, np.full(len(t), run.end_s), shown & (t >= run.end_s))
+    for gpu in run.gpus:
+        where = {**own, "gpu": str(gpu), "uuid": node.uuid(gpu)}
+        yield series(m.RUN_GPU_INFO, where, np.ones(len(t)), shown)
+    if node.instance == run.instances[0]:  # where its work is counted
+        for unit, per_second in run.per_second.items():
+            amount = per_second * np.clip(t - run.begin_s, 0, run.seconds)
+            yield series(m.RUN_WORK, {**own, "unit": unit}, amount, shown)
+    if node.grams_per_kwh is not None:
+        joules = sum(_Device(node, [run], IDLE_W, BUSY_W).during_j(run, t) for _ in run.gpus)
+        labels = {**own, "component": "gpu", "basis": "average", "quality": "actual"}
+        yield series(m.RUN_EMISSIONS, labels, joules * node.grams_per_kwh / _KWH_J, shown)
+
+
+class _Device:
+    """Joules at any time: piecewise linear, with a knot wherever a run begins or ends."""
+
+    def __init__(self, node: FleetNode, runs: Sequence[FleetRun], idle_w: float, busy_w: float) -> None:
+        self.runs = runs
+        self._fresh_s = node.fresh_s
+        edges = [t for run in runs for t in (run.begin_s, run.end_s)]
+        self._knots = np.unique([node.since_s, *(t for t in edges if t > node.since_s), node.down_s + 1])
+        begins = self._knots[:-1]
+        on = {run.run_id: (begins >= run.begin_s) & (begins < run.end_s) for run in runs}
+        holders = sum((held.astype(float) for held in on.values()), np.zeros(len(begins)))
+        drawn = np.diff(self._knots) * np.where(holders > 0, busy_w, idle_w)
+        self._total = self._summed(drawn)
+        self._shares = {
+            name: self._summed(np.where(held, drawn / np.maximum(holders, 1), 0.0)) for name, held in on.items()
+        }
+
+    def _summed(self, each: np.ndarray) -> np.ndarray:
+        return np.concatenate([[0.0], np.cumsum(each)])
+
+    def _at(self, line: np.ndarray, t: np.ndarray) -> np.ndarray:
+        return np.interp(t, self._knots, line)
+
+    def _since_fresh(self, line: np.ndarray, t: np.ndarray) -> np.ndarray:
+        values = self._at(line, t)
+        if self._fresh_s is None:
+            return values
+        return np.where(t < self._fresh_s, values, values - self._at(line, np.array([self._fresh_s])))
+
+    def total_j(self, t: np.ndarray) -> np.ndarray:
+        return self._since_fresh(self._total, t)
+
+    def booked_j(self, run: FleetRun, t: np.ndarray) -> np.ndarray:
+        """What is no more in the part of no run."""
+        return self._since_fresh(self._shares[run.run_id], t)
+
+    def of_run_j(self, run: FleetRun, t: np.ndarray) -> np.ndarray:
+        return self._at(self._shares[run.run_id], t)
+
+    def during_j(self, run: FleetRun, t: np.ndarray) -> np.ndarray:
+        """Of the whole device since the run's begin."""
+        return self._at(self._total, np.clip(t, run.begin_s, run.end_s)) - self._at(
+            self._total, np.array([run.begin_s])
+        )
+
+
+def into_victoria_metrics(address: str, series: Iterable[Series]) -> None:
+    lines = (
+        json.dumps(
+            {
+                "metric": one.labels,
+                "values": one.value.tolist(),
+                "timestamps": np.rint(one.t * 1_000).astype(np.int64).tolist(),
+            }
+        )
+        for one in series
+        if len(one.t)
+    )
+    body = "\n".join(lines).encode()
+    urllib.request.urlopen(urllib.request.Request(f"{address}/api/v1/import", body, method="POST")).close()
+    urllib.request.urlopen(f"{address}/internal/force_flush").close()
+
+
+def into_prometheus_blocks(folder: Path, series: Iterable[Series]) -> None:
+    """Blocks in `folder`, as promtool makes them, before Prometheus starts there."""
+    families: dict[str, list[str]] = {}
+    for one in series:
+        name = one.labels["__name__"]
+        inner = ",".join(f"{key}={json.dumps(text)}" for key, text in one.labels.items() if key != "__name__")
+        lines = families.setdefault(name, [])
+        lines += [f"{name}{{{inner}}} {value!r} {t:.3f}" for t, value in zip(one.t, one.value.tolist(), strict=True)]
+    kinds = {metric.name: metric.kind for metric in m.METRICS}
+    text = []
+    for name, lines in families.items():
+        text += [f"# TYPE {name.removesuffix('_total') if kinds[name] == 'counter' else name} {kinds[name]}", *lines]
+    source = folder / "fleet.om"
+    source.write_text("\n".join([*text, "# EOF", ""]))
+    subprocess.run(
+        ["promtool", "tsdb", "create-blocks-from", "openmetrics", source, folder / "prometheus"],
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    source.unlink()

@@ -1,0 +1,67 @@
+"""Loads whose energy is known in closed form, as a sensor shows them that averages a part of each of its updates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.series import Samples, clean
+
+UPDATE_S = 0.1003
+WINDOW_S = 0.025
+LOG_S = 0.013
+"""Of `nvidia-smi -lms 10`."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Power is `levels_w[k]` from `edges_s[k]` to the next."""
+
+    edges_s: np.ndarray
+    levels_w: np.ndarray
+
+    def energy_j(self, t):
+        sums = np.concatenate([[0], np.cumsum(np.diff(self.edges_s) * self.levels_w)])
+        return np.interp(t, self.edges_s, sums)
+
+    def mean_w(self, duration_s):
+        return float(self.energy_j(duration_s) - self.energy_j(0)) / duration_s
+
+
+def square(period_s, duty, levels_w, duration_s, phase):
+    """`levels_w` are the low and the high one, of which the latter stands for `duty` of each period."""
+    low_w, high_w = levels_w
+    starts = (np.arange(-2, int(duration_s / period_s) + 4) + phase) * period_s
+    edges = np.append(np.stack([starts, starts + duty * period_s], 1).ravel(), starts[-1] + period_s)
+    return Load(edges, np.tile([high_w, low_w], len(starts)))
+
+
+def steady(watts, duration_s):
+    return Load(np.array([-1.0, duration_s + 1]), np.array([watts]))
+
+
+def ramp(first_w, last_w, duration_s):
+    return Load(np.linspace(-1, duration_s + 1, 2_001), np.linspace(first_w, last_w, 2_000))
+
+
+def telegraph(rng, dwell_s, low_w, high_w, duration_s):
+    """Jumps at random times, as often as not."""
+    dwells = rng.exponential(dwell_s, int(4 * duration_s / dwell_s) + 20)
+    edges = np.concatenate([[-1], np.cumsum(dwells) - 0.9])
+    return Load(edges, np.where(np.arange(len(dwells)) % 2, low_w, high_w))
+
+
+def log(load, duration_s, rng, window_s=WINDOW_S, update_s=UPDATE_S):
+    """What a log holds of it: the latest update of the sensor, with its noise, at about every 13 ms."""
+    updated = np.arange(-2, int(duration_s / update_s) + 3) * update_s + rng.random() * update_s
+    shown = (load.energy_j(updated) - load.energy_j(updated - window_s)) / window_s
+    shown = np.round(shown + rng.normal(0, 0.4, len(shown)), 2)
+    times = np.cumsum(LOG_S * (1 + 0.15 * rng.random(int(duration_s / LOG_S) + 5))) - 0.02
+    times = np.round(times[times <= duration_s + 0.05], 3)
+    return clean(times, shown[np.searchsorted(updated, times, side="right") - 1])
+
+
+def integral_w(power: Samples, duration_s):
+    during = power.between(0, duration_s)
+    return float(np.trapezoid(during.value, during.t) / (during.t[-1] - during.t[0]))

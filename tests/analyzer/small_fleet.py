@@ -1,0 +1,122 @@
+"""A small fleet in a real Prometheus and a real VictoriaMetrics, whose joules, grams and tokens are known by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from analyzer.fleet import Fleet, Group, Keys, fleet
+from analyzer.sources.fleet_answers import Wish, read
+from analyzer.sources.instant import InstantServer
+from tests import servers
+from tests.analyzer.fleet_nodes import (
+    FleetNode,
+    FleetRun,
+    Series,
+    into_prometheus_blocks,
+    into_victoria_metrics,
+    scraped,
+)
+
+RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "wattline.rules.yml"
+BEGIN_S = 1_789_034_400.0
+END_S = BEGIN_S + 7_200
+RUN_W = 300 + 120 + 20
+"""Of a run on one GPU, with the node's CPU and DRAM."""
+SCRAPE_S = 15
+NODES = (
+    FleetNode("a:9847", BEGIN_S - 86_400, BEGIN_S - 4_200, END_S + 600, offset_s=3.2, grams_per_kwh=200.0),
+    FleetNode(
+        "b:9847",
+        BEGIN_S - 9 * 86_400,
+        BEGIN_S - 4_200,
+        END_S + 600,
+        offset_s=7.7,
+        model="NVIDIA A100",
+        lost=[(BEGIN_S + 1_000, BEGIN_S + 1_500)],
+        pods=[(0, "blue", BEGIN_S - 4_200, BEGIN_S + 3_000), (0, "green", BEGIN_S + 3_000, END_S)],
+    ),
+    FleetNode("gone:9847", BEGIN_S - 30 * 86_400, BEGIN_S - 4_200, BEGIN_S + 3_000, gpus=1, offset_s=1.1),
+    FleetNode("new:9847", BEGIN_S + 3_000, BEGIN_S + 3_000, END_S + 600, offset_s=11.4),
+    FleetNode("fresh:9847", BEGIN_S - 86_400, BEGIN_S - 4_200, END_S + 600, gpus=1, fresh_s=BEGIN_S + 3_600),
+)
+SCRAPED_TWICE = NODES[2]
+TOKENS = {"generated_tokens": 100.0, "prompt_tokens": 300.0}
+RUNS = (
+    FleetRun("long", ("a:9847",), (0, 1), BEGIN_S - 3_600, BEGIN_S + 4_200, {"model": "m1", "user": "u1"}, "train"),
+    FleetRun(
+        "lossy", ("b:9847",), (0, 1), BEGIN_S + 600, BEGIN_S + 2_400, {"model": "m2", "user": "u1"}, "serve", TOKENS
+    ),
+    FleetRun("flash", ("b:9847",), (0,), BEGIN_S + 4_001, BEGIN_S + 4_006, {"model": "m3"}),
+    FleetRun(
+        "two-nodes",
+        ("a:9847", "b:9847"),
+        (0,),
+        BEGIN_S + 4_500,
+        BEGIN_S + 5_400,
+        {"model": "m2", "user": "u2"},
+        "serve",
+        {"generated_tokens": 50.0},
+    ),
+    FleetRun(
+        "half", ("new:9847",), (0,), BEGIN_S + 4_000, BEGIN_S + 5_000, {"model": "m2", "user": "u3", "namespace": "own"}
+    ),
+    FleetRun("other-half", ("new:9847",), (0,), BEGIN_S + 4_500, BEGIN_S + 5_500, {"model": "m2", "user": "u4"}),
+    FleetRun("before", ("b:9847",), (0,), BEGIN_S - 900, BEGIN_S - 300, {"model": "m4"}),
+)
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[dict[str, str]]:
+    """Their addresses. Both servers hold the same samples, and what the recording rules make of them."""
+    series = [one for node in NODES for one in scraped(node, RUNS)]
+    series += [Series({**one.labels, "job": "another"}, one.t, one.value) for one in scraped(SCRAPED_TWICE, RUNS)]
+    keep = ["--storage.tsdb.retention.time=3000d"]
+    for name in ("prometheus", "victoria-metrics"):
+        (folder / name).mkdir()
+    into_prometheus_blocks(folder / "prometheus", series)
+    with servers.prometheus(folder / "prometheus", [], flags=keep) as prometheus:
+        backfill(prometheus, folder / "prometheus")
+    with (
+        servers.prometheus(folder / "prometheus", [], flags=keep) as prometheus,
+        servers.victoria_metrics(folder / "victoria-metrics", [], flags=["-retentionPeriod=3000d"]) as victoria_metrics,
+    ):
+        into_victoria_metrics(victoria_metrics, series)
+        replay(victoria_metrics)
+        yield {"prometheus": prometheus, "victoria-metrics": victoria_metrics}
+
+
+def backfill(address: str, folder: Path) -> None:
+    call = [servers.require("promtool"), "tsdb", "create-blocks-from", "rules", f"--url={address}", RULES]
+    call += [f"--start={BEGIN_S - 3_600:.0f}", f"--end={END_S + 600:.0f}", f"--output-dir={folder / 'prometheus'}"]
+    subprocess.run(call, check=True, capture_output=True, timeout=120)
+
+
+def replay(address: str) -> None:
+    """vmalert itself evaluates the rules over the past, and writes what it found."""
+    begin, end = (datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for t in (BEGIN_S - 3_600, END_S + 600))
+    call = [servers.require("vmalert"), f"-rule={RULES}", f"-datasource.url={address}", f"-remoteWrite.url={address}"]
+    call += [f"-replay.timeFrom={begin}", f"-replay.timeTo={end}", "-replay.rulesDelay=1ms"]
+    call += ["-replay.disableProgressBar"]
+    call += [f"-httpListenAddr=127.0.0.1:{servers.free_port()}"]
+    subprocess.run(call, check=True, capture_output=True, timeout=120)
+    urllib.request.urlopen(f"{address}/internal/force_flush").close()
+
+
+def asked(address: str, by: str, *, rules: bool = False, carbon: float | None = None, **more: Any) -> Fleet:
+    """`more` is of a Wish, and `say`."""
+    say: Callable[[str], None] = more.pop("say", lambda _: None)
+    keys = tuple(by.split(","))
+    window = {"policy": "idle_shared", "start_s": BEGIN_S, "end_s": END_S, **more}
+    with contextlib.closing(InstantServer(address)) as server:
+        counts = read(server, Wish(keys, **window, emissions=carbon is None, rules=rules), say)
+    return fleet(keys, window["policy"], counts, carbon)
+
+
+def groups(found: Fleet) -> dict[Keys, Group]:
+    return {group.keys: group for group in found.groups}

@@ -1,0 +1,140 @@
+"""What a fleet spent, asked of a real Prometheus and a real VictoriaMetrics; expected values are worked out by hand."""
+
+import pytest
+
+from analyzer.sources.prometheus import PrometheusSource
+from exporter.contract import metrics as m
+from tests.analyzer.small_fleet import BEGIN_S, END_S, NODES, RUN_W, SCRAPE_S, SCRAPED_TWICE, asked, groups
+
+
+@pytest.fixture(params=["prometheus", "victoria-metrics"])
+def address(request, fleet_addresses):
+    return fleet_addresses[request.param]
+
+
+def drawn(watts, seconds, nodes=1):
+    """Up to the scrapes next to either edge."""
+    return pytest.approx(watts * seconds, abs=watts * SCRAPE_S * nodes)
+
+
+def test_joules_by_model_and_user_are_those_that_were_drawn_in_the_window(address):
+    found = {keys: group.energy_j for keys, group in groups(asked(address, "model,user")).items()}
+
+    assert found == {
+        ("m1", "u1"): drawn(RUN_W + 300, 4_200),
+        ("m2", "u1"): RUN_W * 1_800 + 300 * 1_800,
+        ("m2", "u2"): 2 * RUN_W * 900,
+        ("m2", "u3"): RUN_W * (500 + 500 / 2),
+        ("m2", "u4"): RUN_W * (500 + 500 / 2),
+        ("m3", "(none)"): RUN_W * 5,
+    }
+
+
+@pytest.mark.parametrize("rules", [False, True])
+def test_a_run_of_five_seconds_between_two_scrapes_has_all_its_joules(address, rules):
+    assert groups(asked(address, "model", rules=rules))["m3",].joules == {"gpu": 1_500, "cpu": 600, "dram": 100}
+
+
+@pytest.mark.parametrize("rules", [False, True])
+def test_runs_and_what_is_of_no_run_are_together_what_the_devices_counted(address, rules):
+    found = asked(address, "model,user,namespace", rules=rules)
+
+    assert found.apart == pytest.approx(0, abs=5e-4)
+    assert found.nobody_j > 0.3 * found.device_j
+    assert [group.keys for group in found.nobody] == [("(no run)",) * 3]
+
+
+def test_the_devices_joules_are_those_of_the_raw_samples(address):
+    found = asked(address, "node,gpu_model")
+    joules = {}
+    for group in (*found.groups, *found.nobody):
+        joules[group.keys[0]] = joules.get(group.keys[0], 0) + group.joules.get("gpu", 0)
+    raw = PrometheusSource(address)
+    frame = raw.fetch([m.GPU_ENERGY], {}, BEGIN_S - 60, END_S)
+    raw.close()
+
+    for node in NODES:
+        expected = 0
+        for _, rows in frame[frame["instance"] == node.instance].groupby("uuid", observed=True):
+            ordered = rows.sort_values("t")
+            before = ordered[ordered["t"] <= BEGIN_S]["value"]
+            steps = ordered[ordered["t"] > BEGIN_S]["value"]
+            base = before.iloc[-1] if len(before) else steps.iloc[0]
+            expected += sum(max(b - a, b if b < a else 0) for a, b in zip([base, *steps[:-1]], steps, strict=True))
+        assert joules[node.instance] == pytest.approx(expected, rel=0.005), node.instance
+
+
+def test_a_node_that_went_and_one_that_came_count_while_they_were_there(address):
+    found = asked(address, "node")
+    joules = {group.keys[0]: group.joules for group in found.nobody}
+
+    assert joules["gone:9847"] == {"gpu": drawn(60, 3_000), "cpu": drawn(120, 3_000), "dram": drawn(20, 3_000)}
+    assert joules["new:9847"]["gpu"] == drawn(2 * 60, 4_200 - 1_500 / 2)
+    assert joules["fresh:9847"]["gpu"] == drawn(60, 7_200)
+
+
+@pytest.mark.parametrize("rules", [False, True])
+def test_a_node_that_two_jobs_scrape_counts_once(address, rules):
+    found = asked(address, "node", rules=rules)
+    (joules,) = (group.energy_j for group in found.nobody if group.keys == (SCRAPED_TWICE.instance,))
+
+    assert joules == pytest.approx((60 + 120 + 20) * (SCRAPED_TWICE.down_s - found.means.start_s), rel=0.01)
+
+
+def test_gpus_models_are_keys_too(address):
+    found = asked(address, "gpu_model")
+
+    assert groups(found)["NVIDIA A100",].joules["gpu"] == pytest.approx(600 * 1_800 + 300 * 5 + 300 * 900)
+    assert {group.keys[0] for group in found.nobody} == {"NVIDIA H200", "NVIDIA A100", "(no GPU)"}
+    assert found.apart == pytest.approx(0, abs=5e-4)
+
+
+@pytest.mark.parametrize("rules", [False, True])
+def test_a_run_without_a_namespace_has_that_of_the_pod_that_held_its_gpu_at_the_time(address, rules):
+    found = {keys[0]: group.energy_j for keys, group in groups(asked(address, "namespace", rules=rules)).items()}
+
+    assert found["blue"] == 740 * 1_800
+    assert found["green"] == RUN_W * 5 + RUN_W * 900
+    assert found["own"] == RUN_W * (500 + 500 / 2)
+    assert found["(none)"] >= RUN_W * 900
+
+
+@pytest.mark.parametrize("rules", [False, True])
+def test_work_is_by_unit_and_held_against_the_joules_of_the_runs_that_did_it(address, rules):
+    found = groups(asked(address, "model", rules=rules))["m2",]
+
+    assert {unit: work.amount for unit, work in found.work.items()} == {
+        "generated_tokens": 100 * 1_800 + 50 * 900,
+        "prompt_tokens": 300 * 1_800,
+    }
+    generated_j = 740 * 1_800 + 2 * RUN_W * 900
+    assert found.work["generated_tokens"].joules_per_unit == pytest.approx(generated_j / 225_000)
+    assert found.work["prompt_tokens"].joules_per_unit == pytest.approx(740 * 1_800 / 540_000)
+    assert found.runs == 4
+
+
+@pytest.mark.parametrize("rules", [False, True])
+def test_grams_are_the_runs_share_of_what_its_devices_emitted(address, rules):
+    found = asked(address, "model", rules=rules)
+
+    grams = groups(found)["m1",].grams["average", "actual"]
+    assert grams == pytest.approx(600 * (BEGIN_S + 4_200 - found.means.start_s) * 200 / 3.6e6, rel=0.01)
+    assert groups(found)["m3",].grams == {}
+    start_s, end_s = found.means.start_s, found.means.end_s
+    joules = (2 * 60 + 120 + 20) * (end_s - start_s) + 2 * 240 * (BEGIN_S + 4_200 - start_s) + 240 * 900
+    assert found.device_grams["average", "actual"] == pytest.approx(joules * 200 / 3.6e6, rel=0.01)
+
+
+def test_a_given_intensity_takes_the_place_of_the_nodes_own(address):
+    found = groups(asked(address, "model", carbon=100.0))["m3",]
+
+    assert found.grams == {("given", "static"): pytest.approx(RUN_W * 5 / 3.6e6 * 100)}
+
+
+def test_idle_waste_is_what_gpus_drew_while_no_run_held_them(address):
+    idle_s = (7_200 - 4_200 - 900) + (7_200 - 4_200)  # a
+    idle_s += (7_200 - 1_800 - 5 - 900) + (7_200 - 1_800)  # b
+    idle_s += 3_000 + (4_200 - 1_500) + 4_200 + 7_200  # gone, new, fresh
+
+    assert asked(address, "user").idle_j == pytest.approx(60 * idle_s, rel=0.005)
+    assert asked(address, "user", policy="idle_apart").idle_j == pytest.approx(60 * idle_s, rel=0.005)

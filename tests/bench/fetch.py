@@ -1,0 +1,176 @@
+"""What reading costs: a day of power beside prometheus-api-client, and reports of an hour, a day and a week.
+
+The day of power comes from a real Prometheus, loaded by promtool; the reports from a real VictoriaMetrics, which takes
+the 40 million samples of a week in minutes. Every figure is of a whole process, with all that it imports.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from statistics import median
+
+from tests.bench import long_run
+from tests.bench.program import Program, ProgramError
+from tests.bench.wattline import free_port
+
+OURS, THEIRS, LEANEST = "Wattline", "prometheus-api-client", "the same, without its frame"
+DAY_S, HOUR_S = 86_400, 3_600
+_READY_WITHIN_S = 60.0
+_APART = 1e-4
+"""Both integrate the same samples."""
+_LINES_AT_ONCE = 50
+_ROOT = Path(__file__).parents[2]
+_PEER = Path(__file__).with_name("peers") / "api_client.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """By one process, from its start to its end."""
+
+    seconds: float
+    cpu_s: float
+    peak_bytes: int
+    stdout: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    rounds: int
+    long_s: int
+    """Of the longest report."""
+
+
+@dataclass
+class Fetch:
+    day: dict[str, list[Spent]] = field(default_factory=dict)
+    samples: int = 0
+    help: list[Spent] = field(default_factory=list)
+    reports: dict[int, list[Spent]] = field(default_factory=dict)
+    """By the length of the run, in seconds."""
+    trouble: list[str] = field(default_factory=list)
+
+
+def measure(folder: Path, programs: Path | None, lengths: Lengths) -> Fetch:
+    """`programs` are the peers', if any."""
+    found = Fetch()
+    for name, part in (("prometheus", _day), ("victoria-metrics", _reports)):
+        if shutil.which(name) is None:
+            found.trouble.append(f"{name} is not installed: apt-get install prometheus victoria-metrics")
+        else:
+            part(found, folder, programs, lengths)
+    return found
+
+
+def _day(found: Fetch, folder: Path, programs: Path | None, lengths: Lengths) -> None:
+    start_s = math.floor(time.time()) - 2 * DAY_S
+    text, blocks = folder / "power.txt", folder / "blocks"
+    found.samples = long_run.openmetrics(long_run.power(start_s, DAY_S), text)
+    _done(["promtool", "tsdb", "create-blocks-from", "openmetrics", text, blocks])
+    (folder / "prometheus.yml").write_text("global: {}\n")
+    end_s = start_s + DAY_S - 1
+    with _server(
+        "prometheus", [f"--storage.tsdb.path={blocks}", "--storage.tsdb.retention.time=30d"], folder
+    ) as address:
+        commands = {OURS: [sys.executable, "-m", "tests.bench.fetched", address, f"{start_s}", f"{end_s}"]}
+        for name, way in ((THEIRS, "frame"), (LEANEST, "lists")) if programs else ():
+            given = [way, address, "wattline_gpu_power_watts", f"{start_s}", f"{end_s}"]
+            commands[name] = [programs / "python", _PEER, *given]
+        for _ in range(lengths.rounds):
+            for name, command in commands.items():
+                found.day.setdefault(name, []).append(_run(command))
+    _agree(found)
+
+
+def _agree(found: Fetch) -> None:
+    """Raises ProgramError where an energy is not the one that was drawn."""
+    for name, spent in found.day.items():
+        for gpu in range(long_run.GPUS):
+            true_j = (300.0 + gpu) * DAY_S
+            energy_j = json.loads(spent[0].stdout)[long_run.uuid(gpu)]
+            if abs(energy_j / true_j - 1) > _APART:
+                raise ProgramError(f"{name} says {energy_j:.0f} J of GPU {gpu}, which drew {true_j:.0f} J")
+
+
+def _reports(found: Fetch, folder: Path, _programs: Path | None, lengths: Lengths) -> None:
+    analyzer = [Path(sys.executable).with_name("analyzer")]
+    for _ in range(lengths.rounds):
+        found.help.append(_run([*analyzer, "--help"]))
+    for seconds in (HOUR_S, DAY_S, lengths.long_s):
+        of_it = folder / f"{seconds}"
+        of_it.mkdir()
+        with _server("victoria-metrics", ["-retentionPeriod=1y"], of_it) as address:
+            start_s = math.floor(time.time()) - seconds - HOUR_S
+            _load(address, start_s, seconds)
+            command = [*analyzer, "report", "--run-id", long_run.RUN_ID, "--source", address, "--format", "json"]
+            rounds = lengths.rounds if seconds == HOUR_S else 1
+            found.reports[seconds] = [_run(command) for _ in range(rounds)]
+        shutil.rmtree(of_it)
+
+
+def _load(address: str, start_s: float, seconds: int) -> None:
+    every = long_run.json_lines(long_run.run(start_s, seconds))
+    while lines := list(islice(every, _LINES_AT_ONCE)):
+        request = urllib.request.Request(f"{address}/api/v1/import", "".join(lines).encode(), method="POST")
+        urllib.request.urlopen(request, timeout=60).close()
+    urllib.request.urlopen(f"{address}/internal/force_flush", timeout=60).close()
+
+
+@contextmanager
+def _server(name: str, flags: Sequence[str], folder: Path) -> Iterator[str]:
+    address = f"127.0.0.1:{free_port()}"
+    if name == "prometheus":
+        own, ready = [f"--config.file={folder / 'prometheus.yml'}", f"--web.listen-address={address}"], "/-/ready"
+    else:
+        own, ready = [f"-storageDataPath={folder / 'data'}", f"-httpListenAddr={address}"], "/health"
+
+    def answers() -> bool:
+        with suppress(OSError), urllib.request.urlopen(f"http://{address}{ready}", timeout=2):
+            return True
+        return False
+
+    with Program(name, [name, *own, *flags], {}, folder) as program:
+        program.until(answers, _READY_WITHIN_S)
+        yield f"http://{address}"
+
+
+def _run(command: Sequence[str | Path]) -> Spent:
+    """Raises ProgramError where it fails."""
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT), "WATTLINE_SOURCE": ""}
+    begin_s = time.perf_counter()
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as process,
+    ):
+        assert process.stdout
+        stdout = process.stdout.read()
+        _, status, spent = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - begin_s
+        process.returncode = os.waitstatus_to_exitcode(status)
+        errors.seek(0)
+        said = errors.read().strip().splitlines() or ["it said nothing"]
+    if process.returncode:
+        raise ProgramError(f"{' '.join(map(str, command[:3]))} ended with {process.returncode}: {said[-1]}")
+    return Spent(seconds, spent.ru_utime + spent.ru_stime, spent.ru_maxrss * 1_024, stdout)
+
+
+def _done(command: Sequence[str | Path]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ProgramError(f"{command[0]} ended with {done.returncode}: {done.stderr.strip().splitlines()[-1]}")
+
+
+def typical(spent: Sequence[Spent], what: str) -> float:
+    return median(getattr(each, what) for each in spent)

@@ -1,0 +1,208 @@
+"""A fleet of 1,000 GPUs over a week, in a real VictoriaMetrics: how long `analyzer fleet` takes, what it moves, and how
+far it is from the raw samples.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from analyzer.sources.prometheus import PrometheusSource
+from exporter.contract import metrics as m
+from tests import servers
+from tests.analyzer.fleet_nodes import FleetNode, FleetRun, Series, scraped
+from tests.bench.figures import Figure
+from tests.bench.program import ProgramError
+
+INTERVAL_S = 15.0
+GPUS = 8
+SAMPLED_NODES = 2
+ROUNDS = 3
+TIME_GOAL_S = 5.0
+MOVED_GOAL = 1e6
+GROWTH_GOAL = 1.05
+ERROR_GOAL = 0.005
+_DAY_S = 86_400.0
+_LOADED = {metric.name for metric in (m.GPU_ENERGY, m.RUN_ATTRIBUTED_ENERGY, m.RUN_INFO, m.RUN_WORK)}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    nodes: int
+    days: float
+
+    @property
+    def gpus(self) -> int:
+        return self.nodes * GPUS
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Of one window: whole processes, the median of their times. `error` is the farthest of the sampled nodes, and
+    `server_cpu_s` what VictoriaMetrics spent on one answer.
+    """
+
+    days: float
+    seconds: float
+    server_cpu_s: float
+    moved_bytes: int
+    error: float
+    apart: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    samples: int
+    runs: int
+    load_s: float
+    readings: tuple[Reading, ...]
+
+
+def measure(folder: Path, size: Size) -> Measured:
+    """Over all days and over one."""
+    if not shutil.which("victoria-metrics"):
+        raise ProgramError("victoria-metrics is not installed: apt-get install victoria-metrics")
+    end_s = time.time() // 60 * 60 - 3_600
+    with servers.victoria_metrics(folder, [], flags=["-retentionPeriod=1000d"]) as address:
+        begun_s = time.monotonic()
+        samples, runs = _load(address, end_s - size.days * _DAY_S, end_s, size.nodes)
+        load_s = time.monotonic() - begun_s
+        readings = tuple(_reading(address, end_s, days, size.nodes) for days in dict.fromkeys((1.0, size.days)))
+    return Measured(samples, runs, load_s, readings)
+
+
+def figures(found: Measured) -> Iterator[Figure]:
+    for each in found.readings:
+        where = f"fleet, {each.days:g} d"
+        note = f"{found.samples / 1e6:.0f} M samples, {found.runs:,} runs, loaded in {found.load_s:.0f} s"
+        yield Figure(f"{where}: whole process", "ms", each.seconds, goal=TIME_GOAL_S, note=note)
+        yield Figure(f"{where}: the server's CPU", "ms", each.server_cpu_s)
+        yield Figure(f"{where}: moved", "MB", each.moved_bytes, goal=MOVED_GOAL)
+        yield Figure(f"{where}: from raw samples, at most", "%", each.error, goal=ERROR_GOAL)
+        yield Figure(f"{where}: parts beside counters", "%", abs(each.apart), goal=ERROR_GOAL)
+    if len(found.readings) > 1:
+        short, long = found.readings
+        name = f"fleet, bytes for {long.days:g} d to 1 d"
+        yield Figure(name, "×", long.moved_bytes / short.moved_bytes, goal=GROWTH_GOAL)
+
+
+def _reading(address: str, end_s: float, days: float, nodes: int) -> Reading:
+    before_s = _cpu_s(address)
+    by_owner = [_asked(address, end_s, days, "model,user,namespace") for _ in range(ROUNDS)]
+    cpu_s = (_cpu_s(address) - before_s) / ROUNDS
+    _, by_node = _asked(address, end_s, days, "node")
+    document = by_owner[0][1]
+    sampled = random.Random(3).sample(range(nodes), SAMPLED_NODES)
+    errors = [abs(_joules(by_node, node) / _raw_j(address, node, end_s, days) - 1) for node in sampled]
+    seconds = sorted(seconds for seconds, _ in by_owner)[ROUNDS // 2]
+    return Reading(days, seconds, cpu_s, document["moved_bytes"], max(errors), document["parts_beside_devices_ratio"])
+
+
+def _cpu_s(address: str) -> float:
+    with urllib.request.urlopen(f"{address}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("process_cpu_seconds_total"))
+
+
+def _asked(address: str, end_s: float, days: float, by: str) -> tuple[float, dict]:
+    command = [sys.executable, "-c", "from analyzer.cli import main; main()", "fleet", "--format", "json"]
+    command += ["--source", address, "--until", f"{end_s:.0f}", "--since", f"{days:g}d", "--by", by, "--top", "10000"]
+    begun_s = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    if done.returncode:
+        raise ProgramError(f"analyzer fleet: {done.stderr.strip()}")
+    return time.monotonic() - begun_s, json.loads(done.stdout)
+
+
+def _joules(document: dict, node: int) -> float:
+    rows = [*document["groups"], *document["no_run"]]
+    return sum(row["energy_joules"] for row in rows if row["node"] == _name(node))
+
+
+def _raw_j(address: str, node: int, end_s: float, days: float) -> float:
+    """The last sample of each counter up to either edge, from all there are."""
+    source = PrometheusSource(address)
+    start_s = end_s - days * _DAY_S
+    try:
+        frame = source.fetch([m.GPU_ENERGY], {"instance": _name(node)}, start_s - 60, end_s)
+    finally:
+        source.close()
+    total = 0.0
+    for _, rows in frame.groupby("uuid", observed=True):
+        t, value = rows["t"].to_numpy(), rows["value"].to_numpy()
+        total += value[t <= end_s][-1] - (value[t <= start_s][-1] if (t <= start_s).any() else value[0])
+    return total
+
+
+def _name(node: int) -> str:
+    return f"node-{node:03d}:9847"
+
+
+def _load(address: str, start_s: float, end_s: float, nodes: int) -> tuple[int, int]:
+    """Samples and runs that were loaded, by JSON lines."""
+    counts = [0, 0]
+
+    def lines() -> Iterator[bytes]:
+        for number in range(nodes):
+            since_s = start_s - 40 * _DAY_S
+            node = FleetNode(_name(number), since_s, start_s - 120, end_s, GPUS, offset_s=number * 0.113)
+            runs = _runs(number, start_s, end_s)
+            counts[1] += len(runs)
+            times = node.times()
+            texts = list(map(str, np.rint(times * 1_000).astype(np.int64).tolist()))
+            for one in filter(_wanted, scraped(node, runs)):
+                counts[0] += len(one.t)
+                first = int(np.searchsorted(times, one.t[0]))
+                yield _line(one, texts[first : first + len(one.t)])
+
+    parts = urlsplit(address)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=900)
+    connection.request("POST", "/api/v1/import", lines(), {"Transfer-Encoding": "chunked"}, encode_chunked=True)
+    connection.getresponse().read()
+    connection.request("GET", "/internal/force_flush")
+    connection.getresponse().read()
+    connection.close()
+    return counts[0], counts[1]
+
+
+def _wanted(one: Series) -> bool:
+    """GPUs alone, one policy."""
+    policy, component = one.labels.get("policy", "idle_shared"), one.labels.get("component", "gpu")
+    return bool(len(one.t)) and one.labels["__name__"] in _LOADED and (policy, component) == ("idle_shared", "gpu")
+
+
+def _line(one: Series, stamps: list[str]) -> bytes:
+    """`stamps` are its times in milliseconds; joules and tokens are whole."""
+    values = ",".join(map(str, one.value.astype(np.int64).tolist()))
+    return f'{{"metric":{json.dumps(one.labels)},"values":[{values}],"timestamps":[{",".join(stamps)}]}}\n'.encode()
+
+
+def _runs(node: int, start_s: float, end_s: float) -> list[FleetRun]:
+    """On each half of the node one after the other, with pauses: of 6 s, or of up to 14 h."""
+    chance = random.Random(node)
+    runs = []
+    for half in range(2):
+        t = start_s - chance.uniform(0, 6 * 3_600)
+        while t < end_s:
+            long_s = chance.choice((6.0, chance.uniform(600, 50_000)))
+            user = chance.randrange(8)
+            model, team = chance.randrange(6), user // 2
+            labels = {"model": f"model-{model}", "user": f"user-{user}", "namespace": f"team-{team}"}
+            gpus = tuple(range(4 * half, 4 * half + 4))
+            name = f"run-{node}-{half}-{len(runs)}"
+            work = {"generated_tokens": float(chance.randrange(500, 5_000))}
+            runs.append(FleetRun(name, (_name(node),), gpus, t, t + long_s, labels, "serve", work))
+            t += long_s + chance.uniform(600, 9_000)
+    return runs

@@ -1,0 +1,143 @@
+"""A long run of eight GPUs, scraped each second, as a server stores it: what `analyzer report` has to read.
+
+The truth is in closed form: each GPU draws a square wave, so that its counter is known at every scrape.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from exporter.contract import metrics as m
+from exporter.contract.metrics import Metric, escape
+
+GPUS = 8
+MARGIN_S = 130
+RUN_ID = "long"
+_LOW_W, _HIGH_W, _HALF_S = 150.0, 450.0, 60.0
+_IDLE_W = 60.0
+_LINE_SAMPLES = 10_000
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One series: when it was scraped (Unix milliseconds) and what was shown."""
+
+    metric: Metric
+    labels: Mapping[str, str]
+    t_ms: npt.NDArray[np.int64]
+    value: FloatArray
+
+
+def uuid(gpu: int) -> str:
+    return f"GPU-{gpu:08d}"
+
+
+def energy_j(gpu: int, since_start_s: FloatArray, duration_s: float) -> FloatArray:
+    """Of one GPU since its run began: idle before and after it, in between half of each two minutes at high power."""
+    inside = np.clip(since_start_s, 0.0, duration_s)
+    whole, rest = np.divmod(inside, 2 * _HALF_S)
+    high_s = whole * _HALF_S + np.minimum(rest, _HALF_S)
+    outside_s = since_start_s - inside
+    return high_s * (_HIGH_W + gpu) + (inside - high_s) * (_LOW_W + gpu) + outside_s * _IDLE_W
+
+
+def power_w(gpu: int, since_start_s: FloatArray, duration_s: float) -> FloatArray:
+    """With a ripple of a watt, as sensors have: a repeated value would look stuck."""
+    on = (since_start_s >= 0) & (since_start_s < duration_s)
+    high = np.mod(since_start_s, 2 * _HALF_S) < _HALF_S
+    steady = np.where(on, np.where(high, _HIGH_W + gpu, _LOW_W + gpu), _IDLE_W)
+    return np.round(steady + np.sin(7 * since_start_s + gpu), 3)
+
+
+def power(start_s: float, duration_s: int) -> Iterator[Stored]:
+    """Of all GPUs, within the run only."""
+    since = np.arange(duration_s, dtype=np.float64)
+    for gpu in range(GPUS):
+        labels = {"gpu": str(gpu), "uuid": uuid(gpu), "instance": "node-1:9847", "job": "wattline"}
+        yield Stored(m.GPU_POWER, labels, _ms(start_s + since), power_w(gpu, since, duration_s))
+
+
+def run(start_s: float, duration_s: int) -> Iterator[Stored]:
+    """All that the analyzer reads of the node and its run."""
+    since = np.arange(-MARGIN_S, duration_s + MARGIN_S, dtype=np.float64) + 0.25
+    times, on = _ms(start_s + since), since >= 0
+    ended = since >= duration_s
+    node = {"instance": "node-1:9847", "job": "wattline"}
+    own = {"run_id": RUN_ID, **node}
+
+    def shown(metric: Metric, labels: Mapping[str, str], values: FloatArray | float, when: object = ...) -> Stored:
+        every = np.broadcast_to(np.asarray(values, dtype=np.float64), since.shape)
+        return Stored(metric, labels, times[when], every[when])  # type: ignore[index]  # a mask, or all of it
+
+    yield shown(m.BUILD_INFO, {**node, "version": "0.1.0"}, 1.0)
+    for source in ("nvml", "rapl", "host"):
+        yield shown(m.SOURCE_UP, {**node, "source": source}, 1.0)
+        yield shown(m.SOURCE_READ_TIMESTAMP, {**node, "source": source}, start_s + since - 0.1)
+    for gpu in range(GPUS):
+        yield from _gpu(gpu, since, duration_s, node, shown)
+    yield shown(m.CPU_POWER, {**node, "package": "0", "zone": "package"}, 90 + np.sin(since))
+    yield shown(m.CPU_ENERGY_METHOD, {**node, "package": "0", "method": "rapl"}, 1.0)
+    yield shown(m.RUN_INFO, {**own, "workload": "train"}, 1.0, on)
+    yield shown(m.RUN_START, own, start_s, on)
+    yield shown(m.RUN_DURATION, own, np.clip(since, 0, duration_s), on)
+    yield shown(m.RUN_PHASE_SECONDS, {**own, "phase": "measure"}, np.clip(since, 0, duration_s), on)
+    yield shown(m.RUN_END, own, start_s + duration_s, ended)
+    yield shown(m.RUN_OUTCOME, {**own, "outcome": "ok"}, 1.0, ended)
+    yield shown(m.RUN_WORK, {**own, "unit": "steps"}, np.clip(since, 0, duration_s), on)
+    for gpu in range(GPUS):
+        joules = energy_j(gpu, np.clip(since, 0, duration_s), duration_s)
+        device = {**own, "component": "gpu", "device": uuid(gpu)}
+        yield shown(m.RUN_GPU_INFO, {**own, "gpu": str(gpu), "uuid": uuid(gpu)}, 1.0, on)
+        yield shown(m.RUN_ENERGY, device, joules, on)
+        yield shown(m.RUN_ENERGY_UNCERTAINTY, device, 100.0, on)
+        yield shown(m.RUN_COVERED_RATIO, device, 1.0, on)
+
+
+def _gpu(gpu, since, duration_s, node, shown):
+    card = {**node, "gpu": str(gpu), "uuid": uuid(gpu)}
+    info = {"name": "NVIDIA H100 80GB HBM3", "architecture": "hopper", "pci_bus_id": f"0000:0{gpu}:00.0"}
+    yield shown(m.GPU_INFO, {**card, **info, "driver_version": "570.1"}, 1.0)
+    yield shown(m.GPU_POWER, card, power_w(gpu, since, duration_s))
+    yield shown(m.GPU_ENERGY, card, 1e6 + energy_j(gpu, since, duration_s))
+    yield shown(m.GPU_ENERGY_METHOD, {**card, "method": "counter"}, 1.0)
+    yield shown(m.GPU_POWER_LIMIT, {**card, "kind": "enforced"}, 700.0)
+    busy = (since >= 0) & (since < duration_s)
+    yield shown(m.GPU_UTILIZATION, {**card, "engine": "gpu"}, np.where(busy, 0.97, 0.0))
+
+
+def _ms(t_s: FloatArray) -> npt.NDArray[np.int64]:
+    return np.rint(t_s * 1_000).astype(np.int64)
+
+
+def json_lines(series: Iterator[Stored]) -> Iterator[str]:
+    """For VictoriaMetrics's /api/v1/import."""
+    for one in series:
+        head = json.dumps({"__name__": one.metric.name, **one.labels})
+        for first in range(0, len(one.t_ms), _LINE_SAMPLES):
+            part = slice(first, first + _LINE_SAMPLES)
+            values, times = one.value[part].tolist(), one.t_ms[part].tolist()
+            yield f'{{"metric":{head},"values":{json.dumps(values)},"timestamps":{json.dumps(times)}}}\n'
+
+
+def openmetrics(series: Iterator[Stored], path: Path) -> int:
+    """Series of one metric for promtool; how many samples there are."""
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for one in series:
+            if not count:
+                file.write(f"# TYPE {one.metric.name} {one.metric.kind}\n")
+            inner = ",".join(f'{name}="{escape(text)}"' for name, text in one.labels.items())
+            start = f"{one.metric.name}{{{inner}}} "
+            pairs = zip(one.value.tolist(), (one.t_ms / 1_000).tolist(), strict=True)
+            file.writelines(f"{start}{value!r} {t_s:.3f}\n" for value, t_s in pairs)
+            count += len(one.t_ms)
+        file.write("# EOF\n")
+    return count

@@ -1,0 +1,49 @@
+"""The recording rules of deploy/prometheus: the servers take them, their tests pass, they name what there is."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from analyzer.sources import fleet_recorded
+from exporter.contract import metrics as m
+from tests import servers
+
+FOLDER = Path(__file__).parents[1] / "deploy" / "prometheus"
+RULES = FOLDER / "wattline.rules.yml"
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        ("promtool", ["check", "rules", RULES.name]),
+        ("promtool", ["test", "rules", "wattline.rules.test.yml"]),
+        ("vmalert", ["-dryRun", f"-rule={RULES.name}"]),
+    ],
+)
+def test_the_servers_own_tools_take_the_rules(program, arguments):
+    call = [servers.require(program), *arguments]
+    done = subprocess.run(call, cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_rules_ask_for_metrics_and_policies_that_there_are():
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    texts = " ".join(rule["expr"] for group in groups for rule in group["rules"])
+    recorded = {rule["record"] for group in groups for rule in group["rules"]}
+    metrics = {metric.name for metric in m.METRICS}
+
+    assert set(re.findall(r"(?<![\w:])wattline_\w+(?![\w:])", texts)) <= metrics
+    assert set(re.findall(r"\w+:wattline_\w+:\w+", texts)) <= recorded
+    assert set(re.findall(r'policy="(\w*)"', texts)) == {fleet_recorded.POLICY}
+
+
+def test_what_the_fleet_reads_is_recorded_every_five_minutes():
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    recorded = {rule["record"]: group["interval"] for group in groups for rule in group["rules"]}
+    names = ("DEVICES", "UNCLAIMED", "GRAMS", "RUN_JOULES", "RUN_GRAMS")
+
+    assert {recorded.get(getattr(fleet_recorded, name)) for name in names} == {"5m"}
