@@ -1,0 +1,12 @@
+"""The dashboards, a file each."""
+
+from grafana.boards.carbon import CARBON
+from grafana.boards.fleet import FLEET
+from grafana.boards.health import HEALTH
+from grafana.boards.node import NODE_BOARD
+from grafana.boards.runs import RUNS
+from grafana.boards.sweep import SWEEP
+from grafana.boards.tenants import TENANTS
+from grafana.boards.variability import VARIABILITY
+
+BOARDS = (NODE_BOARD, RUNS, CARBON, SWEEP, TENANTS, VARIABILITY, FLEET, HEALTH)

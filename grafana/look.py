@@ -1,0 +1,122 @@
+"""How each kind of panel looks, by Grafana's SDK."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana_foundation_sdk.builders import barchart, bargauge, common, stat, table, timeseries, xychart
+from grafana_foundation_sdk.models import common as common_model
+from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models import xychart as xychart_model
+
+from grafana.panel import Panel
+
+UNNAMED = {"Time": "", "__name__": "", "job": ""}
+"""Fields that every answer may have, and that no column shows."""
+
+
+def look(panel: Panel) -> Any:
+    return _KINDS[panel.kind](panel)
+
+
+def _lines(panel: Panel) -> Any:
+    legend = (
+        common.VizLegendOptions()
+        .display_mode(common_model.LegendDisplayMode.TABLE)
+        .placement(common_model.LegendPlacement.BOTTOM)
+        .show_legend(True)
+        .calcs(["mean", "max"])
+    )
+    built = timeseries.Panel().line_width(1).fill_opacity(0).span_nulls(False).legend(legend).axis_soft_min(0)
+    if panel.kind == "areas":
+        stacked = common.StackingConfig().mode(common_model.StackingMode.NORMAL).group("A")
+        built = built.fill_opacity(40).stacking(stacked)
+    return built.tooltip(common.VizTooltipOptions().mode(common_model.TooltipDisplayMode.MULTI))
+
+
+def _last() -> Any:
+    return common.ReduceDataOptions().calcs(["lastNotNull"]).values(False)
+
+
+def _number(_: Panel) -> Any:
+    return (
+        stat.Panel()
+        .reduce_options(_last())
+        .graph_mode(common_model.BigValueGraphMode.NONE)
+        .text_mode(common_model.BigValueTextMode.AUTO)
+    )
+
+
+def _gauges(_: Panel) -> Any:
+    return (
+        bargauge.Panel()
+        .reduce_options(_last())
+        .orientation(common_model.VizOrientation.HORIZONTAL)
+        .display_mode(common_model.BarGaugeDisplayMode.BASIC)
+        .min(0)
+    )
+
+
+def _table(panel: Panel) -> Any:
+    """The queries' rows joined by their labels."""
+    built = table.Panel().show_header(True).with_transformation(_step("merge"))
+    return _with_units(built.with_transformation(_columns(panel)), panel)
+
+
+def _bars(panel: Panel) -> Any:
+    x = next(iter(panel.columns.values()))
+    legend = common.VizLegendOptions().show_legend(False)
+    built = barchart.Panel().show_value(common_model.VisibilityMode.AUTO).x_field(x).legend(legend).min(0)
+    return built.with_transformation(_columns(panel))
+
+
+def _points(panel: Panel) -> Any:
+    x, *others = panel.columns
+    whose = [name for name in others if not name.startswith("Value")]
+    built = (
+        xychart.Panel()
+        .show(xychart_model.XYShowMode.POINTS_AND_LINES)
+        .mapping(xychart_model.SeriesMapping.AUTO)
+        .legend(common.VizLegendOptions().show_legend(True).placement(common_model.LegendPlacement.BOTTOM))
+        .axis_soft_min(0)
+        .with_transformation(
+            _step("convertFieldType", fields={}, conversions=[{"targetField": x, "destinationType": "number"}])
+        )
+        .with_transformation(_step("sortBy", fields={}, sort=[{"field": x}]))
+        .with_transformation(_columns(panel))
+    )
+    partition = {"fields": [panel.columns[name] for name in whose], "keepFields": False, "naming": {"asLabels": True}}
+    return _with_units(built.with_transformation(_step("partitionByValues", **partition)), panel)
+
+
+def _step(name: str, **options: object) -> model.DataTransformerConfig:
+    return model.DataTransformerConfig(id_val=name, options=options)
+
+
+def _columns(panel: Panel) -> model.DataTransformerConfig:
+    """Named and in order; one without a name is left out."""
+    names = UNNAMED | panel.columns
+    renamed = {name: shown for name, shown in names.items() if shown}
+    return _step(
+        "organize",
+        excludeByName={name: True for name, shown in names.items() if not shown},
+        renameByName=renamed,
+        indexByName={name: position for position, name in enumerate(renamed)},
+    )
+
+
+def _with_units(built: Any, panel: Panel) -> Any:
+    for column, unit in panel.units.items():
+        built = built.override_by_name(column, [model.DynamicConfigValue(id_val="unit", value=unit)])
+    return built
+
+
+_KINDS = {
+    "lines": _lines,
+    "areas": _lines,
+    "number": _number,
+    "gauges": _gauges,
+    "table": _table,
+    "bars": _bars,
+    "points": _points,
+}

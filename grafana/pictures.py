@@ -1,0 +1,138 @@
+"""Draws the dashboards as pictures, by the same queries: python -m grafana.pictures http://prometheus:9090
+
+It is not Grafana: panels lie where Grafana puts them and show what it asks for, drawn by matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from grafana.drawn import TEXT, Answer, Times, draw
+
+HERE = Path(__file__).parent
+_COLUMN_PX, _ROW_PX, _TITLE_PX, _DPI = 50, 34, 46, 100
+_GAP_PX = 4
+
+
+@dataclass(frozen=True)
+class Window:
+    """What the dashboards look at: `seconds` up to `end_s`, and the choices of their variables."""
+
+    server: str
+    end_s: float
+    seconds: int
+    chosen: Mapping[str, str]
+
+    def filled(self, text: str) -> str:
+        step_s = max(15, self.seconds // 240)
+        known = {"__range": f"{self.seconds}s", "__rate_interval": f"{4 * step_s}s", **self.chosen}
+        return re.sub(r"\$(\w+)", lambda found: known[found[1]], text)
+
+    def marks(self, board: Mapping[str, Any]) -> Iterator[tuple[float, str]]:
+        """The moments of the board's annotations, and their colors."""
+        for mark in board.get("annotations", {}).get("list", ()):
+            for answer in self.ask({"expr": mark["expr"], "refId": "Anno"}):
+                yield answer.value[-1] / 1_000, mark["iconColor"]
+
+    def ask(self, target: Mapping[str, Any]) -> Iterator[Answer]:
+        query = self.filled(target["expr"])
+        if target.get("instant"):
+            path, when = "query", {"time": self.end_s}
+        else:
+            path = "query_range"
+            when = {"start": self.end_s - self.seconds, "end": self.end_s, "step": max(15, self.seconds // 240)}
+        for one in fetch(self.server, path, query=query, **when):
+            samples = one.get("values") or [one["value"]]
+            template = target.get("legendFormat", "")
+            legend = re.sub(r"\{\{(\w+)\}\}", _label_of(one["metric"]), template)
+            times, values = zip(*((float(t), float(value)) for t, value in samples), strict=True)
+            yield Answer(target["refId"], legend, one["metric"], times, values)
+
+
+def _label_of(labels: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
+    return lambda found: labels.get(found[1], "")
+
+
+def fetch(server: str, path: str, **parameters: object) -> list[dict[str, Any]]:
+    with urllib.request.urlopen(f"{server}/api/v1/{path}?{urllib.parse.urlencode(parameters)}", timeout=60) as answer:  # noqa: S310  # the user's own server
+        result: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+        return result
+
+
+def picture(board: Mapping[str, Any], window: Window) -> Figure:
+    rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"])
+    width_px, height_px = 24 * _COLUMN_PX, rows * _ROW_PX + _TITLE_PX
+    figure = Figure(figsize=(width_px / _DPI, height_px / _DPI), dpi=_DPI, facecolor="#f4f5f5")
+    figure.text(12 / width_px, 1 - 24 / height_px, board["title"], fontsize=12, va="center", color=TEXT, weight="bold")
+
+    def box(left: float, top: float, right: float, bottom: float) -> tuple[float, float, float, float]:
+        return left / width_px, 1 - bottom / height_px, (right - left) / width_px, (bottom - top) / height_px
+
+    times = Times(window.end_s - window.seconds, window.end_s, list(window.marks(board)))
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        left, top = place["x"] * _COLUMN_PX, _TITLE_PX + place["y"] * _ROW_PX
+        right, bottom = left + place["w"] * _COLUMN_PX, top + place["h"] * _ROW_PX
+        title = window.filled(panel["title"])
+        if panel["type"] == "row":
+            figure.text((left + 12) / width_px, 1 - (top + 18) / height_px, title, fontsize=9, va="center", color=TEXT)
+            continue
+        x, y, wide, high = box(left + _GAP_PX, top + _GAP_PX, right - _GAP_PX, bottom - _GAP_PX)
+        card = Rectangle((x, y), wide, high, facecolor="white", edgecolor="#d8d8d8", linewidth=0.8, zorder=-1)
+        figure.add_artist(card)
+        figure.text(
+            x + 8 / width_px, y + high - 14 / height_px, title, fontsize=8, va="center", color=TEXT, weight="bold"
+        )
+        answers = [answer for target in panel["targets"] for answer in window.ask(target)]
+        draw(figure.add_axes(box(*_inside(panel, left, top, right, bottom))), panel, answers, times)
+    return figure
+
+
+def _inside(
+    panel: Mapping[str, Any], left: float, top: float, right: float, bottom: float
+) -> tuple[float, float, float, float]:
+    """Room for the axes' figures and, below lines, for a legend."""
+    if panel["type"] in ("table", "stat"):
+        return left + 14, top + 30, right - 14, bottom - 8
+    below = {"timeseries": 84, "xychart": 60, "barchart": 34, "bargauge": 14}[panel["type"]]
+    return left + (130 if panel["type"] == "bargauge" else 74), top + 34, right - 18, bottom - below
+
+
+def _newest_run(server: str, end_s: float, seconds: int) -> str:
+    begun = "max by (run_id) (last_over_time(wattline_run_start_timestamp_seconds[{}s]))"
+    found = fetch(server, "query", query=f"topk(1, {begun.format(seconds)})", time=end_s)
+    return str(found[0]["metric"]["run_id"]) if found else ""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m grafana.pictures", description=(__doc__ or "").partition(":")[0])
+    parser.add_argument("server", help="address of a Prometheus or a VictoriaMetrics")
+    parser.add_argument("--out", type=Path, default=HERE / "pictures")
+    parser.add_argument("--end", type=float, default=time.time(), help="Unix time, now unless given")
+    parser.add_argument("--hours", type=float, default=1)
+    parser.add_argument("--run", help="the run shown in detail, the newest unless given")
+    told = parser.parse_args(arguments)
+    seconds = round(told.hours * 3_600)
+    run = told.run or _newest_run(told.server, told.end, seconds)
+    chosen = dict.fromkeys(("cluster", "node", "gpu", "model", "experiment"), ".*") | {"run": run, "price": "0.25"}
+    told.out.mkdir(parents=True, exist_ok=True)
+    for path in sorted((HERE / "dashboards").glob("*.json")):
+        figure = picture(json.loads(path.read_text()), Window(told.server, told.end, seconds, chosen))
+        figure.savefig(told.out / f"{path.stem}.png", pil_kwargs={"optimize": True})
+        print(told.out / f"{path.stem}.png")
+
+
+if __name__ == "__main__":
+    main()

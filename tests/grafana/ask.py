@@ -1,0 +1,59 @@
+"""What Grafana would ask a server for a panel: variables filled, and the answer's columns as a panel shows them."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DASHBOARDS = Path(__file__).parents[2] / "grafana" / "dashboards"
+BUILT_IN = {"__range": "3600s", "__rate_interval": "60s", "__interval": "15s"}
+CHOSEN = {"cluster": ".*", "node": ".*", "gpu": ".*", "model": ".*", "experiment": ".*", "price": "0.25"}
+STEP_S = 15
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`labels` of a series, and its last value."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+def boards() -> dict[str, dict[str, Any]]:
+    return {path.stem: json.loads(path.read_text()) for path in sorted(DASHBOARDS.glob("*.json"))}
+
+
+def panels(board: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Those that ask something."""
+    yield from (panel for panel in board["panels"] if panel["type"] != "row")
+
+
+def panel(board: str, title: str) -> dict[str, Any]:
+    return next(each for each in panels(boards()[board]) if each["title"] == title)
+
+
+def filled(query: str, **chosen: str) -> str:
+    """As Grafana fills it; what it has no value for stays, and the server refuses it."""
+    for name, value in (BUILT_IN | CHOSEN | chosen).items():
+        query = query.replace(f"${name}", value)
+    return query
+
+
+def fetch(server: str, path: str, **parameters: object) -> Any:
+    url = f"{server}/api/v1/{path}?{urllib.parse.urlencode(parameters, doseq=True)}"
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return json.load(answer)["data"]
+
+
+def ask(server: str, target: Mapping[str, Any], end_s: float, **chosen: str) -> list[Answer]:
+    query = filled(target["expr"], **chosen)
+    if target.get("instant"):
+        found = fetch(server, "query", query=query, time=end_s)["result"]
+        return [Answer(one["metric"], float(one["value"][1])) for one in found]
+    found = fetch(server, "query_range", query=query, start=end_s - 3_600, end=end_s, step=STEP_S)["result"]
+    return [Answer(one["metric"], float(one["values"][-1][1])) for one in found]

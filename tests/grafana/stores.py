@@ -1,0 +1,43 @@
+"""The hour of `cluster` in a real Prometheus and a real VictoriaMetrics, with what the recording rules make of it."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests import servers
+from tests.analyzer.fleet_nodes import into_prometheus_blocks, into_victoria_metrics
+from tests.grafana.cluster import BEGIN_S, END_S, series
+
+RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "wattline.rules.yml"
+_FIRST_RULE_S = BEGIN_S + 300
+
+
+@contextlib.contextmanager
+def prometheus(folder: Path) -> Iterator[str]:
+    keep = ["--storage.tsdb.retention.time=3000d"]
+    into_prometheus_blocks(folder, series())
+    with servers.prometheus(folder, [], flags=keep) as address:
+        call = [servers.require("promtool"), "tsdb", "create-blocks-from", "rules", f"--url={address}", RULES]
+        call += [f"--start={BEGIN_S:.0f}", f"--end={END_S:.0f}", f"--output-dir={folder / 'prometheus'}"]
+        subprocess.run(call, check=True, capture_output=True, timeout=120)
+    with servers.prometheus(folder, [], flags=keep) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def victoria_metrics(folder: Path) -> Iterator[str]:
+    with servers.victoria_metrics(folder, [], flags=["-retentionPeriod=3000d"]) as address:
+        into_victoria_metrics(address, series())
+        begin, end = (datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for t in (_FIRST_RULE_S, END_S))
+        call = [servers.require("vmalert"), f"-rule={RULES}", f"-datasource.url={address}"]
+        call += [f"-remoteWrite.url={address}", f"-replay.timeFrom={begin}", f"-replay.timeTo={end}"]
+        call += ["-replay.rulesDelay=1ms", "-replay.disableProgressBar"]
+        call += [f"-httpListenAddr=127.0.0.1:{servers.free_port()}"]
+        subprocess.run(call, check=True, capture_output=True, timeout=120)
+        urllib.request.urlopen(f"{address}/internal/force_flush").close()
+        yield address

@@ -1,0 +1,51 @@
+"""What a node shows beside its GPUs and runs: the exporter itself, the host, and the carbon of its grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from exporter.contract import metrics as m
+from exporter.contract.metrics import Metric
+
+PACKAGE_W, DRAM_W = 100.0, 20.0
+GRAMS_PER_KWH = 200.0
+Shown = Callable[[float], float | None]
+
+
+def of_node(end_s: float) -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
+    """The carbon provider is lost 900 s before the end."""
+    yield from _exporter(end_s)
+    yield from _host(end_s)
+    yield from _carbon()
+
+
+def _exporter(end_s: float) -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
+    yield m.BUILD_INFO, {"version": "0.1.0"}, 1.0
+    yield m.STATE_UP, {}, 1.0
+    for source in ("nvml", "rapl", "host", "carbon"):
+        yield m.SOURCE_UP, {"source": source}, lambda t, s=source: float(s != "carbon" or t < end_s - 900)
+        yield m.SOURCE_READ_TIMESTAMP, {"source": source}, lambda t: t - 0.4
+        yield m.SOURCE_READS, {"source": source, "outcome": "ok"}, lambda t: 10 * (t - end_s + 4_000)
+        yield m.SOURCE_READS, {"source": source, "outcome": "late"}, lambda t: max(t - end_s + 900, 0.0) / 60
+    for role, cores, used in (("exporter", 0.02, 60e6), ("nvml_worker", 0.01, 35e6)):
+        yield m.PROCESS_CPU, {"role": role}, lambda t, c=cores: c * (t - end_s + 4_000)
+        yield m.PROCESS_MEMORY, {"role": role}, used
+
+
+def _host(end_s: float) -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
+    for zone, watts in (("package", PACKAGE_W), ("core", 70.0), ("dram", DRAM_W)):
+        yield m.CPU_POWER, {"package": "0", "zone": zone}, watts
+        yield m.CPU_ENERGY, {"package": "0", "zone": zone}, lambda t, w=watts: w * (t - end_s + 4_000)
+    yield m.HOST_CPU_UTILIZATION, {}, lambda t: 0.3 + 0.1 * math.sin(t / 300)
+    yield m.HOST_MEMORY_USED, {}, 128e9
+    yield m.HOST_MEMORY_TOTAL, {}, 512e9
+
+
+def _carbon() -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
+    where = {"region": "GB", "provider": "gb", "basis": "average"}
+    yield m.CARBON_INTENSITY, where | {"quality": "actual"}, GRAMS_PER_KWH
+    yield m.CARBON_FETCHED_TIMESTAMP, {"provider": "gb", "basis": "average"}, lambda t: t // 600 * 600
+    for hours in range(1, 25):
+        grams = GRAMS_PER_KWH + 80 * math.sin(hours / 24 * 2 * math.pi)
+        yield m.CARBON_FORECAST, where | {"horizon_hours": str(hours)}, round(grams, 1)

@@ -1,0 +1,67 @@
+"""What a real exporter shows is what the boards ask for: scraped live by Prometheus and by VictoriaMetrics."""
+
+import time
+import urllib.request
+
+import pytest
+
+from exporter.contract.simulation import Square
+from tests import daemon, servers
+from tests.grafana.ask import boards, fetch, filled, panels
+from tests.waiting import eventually
+
+LABELS = {
+    "experiment": "caps",
+    "model": "llama-8b",
+    "power_limit_watts": "400",
+    "tenant": "chat",
+    "mps": "on",
+}
+NOT_HERE = {
+    "Power of CPUs": "a node may have no RAPL",
+    "Forecast": "a constant intensity has none",
+    "Age of the provider's answer": "a constant intensity has no provider",
+    "Emissions by model": "recording rules are not evaluated here",
+}
+
+
+def unanswered(server):
+    """Titles of the panels, one query of which found nothing."""
+    now_s, empty = time.time(), set()
+    for uid, board in boards().items():
+        if uid == "wattline-fleet":  # all of it is by recording rules
+            continue
+        for panel in panels(board):
+            for target in panel["targets"]:
+                query = filled(target["expr"], run="live", __range="60s", __rate_interval="10s")
+                if not fetch(server, "query", query=query, time=now_s)["result"]:
+                    empty.add(panel["title"])
+    return empty - NOT_HERE.keys()
+
+
+@pytest.mark.parametrize("kind", ["prometheus", "victoria-metrics"])
+def test_every_board_but_those_of_rules_shows_a_live_run(tmp_path, kind):
+    start = servers.prometheus if kind == "prometheus" else servers.victoria_metrics
+    flags = [] if kind == "prometheus" else ["-search.latencyOffset=0s"]
+    with (
+        daemon.daemon(tmp_path, "--simulate", "2xH200", "--carbon.intensity", "230") as exporter,
+        start(tmp_path, [exporter.url.removeprefix("http://")], flags=flags) as server,
+    ):
+        with exporter.simulation() as simulation:
+            simulation.set_load(0, Square(560, 640, 1.73))
+        body = {"workload": "llm-server", "labels": LABELS, "gpus": ["0"], "run_id": "live"}
+        assert exporter.post("/api/v1/runs", body)[0] == 201
+        exporter.post("/api/v1/runs/live/phase", {"name": "measure"})
+        tokens = 0
+
+        def shown():
+            nonlocal tokens
+            tokens += 100
+            exporter.post("/api/v1/runs/live/work", {"contributor": "one", "generated_tokens": tokens})
+            if kind == "victoria-metrics":  # which keeps what is new to itself for some seconds
+                urllib.request.urlopen(f"{server}/internal/force_flush").close()
+            return unanswered(server) <= {"Results"}
+
+        eventually(shown, "every panel has data", lambda: f"none in {unanswered(server)}\n{exporter.log()}")
+        exporter.post("/api/v1/runs/live/end", {"outcome": "ok", "results": {"loss": 0.5}})
+        eventually(lambda: "Results" not in unanswered(server), "the result of the run", exporter.log)

@@ -1,0 +1,57 @@
+"""The pictures of the README: what is drawn is what the servers answered, in the panels' units."""
+
+import pytest
+
+from grafana.amount import amount
+from grafana.drawn import Answer, rows
+from grafana.pictures import Window, picture
+from tests import servers
+from tests.grafana import stores
+from tests.grafana.ask import CHOSEN, boards, panel
+from tests.grafana.cluster import END_S, SERVE
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (210_000, "joule", "210 kJ"),
+        (0.5556, "joule", "556 mJ"),
+        (1_018_000, "joule", "1.02 MJ"),
+        (0, "watt", "0 W"),
+        (0.297, "percentunit", "29.7 %"),
+        (600, "s", "10 min"),
+        (0.0111, "s", "11.1 ms"),
+        (11.67, "massg", "11.7 g"),
+        (200, "suffix: g/kWh", "200 g/kWh"),
+        (64.5, "celsius", "64.5 °C"),
+        (1_789_034_400_000, "dateTimeAsIso", "2026-09-10 10:00:00"),
+        (378_000, "short", "378 k"),
+        (float("nan"), "watt", "–"),
+    ],
+)
+def test_a_value_is_written_in_its_unit_with_three_figures(value, unit, text):
+    assert amount(value, unit) == text
+
+
+def test_the_queries_of_a_table_meet_in_one_row_for_each_run():
+    table = panel("wattline-runs", "Runs")
+    labels = {"run_id": "one", "workload": "train"}
+    answers = [Answer(ref, "", labels, [0.0], [value]) for ref, value in (("A", 3_000.0), ("B", 10.0))]
+
+    columns, found = rows(table, answers)
+
+    assert columns == ["run", "workload", "duration", "energy, GPUs"]
+    assert found == [{"run": "one", "workload": "train", "duration": 10.0, "energy, GPUs": 3_000.0}]
+
+
+def test_a_board_is_drawn_with_what_the_server_answered(tmp_path):
+    servers.require("promtool")
+    with stores.prometheus(tmp_path) as address:
+        window = Window(address, END_S + 30, 3_600, CHOSEN | {"run": SERVE.run_id})
+        drawn = {uid: picture(boards()[uid], window) for uid in ("wattline-runs", "wattline-sweep")}
+
+    texts = {text.get_text() for axes in drawn["wattline-runs"].axes for text in axes.texts}
+    assert {"serve-1", "210 kJ", "556 mJ", "10 min", "11.7 g"} <= texts
+    assert f"The run {SERVE.run_id}" in {text.get_text() for text in drawn["wattline-runs"].texts}
+    (line,) = drawn["wattline-sweep"].axes[0].get_lines()
+    assert dict(zip(*line.get_data(), strict=True)) == pytest.approx({300.0: 5.8, 400.0: 4.05, 500.0: 4.5})
