@@ -1,0 +1,159 @@
+"""A cluster on one machine, with faults: does the energy of every run agree between ledger, servers and truth?
+
+`python -m tests.end_to_end.cluster` starts exporters of simulated GPUs, a Prometheus and a VictoriaMetrics that scrape
+them, tags runs at random, kills an exporter and each server for a while, loses a GPU, and then compares. The table goes
+to stdout, what is being done to stderr; the exit code is 1 where something is off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end import cluster_servers
+from tests.end_to_end.agreement import Compared, Ledgers, ledgers, reported, too_many_outside
+from tests.end_to_end.cluster_node import RefusedError, make_node
+from tests.end_to_end.cluster_runs import Size
+from tests.end_to_end.cluster_scene import Scene, Tagged
+from tests.end_to_end.cluster_servers import Server
+from tests.end_to_end.cluster_table import summary, table
+
+WARM_UP_S = 3.0
+APART = 1e-9
+"""Parts and counters: the same numbers, added up in another order."""
+CLOCKS_DIFFER_S = 0.005
+SHORTEST_SCENE_S = 25.0
+_REPORTERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`parts_beside_counters` by node, `reads` all and those that were late or failed."""
+
+    runs: list[Compared]
+    refused: list[str]
+    parts_beside_counters: dict[str, float]
+    reads: tuple[float, float]
+
+    def problems(self) -> list[str]:
+        of_runs = [f"{run.run_id}: {text}" for run in self.runs for text in run.problems()]
+        of_nodes = [
+            f"{node}: the parts of its runs and the rest are {apart:.2e} from its devices' counters"
+            for node, apart in self.parts_beside_counters.items()
+            if apart > APART
+        ]
+        outside = [run.run_id for run in self.runs if run.is_outside]
+        of_intervals = [f"too many outside of their intervals: {outside}"] if too_many_outside(self.runs) else []
+        return of_runs + of_nodes + of_intervals
+
+
+def prove(folder: Path, size: Size, scrape_s: float, seed: int, say: Callable[[str], None]) -> Found:
+    """Plays the scene and compares what is told of it afterwards. Nothing is left running."""
+    chance = random.Random(seed)
+    nodes = [make_node(folder / f"node-{i}", f"node-{i}", size.gpus, chance) for i in range(size.nodes)]
+    targets = [node.target for node in nodes]
+    places = [folder / "prometheus", folder / "victoria-metrics"]
+    for place in places:
+        place.mkdir()
+    prometheus = cluster_servers.prometheus(places[0], targets, f"{scrape_s:g}s")
+    victoria_metrics = cluster_servers.victoria_metrics(places[1], targets, f"{scrape_s:g}s")
+    scene = Scene(nodes, prometheus, victoria_metrics, size, say)
+    with ExitStack() as stack:
+        stack.callback(scene.stop)
+        scene.start()
+        say(f"{size.nodes} nodes of {size.gpus} GPUs are up")
+        time.sleep(WARM_UP_S)
+        tagged, refused = scene.play(chance)
+        say(f"{len(tagged)} runs have ended; the last scrape")
+        scene.until_scraped(scrape_s)
+        apart = {node.name: node.parts_beside_counters() for node in nodes}
+        reads = [node.reads() for node in nodes]
+        plans = [run.plan for run in tagged]
+        told = [ledgers([nodes[number] for number in plan.nodes], plan.run_id, plan.gpus) for plan in plans]
+        scene.stop_nodes()
+        say("comparing")
+        compared = _compared(tagged, told, scene.servers)
+    return Found(compared, refused, apart, (sum(each[0] for each in reads), sum(each[1] for each in reads)))
+
+
+def _compared(tagged: list[Tagged], told: list[Ledgers], servers: Sequence[Server]) -> list[Compared]:
+    """The reports are made by processes of their own: they are most of the work, and Python does one at a time."""
+    with ProcessPoolExecutor(_REPORTERS, get_context("spawn")) as pool:
+        reports = {
+            server.name: [pool.submit(reported, server.url, run.plan.run_id, run.plan.labels) for run in tagged]
+            for server in servers
+        }
+        return [
+            Compared(
+                run.plan.run_id,
+                len(run.plan.nodes),
+                len(run.plan.nodes) * len(run.plan.gpus),
+                ledger.duration_s,
+                ledger.truth_j,
+                {"ledger": ledger.told, **{name: answers[i].result() for name, answers in reports.items()}},
+                tuple(text for answer in ledger.answers for text in _of_its_window(answer, run)),
+            )
+            for i, (run, ledger) in enumerate(zip(tagged, told, strict=True))
+        ]
+
+
+def _of_its_window(run: Mapping[str, Any], tagged: Tagged) -> Iterator[str]:
+    """The truth is taken over the window that the ledger tells; so that must be the one between the calls."""
+    for asked, told_s, what in ((tagged.begun, run["started_at"], "begin"), (tagged.ended, run["ended_at"], "end")):
+        if not asked.from_s - CLOCKS_DIFFER_S <= told_s <= asked.until_s + CLOCKS_DIFFER_S:
+            took_s = asked.until_s - asked.from_s
+            yield f"its {what} is told {told_s - asked.from_s:+.3f} s from the call, which took {took_s:.3f} s"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.end_to_end.cluster", description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=20, help="exporters (default: 20, at least 3)")
+    parser.add_argument("--gpus", type=int, default=8, help="of each (default: 8, at least 2)")
+    parser.add_argument("--seconds", type=float, default=180.0, help="in which runs are tagged (default: 180)")
+    parser.add_argument("--scrape-seconds", type=float, default=5.0, help="scrape interval (default: 5)")
+    parser.add_argument("--seed", type=int, default=1, help="of what is done at random (default: 1)")
+    options = parser.parse_args()
+    if options.nodes < 3 or not 2 <= options.gpus <= 64 or options.seconds < SHORTEST_SCENE_S:
+        parser.error(f"it takes 3 nodes, 2 to 64 GPUs on each, and {SHORTEST_SCENE_S:g} s at least")
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sign, signal.default_int_handler)
+    size = Size(options.nodes, options.gpus, options.seconds, longest_s=60.0, pause_s=40.0)
+    begun_s = time.monotonic()
+    try:
+        with tempfile.TemporaryDirectory(prefix="wattline-cluster-") as folder:
+            found = prove(Path(folder), size, options.scrape_seconds, options.seed, _said_since(begun_s))
+    except KeyboardInterrupt:
+        return 130
+    except (AssertionError, RefusedError, pytest.skip.Exception, pytest.fail.Exception) as error:
+        print(f"cluster: {error}", file=sys.stderr)
+        return 1
+    print(table(found.runs))
+    problems = found.problems()
+    for line in (*summary(found.runs, found.refused, found.parts_beside_counters, found.reads), *problems):
+        print(line)
+    print(f"{time.monotonic() - begun_s:.0f} s in all; {len(problems)} problems")
+    return int(bool(problems))
+
+
+def _said_since(begun_s: float) -> Callable[[str], None]:
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - begun_s:5.0f} s  {text}", file=sys.stderr, flush=True)
+
+    return say
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""A node of the cluster: an exporter of simulated GPUs at a port of its own, which can be killed and started again."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import requests
+
+from exporter.contract import metrics as m
+from exporter.contract.simulation import FILE_NAME, PRODUCTS, Fault, Simulation, Square, boottime, create, make_gpus
+from tests import daemon, servers
+from tests.bench.node import HIGH_W, LOW_W, boottime_of
+
+PERIODS_S = (1.5, 7.0)
+PATIENCE_S = 60.0
+"""For an exporter that has been killed, or is slow on a busy machine."""
+_WITHOUT = ("--no-collector.rapl", "--no-collector.hwmon", "--no-collector.host")
+
+
+class RefusedError(Exception):
+    """The exporter does not take the request; the text is its own."""
+
+
+@dataclass
+class Node:
+    """Its GPUs have UUIDs of their own, and each a load whose energy is known over any window."""
+
+    name: str
+    folder: Path
+    port: int
+    simulation: Simulation
+    _exporter: daemon.Daemon | None = None
+
+    @property
+    def target(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Returns at once; see `until_ready`."""
+        options = ("--web.listen-address", self.target, "--simulate", f"{len(self.simulation.gpus)}xH200")
+        self._exporter = daemon.start(self.folder, *options, *_WITHOUT, "--carbon.intensity", "230")
+        self._exporter.url = f"http://{self.target}"
+
+    def until_ready(self) -> None:
+        assert self._exporter is not None
+        daemon.wait_until_it_serves(self._exporter)
+        self._answered(lambda: requests.get(f"http://{self.target}/-/ready", timeout=30))
+
+    def kill(self) -> None:
+        """SIGKILL: it saves nothing more and tells nobody."""
+        assert self._exporter is not None
+        children = self._exporter.children()
+        self._exporter.process.send_signal(signal.SIGKILL)
+        self._exporter.process.wait(PATIENCE_S)
+        psutil.wait_procs(children, timeout=PATIENCE_S)
+
+    def stop(self) -> None:
+        """Where it still runs. The truth is not known any more afterwards."""
+        if self._exporter is not None:
+            self._exporter.stop()
+            self._exporter = None
+            self.simulation.close()
+
+    def lose(self, gpu: int) -> None:
+        self.simulation.set_fault(gpu, Fault.LOST, on=True)
+
+    def find(self, gpu: int) -> None:
+        self.simulation.set_fault(gpu, Fault.LOST, on=False)
+
+    def begin(self, body: Mapping[str, Any]) -> None:
+        """Asks again while nobody answers, as the same run_id makes harmless. Raises RefusedError."""
+        self._answered(lambda: requests.post(f"http://{self.target}/api/v1/runs", json=body, timeout=30))
+
+    def end(self, run_id: str) -> None:
+        self._answered(lambda: requests.post(f"http://{self.target}/api/v1/runs/{run_id}/end", json={}, timeout=30))
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        """As the ledger tells it."""
+        answer = self._answered(lambda: requests.get(f"http://{self.target}/api/v1/runs/{run_id}", timeout=30))
+        return dict(answer.json())
+
+    def truth_j(self, run: Mapping[str, Any], gpus: Sequence[int]) -> dict[str, float]:
+        """What these GPUs drew between the begin and the end that the ledger tells, by UUID."""
+        begin_s = boottime_of(run["started_at"])
+        end_s = begin_s + run["duration_seconds"]
+        return {self.simulation.gpus[gpu].uuid: self.simulation.energy_j(gpu, begin_s, end_s) for gpu in gpus}
+
+    def parts_beside_counters(self) -> float:
+        """How far the parts of all runs and the rest are from the devices' counters: the farthest, relative."""
+        assert self._exporter is not None
+        shown = self._exporter.metrics()
+        counters_j = {labels["uuid"]: joules for labels, joules in shown[m.GPU_ENERGY.name]}
+        parts_j: dict[tuple[str, str], float] = {}
+        for labels, joules in shown[m.RUN_ATTRIBUTED_ENERGY.name]:
+            whose = labels["device"], labels["policy"]
+            parts_j[whose] = parts_j.get(whose, 0.0) + joules
+        assert {device for device, _ in parts_j} == set(counters_j), (parts_j, counters_j)
+        return max(abs(joules / counters_j[device] - 1) for (device, _), joules in parts_j.items())
+
+    def reads(self) -> tuple[float, float]:
+        """How often its driver was read, and how often late or in vain."""
+        assert self._exporter is not None
+        shown = [(labels, value) for labels, value in self._exporter.metrics()[m.SOURCE_READS.name]]
+        count = {labels["outcome"]: value for labels, value in shown if labels["source"] == "nvml"}
+        return sum(count.values()), count.get("late", 0.0) + count.get("failed", 0.0)
+
+    def _answered(self, ask: Callable[[], requests.Response]) -> requests.Response:
+        give_up_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                answer = ask()
+            except requests.ConnectionError:
+                assert time.monotonic() < give_up_s, f"{self.name} does not answer at {self.target}"
+            else:
+                if answer.ok:
+                    return answer
+                if answer.status_code != requests.codes.service_unavailable:
+                    raise RefusedError(f"{self.name}: {answer.text.strip()}")
+                assert time.monotonic() < give_up_s, f"{self.name} is not ready: {answer.text}"
+            time.sleep(0.2)
+
+
+def make_node(folder: Path, name: str, gpus: int, chance: random.Random) -> Node:
+    """Not started yet."""
+    state = folder / "state"
+    state.mkdir(parents=True)
+    create(state / FILE_NAME, make_gpus(gpus, PRODUCTS["H200"], name), boottime())
+    simulation = Simulation.open(state / FILE_NAME)
+    for gpu in range(gpus):
+        period_s = chance.uniform(*PERIODS_S)
+        simulation.set_load(gpu, Square(LOW_W, HIGH_W, period_s, phase_s=chance.uniform(0.0, period_s)))
+    return Node(name, folder, servers.free_port(), simulation)

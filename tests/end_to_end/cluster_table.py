@@ -1,0 +1,58 @@
+"""The figures of all runs as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from tests.end_to_end.agreement import LONG_S, TOLERANCE, Compared
+
+_HEADER = ("run", "GPUs", "s", "ledger J", "Prometheus J", "VictoriaMetrics J", "truth J", "± J", "off", "")
+
+
+def table(runs: Sequence[Compared]) -> str:
+    rows = [_HEADER, *(_row(run) for run in sorted(runs, key=lambda run: run.run_id))]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i in (0, len(_HEADER) - 1) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _row(run: Compared) -> tuple[str, ...]:
+    first = next(iter(run.told.values()))
+    gpus = f"{run.gpus}" if run.nodes == 1 else f"{run.gpus} on {run.nodes} nodes"
+    energies = ["–" if told.joules is None else f"{told.joules:.1f}" for told in run.told.values()]
+    remark = f"{run.unseen_s:.1f} s of a GPU unseen" if run.unseen_s else "outside" if run.is_outside else ""
+    return (
+        *(run.run_id, gpus, f"{run.duration_s:.1f}", *energies, f"{run.truth_j:.1f}", f"{first.half_j:.1f}"),
+        *(f"{run.deviation:+.3%}", "OFF" if any(run.problems()) else remark),
+    )
+
+
+def summary(
+    runs: Sequence[Compared], refused: Sequence[str], apart: Mapping[str, float], reads: tuple[float, float]
+) -> Iterator[str]:
+    long, short = [run for run in runs if run.is_long], [run for run in runs if not run.is_long]
+    seen = [run for run in long if not run.unseen_s]
+    for what, chosen in ((f"runs of {LONG_S:g} s or more", long), ("of them seen all the time", seen)):
+        if chosen:
+            good = sum(run.agrees for run in chosen)
+            yield f"{len(chosen)} {what}: {good} within {TOLERANCE:.1%} of the truth{_worst(chosen)}"
+    if short:
+        held = sum(run.agrees for run in short)
+        yield f"{len(short)} shorter: {held} within their interval{_worst(short)}"
+    bounds = [(run, bound) for run in runs for bound in run.bounds]
+    held = sum(bound.low <= run.truth_j <= bound.high for run, bound in bounds)
+    yield f"{len(bounds)} bounds from raw samples at the servers, {held} of which hold the truth"
+    yield f"{sum(bool(run.unseen_s) for run in runs)} runs with a GPU unseen for a while, {len(refused)} refused"
+    yield f"parts beside counters on {len(apart)} nodes: {max(apart.values(), default=math.nan):.1e} at most"
+    yield f"{reads[0]:.0f} reads of the drivers, {reads[1]:.0f} late or failed"
+
+
+def _worst(runs: Sequence[Compared]) -> str:
+    worst = max(runs, key=lambda run: abs(run.deviation))
+    return f", the worst {worst.deviation:+.3%} ({worst.run_id})"
