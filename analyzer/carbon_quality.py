@@ -139,7 +139,7 @@ def about_restated(restatements: Sequence[Restatement], pasts: Sequence[Past]) -
         if actual < 1 - _LEAST_RATIO:
             text = (
                 f"{100 * actual:.0f} % of the energy is restated by actual {one.past.basis} intensities, the rest is "
-                "not: they may arrive later (up to a day); restate it again then"
+                "not: actual ones may arrive later (up to a day), and a file may not reach so far"
             )
             found.append(Finding("note", "restated_partly", "", text))
     return found

@@ -144,7 +144,7 @@ class Ledger:
     def add_processes(self, run_id: str, request: ProcessesRequest) -> RunRecord:
         run = self._find_running(run_id)
         cgroup = run_request.cgroup(request.cgroup)
-        own = run_request.processes(request.pids)
+        own = run_request.processes(request.pids, request.pid_namespace)
         run.processes = run_request.joined(run.processes, own)
         run.cgroup = cgroup or run.cgroup
         self._renew(run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from datetime import UTC, datetime
+from pathlib import Path
 
 from exporter import cgroups
 from exporter.contract.run import MAX_PROCESSES, MAX_RECENT_PHASES, RECENT_S, RunGpu
@@ -47,13 +48,29 @@ def cpus(store: Store) -> list[Device]:
     return [device for device in store.seen if device.component in ("cpu", "dram")]
 
 
-def processes(pids: list[int]) -> list[Process]:
-    """Those that are there. Raises LedgerError for a process that the exporter cannot see."""
+def processes(pids: list[int], namespace: int | None = None) -> list[Process]:
+    """Those that are there. Raises LedgerError for a process that the exporter cannot see.
+
+    `namespace` is the one in which the numbers are meant, where that is known.
+    """
+    if pids and namespace is not None and namespace != _own_namespace():
+        raise LedgerError(
+            422,
+            "pids: they are of another PID namespace than the exporter's, where the same numbers are other processes; "
+            "name the control group: WATTLINE_CGROUP=pod:UID, or container:ID",
+        )
     found = {pid: find(pid) for pid in pids}
     for pid, process in found.items():
         if process is None:
             raise LedgerError(422, f"pids: the exporter sees no process {pid}; does it run in another PID namespace?")
     return [process for process in found.values() if process]
+
+
+def _own_namespace() -> int | None:
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return None
 
 
 def joined(known: list[Process], own: list[Process], most: int = MAX_PROCESSES) -> list[Process]:

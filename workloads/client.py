@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from workloads import amounts as numbers
 from workloads import api as run_api
-from workloads import at_exit, barrier, ranks, recorder, run_id
+from workloads import at_exit, barrier, ranks, recorder, run_id, scope
 from workloads import gpus as gpu_choice
 from workloads.api import Api, ExporterError, RefusedError, UnreachableError
 from workloads.contributor import Contributor, unique_name
@@ -224,9 +224,12 @@ class Run:
     def _register(self, joined: str) -> None:
         """Raises UnreachableError; a refusal is said and survived: a pid of a container means nothing outside of it."""
         try:
-            self._api.post(f"/runs/{joined}/processes", {"pids": [os.getpid()]})
+            self._api.post(f"/runs/{joined}/processes", scope.pids(os.getpid()))
         except RefusedError as error:
             say_once(f"this process is not seen as part of run {joined}: {error}")
+        group = os.environ.get(scope.CGROUP)
+        if group:
+            self.register(cgroup=group)
 
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None

@@ -77,7 +77,7 @@ def run_command(job: Job, find_exporter: Callable[[], Reached], environ: Mapping
     api = reached.api
     with PassedSignals() as signals, _results_file() as results, _lease(api, run.run_id):
         _register(api, run.run_id, os.getpid())
-        _register_scope(api, run.run_id)
+        _register_scope(api, run.run_id, environ)
         environment = _environment(job, api, run, results, environ)
         if folder is not None:
             environment[recorder.FOLDER] = str(folder.path)
@@ -219,14 +219,14 @@ def _judge(returncode: int, seen: set[int]) -> tuple[int, Outcome]:
 def _register(api: Api, joined: str, pid: int, is_gone: Callable[[], bool] = lambda: False) -> None:
     """The runner registers itself, too: the run must not end between the job's exit and its report."""
     try:
-        api.post(f"/runs/{joined}/processes", {"pids": [pid]})
+        api.post(f"/runs/{joined}/processes", scope.pids(pid))
     except ExporterError as error:
         if not is_gone():
             say(f"process {pid} is not seen as part of the run: {error}")
 
 
-def _register_scope(api: Api, joined: str) -> None:
-    group = scope.own()
+def _register_scope(api: Api, joined: str, environ: Mapping[str, str]) -> None:
+    group = scope.named(environ)
     if group is None:
         return
     try:

@@ -44,6 +44,8 @@ def best_start(
     within_s, step_s, since_s = seconds(within, "--within"), seconds(step, "--step"), seconds(since)
     if within_s / step_s > 20_000:
         raise typer.BadParameter("--step is too short for --within: 20,000 starts at most")
+    if forecast is not None and region is not None:
+        raise typer.BadParameter("--region chooses among the source's forecasts: leave it out with --forecast")
     given = _given(run_id, energy_kwh, hours)
     from analyzer import best_start as starts  # noqa: PLC0415  # slow to import
     from analyzer.report import best_start_text  # noqa: PLC0415
@@ -66,8 +68,8 @@ def _given(run_id: str | None, energy_kwh: float | None, hours: float | None) ->
         return None
     if energy_kwh is None or hours is None:
         raise typer.BadParameter("give --run-id of a run like it, or both --energy-kwh and --hours")
-    if not math.isfinite(energy_kwh):
-        raise typer.BadParameter(f"--energy-kwh is a number, not {energy_kwh}")
+    if not 0 < energy_kwh < math.inf:
+        raise typer.BadParameter(f"--energy-kwh is above 0, not {energy_kwh:g}")
     if not 0 < hours <= _LONGEST_H:
         raise typer.BadParameter(f"--hours is more than 0 and at most {_LONGEST_H:g}")
     from analyzer.best_start import Profile  # noqa: PLC0415

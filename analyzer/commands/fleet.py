@@ -49,6 +49,7 @@ def fleet(
     if policy not in _POLICIES:
         raise typer.BadParameter(f"--policy is {' or '.join(_POLICIES)}, not {policy!r}")
     since_s, end_s = seconds(since), _moment(until)
+    from analyzer.fleet import NO_LABEL  # noqa: PLC0415
     from analyzer.fleet import fleet as put_together  # noqa: PLC0415
     from analyzer.report import fleet_text  # noqa: PLC0415  # slow to import
     from analyzer.report.view import show  # noqa: PLC0415
@@ -57,7 +58,11 @@ def fleet(
     with closing(_server(connection)) as server:
         wish = Wish(keys, policy, end_s - since_s, end_s, emissions=carbon is None, rules=rules)
         counts = read(server, wish, say)
-    show(fleet_text.view(put_together(keys, policy, counts, carbon), top), form)
+    found = put_together(keys, policy, counts, carbon)
+    for position, key in enumerate(keys):
+        if found.groups and all(group.keys[position] == NO_LABEL for group in found.groups):
+            say(f"no run of the window has the label {key}; see: analyzer runs")
+    show(fleet_text.view(found, top), form)
 
 
 def _keys(text: str) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ def work_section(report: Report) -> Section | None:
     rows = tuple(tuple(_work_row(report, boundary, work)) for boundary, work in _by_unit(report))
     if not rows:
         return None
-    columns = ("work", "boundary", "energy per unit", "units per joule", "by wall clock")
+    columns = ("work", "boundary", "energy per unit", "units per joule", "over the whole run")
     costs = [f"{report.price.currency or 'cost'} per million"] if report.price else []
     phases = dict.fromkeys(name for boundary in report.boundaries for work in boundary.work for name in work.phases)
     told = f"energy is that of {' and '.join(phases)}, where the work was done; rates are of the whole run"

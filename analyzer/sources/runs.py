@@ -224,7 +224,7 @@ def _not_there(source: Source, run_id: str, since_s: float, clock: Clock) -> Sou
     now_s = clock.now()
     there = sightings(source, now_s - since_s, now_s + AHEAD_S)
     names = list(dict.fromkeys(row.labels["run_id"] for row in reversed(there)))
-    cause = f"no run {run_id!r} at {source.name} in the last {_days(since_s)}"
+    cause = f"no run {run_id!r} at {source.name} in the last {lately(since_s)}"
     if not names:
         return SourceError(
             f"{cause}, nor any other", "is its exporter scraped by this source? see --source and --since"
@@ -233,5 +233,9 @@ def _not_there(source: Source, run_id: str, since_s: float, clock: Clock) -> Sou
     return SourceError(cause, f"there are {', '.join(names[:_NAMED_RUNS])}{more}; see: analyzer runs")
 
 
-def _days(seconds: float) -> str:
-    return f"{seconds / 86_400:g} days" if seconds >= 2 * 86_400 else f"{seconds / 3_600:g} h"
+def lately(seconds: float) -> str:
+    """In the largest unit of which there are two: `30 days`, `90 min`."""
+    for unit, size_s in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size_s:
+            return f"{seconds / size_s:g} {unit}"
+    return f"{seconds:g} s"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from analyzer.selection import Selector, Sighting, sighted
 from analyzer.series import RunFrames, last, of
 from analyzer.sources.error import SourceError
-from analyzer.sources.runs import AHEAD_S, Clock, load
+from analyzer.sources.runs import AHEAD_S, Clock, lately, load
 from analyzer.sources.source import Source
 from exporter.contract import metrics as m
 
@@ -28,18 +28,10 @@ def select(source: Source, wanted: Selector, since_s: float, now_s: float) -> li
     if not found:
         what = "no run" if "run_id" in wanted.equal else "no run with"
         raise SourceError(
-            f"{what} {wanted.text} at {source.name} in the last {_lately(since_s)}",
+            f"{what} {wanted.text} at {source.name} in the last {lately(since_s)}",
             "see its runs and their labels: analyzer runs; --since looks further back",
         )
     return found
-
-
-def _lately(seconds: float) -> str:
-    """In the largest unit of which there are two: `30 days`, `90 min`."""
-    for unit, size_s in (("days", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size_s:
-            return f"{seconds / size_s:g} {unit}"
-    return f"{seconds:g} s"
 
 
 def load_all(source: Source, sightings: list[Sighting], clock: Clock, say: Callable[[str], None]) -> list[RunFrames]:

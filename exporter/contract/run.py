@@ -57,7 +57,12 @@ class BeginRequest(Body):
 
 
 class ProcessesRequest(Body):
+    """`pid_namespace` is the inode of the client's `/proc/self/ns/pid`: of another one than the exporter's, a number is
+    somebody else's process.
+    """
+
     pids: Annotated[list[Pid], Field(max_length=MAX_PROCESSES)] = []
+    pid_namespace: Annotated[int, Field(ge=0)] | None = None
     cgroup: CgroupName | None = None
 
 

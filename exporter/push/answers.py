@@ -11,6 +11,15 @@ from typing import Literal
 LONGEST_WAIT_S = 3_600.0
 _SHOWN = 300
 _NEVER = (400, 409, 422)
+_MISDIRECTED = (
+    "unsupported path",
+    "cannot parse path",
+    "missing route",
+    "no org id",
+    "invalid tenant",
+    "invalid org id",
+)
+"""Of the address or the tenant, and of no sample: VictoriaMetrics, vmauth and Mimir say so with 400 or 422."""
 _LATE = ("out of order", "out-of-order", "out of bounds", "too old", "duplicate sample", "too far in the past")
 
 
@@ -35,10 +44,12 @@ def answer(status: int, headers: Mapping[str, str], body: str) -> Answer:
         said += f" ({' '.join(body.split())[:_SHOWN]})"
     if status == 413:
         return Answer("too_large", f"{said}; raise the greatest body that the server, or a proxy before it, takes")
-    if status in _NEVER and not page and "https" not in body.lower():
+    misdirected = any(mark in body.lower() for mark in _MISDIRECTED)
+    if status in _NEVER and not page and not misdirected and "https" not in body.lower():
         return Answer("refused", f"{said}; {_remedy_of_refusal(body)}")
     wait_s = _wait_s(headers.get("Retry-After", "")) if status in (429, 503) else None
-    return Answer("later", f"{said}; {_remedy(status, page=page)}", wait_s, lost=status in (502, 503, 504))
+    remedy = _remedy(404 if misdirected else status, page=page)
+    return Answer("later", f"{said}; {remedy}", wait_s, lost=status in (502, 503, 504))
 
 
 def unreachable(cause: str, remedy: str) -> Answer:
@@ -61,7 +72,8 @@ def _remedy(status: int, *, page: bool) -> str:
     if status in (404, 405) or (page and status < 300):
         return (
             "is the path of --push.url right? Prometheus takes samples with --web.enable-remote-write-receiver (from "
-            "2.33), a VictoriaMetrics cluster at /insert/0/prometheus/api/v1/import/prometheus"
+            "2.33), a VictoriaMetrics cluster at /insert/0/prometheus/api/v1/import/prometheus, Mimir by a gateway "
+            "that names the tenant"
         )
     if status in (400, 409, 422):
         return "does the server, or a proxy before it, speak TLS? then use https:// in --push.url"

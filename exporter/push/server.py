@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 import urllib.request
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ KEEP_CONNECTED_S = 5.0
 """Shorter than any server does: one that closes it meanwhile looks like one that went away."""
 _READ_BYTES = 4_096
 _SHOWN = 300
+_SECRET = re.compile(r"//[^/@\s]+@")
 
 
 class Server:
@@ -78,4 +80,5 @@ def proxy_of(url: str) -> str | None:
 def _line(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
         error = error.os_error
-    return " ".join((str(error) or type(error).__name__).split())[:_SHOWN]
+    text = str(error) or type(error).__name__
+    return " ".join(_SECRET.sub("//", text).split())[:_SHOWN]

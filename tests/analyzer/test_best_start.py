@@ -211,7 +211,9 @@ def test_the_command_takes_a_forecast_from_a_file_and_a_run_from_the_source(anal
     [
         ([], 2, "give --run-id of a run like it, or both --energy-kwh and --hours"),
         (["--energy-kwh", "1"], 2, "both --energy-kwh and --hours"),
-        (["--energy-kwh", "inf", "--hours", "1"], 2, "--energy-kwh is a number"),
+        (["--energy-kwh", "inf", "--hours", "1"], 2, "--energy-kwh is above 0, not inf"),
+        (["--energy-kwh", "0", "--hours", "1"], 2, "--energy-kwh is above 0, not 0"),
+        (["--energy-kwh", "1", "--hours", "1", "--forecast", "f.csv", "--region", "GB"], 2, "leave it out with"),
         (["--energy-kwh", "1", "--hours", "0"], 2, "--hours is more than 0"),
         (["--energy-kwh", "1", "--hours", "1", "--run-id", "x"], 2, "leave out --energy-kwh"),
         (["--energy-kwh", "1", "--hours", "1", "--within", "2"], 2, "--within is a number with s, m, h or d"),

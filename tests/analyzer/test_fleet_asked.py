@@ -96,6 +96,13 @@ def test_the_command_shows_groups_rest_and_check(address, analyzer):
     assert "from recording rules" in done.stdout
 
 
+def test_a_label_that_no_run_has_is_told(address, analyzer):
+    done = analyzer("fleet", "--source", address, "--until", END_S, "--since", "2h", "--by", "modle,user")
+
+    assert "no run of the window has the label modle" in done.stderr
+    assert "label user" not in done.stderr
+
+
 def test_json_has_units_and_csv_a_row_a_group(address, analyzer):
     call = ["fleet", "--source", address, "--until", END_S, "--since", "2h", "--by", "model", "--no-rules"]
     document = json.loads(analyzer(*call, "--format", "json").stdout)

@@ -133,14 +133,15 @@ def test_a_job_reaches_the_exporter_of_its_own_node_under_names_that_it_answers_
     assert called == {text.partition("=")[2] for text in arguments if text.startswith("--web.allowed-host=")}
 
 
+@pytest.mark.parametrize("beside", LEVELS)
 @pytest.mark.parametrize("component", ["prometheus-operator", "victoriametrics-operator"])
-def test_an_operator_s_scrape_finds_the_pods_and_names_the_node(component: str, tmp_path: Path) -> None:
+def test_an_operator_s_scrape_finds_the_pods_and_names_the_node(component: str, beside: str, tmp_path: Path) -> None:
     kinds = {"prometheus": ("PodMonitor", "relabelings"), "victoriametrics": ("VMPodScrape", "relabelConfigs")}
     kind, relabels = kinds[component.partition("-")[0]]
     overlay = FOLDER / "overlays" / f"test-{component}-{tmp_path.name}"
     overlay.mkdir()
     try:
-        wanted = {"resources": ["../metrics"], "components": [f"../../components/{component}"]}
+        wanted = {"resources": [f"../{beside}"], "components": [f"../../components/{component}"]}
         (overlay / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
         scrape = one(overlay.name, kind)
         template = one(overlay.name, "DaemonSet")["spec"]["template"]
@@ -150,7 +151,11 @@ def test_an_operator_s_scrape_finds_the_pods_and_names_the_node(component: str, 
     assert scrape["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
     (endpoint,) = scrape["spec"]["podMetricsEndpoints"]
     assert endpoint["port"] in {port["name"] for port in template["spec"]["containers"][0]["ports"]}
-    assert endpoint[relabels] == [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "instance"}]
+    assert endpoint[relabels] == [
+        {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "instance"},
+        {"action": "labeldrop", "regex": "pod|container|endpoint"},
+    ]
+    assert scrape["metadata"]["namespace"] == "wattline"
 
 
 @pytest.mark.parametrize("overlay", LEVELS)

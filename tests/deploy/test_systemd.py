@@ -82,7 +82,9 @@ def shown(machine: Machine, *properties: str) -> dict[str, str]:
 
 
 def tagged(machine: Machine, around: Sequence[str], run_id: str, command: str) -> CompletedProcess[str]:
-    """`workloads run` through the socket, by the command `around` it."""
+    """`workloads run` through the socket, by the command `around` it; another test may have ended the exporter."""
+    eventually(lambda: machine.run("test", "-S", SOCKET).returncode == 0, "the socket", lambda: log(machine))
+    eventually(lambda: metric(machine, "wattline_cpu_energy_joules_total") != [], "the CPU", lambda: log(machine))
     words = ["/opt/wattline/bin/workloads", "run", "--gpus", "0", "--run-id", run_id, "--", "sh", "-c", command]
     return machine.run(*around, "env", f"WATTLINE_EXPORTER=unix://{SOCKET}", *words)
 

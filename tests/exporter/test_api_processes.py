@@ -19,6 +19,17 @@ def test_processes_may_join_at_any_time(exporter):
     end(exporter, run["run_id"])
 
 
+def test_a_number_of_another_pid_namespace_is_no_process_of_the_run(exporter):
+    """The job in a pod says 1: here that is the init of the whole machine."""
+    run = begin(exporter)
+    path, mine = f"/api/v1/runs/{run['run_id']}/processes", Path("/proc/self/ns/pid").stat().st_ino
+    refused(exporter.post(path, {"pids": [1], "pid_namespace": mine + 1}), 422, "pids", "WATTLINE_CGROUP")
+    status, _ = exporter.post(path, {"pids": [os.getpid()], "pid_namespace": mine})
+
+    assert status == 200
+    end(exporter, run["run_id"])
+
+
 @pytest.mark.parametrize("pid", [2**22 + 1, 2**31, 2**63])
 def test_a_process_that_is_not_there_is_refused(exporter, pid):
     run = begin(exporter)

@@ -90,6 +90,8 @@ def test_a_file_that_holds_no_secret_is_refused_and_not_shown(tmp_path, secret):
         (400, {}, "out of order sample", "refused", "out_of_order_time_window"),
         (400, {}, "label limit exceeded", "refused", "see the server's log"),
         (400, {}, "Client sent an HTTP request to an HTTPS server.", "later", "use https://"),
+        (400, {}, "unsupported path requested: /api/v1/wriet", "later", "is the path of --push.url right"),
+        (422, {}, "invalid tenant id", "later", "is the path of --push.url right"),
         (401, {}, "", "later", "--push.token-file"),
         (404, {}, "404 page not found", "later", "--web.enable-remote-write-receiver"),
         (413, {}, "", "too_large", "greatest body"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from exporter.web.hosts import Hosts
 from tests import servers
 from tests.grafana.ask import DASHBOARDS
 
@@ -54,6 +55,18 @@ def test_all_that_is_mounted_exists(services):
             assert source in volumes or (COMPOSE.parent / source).exists(), mount
             assert target.startswith("/")
     assert (COMPOSE.parent / found["exporter"]["build"]["context"] / found["exporter"]["build"]["dockerfile"]).exists()
+
+
+def test_the_exporter_answers_to_the_name_by_which_it_is_scraped(services):
+    command = services[0]["exporter"]["command"]
+    names = tuple(command[i + 1] for i, word in enumerate(command) if word == "--web.allowed-host")
+    listen = command[command.index("--web.listen-address") + 1].rpartition(":")[0]
+    (job,) = yaml.safe_load((COMPOSE.parent / "prometheus.yml").read_text())["scrape_configs"]
+    hosts = Hosts(listen, names)
+
+    for target in job["static_configs"][0]["targets"]:
+        assert hosts.accept(target, "172.18.0.2")
+    assert not hosts.accept("elsewhere:9847", "172.18.0.2")
 
 
 def test_nothing_is_open_to_the_network_and_no_service_has_rights(services):

@@ -74,6 +74,16 @@ def test_runner_and_job_are_both_registered_as_processes_of_the_run(exporter, tm
     assert exporter.api.pids[exporter.api.only_run.run_id] == own
 
 
+def test_the_control_group_that_the_environment_names_is_the_runs(exporter):
+    done = exporter.start("-m", "workloads", "run", "true", WATTLINE_CGROUP="pod:1234")
+    assert done.wait(60) == 0, done.stderr.read()
+    done.stdout.close(), done.stderr.close()
+
+    posted = exporter.api.bodies("/processes")
+    assert {"cgroup": "pod:1234"} in posted
+    assert {body["pid_namespace"] for body in posted if "pids" in body} == {Path("/proc/self/ns/pid").stat().st_ino}
+
+
 def test_the_last_line_on_stderr_says_how_to_see_the_run(exporter):
     done = exporter.run("true")
 
