@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 DEFAULT_SINCE = "30d"
-_LONGEST_S = 36_500 * 86_400.0
+_LONGEST_DAYS = 100_000
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 FormatOption = Annotated[Format, typer.Option("--format", help="What stdout gets.")]
@@ -107,8 +107,8 @@ def seconds(text: str, option: str = "--since") -> float:
     if not found or float(found[1]) == 0:
         raise typer.BadParameter(f"{option} is a number with s, m, h or d, as in 30d, and above 0, not {text!r}")
     asked_s = float(found[1]) * _SECONDS[found[2]]
-    if asked_s > _LONGEST_S:
-        raise typer.BadParameter(f"{option} is 100 years (36500d) at most, not {text!r}")
+    if asked_s > _LONGEST_DAYS * _SECONDS["d"]:
+        raise typer.BadParameter(f"{option} is {_LONGEST_DAYS}d at most, not {text!r}")
     return asked_s
 
 
