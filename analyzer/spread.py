@@ -74,7 +74,9 @@ def gini(values: npt.ArrayLike) -> float:
     """0 where all are equal, up to (n − 1) / n where one has all (Gini, 1912); for values that are not negative."""
     x = np.sort(np.asarray(values, dtype=np.float64))
     n = len(x)
-    return float(2 * np.sum(np.arange(1, n + 1) * x) / (n * x.sum()) - (n + 1) / n) if x.sum() else float("nan")
+    if not x.sum():
+        return float("nan")
+    return max(float(np.sum((2 * np.arange(1, n + 1) - n - 1) * x) / (n * x.sum())), 0.0)
 
 
 def over_groups(

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from analyzer import spread
@@ -47,6 +47,7 @@ def test_gini_is_zero_for_equals_and_n_less_one_over_n_where_one_has_all():
 
 
 @given(st.lists(st.floats(1, 1e3), min_size=3, max_size=30), st.floats(1e-3, 1e3))
+@example([819.5414075878869] * 4, 1.0)
 def test_relative_spreads_do_not_depend_on_the_unit(values, factor):
     scaled = [factor * value for value in values]
 
