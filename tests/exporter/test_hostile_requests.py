@@ -219,12 +219,16 @@ def test_thousands_of_hostile_requests_leave_no_trace(kept):
     chance = random.Random(SEED)
     parts = urlsplit(kept.url)
     address = (parts.hostname, parts.port)
-    seen = asyncio.run(ask_all(address, [hostile(chance) for _ in range(BY_HAND // 2)]))
-    before = memory(kept.process)  # with buffers for as many at a time, and as many runs as there may be
-    seen += asyncio.run(ask_all(address, [hostile(chance) for _ in range(BY_HAND // 2)]))
+    seen, grown = set(), []
+    for _ in range(
+        4
+    ):  # what leaks does so in each; new buffers for as many at a time, or as many runs, come now and then
+        before = memory(kept.process)
+        seen |= set(asyncio.run(ask_all(address, [hostile(chance) for _ in range(BY_HAND // 4)])))
+        grown.append(memory(kept.process) - before)
 
-    assert {200, 400, 404, 405, 413, 415, 421, 422} <= set(seen)
-    assert memory(kept.process) - before < MOST_GROWTH
+    assert {200, 400, 404, 405, 413, 415, 421, 422} <= seen
+    assert min(grown[1:]) < MOST_GROWTH / 2, grown
     eventually(lambda: psutil.Process(kept.process.pid).num_fds() < 100, "its connections are closed", kept.log)
     assert kept.get("/metrics")[0] == 200
 
