@@ -15,8 +15,8 @@ from analyzer.sources.prometheus import PrometheusSource
 from analyzer.sources.runs import Clock, load
 from exporter.contract import metrics as m
 from exporter.contract.history import Series
-from tests.analyzer import foreign
 from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped
+from tests.analyzer.ranges import foreign
 from tests.analyzer.reported import BOX, BOXED, TIMES, codes, found, frames_of, frames_with, report_of
 
 LONG_END_S = START_S + 400

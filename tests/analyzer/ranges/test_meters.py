@@ -13,8 +13,8 @@ from analyzer.sources.ranges.discovered import discovered
 from analyzer.sources.ranges.fetched import fetched
 from analyzer.sources.ranges.figures import figure
 from analyzer.sources.ranges.meters import host_of, meters, node_of, own, uuid_of
-from tests.analyzer import foreign
 from tests.analyzer.node import START_S, Gpu, every
+from tests.analyzer.ranges import foreign
 
 UUID = "GPU-3f2a9c1e-0b7d-4e55-9d1a-5a6b7c8d9e00"
 

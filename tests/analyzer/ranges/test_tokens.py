@@ -1,92 +1,28 @@
 """Joules per token of a service that nobody tagged: its GPUs' energy over its servers' own counters."""
 
 import json
-from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
-from analyzer.assess import assess
-from analyzer.ranged import told, widened
 from analyzer.sources.error import SourceError
-from analyzer.sources.prometheus import PrometheusSource
 from analyzer.sources.ranges.asked import Asked
-from analyzer.sources.ranges.loaded import load
-from tests.analyzer import foreign, served
-from tests.analyzer.foreign import SCRAPES, scraped
-from tests.analyzer.node import START_S, Gpu, every
+from tests.analyzer.node import START_S
+from tests.analyzer.ranges.reporting import reported
+from tests.analyzer.ranges.services import GPU_CASE
 from tests.analyzer.reported import codes, found
 
 END_S = START_S + 600
-STEADY = Gpu([(START_S - 100_000, 300.0)], limit_w=700.0)
-LATER = [t for t in SCRAPES if t > START_S + 300]
-LONG = every(15, START_S - 296, START_S + 3_900)
-RESTART_S = START_S + 301
-
-SERVERS = {
-    "vllm": [(served.vllm, "a:8000", SCRAPES)],
-    "vllm-v0": [(lambda t: served.vllm(t, v1=False), "a:8000", SCRAPES)],
-    "vllm-data-parallel": [(lambda t: served.vllm(t, engines=2), "a:8000", SCRAPES)],
-    "replicas": [(served.vllm, "a:8000", SCRAPES), (lambda t: served.vllm(t, speed=0.5), "b:8000", SCRAPES)],
-    "restarted": [
-        (lambda t: served.vllm(t, begun_s=RESTART_S if t >= RESTART_S else START_S - 50_000), "a:8000", SCRAPES)
-    ],
-    "upgrading": [
-        (served.vllm, "a:8000", SCRAPES),
-        (
-            lambda t: served.vllm(t, v1=False, shares=(("0.1", 1.0), ("0.4", 1.0), ("1.0", 1.0), ("+Inf", 1.0))),
-            "b:8000",
-            SCRAPES,
-        ),
-    ],
-    "came-later": [(served.vllm, "a:8000", SCRAPES), (served.vllm, "b:8000", LATER)],
-    "idle": [(lambda t: served.vllm(t, speed=0.0), "a:8000", SCRAPES)],
-    "slow": [(lambda t: served.vllm(t, shares=(("0.1", 0.5), ("0.4", 0.8), ("+Inf", 1.0))), "a:8000", SCRAPES)],
-    "an-hour": [(served.vllm, "a:8000", LONG)],
-    "sglang": [(served.sglang, "a:30000", SCRAPES)],
-    "tgi": [(served.tgi, "a:8080", SCRAPES)],
-    "llama.cpp": [(served.llama_cpp, "a:8080", SCRAPES)],
-    "tensorrt-llm": [(served.tensorrt_llm, "a:8000", SCRAPES)],
-}
 
 
-@pytest.fixture(scope="module")
-def lines():
-    """The GPU's samples go on for as long as the longest service."""
-    found = list(scraped(lambda t: foreign.dcgm(t, STEADY), "gpu01:9400", LONG, case="gpu"))
-    for case, replicas in SERVERS.items():
-        for server, instance, times in replicas:
-            found += scraped(server, instance, times, service=case)
-    return found
-
-
-@pytest.fixture(scope="module")
-def prometheus(lines, tmp_path_factory):
-    with foreign.prometheus_with(tmp_path_factory.mktemp("prometheus"), lines) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def victoria_metrics(lines, tmp_path_factory):
-    with foreign.victoria_metrics_with(tmp_path_factory.mktemp("victoria"), lines) as address:
-        yield address
-
-
-@dataclass
-class Reporting:
-    address: str
-
-    def __call__(self, service, tokens="vllm", end_s=END_S, **labels):
-        asked = Asked(START_S, end_s, tokens=tokens, tokens_matching={"service": service, **labels})
-        with closing(PrometheusSource(self.address)) as source:
-            ranged = load(source, asked, lambda _: None)
-        report = widened(assess(ranged.frames), ranged.work_limits)
-        return told(report, ranged.findings, ranged.cut, ranged.spacing_s)
+def report_at(address, service, tokens="vllm", end_s=END_S, **labels):
+    chosen = {"matching": {"case": GPU_CASE}, "tokens_matching": {"service": service, **labels}}
+    return reported(address, Asked(START_S, end_s, tokens=tokens, **chosen))
 
 
 @pytest.fixture
 def report_of(prometheus):
-    return Reporting(prometheus)
+    return partial(report_at, prometheus)
 
 
 def amounts(report):
@@ -112,7 +48,7 @@ def joules_per(report, unit):
 @pytest.mark.parametrize("server", ["prometheus", "victoria_metrics"])
 def test_300_watts_at_100_tokens_a_second_are_3_joules_a_token(server, service, tokens, units, request):
     """In 600 s: 180,000 J, 60,000 generated tokens, 180,000 prompt tokens (1 J each), 1,200 requests (150 J each)."""
-    report = Reporting(request.getfixturevalue(server))(service, tokens)
+    report = report_at(request.getfixturevalue(server), service, tokens)
 
     expected = {"generated_tokens": 60_000, "prompt_tokens": 180_000, "requests": 1_200}
     assert amounts(report) == {unit: expected[unit] for unit in list(expected)[:units]}
@@ -234,9 +170,10 @@ def test_a_server_that_is_not_there_is_one_line(report_of):
 
 
 def test_the_command_gives_joules_per_token_of_a_service(analyzer, prometheus):
-    range_ = ["--start", int(START_S), "--end", int(END_S), "--tokens", "vllm", "--tokens-matching", 'service="vllm"']
+    range_ = ["--start", int(START_S), "--end", int(END_S), "--matching", f'case="{GPU_CASE}"']
+    service = ["--tokens", "vllm", "--tokens-matching", 'service="vllm"']
 
-    done = analyzer("report", "--source", prometheus, *range_, "--format", "json")
+    done = analyzer("report", "--source", prometheus, *range_, *service, "--format", "json")
 
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)

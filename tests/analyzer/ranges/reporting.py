@@ -1,0 +1,30 @@
+"""A range's report as the command makes it, and what an interval must do."""
+
+from contextlib import closing
+
+from analyzer.assess import assess
+from analyzer.given import NOTHING
+from analyzer.ranged import told, widened
+from analyzer.sources.prometheus import PrometheusSource
+from analyzer.sources.ranges.asked import Asked
+from analyzer.sources.ranges.loaded import load
+from tests.analyzer.node import START_S
+from tests.analyzer.ranges.foreign import END_S
+
+
+def reported(address, asked, given=NOTHING):
+    with closing(PrometheusSource(address)) as source:
+        ranged = load(source, asked, lambda _: None)
+    report = widened(assess(ranged.frames, given), ranged.work_limits)
+    return told(report, ranged.findings, ranged.cut, ranged.spacing_s)
+
+
+def report_at(address, case, given=NOTHING, start_s=START_S, end_s=END_S, **asked):
+    """Of one of `cases`."""
+    return reported(address, Asked(start_s, end_s, matching={"case": case}, **asked), given)
+
+
+def holds(quantity, truth_j, at_most=0.15):
+    """The interval has the truth in it and is of use."""
+    assert abs(quantity.value - truth_j) <= quantity.half <= at_most * truth_j
+    return True
