@@ -2,6 +2,7 @@ import os
 import socket
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,3 +135,11 @@ def _bench(cards, tmp_path, *, through_nvml):
     opened = Bench(cards, tmp_path / "state", through_nvml=through_nvml)
     yield opened
     opened.close()
+
+
+_BEGIN = "import os, sys, time\nfrom workloads import client\n"
+
+
+@pytest.fixture
+def script(write):
+    return lambda text: write(_BEGIN + textwrap.dedent(text))

@@ -9,6 +9,8 @@ from typing import Any
 
 from tests.workloads.conftest import Exporter
 
+TWICE = "name: naps\nrepeats: 2\nlabels: {site: lab}\nruns:\n  - job: sleep\n    options: {duration: 0.1}\n"
+
 
 def write(folder: Path, text: str, name: str = "plan.yaml") -> Path:
     path = folder / name

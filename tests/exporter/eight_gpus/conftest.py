@@ -1,0 +1,33 @@
+import pytest
+
+from exporter.contract.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
+from exporter.reading import boottime
+from tests.daemon import daemon
+from tests.exporter.eight_gpus.looks import watts
+from tests.fakes import nvml
+from tests.fakes.powercap import Powercap
+
+
+@pytest.fixture
+def node(tmp_path):
+    path = tmp_path / FILE_NAME
+    create(path, make_gpus(8, PRODUCTS["H200"]), boottime() - 10)
+    with Simulation.open(path) as simulation:
+        for i in range(8):
+            simulation.set_load(i, Constant(watts(i)), at=boottime() - 9)
+        yield simulation
+        for i in range(8):
+            simulation.set_fault(i, Fault.HANG | Fault.INIT_HANG, on=False)
+
+
+@pytest.fixture
+def serve(tmp_path, node):
+    """Exporters on this node, which also has a CPU."""
+    tree = Powercap(tmp_path / "sys")
+    tree.zone("intel-rapl:0", "package-0", 1_000.0)
+
+    def served(**more):
+        environment = nvml.environment(node.path)
+        return daemon(tmp_path, "--path.sysfs", str(tree.root), env=environment, **more)
+
+    return served

@@ -1,0 +1,81 @@
+"""GPUs that fall off the bus, are bound elsewhere, come back, or come late."""
+
+import time
+
+import pytest
+
+from exporter.contract.simulation import Fault
+from exporter.reading import boottime
+from tests.daemon import begin, daemon, end, eventually
+from tests.exporter.eight_gpus.looks import OTHERS, SICK, _read, covered, is_rising, rising, untrue, ups, watts
+
+
+@pytest.mark.parametrize("reload", [False, True], ids=["the card alone is reset", "the driver is loaded anew"])
+def test_one_of_eight_falls_off_the_bus_and_comes_back_with_its_counter_at_zero(node, serve, reload):
+    with serve() as exporter:
+        run_id = begin(exporter)["run_id"]
+        time.sleep(2.0)
+        looks = [rising(exporter)]
+        node.set_fault(SICK, Fault.LOST, on=True)
+        exporter.wait_for_metric(lambda up: up == 0, "wattline_gpu_up", gpu=str(SICK))
+        assert ups(exporter) == {i: float(i != SICK) for i in range(8)}
+        looks.append(rising(exporter))
+        if reload:
+            node.unload_driver()
+            eventually(lambda: set(ups(exporter).values()) == {0.0}, "all are down", exporter.log)
+            node.set_fault(SICK, Fault.LOST, on=False)
+            node.load_driver()
+        else:
+            node.jump_counter(SICK, -node.counter_j(SICK, boottime()))
+            node.set_fault(SICK, Fault.LOST, on=False)
+        eventually(lambda: ups(exporter) == dict.fromkeys(range(8), 1.0), "all eight", exporter.log)
+        for _ in range(3):
+            looks.append(rising(exporter))
+            time.sleep(0.5)
+        run = end(exporter, run_id)
+
+    assert is_rising(looks)
+    seven = {uuid for _, uuid in looks[1]}
+    assert seven == {node.gpus[i].uuid for i in OTHERS}
+    assert untrue(run, node) == {}
+    assert run["energy_joules"]["gpu"][node.gpus[SICK].uuid] <= watts(SICK) * run["duration_seconds"] * 1.01
+    assert any("started anew" in note and node.gpus[SICK].uuid in note for note in run["notes"])
+    if not reload:
+        assert all(covered(run, node, i) > 0.95 for i in OTHERS)
+        assert not any("started anew" in note and node.gpus[i].uuid in note for note in run["notes"] for i in OTHERS)
+
+
+def test_gpus_that_are_bound_elsewhere_or_come_back_are_followed(tmp_path):
+    options = ("--simulate", "8xH200", "--no-collector.rapl", "--no-collector.host")
+    with daemon(tmp_path, *options) as exporter, exporter.simulation() as simulation:
+        uuids = [gpu.uuid for gpu in simulation.gpus]
+        looks = [rising(exporter)]
+        for given_away in ([7], [0, 7], [0], []):
+            for i in range(8):
+                simulation.set_fault(i, Fault.UNBOUND, on=i in given_away)
+            kept = {uuid for i, uuid in enumerate(uuids) if i not in given_away}
+            eventually(lambda kept=kept: _read(exporter) == kept, f"all but {given_away}", exporter.log)
+            looks.append(rising(exporter))
+
+    assert is_rising(looks)
+    assert [len(look) // 2 for look in looks] == [8, 7, 6, 7, 8]
+
+
+def test_a_gpu_that_comes_to_the_node_during_a_run_is_not_the_runs_and_the_run_says_so(tmp_path):
+    options = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
+    with daemon(tmp_path, *options, ready=False) as exporter, exporter.simulation() as simulation:
+        first, late = (gpu.uuid for gpu in simulation.gpus)
+        simulation.set_fault(1, Fault.UNBOUND, on=True)
+        eventually(lambda: _read(exporter) == {first}, "one GPU", exporter.log)
+        runs = [begin(exporter)["run_id"], begin(exporter, gpus=["0"])["run_id"]]
+        simulation.set_fault(1, Fault.UNBOUND, on=False)
+        eventually(lambda: _read(exporter) == {first, late}, "two GPUs", exporter.log)
+        url = f"/api/v1/runs/{runs[0]}"
+        eventually(lambda: any(late in note for note in exporter.get(url)[1]["notes"]), "a note", exporter.log)
+        whole_node, one_gpu = (end(exporter, run_id) for run_id in runs)
+
+    assert [gpu["uuid"] for gpu in whole_node["gpus"]] == [first]
+    assert [note for note in whole_node["notes"] if late in note] == [
+        f"gpu {late} came after the run's begin: its energy is not counted; begin another run for it"
+    ]
+    assert not any(late in note for note in one_gpu["notes"])

@@ -1,0 +1,91 @@
+"""Work and the end of a run where a job has children, workers and threads."""
+
+import pytest
+
+
+def test_forked_children_count_for_themselves_and_do_not_end_the_run(exporter, script):
+    exporter.python(
+        script("""
+        with client.run("train") as run:
+            run.work(steps=1)
+            if os.fork() == 0:
+                run.work(steps=10)
+                sys.exit(0)
+            os.wait()
+            state = run._api.get(f"/runs/{run.run_id}")["state"]
+            run.work(steps=100)
+        print(state)
+        """)
+    )
+
+    run = exporter.api.only_run
+    assert run.work == {"steps": 111}
+    assert len(exporter.api.totals[run.run_id]) == 2
+    assert len(exporter.api.bodies("/end")) == 1
+
+
+def test_workers_of_multiprocessing_report_all_their_work(exporter, script):
+    exporter.python(
+        script("""
+        import multiprocessing
+
+        def work(run):
+            for _ in range(10):
+                run.work(samples=1)
+
+        with client.run("train") as run:
+            fork = multiprocessing.get_context("fork")
+            children = [fork.Process(target=work, args=(run,)) for _ in range(3)]
+            for child in children:
+                child.start()
+            for child in children:
+                child.join()
+        """)
+    )
+
+    run = exporter.api.only_run
+    assert run.work == {"samples": 30}
+    assert len(exporter.api.totals[run.run_id]) == 3
+
+
+def test_threads_may_report_side_by_side(exporter, script):
+    exporter.python(
+        script("""
+        import threading
+        with client.run("serve") as run:
+            def serve():
+                for _ in range(1000):
+                    run.work(requests=1)
+            threads = [threading.Thread(target=serve) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        """)
+    )
+
+    assert exporter.api.only_run.work == {"requests": 8000}
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_child_that_is_given_the_run_counts_for_itself_and_does_not_end_it(exporter, script, method):
+    done = exporter.python(
+        script(f"""
+        import multiprocessing
+
+        def work(run):
+            run.work(samples=1)
+
+        if __name__ == "__main__":
+            with client.run("train") as run:
+                run.work(samples=10)
+                child = multiprocessing.get_context({method!r}).Process(target=work, args=(run,))
+                child.start()
+                child.join()
+                print(child.exitcode, run._api.get(f"/runs/{{run.run_id}}")["state"])
+        """)
+    )
+
+    run = exporter.api.only_run
+    assert (done.stdout, run.work) == ("0 running\n", {"samples": 11})
+    assert len(exporter.api.totals[run.run_id]) == 2

@@ -1,0 +1,181 @@
+"""A plan that was interrupted, or whose runner or exporter died, goes on where it was."""
+
+import datetime as dt
+import os
+import signal
+
+import psutil
+import pytest
+
+from tests.fakes.run_api import RunApi, serving
+from tests.waiting import eventually
+from tests.workloads.conftest import Exporter
+from tests.workloads.plans import TWICE, journal, make, write
+from workloads.planning.plan_results import Made, Results
+
+
+def test_a_runner_of_one_run_that_is_killed_leaves_no_job_behind(exporter, tmp_path):
+    """Else it would load the GPU of the next run."""
+    text = "name: two\nruns:\n  - command: [sh, -c, 'sleep 600 & echo $! > pid; wait']\n  - command: ['true']\n"
+    plan, results = write(tmp_path, text), tmp_path / "results"
+    process = exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results), cwd=tmp_path)
+    with process:
+        pid = int(eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
+        eventually(lambda: exporter.api.pids and len(next(iter(exporter.api.pids.values()))) == 2)
+        runner = next(iter(exporter.api.pids.values()))[0]
+        os.kill(runner, signal.SIGKILL)
+        process.communicate(timeout=60)
+
+    assert [(line["outcome"], line["cut_off"]) for line in journal(results)] == [("interrupted", True), ("ok", False)]
+    eventually(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_journal_that_was_cut_off_loses_no_line_and_no_tenant(tmp_path):
+    def made(step, tenant, attempt=1):
+        return Made(
+            *(step, attempt, f"{step}{tenant}{attempt}", "two", "measure", 1, tenant, "ok", 0, 0.0, 1.0),
+            cut_off=False,
+            folder="",
+        )
+
+    with Results.new(tmp_path / "r", "two", b"", dt.datetime.now(dt.UTC)) as results:
+        results.append([made(1, "a"), made(1, "b"), made(2, "a"), made(2, "b")])
+    path = tmp_path / "r" / "runs.jsonl"
+    path.write_text(path.read_text()[:-40])
+    with Results.resumed(tmp_path / "r", b"") as results:
+        assert results.steps_done() == {1}
+        assert results.attempts(2) == 1
+        results.append([made(2, "a", 2), made(2, "b", 2)])
+    with Results.resumed(tmp_path / "r", b"") as results:
+        assert results.steps_done() == {1, 2}
+        assert [each.run_id for each in results.made] == ["1a1", "1b1", "2a1", "2a2", "2b2"]
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_interrupted_plan_ends_its_run_says_what_is_left_and_goes_on_there(exporter, tmp_path, name):
+    text = (
+        "name: three\nruns:\n  - {name: a, job: sleep, options: {duration: 0.1}}\n"
+        "  - {name: b, command: [sh, -c, 'test -e go || exec sleep 60']}\n"
+        "  - {name: c, job: sleep, options: {duration: 0.1}}\n"
+    )
+    plan, results = write(tmp_path, text), tmp_path / "results"
+    process = exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results), cwd=tmp_path)
+    with process:
+        eventually(lambda: len(exporter.api.pids) == 2 and len(list(exporter.api.pids.values())[1]) == 2)
+        process.send_signal(signal.Signals[name])
+        _, said = process.communicate(timeout=60)
+
+    assert process.returncode in {-signal.Signals[name], 128 + signal.Signals[name]}
+    assert f"2 of 3 steps are left; go on with: workloads plan {results}/plan.yaml --resume {results}" in said
+    assert [(line["case"], line["outcome"], line["cut_off"]) for line in journal(results)] == [
+        ("a", "ok", False),
+        ("b", "interrupted", True),
+    ]
+    assert [run.outcome for run in exporter.api.runs.values()] == ["ok", "interrupted"]
+
+    (tmp_path / "go").touch()
+    resumed = exporter.python("-m", "workloads", "plan", str(plan), "--resume", str(results), cwd=tmp_path)
+    lines = journal(results)
+    assert [(line["case"], line["attempt"], line["outcome"]) for line in lines] == [
+        ("a", 1, "ok"),
+        ("b", 1, "interrupted"),
+        ("b", 2, "ok"),
+        ("c", 1, "ok"),
+    ]
+    assert len({line["run_id"] for line in lines}) == 4
+    assert all((results / line["folder"] / "output.log").exists() for line in lines)
+    assert "steps are left" not in resumed.stderr
+
+
+def test_a_plan_whose_runner_was_killed_ends_its_run_and_goes_on_with_what_has_no_result(exporter, tmp_path):
+    text = "name: two\nruns:\n  - command: [sh, -c, 'test -e go || exec sleep 60']\n"
+    plan, results = write(tmp_path, text), tmp_path / "results"
+    process = exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results), cwd=tmp_path)
+    with process:
+        eventually(lambda: len(exporter.api.pids) == 1 and len(next(iter(exporter.api.pids.values()))) == 2)
+        process.kill()
+        process.wait(60)
+        run_id = exporter.api.only_run.run_id
+        eventually(lambda: exporter.api.runs[run_id].state == "ended")
+        (tmp_path / "go").touch()
+        done = exporter.python("-m", "workloads", "plan", str(plan), "--resume", str(results), cwd=tmp_path)
+
+    assert exporter.api.runs[run_id].outcome == "interrupted"
+    assert done.returncode == 0, done.stderr
+    assert [line["outcome"] for line in journal(results)] == ["ok"]
+    assert (results / run_id / "events.jsonl").exists()
+
+
+def test_a_run_of_an_earlier_attempt_that_still_runs_is_not_run_beside(exporter, tmp_path):
+    plan = write(tmp_path, TWICE)
+    with exporter.start("-m", "workloads", "plan", str(plan), "--out", str(tmp_path / "results")) as process:
+        process.communicate(timeout=60)
+    (tmp_path / "results" / "runs.jsonl").write_text("")
+    run = next(iter(exporter.api.runs.values()))
+    run.state = "running"
+    done = make(exporter, plan, "--resume", str(tmp_path / "results"))
+
+    assert done.returncode == 1
+    assert f"run {run.run_id} of an earlier attempt still runs; end it, or wait for its end" in done.stderr
+
+
+def test_a_second_runner_on_the_same_results_is_refused(exporter, tmp_path):
+    plan, results = write(tmp_path, "name: a\nruns: [{job: sleep, options: {duration: 60}}]\n"), tmp_path / "results"
+    with exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results)) as first:
+        eventually(lambda: exporter.api.runs)
+        second = make(exporter, plan, "--resume", str(results))
+        first.send_signal(signal.SIGTERM)
+        first.communicate(timeout=60)
+
+    assert second.returncode == 1
+    assert "another workloads plan is at work in" in second.stderr
+
+
+def test_a_plan_that_was_made_whole_has_nothing_left_to_do(exporter, tmp_path):
+    plan = write(tmp_path, TWICE.replace("repeats: 2", "repeats: 1") + "warm_up_runs: 1\nidle_seconds: 0.1\n")
+    make(exporter, plan)
+    count = len(exporter.api.runs)
+    again = make(exporter, plan, "--resume", str(tmp_path / "results"))
+
+    phases = [run.labels.get("phase") for run in exporter.api.runs.values()]
+    assert again.returncode == 0
+    assert phases == ["idle", "warm-up", None, "idle"]
+    assert len(exporter.api.runs) == count
+
+
+def test_the_warm_up_is_made_again_where_something_is_left(exporter, tmp_path):
+    plan = write(
+        tmp_path,
+        "name: warm\nwarm_up_runs: 1\nruns: [{command: [sh, -c, 'test -e go || kill -TERM $$']}]\n",
+    )
+    first = exporter.python("-m", "workloads", "plan", str(plan), "--out", str(tmp_path / "r"), cwd=tmp_path)
+    (tmp_path / "go").touch()
+    done = exporter.python("-m", "workloads", "plan", str(plan), "--resume", str(tmp_path / "r"), cwd=tmp_path)
+
+    assert (first.returncode, done.returncode) == (1, 0)
+    assert [(line["phase"], line["outcome"]) for line in journal(tmp_path / "r")] == [
+        ("warm-up", "interrupted"),
+        ("measure", "interrupted"),
+        ("warm-up", "ok"),
+        ("measure", "ok"),
+    ]
+
+
+def test_without_its_exporter_a_plan_stops_and_what_was_not_measured_is_made_again(tmp_path):
+    go_on, results = tmp_path / "go", tmp_path / "results"
+    job = f"name: wait, command: [sh, -c, 'until [ -e {go_on} ]; do sleep 0.05; done']"
+    plan = write(tmp_path, f"name: waits\nrepeats: 2\nruns: [{{{job}}}]\n")
+    api = RunApi()
+    with serving(api) as address:
+        process = Exporter(api, address).start("-m", "workloads", "plan", str(plan), "--out", str(results))
+        eventually(lambda: api.pids and len(next(iter(api.pids.values()))) == 2)
+    go_on.touch()
+    with process:
+        _, said = process.communicate(timeout=60)
+
+    (line,) = journal(results)
+    assert process.returncode == 1
+    assert (line["outcome"], line["cut_off"]) == ("ok", True)
+    assert line["note"] == "the exporter could not be told of its end, so nothing is known of its energy"
+    assert f"no exporter answers at {address}" in said
+    assert "2 of 2 steps are left" in said
