@@ -5,31 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import suppress
 
 from exporter import run_marks, run_request, run_watch
 from exporter.contract.run import (
-    MAX_CONTRIBUTORS,
     MAX_PHASES,
     MAX_RUNNING,
-    MAX_UNITS,
     BeginRequest,
     EndRequest,
     ProcessesRequest,
     WorkRequest,
 )
-from exporter.emissions import slots_since
-from exporter.energy_check import SUSPICIONS
-from exporter.reading import Device, Poll
+from exporter.reading import Poll
 from exporter.run_record import Cut, RunRecord, key
 from exporter.run_request import LedgerError
+from exporter.senses import Senses
 from exporter.state import SHOWN_S, Saved, State
 from exporter.store import Store
 from exporter.wall import Moment, Wall, now
-
-END_WAIT_S = 0.5
-SILENT_S = 60.0
-"""In less time than this no slot of intensity comes and goes."""
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +50,10 @@ class Ledger:
         self._ended_s: dict[str, float] = {}
         self._store = store
         self._state = state
-        self._sense = sense
+        self._senses = Senses(store, sense, lambda: clock().s)
         self._changed_hands = changed_hands
         self._clock = clock
         self._wall = Wall()
-        self._sensing: set[asyncio.Future[None]] = set()
         self._families: Mapping[str, Collection[int]] = {}
         self._ending: dict[str, asyncio.Event] = {}
         store.on_poll = self._watch_power
@@ -134,7 +125,7 @@ class Ledger:
         self.runs[run.run_id] = run
         self.changed.add(run.run_id)
         run.begin = run.cuts[0].marks = run_marks.take(run, self._store.lines, now_s, {})
-        await self._feel()
+        await self._senses.feel()
         if not run.begin_settled:
             run.begin = run.cuts[0].marks = run_marks.take(run, self._store.lines, now_s, {})
         self._changed_hands(now_s)
@@ -152,26 +143,9 @@ class Ledger:
 
     def work(self, run_id: str, request: WorkRequest) -> RunRecord:
         run = self._find_running(run_id)
-        self._add_work(run, request.contributor, request.amounts)
+        run_request.add_work(run, request.contributor, request.amounts)
         self._renew(run)
         return run
-
-    def _add_work(self, run: RunRecord, contributor: str, amounts: dict[str, float], *, in_phase: bool = True) -> None:
-        old = run.contributors.get(contributor, {})
-        for unit, amount in amounts.items():
-            if amount < old.get(unit, 0.0):
-                raise LedgerError(
-                    422,
-                    f"{unit}: {amount:g} is less than the {old[unit]:g} that contributor {contributor!r} reported "
-                    "before; send totals so far, not increments",
-                )
-        units = {unit for known in run.contributors.values() for unit in known} | set(amounts)
-        if len(units) > MAX_UNITS:
-            raise LedgerError(422, f"work: more than {MAX_UNITS} units in one run")
-        if contributor not in run.contributors and len(run.contributors) >= MAX_CONTRIBUTORS:
-            raise LedgerError(422, f"contributor: more than {MAX_CONTRIBUTORS} in one run")
-        if amounts:
-            run.add_work(contributor, amounts, in_phase=in_phase)
 
     def phase(self, run_id: str, name: str) -> RunRecord:
         run = self._find_running(run_id)
@@ -198,50 +172,22 @@ class Ledger:
         if not run.running:
             return run
         self._follow_wall()
-        self._add_work(run, "", request.work, in_phase=False)
+        run_request.add_work(run, "", request.work, in_phase=False)
         run.results.update(request.results)
         (run.end_s, run.ended_at, _), run.outcome = self._clock(), request.outcome
         done = self._ending[run_id] = asyncio.Event()
         try:
-            await self._wait_for_sensors(run)
+            await self._senses.feel()
+            self._changed_hands(run.end_s)
+            await self._senses.settle(run, run.end_s)
             self._end(run)
         finally:
             del self._ending[run_id]
             done.set()
         return run
 
-    async def _feel(self) -> None:
-        """Waits for the sensors, but not for one that hangs; what was asked goes on, since a thread cannot be ended."""
-        sensing = asyncio.ensure_future(self._sense())
-        self._sensing.add(sensing)
-        sensing.add_done_callback(self._sensing.discard)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(END_WAIT_S):
-                await asyncio.shield(sensing)
-
-    async def _wait_for_sensors(self, run: RunRecord) -> None:
-        """Until each device was read long enough after the end for its mark to be good, at most END_WAIT_S."""
-        assert run.end_s is not None
-        await self._feel()
-        self._changed_hands(run.end_s)
-        lines = [self._store.lines[device] for device in run.measured() if self._answers(device)]
-        while (now_s := self._clock().s) < run.end_s + END_WAIT_S:
-            late = [
-                line
-                for line in lines
-                if line.latest is None
-                or line.latest.after_s < min(run.end_s + line.settles_s(), run.end_s + END_WAIT_S)
-            ]
-            if not late:
-                return
-            await asyncio.sleep(min(0.02, run.end_s + END_WAIT_S - now_s))
-
-    def _answers(self, device: Device) -> bool:
-        gpu = self._store.gpus.get(device.id)
-        return device in self._store.seen and (device.kind != "gpu" or (gpu is not None and gpu.up))
-
     def _end(self, run: RunRecord) -> None:
-        self._note_doubts(run)
+        run_watch.note_doubts(run, self._store)
         run_marks.finish(run, self._store.lines)
         self.ended += 1
         self.changed.add(run.run_id)
@@ -264,12 +210,12 @@ class Ledger:
             self.changed.add(run.run_id)
             run_watch.discover(run, self._store.gpus, self._families.get(run.run_id, ()))
             run_marks.settle(run, self._store.lines, now_s)
-            self._note_doubts(run)
+            run_watch.note_doubts(run, self._store)
             from_s = run_watch.known_until(run, ticked_s)
             self._bury(run, now_s, now_at)
             if run.running:
                 until_s = run_watch.known_until(run, now_s)
-                self._cut_at_slots(run, from_s, until_s, now_at - (now_s - until_s))
+                run_watch.cut_at_slots(run, self._store.slots_at, from_s, until_s, now_at - (now_s - until_s))
 
     def _forget(self, run: RunRecord, now_s: float, now_at: float) -> None:
         """Ten minutes after its end, by a clock that no one sets, and not before it is on the disk."""
@@ -278,20 +224,6 @@ class Ledger:
         if now_s - ended_s > SHOWN_S and run.run_id not in self.changed and self.disk_is_well:
             del self.runs[run.run_id], self._ended_s[run.run_id]
 
-    def _cut_at_slots(self, run: RunRecord, looked_s: float, until_s: float, until_at: float) -> None:
-        """A cut where each slot of intensity ended since the last look, and where what is known of it has changed.
-
-        Not beyond the last moment at which the run was known to live: that may become its end.
-        """
-        last = run.cuts[-1]
-        from_s = max(looked_s, last.t_s)
-        if until_s < from_s or (until_s - from_s < SILENT_S and self._store.slots_at(until_at) == last.slots):
-            return
-        for begin_at, slots in slots_since(self._store.slots_at, until_at, until_s - from_s):
-            if slots != run.cuts[-1].slots:
-                at_s = max(from_s, until_s - (until_at - begin_at)) if run.cuts[-1].slots else until_s
-                run.cuts.append(Cut(at_s, last.phase, slots))
-
     def _follow_wall(self) -> None:
         """Where the wall clock was set, or the machine slept: a run lies on the clock that is in force at its end."""
         stepped_s, slept_s = self._wall.look(self._clock())
@@ -299,21 +231,8 @@ class Ledger:
             return
         for run in self.runs.values():
             if run.running:
-                run.started_at += stepped_s
-                for phase in run.phases:
-                    phase.started_at += stepped_s
-                run.lease_until_s += slept_s  # no one could renew it
-                run.alive_s += slept_s
+                run_watch.follow_wall(run, stepped_s, slept_s)
                 self.changed.add(run.run_id)
-
-    def _note_doubts(self, run: RunRecord) -> None:
-        """Why a figure of the run is not to be taken as a measurement."""
-        for uuid, gpu in self._store.gpus.items():
-            if gpu.check.reasons and Device("gpu", uuid) in run.measured():
-                for reason in gpu.check.reasons:
-                    run.note(f"gpu {uuid}: {SUSPICIONS[reason]}")
-        for package in self._store.modelled_packages():
-            run.note(f"package {package}: its energy is estimated from utilization (--cpu.power-model), not measured")
 
     def _bury(self, run: RunRecord, now_s: float, now_at: float) -> None:
         """Ends a run whose processes are gone or whose lease is over, at the last moment it was known to live."""
@@ -326,10 +245,6 @@ class Ledger:
             self._changed_hands(run.end_s)
 
     def _watch_power(self, poll: Poll) -> None:
-        power_w = poll.power_w if poll.power_w is not None else poll.average_w
-        if power_w is None:
-            return
         for run in self.runs.values():
-            is_on = run.begin_s <= poll.after_s and (run.end_s is None or poll.after_s <= run.end_s)
-            if run.is_open and is_on and power_w > run.power_max_w.get(poll.device.id, 0.0):
-                run.power_max_w[poll.device.id] = power_w
+            if run.is_open:
+                run_watch.note_power(run, poll)

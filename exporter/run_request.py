@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from exporter import cgroups
-from exporter.contract.run import MAX_PROCESSES, MAX_RECENT_PHASES, RECENT_S, RunGpu
+from exporter.contract.run import MAX_CONTRIBUTORS, MAX_PROCESSES, MAX_RECENT_PHASES, MAX_UNITS, RECENT_S, RunGpu
 from exporter.processes import Process, find, is_alive
 from exporter.reading import Device
 from exporter.run_record import RunRecord
@@ -91,6 +91,24 @@ def cgroup(wanted: str | None) -> str | None:
         return cgroups.resolve(wanted)
     except ValueError as error:
         raise LedgerError(422, f"cgroup: {error}") from error
+
+
+def add_work(run: RunRecord, contributor: str, amounts: dict[str, float], *, in_phase: bool = True) -> None:
+    old = run.contributors.get(contributor, {})
+    for unit, amount in amounts.items():
+        if amount < old.get(unit, 0.0):
+            raise LedgerError(
+                422,
+                f"{unit}: {amount:g} is less than the {old[unit]:g} that contributor {contributor!r} reported "
+                "before; send totals so far, not increments",
+            )
+    units = {unit for known in run.contributors.values() for unit in known} | set(amounts)
+    if len(units) > MAX_UNITS:
+        raise LedgerError(422, f"work: more than {MAX_UNITS} units in one run")
+    if contributor not in run.contributors and len(run.contributors) >= MAX_CONTRIBUTORS:
+        raise LedgerError(422, f"contributor: more than {MAX_CONTRIBUTORS} in one run")
+    if amounts:
+        run.add_work(contributor, amounts, in_phase=in_phase)
 
 
 def refuse_hasty_phase(run: RunRecord, now_s: float) -> None:

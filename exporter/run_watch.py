@@ -1,4 +1,4 @@
-"""What becomes of a run without a word of its client: where it is seen, when it has died, how it outlives us (pure)."""
+"""What becomes of a run without a word of its client: where it is seen, when it has died, how it outlives us."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 from exporter import cgroups, processes, run_marks
+from exporter.emissions import Slots, slots_since
+from exporter.energy_check import SUSPICIONS
 from exporter.latest import GpuState
-from exporter.run_record import Marks, RunRecord
+from exporter.reading import Device, Poll
+from exporter.run_record import Cut, Marks, RunRecord
 from exporter.state import Saved
+from exporter.store import Store
 from exporter.wall import STEP_S, Moment
 
 GONE_S = 8.0
 """Processes are gone for good when none was there for so long: a launcher may start the next."""
+SILENT_S = 60.0
+"""In less time than this no slot of intensity comes and goes."""
 
 
 def discover(run: RunRecord, gpus: Mapping[str, GpuState], family: Collection[int]) -> None:
@@ -42,6 +48,47 @@ def death(run: RunRecord, now_s: float) -> tuple[float, str] | None:
 def known_until(run: RunRecord, t_s: float) -> float:
     """Up to when the run is known to live, at `t_s`; one that named no process lives as long as its lease."""
     return min(t_s, run.alive_s) if run.processes or run.cgroup else t_s
+
+
+def cut_at_slots(run: RunRecord, slots_at: Slots, looked_s: float, until_s: float, until_at: float) -> None:
+    """A cut where each slot of intensity ended since the last look, and where what is known of it has changed.
+
+    Not beyond the last moment at which the run was known to live: that may become its end.
+    """
+    last = run.cuts[-1]
+    from_s = max(looked_s, last.t_s)
+    if until_s < from_s or (until_s - from_s < SILENT_S and slots_at(until_at) == last.slots):
+        return
+    for begin_at, slots in slots_since(slots_at, until_at, until_s - from_s):
+        if slots != run.cuts[-1].slots:
+            at_s = max(from_s, until_s - (until_at - begin_at)) if run.cuts[-1].slots else until_s
+            run.cuts.append(Cut(at_s, last.phase, slots))
+
+
+def follow_wall(run: RunRecord, stepped_s: float, slept_s: float) -> None:
+    """The wall clock was set by `stepped_s`, or the machine slept for `slept_s` and no one could renew a lease."""
+    run.started_at += stepped_s
+    for phase in run.phases:
+        phase.started_at += stepped_s
+    run.lease_until_s += slept_s
+    run.alive_s += slept_s
+
+
+def note_doubts(run: RunRecord, store: Store) -> None:
+    """Why a figure of the run is not to be taken as a measurement."""
+    for uuid, gpu in store.gpus.items():
+        if gpu.check.reasons and Device("gpu", uuid) in run.measured():
+            for reason in gpu.check.reasons:
+                run.note(f"gpu {uuid}: {SUSPICIONS[reason]}")
+    for package in store.modelled_packages():
+        run.note(f"package {package}: its energy is estimated from utilization (--cpu.power-model), not measured")
+
+
+def note_power(run: RunRecord, poll: Poll) -> None:
+    power_w = poll.power_w if poll.power_w is not None else poll.average_w
+    is_on = run.begin_s <= poll.after_s and (run.end_s is None or poll.after_s <= run.end_s)
+    if power_w is not None and is_on and power_w > run.power_max_w.get(poll.device.id, 0.0):
+        run.power_max_w[poll.device.id] = power_w
 
 
 def take_up(run: RunRecord, saved: Saved, left: Marks, now: Moment) -> None:
