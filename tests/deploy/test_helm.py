@@ -1,0 +1,210 @@
+"""The Helm chart: the same objects as the overlays', with values that a schema holds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.deploy.machine import REPOSITORY
+from tests.deploy.test_kubernetes import LEVELS, VERSIONS, documents
+
+CHART = REPOSITORY / "deploy" / "helm" / "wattline-exporter"
+HELM = Path(sys.executable).with_name("helm")
+IMAGE = "image.repository=registry.example.org/wattline-exporter"
+OF_THE_RELEASE = {
+    "app.kubernetes.io/instance": "wattline",
+    "app.kubernetes.io/version": "0.1.0",
+    "app.kubernetes.io/managed-by": "Helm",
+    "helm.sh/chart": "wattline-exporter-0.1.0",
+}
+ALL = ("podMonitor.enabled=true", "vmPodScrape.enabled=true", "rules.kind=PrometheusRule", "dashboards.enabled=true")
+
+
+def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([HELM, *arguments], capture_output=True, text=True, check=False, timeout=60)
+
+
+def template(*values: str, namespace: str = "wattline") -> list[dict[str, Any]]:
+    sets = [part for value in (IMAGE, *values) for part in ("--set", value)]
+    done = helm("template", "wattline", CHART, "--namespace", namespace, *sets)
+    assert done.returncode == 0, done.stderr
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def named(found: list[dict[str, Any]], kind: str, name: str = "wattline-exporter") -> dict[str, Any]:
+    (one,) = [d for d in found if d["kind"] == kind and d["metadata"]["name"] == name]
+    return one
+
+
+def bare(document: dict[str, Any]) -> dict[str, Any]:
+    """What the chart and an overlay have in common: all but the object's labels, the image and the order of volumes."""
+    document = json.loads(json.dumps(document))
+    document["metadata"].pop("labels", None)
+    if document["kind"] == "DaemonSet":
+        spec = document["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        for mounted in (spec["volumes"], container["volumeMounts"]):
+            mounted.sort(key=itemgetter("name"))
+        assert container.pop("image").endswith("wattline-exporter:0.1.0")
+        assert container.pop("imagePullPolicy", "IfNotPresent") == "IfNotPresent"
+    return document
+
+
+def by_kind(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    kinds = {document["kind"]: bare(document) for document in found if document["kind"] != "Namespace"}
+    assert len(kinds) == len([document for document in found if document["kind"] != "Namespace"])
+    return kinds
+
+
+@pytest.mark.parametrize("mode", LEVELS)
+def test_a_mode_makes_the_objects_of_the_overlay_of_its_name(mode: str) -> None:
+    assert by_kind(template(f"mode={mode}")) == by_kind(documents(mode))
+
+
+@pytest.mark.parametrize(
+    ("component", "value", "kind"),
+    [
+        ("prometheus-operator/podmonitor.yaml", "podMonitor.enabled=true", "PodMonitor"),
+        ("victoriametrics-operator/vmpodscrape.yaml", "vmPodScrape.enabled=true", "VMPodScrape"),
+    ],
+)
+def test_a_monitor_is_that_of_the_component(component: str, value: str, kind: str) -> None:
+    theirs = yaml.safe_load((REPOSITORY / "deploy" / "kubernetes" / "components" / component).read_text())
+    assert bare(named(template(value), kind)) == bare(theirs)
+
+
+def test_every_object_has_the_labels_of_its_release() -> None:
+    found = template("mode=rapl", *ALL)
+    assert len(found) == 5 + 2 + 2 + 8
+    for document in found:
+        assert OF_THE_RELEASE.items() <= document["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_api_takes_each_object_with_all_values_given(version: str) -> None:
+    values = (
+        "mode=rapl",
+        "imagePullSecrets[0].name=registry",
+        "extraEnv[0].name=NODE_NAME,extraEnv[0].valueFrom.fieldRef.fieldPath=spec.nodeName",
+        "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight=1",
+        "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[0].key=a",
+        "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[0].operator=Exists",
+        "podAnnotations.a=b",
+        "networkPolicy.extraEgress[0].ports[0].port=8428",
+        "dashboards.enabled=true",
+    )
+    found = template(*values)
+    assert {"ConfigMap", "DaemonSet", "NetworkPolicy", "PriorityClass", "Service"} <= {d["kind"] for d in found}
+    for document in found:
+        kubernetes_validate.validate(document, version, strict=True)
+    assert {"ports": [{"port": 8428}]} in named(found, "NetworkPolicy")["spec"]["egress"]
+
+
+def test_options_and_another_namespace_reach_the_exporter() -> None:
+    found = template(
+        "mode=runs", "clusterDomain=k8s.example.org", "extraArgs={--carbon.provider=gb}", namespace="power"
+    )
+    arguments = named(found, "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["args"]
+    hosts = [
+        "wattline-runs",
+        "wattline-runs.power",
+        "wattline-runs.power.svc",
+        "wattline-runs.power.svc.k8s.example.org",
+    ]
+    assert [a.partition("=")[2] for a in arguments if a.startswith("--web.allowed-host=")] == hosts
+    assert arguments[-1] == "--carbon.provider=gb"
+    assert {document["metadata"].get("namespace", "power") for document in found} == {"power"}
+
+
+def test_what_is_turned_off_is_not_there() -> None:
+    off = ("runtimeClassName=", "priorityClass.create=false", "priorityClass.name=", "networkPolicy.enabled=false")
+    found = template(*off, "tolerations=null", "nodeSelector.nvidia\\.com/gpu\\.present=null")
+    spec = named(found, "DaemonSet")["spec"]["template"]["spec"]
+    assert not {"runtimeClassName", "priorityClassName", "tolerations", "nodeSelector"} & set(spec)
+    assert {document["kind"] for document in found} == {"DaemonSet", "ServiceAccount"}
+
+
+def test_an_image_is_named_by_its_digest_where_one_is_given() -> None:
+    digest = "sha256:" + "0f" * 32
+    spec = named(template(f"image.digest={digest}"), "DaemonSet")["spec"]["template"]["spec"]
+    assert spec["containers"][0]["image"] == f"registry.example.org/wattline-exporter@{digest}"
+
+
+@pytest.mark.parametrize("kind", ["PrometheusRule", "VMRule"])
+def test_rules_and_alerts_are_those_that_were_tested(kind: str) -> None:
+    found = template(f"rules.kind={kind}", "rules.labels.release=monitoring")
+    for name in ("rules", "alerts"):
+        rule = named(found, kind, f"wattline-{name}")
+        theirs = yaml.safe_load((REPOSITORY / "deploy" / "prometheus" / f"wattline.{name}.yml").read_text())
+        assert rule["spec"] == theirs
+        assert rule["metadata"]["labels"]["release"] == "monitoring"
+
+
+def test_dashboards_are_those_of_the_repository_to_the_byte() -> None:
+    maps = {d["metadata"]["name"]: d for d in template("dashboards.enabled=true") if d["kind"] == "ConfigMap"}
+    files = sorted((REPOSITORY / "grafana" / "dashboards").glob("*.json"))
+    assert list(maps) == [file.stem for file in files]
+    for file in files:
+        assert maps[file.stem]["data"] == {file.name: file.read_text()}
+        assert maps[file.stem]["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("mode=everything", "mode"),
+        ("image.repository=", "image.repository"),
+        ("image.digest=sha256:1", "image.digest"),
+        ("extraArgs={carbon.provider=gb}", "extraArgs"),
+        ("podmonitor.enabled=true", "podmonitor"),
+        ("rules.kind=Rules", "rules.kind"),
+        ("podMonitor.interval=often", "podMonitor.interval"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_its_name(value: str, said: str) -> None:
+    done = helm("template", "wattline", CHART, "--set", IMAGE, "--set", value)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_the_linter_is_content() -> None:
+    done = helm("lint", "--strict", CHART, "--set", IMAGE)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_package_holds_the_files_that_the_folder_links_to(tmp_path: Path) -> None:
+    done = helm("package", CHART, "--destination", tmp_path)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(tmp_path / "wattline-exporter-0.1.0.tgz") as package:
+        held = {member.name: member for member in package.getmembers()}
+        for name, theirs in {
+            "wattline.rules.yml": "deploy/prometheus/wattline.rules.yml",
+            "wattline.alerts.yml": "deploy/prometheus/wattline.alerts.yml",
+            "dashboards/wattline-node.json": "grafana/dashboards/wattline-node.json",
+        }.items():
+            file = package.extractfile(held[f"wattline-exporter/files/{name}"])
+            assert file is not None
+            assert file.read() == (REPOSITORY / theirs).read_bytes()
+
+
+def test_the_notes_name_what_is_still_to_do(tmp_path: Path) -> None:
+    """An install would print them; without a cluster they are rendered as part of an object."""
+    chart = shutil.copytree(CHART, tmp_path / "chart")
+    (chart / "templates" / "NOTES.txt").rename(chart / "NOTES.txt")
+    (chart / "templates" / "notes.yaml").write_text('kind: Notes\ntext: {{ tpl (.Files.Get "NOTES.txt") . | quote }}\n')
+    done = helm("template", "wattline", chart, "--namespace", "power", "--set", IMAGE, "--set", "mode=runs")
+    assert done.returncode == 0, done.stderr
+    (notes,) = [d["text"] for d in yaml.safe_load_all(done.stdout) if d and d["kind"] == "Notes"]
+    assert "WATTLINE_EXPORTER=http://wattline-runs.power:9847" in notes
+    assert "kubectl -n power create secret generic wattline-token --from-file=token" in notes
+    assert "enforce=privileged" in notes
