@@ -14,10 +14,12 @@ from exporter.usage import CpuUsage, RunProcesses, Usage
 
 IDLE_RATIO = 0.05
 """CPUs that are less busy than this are idle, as far as a node ever is."""
+LINGER_S = 2.0
+"""For so long the driver may still name a process that has ended: what it drew was its run's."""
 
 
 class Tenants:
-    """Holds what the last two looks at the CPU time of the runs gave."""
+    """Holds what the last looks at the runs' processes and CPU time gave."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -26,6 +28,10 @@ class Tenants:
         self._usage: Usage | None = None
         self._spent_s: Mapping[str, float] = {}
         self._busy_s = 0.0
+        self._gone_s: dict[str, float] = {}
+        """When a look first found no process of a run any more."""
+        self._last_seen: dict[int, tuple[str, float]] = {}
+        """Of which run a process was, and when."""
 
     async def look(self, running: Iterable[RunRecord]) -> None:
         """Reads the CPU time of the runs that named processes or a cgroup; nothing where there are none."""
@@ -35,9 +41,10 @@ class Tenants:
     async def _look(self, running: Iterable[RunRecord]) -> None:
         asked = {run.run_id: RunProcesses(tuple(run.processes), run.cgroup) for run in running if names(run)}
         if not asked:
-            self._usage, self._spent_s, self._busy_s = None, {}, 0.0
+            self._usage, self._spent_s, self._busy_s, self._gone_s = None, {}, 0.0, {}
             return
         before, self._usage = self._usage, await asyncio.to_thread(self._cpu.read, asked)
+        self._remember(self._usage)
         if before is None:
             return
         self._spent_s = {
@@ -47,15 +54,24 @@ class Tenants:
         }
         self._busy_s = self._usage.busy_s - before.busy_s
 
+    def _remember(self, usage: Usage) -> None:
+        self._gone_s = {
+            run_id: self._gone_s.get(run_id, usage.at_s) for run_id, used in usage.runs.items() if not used.family
+        }
+        kept = {pid: seen for pid, seen in self._last_seen.items() if usage.at_s - seen[1] < LINGER_S}
+        self._last_seen = kept | {pid: (run_id, usage.at_s) for run_id, used in usage.runs.items() for pid in used.pids}
+
     def families(self) -> dict[str, frozenset[int]]:
         """The processes of each run, also those of runs within it."""
         return {run_id: usage.family for run_id, usage in self._usage.runs.items()} if self._usage else {}
 
     def hold(self, running: Iterable[RunRecord], from_s: float) -> None:
         """Tells the attribution who holds each device from then on."""
-        runs = [run for run in running if not self._is_gone(run)]
-        known = self._usage.runs if self._usage else {}
-        pids = {run.run_id: known[run.run_id].pids if run.run_id in known else () for run in runs if names(run)}
+        runs = [run for run in running if not self._is_gone(run, from_s)]
+        pids: dict[str, set[int]] = {run.run_id: set() for run in runs if names(run)}
+        for pid, (run_id, _) in self._last_seen.items():
+            if run_id in pids:
+                pids[run_id].add(pid)
         for device in self._store.lines:
             if not runs:
                 held = Tenancy()
@@ -68,10 +84,9 @@ class Tenants:
                 continue
             self._store.attribution.hold(device, held, from_s)
 
-    def _is_gone(self, run: RunRecord) -> bool:
-        """Whether no process of the run is there now. A launcher may start the next; till then it holds nothing."""
-        usage = self._usage.runs.get(run.run_id) if self._usage else None
-        return usage is not None and not usage.family and not run.cgroup
+    def _is_gone(self, run: RunRecord, at_s: float) -> bool:
+        """Whether no process of the run was there then. A launcher may start the next; till then it holds nothing."""
+        return not run.cgroup and self._gone_s.get(run.run_id, at_s) < at_s
 
     def note_loads(self) -> None:
         """Which devices are at work now, so that their power is not taken for idle."""

@@ -106,6 +106,25 @@ def test_a_run_alone_has_what_its_gpu_drew_but_for_the_quantum_of_the_sensor_at_
     assert shown[run_id] == pytest.approx(joules, rel=0.04)
 
 
+@pytest.mark.parametrize("after_tick_s", [0.3, 0.8])
+def test_a_run_alone_has_what_its_gpu_drew_up_to_the_death_of_its_processes(tmp_path, after_tick_s):
+    """Its end follows at once, as that of a job does: the look in which it is gone is the first since it was there."""
+    with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation, processes(1) as (one,):
+        drive(simulation, one.pid, 0.8)
+        time.sleep(2.0)
+        run_id = begin(exporter, gpus=["0"], pids=[one.pid])["run_id"]
+        time.sleep(4.0 + after_tick_s)
+        simulation.release(0, one.pid)
+        one.kill()
+        one.wait()
+        run = end(exporter, run_id)
+        shown = parts(exporter.metrics(), "idle_shared", UUIDS[0])
+
+    lost_j = run["energy_joules"]["gpu"][UUIDS[0]] - shown[run_id]
+    power_w = run["energy_joules"]["gpu"][UUIDS[0]] / (4.0 + after_tick_s)
+    assert abs(lost_j) < 0.2 * power_w
+
+
 def test_cpu_time_divides_the_energy_of_the_cpu(tmp_path):
     burn = [sys.executable, "-c", "while True: pass"]
     with ExitStack() as stack:
