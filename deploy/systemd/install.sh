@@ -12,4 +12,8 @@ test -e "$root/etc/default/wattline-exporter" || put wattline-exporter.default /
 test -n "$root" && exit
 systemd-sysusers
 systemctl daemon-reload
-echo "Installed. Options: /etc/default/wattline-exporter. Start: systemctl enable --now wattline-exporter"
+runuser -u wattline -- /opt/wattline/bin/exporter --version >/dev/null || {
+	echo "The user wattline cannot run /opt/wattline/bin/exporter: make it with umask 022 and a Python outside of /root and /home." >&2
+	exit 1
+}
+echo "Installed. Options: /etc/default/wattline-exporter. Start: systemctl enable --now wattline-exporter; after an update: systemctl restart wattline-exporter"
