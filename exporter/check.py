@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 import aiohttp
@@ -26,11 +28,13 @@ from exporter.sources.cpu import CpuSource
 from exporter.sources.host import HostSource
 from exporter.sources.hwmon import HwmonSource
 from exporter.sources.process_table import DENIED, ProcessTable, may_read_all
+from exporter.state import remedy
 from exporter.web.check import web_state
 from exporter.worker import cannot_run
 
 NVML_WITHIN_S = 5.0
-FOLDER_REMEDY = "let this user write there, or choose another folder with --state.path"
+STATE_BYTES = 1 << 16
+"""What a folder must at least take: the first tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +181,19 @@ async def _carbon(feed: CarbonFeed) -> Line:
 def _state(settings: Settings) -> Line:
     """Looks, and leaves alone what may belong to a running exporter."""
     folder = settings.state_path
-    if not folder.exists():
-        return Line(f"state   will be made: {folder}")
-    if not folder.is_dir():
+    if folder.exists() and not folder.is_dir():
         return Line(f"state   cannot use {folder}: it is a file; name a folder with --state.path")
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     try:
         if (folder / STATE_FILE).exists():
-            sqlite3.connect(f"{(folder / STATE_FILE).resolve().as_uri()}?mode=ro", uri=True).close()
-        (folder / ".check").touch()
-        (folder / ".check").unlink()
+            with closing(sqlite3.connect(f"{(folder / STATE_FILE).resolve().as_uri()}?mode=ro", uri=True)) as state:
+                state.execute("SELECT COUNT(*) FROM meta").fetchone()
+        with TemporaryFile(dir=there) as file:
+            file.write(bytes(STATE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
     except (OSError, sqlite3.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        return Line(f"state   cannot write to {folder}: {reason}; {FOLDER_REMEDY}")
-    return Line(f"state   works: {folder}")
+        advice = f"{remedy(error)}, or choose another folder with --state.path"
+        return Line(f"state   cannot write to {folder}: {reason}; {advice}")
+    return Line(f"state   works: {folder}" if folder == there else f"state   will be made: {folder}")

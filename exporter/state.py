@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -58,11 +59,13 @@ class StateError(OperationError):
     """The state folder cannot be used."""
 
 
-def remedy(error: sqlite3.Error) -> str:
-    """About a file that cannot be opened; a disk that takes nothing is no reason to give up what is there."""
+def remedy(error: OSError | sqlite3.Error) -> str:
+    """About what cannot be opened or written; a disk that takes nothing is no reason to give up what is there."""
+    if isinstance(error, OSError):
+        return "make room on its disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "let this user write there"
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-        return "make room on its disk and see that it can be written"
+        return "make room on its disk and see that this user may read and write it"
     return "move it away to start afresh"
 
 
@@ -119,7 +122,7 @@ class State:
             raise StateError(f"cannot use {folder}: it is a file; name a folder with --state.path") from error
         except OSError as error:
             raise StateError(
-                f"cannot write to {folder}: {error.strerror}; let this user write there, "
+                f"cannot write to {folder}: {error.strerror}; {remedy(error)}, "
                 "or choose another folder with --state.path"
             ) from error
         except sqlite3.Error as error:

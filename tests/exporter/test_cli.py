@@ -83,6 +83,28 @@ def test_a_state_path_that_is_a_file_is_one_line_and_check_says_so_too(tmp_path)
     assert "state   cannot write to /proc: No such file or directory; let this user write there, or" in sealed.stdout
 
 
+@pytest.mark.parametrize(
+    ("mounted", "said", "advice"),
+    [
+        ("size=32k", "No space left on device", "make room on its disk"),
+        ("ro", "Read-only file system", "let this user write there"),
+    ],
+)
+@pytest.mark.parametrize("below", ["", "/state"])
+def test_check_and_serve_say_the_same_of_a_disk_that_takes_nothing(tmp_path, mounted, said, advice, below):
+    """In a mount namespace of its own, which goes with the command."""
+    if os.geteuid() != 0:
+        pytest.skip("to mount a disk takes root")
+    fill = 'head -c 1M /dev/zero > "$1/full" 2>&-; ' if "size" in mounted else ""
+    for command in ("check --idle-seconds 0", "serve --web.listen-address 127.0.0.1:0"):
+        words = f'{sys.executable} -m exporter {command} --simulate 1xH200 --state.path "$1{below}"'
+        script = f'mount -t tmpfs -o {mounted} disk "$1"; {fill}exec {words}'
+        inside = ["unshare", "--mount", "sh", "-c", script, "sh", tmp_path]
+        done = subprocess.run(inside, capture_output=True, text=True, check=False, timeout=60)
+        shown = done.stdout if command.startswith("check") else done.stderr
+        assert f"cannot write to {tmp_path}{below}: {said}; {advice}, or choose another folder" in shown
+
+
 def test_a_busy_port_is_one_line(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
