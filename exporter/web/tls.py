@@ -104,9 +104,9 @@ def _pair(config: TlsConfig, error: ssl.SSLError) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return f"key_file {config.key_file} is not the key of cert_file {config.cert_file}; write both anew"
     if not _is_pem(config.cert_file, b"CERTIFICATE"):
-        return f"cert_file {config.cert_file} holds no PEM certificate; it begins with -----BEGIN CERTIFICATE-----"
+        return f"cert_file {config.cert_file} holds no PEM certificate; one begins with -----BEGIN CERTIFICATE-----"
     if not _is_pem(config.key_file, b"PRIVATE KEY"):
-        return f"key_file {config.key_file} holds no PEM key; it begins with -----BEGIN PRIVATE KEY-----"
+        return f"key_file {config.key_file} holds no PEM key; one begins with -----BEGIN PRIVATE KEY-----"
     reason = f" ({error.reason})" if error.reason else ""
     return (
         f"cert_file {config.cert_file} and key_file {config.key_file} are no sound PEM chain and key{reason}; "
