@@ -132,8 +132,8 @@ def test_what_cannot_be_is_one_line_with_the_key(tmp_path, content, words):
     [
         ({"cert_file": "none.crt"}, [": cert_file ", "none.crt cannot be read: No such file"]),
         ({"key_file": "none.key"}, [": key_file ", "none.key cannot be read: No such file"]),
-        ({"cert_file": "web.yml"}, ["web.yml holds no PEM certificate; it begins with"]),
-        ({"key_file": "web.yml"}, ["web.yml holds no PEM key; it begins with"]),
+        ({"cert_file": "web.yml"}, ["web.yml holds no PEM certificate; one begins with"]),
+        ({"key_file": "web.yml"}, ["web.yml holds no PEM key; one begins with"]),
         ({"key_file": "other.key"}, ["other.key", "not the key of"]),
         ({"key_file": "locked.key"}, ["encrypted", "openssl pkey"]),
         ({"client_auth_type": "Maybe"}, ["client_auth_type", "RequireAndVerifyClientCert"]),
