@@ -6,8 +6,9 @@ import math
 from datetime import UTC, datetime
 
 _SI = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
-_SCALED = {"watt": "W", "joule": "J", "hertz": "Hz", "massg": "g", "bytes": "B"}
-_FIXED = {"celsius": " °C", "kwatth": " kWh"}
+_IEC = ((2.0**40, "Ti"), (2.0**30, "Gi"), (2.0**20, "Mi"), (2.0**10, "Ki"), (1.0, ""))
+_SCALED = {"watt": "W", "joule": "J", "hertz": "Hz", "massg": "g"}
+_FIXED = {"celsius": " °C"}
 
 
 def amount(value: float, unit: str) -> str:  # noqa: PLR0911  # one for each kind of unit
@@ -15,6 +16,10 @@ def amount(value: float, unit: str) -> str:  # noqa: PLR0911  # one for each kin
         return "–"
     if unit in _SCALED:
         return _scaled(value, f" {{}}{_SCALED[unit]}")
+    if unit == "kwatth":
+        return _scaled(1_000 * value, " {}Wh")
+    if unit == "bytes":
+        return _scaled(value, " {}B", _IEC)
     if unit == "short":
         return _scaled(value, " {}") if abs(value) >= 1_000 else _plain(value)
     if unit == "percentunit":
@@ -38,10 +43,10 @@ def _seconds(value: float) -> str:
     return _scaled(value, " {}s") if abs(value) < 1 else f"{_plain(value)} s"
 
 
-def _scaled(value: float, after: str) -> str:
+def _scaled(value: float, after: str, prefixes: tuple[tuple[float, str], ...] = _SI) -> str:
     if value == 0:
         return f"0{after.format('')}".rstrip()
-    factor, prefix = next((each for each in _SI if abs(value) >= each[0]), _SI[-1])
+    factor, prefix = next((each for each in prefixes if abs(value) >= each[0]), prefixes[-1])
     return f"{_plain(value / factor)}{after.format(prefix)}".rstrip()
 
 

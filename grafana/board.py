@@ -27,6 +27,8 @@ NODE_KEY = "cluster, instance"
 RUN_KEY = "cluster, run_id"
 """A run on all of its nodes."""
 NODE_RUN_KEY = f"{NODE_KEY}, run_id"
+NODE_LEGEND = "{{cluster}} {{instance}}"
+GPU_LEGEND = f"{NODE_LEGEND} GPU {{{{gpu}}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,18 @@ def selector(metric: Metric | str, *matchers: str) -> str:
     name = metric if isinstance(metric, str) else metric.name
     chosen = ",".join(['cluster=~"$cluster"', 'instance=~"$node"', *matchers])
     return f"{name}{{{chosen}}}"
+
+
+def peak(metric: Metric, *matchers: str) -> str:
+    """The last of a run's counter in the range: it begins at 0 with the run and stays for ten minutes after."""
+    return f"max_over_time({selector(metric, *matchers)}[$__range])"
+
+
+def ended_well(runs: str) -> str:
+    """Those of the runs that ended, on all of their nodes, as `ok`: others did a part of their work."""
+    of_run = f"on ({RUN_KEY})"
+    well, badly = peak(m.RUN_OUTCOME, 'outcome="ok"'), peak(m.RUN_OUTCOME, 'outcome!="ok"')
+    return f"({runs} and {of_run} {well} unless {of_run} {badly})"
 
 
 def named(expression: str, label: str, name: str = "(none)") -> str:
@@ -142,14 +156,14 @@ def _variable(variable: Variable | Entered) -> Any:
 
 
 def _run_marks() -> Iterator[dict[str, Any]]:
-    """A line where a run begins and where it ends: the value of the series is the moment."""
-    for word, metric, color in (("begin", m.RUN_START, "blue"), ("end", m.RUN_END, "orange")):
+    """A line where a run begins and where it ends, of all its nodes: the value of the series is the moment."""
+    for word, metric, first, color in (("begin", m.RUN_START, "min", "blue"), ("end", m.RUN_END, "max", "orange")):
         yield {
             "name": f"run {word}",
             "datasource": {"type": "prometheus", "uid": _SOURCE.uid},
             "enable": True,
             "iconColor": color,
-            "expr": f"1000 * max by (run_id) ({selector(metric)})",
+            "expr": f"1000 * {first} by ({RUN_KEY}) ({selector(metric)})",
             "useValueForTime": True,
             "titleFormat": f"{word} of {{{{run_id}}}}",
         }
@@ -171,9 +185,13 @@ def _placed(rows: Sequence[tuple[str, tuple[Panel, ...]]]) -> Iterator[Any]:
 
 def _panel(panel: Panel) -> Any:
     built = look(panel).title(panel.title).description(panel.description).datasource(_SOURCE).unit(panel.unit)
+    if panel.remedy:
+        built = built.no_value(panel.remedy)
     for query, name in zip(panel.queries, "ABCDEFGHIJ", strict=False):
         asked = prometheus.Dataquery().expr(query.expr).ref_id(name).datasource(_SOURCE)
-        if panel.kind in ("lines", "areas"):
+        if panel.step:
+            asked = asked.interval(panel.step)
+        if panel.kind in ("lines", "areas", "spans", "means"):
             asked = asked.range()
         else:
             form = PromQueryFormat.TIME_SERIES if panel.kind in ("number", "gauges") else PromQueryFormat.TABLE

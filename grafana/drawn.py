@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -18,6 +19,8 @@ _SMALL = 7.0
 _LEGEND_ROWS = 3
 _NARROW = 22
 _CELL = 34
+_LETTERS = 6
+"""Of a sentence, for each of the 24 columns of a board."""
 _DAY_S = 86_400
 
 
@@ -30,6 +33,7 @@ class Answer:
     labels: Mapping[str, str]
     t: Sequence[float]
     value: Sequence[float]
+    step_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,12 @@ class Times:
 def draw(axes: Axes, panel: Mapping[str, Any], answers: Sequence[Answer], times: Times) -> None:
     if not answers:
         axes.axis("off")
-        axes.text(0.5, 0.5, "no data", ha="center", va="center", color="#999999", fontsize=9)
-    else:
-        _KINDS[panel["type"]](axes, panel, answers)
+        text = panel["fieldConfig"]["defaults"].get("noValue", "no data")
+        text = fill(text, _LETTERS * int(panel["gridPos"]["w"]))
+        said = axes.text(0.5, 0.5, text, ha="center", va="center", color="#999999", fontsize=9)
+        said.set_transform(axes.transAxes)
+        return
+    _KINDS[panel["type"]](axes, panel, answers)
     if panel["type"] == "timeseries":
         axes.set_xlim(times.begin_s / _DAY_S, times.end_s / _DAY_S)
         for t, color in times.marks:
@@ -93,7 +100,8 @@ def _legend(axes: Axes, entries: int) -> None:
 
 def _lines(axes: Axes, panel: Mapping[str, Any], answers: Sequence[Answer]) -> None:
     _quiet(axes)
-    stacked = panel["fieldConfig"]["defaults"]["custom"].get("stacking", {}).get("mode") == "normal"
+    custom = panel["fieldConfig"]["defaults"]["custom"]
+    stacked, spans = custom.get("stacking", {}).get("mode") == "normal", custom.get("drawStyle") == "bars"
     base: dict[float, float] = {}
     for number, one in enumerate(answers):
         color = COLORS[number % len(COLORS)]
@@ -101,7 +109,11 @@ def _lines(axes: Axes, panel: Mapping[str, Any], answers: Sequence[Answer]) -> N
         if stacked:
             low = [base.get(t, 0.0) for t in one.t]
             high = [below + value for below, value in zip(low, one.value, strict=True)]
-            axes.fill_between(moments, low, high, color=color, alpha=0.5, linewidth=0, label=one.legend)
+            if spans:
+                width = one.step_s / _DAY_S * custom["barAlignment"]
+                axes.bar(moments, one.value, width, low, align="edge", color=color, alpha=0.6, label=one.legend)
+            else:
+                axes.fill_between(moments, low, high, color=color, alpha=0.5, linewidth=0, label=one.legend)
             base.update(zip(one.t, high, strict=True))
         else:
             dashes = "--" if one.legend.startswith(("limit", "whole")) else "-"

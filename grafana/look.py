@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grafana_foundation_sdk.builders import barchart, bargauge, common, stat, table, timeseries, xychart
+from grafana_foundation_sdk.builders import barchart, bargauge, common, dashboard, stat, table, timeseries, xychart
 from grafana_foundation_sdk.models import common as common_model
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import xychart as xychart_model
@@ -25,7 +25,7 @@ def _lines(panel: Panel) -> Any:
         .display_mode(common_model.LegendDisplayMode.TABLE)
         .placement(common_model.LegendPlacement.BOTTOM)
         .show_legend(True)
-        .calcs(["mean", "max"])
+        .calcs(list(panel.calcs))
     )
     built = timeseries.Panel().line_width(1).fill_opacity(0).span_nulls(False).legend(legend).axis_soft_min(0)
     if panel.kind == "areas":
@@ -34,13 +34,28 @@ def _lines(panel: Panel) -> Any:
     return built.tooltip(common.VizTooltipOptions().mode(common_model.TooltipDisplayMode.MULTI))
 
 
+def _spans(panel: Panel) -> Any:
+    """Stacked bars, each from its moment on; those of means end at it."""
+    stacked = common.StackingConfig().mode(common_model.StackingMode.NORMAL).group("A")
+    side = common_model.BarAlignment.AFTER if panel.kind == "spans" else common_model.BarAlignment.BEFORE
+    bars = _lines(panel).draw_style(common_model.GraphDrawStyle.BARS).bar_alignment(side).bar_width_factor(0.9)
+    return bars.fill_opacity(60).stacking(stacked)
+
+
 def _last() -> Any:
     return common.ReduceDataOptions().calcs(["lastNotNull"]).values(False)
+
+
+def _plain() -> Any:
+    """Without thresholds: Grafana's own, which count where none are given, turn red at 80 of any unit."""
+    steps = [model.Threshold(value=None, color="green")]
+    return dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(steps)
 
 
 def _number(_: Panel) -> Any:
     return (
         stat.Panel()
+        .thresholds(_plain())
         .reduce_options(_last())
         .graph_mode(common_model.BigValueGraphMode.NONE)
         .text_mode(common_model.BigValueTextMode.AUTO)
@@ -50,6 +65,7 @@ def _number(_: Panel) -> Any:
 def _gauges(_: Panel) -> Any:
     return (
         bargauge.Panel()
+        .thresholds(_plain())
         .reduce_options(_last())
         .orientation(common_model.VizOrientation.HORIZONTAL)
         .display_mode(common_model.BarGaugeDisplayMode.BASIC)
@@ -106,14 +122,19 @@ def _columns(panel: Panel) -> model.DataTransformerConfig:
 
 
 def _with_units(built: Any, panel: Panel) -> Any:
+    """A cell without a value is a dash: the remedy is for a table without rows."""
     for column, unit in panel.units.items():
-        built = built.override_by_name(column, [model.DynamicConfigValue(id_val="unit", value=unit)])
+        asked = {"unit": unit} | ({"noValue": "–"} if panel.remedy else {})
+        properties = [model.DynamicConfigValue(id_val=name, value=value) for name, value in asked.items()]
+        built = built.override_by_name(column, properties)
     return built
 
 
 _KINDS = {
     "lines": _lines,
     "areas": _lines,
+    "spans": _spans,
+    "means": _spans,
     "number": _number,
     "gauges": _gauges,
     "table": _table,

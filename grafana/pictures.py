@@ -35,10 +35,15 @@ class Window:
     seconds: int
     chosen: Mapping[str, str]
 
-    def filled(self, text: str) -> str:
-        step_s = max(15, self.seconds // 240)
-        known = {"__range": f"{self.seconds}s", "__rate_interval": f"{4 * step_s}s", **self.chosen}
-        return re.sub(r"\$(\w+)", lambda found: known[found[1]], text)
+    def filled(self, text: str, step_s: int = 15) -> str:
+        times = {"__range": self.seconds, "__rate_interval": 4 * step_s, "__interval": step_s}
+        known = {name: f"{seconds}s" for name, seconds in times.items()} | {"__interval_ms": f"{step_s}000"}
+        return re.sub(r"\$(\w+)", lambda found: (known | dict(self.chosen))[found[1]], text)
+
+    def step_s(self, target: Mapping[str, Any]) -> int:
+        """As many steps as look well, of a scrape at least; where the query says so of hours or minutes."""
+        least = target.get("interval", "15s")
+        return max(int(least[:-1]) * {"s": 1, "m": 60, "h": 3_600}[least[-1]], self.seconds // 240)
 
     def marks(self, board: Mapping[str, Any]) -> Iterator[tuple[float, str]]:
         """The moments of the board's annotations, and their colors."""
@@ -47,18 +52,20 @@ class Window:
                 yield answer.value[-1] / 1_000, mark["iconColor"]
 
     def ask(self, target: Mapping[str, Any]) -> Iterator[Answer]:
-        query = self.filled(target["expr"])
+        step_s = self.step_s(target)
+        query = self.filled(target["expr"], step_s)
         if target.get("instant"):
             path, when = "query", {"time": self.end_s}
         else:
             path = "query_range"
-            when = {"start": self.end_s - self.seconds, "end": self.end_s, "step": max(15, self.seconds // 240)}
+            begin_s = (self.end_s - self.seconds) // step_s * step_s
+            when = {"start": begin_s, "end": self.end_s // step_s * step_s, "step": step_s}
         for one in fetch(self.server, path, query=query, **when):
             samples = one.get("values") or [one["value"]]
             template = target.get("legendFormat", "")
             legend = re.sub(r"\{\{(\w+)\}\}", _label_of(one["metric"]), template)
             times, values = zip(*((float(t), float(value)) for t, value in samples), strict=True)
-            yield Answer(target["refId"], legend, one["metric"], times, values)
+            yield Answer(target["refId"], " ".join(legend.split()), one["metric"], times, values, step_s)
 
 
 def _label_of(labels: Mapping[str, str]) -> Callable[[re.Match[str]], str]:

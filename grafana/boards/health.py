@@ -3,77 +3,75 @@
 from __future__ import annotations
 
 from exporter.contract import metrics as m
-from grafana.board import CLUSTER, NODE, NODE_KEY, Board, selector
-from grafana.panel import Panel, Query
+from grafana.board import CLUSTER, GPU_LEGEND, NODE, NODE_KEY, NODE_LEGEND, Board, selector
+from grafana.panel import Panel, Query, lines
 
 _NOT_OK = 'outcome!="ok"'
-_UP = Panel(
+_READ = selector(m.SOURCE_READ_TIMESTAMP)
+_STATE_CALCS = ("lastNotNull", "min")
+_UP = lines(
     "Sources",
     "1 where the last read succeeded and is not late. A source that is down has no other series.",
     "short",
-    (Query(selector(m.SOURCE_UP), "{{instance}} {{source}}"),),
-)
+    selector(m.SOURCE_UP),
+    NODE_LEGEND + " {{source}}",
+).telling(*_STATE_CALCS)
 _GPUS = Panel(
     "GPUs that answer",
     "Those that do not have wattline_gpu_up 0 and no other series.",
     "short",
     (
-        Query(f"sum by ({NODE_KEY}) ({selector(m.GPU_UP)})", "{{instance}} up"),
+        Query(f"sum by ({NODE_KEY}) ({selector(m.GPU_UP)})", NODE_LEGEND + " up"),
         Query(
             f"count by ({NODE_KEY}) ({selector(m.GPU_UP)}) - sum by ({NODE_KEY}) ({selector(m.GPU_UP)})",
-            "{{instance}} down",
+            NODE_LEGEND + " down",
         ),
     ),
+    calcs=_STATE_CALCS,
 )
-_AGE = Panel(
+_AGE = lines(
     "Age of the last read",
-    "Of each source.",
+    "Of each source, when it was scraped.",
     "s",
-    (Query(f"time() - {selector(m.SOURCE_READ_TIMESTAMP)}", "{{instance}} {{source}}"),),
+    f"timestamp({_READ}) - {_READ}",
+    NODE_LEGEND + " {{source}}",
 )
-_FAILED = Panel(
+_FAILED = lines(
     "Reads that failed or were late",
     "By source and outcome.",
     "suffix:/s",
-    (
-        Query(
-            f"rate({selector(m.SOURCE_READS, _NOT_OK)}[$__rate_interval])",
-            "{{instance}} {{source}} {{outcome}}",
-        ),
-    ),
+    f"rate({selector(m.SOURCE_READS, _NOT_OK)}[$__rate_interval])",
+    NODE_LEGEND + " {{source}} {{outcome}}",
 )
-_SUSPECT = Panel(
+_SUSPECT = lines(
     "Energy that is not to be trusted",
     "1 while a counter stands still, jumps, or disagrees with the power; the run's report says so as well.",
     "short",
-    (Query(selector(m.GPU_ENERGY_SUSPECT), "{{instance}} GPU {{gpu}} {{reason}}"),),
-)
-_APART = Panel(
+    selector(m.GPU_ENERGY_SUSPECT),
+    GPU_LEGEND + " {{reason}}",
+).telling("lastNotNull", "max")
+_APART = lines(
     "Counter against integral",
     "How far the integral of the averaged power is from the energy counter, over ten minutes.",
     "percentunit",
-    (
-        Query(
-            f"increase({selector(m.GPU_INTEGRATED_ENERGY)}[10m]) / (increase({selector(m.GPU_ENERGY)}[10m]) > 0) - 1",
-            "{{instance}} GPU {{gpu}}",
-        ),
-    ),
+    f"increase({selector(m.GPU_INTEGRATED_ENERGY)}[10m]) / (increase({selector(m.GPU_ENERGY)}[10m]) > 0) - 1",
+    GPU_LEGEND,
 )
-_CPU = Panel(
+_CPU = lines(
     "CPU of the exporters",
     "Of one core.",
     "percentunit",
-    (Query(f"sum by ({NODE_KEY}, role) (rate({selector(m.PROCESS_CPU)}[$__rate_interval]))", "{{instance}} {{role}}"),),
+    f"sum by ({NODE_KEY}, role) (rate({selector(m.PROCESS_CPU)}[$__rate_interval]))",
+    NODE_LEGEND + " {{role}}",
 )
-_MEMORY = Panel(
-    "Memory of the exporters", "Resident.", "bytes", (Query(selector(m.PROCESS_MEMORY), "{{instance}} {{role}}"),)
-)
-_STATE = Panel(
+_MEMORY = lines("Memory of the exporters", "Resident.", "bytes", selector(m.PROCESS_MEMORY), NODE_LEGEND + " {{role}}")
+_STATE = lines(
     "State that can be written",
     "0 where the disk is full or read-only: the exporter serves on from memory.",
     "short",
-    (Query(selector(m.STATE_UP), "{{instance}}"),),
-)
+    selector(m.STATE_UP),
+    NODE_LEGEND,
+).telling(*_STATE_CALCS)
 _VERSIONS = Panel(
     "Versions",
     "Of the exporters.",

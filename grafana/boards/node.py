@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from exporter.contract import metrics as m
-from grafana.board import CLUSTER, GPU, NODE, NODE_KEY, Board, selector
-from grafana.panel import Panel, Query
+from grafana.board import CLUSTER, GPU, GPU_LEGEND, NODE, NODE_KEY, NODE_LEGEND, Board, selector
+from grafana.panel import Panel, Query, lines
 
 _GPU = 'gpu=~"$gpu"'
-_LEGEND = "{{instance}} GPU {{gpu}}"
 
 
 def _of(metric: m.Metric, *more: str) -> str:
@@ -19,8 +18,8 @@ _POWER = Panel(
     "Board power as the driver gives it, at each scrape, and the power limit in force.",
     "watt",
     (
-        Query(_of(m.GPU_POWER), _LEGEND),
-        Query(_of(m.GPU_POWER_LIMIT, 'kind="enforced"'), f"limit, {_LEGEND}"),
+        Query(_of(m.GPU_POWER), GPU_LEGEND),
+        Query(_of(m.GPU_POWER_LIMIT, 'kind="enforced"'), "limit, " + GPU_LEGEND),
     ),
     width=24,
 )
@@ -28,7 +27,7 @@ _ENERGY = Panel(
     "Energy of each GPU",
     "Joules over the time range, from the energy counter: nothing is lost between scrapes.",
     "joule",
-    (Query(f"increase({_of(m.GPU_ENERGY)}[$__range])", _LEGEND),),
+    (Query(f"increase({_of(m.GPU_ENERGY)}[$__range])", GPU_LEGEND),),
     "gauges",
 )
 _CARDS = Panel(
@@ -47,50 +46,57 @@ _CARDS = Panel(
         "Value": "",
     },
 )
-_UTILIZATION = Panel(
+_UTILIZATION = lines(
     "Utilization",
     "Share of time in which a kernel ran. It says nothing of how much of the GPU the kernel used.",
     "percentunit",
-    (Query(_of(m.GPU_UTILIZATION, 'engine="gpu"'), _LEGEND),),
+    _of(m.GPU_UTILIZATION, 'engine="gpu"'),
+    GPU_LEGEND,
 )
-_MEMORY = Panel("Memory in use", "On the board.", "bytes", (Query(_of(m.GPU_MEMORY_USED), _LEGEND),))
-_TEMPERATURE = Panel(
+_MEMORY = lines("Memory in use", "On the board.", "bytes", _of(m.GPU_MEMORY_USED), GPU_LEGEND)
+_TEMPERATURE = lines(
     "Temperature",
     "Of the GPU and of its memory, where the card tells it.",
     "celsius",
-    (Query(_of(m.GPU_TEMPERATURE), f"{_LEGEND} {{{{sensor}}}}"),),
+    _of(m.GPU_TEMPERATURE),
+    GPU_LEGEND + " {{sensor}}",
 )
-_CLOCK = Panel(
+_CLOCK = lines(
     "SM clock",
     "It falls under a power limit, or when the card is hot.",
     "hertz",
-    (Query(_of(m.GPU_CLOCK, 'domain="sm"'), _LEGEND),),
+    _of(m.GPU_CLOCK, 'domain="sm"'),
+    GPU_LEGEND,
 )
-_MEMORY_CLOCK = Panel(
-    "Memory clock", "Of the board's memory.", "hertz", (Query(_of(m.GPU_CLOCK, 'domain="memory"'), _LEGEND),)
+_MEMORY_CLOCK = lines(
+    "Memory clock", "Of the board's memory.", "hertz", _of(m.GPU_CLOCK, 'domain="memory"'), GPU_LEGEND
 )
-_THROTTLED = Panel(
+_HELD_S = _of(m.GPU_CLOCK_EVENT_SECONDS)
+_THROTTLED = lines(
     "Held down by",
-    "Share of time for which each reason held the clocks down; sw_power_cap is the power limit at work.",
+    "Share of time for which each reason held the clocks down; sw_power_cap is the power limit at work. "
+    "Reasons that never did are left out.",
     "percentunit",
-    (Query(f"rate({_of(m.GPU_CLOCK_EVENT_SECONDS)}[$__rate_interval]) > 0", f"{_LEGEND} {{{{reason}}}}"),),
-)
+    f"rate({_HELD_S}[$__rate_interval]) and increase({_HELD_S}[$__range] @ end()) > 0",
+    GPU_LEGEND + " {{reason}}",
+).without(data="Nothing held the clocks down in the time range.")
 _CPU_POWER = Panel(
     "Power of CPUs",
     "Of packages, by RAPL. Zones lie in each other, so packages stand alone here, and memory (dram) below.",
     "watt",
     (
-        Query(selector(m.CPU_POWER, 'zone="package"'), "{{instance}} package {{package}}"),
-        Query(selector(m.CPU_POWER, 'zone="dram"'), "{{instance}} dram {{package}}"),
+        Query(selector(m.CPU_POWER, 'zone="package"'), NODE_LEGEND + " package {{package}}"),
+        Query(selector(m.CPU_POWER, 'zone="dram"'), NODE_LEGEND + " dram {{package}}"),
     ),
+    remedy="No RAPL is read: exporter check says why, and what to do.",
 )
 _HOST = Panel(
     "Host",
     "CPU time that was not idle, and memory that is not available to new work, as shares of all there is.",
     "percentunit",
     (
-        Query(selector(m.HOST_CPU_UTILIZATION), "{{instance}} CPU"),
-        Query(f"{selector(m.HOST_MEMORY_USED)} / {selector(m.HOST_MEMORY_TOTAL)}", "{{instance}} memory"),
+        Query(selector(m.HOST_CPU_UTILIZATION), NODE_LEGEND + " CPU"),
+        Query(f"{selector(m.HOST_MEMORY_USED)} / {selector(m.HOST_MEMORY_TOTAL)}", NODE_LEGEND + " memory"),
     ),
 )
 

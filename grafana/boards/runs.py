@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from exporter.contract import metrics as m
-from grafana.board import CLUSTER, MODEL, NODE, NODE_KEY, NODE_RUN_KEY, RUN, RUN_KEY, Board, selector
-from grafana.panel import Panel, Query
+from grafana.board import CLUSTER, GPU_LEGEND, MODEL, NODE, NODE_KEY, NODE_RUN_KEY, RUN, RUN_KEY, Board, peak, selector
+from grafana.panel import Panel, Query, lines
 
 _RUN = 'run_id="$run"'
 _GPU = 'component="gpu"'
@@ -12,22 +12,21 @@ _AVERAGE = 'basis="average"'
 _GENERATED = 'unit="generated_tokens"'
 _CHOSEN = 'label_model=~"$model"'
 _SHARED = 'policy="idle_shared"'
-
-
-def _peak(metric: m.Metric, *more: str) -> str:
-    """The last of a run's counter in the range: it begins at 0 with the run and stays for ten minutes after."""
-    return f"max_over_time({selector(metric, *more)}[$__range])"
+_OF_RUN = 'run_id!=""'
+_WHOSE = {"run_id": "run", "workload": "workload", "label_model": "model", "cluster": "cluster"}
+_NO_RUN = "No run in the time range: workloads run -- COMMAND makes one."
+_NOT_CHOSEN = "The run that is chosen above has none of it in the time range."
 
 
 def _of_run(keys: str, metric: m.Metric, *more: str) -> str:
     """The sum over nodes and `keys`, each once however often it was scraped."""
     inner = f"{NODE_RUN_KEY}, {keys}" if keys else NODE_RUN_KEY
-    return f"sum by ({RUN_KEY}) (max by ({inner}) ({_peak(metric, *more)}))"
+    return f"sum by ({RUN_KEY}) (max by ({inner}) ({peak(metric, *more)}))"
 
 
 _JOULES = _of_run("device", m.RUN_ENERGY, _GPU)
 _TOKENS = _of_run("", m.RUN_WORK, _GENERATED)
-_INFO = f"topk by ({RUN_KEY}) (1, max by ({RUN_KEY}, workload, label_model) ({_peak(m.RUN_INFO, _CHOSEN)}))"
+_INFO = f"topk by ({RUN_KEY}) (1, max by ({RUN_KEY}, workload, label_model) ({peak(m.RUN_INFO, _CHOSEN)}))"
 
 
 def _named(expression: str) -> str:
@@ -42,22 +41,19 @@ _TABLE = Panel(
     "short",
     (
         Query(_named(_JOULES)),
-        Query(_named(f"max by ({RUN_KEY}) ({_peak(m.RUN_DURATION)})")),
+        Query(_named(f"max by ({RUN_KEY}) ({peak(m.RUN_DURATION)})")),
         Query(_named(f"({_JOULES} / ({_TOKENS} > 0))")),
         Query(_named(_of_run("component, device", m.RUN_ENERGY))),
         Query(_named(_of_run("component, quality", m.RUN_EMISSIONS, _AVERAGE))),
-        Query(_named(f"1000 * min by ({RUN_KEY}) ({_peak(m.RUN_START)})")),
-        Query(_named(_of_run("device", m.RUN_ATTRIBUTED_ENERGY, _GPU, _SHARED, 'run_id!=""'))),
+        Query(_named(f"1000 * min by ({RUN_KEY}) ({peak(m.RUN_START)})")),
+        Query(_named(_of_run("device", m.RUN_ATTRIBUTED_ENERGY, _GPU, _SHARED, _OF_RUN))),
     ),
     "table",
     width=24,
     height=10,
     columns={
         "Value #F": "begin",
-        "run_id": "run",
-        "workload": "workload",
-        "label_model": "model",
-        "cluster": "cluster",
+        **_WHOSE,
         "Value #B": "duration",
         "Value #A": "energy, GPUs",
         "Value #G": "its share of GPUs",
@@ -74,21 +70,16 @@ _TABLE = Panel(
         "per token": "joule",
         "emissions": "massg",
     },
+    remedy=_NO_RUN,
 )
 _RESULTS = Panel(
     "Results",
     "What the jobs measured themselves; the unit is in the name of the result.",
     "none",
-    (Query(_named(f"max by ({RUN_KEY}, name) ({_peak(m.RUN_RESULT)})")),),
+    (Query(_named(f"max by ({RUN_KEY}, name) ({peak(m.RUN_RESULT)})")),),
     "table",
-    columns={
-        "run_id": "run",
-        "workload": "workload",
-        "label_model": "model",
-        "cluster": "cluster",
-        "name": "result",
-        "Value": "value",
-    },
+    columns={**_WHOSE, "name": "result", "Value": "value"},
+    remedy="No run in the time range has results: a client's run.result(NAME=VALUE) keeps them.",
 )
 _PER_UNIT = Panel(
     "Energy per unit of work",
@@ -98,65 +89,67 @@ _PER_UNIT = Panel(
         Query(
             _named(
                 f"({_JOULES} / on ({RUN_KEY}) group_right () "
-                f"(sum by ({RUN_KEY}, unit) (max by ({NODE_RUN_KEY}, unit) ({_peak(m.RUN_WORK)})) > 0))"
+                f"(sum by ({RUN_KEY}, unit) (max by ({NODE_RUN_KEY}, unit) ({peak(m.RUN_WORK)})) > 0))"
             )
         ),
     ),
     "table",
-    columns={
-        "run_id": "run",
-        "workload": "workload",
-        "label_model": "model",
-        "cluster": "cluster",
-        "unit": "unit",
-        "Value": "energy per unit",
-    },
+    columns={**_WHOSE, "unit": "unit", "Value": "energy per unit"},
     units={"energy per unit": "joule"},
+    remedy="No run in the time range has work: a client's run.work(UNIT=AMOUNT) counts it.",
 )
-_ENERGY = Panel(
+
+
+def _total(title: str, description: str, unit: str, expr: str, legend: str) -> Panel:
+    """Of a counter, whose highest is its last: the series of one node of several may end before the others'."""
+    return lines(title, description, unit, expr, legend).telling("max").without(data=_NOT_CHOSEN)
+
+
+_WHOLE = f"sum by (component) ({selector(m.RUN_ENERGY, _RUN)})"
+_ENERGY = _total(
     "Energy of the run",
     "By component, since its begin: the whole devices between begin and end.",
     "joule",
-    (Query(f"sum by (component) ({selector(m.RUN_ENERGY, _RUN)})", "{{component}}"),),
+    _WHOLE,
+    "{{component}}",
 )
-_POWER = Panel(
+_POWER = lines(
     "Power of the run's GPUs",
-    "At each scrape; the energy does not come from this line.",
+    "At each scrape while the run was on; the energy does not come from this line.",
     "watt",
-    (
-        Query(
-            f"{selector(m.GPU_POWER)} * on ({NODE_KEY}, uuid) group_left () "
-            f"max by ({NODE_KEY}, uuid) ({selector(m.RUN_GPU_INFO, _RUN)})",
-            "{{instance}} GPU {{gpu}}",
-        ),
-    ),
-)
-_WORK = Panel(
+    f"{selector(m.GPU_POWER)} * on ({NODE_KEY}, uuid) group_left () max by ({NODE_KEY}, uuid) "
+    f"({selector(m.RUN_GPU_INFO, _RUN)} unless on ({NODE_RUN_KEY}) {selector(m.RUN_END, _RUN)})",
+    GPU_LEGEND,
+).without(data="No scrape fell into the run that is chosen above; its energy is whole all the same.")
+_WORK = _total(
     "Work",
     "What the job has reported, each unit for itself.",
     "short",
-    (Query(f"sum by (unit) ({selector(m.RUN_WORK, _RUN)})", "{{unit}}"),),
+    f"sum by (unit) ({selector(m.RUN_WORK, _RUN)})",
+    "{{unit}}",
 )
-_PHASES = Panel(
+_PHASES = _total(
     "Energy by phase",
     "Of the run's devices, by component.",
     "joule",
-    (Query(f"sum by (phase, component) ({selector(m.RUN_PHASE_ENERGY, _RUN)})", "{{phase}} {{component}}"),),
+    f"sum by (phase, component) ({selector(m.RUN_PHASE_ENERGY, _RUN)})",
+    "{{phase}} {{component}}",
 )
+_ATTRIBUTED = selector(m.RUN_ATTRIBUTED_ENERGY, _RUN, _OF_RUN, _SHARED)
 _SHARE = Panel(
     "The run's share of its devices",
     "Attributed energy under the policy idle_shared, beside the whole devices': apart where others used them.",
     "joule",
-    (
-        Query(f"sum by (component) ({selector(m.RUN_ATTRIBUTED_ENERGY, _RUN, _SHARED)})", "share, {{component}}"),
-        Query(f"sum by (component) ({selector(m.RUN_ENERGY, _RUN)})", "whole, {{component}}"),
-    ),
+    (Query(f"sum by (component) ({_ATTRIBUTED})", "share, {{component}}"), Query(_WHOLE, "whole, {{component}}")),
+    calcs=("max",),
+    remedy=_NOT_CHOSEN,
 )
-_EMISSIONS = Panel(
+_EMISSIONS = _total(
     "Emissions of the run",
     "gCO2eq by basis and quality; average and marginal answer different questions and are never added.",
     "massg",
-    (Query(f"sum by (basis, quality) ({selector(m.RUN_EMISSIONS, _RUN)})", "{{basis}}, {{quality}}"),),
+    f"sum by (basis, quality) ({selector(m.RUN_EMISSIONS, _RUN)})",
+    "{{basis}}, {{quality}}",
 )
 
 RUNS = Board(

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from exporter.contract import metrics as m
-from grafana.board import CLUSTER, EXPERIMENT, NODE, NODE_KEY, NODE_RUN_KEY, Board, selector
-from grafana.panel import Panel, Query
+from grafana.board import (
+    CLUSTER,
+    EXPERIMENT,
+    GPU_LEGEND,
+    NODE,
+    NODE_KEY,
+    NODE_LEGEND,
+    NODE_RUN_KEY,
+    RUN_KEY,
+    Board,
+    ended_well,
+    peak,
+    selector,
+)
+from grafana.panel import Panel, Query, lines
 
 _GPU = 'engine="gpu"'
 _OF_SM = 'domain="sm"'
@@ -14,7 +27,7 @@ _HAS_EXPERIMENT = 'label_experiment!=""'
 _MEASURE = 'phase="measure"'
 _UTILIZATION = selector(m.GPU_UTILIZATION, _GPU)
 _BUSY = f"({_UTILIZATION} > 0.5 and avg_over_time({_UTILIZATION}[$__rate_interval]) > 0.5)"
-_LEGEND = "{{instance}} GPU {{gpu}}"
+_IDLE = "No GPU was busy in the time range."
 
 
 def _busy(expression: str) -> str:
@@ -22,73 +35,78 @@ def _busy(expression: str) -> str:
     return f"{expression} and on ({NODE_KEY}, uuid) {_BUSY}"
 
 
-def _peak(metric: m.Metric, *more: str) -> str:
-    return f"max_over_time({selector(metric, *more)}[$__range])"
-
-
-_POWER = Panel(
+_POWER = lines(
     "Power of busy GPUs",
     "Of those that are busy for more than half of the time.",
     "watt",
-    (Query(_busy(selector(m.GPU_POWER)), _LEGEND),),
-)
-_CLOCK = Panel(
+    _busy(selector(m.GPU_POWER)),
+    GPU_LEGEND,
+).without(data=_IDLE)
+_SM_CLOCK = _busy(selector(m.GPU_CLOCK, _OF_SM))
+_CLOCK = lines(
     "SM clock of busy GPUs",
     "Under one power limit the better chips clock higher: variability shows here.",
     "hertz",
-    (Query(_busy(selector(m.GPU_CLOCK, _OF_SM)), _LEGEND),),
-)
-_TEMPERATURE = Panel(
+    _SM_CLOCK,
+    GPU_LEGEND,
+).without(data=_IDLE)
+_TEMPERATURE = lines(
     "Temperature of busy GPUs",
     "A place with bad air shows here.",
     "celsius",
-    (Query(_busy(selector(m.GPU_TEMPERATURE, 'sensor="gpu"')), _LEGEND),),
-)
-_SPREAD = Panel(
+    _busy(selector(m.GPU_TEMPERATURE, 'sensor="gpu"')),
+    GPU_LEGEND,
+).without(data=_IDLE)
+_SPREAD = lines(
     "Spread of SM clocks",
-    "Standard deviation over mean of the GPUs that are busy, by node.",
+    "Standard deviation over mean of the GPUs that are busy, by node, while at least two of them are.",
     "percentunit",
-    (
-        Query(
-            f"stddev by ({NODE_KEY}) ({_busy(selector(m.GPU_CLOCK, _OF_SM))}) "
-            f"/ avg by ({NODE_KEY}) ({_busy(selector(m.GPU_CLOCK, _OF_SM))})",
-            "{{instance}}",
-        ),
-    ),
-)
-_INFO = f"max by ({NODE_RUN_KEY}, workload) ({_peak(m.RUN_INFO, _CHOSEN, _HAS_EXPERIMENT)})"
-_GPUS = f"max by ({NODE_RUN_KEY}, gpu) ({_peak(m.RUN_GPU_INFO)})"
-_ONLY_GPU = f"({_GPUS} and on ({NODE_RUN_KEY}) (count by ({NODE_RUN_KEY}) ({_GPUS}) == 1))"
-_WORK = f"(max by ({NODE_RUN_KEY}, unit) ({_peak(m.RUN_PHASE_WORK, _MEASURE)}) > 0)"
-_SECONDS = f"max by ({NODE_RUN_KEY}) ({_peak(m.RUN_PHASE_SECONDS, _MEASURE)})"
-_JOULES = f"max by ({NODE_RUN_KEY}) ({_peak(m.RUN_PHASE_ENERGY, _MEASURE, _OF_GPU)})"
+    f"stddev by ({NODE_KEY}) ({_SM_CLOCK}) / avg by ({NODE_KEY}) ({_SM_CLOCK}) "
+    f"and on ({NODE_KEY}) count by ({NODE_KEY}) ({_SM_CLOCK}) > 1",
+    NODE_LEGEND,
+).without(data="Two busy GPUs of a node are needed.")
+
+_LIKE = "workload, label_model, label_batch_size, label_power_limit_watts"
+"""What runs must have in common to be compared."""
+_INFO = f"topk by ({NODE_RUN_KEY}) (1, max by ({NODE_RUN_KEY}, {_LIKE}) ({peak(m.RUN_INFO, _CHOSEN, _HAS_EXPERIMENT)}))"
+_GPUS = f"max by ({NODE_RUN_KEY}, gpu, uuid) ({peak(m.RUN_GPU_INFO)})"
+_ONLY_GPU = f"({_GPUS} and on ({RUN_KEY}) (count by ({RUN_KEY}) ({_GPUS}) == 1))"
+_WORK = f"(max by ({NODE_RUN_KEY}, unit) ({peak(m.RUN_PHASE_WORK, _MEASURE)}) > 0)"
+_SECONDS = f"(max by ({NODE_RUN_KEY}) ({peak(m.RUN_PHASE_SECONDS, _MEASURE)}) > 0)"
+_JOULES = f"max by ({NODE_RUN_KEY}) ({peak(m.RUN_PHASE_ENERGY, _MEASURE, _OF_GPU)})"
 
 
 def _by_gpu(expression: str) -> str:
     return (
-        f"avg by ({NODE_KEY}, gpu, workload, unit) (({expression} / on ({NODE_RUN_KEY}) group_right () {_WORK}) "
-        f"* on ({NODE_RUN_KEY}) group_left (workload) {_INFO} * on ({NODE_RUN_KEY}) group_left (gpu) {_ONLY_GPU})"
+        f"avg by ({NODE_KEY}, gpu, uuid, {_LIKE}, unit) (({expression} / on ({NODE_RUN_KEY}) group_right () {_WORK}) "
+        f"* on ({NODE_RUN_KEY}) group_left ({_LIKE}) {ended_well(_INFO)} "
+        f"* on ({NODE_RUN_KEY}) group_left (gpu, uuid) {_ONLY_GPU})"
     )
 
 
 _PER_UNIT = Panel(
     "Time and energy per unit of work, by GPU",
     "Seconds and joules of the phase measure over the work done in it, the mean over the runs of the experiment that "
-    "had this GPU alone.",
+    "had this GPU alone and ended well. Compare rows of one workload, model, batch and power limit.",
     "short",
     (Query(_by_gpu(_SECONDS)), Query(_by_gpu(_JOULES))),
     "table",
     width=24,
     columns={
+        "workload": "workload",
+        "label_model": "model",
+        "label_batch_size": "batch",
+        "label_power_limit_watts": "power limit, W",
+        "unit": "unit",
         "instance": "node",
         "gpu": "GPU",
-        "workload": "workload",
+        "uuid": "",
         "cluster": "cluster",
-        "unit": "unit",
         "Value #A": "time per unit",
         "Value #B": "energy per unit",
     },
     units={"time per unit": "s", "energy per unit": "joule"},
+    remedy="No run of an experiment had one GPU to itself and ended well in the time range.",
 )
 
 VARIABILITY = Board(

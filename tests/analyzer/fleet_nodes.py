@@ -17,6 +17,8 @@ from exporter.contract.metrics import Metric
 IDLE_W, BUSY_W = 60.0, 300.0
 CPU_W, DRAM_W = 120.0, 20.0
 AFTER_S = 600.0
+BOOKED_S = 4.0
+"""Grams of a run are booked so long after its joules."""
 _KWH_J = 3.6e6
 
 
@@ -142,7 +144,7 @@ def _of_run(node, run, t, series) -> Iterator[Series]:
             amount = per_second * np.clip(t - run.begin_s, 0, run.seconds)
             yield series(m.RUN_WORK, {**own, "unit": unit}, amount, shown)
     if node.grams_per_kwh is not None:
-        joules = sum(_Device(node, [run], IDLE_W, BUSY_W).during_j(run, t) for _ in run.gpus)
+        joules = sum(_Device(node, [run], IDLE_W, BUSY_W).during_j(run, t - BOOKED_S) for _ in run.gpus)
         labels = {**own, "component": "gpu", "basis": "average", "quality": "actual"}
         yield series(m.RUN_EMISSIONS, labels, joules * node.grams_per_kwh / _KWH_J, shown)
 
@@ -221,13 +223,11 @@ def into_prometheus_blocks(folder: Path, series: Iterable[Series]) -> None:
     kinds = {metric.name: metric.kind for metric in m.METRICS}
     text = []
     for name, lines in families.items():
-        text += [f"# TYPE {name.removesuffix('_total') if kinds[name] == 'counter' else name} {kinds[name]}", *lines]
+        kind = kinds.get(name, "gauge")  # what a rule records is one
+        text += [f"# TYPE {name.removesuffix('_total') if kind == 'counter' else name} {kind}", *lines]
     source = folder / "fleet.om"
     source.write_text("\n".join([*text, "# EOF", ""]))
-    subprocess.run(
-        ["promtool", "tsdb", "create-blocks-from", "openmetrics", source, folder / "prometheus"],
-        check=True,
-        capture_output=True,
-        timeout=300,
-    )
+    # in blocks of up to a week: it reads all of the file again for each
+    call = ["promtool", "tsdb", "create-blocks-from", "--max-block-duration=162h", "openmetrics", source]
+    subprocess.run([*call, folder / "prometheus"], check=True, capture_output=True, timeout=300)
     source.unlink()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 DASHBOARDS = Path(__file__).parents[2] / "grafana" / "dashboards"
-BUILT_IN = {"__range": "3600s", "__rate_interval": "60s", "__interval": "15s"}
+BUILT_IN = {"__range": "3600s", "__rate_interval": "60s", "__interval_ms": "300000", "__interval": "300s"}
 CHOSEN = {"cluster": ".*", "node": ".*", "gpu": ".*", "model": ".*", "experiment": ".*", "price": "0.25"}
 STEP_S = 15
 

@@ -40,10 +40,12 @@ class JobRun:
     share: float = 1.0
     phases: Mapping[str, float] = field(default_factory=dict)
     results: Mapping[str, float] = field(default_factory=dict)
+    outcome: str = "ok"
+    hour_s: float = BEGIN_S
 
     @property
     def begin_s(self) -> float:
-        return BEGIN_S + self.after_s
+        return self.hour_s + self.after_s
 
     @property
     def end_s(self) -> float | None:
@@ -81,7 +83,9 @@ SERVE = JobRun(
     phases={"warmup": 60, "measure": 540},
     results={"ttft_seconds_p99": 0.31, "loss": 1.25},
 )
-NODES: dict[str, tuple[dict[str, str], tuple[JobRun, ...]]] = {
+Nodes = Mapping[str, tuple[Mapping[str, str], Sequence[JobRun]]]
+"""By instance: more labels of the node, and its runs."""
+NODES: Nodes = {
     "a:9847": (
         {"cluster": "east"},
         (
@@ -105,13 +109,13 @@ LOST_GPU = {"gpu": "2", "uuid": "GPU-lost"}
 """Of node b: it does not answer."""
 
 
-def series() -> list[Series]:
-    return [one for instance in NODES for one in _node(instance)]
+def series(nodes: Nodes = NODES, hour_s: float = BEGIN_S) -> list[Series]:
+    return [one for instance in nodes for one in _node(instance, *nodes[instance], hour_s)]
 
 
-def _node(instance: str) -> Iterator[Series]:
-    more, runs = NODES[instance]
-    times = np.round(np.arange(BEGIN_S + OFFSET_S, END_S + 60, SCRAPE_S), 3)
+def _node(instance: str, more: Mapping[str, str], runs: Sequence[JobRun], hour_s: float) -> Iterator[Series]:
+    end_s = hour_s + 3_600
+    times = np.round(np.arange(hour_s + OFFSET_S, end_s + 60, SCRAPE_S), 3)
 
     def one(metric: Metric, labels: Mapping[str, str], shown: Shown | float) -> Series:
         values = [shown(t) if callable(shown) else shown for t in times.tolist()]
@@ -120,20 +124,21 @@ def _node(instance: str) -> Iterator[Series]:
         known = np.array([value for value in values if value is not None], dtype=float)
         return Series(text, times[there], np.round(known, 6))
 
-    found = list(of_node(END_S))
+    found = list(of_node(end_s))
     for index in ("0", "1"):
         own = [run for run in runs if run.gpu == index]
-        found += _gpu(_powered(instance, index, own), own)
+        gpu = _powered(instance, index, own, hour_s)
+        found += _gpu(gpu, own, end_s)
         for run in own:
-            found += _run(_powered(instance, index, own), run)
+            found += _run(gpu, run)
     found.append((m.GPU_UP, LOST_GPU, 0.0 if not more else None))
     yield from (series for series in (one(*each) for each in found if each[2] is not None) if len(series.t))
 
 
-def _powered(instance: str, index: str, runs: Sequence[JobRun]) -> Gpu:
-    steps = [(BEGIN_S - 60, IDLE_W)]
+def _powered(instance: str, index: str, runs: Sequence[JobRun], hour_s: float) -> Gpu:
+    steps = [(hour_s - 60, IDLE_W)]
     for run in sorted(runs, key=lambda each: each.after_s):
-        end_s, t, ripple = run.end_s or END_S + 120, run.begin_s, RIPPLE_W if run.phases or run.share < 1 else 0.0
+        end_s, t, ripple = run.end_s or hour_s + 3_720, run.begin_s, RIPPLE_W if run.phases or run.share < 1 else 0.0
         while t < end_s:
             steps.append((t, run.watts + ripple))
             t, ripple = t + SCRAPE_S, -ripple
@@ -142,12 +147,12 @@ def _powered(instance: str, index: str, runs: Sequence[JobRun]) -> Gpu:
     return Gpu([*merged, max(steps)], index=index, name=f"NVIDIA H100 of {instance[0]}")
 
 
-def _gpu(gpu: Gpu, runs: Sequence[JobRun]) -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
+def _gpu(gpu: Gpu, runs: Sequence[JobRun], end_s: float) -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
     where = {"gpu": gpu.index, "uuid": gpu.uuid}
     model = {"name": "NVIDIA H100", "architecture": "hopper", "pci_bus_id": f"0:{gpu.index}", "driver_version": "560"}
 
     def cap_w(t: float) -> float:
-        caps = [run.labels.get("power_limit_watts", "700") for run in runs if run.begin_s <= t < (run.end_s or END_S)]
+        caps = [run.labels.get("power_limit_watts", "700") for run in runs if run.begin_s <= t < (run.end_s or end_s)]
         return float(caps[0]) if caps else 700.0
 
     def busy(t: float) -> bool:
@@ -167,7 +172,7 @@ def _gpu(gpu: Gpu, runs: Sequence[JobRun]) -> Iterator[tuple[Metric, dict[str, s
     yield m.GPU_CLOCK, where | {"domain": "sm"}, lambda t: (2e9 - 1e8 * int(gpu.index)) if busy(t) else 3.45e8
     yield m.GPU_CLOCK, where | {"domain": "memory"}, 2.619e9
     yield m.GPU_CLOCK_EVENT_SECONDS, where | {"reason": "sw_power_cap"}, lambda t: gpu.energy_j(t) / 1_000
-    yield m.GPU_ENERGY_SUSPECT, where | {"reason": "disagrees"}, lambda t: float(gpu.index == "1" and t > END_S - 600)
+    yield m.GPU_ENERGY_SUSPECT, where | {"reason": "disagrees"}, lambda t: float(gpu.index == "1" and t > end_s - 600)
     device = {"component": "gpu", "device": gpu.uuid}
     yield m.EMISSIONS, device | _KIND, lambda t: gpu.energy_j(t) * _GRAMS_PER_JOULE
     rest = lambda t: gpu.energy_j(t) - sum(run.share * (_of(gpu, run, t) or 0.0) for run in runs)  # noqa: E731
@@ -205,6 +210,7 @@ def _run(gpu: Gpu, run: JobRun) -> Iterator[tuple[Metric, dict[str, str], Shown 
     yield m.RUN_EMISSIONS, own | {"component": "gpu"} | _KIND, shown(lambda t: joules(t) * _GRAMS_PER_JOULE)
     if run.end_s is not None:
         yield m.RUN_END, own, shown(lambda t: run.end_s if t >= run.end_s else None)
+        yield m.RUN_OUTCOME, own | {"outcome": run.outcome}, shown(lambda t: 1.0 if t >= run.end_s else None)
     for name, value in run.results.items():
         yield m.RUN_RESULT, own | {"name": name}, shown(lambda _, v=value: v)
     warm_s = run.begin_s

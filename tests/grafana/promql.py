@@ -23,6 +23,7 @@ _RULES = {
 }
 _SAMPLE_S = 300
 PRICE = "price_of_a_kilowatt_hour"
+STEP_MS = "step_in_milliseconds"
 NOT_ADDED = {
     m.CPU_ENERGY: {"zone"},
     m.CPU_POWER: {"zone"},
@@ -48,6 +49,7 @@ _UNITS = {
     "grams": ({"g": 1}, 1.0),
     "grams_per_kilowatt_hour": ({"g": 1, "J": -1}, 1 / 3.6e6),
     PRICE: ({"money": 1, "J": -1}, 1 / 3.6e6),
+    STEP_MS: ({"s": 1}, 1e-3),
 }
 """By the end of a name: the dimension, and how much of it is 1."""
 GRAFANA = {
@@ -117,8 +119,8 @@ def labels_of(name: str) -> frozenset[str]:
 
 def _selected(selector: ql.VectorSelector) -> Meaning:
     name = selector.name
-    if name == PRICE:
-        return Meaning(frozenset(), frozenset(), *_UNITS[PRICE])
+    if name in (PRICE, STEP_MS):
+        return Meaning(frozenset(), frozenset(), *_UNITS[name])
     labels, open_labels = labels_of(name), name in _CONTRACT and _CONTRACT[name].open_labels
     matched = {each.name: each.op for each in selector.matchers.matchers}
     for label in matched:
@@ -149,6 +151,8 @@ def _called(call: ql.Call) -> Meaning:
     if name == "time":
         return Meaning(frozenset(), frozenset(), {"s": 1}, 1.0)
     inner = _of(call.args[0])
+    if name == "timestamp":
+        return replace(inner, dimension={"s": 1}, scale=1.0)
     if name == "rate":
         return replace(inner, dimension=_times(inner.dimension, {"s": -1}))
     if name == "sum_over_time":

@@ -1,4 +1,6 @@
-"""The hour of `cluster` in a real Prometheus and a real VictoriaMetrics, with what the recording rules make of it."""
+"""The hour of `cluster` in a real Prometheus and a real VictoriaMetrics, with what the recording rules make of it, and
+before it the hour of `trouble` and the week of `long`.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests import servers
-from tests.analyzer.fleet_nodes import into_prometheus_blocks, into_victoria_metrics
+from tests.analyzer.fleet_nodes import Series, into_prometheus_blocks, into_victoria_metrics
+from tests.grafana import long, trouble
 from tests.grafana.cluster import BEGIN_S, END_S, series
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "wattline.rules.yml"
 _FIRST_RULE_S = BEGIN_S + 300
 
 
+def _spans() -> Iterator[list[Series]]:
+    """Apart: promtool reads all that it is given once for every two hours from the first sample to the last."""
+    yield series()
+    yield list(trouble.series())
+    yield list(long.week())
+    yield list(long.day())
+
+
 @contextlib.contextmanager
 def prometheus(folder: Path) -> Iterator[str]:
     keep = ["--storage.tsdb.retention.time=3000d"]
-    into_prometheus_blocks(folder, series())
+    for span in _spans():
+        into_prometheus_blocks(folder, span)
     with servers.prometheus(folder, [], flags=keep) as address:
         call = [servers.require("promtool"), "tsdb", "create-blocks-from", "rules", f"--url={address}", RULES]
         call += [f"--start={BEGIN_S:.0f}", f"--end={END_S:.0f}", f"--output-dir={folder / 'prometheus'}"]
@@ -32,7 +44,8 @@ def prometheus(folder: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def victoria_metrics(folder: Path) -> Iterator[str]:
     with servers.victoria_metrics(folder, [], flags=["-retentionPeriod=3000d"]) as address:
-        into_victoria_metrics(address, series())
+        for span in _spans():
+            into_victoria_metrics(address, span)
         begin, end = (datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for t in (_FIRST_RULE_S, END_S))
         call = [servers.require("vmalert"), f"-rule={RULES}", f"-datasource.url={address}"]
         call += [f"-remoteWrite.url={address}", f"-replay.timeFrom={begin}", f"-replay.timeTo={end}"]

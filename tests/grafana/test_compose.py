@@ -1,5 +1,6 @@
-"""The compose file and what it mounts. No container engine runs it here: it is read as one would read it."""
+"""The compose files and what they mount, read as an engine reads them. tests/deploy/test_image.py has one run them."""
 
+import copy
 import re
 import shutil
 import subprocess
@@ -18,9 +19,7 @@ PROVISIONING = ROOT / "grafana" / "provisioning"
 SERVICES = {"exporter", "prometheus", "grafana"}
 
 
-def without_comments_of_victoria_metrics(text):
-    """As one edits it who wants VictoriaMetrics; `#   key` loses its first two characters."""
-    return re.sub(r"(?m)^  # ( *(?:[a-z_-]+:.*|- .*))$", r"  \1", text)
+VICTORIA_METRICS = COMPOSE.with_name("victoria-metrics.yml")
 
 
 def read(text):
@@ -29,19 +28,27 @@ def read(text):
     return yaml.safe_load(re.sub(r"\$\{WATTLINE_IMAGE:-([^}]*)\}", r"\1", with_password))
 
 
+def with_victoria_metrics():
+    """Merged as compose does it: of two mounts at one place the later stays; what has a profile is not started."""
+    found, more = read(COMPOSE.read_text()), read(VICTORIA_METRICS.read_text())
+    for name, service in more["services"].items():
+        before = found["services"].setdefault(name, {})
+        mounts = {mount.split(":")[1]: mount for mount in before.get("volumes", []) + service.get("volumes", [])}
+        before.update(copy.deepcopy(service), volumes=list(mounts.values()))
+    found["services"] = {name: service for name, service in found["services"].items() if "profiles" not in service}
+    found["volumes"] |= more["volumes"]
+    return found
+
+
 ALTERNATIVES = {
-    "as it stands": (COMPOSE.read_text(), SERVICES),
-    "with VictoriaMetrics": (
-        without_comments_of_victoria_metrics(COMPOSE.read_text()),
-        SERVICES | {"victoria-metrics", "vmalert"},
-    ),
+    "as it stands": (read(COMPOSE.read_text()), SERVICES),
+    "with VictoriaMetrics": (with_victoria_metrics(), SERVICES - {"prometheus"} | {"victoria-metrics", "vmalert"}),
 }
 
 
 @pytest.fixture(params=ALTERNATIVES)
 def services(request):
-    text, expected = ALTERNATIVES[request.param]
-    found = read(text)
+    found, expected = ALTERNATIVES[request.param]
     assert set(found["services"]) == expected
     return found["services"], found["volumes"]
 
@@ -59,14 +66,29 @@ def test_all_that_is_mounted_exists(services):
 
 def test_the_exporter_answers_to_the_name_by_which_it_is_scraped(services):
     command = services[0]["exporter"]["command"]
-    names = tuple(command[i + 1] for i, word in enumerate(command) if word == "--web.allowed-host")
-    listen = command[command.index("--web.listen-address") + 1].rpartition(":")[0]
+    options = [word.partition("=") for word in command if "=" in word]
+    names = tuple(value for option, _, value in options if option == "--web.allowed-host")
+    (listen,) = (value.rpartition(":")[0] for option, _, value in options if option == "--web.listen-address")
     (job,) = yaml.safe_load((COMPOSE.parent / "prometheus.yml").read_text())["scrape_configs"]
     hosts = Hosts(listen, names)
 
     for target in job["static_configs"][0]["targets"]:
         assert hosts.accept(target, "172.18.0.2")
     assert not hosts.accept("elsewhere:9847", "172.18.0.2")
+
+
+def test_simulated_gpus_are_all_that_the_file_for_them_changes():
+    class Loader(yaml.SafeLoader):
+        """Knows compose's mark for what is taken away."""
+
+    Loader.add_constructor("!reset", lambda _loader, _node: None)
+    simulated = yaml.load(COMPOSE.with_name("simulated.yml").read_text(), Loader)["services"]
+    real = read(COMPOSE.read_text())["services"]["exporter"]["command"]
+
+    assert simulated.keys() == {"exporter"}
+    assert simulated["exporter"].pop("deploy") is None
+    assert {*simulated["exporter"].pop("command")} == {*real, "--simulate=2xH200"}
+    assert simulated["exporter"] == {}
 
 
 def test_nothing_is_open_to_the_network_and_no_service_has_rights(services):
@@ -119,7 +141,7 @@ def test_victoria_metrics_and_vmalert_take_the_same_files(etc_prometheus):
 @pytest.mark.parametrize("name", ["prometheus", "victoria-metrics"])
 def test_a_provisioned_source_is_the_service_of_its_name(name):
     (source,) = yaml.safe_load((PROVISIONING / "datasources" / f"{name}.yml").read_text())["datasources"]
-    services = read(ALTERNATIVES["with VictoriaMetrics"][0])["services"]
+    services = {**read(VICTORIA_METRICS.read_text())["services"], **read(COMPOSE.read_text())["services"]}
     host, port = source["url"].removeprefix("http://").split(":")
 
     assert source["type"] == "prometheus"

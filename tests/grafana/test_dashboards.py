@@ -11,7 +11,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from grafana.board import as_json
 from grafana.boards import BOARDS
 from tests.grafana.ask import DASHBOARDS, boards, filled, panel, panels
-from tests.grafana.promql import GRAFANA, PRICE, meaning
+from tests.grafana.promql import GRAFANA, PRICE, STEP_MS, meaning
 
 UIDS = sorted(boards())
 QUERIES = [
@@ -23,7 +23,7 @@ QUERIES = [
 
 
 def read(target):
-    return meaning(filled(target["expr"], run="a-run", price=PRICE))
+    return meaning(filled(target["expr"], run="a-run", price=PRICE, __interval_ms=STEP_MS))
 
 
 def organized(found):
@@ -132,3 +132,15 @@ def lost(before, after, where):
 )
 def test_what_a_benchmarks_monitor_shows_has_a_panel(board, title, metric):
     assert metric in panel(board, title)["targets"][0]["expr"]
+
+
+def test_numbers_and_gauges_are_not_red_from_eighty_on():
+    for uid in boards():
+        for each in panels(boards()[uid]):
+            if each["type"] in ("stat", "bargauge"):
+                assert each["fieldConfig"]["defaults"]["thresholds"]["steps"] == [{"color": "green", "value": None}]
+
+
+def test_a_panel_without_data_says_what_to_do():
+    assert "wattline.rules.yml" in panel("wattline-fleet", "Energy")["fieldConfig"]["defaults"]["noValue"]
+    assert "exporter check" in panel("wattline-node", "Power of CPUs")["fieldConfig"]["defaults"]["noValue"]

@@ -8,6 +8,7 @@ import pytest
 from exporter.contract.simulation import Square
 from tests import daemon, servers
 from tests.grafana.ask import boards, fetch, filled, panels
+from tests.grafana.shown import View
 from tests.waiting import eventually
 
 LABELS = {
@@ -22,7 +23,19 @@ NOT_HERE = {
     "Forecast": "a constant intensity has none",
     "Age of the provider's answer": "a constant intensity has no provider",
     "Emissions by model": "recording rules are not evaluated here",
+    "Emissions by hour": "it looks ahead from the begin of an hour",
 }
+AFTER = {
+    "Results",
+    "Energy per unit of work",
+    "Throughput",
+    "Energy of the phase measure",
+    "Time of the phase measure",
+    "Cap of least energy",
+    "Runs of each cap",
+    "Time and energy per unit of work, by GPU",
+}
+"""Of runs that have ended."""
 
 
 def unanswered(server):
@@ -44,11 +57,12 @@ def test_every_board_but_those_of_rules_shows_a_live_run(tmp_path, kind):
     start = servers.prometheus if kind == "prometheus" else servers.victoria_metrics
     flags = [] if kind == "prometheus" else ["-search.latencyOffset=0s"]
     with (
-        daemon.daemon(tmp_path, "--simulate", "2xH200", "--carbon.intensity", "230") as exporter,
+        daemon.daemon(tmp_path, "--simulate", "3xH200", "--carbon.intensity", "230") as exporter,
         start(tmp_path, [exporter.url.removeprefix("http://")], flags=flags) as server,
     ):
         with exporter.simulation() as simulation:
-            simulation.set_load(0, Square(560, 640, 1.73))
+            for gpu in (0, 1):  # the third is idle, which is a reason too
+                simulation.set_load(gpu, Square(560, 640, 1.73))
         body = {"workload": "llm-server", "labels": LABELS, "gpus": ["0"], "run_id": "live"}
         assert exporter.post("/api/v1/runs", body)[0] == 201
         exporter.post("/api/v1/runs/live/phase", {"name": "measure"})
@@ -60,8 +74,29 @@ def test_every_board_but_those_of_rules_shows_a_live_run(tmp_path, kind):
             exporter.post("/api/v1/runs/live/work", {"contributor": "one", "generated_tokens": tokens})
             if kind == "victoria-metrics":  # which keeps what is new to itself for some seconds
                 urllib.request.urlopen(f"{server}/internal/force_flush").close()
-            return unanswered(server) <= {"Results"}
+            return unanswered(server) <= AFTER
 
         eventually(shown, "every panel has data", lambda: f"none in {unanswered(server)}\n{exporter.log()}")
         exporter.post("/api/v1/runs/live/end", {"outcome": "ok", "results": {"loss": 0.5}})
-        eventually(lambda: "Results" not in unanswered(server), "the result of the run", exporter.log)
+        eventually(lambda: not unanswered(server) & AFTER, "what is known of the run after its end", exporter.log)
+        shown_as_measured(View(server, time.time(), 600), exporter.get("/api/v1/runs/live")[1], tokens)
+
+
+def shown_as_measured(view, run, tokens):
+    """What the ledger has; one GPU of 560 W and 640 W by turns."""
+    (joules,) = run["energy_joules"]["gpu"].values()
+    row = view.table("wattline-runs", "Runs", "run")["live"]
+    swept = view.table("wattline-sweep", "Cap of least energy", "workload")["llm-server"]
+    by_gpu = view.table("wattline-variability", "Time and energy per unit of work, by GPU", "GPU")["0"]
+
+    assert joules == pytest.approx(600 * run["duration_seconds"], rel=0.1)
+    assert row["energy, GPUs"] == pytest.approx(joules)
+    assert row["its share of GPUs"] == pytest.approx(joules, rel=0.1)  # divided look by look
+    assert row["duration"] == pytest.approx(run["duration_seconds"])
+    assert row["per token"] == pytest.approx(joules / tokens)
+    assert row["emissions"] == pytest.approx(row["energy, all devices"] / 3.6e6 * 230)
+    assert row["begin"] == pytest.approx(run["started_at"] * 1_000)
+    # all but the moment before the phase began
+    assert swept["cap, W"] == by_gpu["power limit, W"] == "400"
+    assert swept["per unit"] == by_gpu["energy per unit"] == pytest.approx(joules / tokens, rel=0.1)
+    assert by_gpu["time per unit"] == pytest.approx(run["duration_seconds"] / tokens, rel=0.1)

@@ -1,13 +1,13 @@
 """The pictures of the README: what is drawn is what the servers answered, in the panels' units."""
 
+import io
+
 import pytest
 
 from grafana.amount import amount
 from grafana.drawn import Answer, rows
 from grafana.pictures import Window, picture
-from tests import servers
-from tests.grafana import stores
-from tests.grafana.ask import CHOSEN, boards, panel
+from tests.grafana.ask import CHOSEN, boards, panel, panels
 from tests.grafana.cluster import END_S, SERVE
 
 
@@ -22,6 +22,8 @@ from tests.grafana.cluster import END_S, SERVE
         (600, "s", "10 min"),
         (0.0111, "s", "11.1 ms"),
         (11.67, "massg", "11.7 g"),
+        (60e9, "bytes", "55.9 GiB"),
+        (0.122, "kwatth", "122 Wh"),
         (200, "suffix: g/kWh", "200 g/kWh"),
         (64.5, "celsius", "64.5 °C"),
         (1_789_034_400_000, "dateTimeAsIso", "2026-09-10 10:00:00"),
@@ -44,14 +46,22 @@ def test_the_queries_of_a_table_meet_in_one_row_for_each_run():
     assert found == [{"run": "one", "workload": "train", "duration": 10.0, "energy, GPUs": 3_000.0}]
 
 
-def test_a_board_is_drawn_with_what_the_server_answered(tmp_path):
-    servers.require("promtool")
-    with stores.prometheus(tmp_path) as address:
-        window = Window(address, END_S + 30, 3_600, CHOSEN | {"run": SERVE.run_id})
-        drawn = {uid: picture(boards()[uid], window) for uid in ("wattline-runs", "wattline-sweep")}
+def test_a_board_is_drawn_with_what_the_server_answered(addresses):
+    window = Window(addresses["prometheus"], END_S + 30, 3_600, CHOSEN | {"run": SERVE.run_id})
+    drawn = {uid: picture(boards()[uid], window) for uid in ("wattline-runs", "wattline-sweep")}
 
     texts = {text.get_text() for axes in drawn["wattline-runs"].axes for text in axes.texts}
     assert {"serve-1", "210 kJ", "556 mJ", "10 min", "11.7 g"} <= texts
     assert f"The run {SERVE.run_id}" in {text.get_text() for text in drawn["wattline-runs"].texts}
     (line,) = drawn["wattline-sweep"].axes[0].get_lines()
     assert dict(zip(*line.get_data(), strict=True)) == pytest.approx({300.0: 5.8, 400.0: 4.05, 500.0: 4.5})
+
+
+def test_a_board_without_data_is_drawn_with_what_to_do_about_it(addresses):
+    window = Window(addresses["prometheus"], 1_000_000_000, 86_400, CHOSEN | {"run": "none"})
+
+    for uid in ("wattline-carbon", "wattline-fleet"):
+        drawn = picture(boards()[uid], window)
+        drawn.savefig(io.BytesIO())
+        texts = {" ".join(text.get_text().split()) for axes in drawn.axes for text in axes.texts}
+        assert texts == {each["fieldConfig"]["defaults"]["noValue"] for each in panels(boards()[uid])}

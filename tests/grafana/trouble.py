@@ -1,0 +1,114 @@
+"""An hour in which things go wrong, and whose joules are known: names that regular expressions read otherwise, runs of
+five seconds, one on two nodes, failed ones, an exporter that is away, a node that joins and a GPU that is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from exporter.contract import metrics as m
+from tests.analyzer.fleet_nodes import Series
+from tests.grafana.cluster import BEGIN_S, JobRun, Nodes
+from tests.grafana.cluster import series as hour
+
+TROUBLE_S = BEGIN_S - 2 * 86_400
+END_S = TROUBLE_S + 3_600
+LLAMA, QWEN = "meta-llama/Llama-3.1-8B", "qwen|2 (awq)+"
+STEADY = JobRun("steady", "0", 600, 1_200, 300, {"generated_tokens": 10}, {"model": LLAMA}, hour_s=TROUBLE_S)
+BLINKS = tuple(
+    JobRun(f"blink-{k}", "0", 2_404 + 60 * k, 5, 400, labels={"model": QWEN}, hour_s=TROUBLE_S) for k in range(5)
+)
+"""Each between two scrapes."""
+OPEN = JobRun("open", "0", 3_000, None, 200, hour_s=TROUBLE_S)
+PAIR = {"model": "wide.model", "tenant": "pair", "mps": "off", "experiment": "pairs"}
+WIDE = JobRun("wide", "1", 1_200, 900, 500, {"generated_tokens": 10}, PAIR, hour_s=TROUBLE_S)
+WIDE_TOO = replace(WIDE, after_s=1_230, seconds=900, per_second={})
+"""The same run on another node, which joined it 30 s later and counts no tokens."""
+
+
+def _capped(name: str, cap_w: int, after_s: float, watts: float, **more: object) -> JobRun:
+    labels = {"experiment": "caps", "model": "tiny", "power_limit_watts": str(cap_w)} | more.pop("labels", {})
+    phases = {"warmup": 10, "measure": 90}
+    run = JobRun(
+        name, "0", after_s, 100, watts, {"generated_tokens": 10}, labels, "sweep", phases=phases, hour_s=TROUBLE_S
+    )
+    return replace(run, **more)
+
+
+SWEPT = (
+    _capped("cap-good", 300, 0, 280),
+    _capped("cap-big", 300, 150, 560, labels={"model": "big"}),
+    _capped("cap-failed", 300, 300, 280, outcome="failed", phases={"warmup": 100, "measure": 0}),
+    _capped("cap-broken-off", 400, 450, 390, outcome="interrupted", seconds=50),
+    _capped("cap-high", 400, 600, 400),
+    _capped("cap-on", 300, 3_540, 280, seconds=None),
+)
+NODES: Nodes = {
+    "gpu-1.example.com:9847": ({"cluster": "west.1"}, (STEADY, *BLINKS, OPEN, WIDE)),
+    "gpu-1xexample.com:9847": ({"cluster": "west.1"}, (*SWEPT, WIDE_TOO)),
+    "gpu-3.example.com:9847": ({"cluster": "westx1"}, ()),
+}
+TWIN = "gpu-1.example.com:9847"
+"""An address that a node of each cluster has."""
+JOINED_S, LOST_S = 1_800, 3_000
+"""Of the node in `westx1`, from the hour's begin: its counters begin at 0; its GPU 0 does not answer any more."""
+AWAY_S = (3_200, 3_290)
+"""In which nobody hears of the exporter that has the open run: it is restarted."""
+DRIVER_S = 2_000
+"""When the node of the sweep got a newer driver."""
+HELD = {"gpu": "0", "uuid": "GPU-00000000"}
+
+
+def series() -> Iterator[Series]:
+    for one in hour(NODES, TROUBLE_S):
+        match one.labels["instance"]:
+            case "gpu-3.example.com:9847":
+                yield from _late(one)
+            case "gpu-1.example.com:9847":
+                yield from _restarted(one)
+            case _:
+                yield from _renamed(one)
+    yield from _held()
+
+
+def _cut(one: Series, where: np.ndarray) -> Iterator[Series]:
+    if where.any():
+        yield Series(one.labels, one.t[where], one.value[where])
+
+
+def _late(one: Series) -> Iterator[Series]:
+    name, t = one.labels["__name__"], one.t - TROUBLE_S
+    if name == m.GPU_UP.name and one.labels["gpu"] == "0":
+        one = replace(one, value=np.where(t < LOST_S, 1.0, 0.0))
+    elif name == m.EMISSIONS.name or (name.endswith("_total") and "_energy_" in name):
+        one = replace(one, value=one.value - np.interp(JOINED_S, t, one.value))
+    of_lost = one.labels.get("gpu", one.labels.get("device")) in {"0", HELD["uuid"]} and name != m.GPU_UP.name
+    there = (t >= JOINED_S) & (t < (LOST_S if of_lost else np.inf))
+    yield from _cut(replace(one, labels=one.labels | {"instance": TWIN}), there)
+
+
+def _restarted(one: Series) -> Iterator[Series]:
+    t = one.t - TROUBLE_S
+    yield from _cut(one, (t < AWAY_S[0]) | (t >= AWAY_S[1]))
+
+
+def _renamed(one: Series) -> Iterator[Series]:
+    """A newer driver has another name for the card."""
+    if one.labels["__name__"] != m.GPU_INFO.name:
+        yield one
+        return
+    newer = {"driver_version": "570", "name": "NVIDIA H100 80GB HBM3"}
+    yield from _cut(one, one.t < TROUBLE_S + DRIVER_S)
+    yield from _cut(replace(one, labels=one.labels | newer), one.t >= TROUBLE_S + DRIVER_S)
+
+
+def _held() -> Iterator[Series]:
+    """Half of the time from 1,200 s to 1,560 s: 180 s. Another reason never."""
+    t = np.round(np.arange(TROUBLE_S + 3.2, END_S + 60, 15), 3)
+    held = np.clip(t - TROUBLE_S - 1_200, 0, 360) / 2
+    own = {"instance": "gpu-1xexample.com:9847", "job": "wattline", "cluster": "west.1", **HELD}
+    for reason, seconds in (("hw_slowdown", held), ("sw_thermal_slowdown", 0 * held)):
+        yield Series({"__name__": m.GPU_CLOCK_EVENT_SECONDS.name, **own, "reason": reason}, t, seconds)
