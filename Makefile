@@ -52,8 +52,8 @@ venv: .venv/run.stamp
 
 servers: ## the real servers, the browser, the container engine and the systemd that the tests talk to
 	@missing=; for name in prometheus victoria-metrics chromium podman runc busybox:busybox-static \
-			systemd-analyze:systemd ip:iproute2 debootstrap kubectl:kubernetes-client; do \
-		PATH="$$PATH:/usr/sbin" command -v $${name%:*} >/dev/null || missing="$$missing $${name#*:}"; done; \
+			systemd-analyze:systemd ip:iproute2 iptables netavark aardvark-dns debootstrap kubectl:kubernetes-client; do \
+		PATH="$$PATH:/usr/sbin:/usr/lib/podman" command -v $${name%:*} >/dev/null || missing="$$missing $${name#*:}"; done; \
 	test -z "$$missing" || deploy/apt.sh $$missing || test -z "$$CI"
 
 clean:

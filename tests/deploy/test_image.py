@@ -1,4 +1,4 @@
-"""The container image, built by Podman on a base that debootstrap makes of Debian's packages."""
+"""The image, built by Podman on a base that debootstrap makes of Debian's packages; and compose.yml with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 import os
 import socket
 import subprocess
+import sysconfig
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,16 +16,23 @@ import pytest
 import requests
 
 from tests.daemon import eventually
+from tests.deploy.composed import DOCKER, EXPORTER, Node
 from tests.deploy.machine import REPOSITORY
+from tests.deploy.stand_ins import stand_ins
 from tests.fakes.podman import Podman, settled
 from tests.fakes.powercap import Powercap
 from tests.servers import require
 
 IMAGE = "localhost/wattline-exporter:test"
-_BASE = REPOSITORY / "build" / "debian-python.tar"
+_BASE = REPOSITORY / "build" / "debian-trixie.tar"
 _CLOSED = ("--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--network=host")
-_MIRROR = ("/etc/pip.conf", "/etc/ssl/certs")
-"""What leads pip to where this machine's packages come from."""
+_CERTIFICATES = Path("/etc/ssl/certs")
+POWER_W = 300.0
+ENDED = 'wattline_run_outcome_info{{run_id="{}"}}'
+ENERGY = "wattline_gpu_energy_joules_total"
+GROUPS = {"wattline", "wattline_fleet", "wattline_fleet_hourly"}
+PROMETHEUS = "http://127.0.0.1:9090"
+VICTORIA_METRICS = "http://127.0.0.1:8428"
 
 
 @pytest.fixture(scope="module")
@@ -33,23 +42,31 @@ def podman() -> Iterator[Podman]:
     with tempfile.TemporaryDirectory(prefix="image-", dir="/var/tmp") as name:
         engine = settled(Path(name), storage="overlay")
         engine("import", str(_base()), "localhost/base", within_s=300)
-        lent = [f"--volume={path}:{path}:ro" for path in _MIRROR if Path(path).exists()]
-        build = ("--isolation=chroot", "--network=host", "--format=docker", "--build-arg=BASE=localhost/base", *lent)
-        file = str(REPOSITORY / "deploy/docker/Dockerfile")
-        engine("build", *build, "--tag", IMAGE, "--file", file, str(REPOSITORY), within_s=540)
+        build = ("--isolation=chroot", "--network=host", "--format=docker", "--build-arg=BASE=localhost/base")
+        file = str(DOCKER / "Dockerfile")
+        engine("build", *build, *_lent(Path(name)), "--tag", IMAGE, "--file", file, str(REPOSITORY), within_s=540)
         yield engine
         engine("rm", "--all", "--force", "--time=0")
         engine("rmi", "--all", "--force")
 
 
+def _lent(folder: Path) -> list[str]:
+    """What leads pip to where this machine's packages come from, while the image is built."""
+    settings = Path("/etc/pip.conf")
+    if not settings.exists():
+        return []
+    moved = folder / "pip.conf"
+    moved.write_text(settings.read_text().replace(str(_CERTIFICATES), "/certificates"))
+    return [f"--volume={moved}:/etc/pip.conf:ro", f"--volume={_CERTIFICATES}:/certificates:ro"]
+
+
 def _base() -> Path:
-    """A root with Python, made once."""
+    """A root as small as debootstrap makes it, made once."""
     if not _BASE.exists():
         debootstrap = require("debootstrap", "debootstrap")
         _BASE.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir="/var/tmp") as root:
-            packages = "--include=python3,python3-venv,ca-certificates"
-            made = [debootstrap, "--variant=minbase", packages, "bookworm", root]
+            made = [debootstrap, "--variant=minbase", "trixie", root]
             subprocess.run(made, check=True, capture_output=True, timeout=500)
             unfinished = _BASE.with_suffix(f".{os.getpid()}")
             subprocess.run(["tar", "-C", root, "-cf", unfinished, "."], check=True)
@@ -110,13 +127,30 @@ def test_its_health_check_needs_no_shell_and_tells_the_truth(podman: Podman, add
         podman("exec", "exporter", *check)
 
 
-def test_what_is_in_it_can_be_listed_and_nothing_installs_more(podman: Podman, address: str) -> None:
-    listed = (
-        "import importlib.metadata as m; print(*sorted({d.name.lower().replace('_', '-') for d in m.distributions()}))"
-    )
-    names = podman("exec", "exporter", "python3", "-c", listed).split()
-    assert {"wattline", "aiohttp", "nvidia-ml-py", "prometheus-client", "grpcio"} <= set(names)
-    assert not {"pip", "pandas", "torch"} & set(names)
+def test_a_list_of_its_parts_is_what_is_installed_and_nothing_installs_more(podman: Podman, address: str) -> None:
+    """By the command of the README, on the image in a file."""
+    saved = podman.folder / "image.tar"
+    podman("save", "--quiet", "--format=docker-archive", "--output", str(saved), IMAGE, within_s=180)
+    syft = [sysconfig.get_path("scripts") + "/syft", "scan", f"docker-archive:{saved}", "--output=cyclonedx-json"]
+    offline = {**os.environ, "SYFT_CHECK_FOR_APP_UPDATE": "false"}
+    listed = subprocess.run(syft, env=offline, capture_output=True, check=True, timeout=180).stdout
+    saved.unlink()
+    found = [(part.get("purl", "").split("/")[0], part) for part in json.loads(listed)["components"]]
+    versions = "import importlib.metadata as m; print(*(f'{d.name}={d.version}' for d in m.distributions()))"
+    python = podman("exec", "exporter", "python3", "-c", versions).lower().replace("_", "-").split()
+    debian = podman("exec", "exporter", "dpkg-query", "--show", "--showformat=${Package}=${Version}\n").split()
+    assert sorted(f"{part['name']}={part['version']}" for kind, part in found if kind == "pkg:pypi") == sorted(python)
+    assert sorted(f"{part['name']}={part['version']}" for kind, part in found if kind == "pkg:deb") == sorted(debian)
+    names = {part.partition("=")[0] for part in (*python, *debian)}
+    assert {"wattline", "aiohttp", "nvidia-ml-py", "prometheus-client", "grpcio", "ca-certificates"} <= names
+    assert not {"pip", "python3-pip", "python3-pip-whl", "python3-venv", "pandas", "torch"} & names
+
+
+def test_what_it_adds_to_its_base_is_as_small_as_the_readme_says(podman: Podman) -> None:
+    layers = [layer["size"] for layer in json.loads(podman("history", "--format=json", IMAGE))]
+    wattline, python, _ = [size for size in layers if size > 1_000_000]
+    assert wattline < 75e6
+    assert python < 45e6
 
 
 def test_it_stops_within_its_time(podman: Podman, address: str) -> None:
@@ -144,3 +178,64 @@ def test_root_without_a_capability_reads_rapl_and_another_user_does_not(
     shown = "wattline_cpu_energy_joules_total{" in requests.get(f"{address}/metrics", timeout=10).text
     podman("rm", "--force", "--time=0", name)
     assert shown is reads
+
+
+@pytest.fixture(scope="module")
+def node(podman: Podman) -> Iterator[Node]:
+    """With the image, and with stand-ins for those of other makers."""
+    podman("tag", IMAGE, "localhost/wattline-exporter")
+    stand_ins(podman, IMAGE)
+    with (
+        tempfile.TemporaryDirectory(prefix="composed-", dir="/var/tmp") as name,
+        Node(Path(name), podman, POWER_W) as up,
+    ):
+        yield up
+
+
+def test_compose_measures_a_run_and_keeps_it_when_it_is_taken_down_and_up(node: Node) -> None:
+    with node.composed("compose.yml"):
+        drawn_j = node.measure("kept")
+        eventually(lambda: node.values(PROMETHEUS, ENDED.format("kept")) == [1.0], "the run is scraped", node.log)
+        assert node.reported_j("kept", PROMETHEUS) == pytest.approx(drawn_j, rel=0.02)
+        before_j = node.values(PROMETHEUS, ENERGY)
+        assert len(before_j) == 2
+        down_s = time.time()
+        node.compose("down")
+        node.compose("up", "-d")
+        again = f"timestamp(up) > {down_s} and up == 1"
+        eventually(lambda: node.values(PROMETHEUS, again), "it is scraped again", node.log)
+        after_j = node.values(PROMETHEUS, ENERGY)
+        assert [later > sooner for sooner, later in zip(before_j, after_j, strict=True)] == [True, True]
+        for source in (PROMETHEUS, EXPORTER):
+            assert node.reported_j("kept", source) == pytest.approx(drawn_j, rel=0.02)
+        up, rules = node.grafana_finds("prometheus.yml", "{source}/api/v1/query?query=up", "{source}/api/v1/rules")
+        assert json.loads(up)["data"]["result"][0]["value"][1] == "1"
+        assert {group["name"] for group in json.loads(rules)["data"]["groups"]} == GROUPS
+
+
+def test_compose_has_victoria_metrics_in_place_of_prometheus(node: Node) -> None:
+    with node.composed("compose.yml", "victoria-metrics.yml"):
+        drawn_j = node.measure("other")
+        scraped = ENDED.format("other")
+        eventually(lambda: node.values(VICTORIA_METRICS, scraped) == [1.0], "the run is scraped", node.log)
+        assert node.reported_j("other", VICTORIA_METRICS) == pytest.approx(drawn_j, rel=0.02)
+        asked = ("{source}/api/v1/query?query=up&nocache=1", "http://vmalert:8880/api/v1/rules")
+        up, rules = node.grafana_finds("victoria-metrics.yml", *asked)
+        assert json.loads(up)["data"]["result"][0]["value"][1] == "1"
+        assert {group["name"] for group in json.loads(rules)["data"]["groups"]} == GROUPS
+        running = node.told("podman", "ps", "--format={{.Names}}").split()
+        assert sorted(running) == [
+            f"wattline_{name}_1" for name in ("exporter", "grafana", "victoria-metrics", "vmalert")
+        ]
+
+
+def test_compose_simulates_gpus_where_there_is_none(node: Node) -> None:
+    """Which draw nothing but their idle power, unlike those of the node."""
+
+    def _watts() -> list[float]:
+        lines = node.ask(f"{EXPORTER}/metrics").splitlines()
+        return [float(line.split()[-1]) for line in lines if line.startswith("wattline_gpu_power_watts{")]
+
+    with node.composed("compose.yml", "simulated.yml", only="exporter"):
+        eventually(lambda: len(_watts()) == 2, "both are read", node.log)
+        assert _watts() == pytest.approx([78.0, 78.0], abs=2)
