@@ -50,7 +50,10 @@ def assess(frames: RunFrames, given: Given = NOTHING) -> Report:
     found, device_findings = devices.assess_devices(frames, windows)
     if not found:
         raise NoEnergyError(f"no {m.RUN_ENERGY.selector(run_id=frames.run_id)} at {frames.source}")
-    report, phase_findings = short_phases.without_energy(_measured(frames, windows, found))
+    worked = {
+        row.labels["phase"] for row in last(frames.ledger, m.RUN_PHASE_WORK, run_id=frames.run_id) if row.value > 0
+    }
+    report, phase_findings = short_phases.without_energy(_measured(frames, windows, found), worked)
     emissions = carbon.counted(frames, report.energy, report.estimated)
     if given.grams_per_kwh is not None:
         emissions += carbon.from_energy(report.energy, given.grams_per_kwh, report.estimated)

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from analyzer.intensity import CarbonSlot, Past, pieces
+from analyzer.intensity import UNKNOWN, CarbonSlot, Past, pieces
 from analyzer.measured import Report
 from analyzer.quality import Finding
 from analyzer.restated import Restatement
@@ -135,8 +135,15 @@ def about_restated(restatements: Sequence[Restatement], pasts: Sequence[Past]) -
                 f"it is not in the restated {one.past.basis} grams; give --carbon G/KWH to stand in"
             )
             found.append(Finding("warning", "restated_missing", "", text))
-        actual = one.share_of("actual")
-        if actual < 1 - _LEAST_RATIO:
+        actual, unknown = one.share_of("actual"), one.share_of(UNKNOWN)
+        if unknown >= _LEAST_RATIO:
+            text = (
+                f"{100 * unknown:.0f} % of the energy is restated by {one.past.basis} intensities of "
+                f"{one.past.provider}, which does not say what they are; add a column quality (actual, "
+                "estimated, forecast, static)"
+            )
+            found.append(Finding("note", "restated_unknown", "", text))
+        if actual + unknown < 1 - _LEAST_RATIO:
             text = (
                 f"{100 * actual:.0f} % of the energy is restated by actual {one.past.basis} intensities, the rest is "
                 "not: actual ones may arrive later (up to a day), and a file may not reach so far"

@@ -11,7 +11,7 @@ from analyzer import certainty, doubtful, energy, imported, quality, shares, sta
 from analyzer.measured import Device
 from analyzer.quality import Finding
 from analyzer.quantity import Bound, Quantity
-from analyzer.series import Row, RunFrames, Samples, gaps, last, samples
+from analyzer.series import Row, RunFrames, Samples, last, rests_s, samples
 from analyzer.timeline import OtherRun, Window, free_of, other_runs
 from exporter.contract import metrics as m
 
@@ -164,7 +164,8 @@ def _gpu(frames: RunFrames, device: Device, window: Window, others: list[OtherRu
     beside = [run for run in others if run.instance == device.instance and device.device in run.gpus]
     idle_w = None if device.shared else energy.idle_power(seen.power, seen.utilization, _free(seen, window, beside))
     during_w = seen.power.between(window.start_s, window.end_s).value
-    integral = energy.trapezoid(seen.power, window.start_s, window.end_s)
+    least_s = rests_s(device.instance, untagged=frames.untagged)
+    integral = energy.trapezoid(seen.power, window.start_s, window.end_s, least_s)
     seen_throughout = integral.covered_s > 0.999 * (window.end_s - window.start_s)
     limits_w = seen.limit.between(window.start_s, window.end_s).value
     peaks_w = [*([] if device.max_power_w is None else [device.max_power_w]), *during_w.tolist()]
@@ -178,7 +179,9 @@ def _gpu(frames: RunFrames, device: Device, window: Window, others: list[OtherRu
         power_limit_w=float(limits_w[-1]) if len(limits_w) else None,
     )
     findings = _gpu_findings(measured, window, seen)
-    findings += _gap_findings(measured, window, seen, of_file=of_file)
+    if not seen.mixed and (len(seen.power) or not of_file):  # beside a file's own counter there may be no power at all
+        missing = doubtful.Missing(seen.missing_s, energy.SENSOR_S if of_file else least_s)
+        findings += doubtful.gap_findings(measured, window, seen.power, missing, of_file=of_file)
     findings += doubtful.contradiction_findings(frames, device, window) if not seen.mixed else []
     suspicions = states.suspicions(frames, window, device.instance, device.device)
     budget, more = certainty.of_gpu(
@@ -200,17 +203,6 @@ def _free(seen: Signals, window: Window, others: list[OtherRun]) -> list[tuple[f
     before = free_of(float(seen.power.t[0]), window.start_s, taken)
     after = free_of(window.end_s, float(seen.power.t[-1]), taken) if window.ended else []
     return [*before[-1:], *after[:1]]
-
-
-def _gap_findings(device: Device, window: Window, seen: Signals, *, of_file: bool) -> list[Finding]:
-    """An imported integral has nothing for a gap; beside a file's own counter there may be no power at all."""
-    if not window.aligned or seen.mixed:
-        return []
-    found = doubtful.after_begin(gaps(seen.power, window.start_s, window.end_s), window, seen.missing_s)
-    if not of_file:
-        return quality.gap_findings(device.label, found, window.start_s, bridged=states.SCRAPED not in device.methods)
-    found = [gap for gap in found if gap.duration_s > energy.SENSOR_S] if len(seen.power) else []
-    return quality.gap_findings(device.label, found, window.start_s, bridged="integral" not in device.methods)
 
 
 def _gpu_findings(device: Device, window: Window, seen: Signals) -> list[Finding]:

@@ -1,19 +1,31 @@
-"""Samples that contradict each other, or that begin long after the run did. Pure."""
+"""Samples that contradict each other, that are missing, or that begin long after the run did. Pure."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from analyzer import quality, states
 from analyzer.measured import Device
 from analyzer.quality import Finding
-from analyzer.series import GAP_FACTOR, Gap, RunFrames, Samples, median_spacing_s, of
+from analyzer.series import GAP_FACTOR, RunFrames, Samples, gaps, median_spacing_s, of
 from analyzer.timeline import Window
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
 _AS_IS_S = 60.0
 """A begin that is missing by less is a late scrape, which the counter's bound takes in."""
+
 _NAMES = ((m.GPU_ENERGY, "energy"), (m.GPU_POWER, "power"))
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """For how long after the run's begin there is nothing, and what is too short to be a gap."""
+
+    begin_s: float
+    least_s: float
 
 
 def missing_begin_s(series: Samples, window: Window) -> float:
@@ -27,9 +39,17 @@ def missing_begin_s(series: Samples, window: Window) -> float:
     return missing_s if missing_s > max(_AS_IS_S, GAP_FACTOR * spacing_s) else 0.0
 
 
-def after_begin(found: list[Gap], window: Window, missing_s: float) -> list[Gap]:
-    """Without the gap that the missing begin is."""
-    return [gap for gap in found if not missing_s or gap.start_s > window.start_s]
+def gap_findings(device: Device, window: Window, power: Samples, missing: Missing, *, of_file: bool) -> list[Finding]:
+    """Without the gap that a missing begin is. An imported integral has nothing for a gap."""
+    if not window.aligned:
+        return []
+    found = [
+        gap
+        for gap in gaps(power, window.start_s, window.end_s)
+        if gap.duration_s > missing.least_s and not (missing.begin_s and gap.start_s <= window.start_s)
+    ]
+    summed = ("integral" if of_file else states.SCRAPED) in device.methods
+    return quality.gap_findings(device.label, found, window.start_s, bridged=not summed)
 
 
 def missing_begin_findings(subject: str, missing_s: float) -> list[Finding]:

@@ -149,19 +149,19 @@ def _at(line: Counter, t_s: float, age_s: FloatArray, power: PowerRange) -> Boun
     return Bound(min(max(value_j, low), high), low, high)
 
 
-def trapezoid(power: Samples, start_s: float, end_s: float, longest_s: float | None = None) -> Integral:
+def trapezoid(power: Samples, start_s: float, end_s: float, least_s: float = 0.0) -> Integral:
     """∫P dt over real timestamps in [start_s, end_s], without gaps.
 
-    A gap is an interval of more than `longest_s`: 2.5 times the median spacing, unless the sensor is read faster than
-    it updates.
+    A gap is an interval of more than 2.5 times the median spacing, and of more than `least_s`: a sensor can be read
+    faster than it updates.
     """
     exact = power.exact_in(start_s, end_s)
-    if exact and longest_s is None:
+    if exact:
         return Integral(exact.integral, exact.covered_s)
     spacing_s = median_spacing_s(power)
     if spacing_s is None:
         return Integral(0.0, 0.0)
-    longest_s = longest_s or GAP_FACTOR * spacing_s
+    longest_s = max(GAP_FACTOR * spacing_s, least_s)
     inner = power.between(start_s, end_s)
     edges = [t for t in (start_s, end_s) if power.t[0] <= t <= power.t[-1]]
     t = np.union1d(inner.t, edges)

@@ -38,6 +38,10 @@ class CarbonSlot:
         return self.gpu_energy_j / JOULES_PER_KWH * self.grams_per_kwh
 
 
+UNKNOWN = "unknown"
+"""The quality of what a file gives without a word: it may be measured, a forecast or a yearly mean."""
+
+
 @dataclass(frozen=True, slots=True)
 class PastSlot:
     """`quality` is actual, estimated or forecast; `sigma_g_per_kwh` a standard deviation, where one is told."""

@@ -39,7 +39,7 @@ class Band:
 
 _BANDS = (  # Yang, Adamek, Armour, arXiv 2312.02741, raw results: each names what it matches in name or architecture
     (("a100", "a800", "a30", "ga100"), Band("GA100", -6, 3)),
-    (("hopper", "h100", "h200", "gh200", "h800", "h20"), Band("GH100", -6, 3)),
+    (("h100",), Band("GH100, none metered, so the default of its class", -6, 6)),
     (("ada", "rtx 40", "l40", " l4"), Band("Ada", -6, 3)),
     (("ampere", "rtx 30", "a40", "a10", "a6000", "a5000"), Band("Ampere GA10x", -7, 3)),
     (("turing", "rtx 20", " t4"), Band("Turing", -8, 13)),

@@ -12,6 +12,7 @@ from analyzer.boundary import GENERATED, PROMPT, TOTAL
 from analyzer.measured import Device, Report
 from analyzer.quality import Finding
 from analyzer.quantity import Quantity
+from analyzer.sci import widened as unsure
 
 _FAR = 0.2
 _JUDGED_FROM = 1_000
@@ -48,14 +49,7 @@ def widened(report: Report, limits: Mapping[str, tuple[float, float]]) -> Report
     amounts |= {one.unit: one.amount for one in report.work}
 
     def of(unit: str, joules: Quantity) -> Quantity:
-        if unit not in limits or unit not in amounts:
-            return joules
-        low, high = limits[unit]
-        if joules.half is None or low <= 0:
-            return Quantity(joules.value)
-        return Quantity(
-            joules.value, joules.half + joules.value * max(amounts[unit] / low - 1, 1 - amounts[unit] / high)
-        )
+        return unsure(joules, amounts[unit], limits.get(unit)) if unit in amounts else joules
 
     return replace(
         report,
@@ -70,6 +64,7 @@ def widened(report: Report, limits: Mapping[str, tuple[float, float]]) -> Report
             )
             for one in report.boundaries
         ),
+        sci=tuple(replace(one, limits=limits) for one in report.sci),
         calibrated=replace(
             report.calibrated, per_unit={unit: of(unit, joules) for unit, joules in report.calibrated.per_unit.items()}
         )

@@ -6,8 +6,8 @@ making the hardware took; R is the run, or one unit of its work. Contracts and o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from analyzer.carbon import totals
@@ -35,6 +35,8 @@ class Sci:
     operational: Quantity
     embodied_g: float
     amounts: tuple[tuple[str, float], ...]
+    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """By unit, between what its amount lies, where that is not known exactly."""
 
     @property
     def whole(self) -> Quantity:
@@ -42,7 +44,22 @@ class Sci:
 
     @property
     def per_unit(self) -> dict[str, Quantity]:
-        return {unit: self.whole.scaled(1 / amount) for unit, amount in self.amounts}
+        return {unit: self.each(self.whole, unit) for unit, _ in self.amounts}
+
+    def each(self, grams: Quantity, unit: str) -> Quantity:
+        """Of one unit of the work; as unsure as the grams, and as the amount."""
+        amount = dict(self.amounts)[unit]
+        return widened(grams.scaled(1 / amount), amount, self.limits.get(unit))
+
+
+def widened(each: Quantity, amount: float, limits: tuple[float, float] | None) -> Quantity:
+    """By what the amount may be off; without an interval where either has none."""
+    if limits is None:
+        return each
+    low, high = limits
+    if each.half is None or low <= 0:
+        return Quantity(each.value)
+    return Quantity(each.value, each.half + abs(each.value) * max(amount / low - 1, 1 - amount / high))
 
 
 def sci(report: Report, hardware: Hardware) -> tuple[Sci, ...]:

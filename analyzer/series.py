@@ -23,6 +23,8 @@ FloatArray = npt.NDArray[np.float64]
 Series = tuple[Mapping[str, str], FloatArray, FloatArray]
 """One series as a source gives it: all its labels, `__name__` too, times (Unix seconds, rising) and values."""
 GAP_FACTOR = 2.5
+_AT_REST_S = 1.5 * 15
+"""An exporter's own history keeps a sample each 15 s while no run is on, and one can come late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,13 @@ def median_spacing_s(series: Samples) -> float | None:
     if series.exact:
         return series.exact.spacing_s
     return float(np.median(np.diff(series.t))) if len(series) > 1 else None
+
+
+def rests_s(instance: str, *, untagged: bool) -> float:
+    """How far apart samples can be where none is missing. In a range that no run tagged none need be on, and an
+    exporter's own history, which names no instance, has few samples then.
+    """
+    return _AT_REST_S if untagged and not instance else 0.0
 
 
 def gaps(series: Samples, start_s: float, end_s: float) -> list[Gap]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from analyzer.aliasing import sight
@@ -14,17 +14,21 @@ _USUAL_S = 0.1
 _SLACK = 1e-9
 
 
-def without_energy(report: Report) -> tuple[Report, list[Finding]]:
-    """The report without the energies of phases that are too short, and why."""
+def without_energy(report: Report, worked: Collection[str] = ()) -> tuple[Report, list[Finding]]:
+    """The report without the energies of phases that are too short, and why.
+
+    Where some phases have `worked`, the others are what is around the work, and theirs is missed by nobody.
+    """
     least_s = {"gpu": FEWEST_UPDATES * _update_s(report)}
     phases = tuple(_judged(phase, least_s) for phase in report.phases)
     refused = [before for before, after in zip(report.phases, phases, strict=True) if before.energy != after.energy]
-    if not refused:
-        return report, []
-    longest_s = max(phase.duration_s for phase in refused)
-    named = ", ".join(phase.name for phase in refused)
+    missed = [phase for phase in refused if not worked or phase.name in worked]
+    if not missed:
+        return replace(report, phases=phases), []
+    longest_s = max(phase.duration_s for phase in missed)
+    named = ", ".join(phase.name for phase in missed)
     text = (
-        f"no GPU energy is told of the phase{'s' if len(refused) > 1 else ''} {named} (at most {longest_s:.2f} s): the "
+        f"no GPU energy is told of the phase{'s' if len(missed) > 1 else ''} {named} (at most {longest_s:.2f} s): the "
         f"sensor updates each {_update_s(report):g} s, and below {FEWEST_UPDATES} updates a phase's begin and end are "
         f"most of it; make such phases {least_s['gpu']:g} s or longer, or repeat them within one phase"
     )

@@ -6,7 +6,8 @@ arXiv 2208.11035): from the lowest to the highest value within 1.5 interquartile
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,13 +15,12 @@ import numpy.typing as npt
 
 from analyzer.series import FloatArray
 
-RESAMPLES = 2_000
 CONFIDENCE = 0.95
+_NORMAL = 1.96
 _WHISKER = 1.5
-_LEAST_CLUSTERS = 5
-"""Of fewer GPUs the bootstrap's interval holds the truth far less often than it says."""
-
-Statistic = Callable[[FloatArray], float]
+_FEWEST = 5
+"""Of fewer GPUs no interval is told."""
+_FEWEST_FOR_A_MEDIAN = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +79,57 @@ def gini(values: npt.ArrayLike) -> float:
     return max(float(np.sum((2 * np.arange(1, n + 1) - n - 1) * x) / (n * x.sum())), 0.0)
 
 
-def over_groups(
-    groups: Sequence[FloatArray], statistic: Callable[[Sequence[FloatArray]], float], seed: int = 0
-) -> Estimate:
-    """`statistic` of all groups, with a percentile bootstrap that draws whole groups: the runs of a GPU are alike, so
-    that single runs would look like more evidence than they are (Davison and Hinkley, 1997, section 3.8).
+def deviation(values: FloatArray) -> Estimate:
+    """The coefficient of variation of what `values` were drawn from, also where that is skewed or has heavy tails
+    (Bonett, Computational Statistics & Data Analysis 50, 2006, with Student's quantile).
 
-    Without an interval below five groups.
+    On generated fleets of 5 to 100 cards it held the truth in 94 % or more where cards scatter normally or evenly, and
+    in 90 % or more where they are skewed or one in ten is slow; a percentile bootstrap held it in 50 to 94 %.
     """
-    value, n = statistic(groups), len(groups)
-    if n < _LEAST_CLUSTERS or not np.isfinite(value):
+    from scipy.special import stdtrit  # noqa: PLC0415  # slow to import
+
+    value, n = coefficient_of_variation(values), len(values)
+    if n < _FEWEST or not np.isfinite(value):
         return Estimate(value, n=n)
-    random = np.random.default_rng(seed)
-    drawn = [statistic([groups[i] for i in random.integers(0, n, n)]) for _ in range(RESAMPLES)]
-    edge = 100 * (1 - CONFIDENCE) / 2
-    low, high = np.nanpercentile(drawn, [edge, 100 - edge])
-    return Estimate(value, float(low), float(high), n)
+    if value == 0:
+        return Estimate(0.0, 0.0, 0.0, n)
+    away = values - _trimmed_mean(values, 1 / (2 * math.sqrt(n - 4)))
+    kurtosis = n * float((away**4).sum()) / float(((values - values.mean()) ** 2).sum()) ** 2
+    inflated = n / (n - _NORMAL)
+    half = stdtrit(n - 1, (1 + CONFIDENCE) / 2) * inflated * math.sqrt((kurtosis - (n - 3) / n) / (n - 1)) / 2
+    middle = value * math.sqrt(inflated)
+    return Estimate(value, float(middle * math.exp(-half)), float(middle * math.exp(half)), n)
 
 
-def over_rows(rows: FloatArray, statistic: Statistic, seed: int = 0) -> Estimate:
-    """The same of one row a group."""
-    groups = [rows[at : at + 1] for at in range(len(rows))]
-    return over_groups(groups, lambda drawn: statistic(np.concatenate(drawn)), seed)
+def _trimmed_mean(values: FloatArray, share: float) -> float:
+    """Without that share of the values at either end."""
+    cut = min(int(share * len(values)), (len(values) - 1) // 2)
+    return float(np.sort(values)[cut : len(values) - cut].mean())
+
+
+def middle(values: FloatArray) -> Estimate:
+    """The median, between two of the values themselves: a sign test, which asks for no distribution.
+
+    Of five values it would hold with less than 95 %.
+    """
+    n = len(values)
+    value = float(np.median(values)) if n else float("nan")
+    if n < _FEWEST_FOR_A_MEDIAN:
+        return Estimate(value, n=n)
+    below = np.cumsum([math.comb(n, k) for k in range(n // 2)]) / 2.0**n
+    place = int((below <= (1 - CONFIDENCE) / 2).sum()) - 1
+    ordered = np.sort(values)
+    return Estimate(value, float(ordered[place]), float(ordered[n - 1 - place]), n)
+
+
+def correlated(x: FloatArray, y: FloatArray, clusters: int) -> Estimate:
+    """Pearson's, with Fisher's interval of as many pairs as there are clusters: repeats on a card are alike, and count
+    as one.
+    """
+    value = correlation(x, y)
+    if clusters < _FEWEST or not np.isfinite(value):
+        return Estimate(value, n=clusters)
+    if abs(value) >= 1:
+        return Estimate(value, value, value, clusters)
+    half = _NORMAL / math.sqrt(clusters - 3)
+    return Estimate(value, math.tanh(math.atanh(value) - half), math.tanh(math.atanh(value) + half), clusters)

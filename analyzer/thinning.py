@@ -22,6 +22,7 @@ from analyzer.exact import Taken
 from analyzer.series import Exact, FloatArray, Samples, clean
 
 WHOLE = 20_000
+DRAWN = 100_000
 NEAR_S = 600.0
 _BUCKETS = 2_500
 _GRIDS_S = (300.0, 900.0, 1_800.0, 3_600.0, 10_800.0, 43_200.0, 86_400.0)
@@ -187,3 +188,27 @@ def _together(parts: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[FloatArra
     if not parts:
         return np.empty(0), np.empty(0)
     return np.concatenate([t for t, _ in parts]), np.concatenate([value for _, value in parts])
+
+
+class Drawn:
+    """At most `most` samples of a series, drawn at random as they come: percentiles and means are those of all of them,
+    but for the square root of so few, which samples that are equally far apart would miss where a load repeats.
+    """
+
+    def __init__(self, most: int = DRAWN) -> None:
+        self._most = most
+        self._share = 1.0
+        self._random = np.random.default_rng(0)
+        self._t, self._value = np.empty(0), np.empty(0)
+
+    def add(self, t: FloatArray, value: FloatArray) -> None:
+        """Samples after all that were added before."""
+        kept = self._random.random(len(t)) < self._share
+        self._t, self._value = np.concatenate([self._t, t[kept]]), np.concatenate([self._value, value[kept]])
+        while len(self._t) > self._most:
+            self._share /= 2
+            half = self._random.random(len(self._t)) < 0.5
+            self._t, self._value = self._t[half], self._value[half]
+
+    def result(self) -> tuple[FloatArray, FloatArray]:
+        return self._t, self._value

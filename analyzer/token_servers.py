@@ -8,7 +8,7 @@ requests by model, an ensemble's several times, and no tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 GENERATED, PROMPT, REQUESTS = "generated_tokens", "prompt_tokens", "requests"
 PERCENTILES = (50, 90, 95, 99)
@@ -23,6 +23,8 @@ class TokenServer:
     name: str
     counters: Mapping[str, Names]
     histograms: Mapping[str, Names]
+    left_out: Mapping[str, Names] = field(default_factory=dict)
+    """By unit, what the server counts apart from `counters` and others count in it: it is added."""
 
 
 # https://docs.vllm.ai/en/latest/design/metrics/, and vllm/engine/metrics.py of v0, where the time between tokens was
@@ -68,11 +70,13 @@ TGI = TokenServer(
     {"tpot": ("tgi_request_mean_time_per_token_duration",), "e2e": ("tgi_request_duration",)},
 )
 
-# https://github.com/ggml-org/llama.cpp, tools/server/README.md (--metrics)
+# https://github.com/ggml-org/llama.cpp, tools/server/README.md (--metrics). A prompt's tokens that are in its cache are
+# prompt tokens everywhere else; here they have a counter of their own, which older versions lack.
 LLAMA_CPP = TokenServer(
     "llama.cpp",
     {GENERATED: ("llamacpp:tokens_predicted_total",), PROMPT: ("llamacpp:prompt_tokens_total",)},
     {},
+    {PROMPT: ("llamacpp:prompt_tokens_cached_total",)},
 )
 
 # https://github.com/NVIDIA/TensorRT-LLM, tensorrt_llm/metrics/collector.py (/prometheus/metrics of trtllm-serve): token

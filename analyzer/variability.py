@@ -1,7 +1,9 @@
 """How much GPUs of one kind differ at the same work, and with what that goes along. Pure.
 
 Statistics as in "Not All GPUs Are Created Equal" (Sinha et al., SC22, arXiv 2208.11035): medians of each GPU over its
-repeats, whisker range over median, Pearson's correlations over runs. Intervals resample GPUs, not runs.
+repeats, whisker range over median, Pearson's correlations over runs. Intervals are of all GPUs of that kind, and count
+GPUs, not runs. Whisker ranges have none: the more GPUs are looked at, the wider such a range is, so that it is only of
+those that were.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class Variability:
     neighbours: tuple[Neighbours, ...]
 
 
-def variability(runs: pd.DataFrame, seed: int = 0, reference: str | None = None) -> Variability:
+def variability(runs: pd.DataFrame, reference: str | None = None) -> Variability:
     """`runs` has a row for each run: `gpu` (text), `value` (positive), and where known `placement` (text) and the
     covariates (NaN where one is not known). Raises ValueError for a reference that is no placement.
     """
@@ -67,17 +69,15 @@ def variability(runs: pd.DataFrame, seed: int = 0, reference: str | None = None)
     groups = list(by_gpu.values())
     medians = np.array([np.median(values) for values in groups])
     within = np.array([spread.coefficient_of_variation(values) for values in groups if len(values) > 1])
-    chosen, neighbours = _neighbours(runs, reference, seed)
+    chosen, neighbours = _neighbours(runs, reference)
     return Variability(
         len(runs),
         tuple(_gpus(by_gpu, medians)),
-        spread.over_groups(groups, lambda drawn: spread.whisker_range_ratio(np.concatenate(drawn)), seed),
-        spread.over_rows(medians, spread.whisker_range_ratio, seed),
-        spread.over_rows(medians, spread.coefficient_of_variation, seed),
-        spread.over_rows(within, lambda found: float(np.median(found)), seed)
-        if len(within)
-        else Estimate(float("nan")),
-        {name: _correlation(runs, name, seed) for name in COVARIATES if name in runs},
+        Estimate(spread.whisker_range_ratio(np.concatenate(groups)), n=len(groups)),
+        Estimate(spread.whisker_range_ratio(medians), n=len(groups)),
+        spread.deviation(medians),
+        spread.middle(within),
+        {name: _correlation(runs, name) for name in COVARIATES if name in runs},
         chosen,
         tuple(neighbours),
     )
@@ -108,21 +108,14 @@ def outliers(values: FloatArray) -> list[bool] | None:
     return [bool(off > _SCALES * scale > 0) for off in apart]
 
 
-def _correlation(runs: pd.DataFrame, name: str, seed: int) -> Estimate:
-    """Over runs; whole GPUs are drawn."""
+def _correlation(runs: pd.DataFrame, name: str) -> Estimate:
+    """Over runs."""
     known = runs[np.isfinite(runs[name].astype(float))]
-    groups = [rows[["value", name]].to_numpy(dtype=np.float64) for _, rows in known.groupby("gpu", sort=True)]
-    if not groups:
-        return Estimate(float("nan"))
-
-    def over_all(drawn: object) -> float:
-        pairs = np.concatenate(drawn)  # type: ignore[call-overload]  # a sequence of arrays with two columns
-        return spread.correlation(pairs[:, 0], pairs[:, 1])
-
-    return spread.over_groups(groups, over_all, seed)
+    value, other = (known[column].to_numpy(dtype=np.float64) for column in ("value", name))
+    return spread.correlated(value, other, known["gpu"].nunique())
 
 
-def _neighbours(runs: pd.DataFrame, reference: str | None, seed: int) -> tuple[str | None, list[Neighbours]]:
+def _neighbours(runs: pd.DataFrame, reference: str | None) -> tuple[str | None, list[Neighbours]]:
     """Each GPU against itself, so that what cards differ by cancels. Without a name, the reference is the placement in
     which the most GPUs were, the first by name of several.
     """
@@ -138,6 +131,5 @@ def _neighbours(runs: pd.DataFrame, reference: str | None, seed: int) -> tuple[s
     for placement in medians.columns:
         ratios = (medians[placement] / medians[base]).dropna().to_numpy(dtype=np.float64)
         if placement != base and len(ratios):
-            effect = spread.over_rows(ratios, lambda drawn: float(np.median(drawn)) - 1, seed)
-            found.append(Neighbours(str(placement), effect))
+            found.append(Neighbours(str(placement), spread.middle(ratios - 1)))
     return base, found

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from exporter.board import sensors
+from exporter.contract.installation import install
 from exporter.contract.metrics import GPU_MIG_INFO
 from exporter.latest import GpuState
 from exporter.reading import GpuProcess, Source
@@ -59,7 +60,7 @@ def kubelet_source(socket: Path, gpus: Callable[[], Mapping[str, str]]) -> Sourc
         from exporter.sources.kubelet import KubeletSource  # noqa: PLC0415  # gRPC only where it is asked for
     except ModuleNotFoundError as error:
         raise OperationError(
-            f"--kubelet.pod-resources: {error.name} is not installed; pip install 'wattline[kubernetes]'"
+            f"--kubelet.pod-resources: {error.name} is not installed; {install('kubernetes')}"
         ) from error
     return KubeletSource(socket, gpus)
 

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.options import (
-    DEFAULT_SINCE,
-    Connection,
-    SinceOption,
-    fail,
-    reads,
-    say,
-    seconds,
-)
+from analyzer.commands.options import DEFAULT_SINCE, Connection, SinceOption, fail, reads, say, seconds
+from exporter.contract.installation import install
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from analyzer.series import Series
 
 
 class Kind(StrEnum):
@@ -31,7 +26,7 @@ class Kind(StrEnum):
 
 
 _SUFFIXES = {".csv": Kind.CSV, ".parquet": Kind.PARQUET, ".om": Kind.OPENMETRICS, ".txt": Kind.OPENMETRICS}
-_NO_PARQUET = "Parquet needs pyarrow, which is not installed: pip install 'wattline[parquet]'; or export to a .csv"
+_NO_PARQUET = f"Parquet needs pyarrow, which is not installed: {install('parquet')}; or export to a .csv"
 
 
 @reads
@@ -53,13 +48,41 @@ def export(
     if kind is Kind.PARQUET:
         _check_parquet()
     from analyzer.sources.runs import AHEAD_S  # noqa: PLC0415  # pandas takes half a second
+    from analyzer.sources.spool import Spool  # noqa: PLC0415
     from analyzer.sources.whole_run import whole_run  # noqa: PLC0415
 
-    with connection.open() as chosen:
-        now_s = time.time()
-        frame = whole_run(chosen, run_id, (now_s - since_s, now_s + AHEAD_S), margin_s, say)
-    _write(out, kind, frame)
-    say(f"wrote {len(frame)} samples of {frame['metric'].nunique()} metrics to {out}{_next(kind, out)}")
+    with _written_to(out), TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
+        spool, now_s = Spool(Path(folder)), time.time()
+        with connection.open() as chosen:
+            for part in whole_run(chosen, run_id, (now_s - since_s, now_s + AHEAD_S), margin_s, say):
+                spool.add(part)
+        counted = Counted(spool.series())
+        _write(Path(folder) / "whole", kind, counted, spool.label_names)
+        (Path(folder) / "whole").replace(out)
+    say(f"wrote {counted.samples} samples of {len(counted.metrics)} metrics to {out}{_next(kind, out)}")
+
+
+class Counted:
+    """What went by."""
+
+    def __init__(self, series: Iterable[Series]) -> None:
+        self._series = series
+        self.samples = 0
+        self.metrics: set[str] = set()
+
+    def __iter__(self) -> Iterator[Series]:
+        for one in self._series:
+            self.metrics.add(one[0]["__name__"])
+            self.samples += len(one[1])
+            yield one
+
+
+@contextmanager
+def _written_to(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        fail(f"cannot write {out}: {error.strerror or error}; give --out a place that you may write to")
 
 
 def _check_parquet() -> None:
@@ -69,24 +92,15 @@ def _check_parquet() -> None:
         fail(_NO_PARQUET)
 
 
-def _write(out: Path, kind: Kind, frame: pd.DataFrame) -> None:
-    """Into a file beside it first, so that a half one is never taken for whole."""
-    from analyzer.report import samples  # noqa: PLC0415  # pandas takes half a second
+def _write(path: Path, kind: Kind, series: Iterable[Series], names: list[str]) -> None:
+    """Beside what is asked for first, so that a half one is never taken for whole."""
+    from analyzer.report import samples  # noqa: PLC0415
 
-    part = out.with_name(f".{out.name}.part")
-    try:
-        if kind is Kind.OPENMETRICS:
-            with part.open("w", encoding="utf-8") as file:
-                file.writelines(samples.openmetrics(frame))
-        elif kind is Kind.CSV:
-            samples.table(frame).to_csv(part, index=False)
-        else:
-            samples.table(frame).to_parquet(part, index=False)
-        part.replace(out)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        fail(f"cannot write {out}: {error.strerror or error}; give --out a place that you may write to")
+    if kind is Kind.PARQUET:
+        samples.write_parquet(path, series, names)
+        return
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.writelines(samples.openmetrics(series) if kind is Kind.OPENMETRICS else samples.rows_csv(series, names))
 
 
 def _next(kind: Kind, out: Path) -> str:

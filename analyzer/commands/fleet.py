@@ -14,6 +14,7 @@ from analyzer.commands.options import Connection, FormatOption, reads, say, seco
 from analyzer.report.form import Format
 
 if TYPE_CHECKING:
+    from analyzer.sources.fleet_answers import Wish
     from analyzer.sources.instant import InstantServer
 
 _KEY = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -57,12 +58,22 @@ def fleet(
 
     with closing(_server(connection)) as server:
         wish = Wish(keys, policy, end_s - since_s, end_s, emissions=carbon is None, rules=rules)
-        counts = read(server, wish, say)
-    found = put_together(keys, policy, counts, carbon)
-    for position, key in enumerate(keys):
-        if found.groups and all(group.keys[position] == NO_LABEL for group in found.groups):
-            say(f"no run of the window has the label {key}; see: analyzer runs")
+        found = put_together(keys, policy, read(server, wish, say), carbon)
+        unknown = [key for at, key in enumerate(keys) if {group.keys[at] for group in found.groups} == {NO_LABEL}]
+        if unknown:
+            say(f"no run of the window has the label {' or '.join(unknown)}; --by takes {_known(server, wish)}")
+    if not found.groups:
+        say("no run was on in the window; what its devices used is shown as (no run)")
     show(fleet_text.view(found, top), form)
+
+
+def _known(server: InstantServer, wish: Wish) -> str:
+    """What groups there can be in that window."""
+    from exporter.contract.metrics import RUN_INFO  # noqa: PLC0415
+
+    names = server.labels(RUN_INFO.name, wish.start_s, wish.end_s)
+    own = [name.removeprefix("label_") for name in names if name.startswith("label_")]
+    return ", ".join([*own, "workload", "node", "gpu_model"])
 
 
 def _keys(text: str) -> tuple[str, ...]:

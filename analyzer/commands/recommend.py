@@ -128,9 +128,8 @@ def _runs(
             if run_id in seen_s
             else runs.load(source, run_id, since_s, clock, say)
         )
-        frames = sweeps.with_throttling(source, frames)
         try:
-            run = sweep.of(frames, assess.assess(frames), joint)
+            run = sweep.of(sweeps.with_throttling(source, frames), assess.assess(frames), joint)
         except (assess.NoEnergyError, ValueError) as error:
             say(f"run {frames.run_id} is left out: {error}")
             continue

@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.options import (
-    DEFAULT_SINCE,
-    Connection,
-    FormatOption,
-    SinceOption,
-    fail,
-    reads,
-    say,
-    seconds,
-)
+from analyzer.commands.options import DEFAULT_SINCE, Connection, FormatOption, SinceOption, fail, reads, say, seconds
 from analyzer.report.form import Format
 
 if TYPE_CHECKING:

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.options import (
-    DEFAULT_SINCE,
-    Connection,
-    FormatOption,
-    SinceOption,
-    fail,
-    reads,
-    say,
-    seconds,
-)
+from analyzer.commands.options import DEFAULT_SINCE, Connection, FormatOption, SinceOption, fail, reads, say, seconds
 from analyzer.report.form import Format
 
 if TYPE_CHECKING:
@@ -34,7 +25,6 @@ def variability(
     ] = "time",
     by: Annotated[str, typer.Option(metavar="LABEL", help="The label that tells placements apart.")] = "case",
     reference: Annotated[str | None, typer.Option(help="The placement to hold others against.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
     form: FormatOption = Format.TABLE,
     since: SinceOption = DEFAULT_SINCE,
 ) -> None:
@@ -60,7 +50,7 @@ def variability(
     if not len(rows):
         fail(f"no run of {wanted.text} is on one GPU and has {of}; see: analyzer runs")
     try:
-        found = statistics.variability(rows, seed, reference)
+        found = statistics.variability(rows, reference)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     show(varied.view(found, what), form)

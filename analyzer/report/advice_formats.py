@@ -5,15 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from analyzer.advice import Advice, Candidate, Span
 from analyzer.report import advice_text, units
+from analyzer.report.sheet import Sheet
 from analyzer.report.view import finite
 from analyzer.sweep import SweepRun
 
@@ -34,16 +34,12 @@ def _one(advice: Advice) -> RenderableType:
     return Padding(Group(*parts), (0, 0, 1, 0), expand=False)
 
 
-def _table(advice: Advice) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
+def _table(advice: Advice) -> Sheet:
     assert advice.costs
     unit = (advice.costs.unit or "runs").replace("_", " ")
     columns = ("setting", "n", advice.costs.measure, "saves", "slower", f"{unit}/s", "p95 W", "binds", "°C", "")
-    for position, column in enumerate(columns):
-        justify: Literal["left", "right"] = "right" if 0 < position < 7 or position == 8 else "left"
-        table.add_column(column, justify=justify, no_wrap=position not in (3, 4, 9))  # a figure is never cut
-    for each in advice.candidates:
-        table.add_row(
+    rows = [
+        (
             str(each.setting),
             str(len(each.runs)),
             advice_text.cost(advice, each.cost),
@@ -55,7 +51,9 @@ def _table(advice: Advice) -> Table:
             "–" if each.temperature_celsius is None else f"{each.temperature_celsius:.0f}",
             ", ".join(_marks(advice, each)),
         )
-    return table
+        for each in advice.candidates
+    ]
+    return Sheet(columns, rows, left=(0, 7, 9))
 
 
 def _marks(advice: Advice, each: Candidate) -> list[str]:

@@ -11,7 +11,9 @@ from analyzer.report.view import Table, View
 
 
 def view(found: Starts) -> View:
-    rows = [_row(name, start, found) for name, start in _named(found)]
+    named = _named(found)
+    of = units.largest(start.mass_g for _, start in named)
+    rows = [_row(name, start, found, of) for name, start in named]
     parts: list[str | Table] = [verdict(found), Table(["start", "at", "emissions", "against now"], rows), _basis(found)]
     if found.cut_short:
         parts.append(_cut_short(found))
@@ -36,10 +38,10 @@ def _when(start: Start, found: Starts) -> str:
     return f"{units.moment(start.at_s)}, in {wait_h:.1f} h" if wait_h > 0 else f"{units.moment(start.at_s)}, now"
 
 
-def _row(name: str, start: Start, found: Starts) -> list[str]:
+def _row(name: str, start: Start, found: Starts, of: float) -> list[str]:
     now_g = found.now.mass_g if found.now else 0.0
     against = f"{100 * (start.mass_g / now_g - 1):+.1f} %" if now_g > 0 and start is not found.now else ""
-    return [name, units.moment(start.at_s), units.plain_mass(start.mass_g), against]
+    return [name, units.moment(start.at_s), units.plain_mass(start.mass_g, of), against]
 
 
 def _basis(found: Starts) -> str:

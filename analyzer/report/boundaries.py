@@ -52,13 +52,19 @@ def note(report: Report) -> str:
 
 
 def work_section(report: Report) -> Section | None:
-    rows = tuple(tuple(_work_row(report, boundary, work)) for boundary, work in _by_unit(report))
+    every = list(_by_unit(report))
+    names = {work.unit for _, work in every}
+    of = {name: units.largest(work.energy_per_unit for _, work in every if work.unit == name) for name in names}
+    rows = tuple(tuple(_work_row(report, boundary, work, of[work.unit])) for boundary, work in every)
     if not rows:
         return None
-    columns = ("work", "boundary", "energy per unit", "units per joule", "over the whole run")
+    columns = ("work", "boundary", "energy per unit", "units per joule", "by the whole run's time")
     costs = [f"{report.price.currency or 'cost'} per million"] if report.price else []
     phases = dict.fromkeys(name for boundary in report.boundaries for work in boundary.work for name in work.phases)
-    told = f"energy is that of {' and '.join(phases)}, where the work was done; rates are of the whole run"
+    where = " and ".join(phases)
+    told = (
+        f"energy is that of {where}, where the work was done; a rate by the whole run's time is lower than while in it"
+    )
     return Section("Work by boundary", (*columns, *costs), rows, told if phases else "", words=2)
 
 
@@ -68,12 +74,12 @@ def _by_unit(report: Report) -> Iterator[tuple[Boundary, UnitEnergy]]:
         yield from ((boundary, work) for boundary, work in every if work.unit == unit)
 
 
-def _work_row(report: Report, boundary: Boundary, work: UnitEnergy) -> Iterator[str]:
+def _work_row(report: Report, boundary: Boundary, work: UnitEnergy, of: float) -> Iterator[str]:
     unit = unit_name(work.unit)
     inverse = work.units_per_joule
     yield unit
     yield units.marked(boundary.name, _estimated(report, boundary))
-    yield units.energy_per_unit(work.energy_per_unit, unit).partition(" per ")[0]
+    yield units.energy_per_unit(work.energy_per_unit, unit, of).partition(" per ")[0]
     yield units.number(inverse.value) if inverse else "–"
     yield f"{units.number(work.per_second)}/s" if work.per_second is not None else "–"
     if report.price:

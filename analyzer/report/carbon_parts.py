@@ -21,21 +21,23 @@ def restated_section(report: Report) -> Section | None:
     if not report.restated:
         return None
     columns = ("from", "basis", "by", "energy", "g/kWh then", "g/kWh now", "grams")
-    rows = [tuple(_slot_row(one, slot)) for one in report.restated for slot in one.slots]
+    slots = [(one, slot) for one in report.restated for slot in one.slots]
+    of = units.largest(slot.energy_j for _, slot in slots), units.largest(slot.mass_g for _, slot in slots)
+    rows = [tuple(_slot_row(one, slot, *of)) for one, slot in slots]
     notes = [_summary(one) for one in report.restated]
     if len(rows) > _MOST_ROWS:
         notes.append(f"{len(rows) - _MOST_ROWS} more slots are in --format json")
     return Section("Emissions restated", columns, tuple(rows[:_MOST_ROWS]), "; ".join(notes), words=3)
 
 
-def _slot_row(one: Restatement, slot: RestatedSlot) -> Iterator[str]:
+def _slot_row(one: Restatement, slot: RestatedSlot, of_j: float, of_g: float) -> Iterator[str]:
     yield units.moment(slot.start_s)
     yield one.past.basis
     yield f"{slot.provider}, {slot.quality}" if slot.provider else "not known"
-    yield units.plain_energy(slot.energy_j)
+    yield units.plain_energy(slot.energy_j, of_j)
     yield units.number(slot.before_g_per_kwh) if slot.before_g_per_kwh is not None else "–"
     yield units.number(slot.grams_per_kwh) if slot.grams_per_kwh is not None else "–"
-    yield units.plain_mass(slot.mass_g).removesuffix(" CO₂eq") if slot.mass_g is not None else "–"
+    yield units.plain_mass(slot.mass_g, of_g).removesuffix(" CO₂eq") if slot.mass_g is not None else "–"
 
 
 def _summary(one: Restatement) -> str:
@@ -91,14 +93,15 @@ def sci_section(report: Report) -> Section | None:
 
 
 def _sci_rows(one: Sci) -> Iterator[tuple[str, ...]]:
-    for unit, amount in (("run", 1.0), *one.amounts):
-        parts = (
-            Quantity(one.operational.value / amount),
-            Quantity(one.embodied_g / amount),
-            one.whole.scaled(1 / amount),
-        )
-        name = units.singular(unit_name(unit))
-        yield (name, one.boundary, f"{one.basis}, {one.origin}", *(_mass(part) for part in parts))
+    where = (one.boundary, f"{one.basis}, {one.origin}")
+    yield (
+        "run",
+        *where,
+        *(_mass(part) for part in (Quantity(one.operational.value), Quantity(one.embodied_g), one.whole)),
+    )
+    for unit, amount in one.amounts:
+        parts = Quantity(one.operational.value / amount), Quantity(one.embodied_g / amount), one.each(one.whole, unit)
+        yield (units.singular(unit_name(unit)), *where, *(_mass(part) for part in parts))
 
 
 def _mass(quantity: Quantity) -> str:
@@ -120,7 +123,9 @@ def sci_data(report: Report) -> list[dict[str, Any]]:
             "operational_uncertainty_grams": one.operational.half,
             "embodied_grams": one.embodied_g,
             "sci_grams_per_run": one.whole.value,
+            "sci_uncertainty_grams_per_run": one.whole.half,
             "sci_grams_per_unit": {unit: quantity.value for unit, quantity in one.per_unit.items()},
+            "sci_uncertainty_grams_per_unit": {unit: quantity.half for unit, quantity in one.per_unit.items()},
         }
         for one in report.sci
     ]

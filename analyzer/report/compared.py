@@ -14,7 +14,7 @@ from analyzer.spread import Estimate
 
 def view(found: Comparison) -> View:
     names = [f"{group.name} (n = {len(group.members)})" for group in found.groups]
-    rows = [[_name(line.figure), *(_level(line.figure, level) for level in line.levels)] for line in found.lines]
+    rows = [[_name(line.figure), *_levels(line)] for line in found.lines]
     against = [
         [_name(line.figure), found.groups[position].name, words(difference, line.less, line.more)]
         for line in found.lines
@@ -40,20 +40,20 @@ def _name(figure: Figure) -> str:
     return f"{figure.name}, {figure.of.replace('_', ' ')}" if figure.of else figure.name
 
 
-def _level(figure: Figure, level: Estimate | None) -> str:
-    if level is None:
-        return "–"
-    return f"{_value(figure, level.value)}{_span(level)}"
+def _levels(line: Line) -> list[str]:
+    """All of a line in one unit."""
+    of = units.largest(level.value for level in line.levels if level)
+    return [f"{_value(line.figure, level.value, of)}{_span(level)}" if level else "–" for level in line.levels]
 
 
-def _value(figure: Figure, value: float) -> str:
+def _value(figure: Figure, value: float, of: float) -> str:
     if figure.kind == "duration":
         return units.duration(value)
     if figure.kind == "rate":
         return units.rate(value, figure.of)
     if figure.kind == "energy_per_unit":
-        return units.energy_per_unit(Quantity(value), figure.of)
-    return units.plain_mass(value) if figure.kind == "emissions" else units.plain_energy(value)
+        return units.energy_per_unit(Quantity(value), figure.of, of)
+    return units.plain_mass(value, of) if figure.kind == "emissions" else units.plain_energy(value, of)
 
 
 def _span(level: Estimate) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from analyzer.fleet import GIVEN, RATHER_FAR, Fleet, Group, Keys
 from analyzer.quantity import Quantity
@@ -11,6 +12,7 @@ from analyzer.report import units
 from analyzer.report.view import Table, View
 
 _MOST_UNITS = 3
+T = TypeVar("T")
 
 
 def view(found: Fleet, top: int) -> View:
@@ -20,10 +22,8 @@ def view(found: Fleet, top: int) -> View:
     kinds = list(dict.fromkeys(kind for group in found.groups for kind in group.grams))
     head = [*found.by, "runs", "energy", "share", *(_kind(kind) for kind in kinds)]
     head += [text for unit in unit_names for text in (unit.replace("_", " "), f"per {units.singular(unit)}")]
-    rows = [_row(found, group, kinds, unit_names) for group in shown]
-    if rest:
-        rows.append(_row(found, _together(rest, found.by), kinds, unit_names))
-    rows += [_row(found, group, kinds, unit_names) for group in _nobody(found, top)]
+    listed = [*shown, *([_together(rest, found.by)] if rest else []), *_nobody(found, top)]
+    rows = list(zip(*_columns(found, listed, kinds, unit_names), strict=True))
     parts: list[str | Table] = [_headline(found), Table(head, rows), *_notes(found)]
     return View(parts, _document(found, top), [_flat(found, group) for group in (*shown, *found.nobody)])
 
@@ -34,16 +34,31 @@ def _headline(found: Fleet) -> str:
     return f"{span}\nall devices: {units.plain_energy(found.device_j)} ({parts})"
 
 
-def _row(found: Fleet, group: Group, kinds: Sequence[tuple[str, str]], unit_names: Sequence[str]) -> list[str]:
-    share = f"{100 * group.energy_j / found.device_j:.1f} %" if found.device_j else "–"
-    cells = [*group.keys, "–" if group.runs is None else f"{group.runs:,}", units.plain_energy(group.energy_j), share]
-    cells += [units.plain_mass(group.grams[kind]) if kind in group.grams else "–" for kind in kinds]
+def _columns(
+    found: Fleet, groups: Sequence[Group], kinds: Sequence[tuple[str, str]], unit_names: Sequence[str]
+) -> Iterator[Sequence[str]]:
+    """All figures of a column in one unit."""
+    yield from zip(*(group.keys for group in groups), strict=True)
+    yield [_known(group.runs, lambda runs: f"{runs:,}") for group in groups]
+    of_j = units.largest(group.energy_j for group in groups)
+    yield [units.plain_energy(group.energy_j, of_j) for group in groups]
+    yield [f"{100 * group.energy_j / found.device_j:.1f} %" if found.device_j else "–" for group in groups]
+    for kind in kinds:
+        masses_g = [group.grams.get(kind) for group in groups]
+        yield [_known(mass_g, partial(units.plain_mass, of=units.largest(masses_g))) for mass_g in masses_g]
     for unit in unit_names:
-        work = group.work.get(unit)
-        per_unit = work.joules_per_unit if work else None
-        cells.append(units.amount(work.amount, "").strip() if work else "–")
-        cells.append(f"{units.energy_per_unit(Quantity(per_unit), unit).partition(' per ')[0]}" if per_unit else "–")
-    return cells
+        works = [group.work.get(unit) for group in groups]
+        yield [_known(work, lambda work: units.amount(work.amount, "").strip()) for work in works]
+        each_j = [work.joules_per_unit if work else None for work in works]
+        yield [_known(one_j, partial(_per_unit, unit=unit, of=units.largest(each_j))) for one_j in each_j]
+
+
+def _known(value: T | None, text: Callable[[T], str]) -> str:
+    return "–" if value is None else text(value)
+
+
+def _per_unit(joules: float, unit: str, of: float) -> str:
+    return units.energy_per_unit(Quantity(joules), unit, of).partition(" per ")[0]
 
 
 def _notes(found: Fleet) -> list[str]:

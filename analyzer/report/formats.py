@@ -17,8 +17,9 @@ from analyzer.carbon import Emission
 from analyzer.catalog import ListedRun
 from analyzer.intensity import CarbonSlot
 from analyzer.measured import Device, Report, Work
-from analyzer.quantity import Bound, Quantity
+from analyzer.quantity import Bound
 from analyzer.report import boundaries, carbon_parts, how_sure
+from analyzer.report.keys import by_component, quantity
 from analyzer.shares import POLICIES
 
 DOCUMENT_VERSION = 1
@@ -26,11 +27,11 @@ DOCUMENT_VERSION = 1
 
 def document(report: Report) -> dict[str, Any]:
     energies = {
-        name: {**_quantity(energy, "energy", "joules"), "estimate": name in report.estimated}
+        name: {**quantity(energy, "energy", "joules"), "estimate": name in report.estimated}
         for name, energy in report.energy.items()
     }
     if report.whole:
-        energies["together"] = {**_quantity(report.whole, "energy", "joules"), "estimate": bool(report.estimated)}
+        energies["together"] = {**quantity(report.whole, "energy", "joules"), "estimate": bool(report.estimated)}
     return {
         "version": DOCUMENT_VERSION,
         **_run(report),
@@ -42,7 +43,7 @@ def document(report: Report) -> dict[str, Any]:
         "gpu": {
             **_bound(report.own),
             "integrated_energy_joules": report.integral_j,
-            **_quantity(report.net, "net_of_idle_energy", "joules"),
+            **quantity(report.net, "net_of_idle_energy", "joules"),
         },
         "devices": [_device(device) for device in report.devices],
         "work": {work.unit: {**_work(work), "estimate": report.headline_estimated} for work in report.work},
@@ -55,8 +56,7 @@ def document(report: Report) -> dict[str, Any]:
             {
                 "name": phase.name,
                 "duration_seconds": phase.duration_s,
-                "energy_joules": {component: energy.value for component, energy in phase.energy.items()},
-                "energy_uncertainty_joules": {component: energy.half for component, energy in phase.energy.items()},
+                **by_component(phase.energy),
                 "estimates": sorted(report.estimated & phase.energy.keys()),
             }
             for phase in report.phases
@@ -93,7 +93,7 @@ def _work(work: Work) -> dict[str, Any]:
         "amount": work.amount,
         "per_second": work.per_second,
         "phases": list(work.phases),
-        **_quantity(work.energy_per_unit, "energy_per_unit", "joules"),
+        **quantity(work.energy_per_unit, "energy_per_unit", "joules"),
     }
 
 
@@ -103,7 +103,7 @@ def _emission(emission: Emission) -> dict[str, Any]:
         "basis": emission.basis,
         "quality": emission.quality,
         "origin": emission.origin,
-        **_quantity(emission.mass_g, "emissions", "grams"),
+        **quantity(emission.mass_g, "emissions", "grams"),
         "estimate": emission.estimated,
     }
 
@@ -130,12 +130,12 @@ def _device(device: Device) -> dict[str, Any]:
         "device": device.device,
         "label": device.label,
         "name": device.name,
-        **_quantity(device.energy, "energy", "joules"),
+        **quantity(device.energy, "energy", "joules"),
         **_bound(device.own),
         "integrated_energy_joules": device.integral_j,
-        **_quantity(device.idle_power_w, "idle_power", "watts"),
-        **_quantity(device.net, "net_of_idle_energy", "joules"),
-        **_quantity(device.mean_power_w, "mean_power", "watts"),
+        **quantity(device.idle_power_w, "idle_power", "watts"),
+        **quantity(device.net, "net_of_idle_energy", "joules"),
+        **quantity(device.mean_power_w, "mean_power", "watts"),
         "max_power_watts": device.max_power_w,
         "power_limit_watts": device.power_limit_w,
         "covered_ratio": device.covered_ratio,
@@ -144,13 +144,6 @@ def _device(device: Device) -> dict[str, Any]:
         "estimate": device.estimated,
         "divided": device.divided,
         **{f"attributed_energy_{policy}_joules": device.attributed_j.get(policy) for policy in POLICIES},
-    }
-
-
-def _quantity(quantity: Quantity | None, name: str, unit: str) -> dict[str, float | None]:
-    return {
-        f"{name}_{unit}": quantity.value if quantity else None,
-        f"{name}_uncertainty_{unit}": quantity.half if quantity else None,
     }
 
 
@@ -169,7 +162,7 @@ def listed(run: ListedRun) -> dict[str, Any]:
         "state": run.state,
         "started_at_unix_seconds": run.started_at_s,
         "duration_seconds": run.duration_s,
-        **_quantity(run.gpu_energy, "gpu_energy", "joules"),
+        **quantity(run.gpu_energy, "gpu_energy", "joules"),
         "labels": dict(run.labels),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from analyzer import budget
@@ -11,6 +12,7 @@ from analyzer.budget import Budget
 from analyzer.measured import Device, Report
 from analyzer.quantity import Quantity
 from analyzer.report import units
+from analyzer.report.keys import quantity
 from analyzer.report.section import Section
 
 _ADVICE = {
@@ -38,8 +40,11 @@ def budget_section(report: Report) -> Section | None:
     whole = _whole(report)
     rows = [*known, *([("GPUs together", whole)] if whole and len(report.gpus) > 1 else [])]
     note = "edges and sampling are random; gaps, sensor and aliasing have limits, which no interval holds"
+    if report.simulated:
+        note += "; simulated sensors have no error of their own"
     advice = _advice(report)
-    columns, cells = _filled(_COLUMNS, [(name, *_row(one)) for name, one in rows])
+    of = _Largest(*(units.largest(parts) for parts in zip(*(_parts(one) for _, one in rows), strict=True)))
+    columns, cells = _filled(_COLUMNS, [(name, *_row(one, of)) for name, one in rows])
     return Section("How sure", columns, cells, f"{note}; {advice}" if advice else note)
 
 
@@ -68,31 +73,51 @@ def _advice(report: Report) -> str | None:
     return _CALIBRATED if found.largest == "sensor" and found.residual_j is not None else _ADVICE[found.largest]
 
 
-def _row(one: Budget) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class _Largest:
+    """Of each column, in joules: what its unit is chosen by."""
+
+    edges_j: float
+    sampling_j: float
+    random_j: float
+    gaps_j: float
+    sensor_j: float
+    aliasing_j: float
+
+
+def _parts(one: Budget) -> tuple[float | None, ...]:
+    """As of `_Largest`."""
+    gaps_j, sensor_j = (None if limits is None else units.largest(limits) for limits in (one.gaps_j, one.sensor_j))
+    sensor_j = sensor_j if one.residual_j is None else one.residual_j
+    return one.edges_j, one.sampling_j, one.random_j, gaps_j, sensor_j, one.aliasing_j
+
+
+def _row(one: Budget, of: _Largest) -> tuple[str, ...]:
     return (
-        _either(one.edges_j, one.energy_j),
-        _either(one.sampling_j, one.energy_j),
-        "–" if None in (one.edges_j, one.sampling_j) else _either(one.random_j, one.energy_j),
-        _limits(one.gaps_j, one.energy_j),
-        _limits(one.sensor_j, one.energy_j) if one.residual_j is None else _left(one.residual_j, one.energy_j),
-        _either(one.aliasing_j, one.energy_j),
+        _either(one.edges_j, one.energy_j, of.edges_j),
+        _either(one.sampling_j, one.energy_j, of.sampling_j),
+        "–" if None in (one.edges_j, one.sampling_j) else _either(one.random_j, one.energy_j, of.random_j),
+        _limits(one.gaps_j, one.energy_j, of.gaps_j),
+        _limits(one.sensor_j, one.energy_j, of.sensor_j)
+        if one.residual_j is None
+        else f"{_either(one.residual_j, one.energy_j, of.sensor_j)}, calibrated",
+        _either(one.aliasing_j, one.energy_j, of.aliasing_j),
     )
 
 
-def _either(part_j: float | None, energy_j: float) -> str:
+def _either(part_j: float | None, energy_j: float, of_j: float) -> str:
     """`± 12 J (0.4 %)`."""
-    return "–" if part_j is None else f"± {_joules(part_j)}{_percent(part_j, energy_j)}"
+    if part_j is None:
+        return "–"
+    unit, joules = units.energy_unit(of_j)
+    return f"± {_two_digits(part_j / joules)} {unit}{_percent(part_j, energy_j)}"
 
 
-def _left(residual_j: float, energy_j: float) -> str:
-    return f"{_either(residual_j, energy_j)}, calibrated"
-
-
-def _limits(limits_j: tuple[float, float] | None, energy_j: float) -> str:
+def _limits(limits_j: tuple[float, float] | None, energy_j: float, of_j: float) -> str:
     """`-180 to +380 J`."""
     if limits_j is None:
         return "–"
-    unit, joules = units.energy_unit(max(map(abs, limits_j)))
+    unit, joules = units.energy_unit(of_j)
     low, high = (f"{_signed(limit / joules)}" for limit in limits_j)
     widest_j = max(limits_j, key=abs)
     return f"{low} to {high} {unit}{_percent(widest_j, energy_j)}"
@@ -100,11 +125,6 @@ def _limits(limits_j: tuple[float, float] | None, energy_j: float) -> str:
 
 def _signed(value: float) -> str:
     return f"{'-' if value < 0 else '+'}{_two_digits(abs(value))}" if value else "0"
-
-
-def _joules(value_j: float) -> str:
-    unit, joules = units.energy_unit(value_j)
-    return f"{_two_digits(value_j / joules)} {unit}"
 
 
 def _percent(part_j: float, energy_j: float) -> str:
@@ -124,31 +144,34 @@ def calibrated_section(report: Report) -> Section | None:
     cards = [gpu for gpu in report.gpus if gpu.calibrated]
     if not cards:
         return None
-    rows = [_card(gpu) for gpu in cards]
     found = report.calibrated
     read = report.energy.get("gpu")
-    if found and found.energy and read and len(cards) > 1:
-        rows.append(("GPUs together", units.energy(read), units.energy(found.energy), "", "", ""))
+    both = (read, found.energy) if found and found.energy and read and len(cards) > 1 else ()
+    of = units.largest([*both, *(value for gpu in cards for value in (gpu.energy, gpu.calibrated))])
+    rows = [_card(gpu, of) for gpu in cards]
+    if both:
+        rows.append(("GPUs together", *(units.energy(one, of) for one in both), "", "", ""))
     for unit, energy in (found.per_unit if found else {}).items():
         of_work = next(work.energy_per_unit for work in report.work if work.unit == unit)
-        was = _joules_each(of_work, unit) if of_work else "–"
-        rows.append((f"per {units.singular(unit)}", was, _joules_each(energy, unit), "", "", ""))
+        each = units.largest([of_work, energy])
+        was = _joules_each(of_work, unit, each) if of_work else "–"
+        rows.append((f"per {units.singular(unit)}", was, _joules_each(energy, unit, each), "", "", ""))
     columns = ("device", "as read", "calibrated", "gain, offset", "left uncertain", "source")
     note = "all other figures of this report are as read; calibrated: (energy - offset × time) / gain"
     return Section("Calibrated energy", columns, tuple(rows), note)
 
 
-def _joules_each(energy: Quantity, unit: str) -> str:
-    return units.energy_per_unit(energy, unit).partition(" per ")[0]
+def _joules_each(energy: Quantity, unit: str, of: float) -> str:
+    return units.energy_per_unit(energy, unit, of).partition(" per ")[0]
 
 
-def _card(gpu: Device) -> tuple[str, ...]:
+def _card(gpu: Device, of: float) -> tuple[str, ...]:
     card, energy = gpu.calibration, gpu.calibrated
     if card is None or energy is None:
-        return (gpu.label, units.energy(gpu.energy), "–", "", "", "")
+        return (gpu.label, units.energy(gpu.energy, of), "–", "", "", "")
     left = "not known" if card.uncertainty_percent is None else f"± {card.uncertainty_percent:g} %"
     how = f"{card.gain:g}, {card.offset_w:+g} W"
-    return (gpu.label, units.energy(gpu.energy), units.energy(energy), how, left, card.source or "–")
+    return (gpu.label, units.energy(gpu.energy, of), units.energy(energy, of), how, left, card.source or "–")
 
 
 def budget_data(report: Report) -> dict[str, Any]:
@@ -186,8 +209,8 @@ def calibrated_data(report: Report) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
-        **_quantity(found.energy),
-        "energy_per_unit": {unit: _quantity(energy) for unit, energy in found.per_unit.items()},
+        **quantity(found.energy, "energy", "joules"),
+        "energy_per_unit": {unit: quantity(energy, "energy", "joules") for unit, energy in found.per_unit.items()},
         "devices": [
             {
                 "device": gpu.device,
@@ -196,16 +219,9 @@ def calibrated_data(report: Report) -> dict[str, Any] | None:
                 "offset_watts": gpu.calibration.offset_w,
                 "uncertainty_percent": gpu.calibration.uncertainty_percent,
                 "source": gpu.calibration.source,
-                **_quantity(gpu.calibrated),
+                **quantity(gpu.calibrated, "energy", "joules"),
             }
             for gpu in report.gpus
             if gpu.calibration
         ],
-    }
-
-
-def _quantity(energy: Quantity | None) -> dict[str, float | None]:
-    return {
-        "energy_joules": energy.value if energy else None,
-        "energy_uncertainty_joules": energy.half if energy else None,
     }

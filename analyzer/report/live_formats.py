@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from analyzer.report.keys import by_component
 from analyzer.watched import Glance, GpuNow, RunNow
 
 
@@ -70,8 +71,7 @@ def _run(run: RunNow) -> dict[str, Any]:
         "state": run.state,
         "instances": list(run.instances),
         "duration_seconds": run.duration_s,
-        "energy_joules": {component: energy.value for component, energy in run.energy.items()},
-        "energy_uncertainty_joules": {component: energy.half for component, energy in run.energy.items()},
+        **by_component(run.energy),
         "unit": run.unit,
         "work": run.amount,
         "units_per_second": run.per_second,

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzer.devices import SIMULATED
+from analyzer.quantity import Quantity
 from analyzer.report import units
 from analyzer.watched import Glance, GpuNow, NodeNow, RunNow
 
@@ -74,7 +75,8 @@ def _notes(glance: Glance) -> Iterator[str]:
 
 def _gpus(glance: Glance, width: int) -> Table:
     nodes = {node.instance: node for node in glance.nodes}
-    rows = [[gpu.instance, gpu.gpu, *(_dead(gpu, nodes[gpu.instance]) or _alive(gpu))] for gpu in glance.gpus]
+    of_j = units.largest(gpu.energy_j for gpu in glance.gpus)
+    rows = [[gpu.instance, gpu.gpu, *(_dead(gpu, nodes[gpu.instance]) or _alive(gpu, of_j))] for gpu in glance.gpus]
     heads = ["node", "GPU", "W / limit", "energy", "util", "GiB", "°C", "SM MHz", "held by", "run"]
     if len(glance.nodes) == 1:
         heads, rows = heads[1:], [row[1:] for row in rows]
@@ -106,13 +108,13 @@ def _dead(gpu: GpuNow, node: NodeNow) -> list[Text | str]:
     return [*(["–"] * 6), Text(word, "bold yellow"), ""] if word else []
 
 
-def _alive(gpu: GpuNow) -> list[Text | str]:
+def _alive(gpu: GpuNow, of_j: float) -> list[Text | str]:
     near = gpu.power_w is not None and gpu.limit_w is not None and gpu.power_w >= _NEAR_LIMIT * gpu.limit_w
     used, total = (None if x is None else x / 2**30 for x in (gpu.memory_used_bytes, gpu.memory_total_bytes))
     on_it = ", ".join([*gpu.runs, *(f"({name})" for name in gpu.processes)])
     return [
         Text(f"{_whole(gpu.power_w)} / {_whole(gpu.limit_w)}", "yellow" if near else ""),
-        "–" if gpu.energy_j is None else units.plain_energy(gpu.energy_j),
+        "–" if gpu.energy_j is None else units.plain_energy(gpu.energy_j, of_j),
         "–" if gpu.utilization is None else f"{100 * gpu.utilization:.0f} %",
         f"{_whole(used)}/{_whole(total)}",
         _whole(gpu.temperature_celsius),
@@ -133,17 +135,22 @@ def _whole(value: float | None) -> str:
 
 def _runs(glance: Glance, width: int) -> Table:
     heads = ("run", "state", "duration", "energy", "per unit", "rate")
-    return _fitted(heads, [_run(run) for run in glance.runs], width, ("duration",))
+    of_j = units.largest(_used(run) for run in glance.runs)
+    return _fitted(heads, [_run(run, of_j) for run in glance.runs], width, ("duration",))
 
 
-def _run(run: RunNow) -> list[Text | str]:
-    used = run.energy.get("gpu") or run.energy.get("cpu")
+def _used(run: RunNow) -> Quantity | None:
+    return run.energy.get("gpu") or run.energy.get("cpu")
+
+
+def _run(run: RunNow, of_j: float) -> list[Text | str]:
+    used = _used(run)
     per_unit = run.energy_per_unit_j
     return [
         f"{run.run_id} {run.workload}",
         Text(run.state, _STYLES.get(run.state, "")),
         "–" if run.duration_s is None else _duration(run.duration_s),
-        "–" if used is None else units.plain_energy(used.value) + ("" if "gpu" in run.energy else " CPU"),
+        "–" if used is None else units.plain_energy(used.value, of_j) + ("" if "gpu" in run.energy else " CPU"),
         "–" if per_unit is None or run.unit is None else _per_unit(per_unit, run.unit),
         "–" if run.per_second is None or run.unit is None else f"{units.number(run.per_second)}/s",
     ]

@@ -14,7 +14,7 @@ from analyzer.report import units
 from analyzer.report.page_lines import Fineness, drawn
 from analyzer.report.page_parts import Chart, Kind, Line, Range, gaps_of, in_window, shown
 from analyzer.report.page_steps import carbon, limits
-from analyzer.series import RunFrames, Samples, of
+from analyzer.series import RunFrames, Samples, of, rests_s
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
@@ -111,7 +111,8 @@ def _of_devices(plan: _Plan, report: Report, frames: RunFrames, most: int) -> Ch
                 name = f"{device.label}, {measure.name}" if measure.name else device.label
                 name = units.marked(name, device.estimated)
                 scaled = Samples(series.t, series.value * plan.factor)
-                points = drawn(scaled, Fineness(most, plan.decimals), gaps_of(report, frames, device))
+                least_s = rests_s(device.instance, untagged=report.untagged)
+                points = drawn(scaled, Fineness(most, plan.decimals), gaps_of(report, frames, device), least_s)
                 during = series.between(0, report.duration_s)
                 in_run = list(_ranges(name, during, plan.factor, thinned=bool(frames.exact)))
                 found[position, second] = Line(name, measure.kind, points, position), in_run

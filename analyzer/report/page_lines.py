@@ -25,15 +25,18 @@ class Fineness:
     decimals: int
 
 
-def drawn(series: Samples, fine: Fineness, gaps: Sequence[tuple[float, float]] | None = None) -> Points:
+def drawn(
+    series: Samples, fine: Fineness, gaps: Sequence[tuple[float, float]] | None = None, least_s: float = 0.0
+) -> Points:
     """Of each bucket the lowest and the highest, the edges of gaps, and of a stretch of equal values its ends and some.
 
-    `gaps` are those of a series that was thinned before: they are not seen in its steps.
+    `gaps` are those of a series that was thinned before: they are not seen in its steps. A step of no more than
+    `least_s` is none.
     """
     t, value, points, decimals = series.t, series.value, fine.points, fine.decimals
     if not len(t):
         return [], []
-    before_gap = _before_gaps(t) if gaps is None else _before(t, gaps)
+    before_gap = _before_gaps(t, least_s) if gaps is None else _before(t, gaps)
     edges = np.concatenate([[0, len(t) - 1], before_gap, before_gap + 1])
     kept = np.unique(np.concatenate([edges, _extremes(value, max(points // 2, 1))]))
     left_out = _inside_of_stretch(np.round(value[kept], decimals)) & ~np.isin(kept, edges)
@@ -69,13 +72,13 @@ def _before(t: FloatArray, gaps: Sequence[tuple[float, float]]) -> np.ndarray[tu
     return places[(places >= 0) & (places < len(t) - 1)]
 
 
-def _before_gaps(t: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+def _before_gaps(t: FloatArray, least_s: float) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
     """The indices after which samples are missing."""
     steps = np.diff(t)
     if len(steps) < 2:
         return np.empty(0, dtype=np.intp)
     usual = max(float(np.median(steps)), float(np.percentile(steps, _USUAL, method="lower")))
-    return np.flatnonzero(steps > GAP_FACTOR * max(usual, 1e-3))
+    return np.flatnonzero(steps > max(GAP_FACTOR * max(usual, 1e-3), least_s))
 
 
 def _extremes(value: FloatArray, buckets: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:

@@ -73,16 +73,16 @@ def _capital(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}" if len(word) > 2 and word.isalpha() and word.islower() else text
 
 
-def _energy(quantity: Quantity | None, estimated: bool = False) -> str:
-    return units.marked(units.energy(quantity), estimated) if quantity else ABSENT
+def _energy(quantity: Quantity | None, of: float, *, estimated: bool = False) -> str:
+    return units.marked(units.energy(quantity, of), estimated) if quantity else ABSENT
 
 
-def _bound(bound: Bound | None) -> str:
-    return units.energy_bound(bound) if bound else ABSENT
+def _bound(bound: Bound | None, of: float) -> str:
+    return units.energy_bound(bound, of) if bound else ABSENT
 
 
-def _joules(value_j: float | None) -> str:
-    return ABSENT if value_j is None else units.plain_energy(value_j)
+def _joules(value_j: float | None, of: float) -> str:
+    return ABSENT if value_j is None else units.plain_energy(value_j, of)
 
 
 def _watts(value_w: float | None) -> str:
@@ -92,18 +92,19 @@ def _watts(value_w: float | None) -> str:
 def _energies(report: Report) -> Table:
     columns = ("Device", "Energy", "From raw samples", "Integral of power", "Net of idle", "Covered", "By")
     counts = {component: len([d for d in report.devices if d.component == component]) for component in report.energy}
+    summed = {component: quantity for component, quantity in report.energy.items() if counts[component] > 1}
+    of = units.largest([*summed.values(), *(each for device in report.devices for each in _energies_of(device))])
     totals = [
         (
             Cell(f"{component.upper()}, total"),
-            Cell(_energy(quantity, component in report.estimated)),
-            Cell(_bound(report.own) if component == "gpu" else ABSENT),
-            Cell(_joules(report.integral_j) if component == "gpu" else ABSENT),
-            Cell(_energy(report.net) if component == "gpu" else ABSENT),
+            Cell(_energy(quantity, of, estimated=component in report.estimated)),
+            Cell(_bound(report.own, of) if component == "gpu" else ABSENT),
+            Cell(_joules(report.integral_j, of) if component == "gpu" else ABSENT),
+            Cell(_energy(report.net, of) if component == "gpu" else ABSENT),
             Cell(ABSENT),
             Cell(ABSENT),
         )
-        for component, quantity in report.energy.items()
-        if counts[component] > 1
+        for component, quantity in summed.items()
     ]
     note = (
         "Energy is the ledger's figure, ± half of its 95 % interval. The figure from raw samples stands with its "
@@ -111,18 +112,22 @@ def _energies(report: Report) -> Table:
     )
     if report.untagged:
         note = "No run was tagged: energy is that of raw samples, and the limits hold for values as old as they can be."
-    rows = tuple(_energy_row(device) for device in report.devices)
+    rows = tuple(_energy_row(device, of) for device in report.devices)
     return Table("Energy by device", columns, rows, (note,), frozenset({0, 6}), tuple(totals))
 
 
-def _energy_row(device: Device) -> tuple[Cell, ...]:
+def _energies_of(device: Device) -> tuple[Quantity | Bound | float | None, ...]:
+    return device.energy, device.own, device.integral_j, device.net
+
+
+def _energy_row(device: Device, of: float) -> tuple[Cell, ...]:
     whose = ("shared" if device.component == "gpu" else "whole node") if device.shared else ""
     return (
         Cell(device.label),
-        Cell(_energy(device.energy, device.estimated), whose),
-        Cell(_bound(device.own)),
-        Cell(_joules(device.integral_j)),
-        Cell(_energy(device.net)),
+        Cell(_energy(device.energy, of, estimated=device.estimated), whose),
+        Cell(_bound(device.own, of)),
+        Cell(_joules(device.integral_j, of)),
+        Cell(_energy(device.net, of)),
         Cell(ABSENT if device.covered_ratio is None else units.percent(device.covered_ratio)),
         Cell(", ".join(device.methods) or ABSENT),
     )
@@ -130,11 +135,12 @@ def _energy_row(device: Device) -> tuple[Cell, ...]:
 
 def _shares(report: Report) -> Table:
     rows = []
+    of = units.largest(device.energy for device in report.devices if device.divided)
     for device in report.devices:
         if device.divided:
-            known = (device.attributed_j.get(policy) for policy in POLICIES)
-            parts = [ABSENT if value is None else units.marked(_joules(value), device.estimated) for value in known]
-            rows.append((device.label, units.marked(_joules(device.energy.value), device.estimated), *parts))
+            known = (device.energy.value, *(device.attributed_j.get(policy) for policy in POLICIES))
+            parts = [ABSENT if value is None else units.marked(_joules(value, of), device.estimated) for value in known]
+            rows.append((device.label, *parts))
     notes = tuple(f"{policy}: {meaning}." for policy, meaning in POLICIES.items())
     title = "The run's share of what others used as well"
     return Table(title, ("Device", "Whole device", *POLICIES), _cells(rows), notes)
@@ -158,11 +164,12 @@ def _powers(report: Report) -> Table:
 
 def _phases(report: Report) -> Table:
     columns = ("Phase", "Duration", *(f"Energy, {component.upper()}" for component in report.energy))
+    of = {name: units.largest(phase.energy.get(name) for phase in report.phases) for name in report.energy}
     rows = [
         (
             phase.name,
             units.duration(phase.duration_s),
-            *(_energy(phase.energy.get(component), component in report.estimated) for component in report.energy),
+            *(_energy(phase.energy.get(name), of[name], estimated=name in report.estimated) for name in report.energy),
         )
         for phase in report.phases
     ]
@@ -171,8 +178,12 @@ def _phases(report: Report) -> Table:
 
 def _emissions(report: Report) -> Table:
     columns = ("Component", "CO₂eq", "Basis", "Intensity", "From")
+    of = units.largest(one.mass_g for one in report.emissions)
     rows = [
-        (one.component.upper(), units.marked(units.mass(one.mass_g), one.estimated), one.basis, one.quality, one.origin)
+        (
+            *(one.component.upper(), units.marked(units.mass(one.mass_g, of), one.estimated)),
+            *(one.basis, one.quality, one.origin),
+        )
         for one in report.emissions
     ]
     note = "Average and marginal intensities answer different questions: their grams are never added up."
@@ -181,13 +192,15 @@ def _emissions(report: Report) -> Table:
 
 def _slots(report: Report) -> Table:
     columns = ("From", "Region", "Intensity", "GPU energy", "GPU emissions", "Kind")
+    of_j = units.largest(slot.gpu_energy_j for slot in report.carbon_slots)
+    of_g = units.largest(slot.mass_g for slot in report.carbon_slots)
     rows = [
         (
             units.moment(slot.start_s),
             slot.region,
             f"{units.number(slot.grams_per_kwh)} g/kWh",
-            _joules(slot.gpu_energy_j),
-            units.plain_mass(slot.mass_g),
+            _joules(slot.gpu_energy_j, of_j),
+            units.plain_mass(slot.mass_g, of_g),
             f"{slot.basis}, {slot.quality}",
         )
         for slot in report.carbon_slots

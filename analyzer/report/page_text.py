@@ -78,7 +78,7 @@ def _work(report: Report, work: Work) -> Sentence:
     assert work.energy_per_unit is not None
     figure = units.energy_per_unit(work.energy_per_unit, work.unit)
     rate = f", at {units.rate(work.per_second, work.unit)}" if work.per_second is not None else ""
-    where = f", in {' and '.join(work.phases)} alone" if work.phases else ""
+    where = f", {'both ' if rate else ''}in {' and '.join(work.phases)} alone" if work.phases else ""
     sure = "" if work.energy_per_unit.half else "; its interval is not known"
     estimated = report.headline_estimated
     return Sentence(

@@ -21,7 +21,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from analyzer.measured import Device, Report
 from analyzer.report import units
 from analyzer.report.page_lines import reaching
-from analyzer.series import GAP_FACTOR, FloatArray, clean
+from analyzer.series import GAP_FACTOR, FloatArray, clean, rests_s
 from exporter.contract import metrics as m
 
 _FONTS = ("Inter", "Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans")
@@ -118,7 +118,7 @@ def _draw_power(axes: Axes, report: Report, power: pd.DataFrame, look: Look) -> 
     pad_s = max(0.08 * report.duration_s, 2.0)
     axes.axvspan(0, report.duration_s / scale_s, color=theme.window, linewidth=0, zorder=0)
     shown = report.gpus or report.devices
-    for color, (t, power_w) in _lines(shown, power, theme, (-pad_s, report.duration_s + pad_s)):
+    for color, (t, power_w) in _lines(report, power, theme, (-pad_s, report.duration_s + pad_s)):
         width = 1.3 if len(shown) <= 4 else 0.9
         marker = "o" if len(t) <= _FEW else ""
         axes.plot(t / scale_s, power_w, color=color, linewidth=width, solid_joinstyle="round", marker=marker, ms=3)
@@ -136,9 +136,9 @@ def _draw_power(axes: Axes, report: Report, power: pd.DataFrame, look: Look) -> 
 
 
 def _lines(
-    devices: tuple[Device, ...], power: pd.DataFrame, theme: Theme, window_s: tuple[float, float]
+    report: Report, power: pd.DataFrame, theme: Theme, window_s: tuple[float, float]
 ) -> Iterator[tuple[str, tuple[FloatArray, FloatArray]]]:
-    for position, device in enumerate(devices):
+    for position, device in enumerate(report.gpus or report.devices):
         rows = power[
             (power["device"] == device.device)
             & (power["instance"] == device.instance)
@@ -147,7 +147,8 @@ def _lines(
         series = clean(rows["run_seconds"].to_numpy(np.float64), rows["value"].to_numpy(np.float64))
         seen = reaching(series, *window_s)
         if len(seen):
-            yield theme.series[position % len(theme.series)], _broken_at_gaps(*_thinned(seen.t, seen.value))
+            least_s = rests_s(device.instance, untagged=report.untagged)
+            yield theme.series[position % len(theme.series)], broken_at_gaps(*_thinned(seen.t, seen.value), least_s)
 
 
 def _thinned(t: FloatArray, value: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -161,12 +162,12 @@ def _thinned(t: FloatArray, value: FloatArray) -> tuple[FloatArray, FloatArray]:
     return t[index], value[index]
 
 
-def _broken_at_gaps(t: FloatArray, value: FloatArray) -> tuple[FloatArray, FloatArray]:
+def broken_at_gaps(t: FloatArray, value: FloatArray, least_s: float) -> tuple[FloatArray, FloatArray]:
     """Where samples are missing the line stops: nothing is drawn that was not read."""
     if len(t) < 3:
         return t, value
     steps = np.diff(t)
-    wide = np.flatnonzero(steps > GAP_FACTOR * max(float(np.median(steps)), 1e-3)) + 1
+    wide = np.flatnonzero(steps > max(GAP_FACTOR * max(float(np.median(steps)), 1e-3), least_s)) + 1
     return np.insert(t, wide, t[wide - 1]), np.insert(value, wide, np.nan)
 
 

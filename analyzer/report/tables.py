@@ -19,6 +19,7 @@ from analyzer.measured import Report
 from analyzer.quantity import Quantity
 from analyzer.report import latencies, units
 from analyzer.report.section import Section, sections
+from analyzer.report.sheet import Sheet
 from analyzer.shares import POLICIES
 
 PLAIN_COLUMNS = 100
@@ -71,13 +72,14 @@ def summary(report: Report) -> Iterator[tuple[str, str]]:
     yield from _energy_lines(report)
     for work in report.work:
         pace = f", {units.rate(work.per_second, work.unit)}" if work.per_second is not None else ""
-        where = f", in {' and '.join(work.phases)}" if work.phases else ""
+        where = f" while in {' and '.join(work.phases)}" if work.phases else " over the whole run" if pace else ""
         yield "work", f"{units.amount(work.amount, work.unit)}{pace}{where}"
         if work.energy_per_unit:
-            yield "", units.marked(units.energy_per_unit(work.energy_per_unit, work.unit), report.headline_estimated)
+            each = units.marked(units.energy_per_unit(work.energy_per_unit, work.unit), report.headline_estimated)
+            yield "", f"{each}{where}"
     yield from _emission_lines(report)
     for name, value in latencies.others(report.results).items():
-        yield f"result, {name}", units.number(value)
+        yield f"job's own, {name}", units.number(value)
 
 
 def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
@@ -101,8 +103,8 @@ def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "mean power", units.marked(units.power(report.mean_power_w), report.headline_estimated)
 
 
-def _marked(report: Report, component: str, quantity: Quantity) -> str:
-    return units.marked(units.energy(quantity), component in report.estimated)
+def _marked(report: Report, component: str, quantity: Quantity, of: float | None = None) -> str:
+    return units.marked(units.energy(quantity, of), component in report.estimated)
 
 
 def _emission_lines(report: Report) -> Iterator[tuple[str, str]]:
@@ -117,50 +119,39 @@ def _emission_lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "", f"from {units.moment(slot.start_s)}: {slot.grams_per_kwh:.0f} g/kWh ({slot.basis}, {slot.quality})"
 
 
-def _table(*columns: str) -> Table:
-    """The first column is text, the others are numbers."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
-    for position, column in enumerate(columns):
-        table.add_column(column, justify="right" if position else "left", no_wrap=not position)
-    return table
-
-
-def _energies(report: Report) -> Table:
-    table = _table("device", "energy (95 %)", "from raw samples (bound)", "integral", "covered", "by")
-    table.columns[-1].justify = "left"
-    for device in report.devices:
-        table.add_row(
+def _energies(report: Report) -> Sheet:
+    of = units.largest(value for device in report.devices for value in (device.energy, device.own, device.integral_j))
+    rows = [
+        (
             device.label,
-            units.marked(units.energy(device.energy), device.estimated),
-            units.energy_bound(device.own) if device.own else "–",
-            units.energy(Quantity(device.integral_j)) if device.integral_j is not None else "–",
+            units.marked(units.energy(device.energy, of), device.estimated),
+            units.energy_bound(device.own, of) if device.own else "–",
+            units.plain_energy(device.integral_j, of) if device.integral_j is not None else "–",
             units.percent(device.covered_ratio) if device.covered_ratio is not None else "–",
             ", ".join(device.methods) or "–",
         )
-    return table
+        for device in report.devices
+    ]
+    columns = ("device", "energy (95 %)", "from raw samples (bound)", "integral", "covered", "by")
+    return Sheet(columns, rows, left=(0, 5))
 
 
 def _shares(report: Report) -> RenderableType:
-    table = _table("the run's share of", "whole device", *POLICIES)
+    of = units.largest(device.energy for device in report.devices if device.divided)
+    rows = []
     for device in report.devices:
         if device.divided:
-            known = (device.attributed_j.get(policy) for policy in POLICIES)
-            table.add_row(
-                device.label,
-                units.marked(units.plain_energy(device.energy.value), device.estimated),
-                *(
-                    "–" if value is None else units.marked(units.plain_energy(value), device.estimated)
-                    for value in known
-                ),
-            )
-    return Group(table, *(Text(f"{policy}: {meaning}", "dim") for policy, meaning in POLICIES.items()))
+            known = (device.energy.value, *(device.attributed_j.get(policy) for policy in POLICIES))
+            texts = ("–" if joules is None else units.plain_energy(joules, of) for joules in known)
+            rows.append((device.label, *(units.marked(text, device.estimated and text != "–") for text in texts)))
+    sheet = Sheet(("the run's share of", "whole device", *POLICIES), rows)
+    return Group(sheet, *(Text(f"{policy}: {meaning}", "dim") for policy, meaning in POLICIES.items()))
 
 
-def _powers(report: Report) -> Table:
-    table = _table("device", "mean power", "peak", "limit", "idle", "net of idle", "name")
-    table.columns[-1].justify = "left"
-    for device in report.devices:
-        table.add_row(
+def _powers(report: Report) -> Sheet:
+    of = units.largest(device.net for device in report.devices)
+    rows = [
+        (
             device.label,
             units.marked(units.power(device.mean_power_w), device.estimated) if device.mean_power_w else "–",
             *(
@@ -171,28 +162,27 @@ def _powers(report: Report) -> Table:
                     device.idle_power_w.value if device.idle_power_w else None,
                 )
             ),
-            units.energy(device.net) if device.net else "–",
+            units.energy(device.net, of) if device.net else "–",
             device.name,
         )
-    return table
+        for device in report.devices
+    ]
+    return Sheet(("device", "mean power", "peak", "limit", "idle", "net of idle", "name"), rows, left=(0, 6))
 
 
-def _phases(report: Report) -> RenderableType:
-    table = _table("phase", "duration", *(f"energy, {component.upper()}" for component in report.energy))
+def _phases(report: Report) -> Sheet:
+    of = {name: units.largest(phase.energy.get(name) for phase in report.phases) for name in report.energy}
+    rows = []
     for phase in report.phases:
-        known = {name: _marked(report, name, energy) for name, energy in phase.energy.items()}
+        known = {name: _marked(report, name, energy, of.get(name)) for name, energy in phase.energy.items()}
         energies = (known.get(component, "–") for component in report.energy)
-        table.add_row(phase.name, units.duration(phase.duration_s), *energies)
-    return table
+        rows.append((phase.name, units.duration(phase.duration_s), *energies))
+    return Sheet(("phase", "duration", *(f"energy, {component.upper()}" for component in report.energy)), rows)
 
 
 def _section(section: Section) -> RenderableType:
-    table = _table(*section.columns)
-    for column in table.columns[: section.words]:
-        column.justify = "left"
-    for row in section.rows:
-        table.add_row(*row)
-    return Group(Text(section.title, "bold"), table, *([Text(section.note, "dim")] if section.note else []))
+    sheet = Sheet(section.columns, section.rows, left=range(section.words))
+    return Group(Text(section.title, "bold"), sheet, *([Text(section.note, "dim")] if section.note else []))
 
 
 def _findings(report: Report) -> RenderableType:
@@ -207,21 +197,20 @@ def _findings(report: Report) -> RenderableType:
     return table
 
 
-def runs_table(runs: Sequence[ListedRun]) -> Table:
-    table = _table("run", "workload", "state", "started (local)", "duration", "GPU energy", "labels")
-    for column in table.columns[:-1]:  # a run's id is there to be copied
-        column.no_wrap = True
-    for position in (1, 2, 3, 6):
-        table.columns[position].justify = "left"
-    table.columns[6].overflow = "fold"
-    for run in runs:
-        table.add_row(
+def runs_table(runs: Sequence[ListedRun]) -> Sheet:
+    """A run's id is there to be copied."""
+    of = units.largest(run.gpu_energy for run in runs)
+    rows = [
+        (
             run.run_id,
             run.workload,
             run.state,
             units.moment(run.started_at_s)[:19],
             units.duration(run.duration_s),
-            units.energy(run.gpu_energy) if run.gpu_energy else "–",
+            units.energy(run.gpu_energy, of) if run.gpu_energy else "–",
             " ".join(f"{name}={text}" for name, text in sorted(run.labels.items())),
         )
-    return table
+        for run in runs
+    ]
+    columns = ("run", "workload", "state", "started (local)", "duration", "GPU energy", "labels")
+    return Sheet(columns, rows, left=(0, 1, 2, 3, 6), whole=(0, 4))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import datetime
 
 from analyzer.quantity import Bound, Quantity
@@ -13,9 +14,15 @@ _LARGE = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 _SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"), (1e-15, "f"))
 
 
-def energy(quantity: Quantity) -> str:
-    """`950 ± 12 J`, `1.234 ± 0.005 Wh`, `12.30 ± 0.05 kWh`."""
-    unit, joules = energy_unit(quantity.value)
+def largest(values: Iterable[Quantity | Bound | float | None]) -> float:
+    """What decides the unit of a column, so that all of its figures have the same; those that are absent do not."""
+    plain = (value if value is None or isinstance(value, float | int) else value.value for value in values)
+    return max((abs(value) for value in plain if value is not None), default=0.0)
+
+
+def energy(quantity: Quantity, of: float | None = None) -> str:
+    """`950 ± 12 J`, `1.234 ± 0.005 Wh`, `12.30 ± 0.05 kWh`; the unit is that of the `largest` beside it."""
+    unit, joules = energy_unit(quantity.value if of is None else of)
     return _with_unit(quantity.scaled(1 / joules), unit)
 
 
@@ -24,9 +31,9 @@ def marked(text: str, estimated: bool) -> str:
     return f"{text} (estimate)" if estimated else text
 
 
-def plain_energy(value_j: float) -> str:
+def plain_energy(value_j: float, of: float | None = None) -> str:
     """Without an interval, where none is known."""
-    return energy(Quantity(value_j))
+    return energy(Quantity(value_j), of)
 
 
 def energy_parts(quantity: Quantity) -> tuple[str, str, str]:
@@ -36,9 +43,9 @@ def energy_parts(quantity: Quantity) -> tuple[str, str, str]:
     return value, half, unit
 
 
-def energy_bound(bound: Bound) -> str:
+def energy_bound(bound: Bound, of: float | None = None) -> str:
     """`3,480 J (3,010 to 3,950)`."""
-    unit, joules = energy_unit(bound.value)
+    unit, joules = energy_unit(bound.value if of is None else of)
     decimals = _decimals((bound.high - bound.low) / 2 / joules, bound.value / joules)
     value, low, high = (f"{x / joules:,.{decimals}f}" for x in (bound.value, bound.low, bound.high))
     return f"{value} {unit} ({low} to {high})"
@@ -50,24 +57,24 @@ def power(quantity: Quantity) -> str:
     return _with_unit(quantity, "W")
 
 
-def mass(quantity: Quantity) -> str:
+def mass(quantity: Quantity, of: float | None = None) -> str:
     """Of CO2 equivalent, in mg, g, kg or t."""
     for limit, factor, unit in ((1, 1e3, "mg"), (1e3, 1, "g"), (1e6, 1e-3, "kg")):
-        if abs(quantity.value) < limit:
+        if abs(quantity.value if of is None else of) < limit:
             return f"{_with_unit(quantity.scaled(factor), unit)} CO₂eq"
     return f"{_with_unit(quantity.scaled(1e-6), 't')} CO₂eq"
 
 
-def plain_mass(value_g: float) -> str:
-    return mass(Quantity(value_g))
+def plain_mass(value_g: float, of: float | None = None) -> str:
+    return mass(Quantity(value_g), of)
 
 
-def energy_per_unit(quantity: Quantity, unit: str) -> str:
+def energy_per_unit(quantity: Quantity, unit: str, of: float | None = None) -> str:
     """`46.7 ± 0.2 mJ per generated token`: SI prefixes below a joule, Wh and kWh above."""
-    what = f"per {singular(unit)}"
-    if abs(quantity.value) >= 1 or quantity.value == 0:
-        return f"{energy(quantity)} {what}"
-    factor, prefix = next(((f, p) for f, p in _SMALL if abs(quantity.value) >= f), _SMALL[-1])
+    what, size = f"per {singular(unit)}", abs(quantity.value if of is None else of)
+    if size >= 1 or size == 0:
+        return f"{energy(quantity, of)} {what}"
+    factor, prefix = next(((f, p) for f, p in _SMALL if size >= f), _SMALL[-1])
     return f"{_with_unit(quantity.scaled(1 / factor), f'{prefix}J')} {what}"
 
 

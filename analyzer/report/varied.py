@@ -8,6 +8,10 @@ from analyzer.report.view import Table, View, estimate, with_interval
 from analyzer.variability import Variability
 
 _MOST_GPUS = 40
+_BRACKETS = (
+    "in brackets what holds the truth of all such GPUs with 95 %, from five GPUs on (medians: six);\n"
+    "a whisker range is of these GPUs alone"
+)
 
 
 def view(found: Variability, what: str) -> View:
@@ -22,7 +26,7 @@ def view(found: Variability, what: str) -> View:
     rows += [[f"correlation with {name}", with_interval(one)] for name, one in found.correlations.items()]
     parts: list[str | Table] = [
         f"{what}: {found.runs} runs on {len(found.gpus)} GPU{'s' if len(found.gpus) != 1 else ''}",
-        "in brackets what holds the truth with 95 % (bootstrap over GPUs, from five on)",
+        _BRACKETS,
         Table(["", "value"], rows),
     ]
     worst = sorted(found.gpus, key=lambda gpu: abs(gpu.apart), reverse=True)[:_MOST_GPUS]

@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from analyzer.report import formats, tables
 from analyzer.report.form import Format
+from analyzer.report.sheet import Sheet
 from analyzer.spread import Estimate
 
 
@@ -73,11 +73,4 @@ def with_interval(found: Estimate | None, scale: float = 1.0, unit: str = "") ->
 
 
 def _rendered(part: str | Table) -> RenderableType:
-    if isinstance(part, str):
-        return Text(part)
-    table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
-    for column in part.columns:
-        table.add_column(column, overflow="fold")
-    for row in part.rows:
-        table.add_row(*row)
-    return table
+    return Text(part) if isinstance(part, str) else Sheet(part.columns, part.rows, left=range(len(part.columns)))

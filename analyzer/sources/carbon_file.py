@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from analyzer.intensity import Past, PastSlot
+from analyzer.intensity import UNKNOWN, Past, PastSlot
 from analyzer.sources.error import SourceError
 
 MOST_G_PER_KWH = 5_000.0
@@ -67,7 +67,7 @@ def _point(row: dict[str, str]) -> tuple[tuple[float, float, str, float | None],
     if basis not in _BASES:
         raise ValueError(f"basis is {' or '.join(_BASES)}, not {basis[:40]!r}")
     sigma = (row.get("sigma_g_per_kwh") or "").strip()
-    quality = (row.get("quality") or "actual").strip()[:40]
+    quality = (row.get("quality") or UNKNOWN).strip()[:40]
     grams = _grams(row, "g_per_kwh")
     return (moment_s(row["time"] or ""), grams, quality, _grams(row, "sigma_g_per_kwh") if sigma else None), basis
 

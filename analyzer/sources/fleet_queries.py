@@ -33,6 +33,7 @@ _DEVICE = ("component", "device")
 _BASIS = ("basis", "quality")
 _PODS_STEP = "5m"
 _DAY_MS = 86_400_000
+_SOON_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +127,30 @@ def working(asked: Asked, span: Span, side: Side) -> Iterator[str]:
 
 
 def grams(asked: Asked, span: Span, side: Side) -> Iterator[str]:
-    """By basis, quality and the keys: of a run's emissions the part that its attributed energy is of its devices'."""
-    if asked.recorded:
-        part = counted(Counter(recorded.RUN_GRAMS, _BASIS, "", recorded.BEHIND_MS), span, side)
-    else:
-        of = (*RUN, "component")
-        emitted = counted(Counter(m.RUN_EMISSIONS.name, ("component", *_BASIS)), span, side)
-        energy = total(of, counted(Counter(m.RUN_ENERGY.name, _DEVICE), asked.whole, "until"))
-        share = f"({total(of, counted(_joules(asked), asked.whole, 'until'))} / ({energy} > 0))"
-        part = f"({emitted} * on ({listed(of)}) group_left () {share})"
+    """By basis, quality and the keys: of a run's emissions the part that its attributed energy is of its devices'.
+
+    Of a run that ended before the span or soon in it, what it had before is by joules: grams are booked seconds later.
+    """
+    part = _grams(asked, span, side)
+    if side == "before":
+        of = RUN if asked.recorded else (*RUN, "component")
+        ended = f"({_ends(asked)} < time() - {(span.from_ms - _SOON_MS) / 1_000:.3f})"
+        joules = [total(of, counted(_joules(asked), *when)) for when in ((span, "before"), (asked.whole, "until"))]
+        share = f"({joules[0]} / ({joules[1]} > 0) and on ({listed(RUN)}) {ended})"
+        by_joules = f"({_grams(asked, asked.whole, 'until')} * on ({listed(of)}) group_left () {share})"
+        part = f"({by_joules} or {part})"
     yield total((*asked.labels, *_BASIS), _with_labels(asked, part, _all_of_runs(asked), RUN))
+
+
+def _grams(asked: Asked, span: Span, side: Side) -> str:
+    """By run, basis and quality, and by component where that is not recorded as a sum."""
+    if asked.recorded:
+        return counted(Counter(recorded.RUN_GRAMS, _BASIS, "", recorded.BEHIND_MS), span, side)
+    of = (*RUN, "component")
+    emitted = counted(Counter(m.RUN_EMISSIONS.name, ("component", *_BASIS)), span, side)
+    energy = total(of, counted(Counter(m.RUN_ENERGY.name, _DEVICE), asked.whole, "until"))
+    share = f"({total(of, counted(_joules(asked), asked.whole, 'until'))} / ({energy} > 0))"
+    return f"({emitted} * on ({listed(of)}) group_left () {share})"
 
 
 def device_grams(asked: Asked, span: Span) -> Iterator[str]:
@@ -148,10 +163,14 @@ def device_grams(asked: Asked, span: Span) -> Iterator[str]:
 
 def number(asked: Asked) -> str:
     """How many runs there were, by the keys; those that had ended before the window are shown within it, too."""
-    ends = most(RUN, f"max_over_time({m.RUN_END.name}{asked.whole.range})")
-    over = f"({ends} < time() - {asked.whole.from_ms / 1_000:.3f})"
+    over = f"({_ends(asked)} < time() - {asked.whole.from_ms / 1_000:.3f})"
     seen = f"({_info(asked, _all_of_runs(asked), RUN)}) unless on ({listed(RUN)}) {over}"
     return f"count by ({listed(asked.labels)}) (group by ({listed(('run_id', *asked.labels))}) ({seen}))"
+
+
+def _ends(asked: Asked) -> str:
+    """When runs ended, by run; those alone that have."""
+    return most(RUN, f"max_over_time({m.RUN_END.name}{asked.whole.range})")
 
 
 def any_pods(span: Span) -> str:

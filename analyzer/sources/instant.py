@@ -41,7 +41,7 @@ class InstantServer:
         self.name = session.name_of(address)
         self.asked = 0
         self.moved_bytes = 0
-        self._url = f"{address.rstrip('/')}/api/v1/query"
+        self._url = f"{address.rstrip('/')}/api/v1"
         self._timeout_s = timeout_s
         self._session = session.opened(access or Access())
 
@@ -50,7 +50,7 @@ class InstantServer:
 
     def dialect(self) -> Dialect:
         """What only MetricsQL knows, asked: versions are told alike by both, and a proxy may hide them."""
-        response = self._post(_ONLY_METRICSQL, 0.0)
+        response = self._query(_ONLY_METRICSQL, 0.0)
         self._let_in(response)
         body = _body(response)
         if body.get("status") == "success":
@@ -61,7 +61,7 @@ class InstantServer:
 
     def ask(self, query: str, at_s: float) -> list[Answer]:
         """Raises SourceError; TooMuchError where a smaller question may be answered."""
-        response = self._post(query, at_s)
+        response = self._query(query, at_s)
         self._let_in(response)
         body = _body(response)
         reason = str(body.get("error") or "")
@@ -76,16 +76,26 @@ class InstantServer:
             raise SourceError(f"{self.name} did not answer with numbers", "is it Prometheus or VictoriaMetrics?")
         return _answers(data["result"])
 
+    def labels(self, selector: str, start_s: float, end_s: float) -> list[str]:
+        """The names of the labels that series of that time have; none where the server does not tell."""
+        response = self._post({"match[]": selector, "start": f"{start_s:.3f}", "end": f"{end_s:.3f}"}, "labels")
+        self._let_in(response)
+        names = _body(response).get("data")
+        return sorted(map(str, names)) if isinstance(names, list) else []
+
     def _let_in(self, response: requests.Response) -> None:
         if response.status_code in (401, 403):
             raise session.locked_out(self.name, response)
 
-    def _post(self, query: str, at_s: float) -> requests.Response:
+    def _query(self, query: str, at_s: float) -> requests.Response:
+        # without nocache VictoriaMetrics is 30 s behind
+        return self._post({"query": query, "time": f"{at_s:.3f}", "nocache": "1"}, "query")
+
+    def _post(self, parameters: Mapping[str, str], what: str) -> requests.Response:
         """By POST, since what is asked may be longer than an address may be."""
-        parameters = {"query": query, "time": f"{at_s:.3f}", "nocache": "1"}  # else VictoriaMetrics is 30 s behind
         with session.answering(self.name, self._timeout_s):
             try:
-                response = self._session.post(self._url, data=parameters, timeout=self._timeout_s)
+                response = self._session.post(f"{self._url}/{what}", data=parameters, timeout=self._timeout_s)
             except requests.Timeout as error:
                 raise TooMuchError(f"no answer within {self._timeout_s:.0f} s") from error
         self.asked += 1

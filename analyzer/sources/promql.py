@@ -1,8 +1,8 @@
 """PromQL as text: how much a counter rose in a span of time, of a device and of a run. Pure.
 
 - A counter of a device: what it rose by. VictoriaMetrics' `increase` takes the sample before the span, which is that.
-  Prometheus' extrapolates; there it is the difference of the last samples up to either edge, and `increase` only for
-  series that begin, end or fall within the span.
+  Prometheus' extrapolates; there it is the last sample less the last before the span, or less the first of a series
+  that is new, and `increase` only for series that fall within the span.
 - A counter of a run begins with the run, at 0: its highest value in the span less that before it. `increase` would give
   nothing for a run that was scraped once.
 """
@@ -67,8 +67,10 @@ def rise(counter: Counter, span: Span, dialect: Dialect) -> str:
     increase = f"increase({selector}{span.range})"
     if dialect == "victoria-metrics":
         return most(counter.labels, increase)
-    edges = [f"last_over_time({selector}{Span(_EDGE_MS, at_ms).range})" for at_ms in (span.until_ms, span.from_ms)]
-    exact = f"(({edges[0]} - {edges[1]}) unless (resets({selector}{span.range}) > 0))"
+    before = f"last_over_time({selector}{Span(_EDGE_MS, span.from_ms).range})"
+    newest, least = (f"{name}_over_time({selector}{span.range})" for name in ("last", "min"))
+    fell = f"((resets({selector}{span.range}) > 0) or ({least} < {before}))"
+    exact = f"(({newest} - ({before} or {least})) unless {fell})"
     return most(counter.labels, f"({exact} or {increase})")
 
 
@@ -80,7 +82,8 @@ def recorded_rise(name: str, span: Span, behind_ms: int) -> str:
 def counted(counter: Counter, span: Span, side: Side) -> str:
     """A run's counter at the span's end, or what it had before it; the latter only of runs that are there within, too.
 
-    Of a run that is first seen long after its begin, what it has then is of a time in which nobody looked.
+    Of a run that is first seen long after its begin, what it has then is of a time in which nobody looked; not so what
+    a run that was seen before counts for the first time, such as tokens that it tells at its end.
     """
     own, behind_ms = (*RUN, *counter.labels), counter.behind_ms
     if side == "until":
@@ -91,7 +94,8 @@ def counted(counter: Counter, span: Span, side: Side) -> str:
     before = f"{counter.selector}{Span(_MEMORY_MS, span.from_ms - behind_ms).range}"
     known = f"({most(own, f'last_over_time({before})')} and {most(own, f'count_over_time({within})')})"
     begun = most(RUN, f"max_over_time({m.RUN_START.name}{soon.range})")
-    old = f"({begun} < time() - {(span.from_ms + _LATE_MS) / 1_000:.3f})"
+    unseen = f"unless on ({listed(RUN)}) max_over_time({m.RUN_START.name}{Span(_MEMORY_MS, span.from_ms).range})"
+    old = f"({begun} < time() - {(span.from_ms + _LATE_MS) / 1_000:.3f} {unseen})"
     return f"({known} or ({most(own, f'min_over_time({within})')} and on ({listed(RUN)}) {old}))"
 
 

@@ -56,7 +56,7 @@ def sightings(source: Source, start_s: float, end_s: float, run_id: str | None =
     """
     matchers = {} if run_id is None else {"run_id": run_id}
     rows = last(thinned.states(source, Asked([m.RUN_START], matchers, (start_s, end_s))), m.RUN_START)
-    return sorted(rows, key=lambda row: row.value)
+    return sorted(rows, key=lambda row: (row.value, row.labels["run_id"], row.instance))  # servers order as they like
 
 
 def ledger(source: Source, run_id: str, seen: Sequence[Row]) -> pd.DataFrame:

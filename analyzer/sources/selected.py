@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from analyzer.selection import Selector, Sighting, sighted
 from analyzer.series import RunFrames, last, of
+from analyzer.sources import thinned
 from analyzer.sources.error import SourceError
 from analyzer.sources.runs import AHEAD_S, Clock, lately, load
 from analyzer.sources.source import Source
+from analyzer.sources.thinned import Asked
 from exporter.contract import metrics as m
 
 _EARLIER_S = 600.0
@@ -19,7 +21,8 @@ _LATER_S = 900.0
 
 def select(source: Source, wanted: Selector, since_s: float, now_s: float) -> list[Sighting]:
     """In the order in which they began to be seen. Raises SourceError where there is none."""
-    rows = of(source.fetch([m.RUN_INFO], wanted.matchers, now_s - since_s, now_s + AHEAD_S), m.RUN_INFO)
+    asked = Asked([m.RUN_INFO], wanted.matchers, (now_s - since_s, now_s + AHEAD_S))
+    rows = of(thinned.states(source, asked), m.RUN_INFO)  # of which the first and the last scrape are kept
     keys = ["run_id", "instance"]
     newest = last(rows, m.RUN_INFO)
     firsts = rows.groupby(keys)["t"].min()

@@ -12,7 +12,7 @@ import pandas as pd
 from analyzer.series import Exact, Series, tidy
 from analyzer.sources.source import PartedSource, Source
 from analyzer.thin_states import Group
-from analyzer.thinning import How, Plan, Thinned
+from analyzer.thinning import Drawn, How, Key, Plan, Thinned, key
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
@@ -33,7 +33,7 @@ class Asked:
 def states(source: Source, asked: Asked, edges_s: Sequence[float] = ()) -> pd.DataFrame:
     """Series that hardly ever change; everything within ten minutes of `edges_s` stays. Raises SourceError."""
     groups: defaultdict[tuple[str, str], Group] = defaultdict(lambda: Group(edges_s, _is_moving))
-    for part in _parts(source, asked):
+    for part in parts(source, asked):
         by_group: defaultdict[tuple[str, str], list[Series]] = defaultdict(list)
         for one in part:
             by_group[one[0].get("instance", ""), _group(one[0])].append(one)
@@ -49,7 +49,7 @@ def signals(
     known = {metric.name: metric for metric in asked.metrics}
     labels: dict[tuple[str, ...], Mapping[str, str]] = {}
     found: dict[tuple[str, ...], Thinned] = {}
-    for part in _parts(source, asked):
+    for part in parts(source, asked):
         by_series: defaultdict[tuple[str, ...], list[Series]] = defaultdict(list)
         for one in part:
             metric = known[one[0]["__name__"]]
@@ -63,6 +63,17 @@ def signals(
     results = {where: one.result() for where, one in found.items()}
     exact = {_place(labels[where]): taken for where, (_, _, taken) in results.items() if taken}
     return tidy((labels[where], t, value) for where, (t, value, _) in results.items()), exact
+
+
+def drawn(source: Source, asked: Asked) -> pd.DataFrame:
+    """Gauges for their percentiles and means: of a long series samples that are drawn at random. Raises SourceError."""
+    labels: dict[Key, Mapping[str, str]] = {}
+    found: dict[Key, Drawn] = {}
+    for part in parts(source, asked):
+        for own, t, value in part:
+            labels.setdefault(key(own), own)
+            found.setdefault(key(own), Drawn()).add(t, value)
+    return tidy((labels[known], *one.result()) for known, one in found.items())
 
 
 def _place(labels: Mapping[str, str]) -> Place:
@@ -87,7 +98,8 @@ def _is_moving(labels: Mapping[str, str]) -> bool:
     return labels["__name__"] == m.SOURCE_READ_TIMESTAMP.name
 
 
-def _parts(source: Source, asked: Asked) -> Iterator[list[Series]]:
+def parts(source: Source, asked: Asked) -> Iterator[list[Series]]:
+    """All samples, in the order of time. Raises SourceError."""
     if isinstance(source, PartedSource):
         yield from source.parts(asked.metrics, asked.matchers, *asked.span_s)
     else:

@@ -61,7 +61,7 @@ class _Range:
 def served(source: Source, server: TokenServer, wanted: Asked) -> Served:
     """Raises SourceError where the server's counters are not there."""
     asked = _Range(source, wanted.tokens_matching, wanted.start_s, wanted.end_s)
-    names = [name for names in server.counters.values() for name in names]
+    names = [name for kind in (server.counters, server.left_out) for names in kind.values() for name in names]
     found = asked.tracks(names, wanted.start_s - MARGIN_S, wanted.end_s + MARGIN_S)
     by_name: _ByName = defaultdict(list)
     for track in found:
@@ -74,6 +74,8 @@ def served(source: Source, server: TokenServer, wanted: Asked) -> Served:
             f"no {' or '.join(server.counters[GENERATED])} at {source.name} {wanted.window}{labels}",
             f"is {server.name} scraped by this source? see --tokens",
         )
+    for unit, more in server.left_out.items():
+        chosen[unit] += _first(more, by_name)
     amounts = {unit: total_bound(rise.bound for _, rise in parts) for unit, parts in chosen.items() if parts}
     every = [rise for parts in chosen.values() for _, rise in parts]
     steady = not any(rise.restarts or rise.partial for rise in every)

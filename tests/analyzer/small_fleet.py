@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from analyzer.fleet import Fleet, Group, Keys, fleet
 from analyzer.sources.fleet_answers import Wish, read
 from analyzer.sources.instant import InstantServer
@@ -46,6 +48,8 @@ NODES = (
     FleetNode("fresh:9847", BEGIN_S - 86_400, BEGIN_S - 4_200, END_S + 600, gpus=1, fresh_s=BEGIN_S + 3_600),
 )
 SCRAPED_TWICE = NODES[2]
+TOLD_AT_ITS_END = 500.0
+"""Requests of the run `long`."""
 TOKENS = {"generated_tokens": 100.0, "prompt_tokens": 300.0}
 RUNS = (
     FleetRun("long", ("a:9847",), (0, 1), BEGIN_S - 3_600, BEGIN_S + 4_200, {"model": "m1", "user": "u1"}, "train"),
@@ -76,6 +80,9 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
     """Their addresses. Both servers hold the same samples, and what the recording rules make of them."""
     series = [one for node in NODES for one in scraped(node, RUNS)]
     series += [Series({**one.labels, "job": "another"}, one.t, one.value) for one in scraped(SCRAPED_TWICE, RUNS)]
+    told = {"__name__": "wattline_run_work_total", "instance": "a:9847", "job": "wattline", "run_id": "long"}
+    t = np.arange(BEGIN_S + 4_203.2, BEGIN_S + 4_800, SCRAPE_S)
+    series.append(Series({**told, "unit": "requests"}, t, np.full(len(t), TOLD_AT_ITS_END)))
     keep = ["--storage.tsdb.retention.time=3000d"]
     for name in ("prometheus", "victoria-metrics"):
         (folder / name).mkdir()

@@ -142,7 +142,7 @@ def test_a_sensor_that_sees_all_of_the_time_cannot_be_fooled():
     ("name", "architecture", "seen_ratio"),
     [
         ("NVIDIA A100-SXM4-80GB", "ampere", 0.25),
-        ("NVIDIA H200", "hopper", 0.25),
+        ("NVIDIA H100 80GB HBM3", "hopper", 0.25),
         ("Tesla V100-SXM2-16GB", "volta", 0.5),
         ("NVIDIA A40", "ampere", 1),
         ("NVIDIA A30", "ampere", 0.25),
@@ -153,8 +153,21 @@ def test_how_much_of_the_time_a_sensor_sees_is_known_by_the_card(name, architect
     assert sight(name, architecture).seen_ratio == seen_ratio
 
 
-def test_of_a_card_that_no_one_has_looked_at_nothing_is_known():
-    assert sight("NVIDIA B200", "blackwell") is None
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [("NVIDIA B200", "blackwell"), ("NVIDIA H200", "hopper"), ("NVIDIA GH200 480GB", "hopper")],
+)
+def test_of_a_card_that_no_one_has_looked_at_nothing_is_known(name, architecture):
+    assert sight(name, architecture) is None
+
+
+def test_an_integral_of_a_card_that_no_one_has_looked_at_says_so():
+    seconds = np.arange(30.0)
+
+    (found,) = findings("GPU 0", None, None, Samples(seconds, 300 + seconds % 7), counted=False)
+
+    assert found.code == "aliasing_unknown"
+    assert "sees all or a part of the time, which is not known of this card" in found.text
 
 
 def reported(folder, power):

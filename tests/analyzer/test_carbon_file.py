@@ -34,7 +34,7 @@ def test_a_csv_has_slots_that_last_until_the_next_but_not_over_a_gap(tmp_path):
         (3_600, 5_400, 300),
         (32_400, 34_200, 400),
     ]
-    assert (found.basis, found.slots[0].quality) == ("average", "actual")
+    assert (found.basis, found.slots[0].quality) == ("average", "unknown")
 
 
 def test_a_csv_may_hold_both_bases_and_they_come_apart(tmp_path):

@@ -112,7 +112,8 @@ def test_every_report_marks_the_estimate(tmp_path):
     assert "of which CPU is an estimate" in text
     html = page(report, frames, frames.raw, b"")
     assert "CPU is an estimate" in html
-    assert html.count("1,000 J (estimate)") == 2  # the device's row and its phase's
+    assert html.count(">0.2778 Wh (estimate)") == 1  # the device's row, in the unit of the GPU's
+    assert html.count("1,000 J (estimate)") == 1  # its phase's
     assert "<!-- 1,000 J (estimate) -->" in plots.picture(report, table, form="svg").decode()
     rows = {row["component"]: row for row in csv.DictReader(io.StringIO(formats.report_csv(report)))}
     assert (rows["cpu"]["estimate"], rows["gpu"]["estimate"]) == ("True", "False")

@@ -3,9 +3,11 @@
 import subprocess
 import sys
 import time
+import tracemalloc
 import urllib.request
 from contextlib import closing
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -16,6 +18,7 @@ from analyzer.sources.error import SourceError
 from analyzer.sources.history import HistorySource
 from analyzer.sources.prometheus import PrometheusSource
 from analyzer.sources.runs import Clock, load
+from analyzer.sources.spool import Spool
 from analyzer.sources.whole_run import whole_run
 from exporter.contract import metrics as m
 from tests import servers
@@ -40,7 +43,7 @@ def history(tmp_path):
 def samples_of(source, run_id="train-1"):
     """All of the run's samples, as a set that does not depend on the order."""
     with closing(source):
-        frame = whole_run(source, run_id, WITHIN, 120, lambda _: None)
+        frame = tidy(one for part in whole_run(source, run_id, WITHIN, 120, lambda _: None) for one in part)
     texts = [name for name in frame.columns if name not in ("t", "value")]
     return {
         (round(row["t"], 3), row["value"], *((name, row[name]) for name in sorted(texts) if row[name]))
@@ -102,6 +105,23 @@ def test_a_real_victoria_metrics_imports_the_same_file(exported, history, tmp_pa
         assert found == expected
 
 
+def test_memory_does_not_grow_with_the_run(tmp_path):
+    """Forty series of 20,000 samples: 13 MB of numbers, of which one series is held at a time."""
+    spool = Spool(tmp_path)
+    t = np.arange(20_000.0)
+    tracemalloc.start()
+    for at in range(0, len(t), 2_000):
+        for gpu in range(40):
+            labels = {"__name__": m.GPU_POWER.name, "gpu": str(gpu), "uuid": f"GPU-{gpu}", "job": "a"}
+            spool.add([(labels, t[at : at + 2_000], t[at : at + 2_000] + gpu)])
+    count = sum(len(times) for _, times, _ in spool.series())
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert count == 40 * 20_000
+    assert peak_bytes < 3e6
+
+
 def test_another_run_and_what_lies_beyond_the_margin_stay_behind(exported):
     text = exported.read_text()
 
@@ -111,22 +131,11 @@ def test_another_run_and_what_lies_beyond_the_margin_stay_behind(exported):
 
 
 def test_openmetrics_names_a_counters_family_without_total_and_escapes_labels():
-    frame = tidy(
-        [
-            (
-                {"__name__": m.GPU_ENERGY.name, "gpu": "0", "uuid": "GPU-a"},
-                pd.Series([1.5]).to_numpy(),
-                pd.Series([7.0]).to_numpy(),
-            ),
-            (
-                {"__name__": m.RUN_INFO.name, "run_id": "r", "label_x": 'a"\n\\'},
-                pd.Series([2.0]).to_numpy(),
-                pd.Series([1.0]).to_numpy(),
-            ),
-        ]
-    )
+    energy = {"__name__": m.GPU_ENERGY.name, "gpu": "0", "uuid": "GPU-a"}
+    info = {"__name__": m.RUN_INFO.name, "run_id": "r", "label_x": 'a"\n\\'}
+    series = [(energy, np.array([1.5]), np.array([7.0])), (info, np.array([2.0]), np.array([1.0]))]
 
-    lines = "".join(openmetrics(frame)).splitlines()
+    lines = "".join(openmetrics(series)).splitlines()
 
     assert "# TYPE wattline_gpu_energy_joules counter" in lines
     assert 'wattline_gpu_energy_joules_total{gpu="0",uuid="GPU-a"} 7.0 1.500' in lines
@@ -142,7 +151,7 @@ def test_csv_is_long_with_a_column_for_each_label(analyzer, history, tmp_path):
     assert done.returncode == 0, done.stderr
     table = pd.read_csv(out, keep_default_na=False)
     power = table[table["metric"] == m.GPU_POWER.name]
-    assert list(table.columns[:3]) == ["t", "metric", "value"]
+    assert list(table.columns[:4]) == ["t", "metric", "value", "instance"]
     assert set(power["value"]) == {60.0, 300.0}
     assert set(power["instance"]) == {"node:9847"}
 
@@ -170,7 +179,7 @@ def test_without_its_library_parquet_is_refused_with_what_to_install(history, tm
     )
 
     assert done.returncode == 1
-    assert "pip install 'wattline[parquet]'" in done.stderr
+    assert "in the clone of Wattline, type: pip install '.[parquet]'" in done.stderr
     assert not out.exists()
 
 

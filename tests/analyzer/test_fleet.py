@@ -4,7 +4,17 @@ import pytest
 
 from analyzer.sources.prometheus import PrometheusSource
 from exporter.contract import metrics as m
-from tests.analyzer.small_fleet import BEGIN_S, END_S, NODES, RUN_W, SCRAPE_S, SCRAPED_TWICE, asked, groups
+from tests.analyzer.small_fleet import (
+    BEGIN_S,
+    END_S,
+    NODES,
+    RUN_W,
+    SCRAPE_S,
+    SCRAPED_TWICE,
+    TOLD_AT_ITS_END,
+    asked,
+    groups,
+)
 
 
 @pytest.fixture(params=["prometheus", "victoria-metrics"])
@@ -13,8 +23,8 @@ def address(request, fleet_addresses):
 
 
 def drawn(watts, seconds, nodes=1):
-    """Up to the scrapes next to either edge."""
-    return pytest.approx(watts * seconds, abs=watts * SCRAPE_S * nodes)
+    """Up to the scrapes next to either edge; Prometheus 3 leaves out a sample that is right at the begin."""
+    return pytest.approx(watts * seconds, abs=1.01 * watts * SCRAPE_S * nodes)
 
 
 def test_joules_by_model_and_user_are_those_that_were_drawn_in_the_window(address):
@@ -73,6 +83,15 @@ def test_a_node_that_went_and_one_that_came_count_while_they_were_there(address)
     assert joules["fresh:9847"]["gpu"] == drawn(60, 7_200)
 
 
+def test_where_a_node_is_new_the_parts_add_up_to_its_counters_within_minutes(fleet_addresses):
+    """Of Prometheus: 33 scrapes are 32 x 15 s of 60 W, and nothing is made up before the first or after the last."""
+    found = asked(fleet_addresses["prometheus"], "node", start_s=BEGIN_S + 2_900, end_s=BEGIN_S + 3_500)
+    (joules,) = (group.joules for group in found.nobody if group.keys == ("new:9847",))
+
+    assert joules == {"gpu": 2 * 60 * 32 * 15, "cpu": 120 * 32 * 15, "dram": 20 * 32 * 15}
+    assert found.apart == pytest.approx(0, abs=1e-6)
+
+
 @pytest.mark.parametrize("rules", [False, True])
 def test_a_node_that_two_jobs_scrape_counts_once(address, rules):
     found = asked(address, "node", rules=rules)
@@ -114,6 +133,14 @@ def test_work_is_by_unit_and_held_against_the_joules_of_the_runs_that_did_it(add
 
 
 @pytest.mark.parametrize("rules", [False, True])
+def test_work_that_a_long_run_tells_at_its_end_counts_in_a_window_that_began_within_the_run(address, rules):
+    """The run is on from an hour before the window to 4,200 s."""
+    found = groups(asked(address, "user", rules=rules))["u1",]
+
+    assert found.work["requests"].amount == TOLD_AT_ITS_END
+
+
+@pytest.mark.parametrize("rules", [False, True])
 def test_grams_are_the_runs_share_of_what_its_devices_emitted(address, rules):
     found = asked(address, "model", rules=rules)
 
@@ -123,6 +150,16 @@ def test_grams_are_the_runs_share_of_what_its_devices_emitted(address, rules):
     start_s, end_s = found.means.start_s, found.means.end_s
     joules = (2 * 60 + 120 + 20) * (end_s - start_s) + 2 * 240 * (BEGIN_S + 4_200 - start_s) + 240 * 900
     assert found.device_grams["average", "actual"] == pytest.approx(joules * 200 / 3.6e6, rel=0.01)
+
+
+@pytest.mark.parametrize("rules", [False, True])
+def test_the_grams_of_a_run_that_had_ended_when_the_window_began_fit_what_is_left_of_its_joules(address, rules):
+    """It ended at 5,400 s; the last scrape before that was 11.8 s earlier, and grams are booked 4 s late."""
+    found = groups(asked(address, "node,model", start_s=BEGIN_S + 5_402, rules=rules))["a:9847", "m2"]
+
+    joules = found.joules["gpu"]
+    assert rules or joules == pytest.approx(300 * 11.8, abs=1)
+    assert found.grams["average", "actual"] == pytest.approx(joules * 200 / 3.6e6, rel=1e-3)
 
 
 def test_a_given_intensity_takes_the_place_of_the_nodes_own(address):

@@ -13,7 +13,7 @@ import pytest
 
 from analyzer.cli import main
 from analyzer.report.samples import openmetrics
-from analyzer.series import tidy
+from analyzer.sources.spool import Spool
 from tests import daemon, servers
 from tests.analyzer import experiments
 from tests.analyzer.node import write_history
@@ -35,9 +35,11 @@ def places(tmp_path_factory):
     servers.require("prometheus"), servers.require("victoria-metrics")
     folder = tmp_path_factory.mktemp("alone")
     series = experiments.series(math.floor(time.time()) - 1_800.0)
-    frame = tidy((one.labels, *np.array(one.samples, dtype=np.float64).T) for one in series)
+    (folder / "spool").mkdir()
+    spool = Spool(folder / "spool")
+    spool.add((one.labels, *np.array(one.samples, dtype=np.float64).T) for one in series)
     exported = folder / "all.om"
-    exported.write_text("".join(openmetrics(frame)))
+    exported.write_text("".join(openmetrics(spool.series())))
     blocks = folder / "prometheus"
     (blocks / "prometheus").mkdir(parents=True)
     (folder / "victoria-metrics").mkdir()

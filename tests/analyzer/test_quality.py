@@ -48,7 +48,8 @@ def test_simulated_hardware_without_noise_is_not_stuck():
     ("name", "architecture", "expected"),
     [
         ("NVIDIA A100-SXM4-80GB", "ampere", ("GA100", -6, 3)),
-        ("NVIDIA H200", "hopper", ("GH100", -6, 3)),
+        ("NVIDIA H100 80GB HBM3", "hopper", ("GH100, none metered, so the default of its class", -6, 6)),
+        ("NVIDIA H200", "hopper", ("none metered of this architecture, so what most cards keep to", -9, 3)),
         ("NVIDIA A40", "ampere", ("Ampere GA10x", -7, 3)),
         ("NVIDIA L4", "ada", ("Ada", -6, 3)),
         ("Quadro RTX 4000", "turing", ("Turing", -8, 13)),

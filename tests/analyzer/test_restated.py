@@ -257,6 +257,15 @@ def test_a_range_that_no_run_tagged_has_the_grams_of_the_slots_in_force(tmp_path
     assert report.restated == ()
 
 
+def test_intensities_of_which_nobody_says_what_they_are_are_not_called_actual(tmp_path):
+    report = restated(tmp_path, past(150.0, 300.0, quality="unknown", provider="mine.csv"))
+
+    assert [slot.quality for slot in report.restated[0].slots] == ["unknown", "unknown"]
+    ((_, text),) = found(report, "restated_unknown")
+    assert text.startswith("100 % of the energy is restated by average intensities of mine.csv, which does not say")
+    assert "restated_partly" not in codes(report)
+
+
 def test_the_document_has_the_slots_and_the_difference(tmp_path):
     (data,) = json.loads(json.dumps(document(restated(tmp_path, past(150.0, 300.0)))))["restated_emissions"]
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -44,6 +45,17 @@ def test_operational_and_embodied_grams_are_told_apart_and_their_sum_is_per_run_
     assert gpu.whole.half == pytest.approx(0.001)  # of the energy alone: 10 J
     assert gpu.per_unit["generated_tokens"].value == pytest.approx(0.000725)
     assert found["gpu+cpu", "average"].operational.value == pytest.approx(0.69)
+
+
+def test_a_unit_is_as_unsure_as_its_amount(tmp_path):
+    """0.725 ± 0.001 g over 1,000 tokens, which may be 900 to 1,100: 0.000725 x (1,000 / 900 - 1) more."""
+    gpu = by_place(assessed(tmp_path, grams_per_kwh=360.0))["gpu", "average"]
+    told = replace(gpu, limits={"generated_tokens": (900.0, 1_100.0)})
+    none = replace(gpu, limits={"generated_tokens": (0.0, 1_100.0)})
+
+    assert told.per_unit["generated_tokens"].half == pytest.approx(0.000001 + 0.000725 / 9)
+    assert told.whole == gpu.whole
+    assert none.per_unit["generated_tokens"].half is None
 
 
 def test_energy_times_pue_is_a_figure_of_its_own_and_what_is_embodied_stays(tmp_path):
@@ -132,5 +144,7 @@ def test_the_command_needs_both_the_kilograms_and_the_lifetime(analyzer, steady_
     assert one["operational_grams"] == pytest.approx(1.2)  # two GPUs
     assert one["embodied_grams"] == pytest.approx(0.25)
     assert one["sci_grams_per_unit"]["generated_tokens"] == pytest.approx(0.00145)
+    assert one["sci_uncertainty_grams_per_run"] == pytest.approx(1.2 * 20 / 12_000)  # ± 10 J of each GPU
+    assert one["sci_uncertainty_grams_per_unit"]["generated_tokens"] == pytest.approx(1.2 * 20 / 12_000 / 1_000)
     assert (half.returncode, half.stderr.count("\n")) == (2, 1)
     assert "--lifetime-years" in half.stderr

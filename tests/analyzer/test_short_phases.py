@@ -52,6 +52,18 @@ def test_little_work_in_each_of_many_phases_is_not_held_against_the_energy_of_on
     assert work.energy_per_unit.value == pytest.approx(17 * 300 / 1_000)
 
 
+@pytest.mark.parametrize(
+    ("worked", "named"), [(("measure",), []), (("measure", "load"), ["load"]), ((), ["load"])], ids=str
+)
+def test_a_phase_around_the_work_is_missed_by_nobody(tmp_path, worked, named):
+    work = {name: {"steps": 10.0} for name in worked}
+    report = report_of(tmp_path, Run(phases={"load": (0.5, 150), "measure": (19.5, 5_850)}, phase_work=work))
+
+    assert energies(report)["load"] == {}
+    said = [text.partition(" (")[0] for _, text in found(report, "phase_too_short")]
+    assert said == [f"no GPU energy is told of the phase {name}" for name in named]
+
+
 def test_work_of_a_phase_that_is_too_short_has_the_energy_of_the_whole_run(tmp_path):
     run = Run(phases={"load": (19.5, 5_850), "burst": (0.5, 150)}, phase_work={"burst": {"generated_tokens": 1_000}})
 

@@ -11,7 +11,7 @@ from analyzer import energy, quality
 from analyzer.phase_times import stretches
 from analyzer.series import Samples, clean, gaps
 from analyzer.thin_states import Group
-from analyzer.thinning import WHOLE, Plan, Thinned, plan
+from analyzer.thinning import WHOLE, Drawn, Plan, Thinned, plan
 
 START_S = 1_789_000_000.0
 SEEDS = st.integers(0, 2**32 - 1)
@@ -209,3 +209,18 @@ def test_the_grid_of_a_plan_is_bounded_however_long_the_run():
         planned = plan(START_S, START_S + days * 86_400, ())
         assert isinstance(planned, Plan)
         assert len(planned.cuts) <= 2_600
+
+
+def test_samples_that_are_drawn_have_the_percentiles_and_the_mean_of_all_of_them():
+    """A load that repeats every four samples, which every fourth sample would take for steady."""
+    t = np.arange(1_000_000.0)
+    value = np.where(t % 4 == 0, 100.0, 300.0)
+    few = Drawn(most=40_000)
+    for at in range(0, len(t), 50_000):
+        few.add(t[at : at + 50_000], value[at : at + 50_000])
+    times, values = few.result()
+
+    assert 10_000 < len(values) <= 40_000
+    assert (np.diff(times) > 0).all()
+    assert values.mean() == pytest.approx(250, abs=3)
+    assert abs(times.mean() / t.mean() - 1) < 0.01

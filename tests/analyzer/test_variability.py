@@ -29,8 +29,9 @@ def test_sgemm_on_longhorn_varies_as_was_published():
     assert 100 * found.whisker_gpus.value == pytest.approx(8.89, abs=0.005)
     assert 100 * found.within.value == pytest.approx(0.12, abs=0.005)
     assert found.correlations["sm_clock_hertz"].value == pytest.approx(-0.94, abs=0.005)
-    for one in (found.whisker_runs, found.whisker_gpus, found.within, *found.correlations.values()):
+    for one in (found.between, found.within, *found.correlations.values()):
         assert one.low < one.value < one.high
+    assert (found.whisker_runs.low, found.whisker_gpus.low) == (None, None)
     assert found.within.high < found.between.low  # cards differ, repeats do not
     assert max(gpu.apart for gpu in found.gpus if gpu.outlier) == pytest.approx(0.20, abs=0.01)
 
@@ -71,6 +72,61 @@ def test_one_gpu_alone_has_a_spread_within_and_none_between():
     assert found.within.value == pytest.approx(0.02)  # a standard deviation of 0.02 over a mean of 1
     assert np.isnan(found.between.value)
     assert np.isnan(found.whisker_gpus.value)
+
+
+FLEETS = 2_000
+DRAWN = {
+    "normal": lambda random, count: 1 + 0.03 * random.standard_normal(count),
+    "even": lambda random, count: 1 + 0.05 * random.uniform(-1, 1, count),
+}
+TRUTH = {"normal": 0.03, "even": 0.05 / np.sqrt(3)}
+
+
+def held(estimates, truth):
+    return np.mean([one.low <= truth <= one.high for one in estimates])
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+@pytest.mark.parametrize("gpus", [5, 8, 16, 64])
+def test_the_interval_of_how_far_cards_differ_holds_on_generated_fleets(kind, gpus):
+    """Cards of which the standard deviation is known, as a share of their mean of 1."""
+    random = np.random.default_rng(gpus)
+    found = [spread.deviation(DRAWN[kind](random, gpus)) for _ in range(FLEETS)]
+
+    assert held(found, TRUTH[kind]) >= 0.93
+
+
+@pytest.mark.parametrize("gpus", [6, 7, 8, 16, 64])
+def test_the_interval_of_a_placements_effect_holds_on_generated_fleets(gpus):
+    """Each card is 5 % slower beside a neighbour, give or take 2 %, not evenly to either side."""
+    random = np.random.default_rng(gpus)
+    effects = 0.05 + 0.02 * (random.exponential(1.0, (FLEETS, gpus)) - np.log(2))
+
+    assert held([spread.middle(each) for each in effects], 0.05) >= 0.93
+
+
+@pytest.mark.parametrize("gpus", [5, 8, 32])
+def test_the_interval_of_a_correlation_holds_where_repeats_are_alike(gpus):
+    """Of a card's time 0.8 goes by its clock: with three repeats of each a run is no new card."""
+    random = np.random.default_rng(gpus)
+    found = []
+    for _ in range(FLEETS):
+        clock = np.repeat(random.standard_normal(gpus), 3)
+        time = -0.8 * clock + 0.6 * np.repeat(random.standard_normal(gpus), 3)
+        found.append(spread.correlated(time, clock, gpus))
+
+    assert held(found, -0.8) >= 0.93
+
+
+def test_the_interval_within_a_card_holds_on_generated_fleets():
+    """The median of what three repeats of a card scatter, over all cards: by chi, 1 % times the square root of ln 2."""
+    random = np.random.default_rng(7)
+    found = []
+    for _ in range(FLEETS):
+        repeats = 1 + 0.01 * random.standard_normal((9, 3))
+        found.append(spread.middle(np.array([spread.coefficient_of_variation(card) for card in repeats])))
+
+    assert held(found, 0.01 * np.sqrt(np.log(2))) >= 0.93
 
 
 def test_outliers_are_seen_on_both_sides():

@@ -96,7 +96,8 @@ def _energies(document: dict[str, Any]) -> tuple[FileEnergy, ...]:
         block = metrics.get("nvidia_energy_consumption") or metrics.get("energy_consumption") or {}
         energy_j = _joules(block) if not {"min", "max"} & set(block) else None  # else it is the counter, not its rise
         if energy_j is not None:
-            found.append(FileEnergy("gpu", str(gpu.get("gpu_uuid") or gpu.get("gpu_index")), energy_j))
+            index = str(gpu.get("gpu_index", ""))
+            found.append(FileEnergy("gpu", str(gpu.get("gpu_uuid") or index), energy_j, index=index))
     if found and len(found) == len(gpus):
         return tuple(found)
     whole = document.get("nvidia_total_gpu_energy") or document.get("total_gpu_energy") or {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
 
@@ -17,18 +17,9 @@ import numpy as np
 from analyzer.energy import SENSOR_S, trapezoid
 from analyzer.series import GAP_FACTOR, Samples, clean, median_spacing_s
 from analyzer.sources.files.content import Content, FileRun
+from analyzer.sources.files.gpus import IMPORTED, Gpu, gpus_of
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
-
-IMPORTED = "imported-"
-"""How the name of a GPU begins of which no file tells the UUID."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    index: str
-    uuid: str
-    info: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +70,7 @@ def assembled(
     contents: Sequence[Content], node: str, window: tuple[float | None, float | None], named: str | None = None
 ) -> Assembled:
     """`window` cuts the run out of logs that tell of none; `named` is the run's id, where there is but one."""
-    gpus = _gpus(contents, node)
+    gpus = gpus_of(contents, node)
     tracks = tuple(_tracks(contents, gpus))
     told = [(run, content) for content in contents for run in content.runs]
     if not told:
@@ -91,27 +82,6 @@ def assembled(
         beside = [content, *(log for log in logs if log is not content)]
         made.append(_run(run_id, run, beside, gpus, tracks))
     return Assembled(tuple(made), tracks, tuple(gpus))
-
-
-def _gpus(contents: Sequence[Content], node: str) -> list[Gpu]:
-    """By index; one that no file names by UUID gets a name that no driver gives."""
-    uuids: dict[str, str] = {}
-    info: dict[str, dict[str, str]] = {}
-    for content in contents:
-        for _, labels in content.tracks.found:
-            where = dict(labels)
-            if "gpu" in where:
-                uuids[where["gpu"]] = where["uuid"] or uuids.get(where["gpu"], "")
-        for index, more in content.gpu_info.items():
-            info.setdefault(index, {}).update(more)
-    for content in contents:
-        for run in content.runs:
-            for energy in run.energies:
-                if energy.component == "gpu" and energy.device not in {*uuids, *uuids.values()}:
-                    is_uuid = energy.device.startswith(("GPU-", "MIG-"))
-                    free = next(str(number) for number in count() if str(number) not in uuids)
-                    uuids[free if is_uuid else energy.device] = energy.device if is_uuid else ""
-    return [Gpu(index, uuid or f"{IMPORTED}{node}-{index}", info.get(index, {})) for index, uuid in uuids.items()]
 
 
 def _tracks(contents: Sequence[Content], gpus: list[Gpu]) -> list[Track]:

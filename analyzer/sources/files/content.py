@@ -10,8 +10,19 @@ from pathlib import Path
 from exporter.contract.metrics import Metric
 from exporter.contract.run import Outcome
 
+_FIRST_PART = 8
 ALL_GPUS = "all"
 """The index of what stands for all GPUs of a node, where the file has but their sum."""
+
+
+def short(uuid: str) -> str:
+    """What a GPU is called of which a file tells its UUID and no index: the first part of it, `3f2a9c1e`."""
+    bare = uuid.partition("-")[2] or uuid
+    return bare.partition("-")[0] if len(bare.partition("-")[0]) == _FIRST_PART else bare
+
+
+ONLY_GPU = "unnamed"
+"""The index of the one GPU of a file that names none: nobody knows which of the node's it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +35,16 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class FileEnergy:
-    """Joules from the file's own counter over the run; `device` is a GPU's UUID or index, a package for the CPU."""
+    """Joules from the file's own counter over the run; `device` is a GPU's UUID or index, a package for the CPU.
+
+    `index` is that of a GPU beside its UUID, where the file tells it.
+    """
 
     component: str
     device: str
     energy_j: float
     half_j: float | None = None
+    index: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analyzer.sources.files.content import Content, Reading, UnreadableError
+from analyzer.sources.files.content import ONLY_GPU, Content, Reading, UnreadableError, short
 from analyzer.sources.files.text import guarded, header, moment_s, number, rows
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
@@ -47,11 +47,10 @@ def read(path: Path, reading: Reading) -> Content:
             f"{path} has neither index nor uuid, so all of its lines are taken for one GPU; "
             "of several, log --query-gpu=timestamp,index,uuid,power.draw"
         )
-    indices: dict[str, str] = {}
     for line, cells in rows(path):
         named = {_name(column): cell for column, cell in cells.items()}
         if named.get("timestamp") != "timestamp":  # logs that were appended to each other repeat it
-            guarded(content.bad, line, lambda named=named: _line(content, named, power, indices, reading))  # type: ignore[misc]  # a default binds the loop's value
+            guarded(content.bad, line, lambda named=named: _line(content, named, power, reading))  # type: ignore[misc]  # a default binds the loop's value
     return content
 
 
@@ -60,10 +59,10 @@ def _name(column: str) -> str:
     return column.partition("[")[0].strip().lower()
 
 
-def _line(content: Content, cells: dict[str, str], power: str, indices: dict[str, str], reading: Reading) -> None:
+def _line(content: Content, cells: dict[str, str], power: str, reading: Reading) -> None:
     t_s = moment_s(cells["timestamp"], reading.zone)
     uuid = cells.get("uuid") or cells.get("gpu_uuid") or ""
-    index = cells.get("index") or (indices.setdefault(uuid, str(len(indices))) if uuid else "0")
+    index = cells.get("index") or (short(uuid) if uuid else ONLY_GPU)
     where = {"gpu": index, "uuid": uuid}
     found: list[tuple[Metric, dict[str, str], float]] = []
     power_w = number(cells[power])

@@ -89,7 +89,7 @@ def _phases(events: list[Event], end_s: float) -> list[FilePhase]:
         if isinstance(event, Iteration) and event.phase is not None:
             for unit, amount in event.work.items():
                 work[event.phase][unit] += amount
-    ends_s = [*(phase.t for phase in named[1:]), end_s]
+    ends_s = [*(phase.t for phase in named[1:]), end_s][: len(named)]
     return [
         FilePhase(phase.name, phase.t, max(until_s, phase.t), work.pop(phase.name, {}))
         for phase, until_s in zip(named, ends_s, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,8 +32,9 @@ class Asked:
 
     @property
     def run_id(self) -> str:
-        began = datetime.fromtimestamp(self.start_s, UTC).strftime("%Y%m%dT%H%M%SZ")
-        return f"range-{began}-{self.end_s - self.start_s:.0f}s"
+        """By the whole seconds that have begun, of begin and end alike, as times are shown."""
+        start_s, end_s = math.floor(self.start_s), math.floor(self.end_s)
+        return f"range-{datetime.fromtimestamp(start_s, UTC):%Y%m%dT%H%M%SZ}-{end_s - start_s}s"
 
     @property
     def window(self) -> str:

@@ -11,8 +11,9 @@ import pandas as pd
 from analyzer.joining import joined
 from analyzer.series import Samples, Series, tidy
 from analyzer.sources.files import ledger
-from analyzer.sources.files.assembled import AssembledRun, Gpu
+from analyzer.sources.files.assembled import AssembledRun
 from analyzer.sources.files.content import FileRun
+from analyzer.sources.files.gpus import Gpu
 from analyzer.sources.ranges.asked import Asked
 from analyzer.sources.ranges.figures import Figure
 from analyzer.sources.tokens import Served

@@ -52,14 +52,14 @@ class Ranged:
 def load(source: Source, asked: Asked, say: Callable[[str], None]) -> Ranged:
     """Raises SourceError where nothing is found."""
     seen = discovered(source, asked)
-    there = dict.fromkeys(f"{one.schema} on {one.node or 'this node'}" for one in seen)
-    more = f" and {len(there) - _NAMED} more" if len(there) > _NAMED else ""
-    say(f"{asked.run_id}: {', '.join(list(there)[:_NAMED])}{more}")
     once = counted(meter for one in seen for meter in _meters_of(source, one, asked))
     chosen = [meter for meter in once.meters if asked.takes(meter)]
     if asked.gpus and not any(meter.component == "gpu" for meter in chosen):
         raise _no_such_gpu(asked, once.meters)
-    asked = _ended(chosen, asked)
+    asked = _ended(chosen, asked)  # which is part of the range's name
+    there = dict.fromkeys(f"{one.schema} on {one.node or 'this node'}" for one in seen)
+    more = f" and {len(there) - _NAMED} more" if len(there) > _NAMED else ""
+    say(f"{asked.run_id}: {', '.join(list(there)[:_NAMED])}{more}")
     figures, findings = _figures(chosen, asked)
     if not figures:
         raise SourceError(

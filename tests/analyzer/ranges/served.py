@@ -62,10 +62,12 @@ def tgi(t):
     yield from histogram("tgi_request_duration", {}, count)
 
 
-def llama_cpp(t):
+def llama_cpp(t, *, cached=0.75):
+    """`cached` is the part of the prompts' tokens that its cache has."""
     age_s = _age(t, _BEGUN_S)
     yield "llamacpp:tokens_predicted_total", {}, GENERATED_PER_S * age_s
-    yield "llamacpp:prompt_tokens_total", {}, PROMPT_PER_S * age_s
+    yield "llamacpp:prompt_tokens_total", {}, (1 - cached) * PROMPT_PER_S * age_s
+    yield "llamacpp:prompt_tokens_cached_total", {}, cached * PROMPT_PER_S * age_s
 
 
 def tensorrt_llm(t):

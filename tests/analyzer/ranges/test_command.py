@@ -38,6 +38,18 @@ def test_the_command_reports_a_range_as_json_and_writes_its_files(analyzer, prom
     assert "kepler on gpu01" in done.stderr
 
 
+def test_a_range_has_one_name_wherever_its_last_scrape_was(analyzer, tmp_path):
+    """Asked for until now, it ends with the last scrape, 40.7 s after its begin."""
+    gpu = Gpu([(START_S - 1_000, 60)])
+    times = every(1, START_S - 60.3, START_S + 40.7)
+    history = write_history(tmp_path, stored((t, scrape([gpu], Run(end_s=0), t)) for t in times))
+
+    done = analyzer("report", "--source", history, "--start", START_S, "--format", "json")
+
+    assert json.loads(done.stdout)["run_id"] == "range-20260910T002640Z-40s"
+    assert done.stderr == "analyzer: range-20260910T002640Z-40s: wattline on this node\n"
+
+
 def test_a_service_that_is_scraped_right_now_has_its_energy_until_the_last_scrape(tmp_path):
     """A board that alternates between 640 W and 72 W, read every 2 s, scraped every second by a real Prometheus."""
     begun_s = time.time()

@@ -171,6 +171,7 @@ def test_a_server_that_is_not_there_is_one_line(report_of):
 
 def test_the_command_gives_joules_per_token_of_a_service(analyzer, prometheus):
     range_ = ["--start", int(START_S), "--end", int(END_S), "--matching", f'case="{GPU_CASE}"']
+    range_ += ["--carbon", "100", "--embodied-kg", "1000", "--lifetime-years", "4"]
     service = ["--tokens", "vllm", "--tokens-matching", 'service="vllm"']
 
     done = analyzer("report", "--source", prometheus, *range_, *service, "--format", "json")
@@ -179,4 +180,7 @@ def test_the_command_gives_joules_per_token_of_a_service(analyzer, prometheus):
     document = json.loads(done.stdout)
     assert document["work"]["generated_tokens"]["energy_per_unit_joules"] == pytest.approx(3, rel=0.02)
     assert document["labels"] == {"schema": "dcgm-exporter", "tokens": "vllm"}
+    (sci,) = document["software_carbon_intensity"]
+    run, each = sci["sci_uncertainty_grams_per_run"], sci["sci_uncertainty_grams_per_unit"]["generated_tokens"]
+    assert each > 1.2 * run / document["work"]["generated_tokens"]["amount"]  # the tokens between scrapes, too
     assert document["results"]["ttft_seconds_p50"] == pytest.approx(0.1)

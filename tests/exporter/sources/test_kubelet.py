@@ -157,7 +157,8 @@ def test_without_the_extra_one_line_says_what_to_install(tmp_path):
     found = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, check=False)
     assert found.returncode == 1
     assert found.stderr == (
-        "exporter: --kubelet.pod-resources: grpc is not installed; pip install 'wattline[kubernetes]'\n"
+        "exporter: --kubelet.pod-resources: grpc is not installed; in the clone of Wattline, type: pip install "
+        "'.[kubernetes]'\n"
     )
 
 

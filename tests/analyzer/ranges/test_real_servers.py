@@ -1,0 +1,34 @@
+"""The names that we ask a server for, held against the types on the metrics page of a real one of its kind."""
+
+from pathlib import Path
+
+import pytest
+
+from analyzer.token_servers import LLAMA_CPP, VLLM
+
+PAGES = Path(__file__).parent / "pages"
+
+
+def types(page):
+    lines = (PAGES / page).read_text().splitlines()
+    return {name: kind for _, _, name, kind in (line.split() for line in lines)}
+
+
+@pytest.mark.parametrize(("server", "page"), [(VLLM, "vllm-0.32.txt"), (LLAMA_CPP, "llama.cpp-0.7.txt")])
+def test_a_real_server_shows_what_we_ask_for(server, page):
+    shown = types(page)
+
+    for kind, asked in (
+        ("counter", server.counters),
+        ("counter", server.left_out),
+        ("histogram", server.histograms),
+    ):
+        for what, names in asked.items():
+            assert [shown[name] for name in names if name in shown] == [kind], what
+
+
+def test_llama_cpp_has_no_histogram_and_counts_no_request():
+    shown = types("llama.cpp-0.7.txt")
+
+    assert set(shown.values()) == {"counter", "gauge"}
+    assert not [name for name, kind in shown.items() if kind == "counter" and "request" in name]
