@@ -147,6 +147,8 @@ def demo(*, simulated: bool) -> None:
     say(f"\nCarbon intensity: {EXAMPLE_G_PER_KWH} gCO2eq/kWh, an example; set your own with --carbon.region.")
     for name in ("report.html", "report.png"):
         say(f"{name}: {OUT / 'report' / name}")
+    again = f"{BIN}/analyzer report --run-id {run_id} --source {OUT}/state/history.sqlite"
+    say(f"The exporter has ended; its history stays: {again}")
 
 
 def main() -> None:
