@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn, cast
 import typer
 
 from workloads import gpus as gpu_choice
-from workloads import jobs, shadow
+from workloads import jobs, shadow, standard_streams
 from workloads.api import ExporterError
 from workloads.limits import cli
 from workloads.planning import plan_cli
@@ -209,16 +209,35 @@ def workload_of(command: Sequence[str]) -> str:
     return name
 
 
+def _called() -> int | str | None:
+    try:
+        code: int | str | None = app(prog_name="workloads", standalone_mode=False)
+    except SystemExit as ended:  # of a job's own --help
+        code = ended.code
+    return code
+
+
 def main() -> None:
     shadow.exit_if_shadowed()
+    standard_streams.open_closed()
     try:
-        code = app(prog_name="workloads", standalone_mode=False)
+        code = _called()
+        sys.stdout.flush()
     except _UsageError as error:
         context = getattr(error, "ctx", None)
         tried = context.command_path if context else "workloads"
         text = " ".join(error.format_message().split())
         print(f"{tried}: {text} (see {tried} --help)" if sys.argv[1:] else error.format_message(), file=sys.stderr)
         code = 2
+    except BrokenPipeError:  # what reads our stdout has seen enough
+        standard_streams.print_no_more()
+        code = 1
+    except OSError as error:
+        if error.errno not in standard_streams.NO_ROOM:
+            raise
+        standard_streams.print_no_more()
+        say(f"cannot write: {error.strerror}; make room, or send the output elsewhere")
+        code = 1
     except (typer.Abort, KeyboardInterrupt):
         code = 130
     sys.exit(code)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import secrets
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from workloads import mps_watcher
+from workloads import mps_others, mps_watcher
 from workloads.mps_daemon import LOG_DIRECTORY, PIPE_DIRECTORY, PROGRAM, Daemon, MpsError
 from workloads.talk import say
 
@@ -148,41 +147,12 @@ def _watched(daemon: Daemon) -> Iterator[None]:
 
 def _refuse_beside_another(proc: Path, gpus: Sequence[str]) -> None:
     """Two daemons on one GPU take turns, which is no MPS; on other GPUs they may be."""
-    for folder in sorted(proc.iterdir()):
-        if folder.name.isdecimal() and _is_daemon(folder):
-            theirs = _visible_devices(folder)
-            if gpus and theirs and not set(gpus) & set(theirs):
-                continue
+    for other in mps_others.daemons(proc):
+        if other.serves(gpus):
             raise MpsError(
-                f"an MPS daemon of user {_owner(folder)} is already running (pid {folder.name}), and two cannot share "
+                f"an MPS daemon of user {other.user} is already running (pid {other.pid}), and two cannot share "
                 f"a GPU; end it (echo quit | {PROGRAM}, as that user), or give GPUs by UUID that it does not serve"
             )
-
-
-def _is_daemon(folder: Path) -> bool:
-    """And not the program that asks one."""
-    try:
-        program, *arguments = (folder / "cmdline").read_bytes().split(b"\0")
-    except OSError:  # it has just ended
-        return False
-    return Path(os.fsdecode(program)).name == PROGRAM and bool({b"-d", b"-f"} & set(arguments))
-
-
-def _visible_devices(folder: Path) -> list[str]:
-    """Empty where it may have all, or another user's daemon does not say."""
-    with contextlib.suppress(OSError):
-        for entry in (folder / "environ").read_bytes().split(b"\0"):
-            name, _, value = entry.decode(errors="replace").partition("=")
-            if name == "CUDA_VISIBLE_DEVICES":
-                return value.split(",")
-    return []
-
-
-def _owner(folder: Path) -> str:
-    try:
-        return pwd.getpwuid(folder.stat().st_uid).pw_name
-    except (KeyError, OSError):
-        return "unknown"
 
 
 def _family(pid: int) -> set[int]:

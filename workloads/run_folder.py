@@ -14,6 +14,7 @@ import yaml
 from exporter.contract.record import METRICS_FILE
 from exporter.contract.run import Outcome, Run
 from workloads.recorder import Recorder
+from workloads.standard_streams import NO_ROOM
 from workloads.talk import say
 
 _SUMMED = ("gpu", "cpu", "dram")
@@ -78,6 +79,8 @@ class RunFolder:
                 yaml.safe_dump(dict(metrics), file, sort_keys=False)
         except OSError as error:
             say(f"{path} cannot be written: {error.strerror}; the exporter has the run all the same")
+            if error.errno in NO_ROOM:  # half of an account is none
+                path.unlink(missing_ok=True)
 
 
 def _metrics(run: Run) -> dict[str, Any]:

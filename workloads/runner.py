@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,9 +14,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from exporter.contract.run import MAX_RESULTS, BeginRequest, EndRequest, Outcome, Run
+from exporter.contract.run import BeginRequest, Outcome, Run
 from workloads import api as run_api
-from workloads import nsys, recorder, run_id, scope
+from workloads import ended_run, nsys, recorder, results_file, run_id, scope
 from workloads.api import Api, ExporterError, RefusedError, UnreachableError
 from workloads.gpus import Choice
 from workloads.passed_signals import PassedSignals
@@ -29,11 +26,6 @@ from workloads.simulated import release_dead
 from workloads.talk import say
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
-MEASURED = "measure"
-"""The phase in which a built-in job counts its work."""
-_PERCENTILE = re.compile(r"_p\d\d$")
-_MOST_SHOWN = 6
-_NO_AIM = ("padding_tokens", "requests_failed", "cached_tokens")
 _BEGIN_ATTEMPTS = 3  # the exporter in reach may just be ending with its last run
 _END_WITHIN_S = 5.0  # one that is being restarted is back by then
 _RETRY_S = 0.2
@@ -75,7 +67,7 @@ def run_command(job: Job, find_exporter: Callable[[], Reached], environ: Mapping
             folder.discard()
         raise
     api = reached.api
-    with PassedSignals() as signals, _results_file() as results, _lease(api, run.run_id):
+    with PassedSignals() as signals, results_file.made() as results, _lease(api, run.run_id):
         _register(api, run.run_id, os.getpid())
         _register_scope(api, run.run_id, environ)
         environment = _environment(job, api, run, results, environ)
@@ -87,40 +79,15 @@ def run_command(job: Job, find_exporter: Callable[[], Reached], environ: Mapping
         code, outcome = _execute(job, api, run, signals, environment)
         if run.simulation is not None:
             release_dead(Path(run.simulation))
-        measured = _read_results(results)
+        measured = results_file.read(results)
         ended = _end(api, run.run_id, outcome, measured)
     if folder is not None:
         folder.end(ended, outcome, code, measured)
         if job.nsys:
             nsys.keep_stats_and_say(folder.path)
     if ended is not None:
-        _say_ended(ended, outcome, reached.source)
+        ended_run.say_all(ended, outcome, reached.source)
     return code
-
-
-def _say_ended(run: Run, outcome: Outcome, source: str | None) -> None:
-    """What to type next; where nothing was measured, why, and what to do about it."""
-    for note in run.notes:
-        say(note)
-    _say_results(run)
-    if run.energy_joules:
-        hint = f"analyzer report --run-id {run.run_id}" + (f" --source {source}" if source else "")
-    else:
-        hint = "no energy was measured; what can be measured here, and how, says: exporter check"
-    say(f"run {run.run_id} {outcome} in {run.duration_seconds:.1f} s: {hint}")
-
-
-def _say_results(run: Run) -> None:
-    """What the job measured, its percentiles apart, and what a unit of its work took of the GPUs."""
-    shown = {name: value for name, value in run.results.items() if not _PERCENTILE.search(name)}
-    if shown:
-        say(", ".join(f"{name} {value:.4g}" for name, value in list(shown.items())[:_MOST_SHOWN]))
-    for phase in run.phases:
-        joules = phase.energy_joules.get("gpu")
-        if phase.name == MEASURED and joules is not None:
-            units = {unit: amount for unit, amount in phase.work.items() if amount > 0 and unit not in _NO_AIM}
-            if units:
-                say(", ".join(f"{joules / amount:.4g} J of the GPUs per {unit}" for unit, amount in units.items()))
 
 
 def _request(job: Job) -> BeginRequest:
@@ -250,27 +217,6 @@ def _lease(api: Api, joined: str) -> Iterator[None]:
         yield
     finally:
         closing.set()
-
-
-@contextlib.contextmanager
-def _results_file() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="wattline-") as folder:
-        yield Path(folder) / "results.jsonl"
-
-
-def _read_results(path: Path) -> dict[str, float]:
-    """The last value of each name; a job may have no client, or be killed while it writes a line. Its processes may
-    have more together than a run can have, and all would be refused.
-    """
-    results: dict[str, float] = {}
-    lines = path.read_text().splitlines() if path.exists() else []
-    for line in lines:
-        with contextlib.suppress(ValueError):
-            results |= EndRequest.model_validate({"results": json.loads(line)}).results
-    for name in list(results)[MAX_RESULTS:]:
-        say(f"result {name} is left out: a run has {MAX_RESULTS} at most")
-        del results[name]
-    return results
 
 
 def _end(api: Api, joined: str, outcome: Outcome, results: Mapping[str, float]) -> Run | None:

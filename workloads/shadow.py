@@ -11,7 +11,7 @@ def complaint() -> str | None:
     """Which file hides what and what to do, or None; nothing is imported, so nothing of the user's is run."""
     spec = importlib.util.find_spec("exporter")
     if spec is None:
-        return "Wattline's package exporter is not installed beside workloads; type: pip install wattline"
+        return "Wattline's package exporter is missing beside workloads; in the clone of Wattline, type: pip install ."
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
     if any((folder / "contract" / "run.py").exists() for folder in folders):
         return None

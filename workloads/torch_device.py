@@ -19,7 +19,9 @@ def require(*modules: str) -> None:
     """End the process with one line where one of them is not installed."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
-        sys.exit(f"{' and '.join(missing)} cannot be imported; try: pip install 'wattline[torch]'")
+        from exporter.contract.installation import install  # noqa: PLC0415  # which may be hidden: see shadow
+
+        sys.exit(f"{' and '.join(missing)} cannot be imported; {install('torch')}")
 
 
 def devices() -> list[torch.device]:

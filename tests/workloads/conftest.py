@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from exporter.contract import simulation
+from tests.fakes import openai_server as says
 from tests.fakes import podman as podman_service
+from tests.fakes.openai_server import OpenAiServer
 from tests.fakes.podman import IMAGE, Podman
 from tests.fakes.run_api import RunApi, serving
+from tests.fakes.web_api import serve_beside
 from tests.forked import Nursery
+from tests.workloads.llm_load import Load
 
 ROOT = Path(__file__).parents[2]
 _OURS = ("WATTLINE_", "CUDA_", "NVIDIA_", "RANK", "LOCAL_RANK", "MASTER_", "SLURM_", "TORCHELASTIC_", "PYTHON")
@@ -143,3 +147,15 @@ _BEGIN = "import os, sys, time\nfrom workloads import client\n"
 @pytest.fixture
 def script(write):
     return lambda text: write(_BEGIN + textwrap.dedent(text))
+
+
+@pytest.fixture
+def load(exporter, tmp_path):
+    return Load(exporter, tmp_path / "out")
+
+
+@pytest.fixture
+def server():
+    """Two tokens an answer, unless a test gives another script before it asks."""
+    with serve_beside(OpenAiServer(script=lambda _: says.answer(2, prompt=3))) as running:
+        yield running

@@ -1,3 +1,4 @@
+import contextlib
 import io
 
 import pytest
@@ -77,6 +78,54 @@ def test_what_the_exporter_does_not_show_is_a_dash_and_no_zero():
     table.show(Now(1, 1, "x", "runs"))
 
     assert "80 W   –" in _shown(table)
+
+
+@pytest.fixture
+def terminal():
+    return Console(file=io.StringIO(), width=100, force_terminal=True, legacy_windows=False)
+
+
+def _last_frame(terminal: Console) -> str:
+    """Each frame goes back to the first line of the one before."""
+    return terminal.file.getvalue().rpartition("\x1b[2K")[2]
+
+
+def _frames_until(terminal: Console, *, stopped: bool = False) -> str:
+    """All that a table has drawn of two short steps; the GPU draws 80 W, and 60 W at the end."""
+    drawn_w = iter([80.0, 60.0])
+    looks = Looks(lambda: [GpuNow("0", "GPU-a", next(drawn_w), 40)], lambda _ids: {"steps": 3.0})
+    table = LiveTable(looks, now_s=lambda: 0.0, console=terminal)
+    with contextlib.suppress(KeyboardInterrupt), table:
+        table.show(Now(1, 2, "a", "runs", ["b"], 7))
+        table.show(Now(2, 2, "b", "runs", (), 3))
+        if stopped:
+            raise KeyboardInterrupt
+    return terminal.file.getvalue()
+
+
+def test_no_step_is_too_short_to_be_seen(terminal):
+    frames = _frames_until(terminal)
+
+    assert "1/2" in frames
+    assert "a: runs" in frames
+    assert "1 more, about 7 s; next: b" in frames
+    assert "0/0" not in frames
+
+
+@pytest.mark.parametrize(("stopped", "ended"), [(False, "b: done"), (True, "b: stopped")])
+def test_the_frame_that_stays_is_how_it_ended(terminal, stopped, ended):
+    _frames_until(terminal, stopped=stopped)
+    last = _last_frame(terminal)
+
+    assert ended in last
+    assert "60 W" in last
+    assert "runs" not in last
+    assert "steps/s" not in last
+    assert "about" not in last
+
+
+def test_before_the_first_step_the_table_says_what_it_waits_for():
+    assert "looks at the GPUs" in _shown(LiveTable(Looks(list, lambda _ids: {})))
 
 
 def test_lines_for_a_log_say_a_change_once(capsys):

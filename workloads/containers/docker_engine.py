@@ -84,7 +84,9 @@ def _connect(url: str, environ: Mapping[str, str]) -> Engine:
     try:
         import docker  # noqa: PLC0415  # slow to import
     except ImportError as error:
-        raise EngineError(f"{error}; install what the job needs: pip install 'wattline[workloads]'") from error
+        from exporter.contract.installation import install  # noqa: PLC0415  # which may be hidden: see shadow
+
+        raise EngineError(f"{error}, which the job needs; {install('workloads')}") from error
     environment = {**environ, "DOCKER_HOST": url}
     with speaking(f"no container engine answers at {url}"):
         client = docker.from_env(environment=environment, timeout=_HELLO_TIMEOUT_S, use_ssh_client=True)

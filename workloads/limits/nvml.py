@@ -14,7 +14,9 @@ class NvmlCards:
         try:
             import pynvml  # noqa: PLC0415  # slow to import, and not there in every installation
         except ImportError as error:
-            raise CapsError("pynvml cannot be imported; try: pip install 'wattline[workloads]'") from error
+            from exporter.contract.installation import install  # noqa: PLC0415  # which may be hidden: see shadow
+
+            raise CapsError(f"pynvml cannot be imported; {install('workloads')}") from error
         self.simulation: str | None = None
         self._nvml: Any = pynvml
         try:

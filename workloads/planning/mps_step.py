@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workloads import mps
+from workloads import mps, mps_others
 from workloads.planning.side_by_side import StepFailedError
 
 _ATTACHED_WITHIN_S = 5.0  # whoever is at the barrier has warmed up, so it is a client by now
@@ -20,13 +20,17 @@ class Shared:
     environ: Mapping[str, str]
     verify: Callable[[Sequence[int]], None] | None = None
     """None where the step is not under MPS; raises StepFailedError."""
+    doubt: str | None = None
+    """Why the jobs of a step without MPS are not without it."""
 
 
 @contextlib.contextmanager
-def shared(folder: Path, environ: Mapping[str, str], gpus: Sequence[str], *, wanted: bool) -> Iterator[Shared]:
+def shared(
+    folder: Path, environ: Mapping[str, str], gpus: Sequence[str], *, wanted: bool, proc: Path = Path("/proc")
+) -> Iterator[Shared]:
     """`gpus` are UUIDs. Raises MpsError where the daemon cannot be had."""
     if not wanted:
-        yield Shared(environ)
+        yield Shared(environ, doubt=mps_others.taking(environ, gpus, proc))
         return
     with mps.started(folder, environ, gpus) as session:
 

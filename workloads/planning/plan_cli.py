@@ -29,6 +29,9 @@ Out = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="The folder of the results, new or empty; else wattline-results/NAME-TIME."),
 ]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what it would do: its runs, caps, labels, times; nothing is touched.")
+]
 NoLive = Annotated[bool, typer.Option("--no-live", help="Lines for a log and the jobs' output, no live table.")]
 
 
@@ -45,14 +48,16 @@ def plan(  # a command's options are its arguments
     ] = None,
     out: Out = None,
     exporter: Exporter = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say which runs it has, in their order.")] = False,
+    dry_run: DryRun = False,
     no_live: NoLive = False,
 ) -> None:
     """Make the runs of a plan."""
-    from workloads.planning import plan_file, schedule  # noqa: PLC0415  # they import the contract: see cli.main
+    from workloads.planning import plan_file  # noqa: PLC0415  # they import the contract: see cli.main
 
     if resume is not None and out is not None:
         raise typer.BadParameter("--resume goes on in its folder; leave --out out")
+    if resume is not None and dry_run:
+        raise typer.BadParameter("--dry-run is of the whole plan; leave --resume out")
     try:
         read = plan_file.read(path)
     except plan_file.PlanFileError as error:
@@ -61,8 +66,7 @@ def plan(  # a command's options are its arguments
     for note in read.notes:
         say(f"{path}: {note}")
     if dry_run:
-        for number, step in enumerate(schedule.whole(read.plan, read.steps), 1):
-            print(f"{number:>4}  {step.title}")
+        _say_what_it_would_do(read, out, exporter)
         return
     make(read, resume, out, exporter, live=not no_live)
 
@@ -91,6 +95,7 @@ def sweep(  # a command's options are its arguments
     idle: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Idle runs before and after.")] = 0,
     out: Out = None,
     exporter: Exporter = None,
+    dry_run: DryRun = False,
     no_live: NoLive = False,
 ) -> None:
     """Make the same job at each power limit; what stood before comes back at the end."""
@@ -120,7 +125,21 @@ def sweep(  # a command's options are its arguments
     except plan_file.PlanFileError as error:
         said = "; ".join(re.sub(r"^workloads sweep:\d+: ", "", line) for line in str(error).splitlines())
         raise typer.BadParameter(said.removeprefix("runs.0.").removeprefix("job: ")) from error
+    if dry_run:
+        _say_what_it_would_do(read, out, exporter)
+        return
     make(read, None, out, exporter, live=not no_live)
+
+
+def _say_what_it_would_do(read: PlanFile, out: Path | None, exporter: str | None) -> None:
+    from workloads.planning import dry_run, plan_results, schedule  # noqa: PLC0415  # as above
+    from workloads.run_id import named as fitting  # noqa: PLC0415  # as above
+
+    named = exporter or os.environ.get(EXPORTER)
+    asked = f"tells the exporter at {named} of its runs" if named else "starts an exporter where none answers here"
+    results = str(out or plan_results.DEFAULT_FOLDER / fitting(read.plan.name, "TIME"))
+    for line in dry_run.lines(read.plan, schedule.whole(read.plan, read.steps), results, asked):
+        print(line)
 
 
 def _grid(power_limits: str | None, sm_clocks: str | None, vary: list[str]) -> dict[str, list[Any]]:

@@ -55,6 +55,7 @@ class PlanRunner:
         self._confirmed_s = 0.0
         self._here = Gpus(gpus=[])
         self._resolved: dict[tuple[str, ...], list[str]] = {}
+        self._doubts: set[str] = set()
 
     def make_all(self) -> None:
         """Raises the errors of plans, exporter, caps, MPS and nsys; before the first run where that is known."""
@@ -186,8 +187,11 @@ class PlanRunner:
             tick = self._look_at_clocks if SM_CLOCK in step.settings else self._around.progress.follow
             watching = Watching(tick, shared.verify)
             together = SideBySide(step, self._around.place, shared.environ, watching)
+            if shared.doubt is not None and shared.doubt not in self._doubts:
+                self._doubts.add(shared.doubt)
+                self._around.progress.say(f"{step.title}: {shared.doubt}")
             try:
-                self._record(number, attempt, step, together)
+                self._record(number, attempt, step, together, shared.doubt)
             finally:
                 self._say_bad(step, together)
 
@@ -198,9 +202,9 @@ class PlanRunner:
             self._confirmed_s = time.monotonic()
             self._setter.confirm()
 
-    def _record(self, number: int, attempt: int, step: Step, together: SideBySide) -> None:
+    def _record(self, number: int, attempt: int, step: Step, together: SideBySide, note: str | None) -> None:
         """A line for each run, also where it is interrupted."""
-        interrupted, note = False, None
+        interrupted = False
         try:
             together.make()
             if self._setter is not None:
@@ -209,7 +213,7 @@ class PlanRunner:
             note = str(error)
         except BaseException as error:
             interrupted = True
-            note = str(error) if isinstance(error, CapsError) else None
+            note = str(error) if isinstance(error, CapsError) else note
             raise
         finally:
             for child in together.children:

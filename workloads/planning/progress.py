@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from workloads import standard_streams
 from workloads.planning.child_run import ChildRun
 from workloads.planning.live_readings import GpuNow
 from workloads.talk import say
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.live import Live
     from rich.table import Table
 
@@ -59,6 +61,7 @@ class Lines:
 
     def __init__(self) -> None:
         self._said = ""
+        self._shows_output = True
 
     def __enter__(self) -> Self:
         return self
@@ -77,9 +80,18 @@ class Lines:
     def follow(self, children: Sequence[ChildRun]) -> None:
         for child in children:
             new = child.new_output()
-            if new:
-                sys.stdout.buffer.write(new)
-                sys.stdout.flush()
+            if new and self._shows_output:
+                self._pass_on(new)
+
+    def _pass_on(self, output: bytes) -> None:
+        """A stdout that takes nothing any more ends no run."""
+        try:
+            sys.stdout.buffer.write(output)
+            sys.stdout.flush()
+        except OSError as error:
+            self._shows_output = False
+            standard_streams.print_no_more()
+            say(f"the jobs' output cannot be shown here: {error.strerror}; it is in output.log of each run's folder")
 
     def say(self, text: str) -> None:
         say(text)
@@ -96,10 +108,13 @@ class Looks:
 class LiveTable:
     """With rich, on stderr; the jobs' output is in their folders alone."""
 
-    def __init__(self, looks: Looks, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, looks: Looks, now_s: Callable[[], float] = time.monotonic, console: Console | None = None
+    ) -> None:
         self._looks = looks
         self._now_s = now_s
-        self._now = Now(0, 0, "", "")
+        self._console = console
+        self._now: Now | None = None
         self._gpus: list[GpuNow] = []
         self._rates: Mapping[str, float] = {}
         self._read_s = -_READ_EVERY_S
@@ -109,19 +124,29 @@ class LiveTable:
         from rich.console import Console  # noqa: PLC0415  # slow to import
         from rich.live import Live  # noqa: PLC0415  # likewise
 
-        self._live = Live(console=Console(stderr=True), get_renderable=self.table, refresh_per_second=2)
+        console = self._console or Console(stderr=True)
+        self._live = Live(console=console, get_renderable=self.table, refresh_per_second=2)
         self._live.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            self._live.__exit__(kind, error, traceback)
+        """What stays on the terminal is how it ended."""
+        if self._live is None:
+            return
+        if self._now is not None:
+            ended = "done" if kind is None else "stopped"
+            self._now = replace(self._now, doing=ended, left_s=None)
+        self._gpus, self._rates = self._looks.gpus(), {}
+        self._live.__exit__(kind, error, traceback)
 
     def show(self, now: Now) -> None:
-        self._now = now
+        """A change is drawn at once: what is short would never be seen."""
+        is_new, self._now = now != self._now, now
         self._read([])
+        if is_new and self._live is not None:
+            self._live.refresh()
 
     def follow(self, children: Sequence[ChildRun]) -> None:
         self._read([child.run_id for child in children if child.ended_at is None])
@@ -138,13 +163,17 @@ class LiveTable:
 
         now = self._now
         table = Table("", "", show_header=False, expand=False)
-        table.add_row(f"{now.number}/{now.count}", f"{now.title}: {now.doing}")
+        if now is not None:
+            table.add_row(f"{now.number}/{now.count}", f"{now.title}: {now.doing}")
         for gpu in self._gpus:
             table.add_row(f"GPU {gpu.gpu}", f"{_number(gpu.power_w, 'W')}   {_number(gpu.temperature_celsius, '°C')}")
         for unit, rate in sorted(self._rates.items(), key=_tokens_first)[:_SHOWN_UNITS]:
             table.add_row(f"{unit}/s", f"{rate:,.4g}")
-        left = f"{len(now.left)} more" + (f", about {_duration(now.left_s)}" if now.left_s is not None else "")
-        table.add_row("left", left + (f"; next: {now.left[0]}" if now.left else ""))
+        if now is not None:
+            left = f"{len(now.left)} more" + (f", about {_duration(now.left_s)}" if now.left_s is not None else "")
+            table.add_row("left", left + (f"; next: {now.left[0]}" if now.left else ""))
+        else:
+            table.add_row("", "looks at the GPUs and at what is to be done")
         return table
 
     def _read(self, run_ids: Sequence[str]) -> None:

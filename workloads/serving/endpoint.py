@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import time
 from array import array
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import aiohttp
 
-from workloads.serving import chunk, sse
+from workloads.serving import chunk, connection, sse
 from workloads.serving.answer import Answer, Failure
 from workloads.serving.prompts import Request
 
@@ -22,8 +21,6 @@ Api = Literal["chat", "completions"]
 
 _CHECK_TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 30.0
-# Servers close an idle connection after 5 s (uvicorn, Node, llama.cpp); a request must not be sent just then.
-_IDLE_CONNECTION_S = 2.0
 _END_OF_BODY_S = 1.0
 _PIECE_BYTES = 1 << 16
 _ERROR_BYTES = 4096
@@ -72,17 +69,6 @@ class Target:
         return {name: value for name, value in body.items() if value is not None}
 
 
-@contextlib.asynccontextmanager
-async def connected(key: str | None) -> AsyncIterator[aiohttp.ClientSession]:
-    """As many connections as there are requests in flight."""
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    async with aiohttp.ClientSession(
-        connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar()
-    ) as session:
-        yield session
-
-
 async def models(session: aiohttp.ClientSession, base: str) -> list[str]:
     """What the endpoint says it serves. Raises EndpointError; one that is there and lists nothing gives []."""
     url = f"{base}/models"
@@ -93,6 +79,11 @@ async def models(session: aiohttp.ClientSession, base: str) -> list[str]:
                 raise EndpointError(
                     f"{url} answers {response.status}: the key is missing or wrong; set OPENAI_API_KEY or give "
                     "--api-key-file"
+                )
+            if response.status == 503:
+                said = _error_text((await response.content.read(_ERROR_BYTES)).decode(errors="replace"))
+                raise EndpointError(
+                    f"{url} answers 503: {said}; is the server still loading its model? try again later"
                 )
             document = json.loads(await response.read()) if response.status == 200 else {}
     except aiohttp.ClientError as error:
@@ -117,10 +108,7 @@ async def ask(
     failure = None
     try:
         body = json.dumps(target.body(request)).encode()
-        headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-        async with session.post(
-            target.url, data=body, headers=headers, timeout=timeout, allow_redirects=False
-        ) as response:
+        async with connection.posted(session, target.url, body, timeout) as response:
             await _read(response, reading)
     except _FailedError as error:
         failure = error.failure

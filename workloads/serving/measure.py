@@ -15,7 +15,7 @@ import aiohttp
 from workloads import client
 from workloads.barrier import BarrierError
 from workloads.interruption import Interruption
-from workloads.serving import arrivals, endpoint, prompts, summary
+from workloads.serving import arrivals, connection, endpoint, prompts, summary
 from workloads.serving.answer import Answer
 from workloads.serving.endpoint import EndpointError, Target
 from workloads.serving.load import Load, Until
@@ -43,7 +43,7 @@ def measure(options: argparse.Namespace, key: str | None, run: client.Run) -> No
 
 
 async def _entered(stack: contextlib.AsyncExitStack, key: str | None) -> aiohttp.ClientSession:
-    return await stack.enter_async_context(endpoint.connected(key))
+    return await stack.enter_async_context(connection.connected(key))
 
 
 def _measure(

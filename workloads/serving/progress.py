@@ -18,7 +18,7 @@ _CLEAR_LINE = "\r\x1b[K"
 
 @contextlib.asynccontextmanager
 async def shown(load: Load, what: str, every_s: float | None = None) -> AsyncIterator[None]:
-    on_terminal = sys.stderr.isatty()
+    on_terminal = sys.stderr is not None and sys.stderr.isatty()
     pause_s = every_s or (_ON_TERMINAL_S if on_terminal else _ELSE_S)
     task = asyncio.create_task(_show(load, what, pause_s, on_terminal=on_terminal))
     try:

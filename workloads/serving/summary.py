@@ -18,10 +18,12 @@ _REMEDIES = {
     "connection": "is the server up, and can it take that many connections?",
     "timeout": "give more --timeout, or less load",
     "not_streamed": "this job measures streams; does the endpoint know stream: true?",
-    "http_400": "a field that the server does not take is left out by --extra-body '{\"FIELD\": null}'",
+    "http_400": "--prompt-tokens and --max-tokens set lengths; a field that the server does not take is left out by "
+    "--extra-body '{\"FIELD\": null}'",
     "http_401": "set OPENAI_API_KEY or give --api-key-file",
     "http_403": "set OPENAI_API_KEY or give --api-key-file",
     "http_404": "is the --model one that it serves, does --url end in /v1, does it know this --api?",
+    "http_503": "is the server still loading its model, or has it too much to do?",
 }
 _REMEDIES["http_422"] = _REMEDIES["http_400"]
 

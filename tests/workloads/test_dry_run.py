@@ -1,0 +1,80 @@
+"""What `--dry-run` of plans and sweeps says, and that it touches nothing."""
+
+from tests.workloads.plans import make, write
+
+PLAN = """\
+name: caps
+labels: {site: lab}
+pause_seconds: 2
+idle_seconds: 8
+gpus: [0]
+cool_down: {at_most_seconds: 90}
+runs:
+  - job: sgemm
+    options: {size: 64, duration: 20}
+    sweep: {power_limit_watts: [300, 500]}
+  - name: side
+    mps: true
+    tenants:
+      - {name: a, job: sgemm, options: {duration: 40}}
+      - {name: b, job: llm-train, options: {random: tiny}, background: true}
+"""
+
+
+def lines_of(done):
+    assert (done.returncode, done.stderr) == (0, "")
+    return [" ".join(line.split()) for line in done.stdout.splitlines()]
+
+
+def test_a_plan_tells_each_run_with_its_cap_labels_and_time(exporter, tmp_path):
+    said = lines_of(make(exporter, write(tmp_path, PLAN), "--dry-run"))
+
+    # 8 + 20 + 20 + 40 + 8 s of runs, and 5 pauses of 2 s
+    assert said[0] == "caps: 5 steps, 6 runs; about 106 s, and what loading, warming up and cooling down take"
+    second = said.index("2 sgemm power_limit_watts=300 repeat 1: about 20 s")
+    assert said[second + 1 : second + 4] == [
+        "workloads job sgemm --size=64 --duration=20 on GPU 0",
+        "labels: experiment=caps, site=lab, case=sgemm, power_limit_watts=300, repeat=1",
+        "under a power limit of 300 W",
+    ]
+    tenants = said.index("4 side repeat 1: about 40 s")
+    assert said[tenants + 1] == "workloads job sgemm --duration=40 (tenant a) on GPU 0"
+    assert said[tenants + 3].startswith("workloads job llm-train --random=tiny (tenant b) (in the background) on GPU 0")
+    assert said[tenants + 5] == "under MPS"
+
+
+def test_a_plan_tells_what_it_would_change_on_the_machine(exporter, tmp_path):
+    said = lines_of(make(exporter, write(tmp_path, PLAN), "--dry-run"))
+
+    assert said[said.index("on this machine it") + 1 :] == [
+        "sets the power limit of GPU 0: 300, 500 W, and puts back what stood before",
+        "starts an MPS daemon of its own around each step under MPS, and ends it",
+        "waits before each run for at most 90 s until the GPUs have cooled down",
+        "does nothing for 2 s before each step",
+        f"tells the exporter at {exporter.address} of its runs",
+        f"writes to {tmp_path / 'results'}",
+        "nothing of this was done",
+    ]
+    assert not (tmp_path / "results").exists()
+    assert exporter.api.requests == []
+
+
+def test_a_sweep_tells_the_same_and_needs_no_exporter(exporter, tmp_path, nowhere):
+    options = ("--sm-clocks", "900,1200", "--gpus", "0,1", "--repeats", "2", "--order", "as-given", "--dry-run")
+    sweep = exporter.workloads(
+        "sweep", "sgemm", "--repetitions", "5", *options, "--out", str(tmp_path / "none"), "--exporter", nowhere
+    )
+    said = lines_of(sweep)
+
+    assert said[0] == "sgemm-sweep: 4 steps, 4 runs; 4 steps for as long as the work takes"
+    assert said[1] == "1 sgemm sm_clock_hertz=900000000 repeat 1: as long as the work takes"
+    assert said[4] == "under an SM clock of 900 MHz"
+    assert "locks the SM clock of GPU 0, 1: 900, 1200 MHz, and unlocks it again" in said
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_dry_run_goes_on_nowhere(exporter, tmp_path):
+    done = exporter.workloads("plan", str(write(tmp_path, PLAN)), "--dry-run", "--resume", str(tmp_path))
+
+    assert done.returncode == 2
+    assert "leave --resume out" in done.stderr

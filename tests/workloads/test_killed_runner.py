@@ -1,0 +1,59 @@
+"""A runner that is killed with SIGKILL can end nothing: its run ends with its processes, and is charged no longer."""
+
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from tests import daemon
+from tests.waiting import eventually
+
+
+@pytest.fixture(scope="module")
+def exporter(tmp_path_factory):
+    with daemon.daemon(tmp_path_factory.mktemp("exporter"), "--simulate", "1xH200", "--no-history") as started:
+        yield started
+
+
+def started(exporter, run_id, *command):
+    """The runner, and its job."""
+    arguments = ["-m", "workloads", "run", "--gpus", "0", "--run-id", run_id, "--", *command]
+    environ = daemon.environment({"WATTLINE_EXPORTER": exporter.url})
+    runner = subprocess.Popen([sys.executable, *arguments], env=environ, stderr=subprocess.DEVNULL)
+    eventually(lambda: [job for job in psutil.Process(runner.pid).children() if job.name() == command[0]], run_id)
+    (job,) = (job for job in psutil.Process(runner.pid).children() if job.name() == command[0])
+    return runner, job
+
+
+def ended(exporter, run_id):
+    eventually(lambda: exporter.get(f"/api/v1/runs/{run_id}")[1]["state"] == "ended", run_id, within_s=60)
+    return exporter.get(f"/api/v1/runs/{run_id}")[1]
+
+
+def test_a_run_is_charged_no_joule_after_the_death_of_its_last_process(exporter):
+    """The card draws its idle power all along: joules are seconds. One job dies with its runner, one lives on."""
+    together, job_of_both = started(exporter, "both", "sleep", "600")
+    alone, job_left = started(exporter, "runner", "sleep", "600")
+    try:
+        time.sleep(2)
+    finally:
+        for process in (together, job_of_both, alone):
+            process.kill()
+        together.wait()
+        alone.wait()
+        killed_at = time.time()
+        time.sleep(3)
+        job_left.kill()
+        left_at = time.time()
+    both, runner = ended(exporter, "both"), ended(exporter, "runner")
+
+    with exporter.simulation() as simulation:
+        idle_w = simulation.power_w(0, simulation.now())
+    for run, died_at in ((both, killed_at), (runner, left_at)):
+        (energy_j,) = run["energy_joules"]["gpu"].values()
+        assert (run["outcome"], run["notes"]) == ("interrupted", ["its processes were gone"])
+        assert run["ended_at"] <= died_at
+        assert energy_j == pytest.approx(idle_w * run["duration_seconds"], rel=0.05)
+    assert runner["ended_at"] > both["ended_at"]

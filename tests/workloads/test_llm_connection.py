@@ -1,0 +1,80 @@
+"""Connections that a server closes, though it said that it keeps them: llama.cpp does so after each stream."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.fakes import openai_server as says
+from tests.fakes.openai_server import OpenAiServer
+from tests.fakes.web_api import serve
+from workloads.serving import connection, endpoint
+from workloads.serving.endpoint import EndpointError, Target
+from workloads.serving.prompts import Prompt, Request
+
+
+@dataclass
+class Closing(OpenAiServer):
+    """Answers the first `kept` requests of a connection, of `open_connections` alone, and hangs up at any other."""
+
+    kept: int = 1
+    open_connections: int = 1_000
+    asked: dict[int, int] = field(default_factory=dict)
+    """How many requests came over each connection, by its port at the client."""
+
+    async def complete(self, request):
+        _, port = request.transport.get_extra_info("peername")
+        self.asked[port] = self.asked.get(port, 0) + 1
+        if self.asked[port] > self.kept or len(self.asked) > self.open_connections:
+            request.transport.abort()
+            raise asyncio.CancelledError
+        return await super().complete(request)
+
+
+def answers(count, **closing):
+    """To requests one after the other, and how many came over each connection."""
+
+    async def asked():
+        server = Closing(script=lambda _: says.answer(2), **closing)
+        async with serve(server) as running, connection.connected(None) as session:
+            target = Target(f"{running.url}/v1", "chat", "tiny", {}, 30.0)
+            found = [await endpoint.ask(session, target, Request(Prompt("hello"), 8)) for _ in range(count)]
+        return found, list(server.asked.values())
+
+    return asyncio.run(asked())
+
+
+def test_a_request_that_finds_its_connection_closed_is_sent_over_a_new_one():
+    found, asked = answers(3)
+
+    assert [(answer.failure, answer.tokens) for answer in found] == [(None, 2)] * 3
+    assert asked == [2, 2, 1]
+
+
+def test_a_connection_is_kept_where_the_server_keeps_it():
+    assert answers(3, kept=3)[1] == [3]
+
+
+def test_what_a_new_connection_does_not_answer_is_sent_once():
+    found, asked = answers(1, kept=0)
+
+    assert found[0].failure.kind == "connection"
+    assert asked == [1]
+
+
+def test_a_server_that_is_gone_is_a_failure_of_the_request_that_finds_it_so():
+    found, asked = answers(2, open_connections=1)
+
+    assert [answer.failure and answer.failure.kind for answer in found] == [None, "connection"]
+    assert asked == [2, 1]
+
+
+def test_a_server_that_still_loads_its_model_is_said_in_its_own_words():
+    async def listed():
+        models = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
+        server = OpenAiServer(models=models, models_status=503)
+        async with serve(server) as running, connection.connected(None) as session:
+            await endpoint.models(session, f"{running.url}/v1")
+
+    with pytest.raises(EndpointError, match="answers 503: Loading model; is the server still loading its model"):
+        asyncio.run(listed())

@@ -1,0 +1,110 @@
+"""The job `llm-server` against llama.cpp's own server, where one is installed, with a tiny model of random weights.
+
+It closes a connection after each stream, though it says that it keeps it, and counts the tokens of prompts that are in
+its cache apart. A byte is a token of its model, and it has room for 1,024 of them.
+"""
+
+import re
+import shutil
+import subprocess
+import time
+import urllib.request
+
+import pytest
+
+from tests.fakes import tiny_gguf
+from tests.servers import free_port
+from tests.waiting import eventually
+
+COUNTERS = ("prompt_tokens_total", "prompt_tokens_cached_total", "tokens_predicted_total")
+IGNORE_EOS = ("--extra-body", '{"ignore_eos": true}')
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """Starts one, and gives its address and its process."""
+    binary = shutil.which("llama-server") or pytest.skip("llama-server is not installed: llama.cpp, llama.cpp-tools")
+    folder = tmp_path_factory.mktemp("llama")
+    tiny_gguf.write(folder / "tiny.gguf")
+    started = []
+
+    def started_server():
+        port = free_port()
+        where = ["-m", str(folder / "tiny.gguf"), "--host", "127.0.0.1", "--port", str(port)]
+        size = ["--parallel", "4", "--ctx-size", "4096", "--threads", "1", "--metrics"]
+        with (folder / f"{port}.log").open("wb") as log:
+            process = subprocess.Popen([binary, *where, *size], stdout=log, stderr=log)
+        started.append(process)
+        address = f"http://127.0.0.1:{port}"
+        eventually(lambda: _is_ready(address), "a ready llama-server", (folder / f"{port}.log").read_text)
+        return address, process
+
+    yield started_server
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def llama(start):
+    return start()[0]
+
+
+def _is_ready(address):
+    try:
+        with urllib.request.urlopen(f"{address}/health", timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def counted(address):
+    with urllib.request.urlopen(f"{address}/metrics", timeout=30) as answer:
+        shown = dict(re.findall(r"^llamacpp:(\S+) (\S+)$", answer.read().decode(), re.MULTILINE))
+    return [float(shown[name]) for name in COUNTERS]
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        ("--concurrency", "6", "--requests", "30", "--prompt-tokens", "8:24", "--max-tokens", "4:32"),
+        ("--api", "completions", "--requests", "12", "--prompt-tokens", "8", "--max-tokens", "16", *IGNORE_EOS),
+        ("--rate", "20", "--duration", "1.5", "--prompt-tokens", "8", "--max-tokens", "8"),
+    ],
+    ids=["chats", "completions", "open loop"],
+)
+def test_the_tokens_are_those_by_which_the_servers_counters_rose(exporter, llama, load):
+    before = counted(llama)
+    done = exporter.workloads("job", "llm-server", "--url", llama, *load)
+    computed, cached, generated = (now - then for now, then in zip(counted(llama), before, strict=True))
+
+    run = exporter.api.only_run
+    assert done.returncode == 0, done.stderr
+    assert run.results["requests_failed"] == 0
+    assert run.work["generated_tokens"] == generated > 0
+    assert run.work["prompt_tokens"] == computed + cached
+    assert run.work["cached_tokens"] == cached
+
+
+def test_a_prompt_that_is_too_long_fails_in_the_servers_own_words(exporter, llama):
+    done = exporter.workloads("job", "llm-server", "--url", llama, "--requests", "2", "--prompt-tokens", "1000")
+
+    assert done.returncode == 1
+    assert "tokens) exceeds the available context size" in done.stderr
+    assert "--prompt-tokens and --max-tokens set lengths" in done.stderr
+
+
+def test_a_server_that_is_killed_fails_the_requests_that_it_has_and_those_that_follow(exporter, start):
+    address, process = start()
+    load = ("--concurrency", "2", "--requests", "12", "--prompt-tokens", "8", "--max-tokens", "900", *IGNORE_EOS)
+    with exporter.start("-m", "workloads", "job", "llm-server", "--url", address, *load) as job:
+        eventually(lambda: exporter.api.runs and exporter.api.only_run.work.get("requests", 0) >= 1)
+        time.sleep(0.2)
+        process.kill()
+        _, errors = job.communicate(timeout=120)
+
+    run = exporter.api.only_run
+    assert run.work["requests"] + run.work["requests_failed"] == 12
+    assert run.work["generated_tokens"] == 900 * run.work["requests"]
+    assert run.results["requests_failed_connection"] > 0
+    assert "Traceback" not in errors

@@ -1,0 +1,71 @@
+"""What the job `llm-server` sends: model, key, prompts, fields."""
+
+from tests.fakes import openai_server as says
+from tests.fakes.openai_server import Script
+
+
+def test_the_first_model_is_asked_where_none_is_named(load, server):
+    done = load("--url", f"{server.url}/v1/", "--requests", "1")
+
+    assert server.seen[0].body["model"] == "tiny"
+    assert "asking tiny" in done.stderr
+
+
+def test_the_key_is_sent_and_written_nowhere(load, server, tmp_path):
+    server.script = lambda n: says.answer(1) if n else Script([b'{"error": {"message": "no: sk-file"}}'], status=400)
+    path = tmp_path / "key"
+    path.write_text("sk-file\n")
+    done = load("--url", server.url, "--requests", "2", "--api-key-file", str(path), OPENAI_API_KEY="sk-environment")
+
+    assert [seen.headers["Authorization"] for seen in server.seen] == ["Bearer sk-file"] * 2
+    written = [each.read_text() for each in load.out.glob("*/*")]
+    assert len(written) == 2
+    assert not [text for text in (*written, done.stderr) if "sk-" in text]
+
+
+def test_the_key_of_the_environment_is_sent(load, server):
+    load("--url", server.url, "--requests", "1", OPENAI_API_KEY="sk-environment")
+
+    assert server.seen[0].headers["Authorization"] == "Bearer sk-environment"
+
+
+def test_prompts_come_from_a_file_and_lengths_and_extra_fields_go_along(load, server, tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "one", "max_tokens": 5}\n{"prompt": "two"}\n')
+    options = [
+        "--api",
+        "completions",
+        "--prompts",
+        str(path),
+        "--max-tokens",
+        "7",
+        "--extra-body",
+        '{"ignore_eos": true}',
+    ]
+    load("--url", server.url, "--requests", "3", *options)
+
+    assert [(seen.body["prompt"], seen.body["max_tokens"]) for seen in server.seen] == [
+        ("one", 5),
+        ("two", 7),
+        ("one", 5),
+    ]
+    assert all(seen.body["ignore_eos"] is True and seen.path == "/v1/completions" for seen in server.seen)
+    config = load.events[0]["config"]
+    assert (config["prompts"], config["max_tokens"], config["slo"]) == (str(path), "7", None)
+
+
+def test_messages_are_for_a_chat(load, server, tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"messages": [{"role": "user", "content": "hi"}]}\n')
+    done = load("--url", server.url, "--api", "completions", "--prompts", str(path))
+
+    assert done.returncode == 2
+    assert "use --api chat" in done.stderr
+    assert server.seen == []
+
+
+def test_what_is_wrong_is_said_before_a_run_begins(load):
+    done = load("--url", "http://localhost", "--prompts", "/gone.txt")
+
+    assert (done.returncode, load.exporter.api.runs) == (2, {})
+    assert "/gone.txt cannot be read" in done.stderr

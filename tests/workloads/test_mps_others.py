@@ -1,0 +1,47 @@
+"""An MPS daemon of somebody else's, which takes jobs that are to run without MPS."""
+
+import pytest
+
+from workloads import mps_others
+from workloads.planning import mps_step
+
+PIPES = "CUDA_MPS_PIPE_DIRECTORY"
+
+
+@pytest.fixture
+def proc(tmp_path):
+    """A daemon for GPU-a and GPU-b with its pipes in /run/mps, and a program that asks one."""
+    for pid, arguments in ((4711, "-d"), (4712, "")):
+        folder = tmp_path / "proc" / str(pid)
+        folder.mkdir(parents=True)
+        (folder / "cmdline").write_text(f"/usr/bin/nvidia-cuda-mps-control\0{arguments}\0")
+        (folder / "environ").write_text(f"PATH=/bin\0{PIPES}=/run/mps\0CUDA_VISIBLE_DEVICES=GPU-a,GPU-b\0")
+    return tmp_path / "proc"
+
+
+def test_a_job_that_finds_the_daemon_is_its_client_and_that_is_said(proc):
+    said = mps_others.taking({PIPES: "/run/mps/"}, ["GPU-b"], proc)
+
+    assert "not without MPS, though the plan says so" in said
+    assert "(pid 4711) serves /run/mps" in said
+
+
+@pytest.mark.parametrize(
+    ("environ", "gpus"), [({PIPES: "/nonexistent"}, ["GPU-a"]), ({}, ["GPU-a"]), ({PIPES: "/run/mps"}, ["GPU-c"])]
+)
+def test_a_job_that_does_not_find_it_or_is_on_other_gpus_is_without_mps(proc, environ, gpus):
+    assert mps_others.taking(environ, gpus, proc) is None
+
+
+def test_a_daemon_whose_environment_cannot_be_read_is_where_nvidias_own_is(proc):
+    (proc / "4711" / "environ").unlink()
+
+    assert "serves /tmp/nvidia-mps" in mps_others.taking({}, ["GPU-z"], proc)
+    assert mps_others.taking({PIPES: "/run/mps"}, ["GPU-z"], proc) is None
+
+
+def test_a_step_without_mps_has_the_doubt(proc, tmp_path):
+    with mps_step.shared(tmp_path, {PIPES: "/run/mps"}, ["GPU-a"], wanted=False, proc=proc) as taken:
+        assert "pid 4711" in taken.doubt
+    with mps_step.shared(tmp_path, {}, ["GPU-a"], wanted=False, proc=proc) as apart:
+        assert apart.doubt is None
