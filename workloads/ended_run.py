@@ -28,7 +28,9 @@ def lines(run: Run, outcome: Outcome, source: str | None) -> Iterator[str]:
         hint = f"analyzer report --run-id {run.run_id}" + (f" --source {source}" if source else "")
     else:
         hint = "no energy was measured; what can be measured here, and how, says: exporter check"
-    yield f"run {run.run_id} {outcome} in {run.duration_seconds:.1f} s: {hint}"
+    if run.outcome != outcome:
+        yield f"the command's own end was {outcome}, but something else had ended the run before, as {run.outcome}"
+    yield f"run {run.run_id} {run.outcome} in {run.duration_seconds:.1f} s: {hint}"
 
 
 def _results(run: Run) -> Iterator[str]:

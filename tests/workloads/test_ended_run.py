@@ -46,3 +46,11 @@ def test_what_is_no_aim_of_the_job_has_no_energy_of_its_own():
     phase = measured(requests_failed=3.0)
 
     assert not [line for line in lines(phases=[phase]) if "per" in line.split()]
+
+
+def test_the_outcome_is_the_ledger_s_and_where_another_ended_the_run_that_is_said():
+    *_, before, last = lines(outcome="failed")
+
+    assert before == "the command's own end was ok, but something else had ended the run before, as failed"
+    assert last.startswith("run r failed in 2.0 s")
+    assert len(lines(outcome="ok")) == len(lines(outcome="failed")) - 1
