@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from exporter.contract.simulation import Product, Simulation, StateFileError, speed
-from workloads.talk import say
 
 
 class SimulatedGpu:
@@ -89,16 +88,12 @@ def driven(
 
 
 def release_dead(path: Path) -> None:
-    """A job that was killed could not release its GPUs; the driver of a real one would have."""
-    try:
-        with Simulation.open(path) as simulation:
-            _release_dead(simulation)
-    except StateFileError as error:
-        say(str(error))
+    """A job that was killed could not release its GPUs; the driver of a real one would have.
 
-
-def _release_dead(simulation: Simulation) -> None:
-    for gpu in simulation.gpus:
-        for process in gpu.processes:
-            if not Path(f"/proc/{process.pid}").exists():
-                simulation.release(gpu.index, process.pid)
+    Who cannot open the file had no simulated GPU of it either.
+    """
+    with contextlib.suppress(StateFileError), Simulation.open(path) as simulation:
+        for gpu in simulation.gpus:
+            for process in gpu.processes:
+                if not Path(f"/proc/{process.pid}").exists():
+                    simulation.release(gpu.index, process.pid)
