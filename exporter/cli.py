@@ -8,6 +8,7 @@ from typing import Annotated, cast
 
 import typer
 
+from exporter.contract.installation import install
 from exporter.interrupted import clean_up_when_interrupted, end_quietly_when_interrupted
 from exporter.options import CarbonProvider, CarbonTokenFile, CarbonUrl, IdleSeconds, takes_settings
 from exporter.settings import LogFormat, LogLevel, OperationError, Settings, UsageError, default_state_path
@@ -59,7 +60,7 @@ def serve(
 
 _NOT_CHECKED = (
     *("nvml", "rapl", "hwmon", "host", "process_group", "process_pids", "history", "exit_when_idle"),
-    *("push_url", "push_basic_auth", "push_token_file", "push_ca_file", "push_labels", "push_every"),
+    *("push_url", "push_basic_auth", "push_token_file", "push_ca_file", "push_headers", "push_labels", "push_every"),
 )
 
 
@@ -103,7 +104,7 @@ def main() -> None:
         sys.exit(_run())
     except ModuleNotFoundError as error:
         if error.name in _EXTRAS:
-            print(f"exporter: {error.name} is not installed; pip install 'wattline[exporter]'", file=sys.stderr)
+            print(f"exporter: {error.name} is not installed; {install('exporter')}", file=sys.stderr)
             sys.exit(1)
         raise
 

@@ -150,6 +150,15 @@ PushCaFile = Annotated[
     Path | None,
     typer.Option("--push.ca-file", metavar="FILE", help="Who has signed its certificate, if none that is known here."),
 ]
+PushHeaders = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--push.header",
+        metavar="NAME=VALUE|NAME=@FILE",
+        help="A header for each request, such as X-Scope-OrgID=team, or from a file, which suits a secret; may be "
+        "given again.",
+    ),
+]
 PushLabels = Annotated[
     list[str] | None,
     typer.Option(
@@ -196,6 +205,7 @@ _SETTINGS: dict[str, tuple[Any, Any]] = {
     "push_basic_auth": (PushBasicAuth, None),
     "push_token_file": (PushTokenFile, None),
     "push_ca_file": (PushCaFile, None),
+    "push_headers": (PushHeaders, None),
     "push_labels": (PushLabels, None),
     "push_every": (PushEvery, None),
     "exit_when_idle": (ExitWhenIdle, False),
@@ -231,7 +241,7 @@ def takes_settings(
 def _settings(given: dict[str, Any]) -> Settings:
     """Raises UsageError for options that do not go together."""
     given["state_path"] = given["state_path"] or default_state_path()
-    for several in {"allowed_hosts", "push_labels"} & given.keys():
+    for several in {"allowed_hosts", "push_headers", "push_labels"} & given.keys():
         given[several] = tuple(given[several] or ())
     settings = Settings(**given)
     settings.refuse_what_does_nothing()

@@ -72,6 +72,7 @@ class Settings:
     push_basic_auth: str | None = None
     push_token_file: Path | None = None
     push_ca_file: Path | None = None
+    push_headers: tuple[str, ...] = ()
     push_labels: tuple[str, ...] = ()
     push_every: str | None = None
     """15s where none is given."""

@@ -1,4 +1,9 @@
-"""The real Prometheus and the real VictoriaMetrics, started on loopback for a test."""
+"""The real Prometheus and the real VictoriaMetrics, started on loopback for a test: those that PATH finds first.
+
+So other versions are tried: unpack a newer distribution's packages prometheus, promtool, victoria-metrics and libzstd1
+(`dpkg -x`), put a script for each program into a folder that starts it with LD_LIBRARY_PATH set to the libraries there,
+and run the tests with `PATH=/that/folder:$PATH`.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +45,13 @@ def prometheus(
     job: Mapping[str, object] | None = None,
     *,
     config: str = "",
+    port: int | None = None,
 ) -> Iterator[str]:
     """A Prometheus that scrapes `targets` (host:port); yields its base URL once it is ready.
 
     `job` has more keys of the scrape's configuration, such as `tls_config`; `config` is more of its file.
     """
-    binary, port = require("prometheus"), free_port()
+    binary, port = require("prometheus"), port or free_port()
     file = scrape_config(folder, targets, scrape_interval, job)
     file.write_text(file.read_text() + config)
     arguments = [
@@ -62,10 +68,15 @@ def prometheus(
 
 @contextlib.contextmanager
 def victoria_metrics(
-    folder: Path, targets: Sequence[str], scrape_interval: str = "1s", flags: Sequence[str] = ()
+    folder: Path,
+    targets: Sequence[str],
+    scrape_interval: str = "1s",
+    flags: Sequence[str] = (),
+    *,
+    port: int | None = None,
 ) -> Iterator[str]:
     """A VictoriaMetrics that scrapes `targets` (host:port); yields its base URL, without a path, once it is ready."""
-    binary, port = require("victoria-metrics"), free_port()
+    binary, port = require("victoria-metrics"), port or free_port()
     arguments = [
         binary,
         f"-promscrape.config={scrape_config(folder, targets, scrape_interval)}",

@@ -93,7 +93,11 @@ def release_dead(path: Path) -> None:
     Who cannot open the file had no simulated GPU of it either.
     """
     with contextlib.suppress(StateFileError), Simulation.open(path) as simulation:
-        for gpu in simulation.gpus:
-            for process in gpu.processes:
-                if not Path(f"/proc/{process.pid}").exists():
-                    simulation.release(gpu.index, process.pid)
+        _release_dead(simulation)
+
+
+def _release_dead(simulation: Simulation) -> None:
+    for gpu in simulation.gpus:
+        for process in gpu.processes:
+            if not Path(f"/proc/{process.pid}").exists():
+                simulation.release(gpu.index, process.pid)

@@ -20,18 +20,37 @@ _MISDIRECTED = (
     "invalid org id",
 )
 """Of the address or the tenant, and of no sample: VictoriaMetrics, vmauth and Mimir say so with 400 or 422."""
+_GARBLED = ("snappy", "gzip", "decompress", "unmarshal", "decode", "unexpected eof")
+"""Of the body as a whole, and of no sample: what Prometheus, VictoriaMetrics and Mimir say of one that was changed."""
 _LATE = ("out of order", "out-of-order", "out of bounds", "too old", "duplicate sample", "too far in the past")
+_EARLY = ("in the future",)
+_EARLY_REMEDY = "is the clock of this machine, or the server's, wrong?"
+_LATE_REMEDY = (
+    "the server has later samples of these series, or takes none that old: let it take them with "
+    "storage.tsdb.out_of_order_time_window (Prometheus), and give each node an instance of its own"
+)
+_GARBLED_REMEDY = "does a proxy before the server change the body, or its Content-Encoding?"
+_REMEDY = "see the server's log"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`text` has cause and remedy in one line; `wait_s` is what the server asks for."""
 
-    kind: Literal["accepted", "refused", "too_large", "later"]
+    kind: Literal["accepted", "refused", "too_large", "later", "gone"]
+    """`gone` is the connection on which the server took samples before."""
     text: str = ""
     wait_s: float | None = None
     lost: bool = False
     """Whether the server may have lost what it took lately: it was not there."""
+    forgets: bool = False
+    """Whether what it took lately is lost where it is killed, and may be sent again."""
+    kept: bool = False
+    """Whether it came on the connection of the answer before."""
+    slow: bool = False
+    """Whether less at once may help."""
+    sample: bool = False
+    """Whether it is refused for what samples are: of too old a time."""
 
 
 def answer(status: int, headers: Mapping[str, str], body: str) -> Answer:
@@ -41,29 +60,31 @@ def answer(status: int, headers: Mapping[str, str], body: str) -> Answer:
         return Answer("accepted")
     said = f"HTTP {status}"
     if not page and body.strip():
-        said += f" ({' '.join(body.split())[:_SHOWN]})"
+        said += f" ({_line(body)})"
     if status == 413:
         return Answer("too_large", f"{said}; raise the greatest body that the server, or a proxy before it, takes")
-    misdirected = any(mark in body.lower() for mark in _MISDIRECTED)
-    if status in _NEVER and not page and not misdirected and "https" not in body.lower():
-        return Answer("refused", f"{said}; {_remedy_of_refusal(body)}")
+    misdirected, garbled = _says(body, _MISDIRECTED), _says(body, _GARBLED)
+    early = status in _NEVER and _says(body, _EARLY)
+    late = not early and _says(body, _LATE)
+    if status in _NEVER and (late or not (early or page or misdirected or garbled or _says(body, ("https",)))):
+        return Answer("refused", f"{said}; {_LATE_REMEDY if late else _REMEDY}", sample=late)
     wait_s = _wait_s(headers.get("Retry-After", "")) if status in (429, 503) else None
     remedy = _remedy(404 if misdirected else status, page=page)
+    if early or (garbled and status in _NEVER):
+        remedy = _EARLY_REMEDY if early else _GARBLED_REMEDY
     return Answer("later", f"{said}; {remedy}", wait_s, lost=status in (502, 503, 504))
 
 
-def unreachable(cause: str, remedy: str) -> Answer:
-    return Answer("later", f"{cause}; {remedy}", lost=True)
+def unreachable(cause: str, remedy: str, *, slow: bool = False) -> Answer:
+    return Answer("later", f"{cause}; {remedy}", lost=True, slow=slow)
 
 
-def _remedy_of_refusal(body: str) -> str:
-    """By what they write: Prometheus, Mimir and Thanos say the same in other words."""
-    if any(mark in body.lower() for mark in _LATE):
-        return (
-            "the server has later samples of these series, or takes none that old: let it take them with "
-            "storage.tsdb.out_of_order_time_window (Prometheus), and give each node an instance of its own"
-        )
-    return "see the server's log"
+def _line(body: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in " ".join(body.split()))[:_SHOWN]
+
+
+def _says(body: str, marks: tuple[str, ...]) -> bool:
+    return any(mark in body.lower() for mark in marks)
 
 
 def _remedy(status: int, *, page: bool) -> str:
@@ -81,7 +102,7 @@ def _remedy(status: int, *, page: bool) -> str:
         return "it is somewhere else: give --push.url the address that it leads to"
     if status == 429:
         return "the server takes no more for now: raise its limit, or --push.every"
-    return "see the server's log"
+    return _REMEDY
 
 
 def _wait_s(text: str) -> float | None:

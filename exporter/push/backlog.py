@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from exporter.push.position import DamagedError, Position, parsed
+
 Outcome = Literal["accepted", "refused"]
+log = logging.getLogger(__name__)
 
 
 class Sample(NamedTuple):
@@ -17,29 +21,20 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
-    """The last sample that is done with, and how many were; `moves` counts how often the clock moved what is kept.
-
-    What is sent again is counted once: `counted_ms` and `counted_id` are the last sample that was.
-    """
-
-    t_ms: int = 0
-    series_id: int = 0
-    counted_ms: int = 0
-    counted_id: int = 0
-    accepted: int = 0
-    refused: int = 0
-    dropped: int = 0
-    moves: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Batch:
     """Samples in the order of time and series; `labels` are those of each series, `__name__` among them."""
 
     samples: list[Sample]
     labels: dict[int, dict[str, str]]
-    moves: int
+    position: Position
+    """As it was when this was read."""
+
+
+class Waiting(NamedTuple):
+    position: Position
+    samples: int
+    oldest_ms: int | None
+    """None where nothing waits."""
 
 
 class Backlog:
@@ -48,10 +43,37 @@ class Backlog:
     def __init__(self, connection: sqlite3.Connection, url: str) -> None:
         self._connection = connection
         self._key = f"push {url}"
+        self._damaged: set[int] = set()
+        """Series of which that was said."""
 
     def position(self) -> Position:
-        row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (self._key,)).fetchone()
-        return Position(**json.loads(row[0])) if row else Position()
+        """One that is damaged is as if nothing had been sent: so nothing is left out."""
+        try:
+            return self._stored()
+        except DamagedError:
+            return Position()
+
+    def _stored(self) -> Position:
+        row = self._connection.execute("SELECT CAST(value AS BLOB) FROM meta WHERE key = ?", (self._key,)).fetchone()
+        return parsed(row[0]) if row else Position()
+
+    def mend(self) -> None:
+        """Says whether the position is damaged, and begins anew then."""
+        try:
+            self._stored()
+        except DamagedError as error:
+            log.warning("in the history it is damaged how far the %s was: %s; all is sent again", self._key, error)
+            with self._connection:
+                self._save(Position())
+
+    def waiting(self, most: int) -> Waiting:
+        """What is not acknowledged; counted up to `most`, since that takes a second for some millions."""
+        position = self.position()
+        samples, oldest_ms = self._connection.execute(
+            "SELECT count(*), min(t_ms) FROM (SELECT t_ms FROM samples WHERE (t_ms, series_id) > (?, ?) LIMIT ?)",
+            (*position.done, most),
+        ).fetchone()
+        return Waiting(position, samples, oldest_ms)
 
     def oldest(self, until_ms: int, most: int) -> Batch:
         """The oldest samples that are not acknowledged, none later than `until_ms`, at most so many."""
@@ -59,41 +81,66 @@ class Backlog:
         rows = self._connection.execute(
             "SELECT t_ms, series_id, value FROM samples WHERE (t_ms, series_id) > (?, ?) AND t_ms <= ?"
             " ORDER BY t_ms, series_id LIMIT ?",
-            (position.t_ms, position.series_id, until_ms, most),
+            (*position.done, until_ms, most),
         )
         samples = [Sample(*row) for row in rows]
         named = self._connection.execute(
-            "SELECT id, name, labels FROM series WHERE id IN (SELECT value FROM json_each(?))",
+            "SELECT id, name, CAST(labels AS BLOB) FROM series WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(list({sample.series_id for sample in samples})),),
         )
-        labels = {series_id: {**json.loads(text), "__name__": name} for series_id, name, text in named}
-        return Batch(samples, labels, position.moves)
+        return Batch(samples, {row[0]: labels for row in named if (labels := self._labels(*row))}, position)
 
-    def acknowledge(self, part: list[Sample], moves: int, outcome: Outcome) -> Position:
-        """All up to the part's last is done with; where the clock was set since it was read, it is to be sent anew."""
+    def _labels(self, series_id: int, name: str, text: bytes) -> dict[str, str] | None:
+        """None where they are damaged: its samples are left out then."""
+        try:
+            return {**json.loads(text), "__name__": name}
+        except (ValueError, TypeError):
+            if series_id not in self._damaged:
+                self._damaged.add(series_id)
+                log.warning("in the history the labels of a series of %s are damaged: it is not pushed", name)
+            return None
+
+    def acknowledge(self, part: list[Sample], moves: int, outcome: Outcome, sure: Position | None = None) -> Position:
+        """All up to the part's last is done with; where the clock was set since it was read, it is to be sent anew.
+
+        `sure`: up to there the server has it for good; None where it has for good what it takes.
+        """
         position = self.position()
         if position.moves == moves:
-            counted = (position.counted_ms, position.counted_id)
-            new = sum(sample[:2] > counted for sample in part)
-            position = replace(position, t_ms=part[-1].t_ms, series_id=part[-1].series_id)
-            if outcome == "accepted":
-                position = replace(position, accepted=position.accepted + new)
-            else:
-                position = replace(position, refused=position.refused + new)
+            new = sum(sample[:2] > position.counted for sample in part)
+            counts = {outcome: getattr(position, outcome) + new}
+            position = replace(position, t_ms=part[-1].t_ms, series_id=part[-1].series_id, **counts)
+            if sure is None:
+                position = replace(position, sure_ms=position.t_ms, sure_id=position.series_id)
+            elif sure.moves == moves:
+                position = replace(position, sure_ms=sure.t_ms, sure_id=sure.series_id)
         with self._connection:
             self._save(position)
         return position
 
-    def go_back(self, to: Position) -> Position:
-        """What was acknowledged since then is to be sent again."""
+    def prove(self, sure: Position) -> Position:
+        """Up to there the server has it for good."""
         position = self.position()
-        if position.moves == to.moves:
-            counted = max((position.t_ms, position.series_id), (position.counted_ms, position.counted_id))
+        if sure.moves == position.moves:
+            position = replace(position, sure_ms=sure.t_ms, sure_id=sure.series_id)
+            with self._connection:
+                self._save(position)
+        return position
+
+    def go_back(self) -> Position:
+        """What the server may have lost is to be sent again."""
+        position = self.position()
+        if position.sure < position.done:
+            counted_ms, counted_id = position.counted
             position = replace(
-                position, t_ms=to.t_ms, series_id=to.series_id, counted_ms=counted[0], counted_id=counted[1]
+                position,
+                t_ms=position.sure_ms,
+                series_id=position.sure_id,
+                counted_ms=counted_ms,
+                counted_id=counted_id,
             )
-        with self._connection:
-            self._save(position)
+            with self._connection:
+                self._save(position)
         return position
 
     # -- called by the history within its own transactions
@@ -101,18 +148,37 @@ class Backlog:
     def move(self, begin_ms: int, step_ms: int) -> None:
         """The samples since `begin_ms` were moved, over those that were in their new place."""
         position = self.position()
-        if position.t_ms >= begin_ms:
-            position = replace(position, t_ms=position.t_ms + step_ms)
-        elif position.t_ms >= begin_ms + step_ms:
-            position = replace(position, t_ms=begin_ms + step_ms - 1, series_id=0)
-        self._save(replace(position, moves=position.moves + 1, counted_ms=0, counted_id=0))
+        t_ms, series_id = _moved(position.done, begin_ms, step_ms)
+        sure_ms, sure_id = _moved(position.sure, begin_ms, step_ms)
+        self._save(
+            replace(
+                position,
+                t_ms=t_ms,
+                series_id=series_id,
+                sure_ms=sure_ms,
+                sure_id=sure_id,
+                counted_ms=0,
+                counted_id=0,
+                moves=position.moves + 1,
+            )
+        )
 
     def precede(self, t_ms: int) -> None:
         """What is written next is at `t_ms`: after a clock that was ahead, that is where to go on."""
         position = self.position()
         if position.t_ms >= t_ms:
-            position = replace(position, t_ms=t_ms - 1, series_id=0, counted_ms=0, counted_id=0)
-            self._save(replace(position, moves=position.moves + 1))
+            self._save(
+                replace(
+                    position,
+                    t_ms=t_ms - 1,
+                    series_id=0,
+                    sure_ms=min(position.sure_ms, t_ms - 1),
+                    sure_id=0,
+                    counted_ms=0,
+                    counted_id=0,
+                    moves=position.moves + 1,
+                )
+            )
 
     def drop(self, before_ms: int) -> None:
         """Samples before that are about to be deleted, those that are not acknowledged among them."""
@@ -121,11 +187,28 @@ class Backlog:
             return
         lost = self._connection.execute(
             "SELECT count(*) FROM samples WHERE (t_ms, series_id) > (?, ?) AND t_ms < ?",
-            (position.t_ms, position.series_id, before_ms),
+            (*position.counted, before_ms),
         ).fetchone()[0]
         if lost:
             self._save(replace(position, dropped=position.dropped + lost))
 
     def _save(self, position: Position) -> None:
-        row = (self._key, json.dumps(asdict(position)))
+        row = (self._key, position.text())
         self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
+
+
+def _moved(done: tuple[int, int], begin_ms: int, step_ms: int) -> tuple[int, int]:
+    if done[0] >= begin_ms:
+        return done[0] + step_ms, done[1]
+    if done[0] >= begin_ms + step_ms:
+        return begin_ms + step_ms - 1, 0
+    return done
+
+
+def halves(part: list[Sample]) -> tuple[list[Sample], list[Sample]]:
+    """By time as far as there are several, since servers refuse what is old; of one time by series."""
+    middle = len(part) // 2
+    if part[0].t_ms != part[-1].t_ms:
+        later = [at for at in range(1, len(part)) if part[at].t_ms != part[at - 1].t_ms]
+        middle = min(later, key=lambda at: abs(at - middle))
+    return part[:middle], part[middle:]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import logging
 import re
 import socket
 import ssl
@@ -15,13 +13,12 @@ from urllib.parse import urlsplit
 from exporter.carbon import url as checked_url
 from exporter.contract.metrics import METRICS
 from exporter.push.bodies import REMOTE_WRITE, TEXT, Form
+from exporter.push.headers import Headers, authorization, more_headers
 from exporter.settings import Settings, UsageError
-from exporter.web.reloaded import FileError, Reloaded
 
 EVERY_S = 15.0
 SHORTEST_S = 1.0
 LONGEST_S = 3_600.0
-_MOST_SECRET = 10_000
 _FORMS = {
     "/api/v1/import/prometheus": TEXT,
     "/api/v1/write": REMOTE_WRITE,
@@ -30,12 +27,10 @@ _FORMS = {
 }
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0}
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`authorization` is what to say of oneself, read again when its file changes."""
+    """`authorization` is what to say of oneself, and `headers` are those of --push.header."""
 
     url: str
     form: Form
@@ -43,11 +38,7 @@ class Target:
     every_s: float
     authorization: Callable[[], str | None]
     tls: ssl.SSLContext | None
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether the server takes samples that it has; Prometheus may refuse those that come late."""
-        return self.form is TEXT
+    headers: Headers
 
 
 def push_target(settings: Settings, host: str | None = None) -> Target | None:
@@ -65,7 +56,15 @@ def push_target(settings: Settings, host: str | None = None) -> Target | None:
             "in /api/v1/write for Prometheus, /api/v1/push for Mimir, /api/v1/receive for Thanos"
         )
     labels = {"instance": host or socket.gethostname(), "job": "wattline", **_labels(settings.push_labels)}
-    return Target(url, form, labels, _every_s(settings.push_every), _authorization(settings, url), _tls(settings, url))
+    return Target(
+        url,
+        form,
+        labels,
+        _every_s(settings.push_every),
+        authorization(settings, url),
+        _tls(settings, url),
+        more_headers(settings, url),
+    )
 
 
 def _refuse_without_url(settings: Settings) -> None:
@@ -73,6 +72,7 @@ def _refuse_without_url(settings: Settings) -> None:
         "--push.basic-auth": settings.push_basic_auth,
         "--push.token-file": settings.push_token_file,
         "--push.ca-file": settings.push_ca_file,
+        "--push.header": settings.push_headers or None,
         "--push.label": settings.push_labels or None,
         "--push.every": settings.push_every,
     }
@@ -104,57 +104,6 @@ def _every_s(text: str | None) -> float:
     if not SHORTEST_S <= every_s <= LONGEST_S:
         raise UsageError(f"--push.every: expected a time from 1s to 1h, such as 15s, not {text!r}")
     return every_s
-
-
-def _authorization(settings: Settings, url: str) -> Callable[[], str | None]:
-    basic, token_file = settings.push_basic_auth, settings.push_token_file
-    if basic is None and token_file is None:
-        return lambda: None
-    if basic is not None and token_file is not None:
-        raise UsageError("--push.basic-auth and --push.token-file are two ways to say who one is: leave out one")
-    if basic is not None:
-        user, colon, name = basic.partition(":")
-        if not (user and colon and name):
-            raise UsageError("--push.basic-auth: expected USER:PASSWORD-FILE")
-        option, path, say = "--push.basic-auth", Path(name), _basic(user)
-    else:
-        assert token_file is not None
-        option, path, say = "--push.token-file", token_file, _bearer
-    try:
-        file = Reloaded(lambda: say(_secret(path, option)), lambda _: [path])
-    except FileError as error:
-        raise UsageError(str(error)) from error
-    parts = urlsplit(url)
-    if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
-        log.warning("%s is sent to %s in the clear; use https:// where the server has it", option, parts.hostname)
-    return file.now
-
-
-def _basic(user: str) -> Callable[[str], str]:
-    return lambda password: "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
-
-
-def _bearer(token: str) -> str:
-    return f"Bearer {token}"
-
-
-def _secret(path: Path, option: str) -> str:
-    """Raises FileError, never with it."""
-    try:
-        with path.open("rb") as opened:
-            found = opened.read(_MOST_SECRET + 1).strip()
-    except OSError as error:
-        remedy = (
-            "let the exporter's user read it" if isinstance(error, PermissionError) else "name the file that has it"
-        )
-        raise FileError(f"{option}: {path} cannot be read: {error.strerror}; {remedy}") from error
-    try:
-        secret = found.decode()
-    except UnicodeDecodeError:
-        secret = ""
-    if not secret or not secret.isprintable() or len(found) > _MOST_SECRET:
-        raise FileError(f"{option}: {path} has to hold the secret in one line, and nothing else")
-    return secret
 
 
 def _tls(settings: Settings, url: str) -> ssl.SSLContext | None:

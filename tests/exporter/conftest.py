@@ -1,6 +1,9 @@
+import uuid
+
 import pytest
 
 from tests.daemon import daemon
+from tests.exporter.push_node import Node, both_servers
 
 
 @pytest.fixture(scope="module")
@@ -19,3 +22,23 @@ def start(tmp_path):
         return daemon(tmp_path, "--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host", *options, **more)
 
     return started
+
+
+@pytest.fixture(scope="session")
+def both(tmp_path_factory):
+    with both_servers(tmp_path_factory.mktemp("both")) as servers:
+        yield servers
+
+
+@pytest.fixture
+def sender(tmp_path):
+    """Makes a history that is pushed to an address, under a name of its own."""
+    made = []
+
+    def make(url, folder=tmp_path, **given):
+        made.append(Node(folder, url, f"node-{uuid.uuid4().hex[:8]}", **given).open())
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.history.close()

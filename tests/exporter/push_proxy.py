@@ -8,6 +8,7 @@ import json
 import socket
 import struct
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -33,6 +34,14 @@ class Proxy:
     url: str = ""
     faults: list[str | int] = field(default_factory=list)
     always: str | int = "pass"
+    closes: str = ""
+    """After each answer: `said` beforehand, or `silently`."""
+    most_bytes: int = 2_000_000
+    """It hangs up on a body of more, without reading it."""
+    bytes_per_s: float = 0.0
+    """At which bodies are taken; 0 at once."""
+    changes: Callable[[bytes], bytes] = bytes
+    """What is passed on in place of a body."""
     refuses: Callable[[bytes], bool] = lambda _: False
     retry_after: str = ""
     seen: list[str | int] = field(default_factory=list)
@@ -42,16 +51,24 @@ class Proxy:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer in one piece: its second would wait for an acknowledgement
     made: Proxy
 
     def do_POST(self):
-        made, body = self.made, self.rfile.read(int(self.headers["Content-Length"]))
+        made, size = self.made, int(self.headers["Content-Length"])
+        if size > made.most_bytes:
+            made.sizes.append(size)
+            self.hang_up()
+            return
+        body = self.rfile.read(size)
         fault = made.faults.pop(0) if made.faults else made.always
         made.seen.append(fault)
         made.sizes.append(len(body))
+        if made.bytes_per_s:
+            time.sleep(len(body) / made.bytes_per_s)
         made.headers.append({name.lower(): value for name, value in self.headers.items()})
         if isinstance(fault, int):
-            self.reply(fault, b"so says the test")
+            self.reply(fault, f"request {10_000 + len(made.seen)}; so says the test".encode())
         elif fault == "page":
             self.reply(200, b"<html>Please log in</html>", "text/html")
         elif fault in ("away", "garbage"):
@@ -60,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif made.refuses(body):
             self.reply(400, b"out of order sample\n")
         else:
-            status, text = forward(f"{made.server}{self.path}", body, dict(self.headers))
+            status, text = forward(f"{made.server}{self.path}", made.changes(body), dict(self.headers))
             if fault == "cut":
                 self.hang_up()
             else:
@@ -68,6 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def hang_up(self):
         """By a reset, as of a process that was killed."""
+        self.wfile.flush()
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
         self.connection.close()
@@ -79,9 +97,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(text)))
         if self.made.retry_after and status in (429, 503):
             self.send_header("Retry-After", self.made.retry_after)
+        if self.made.closes == "said":
+            self.send_header("Connection", "close")
         self.end_headers()
         if status != 204:
             self.wfile.write(text)
+        if self.made.closes:
+            self.close_connection = True
 
     def finish(self):
         with contextlib.suppress(OSError, ValueError):
@@ -114,7 +136,8 @@ def proxy(server: str) -> Iterator[Proxy]:
 
 
 def forward(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
-    kept = {name: value for name, value in headers.items() if name.lower() not in ("host", "connection")}
+    left_out = ("host", "connection", "content-length", "accept-encoding")
+    kept = {name: value for name, value in headers.items() if name.lower() not in left_out}
     try:
         with urllib.request.urlopen(urllib.request.Request(url, body, kept), timeout=30) as answer:
             return answer.status, answer.read()

@@ -38,11 +38,11 @@ def waiting(history, until_ms=None):
     return sorted({sample.t_ms / 1_000 - NOW for sample in batch.samples})
 
 
-def push(history, until_ms=None, outcome="accepted"):
+def push(history, until_ms=None, outcome="accepted", sure=None):
     """As the pusher does with a server that answers. The seconds that were sent."""
     sent = waiting(history, until_ms)
     batch = history.backlog.oldest(history.settled_ms if until_ms is None else until_ms, 100_000)
-    history.backlog.acknowledge(batch.samples, batch.moves, outcome)
+    history.backlog.acknowledge(batch.samples, batch.position.moves, outcome, sure)
     return sent
 
 
@@ -59,7 +59,7 @@ def test_what_a_run_puts_in_before_its_begin_is_pushed_in_order(kept):
 def test_it_goes_on_where_it_was_after_a_restart_and_each_server_for_itself(tmp_path, kept):
     add(kept, *range(10), run_open=True)
     batch = kept.backlog.oldest(EVER, 7)
-    kept.backlog.acknowledge(batch.samples, batch.moves, "accepted")
+    kept.backlog.acknowledge(batch.samples, batch.position.moves, "accepted")
     again, other = opened(tmp_path), opened(tmp_path, "http://other/api/v1/write")
 
     rest = again.backlog.oldest(again.settled_ms, 100)
@@ -74,7 +74,7 @@ def test_it_goes_on_where_it_was_after_a_restart_and_each_server_for_itself(tmp_
 def test_after_the_clock_was_set_what_was_acknowledged_is_not_sent_again_nor_anything_left_out(kept, step_s):
     add(kept, *range(100), run_open=True, from_s=50.0)
     half = kept.backlog.oldest((NOW + 49) * 1_000, 1_000)
-    kept.backlog.acknowledge(half.samples, half.moves, "accepted")
+    kept.backlog.acknowledge(half.samples, half.position.moves, "accepted")
     add(kept, *range(100, 110), run_open=True, ahead_s=step_s, from_s=50.0)
 
     assert waiting(kept) == [second + step_s for second in range(50, 110)]
@@ -84,7 +84,7 @@ def test_a_batch_that_was_on_its_way_when_the_clock_was_set_is_sent_anew(kept):
     add(kept, *range(10), run_open=True, from_s=50.0)
     batch = kept.backlog.oldest(kept.settled_ms, 1_000)
     add(kept, 10, run_open=True, ahead_s=20, from_s=50.0)
-    kept.backlog.acknowledge(batch.samples, batch.moves, "accepted")
+    kept.backlog.acknowledge(batch.samples, batch.position.moves, "accepted")
 
     assert waiting(kept) == [second + 20 for second in range(11)]
 
@@ -109,10 +109,34 @@ def test_what_is_dropped_before_it_could_be_pushed_is_counted(kept):
 def test_what_is_sent_again_is_counted_once(kept):
     add(kept, *range(10), run_open=True)
     before = kept.backlog.position()
-    push(kept)
-    kept.backlog.go_back(before)
+    push(kept, sure=before)
+    kept.backlog.go_back()
     assert waiting(kept) == list(range(10))
 
     add(kept, 10, run_open=True)
     push(kept)
     assert kept.backlog.position().accepted == 22
+    kept.backlog.go_back()
+    assert waiting(kept) == []
+
+
+@pytest.mark.parametrize("step_s", [-3_600, -20, 20, 3_600])
+def test_what_a_server_may_have_lost_is_sent_again_also_after_the_clock_was_set(kept, step_s):
+    add(kept, *range(100), run_open=True, from_s=50.0)
+    push(kept, (NOW + 39) * 1_000)
+    push(kept, (NOW + 49) * 1_000, sure=kept.backlog.position())
+    add(kept, *range(100, 110), run_open=True, ahead_s=step_s, from_s=50.0)
+    kept.backlog.go_back()
+
+    assert waiting(kept) == [second + step_s for second in range(40, 110)]
+
+
+def test_what_was_accepted_and_is_dropped_before_it_is_sent_again_is_not_counted_as_lost(kept):
+    add(kept, *range(10), run_open=True)
+    push(kept, sure=kept.backlog.position())
+    kept.backlog.go_back()
+    add(kept, *(KEEP_S + 700 * n for n in range(1, 20)))
+
+    assert waiting(kept, EVER)[0] > 0
+    assert kept.backlog.position().dropped == 0
+    assert kept.backlog.position().accepted == 20

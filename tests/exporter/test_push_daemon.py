@@ -16,8 +16,8 @@ import trustme
 from exporter.contract.simulation import Square
 from tests import servers
 from tests.daemon import begin, end, environment
+from tests.exporter.push_node import PROMETHEUS, VICTORIA, agrees
 from tests.exporter.push_proxy import proxy
-from tests.exporter.test_push import PROMETHEUS, VICTORIA, agrees
 from tests.forked import Nursery
 from tests.waiting import eventually
 

@@ -53,7 +53,9 @@ def test_a_secret_is_read_again_when_its_file_changes(tmp_path):
         (["--push.url", URL, "--no-history"], ["--push.url", "--no-history", "leave out one"]),
         (["--push.every", "15s"], ["--push.every does nothing without --push.url"]),
         (["--push.label", "a=b"], ["--push.label does nothing without --push.url"]),
+        (["--push.header", "a=b"], ["--push.header does nothing without --push.url"]),
         (["--push.ca-file", "/ca"], ["--push.ca-file does nothing without --push.url"]),
+        (["--push.url", URL, "--push.header", "X-Key: a"], ["--push.header", "NAME=VALUE", "number 1"]),
         (["--push.url", URL, "--push.every", "now"], ["--push.every", "1s to 1h", "'now'"]),
         (["--push.url", URL, "--push.every", "0"], ["--push.every", "1s to 1h"]),
         (["--push.url", URL, "--push.label", "cluster"], ["--push.label", "name=value", "'cluster'"]),
@@ -73,6 +75,35 @@ def test_options_that_make_no_sense_are_refused_in_one_line(tmp_path, options, w
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.parametrize(
+    ("headers", "words"),
+    [
+        (["hunter2"], ["--push.header", "NAME=VALUE", "number 1"]),
+        (["X-A=b", "X-Key: hunter2="], ["--push.header", "NAME=@FILE", "number 2"]),
+        (["=hunter2"], ["--push.header", "NAME=VALUE"]),
+        (["X-Key="], ["--push.header", "NAME=VALUE"]),
+        (["X Key=hunter2"], ["--push.header", "NAME=VALUE"]),
+        (["X-Key=hunter2\nX-Other: 1"], ["--push.header X-Key", "in one line"]),
+        (["X-Key=hunter2\r"], ["--push.header X-Key", "in one line"]),
+        (["X-Key= hunter2"], ["--push.header X-Key", "printable ASCII"]),
+        (["X-Key=hünter2"], ["--push.header X-Key", "printable ASCII"]),
+        (["X-Key=hunter2", "x-key=hunter3"], ["--push.header x-key", "twice"]),
+        (["Authorization=Bearer hunter2"], ["--push.header Authorization", "--push.token-file"]),
+        (["content-type=hunter2"], ["--push.header content-type", "sets it itself"]),
+        (["Content-Encoding=hunter2"], ["--push.header Content-Encoding", "sets it itself"]),
+        (["Host=hunter2"], ["--push.header Host", "sets it itself"]),
+        (["X-Key=@/no/such"], ["--push.header X-Key", "/no/such", "name the file"]),
+        (["X-Key=@/dev/null"], ["--push.header X-Key", "/dev/null", "in one line"]),
+    ],
+)
+def test_headers_that_cannot_be_are_refused_and_their_values_not_shown(tmp_path, headers, words):
+    with pytest.raises(UsageError) as refused:
+        target(tmp_path, push_headers=tuple(headers))
+    said = str(refused.value)
+    assert [word for word in words if word not in said] == []
+    assert [hidden for hidden in ("hunter", "hünter", "\n", "\r") if hidden in said] == []
+
+
 @pytest.mark.parametrize("secret", ["hunter2\nhunter3", "hunter2\x00", b"hunter2\xff", ""])
 def test_a_file_that_holds_no_secret_is_refused_and_not_shown(tmp_path, secret):
     (tmp_path / "secret").write_bytes(secret if isinstance(secret, bytes) else secret.encode())
@@ -89,6 +120,10 @@ def test_a_file_that_holds_no_secret_is_refused_and_not_shown(tmp_path, secret):
         (302, {}, "", "later", "somewhere else"),
         (400, {}, "out of order sample", "refused", "out_of_order_time_window"),
         (400, {}, "label limit exceeded", "refused", "see the server's log"),
+        (400, {}, "out of bounds: timestamp is too far in the future", "later", "is the clock of this machine"),
+        (400, {}, "snappy: corrupt input", "later", "Content-Encoding"),
+        (400, {}, "cannot read gzipped lines: unexpected EOF", "later", "Content-Encoding"),
+        (400, {}, "out of bounds", "refused", "out_of_order_time_window"),
         (400, {}, "Client sent an HTTP request to an HTTPS server.", "later", "use https://"),
         (400, {}, "unsupported path requested: /api/v1/wriet", "later", "is the path of --push.url right"),
         (422, {}, "invalid tenant id", "later", "is the path of --push.url right"),
