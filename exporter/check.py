@@ -47,10 +47,10 @@ class Line:
 async def check(settings: Settings, idle_s: float = 0.0) -> list[Line]:
     """`idle_s`: for how long the GPUs' idle power is measured unwatched, and as long polled; 0 leaves it out."""
     feeds = carbon_feeds(carbon_providers(settings), cache=None).feeds
-    lines = await _nvml(settings, idle_s)
-    lines += await _cpu(cpu_source(settings))
-    lines += await _board(HwmonSource(settings.sysfs))
-    lines += await _polled(HostSource())
+    lines = await _nvml(settings, idle_s) if settings.nvml else [_left_out("nvml")]
+    lines += await _cpu(cpu_source(settings)) if settings.rapl else [_left_out("rapl")]
+    lines += await _board(HwmonSource(settings.sysfs)) if settings.hwmon else [_left_out("hwmon")]
+    lines += await _polled(HostSource()) if settings.host else [_left_out("host")]
     lines += await _opted_for(settings)
     if not feeds:
         lines.append(Line("carbon  off: no grams without --carbon.region or --carbon.intensity"))
@@ -58,6 +58,10 @@ async def check(settings: Settings, idle_s: float = 0.0) -> list[Line]:
     lines.append(_state(settings))
     lines.append(Line(f"web     {web_state(settings)}"))
     return lines
+
+
+def _left_out(name: str) -> Line:
+    return Line(f"{name.ljust(7)} off: --no-collector.{name}")
 
 
 async def _nvml(settings: Settings, idle_s: float) -> list[Line]:

@@ -45,7 +45,7 @@ def _commands(_version: Version = False) -> None:
 
 
 @cli.command()
-@takes_settings()
+@takes_settings
 def serve(
     settings: Settings,
     log_level: Annotated[LogLevel, typer.Option("--log.level")] = LogLevel.info,
@@ -58,16 +58,18 @@ def serve(
     asyncio.run(run_daemon(settings, log_level, log_format))
 
 
-_NOT_CHECKED = (
-    *("nvml", "rapl", "hwmon", "host", "process_group", "process_pids", "history", "exit_when_idle"),
-    *("push_url", "push_basic_auth", "push_token_file", "push_ca_file", "push_headers", "push_labels", "push_every"),
-)
-
-
 @cli.command()
-@takes_settings(but=_NOT_CHECKED)
-def check(settings: Settings, idle_seconds: IdleSeconds = 4.0) -> None:
-    """Read each source once: a line says that it works, or why not and what to type."""
+@takes_settings
+def check(
+    settings: Settings,
+    idle_seconds: IdleSeconds = 4.0,
+    _log_level: Annotated[LogLevel, typer.Option("--log.level", hidden=True)] = LogLevel.info,
+    _log_format: Annotated[LogFormat, typer.Option("--log.format", hidden=True)] = LogFormat.logfmt,
+) -> None:
+    """Read each source once: a line says that it works, or why not and what to type.
+
+    It takes the options of serve. Exit code 1 where no energy can be measured.
+    """
     from exporter.check import check as run_check  # noqa: PLC0415  # likewise
 
     clean_up_when_interrupted()

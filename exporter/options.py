@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
@@ -213,35 +213,28 @@ _SETTINGS: dict[str, tuple[Any, Any]] = {
 """The fields of Settings, each with its option and its default, in the order of --help."""
 
 
-def takes_settings(
-    *, but: Collection[str] = ()
-) -> Callable[[Callable[Concatenate[Settings, P], None]], Callable[..., None]]:
-    """A command with the options of Settings in place of its first parameter, which they make; `but` a few of them."""
+def takes_settings(command: Callable[Concatenate[Settings, P], None]) -> Callable[..., None]:
+    """A command with the options of Settings in place of its first parameter, which they make."""
     theirs = [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=option)
         for name, (option, default) in _SETTINGS.items()
-        if name not in but
     ]
+    every = [*theirs, *list(inspect.signature(command, eval_str=True).parameters.values())[1:]]
 
-    def decorate(command: Callable[Concatenate[Settings, P], None]) -> Callable[..., None]:
-        every = [*theirs, *list(inspect.signature(command, eval_str=True).parameters.values())[1:]]
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        settings = _settings({parameter.name: given.pop(parameter.name) for parameter in theirs})
+        command(settings, **given)  # type: ignore[call-arg]  # typer gives names
 
-        @wraps(command)
-        def with_options(**given: Any) -> None:
-            settings = _settings({parameter.name: given.pop(parameter.name) for parameter in theirs})
-            command(settings, **given)  # type: ignore[call-arg]  # typer gives names
-
-        with_options.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]  # any attribute may be set
-        with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
-        return with_options
-
-    return decorate
+    with_options.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]  # any attribute may be set
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+    return with_options
 
 
 def _settings(given: dict[str, Any]) -> Settings:
     """Raises UsageError for options that do not go together."""
     given["state_path"] = given["state_path"] or default_state_path()
-    for several in {"allowed_hosts", "push_headers", "push_labels"} & given.keys():
+    for several in ("allowed_hosts", "push_headers", "push_labels"):
         given[several] = tuple(given[several] or ())
     settings = Settings(**given)
     settings.refuse_what_does_nothing()

@@ -130,6 +130,15 @@ def test_it_reads_the_gpus_as_a_user_of_its_own_without_any_capability(node: Mac
     assert node.run("stat", "-c", "%U %a", "/var/lib/wattline").stdout.split() == ["wattline", "750"]
 
 
+def test_what_works_is_checked_with_the_rights_and_the_options_of_the_service(node: Machine) -> None:
+    """As the README has it; the driver's library is named for the service only, so no GPU is found."""
+    script = README.partition("with the service's rights and options:\n")[2].partition("```")[0]
+    quick = script.replace("check ", "check --idle-seconds 0 ")
+    checked = node.run("sh", "-c", f". /etc/default/wattline-exporter; {quick}")
+    assert "state   works: /var/lib/wattline" in checked.stdout, checked
+    assert f"runs: unix://{SOCKET}" in checked.stdout, checked
+
+
 def test_the_group_tags_runs_through_the_socket_and_nobody_else_does(node: Machine) -> None:
     """There is no other way in: changes over TCP are refused where there is a socket."""
     done = tagged(node, ["runuser", "-u", "ann", "--"], "of-ann", "sleep 1")
