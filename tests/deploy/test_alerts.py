@@ -15,7 +15,7 @@ from tests.servers import require
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
 RULES = "wattline.alerts.yml"
-TESTS = "wattline.alerts.test.yml"
+TESTS = ("wattline.alerts.test.yml", "wattline.alerts.days.test.yml")
 
 
 def alerts() -> list[dict[str, Any]]:
@@ -27,7 +27,7 @@ def alerts() -> list[dict[str, Any]]:
     "command",
     [
         ("promtool", "check", "rules", RULES),
-        ("promtool", "test", "rules", TESTS),
+        ("promtool", "test", "rules", *TESTS),
         ("vmalert", "-dryRun", f"-rule={RULES}"),
     ],
     ids=" ".join,
@@ -41,7 +41,8 @@ def test_prometheus_and_vmalert_take_them_and_they_fire_as_they_should(command: 
 
 
 def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_is_silent() -> None:
-    cases = [c for test in yaml.safe_load((FOLDER / TESTS).read_text())["tests"] for c in test["alert_rule_test"]]
+    tests = [test for name in TESTS for test in yaml.safe_load((FOLDER / name).read_text())["tests"]]
+    cases = [case for test in tests for case in test["alert_rule_test"]]
     names = {rule["alert"] for rule in alerts()}
     assert {case["alertname"] for case in cases if case.get("exp_alerts")} == names
     assert {case["alertname"] for case in cases if not case.get("exp_alerts")} == names
