@@ -72,6 +72,21 @@ _STATE = lines(
     selector(m.STATE_UP),
     NODE_LEGEND,
 ).telling(*_STATE_CALCS)
+_PUSHES = "No node pushes: exporter serve --push.url."
+_BEHIND = lines(
+    "Pushing is behind by",
+    "Time since the newest sample that a node is done with; it grows where the node is gone, too.",
+    "s",
+    f"time() - last_over_time({selector(m.PUSH_TIMESTAMP)}[1d])",
+    NODE_LEGEND,
+).without(data=_PUSHES)
+_PUSHED = lines(
+    "Samples pushed",
+    "By outcome. Refused and dropped ones are not in the store.",
+    "suffix:/s",
+    f"rate({selector(m.PUSH_SAMPLES)}[$__rate_interval])",
+    NODE_LEGEND + " {{outcome}}",
+).without(data=_PUSHES)
 _VERSIONS = Panel(
     "Versions",
     "Of the exporters.",
@@ -89,6 +104,7 @@ HEALTH = Board(
     (
         ("Sources", (_UP, _GPUS, _AGE, _FAILED)),
         ("Trust", (_SUSPECT, _APART)),
+        ("Pushing, where nothing scrapes", (_BEHIND, _PUSHED)),
         ("Cost", (_CPU, _MEMORY, _STATE, _VERSIONS)),
     ),
     since="now-3h",

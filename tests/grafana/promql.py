@@ -160,7 +160,8 @@ def _called(call: ql.Call) -> Meaning:
     if name == "label_replace":
         assert _has(inner, call.args[3].val), f"label_replace reads {call.args[3].val}, which is not there"
         return replace(inner, labels=inner.labels | {call.args[1].val})
-    assert name in ("increase", "max_over_time", "avg_over_time", "min_over_time"), f"{name} is not known here"
+    same = ("increase", "max_over_time", "avg_over_time", "min_over_time", "last_over_time")
+    assert name in same, f"{name} is not known here"
     return inner
 
 

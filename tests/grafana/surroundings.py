@@ -23,6 +23,8 @@ def of_node(end_s: float) -> Iterator[tuple[Metric, dict[str, str], Shown | floa
 def _exporter(end_s: float) -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
     yield m.BUILD_INFO, {"version": "0.1.0"}, 1.0
     yield m.STATE_UP, {}, 1.0
+    yield m.PUSH_TIMESTAMP, {}, lambda t: t - 20.0
+    yield m.PUSH_SAMPLES, {"outcome": "accepted"}, lambda t: 50 * (t - end_s + 4_000)
     for source in ("nvml", "rapl", "host", "carbon"):
         yield m.SOURCE_UP, {"source": source}, lambda t, s=source: float(s != "carbon" or t < end_s - 900)
         yield m.SOURCE_READ_TIMESTAMP, {"source": source}, lambda t: t - 0.4

@@ -22,6 +22,8 @@ NOT_HERE = {
     "Power of CPUs": "a node may have no RAPL",
     "Forecast": "a constant intensity has none",
     "Age of the provider's answer": "a constant intensity has no provider",
+    "Pushing is behind by": "the node is scraped",
+    "Samples pushed": "the node is scraped",
     "Emissions by model": "recording rules are not evaluated here",
     "Emissions by hour": "it looks ahead from the begin of an hour",
 }

@@ -40,6 +40,13 @@ def test_the_runs_table_has_joules_time_joules_per_token_and_grams(server):
     assert values(server, *runs, "F", "run_id")["serve-1"] == SERVE.begin_s * 1_000
 
 
+def test_what_is_pushed_is_twenty_seconds_behind_and_fifty_samples_a_second(server):
+    behind_s = values(server, "wattline-health", "Pushing is behind by", key="instance")
+    # and the newest scrape is up to a quarter of a minute old
+    assert behind_s == pytest.approx({"a:9847": 27.5, "b:9847": 27.5}, abs=SCRAPE_S / 2)
+    assert values(server, "wattline-health", "Samples pushed", key="outcome") == pytest.approx({"accepted": 50.0})
+
+
 def test_a_run_of_five_seconds_has_all_of_its_joules_and_none_per_token(server):
     assert values(server, "wattline-runs", "Runs", "A", "run_id")["flash"] == 2_000
     assert "flash" not in values(server, "wattline-runs", "Runs", "C", "run_id")
