@@ -118,6 +118,14 @@ def test_no_container_has_a_privilege_or_takes_a_gpu_from_jobs(overlay: str) -> 
     assert written == {"state", "tmp"}
 
 
+@pytest.mark.parametrize("overlay", ["runs", "rapl"])
+def test_nobody_but_the_owner_reads_the_token(overlay: str) -> None:
+    """With an fsGroup the kubelet gives the file to that group, whatever its mode."""
+    (token,) = [volume["secret"] for volume in pod(overlay)["volumes"] if volume["name"] == "token"]
+    assert token["defaultMode"] == 0o400
+    assert "fsGroup" not in pod(overlay)["securityContext"]
+
+
 def test_state_outlives_the_pod_where_runs_are_kept() -> None:
     volumes = {volume["name"]: volume for volume in pod("runs")["volumes"]}
     assert volumes["state"] == {"name": "state", "hostPath": {"path": "/var/lib/wattline", "type": "DirectoryOrCreate"}}
