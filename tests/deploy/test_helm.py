@@ -61,8 +61,8 @@ def bare(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_kind(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    kinds = {document["kind"]: bare(document) for document in found if document["kind"] != "Namespace"}
-    assert len(kinds) == len([document for document in found if document["kind"] != "Namespace"])
+    kinds = {document["kind"]: bare(document) for document in found}
+    assert len(kinds) == len(found)
     return kinds
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.deploy.machine import REPOSITORY
 from tests.servers import require
 
 FOLDER = REPOSITORY / "deploy" / "kubernetes"
+README = (FOLDER / "README.md").read_text()
 LEVELS = {"metrics": "restricted", "runs": "privileged", "rapl": "privileged"}
 VERSIONS = ("1.25.0", "1.37.0")
 _LINTER = "checkov==3.3.30"
@@ -59,7 +61,7 @@ def pod(overlay: str) -> dict[str, Any]:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_api_of_the_oldest_and_of_the_newest_version_takes_each_object(overlay: str, version: str) -> None:
     found = documents(overlay)
-    assert {"DaemonSet", "Namespace", "NetworkPolicy", "PriorityClass", "ServiceAccount"} <= {d["kind"] for d in found}
+    assert {"DaemonSet", "NetworkPolicy", "PriorityClass", "ServiceAccount"} <= {d["kind"] for d in found}
     for document in found:
         kubernetes_validate.validate(document, version, strict=True)
 
@@ -72,10 +74,33 @@ def test_the_check_against_the_api_finds_a_misspelled_field() -> None:
 
 
 @pytest.mark.parametrize(("overlay", "level"), LEVELS.items())
-def test_the_namespace_enforces_the_level_that_its_pods_reach(overlay: str, level: str) -> None:
-    assert one(overlay, "Namespace")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == level
+def test_pods_reach_the_level_that_the_readme_says(overlay: str, level: str) -> None:
     reached = "privileged" if _above_restricted(pod(overlay)) else "restricted"
     assert reached == level
+    (row,) = [line for line in README.splitlines() if line.startswith(f"| `{overlay}` |")]
+    assert row.endswith(f"| {level} |")
+
+
+@pytest.mark.parametrize("overlay", LEVELS)
+def test_a_namespace_that_others_use_is_neither_changed_nor_deleted(overlay: str) -> None:
+    assert "Namespace" not in {document["kind"] for document in documents(overlay)}
+
+
+def test_the_overlay_of_the_readme_is_rendered_with_its_options_and_other_ops() -> None:
+    own, ops = (part.partition("```")[0] for part in README.split("```yaml\n")[1:3])
+    content = yaml.safe_load(own)
+    content["patches"][0]["patch"] += "\n" + ops
+    with tempfile.TemporaryDirectory(dir=REPOSITORY, prefix=".overlay-") as folder:
+        (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(content))
+        spec = pod(folder)
+    (container,) = spec["containers"]
+    assert container["args"][-2:] == ["--carbon.provider=gb", "--carbon.region=GB"]
+    assert container["image"] == "registry.example.org/wattline-exporter:0.1.0"
+    assert spec["nodeSelector"] == {"accelerator": "gpu"}
+    assert "runtimeClassName" not in spec
+    assert [each["key"] for each in spec["tolerations"]] == ["nvidia.com/gpu", "dedicated"]
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    assert container["resources"]["limits"] == {"memory": "1Gi"}
 
 
 def _above_restricted(spec: dict[str, Any]) -> list[str]:
