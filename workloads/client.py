@@ -223,13 +223,18 @@ class Run:
 
     def _register(self, joined: str) -> None:
         """Raises UnreachableError; a refusal is said and survived: a pid of a container means nothing outside of it."""
+        group = os.environ.get(scope.CGROUP)
+        try:
+            if group:
+                self._api.post(f"/runs/{joined}/processes", {"cgroup": group})
+        except RefusedError as error:
+            group = None
+            say_once(f"the run is known by its processes, not by its control group: {error}")
         try:
             self._api.post(f"/runs/{joined}/processes", scope.pids(os.getpid()))
         except RefusedError as error:
-            say_once(f"this process is not seen as part of run {joined}: {error}")
-        group = os.environ.get(scope.CGROUP)
-        if group:
-            self.register(cgroup=group)
+            if not group:
+                say_once(f"this process is not seen as part of run {joined}: {error}")
 
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None

@@ -54,6 +54,8 @@ class RunApi:
         self.runs: dict[str, Run] = {}
         self.begun: dict[str, BeginRequest] = {}
         self.pids: dict[str, list[int]] = {}
+        self.refuses_pids = False
+        """As an exporter does to those of another PID namespace."""
         self.totals: dict[str, dict[str, dict[str, float]]] = {}
         self._lock = threading.Lock()
 
@@ -107,7 +109,10 @@ class RunApi:
             raise ProblemError(409, f"run {run_id} has ended")
         match action:
             case "processes":
-                self.pids.setdefault(run_id, []).extend(ProcessesRequest.model_validate(body).pids)
+                told = ProcessesRequest.model_validate(body)
+                if self.refuses_pids and told.pids:
+                    raise ProblemError(422, "pids: they are of another PID namespace")
+                self.pids.setdefault(run_id, []).extend(told.pids)
             case "work":
                 self._work(run, WorkRequest.model_validate(body))
             case "phase":

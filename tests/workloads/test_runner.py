@@ -84,6 +84,18 @@ def test_the_control_group_that_the_environment_names_is_the_runs(exporter):
     assert {body["pid_namespace"] for body in posted if "pids" in body} == {Path("/proc/self/ns/pid").stat().st_ino}
 
 
+@pytest.mark.parametrize("group", ["pod:1234", ""])
+def test_numbers_that_mean_nothing_outside_are_no_matter_where_the_control_group_is_known(exporter, write, group):
+    """Neither for the runner, nor for its job, nor for the client in it."""
+    exporter.api.refuses_pids = True
+    script = write("from workloads import client\nwith client.run('train'):\n    pass\n")
+    with exporter.start("-m", "workloads", "run", sys.executable, script, WATTLINE_CGROUP=group) as process:
+        _, said = process.communicate(timeout=60)
+
+    assert process.returncode == 0, said
+    assert said.count("is not seen as part of") == (0 if group else 3)
+
+
 def test_the_last_line_on_stderr_says_how_to_see_the_run(exporter):
     done = exporter.run("true")
 
