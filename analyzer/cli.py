@@ -33,6 +33,7 @@ from analyzer.commands.tenants import tenants
 from analyzer.commands.variability import variability
 from analyzer.commands.watch import watch
 from analyzer.report.form import Format
+from exporter.contract.installation import install
 
 if TYPE_CHECKING:
     from analyzer.catalog import ListedRun
@@ -45,6 +46,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+_EXTRA = ("jinja2", "matplotlib", "pandas", "plotly", "requests", "rich", "scipy", "yaml")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # typer brings a click of its own in newer versions, so click's classes are reached through typer.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
@@ -158,6 +160,11 @@ def main() -> None:
         code = 2
     except SourceError as error:
         say(str(error))
+        code = 1
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRA:
+            raise
+        say(f"{error.name} is not installed; {install('analyzer')}")
         code = 1
     except BrokenPipeError:  # what reads our stdout has seen enough
         _write_no_more()
