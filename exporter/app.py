@@ -173,7 +173,8 @@ class App:
             await asyncio.sleep(due_s - boottime())
 
     def _changed_hands(self, from_s: float) -> None:
-        """From then on other runs hold the devices than before."""
+        """From then on other runs hold the devices than before; who held them until the last look stands."""
+        from_s = max(from_s, self._hands_s)
         self._hold_as_last_seen()
         self.tenants.hold([run for run in self.ledger.runs.values() if run.running], from_s)
         self.store.divide()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable, Mapping
 
 from exporter import tenancy
@@ -28,8 +29,10 @@ class Tenants:
         self._usage: Usage | None = None
         self._spent_s: Mapping[str, float] = {}
         self._busy_s = 0.0
+        self._alive_s: dict[str, float] = {}
+        """When a look last found a process of a run."""
         self._gone_s: dict[str, float] = {}
-        """When a look first found no process of a run any more."""
+        """When the first look after that found none; where looks are far apart, soon after it was seen."""
         self._last_seen: dict[int, tuple[str, float]] = {}
         """Of which run a process was, and when."""
 
@@ -55,8 +58,11 @@ class Tenants:
         self._busy_s = self._usage.busy_s - before.busy_s
 
     def _remember(self, usage: Usage) -> None:
+        there = {run_id: usage.at_s for run_id, used in usage.runs.items() if used.family}
+        self._alive_s = {run_id: s for run_id, s in self._alive_s.items() if run_id in usage.runs} | there
         self._gone_s = {
-            run_id: self._gone_s.get(run_id, usage.at_s) for run_id, used in usage.runs.items() if not used.family
+            run_id: self._gone_s.get(run_id, min(usage.at_s, self._alive_s.get(run_id, -math.inf) + LINGER_S))
+            for run_id in usage.runs.keys() - there.keys()
         }
         kept = {pid: seen for pid, seen in self._last_seen.items() if usage.at_s - seen[1] < LINGER_S}
         self._last_seen = kept | {pid: (run_id, usage.at_s) for run_id, used in usage.runs.items() for pid in used.pids}

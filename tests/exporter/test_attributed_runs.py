@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from exporter.contract.simulation import Simulation
-from tests.daemon import begin, daemon, end
+from tests.daemon import begin, daemon, end, eventually
 from tests.exporter.api import UUIDS
 
 OPTIONS = ("--simulate", "2xH200", "--no-collector.host", "--no-history")
@@ -123,6 +123,50 @@ def test_a_run_alone_has_what_its_gpu_drew_up_to_the_death_of_its_processes(tmp_
     lost_j = run["energy_joules"]["gpu"][UUIDS[0]] - shown[run_id]
     power_w = run["energy_joules"]["gpu"][UUIDS[0]] / (4.0 + after_tick_s)
     assert abs(lost_j) < 0.2 * power_w
+
+
+def test_a_run_that_dies_takes_nothing_from_others_and_gives_them_nothing(tmp_path):
+    """It is buried eight seconds after its death: meanwhile one run has ended beside it and another has begun."""
+    with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation, processes(2) as (one, dying):
+        drive(simulation, one.pid, 0.8)
+        dead = begin(exporter, gpus=["1"], pids=[dying.pid])["run_id"]
+        before = begin(exporter, gpus=["0"], pids=[one.pid])["run_id"]
+        dying.kill()
+        dying.wait()
+        time.sleep(5.5)
+        end(exporter, before)
+        ended_j = parts(exporter.metrics(), "idle_shared", UUIDS[0])[before]
+        time.sleep(0.5)
+        after = begin(exporter, gpus=["0"], pids=[one.pid])["run_id"]
+        eventually(lambda: exporter.get(f"/api/v1/runs/{dead}")[1]["state"] == "ended", "it is buried", exporter.log)
+        time.sleep(2.0)
+        run = end(exporter, after)
+        shown = parts(exporter.metrics(), "idle_shared", UUIDS[0])
+
+    joules = run["energy_joules"]["gpu"][UUIDS[0]]
+    assert shown[before] == ended_j
+    assert shown[after] == pytest.approx(joules, abs=0.2 * joules / run["duration_seconds"])
+
+
+def test_a_run_whose_processes_died_while_no_exporter_ran_is_given_nothing_of_that_time(tmp_path):
+    with processes(1) as (one,):
+        with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation:
+            drive(simulation, one.pid, 0.8)
+            run_id = begin(exporter, gpus=["0"], pids=[one.pid])["run_id"]
+            time.sleep(2.5)
+            before = parts(exporter.metrics(), "idle_shared", UUIDS[0])[run_id]
+        one.kill()
+        one.wait()
+        time.sleep(3.0)
+        with daemon(tmp_path, *OPTIONS) as exporter:
+            exporter.wait_for_metric(bool, WHOLE, gpu="0")
+            first = parts(exporter.metrics(), "idle_shared", UUIDS[0])[run_id]
+            time.sleep(3.0)
+            later = parts(exporter.metrics(), "idle_shared", UUIDS[0])[run_id]
+
+    power_w = before / 2.5
+    assert before <= first <= before + 1.0 * power_w
+    assert later == first
 
 
 def test_cpu_time_divides_the_energy_of_the_cpu(tmp_path):
