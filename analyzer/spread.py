@@ -84,7 +84,8 @@ def deviation(values: FloatArray) -> Estimate:
     (Bonett, Computational Statistics & Data Analysis 50, 2006, with Student's quantile).
 
     On generated fleets of 5 to 100 cards it held the truth in 94 % or more where cards scatter normally or evenly, and
-    in 90 % or more where they are skewed or one in ten is slow; a percentile bootstrap held it in 50 to 94 %.
+    in 88 % or more where they are skewed; a percentile bootstrap held it in 50 to 94 %. Where one card in ten is off by
+    much more than the others scatter it is too narrow, and held it in 56 % at worst.
     """
     from scipy.special import stdtrit  # noqa: PLC0415  # slow to import
 

@@ -22,7 +22,16 @@ _MISDIRECTED = (
 """Of the address or the tenant, and of no sample: VictoriaMetrics, vmauth and Mimir say so with 400 or 422."""
 _GARBLED = ("snappy", "gzip", "decompress", "unmarshal", "decode", "unexpected eof")
 """Of the body as a whole, and of no sample: what Prometheus, VictoriaMetrics and Mimir say of one that was changed."""
-_LATE = ("out of order", "out-of-order", "out of bounds", "too old", "duplicate sample", "too far in the past")
+_LATE = (
+    "out of order",
+    "out-of-order",
+    "out of bounds",
+    "too old",
+    "duplicate sample",
+    "too far in the past",
+    "conflict",
+)
+"""The last is all that a Thanos receiver says of them, with 409."""
 _EARLY = ("in the future",)
 _EARLY_REMEDY = "is the clock of this machine, or the server's, wrong?"
 _LATE_REMEDY = (
@@ -47,6 +56,8 @@ class Answer:
     """Whether what it took lately is lost where it is killed, and may be sent again."""
     kept: bool = False
     """Whether it came on the connection of the answer before."""
+    answered: bool = False
+    """Whether somebody was there to say so: the server, or a proxy before it."""
     slow: bool = False
     """Whether less at once may help."""
     sample: bool = False
@@ -72,7 +83,7 @@ def answer(status: int, headers: Mapping[str, str], body: str) -> Answer:
     remedy = _remedy(404 if misdirected else status, page=page)
     if early or (garbled and status in _NEVER):
         remedy = _EARLY_REMEDY if early else _GARBLED_REMEDY
-    return Answer("later", f"{said}; {remedy}", wait_s, lost=status in (502, 503, 504))
+    return Answer("later", f"{said}; {remedy}", wait_s, lost=status in (502, 503, 504), answered=True)
 
 
 def unreachable(cause: str, remedy: str, *, slow: bool = False) -> Answer:

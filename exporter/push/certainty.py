@@ -33,12 +33,14 @@ class Certainty:
         self._forgets = False
         self._in_vain = 0
         """How often one went back and came no further."""
+        self._told = False
+        """Whether one went back since something was proved for an answer, as a 502, of which a proxy may give many."""
         self._unproven = 0
         """How often a connection was gone before anything was proved on it."""
 
-    @property
-    def may_go_back(self) -> bool:
-        return self._in_vain < MOST_IN_VAIN
+    def may_go_back(self, *, told: bool = False) -> bool:
+        """`told`: for what somebody answered."""
+        return self._in_vain < MOST_IN_VAIN and not (told and self._told)
 
     @property
     def connections_last(self) -> bool:
@@ -63,13 +65,14 @@ class Certainty:
         if said.kept:
             while self._taken and self._taken[0][0] < asked_s - self._forgets_s:
                 self._taken.popleft()
-                self._unproven = 0
+                self._unproven, self._told = 0, False
         elif not self.connections_last:
             self._taken.clear()
 
     def went_back(self, said: Answer) -> None:
         self._taken.clear()
         self._in_vain += 1
+        self._told |= said.answered
         if said.kind == "gone":
             self._unproven += 1
             if not self.connections_last:

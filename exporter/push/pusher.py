@@ -92,7 +92,7 @@ class Pusher:
                 begun = begun or await self._begin()
                 wait_s = await self._send_some(server) if begun else self._back_off(None)
                 prove_after_s = self._pace.forgets_s + 1.0
-                if wait_s > 2.0 * prove_after_s and self._is_doubtful():
+                if wait_s > prove_after_s and self._is_doubtful():
                     await asyncio.sleep(prove_after_s)
                     wait_s = await self._prove(server, wait_s - prove_after_s)
 
@@ -193,7 +193,7 @@ class Pusher:
     def _is_doubtful(self) -> bool:
         """Whether a new connection means that something may have to be sent again."""
         certainty, position = self._certainty, self._position
-        return position.sure < position.done and certainty.may_go_back and certainty.connections_last
+        return position.sure < position.done and certainty.may_go_back() and certainty.connections_last
 
     def _is_split(self, said: Answer, part: list[Sample]) -> bool:
         if said.kind == "too_large":
@@ -224,7 +224,8 @@ class Pusher:
         if said.slow and part:
             self._send_less(max(len(part) // 2, FEW_SAMPLES))
         gone = said.kind == "gone" and self._is_doubtful()
-        if gone or (said.lost and self._position.sure < self._position.done and self._certainty.may_go_back):
+        may = said.lost and self._certainty.may_go_back(told=said.answered)
+        if gone or (may and self._position.sure < self._position.done):
             self._certainty.went_back(said)
             self._position = await self._of_backlog(lambda backlog, _: backlog.go_back()) or self._position
         return said

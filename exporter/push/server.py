@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -122,8 +123,12 @@ class Server:
                 self._closes_s = boottime()
             said = answer(response.status, response.headers, text.decode("utf-8", "replace"))
             # by that header one knows VictoriaMetrics, which takes remote write as well
-            forgets = target.form is TEXT or "X-Server-Hostname" in response.headers
-            return replace(said, forgets=forgets, kept=self._kept)
+            is_victoria = "X-Server-Hostname" in response.headers
+            # which has too much to do, and is the one that it was
+            is_there = is_victoria and self._kept and response.status == HTTPStatus.SERVICE_UNAVAILABLE
+            return replace(
+                said, forgets=target.form is TEXT or is_victoria, kept=self._kept, lost=said.lost and not is_there
+            )
 
 
 def _closes(response: aiohttp.ClientResponse) -> bool:

@@ -44,6 +44,8 @@ class Proxy:
     """What is passed on in place of a body."""
     refuses: Callable[[bytes], bool] = lambda _: False
     retry_after: str = ""
+    name: str = ""
+    """As which VictoriaMetrics it answers."""
     seen: list[str | int] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
@@ -97,6 +99,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(text)))
         if self.made.retry_after and status in (429, 503):
             self.send_header("Retry-After", self.made.retry_after)
+        if self.made.name:
+            self.send_header("X-Server-Hostname", self.made.name)
         if self.made.closes == "said":
             self.send_header("Connection", "close")
         self.end_headers()

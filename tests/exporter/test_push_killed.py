@@ -177,6 +177,24 @@ def test_a_server_that_closes_connections_is_sent_on_and_little_twice(both, send
     assert len(between.seen) == 4 if closes in {"", "said"} else len(between.seen) <= 16
 
 
+@pytest.mark.parametrize(("name", "status"), [("a-victoria-metrics", 503), ("", 502)])
+def test_answers_that_say_too_much_do_not_make_it_send_more(both, sender, name, status):
+    """A VictoriaMetrics that is there has lost nothing; one behind a proxy may have, which is sent again, once."""
+    now = round(time.time(), 3)
+    sent = []
+    with proxy(both.victoria) as between:
+        between.name = name
+        between.refuses = lambda body: sent.append(len(lines(body))) is not None
+        between.faults = ["pass", *["pass", status] * 4]
+        pushed = sender(between.url + VICTORIA)
+        remember(pushed.history, now - 6_010, 6_010)
+        pushed.push()
+
+    assert agrees(both.victoria, pushed, now) == 30_050
+    assert between.seen.count(status) == (2 if name else 4)
+    assert sum(sent) == (30_050 if name else 50_050)
+
+
 def test_connections_that_never_last_do_not_make_it_send_more_and_more_again(both, sender, caplog):
     """As those of a proxy that closes what is idle. Fourteen pushes of five samples each."""
     caplog.set_level("INFO")

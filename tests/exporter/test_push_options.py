@@ -124,6 +124,7 @@ def test_a_file_that_holds_no_secret_is_refused_and_not_shown(tmp_path, secret):
         (400, {}, "snappy: corrupt input", "later", "Content-Encoding"),
         (400, {}, "cannot read gzipped lines: unexpected EOF", "later", "Content-Encoding"),
         (400, {}, "out of bounds", "refused", "out_of_order_time_window"),
+        (409, {}, "store locally for endpoint 127.0.0.1:10901: conflict", "refused", "out_of_order_time_window"),
         (400, {}, "Client sent an HTTP request to an HTTPS server.", "later", "use https://"),
         (400, {}, "unsupported path requested: /api/v1/wriet", "later", "is the path of --push.url right"),
         (422, {}, "invalid tenant id", "later", "is the path of --push.url right"),
