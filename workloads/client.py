@@ -23,6 +23,7 @@ from workloads import at_exit, barrier, ranks, recorder, run_id, scope
 from workloads import gpus as gpu_choice
 from workloads.api import Api, ExporterError, RefusedError, UnreachableError
 from workloads.contributor import Contributor, unique_name
+from workloads.membership import Membership
 from workloads.talk import say_once
 
 _TIMEOUT_S = 5.0
@@ -222,19 +223,9 @@ class Run:
             contributor.start()
 
     def _register(self, joined: str) -> None:
-        """Raises UnreachableError; a refusal is said and survived: a pid of a container means nothing outside of it."""
+        """Raises UnreachableError; a refusal is said and survived."""
         group = os.environ.get(scope.CGROUP)
-        try:
-            if group:
-                self._api.post(f"/runs/{joined}/processes", {"cgroup": group})
-        except RefusedError as error:
-            group = None
-            say_once(f"the run is known by its processes, not by its control group: {error}")
-        try:
-            self._api.post(f"/runs/{joined}/processes", scope.pids(os.getpid()))
-        except RefusedError as error:
-            if not group:
-                say_once(f"this process is not seen as part of run {joined}: {error}")
+        Membership(self._api, joined, group, RefusedError, say_once).add(os.getpid())
 
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from workloads import api as run_api
 from workloads import ended_run, nsys, recorder, results_file, run_id, scope
 from workloads.api import Api, ExporterError, RefusedError, UnreachableError
 from workloads.gpus import Choice
+from workloads.membership import Membership
 from workloads.passed_signals import PassedSignals
 from workloads.reach import Reached
 from workloads.run_folder import RunFolder
@@ -69,15 +69,15 @@ def run_command(job: Job, find_exporter: Callable[[], Reached], environ: Mapping
         raise
     api = reached.api
     with PassedSignals() as signals, results_file.made() as results, _lease(api, run.run_id):
-        register = partial(_register, api, run.run_id, by_group=_register_scope(api, run.run_id, environ))
-        register(os.getpid())
+        membership = Membership(api, run.run_id, scope.named(environ), ExporterError, say)
+        membership.add(os.getpid())  # the run must not end between the job's exit and its report
         environment = _environment(job, api, run, results, environ)
         if folder is not None:
             environment[recorder.FOLDER] = str(folder.path)
             if job.nsys:
                 job = replace(job, command=tuple(nsys.wrapped(job.command, folder.path)))
             folder.start(run, job.command, job.config)
-        code, outcome = _execute(job, signals, environment, register)
+        code, outcome = _execute(job, signals, environment, membership)
         if run.simulation is not None:
             release_dead(Path(run.simulation))
         measured = results_file.read(results)
@@ -160,7 +160,7 @@ def _environment(job: Job, api: Api, run: Run, results: Path, environ: Mapping[s
 
 
 def _execute(
-    job: Job, signals: PassedSignals, environment: Mapping[str, str], register: Callable[..., None]
+    job: Job, signals: PassedSignals, environment: Mapping[str, str], membership: Membership
 ) -> tuple[int, Outcome]:
     try:
         child = subprocess.Popen(job.command, env=environment)
@@ -171,7 +171,7 @@ def _execute(
         say(f"{job.command[0]} cannot be executed: {error.strerror}")
         return NOT_EXECUTABLE, "failed"
     signals.attach(child)
-    register(child.pid, is_gone=lambda: child.poll() is not None)
+    membership.add(child.pid, is_gone=lambda: child.poll() is not None)
     return _judge(child.wait(), signals.seen)
 
 
@@ -182,28 +182,6 @@ def _judge(returncode: int, seen: set[int]) -> tuple[int, Outcome]:
     if returncode - 128 in seen:
         return returncode, "interrupted"
     return returncode, "failed" if returncode else "ok"
-
-
-def _register(api: Api, joined: str, pid: int, *, by_group: bool, is_gone: Callable[[], bool] = lambda: False) -> None:
-    """The runner registers itself, too: the run must not end between the job's exit and its report."""
-    try:
-        api.post(f"/runs/{joined}/processes", scope.pids(pid))
-    except ExporterError as error:
-        if not by_group and not is_gone():
-            say(f"process {pid} is not seen as part of the run: {error}")
-
-
-def _register_scope(api: Api, joined: str, environ: Mapping[str, str]) -> bool:
-    """Whether the run is known by a control group, in which all its processes are."""
-    group = scope.named(environ)
-    if group is None:
-        return False
-    try:
-        api.post(f"/runs/{joined}/processes", {"cgroup": group})
-    except ExporterError as error:
-        say(f"the run is known by its processes, not by its control group: {error}")
-        return False
-    return True
 
 
 @contextlib.contextmanager

@@ -1,10 +1,7 @@
 """sgemm, dgemm and memcpy: what they count, how each kernel is timed, and what stops them."""
 
-import math
 import signal
-import time
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 
@@ -14,9 +11,8 @@ from tests.fakes.run_api import RunApi, serving
 from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
 from tests.workloads.sweeps import drawn_w
-from workloads import client, jobs, kernels, launches
+from workloads import jobs
 from workloads.jobs import memcpy
-from workloads.launches import Timed
 
 SGEMM_S = 2 * 4096**3 / 67e12  # at the peak of the simulated H200
 
@@ -223,83 +219,6 @@ def test_an_interrupted_copy_ends_by_the_signal(exporter, name):
 
     assert process.returncode == -signal.Signals[name]
     assert exporter.api.only_run.outcome == "interrupted"
-
-
-def test_the_next_batch_is_started_before_the_last_is_counted(nowhere):
-    """A device whose kernels take 0.1 s, and that notes when it is asked for what."""
-    asked = []
-
-    def launch(groups, count):
-        asked.append(("start", groups * count))
-
-        def wait():
-            asked.append(("wait", groups * count))
-            return Timed([0.1 * count] * groups, time.time())
-
-        return wait
-
-    options = SimpleNamespace(repetitions=4, duration=math.inf, warmup=1)
-    run = client.Run("sgemm", {}, None, nowhere)
-    results = kernels.measure(run, kernels.Kernel("sgemm", "kernel", "flop", 16), [launch], options)
-
-    assert asked[2:] == [
-        *[("start", 1), ("start", 1), ("wait", 1)],
-        *[("start", 1), ("wait", 1), ("start", 1), ("wait", 1), ("wait", 1)],
-    ]
-    assert results["kernel_count"] == 4
-    assert results["kernel_seconds_sum"] == pytest.approx(0.4)
-
-
-def test_a_device_that_fails_stops_the_others(nowhere):
-    def failing(groups, count):
-        if failing.warm:
-            raise RuntimeError("CUDA error: out of memory")
-        failing.warm = True
-        return lambda: Timed([0.001], time.time())
-
-    failing.warm = False
-    options = SimpleNamespace(repetitions=None, duration=3600, warmup=1)
-    run = client.Run("sgemm", {}, None, nowhere)
-    endless = launches.on_clock(lambda: time.sleep(0.001))
-    with pytest.raises(RuntimeError, match="out of memory"):
-        kernels.measure(run, kernels.Kernel("sgemm", "kernel", "flop", 16), [endless, failing], options)
-
-
-def test_there_is_a_kernel_however_short_the_duration(nowhere):
-    options = SimpleNamespace(repetitions=None, duration=1e-9, warmup=1)
-    run = client.Run("sgemm", {}, None, nowhere)
-    launch = launches.on_clock(lambda: time.sleep(0.002))
-    results = kernels.measure(run, kernels.Kernel("sgemm", "kernel", "flop", 16), [launch], options)
-
-    assert results["kernel_count"] == 1
-    assert results["kernel_seconds_mean"] >= 0.002
-
-
-def test_the_clock_times_each_group_of_kernels():
-    done = []
-    timed = launches.on_clock(lambda: done.append(None))(3, 5)()
-
-    assert len(done) == 15
-    assert len(timed.seconds) == 3
-
-
-def test_the_events_of_cuda_are_in_milliseconds_from_one_to_the_next():
-    class Event:
-        def __init__(self, at_ms):
-            self.at_ms = at_ms
-            self.waited = False
-
-        def synchronize(self):
-            self.waited = True
-
-        def elapsed_time(self, end):
-            return end.at_ms - self.at_ms
-
-    marks = [Event(100), Event(102), Event(105)]
-    timed = launches._between(marks)
-
-    assert timed.seconds == [0.002, 0.003]
-    assert [mark.waited for mark in marks] == [False, False, True]
 
 
 def test_a_jobs_name_has_a_hyphen_where_its_module_has_an_underscore(tmp_path, monkeypatch):

@@ -1,0 +1,78 @@
+"""How it ends: by a signal at any moment, by SIGKILL, with its last run."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.daemon import begin, daemon, end, environment, start, wait_until_it_serves
+from tests.exporter.commands import SIMULATED
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_with_0_and_no_child_is_left(tmp_path, sign):
+    with daemon(tmp_path, *SIMULATED) as running:
+        begin(running)
+        assert running.children()
+        assert running.stop(sign) == 0
+        assert "Traceback" not in running.log()
+        assert "stopped" in running.log()
+
+
+def test_ctrl_c_reaches_the_whole_group_and_leaves_no_traceback(tmp_path):
+    with daemon(tmp_path, *SIMULATED) as running:
+        os.killpg(running.process.pid, signal.SIGINT)
+        assert running.process.wait(15) == 0
+        assert "Traceback" not in running.log()
+
+
+STOPPED_AT = """
+import os, runpy, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.{sign})
+
+sys.meta_path.insert(0, Interrupt())
+sys.argv[1:] = {arguments!r}
+runpy.run_module("exporter", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "aiohttp", "exporter.state", "exporter.web.server"])
+@pytest.mark.parametrize(("sign", "code"), [("SIGINT", 130), ("SIGTERM", -signal.SIGTERM)])
+def test_a_signal_while_it_still_imports_ends_it_without_a_word(tmp_path, module, sign, code):
+    arguments = ["serve", "--simulate", "1xH200", "--state.path", str(tmp_path / "state")]
+    program = STOPPED_AT.format(module=module, sign=sign, arguments=arguments)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_right_after_it_serves_ends_it_too(tmp_path, sign):
+    running = start(tmp_path, *SIMULATED)
+    wait_until_it_serves(running)
+    assert running.stop(sign) == 0
+    assert "Traceback" not in running.log()
+
+
+def test_it_leaves_no_sampler_behind_when_it_is_killed(tmp_path):
+    with daemon(tmp_path, *SIMULATED) as running:
+        assert running.stop(signal.SIGKILL) == -signal.SIGKILL
+
+
+def test_it_ends_with_its_last_run_where_that_is_asked(tmp_path):
+    with daemon(tmp_path, *SIMULATED, "--exit-when-idle") as running:
+        first, second = begin(running)["run_id"], begin(running)["run_id"]
+        end(running, first)
+        time.sleep(2.0)
+        assert running.process.poll() is None
+        assert end(running, second)["outcome"] == "ok"
+        assert running.process.wait(15) == 0
+        assert "Traceback" not in running.log()
