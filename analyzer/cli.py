@@ -18,7 +18,7 @@ from analyzer.commands.compare import compare
 from analyzer.commands.export import export
 from analyzer.commands.fleet import fleet
 from analyzer.commands.import_ import import_
-from analyzer.commands.options import (
+from analyzer.commands.options.connection import (
     DEFAULT_SINCE,
     Connection,
     FormatOption,
@@ -32,12 +32,12 @@ from analyzer.commands.report import report
 from analyzer.commands.tenants import tenants
 from analyzer.commands.variability import variability
 from analyzer.commands.watch import watch
-from analyzer.report.form import Format
+from analyzer.output.form import Format
 from exporter.contract.installation import install
 
 if TYPE_CHECKING:
-    from analyzer.catalog import ListedRun
-    from analyzer.sources.source import Source
+    from analyzer.model.catalog import ListedRun
+    from analyzer.sources.base import Source
 
 app = typer.Typer(
     help="Joules, joules per unit of work, and grams of CO2 of runs, from raw samples.",
@@ -54,7 +54,7 @@ _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version  # noqa: PLC0415  # as long to import as all the rest
+        from importlib.metadata import version
 
         print(f"analyzer {version('wattline')}")
         raise typer.Exit
@@ -80,7 +80,8 @@ def runs(  # typer makes each argument an option
 ) -> None:
     """The runs that the source knows, the newest first."""
     since_s = seconds(since)
-    from analyzer.report import formats, tables  # noqa: PLC0415  # pandas takes half a second
+    from analyzer.output import documents as formats
+    from analyzer.output.sections import run as tables
 
     with connection.open() as chosen:
         listed = _listed(chosen, since_s, limit)
@@ -94,8 +95,8 @@ def runs(  # typer makes each argument an option
 
 
 def _listed(source: Source, since_s: float, limit: int) -> list[ListedRun]:
-    from analyzer.catalog import listed  # noqa: PLC0415
-    from analyzer.sources import runs as stored  # noqa: PLC0415
+    from analyzer.model.catalog import listed
+    from analyzer.sources.runs import runs as stored
 
     now_s = time.time()
     seen = stored.sightings(source, now_s - since_s, now_s + stored.AHEAD_S)
@@ -147,7 +148,7 @@ def main() -> None:
     """Exit 0 good, 1 the data is bad or not there, 2 usage; errors are one line."""
     _leave_pyarrow_out()
     _write_any_character()
-    from analyzer.sources.error import SourceError  # noqa: PLC0415
+    from analyzer.sources.error import SourceError
 
     try:
         code = app(prog_name="analyzer", standalone_mode=False) or 0

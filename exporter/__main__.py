@@ -1,11 +1,11 @@
 """`exporter`. Its first act is to mind Ctrl-C: the imports of the command line take a while."""
 
-from exporter.interrupted import end_quietly_when_interrupted
+from exporter.cli.signals import end_quietly_when_interrupted
 
 
 def main() -> None:
     end_quietly_when_interrupted()
-    from exporter.cli import main as run_command  # noqa: PLC0415  # after the line above
+    from exporter.cli.main import main as run_command
 
     run_command()
 

@@ -6,21 +6,21 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from exporter.board import sensors
 from exporter.contract.installation import install
 from exporter.contract.metrics import GPU_MIG_INFO
-from exporter.latest import GpuState
-from exporter.reading import GpuProcess, Source
+from exporter.latest_values import GpuState
+from exporter.model import GpuProcess, Source
 from exporter.settings import DEFAULT_GROUP, OperationError, Settings, UsageError
-from exporter.sources import cpu_model
-from exporter.sources.cpu import CpuSource
-from exporter.sources.cpu_model import CpuModelSource, PowerModel
-from exporter.sources.gpu_process_table import GpuProcessTable
+from exporter.sources.board import sensors
+from exporter.sources.cpu_energy import model as cpu_model
+from exporter.sources.cpu_energy.choose import CpuSource
+from exporter.sources.cpu_energy.model import CpuModelSource, PowerModel
+from exporter.sources.cpu_energy.perf import PerfSource
+from exporter.sources.cpu_energy.powercap_source import RaplSource
 from exporter.sources.host import HostSource
 from exporter.sources.hwmon import HwmonSource, SocketSource
-from exporter.sources.perf import PerfSource
-from exporter.sources.process_table import GROUPS, ProcessTable, group_of_pid
-from exporter.sources.rapl import RaplSource
+from exporter.sources.processes.gpu_table import GpuProcessTable
+from exporter.sources.processes.table import GROUPS, ProcessTable, group_of_pid
 
 RAPL_EVERY_S = 1.0
 HWMON_EVERY_S = 1.0
@@ -57,7 +57,7 @@ def process_table(settings: Settings) -> ProcessTable:
 def kubelet_source(socket: Path, gpus: Callable[[], Mapping[str, str]]) -> Source:
     """Raises OperationError."""
     try:
-        from exporter.sources.kubelet import KubeletSource  # noqa: PLC0415  # gRPC only where it is asked for
+        from exporter.sources.kubelet import KubeletSource
     except ModuleNotFoundError as error:
         raise OperationError(
             f"--kubelet.pod-resources: {error.name} is not installed; {install('kubernetes')}"

@@ -19,15 +19,15 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from exporter.contract.simulation import FILE_NAME, Simulation
-from exporter.exposition import SHARED_S
+from exporter.exposition.render import SHARED_S
+from exporter.simulation import FILE_NAME, Simulation
 from tests.forked import Forked, Nursery
 from tests.waiting import eventually
 
 READY_WITHIN_S = 30.0
 STOPPED_WITHIN_S = 15.0
 PROGRAM = ("-m", "exporter")
-_NURSERY = Nursery("exporter.cli", "exporter.serve")
+_NURSERY = Nursery("exporter.cli.main", "exporter.wiring")
 _OURS = ("WATTLINE_", "CUDA_", "NVIDIA_", "STATE_DIRECTORY", "XDG_STATE_HOME")
 
 

@@ -13,12 +13,14 @@ from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
-from workloads import gpus as gpu_choice
-from workloads import jobs, shadow, standard_streams
-from workloads.api import ExporterError
-from workloads.limits import cli
-from workloads.planning import plan_cli
-from workloads.talk import say
+from workloads import jobs
+from workloads.caps import cli
+from workloads.client.api import ExporterError
+from workloads.client.messages import say
+from workloads.plans import cli as plan_cli
+from workloads.runner import gpus as gpu_choice
+from workloads.runner import shadow_check as shadow
+from workloads.runner import streams as standard_streams
 
 app = typer.Typer(
     help="Run a job as a run: its energy is measured from its begin to its end.",
@@ -61,7 +63,7 @@ Nsys = Annotated[
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version  # noqa: PLC0415  # as long to import as all the rest
+        from importlib.metadata import version
 
         print(f"workloads {version('wattline')}")
         raise typer.Exit
@@ -158,7 +160,8 @@ def _run(
     sees_only_its_gpus: bool = False,
     config: Mapping[str, Any] | None = None,
 ) -> NoReturn:
-    from workloads import nsys, reach, run_folder, runner  # noqa: PLC0415  # they import the contract, which may be hidden: see main
+    from workloads.runner import exporter as reach
+    from workloads.runner import nsys, run_folder, runner
 
     try:
         choice = gpu_choice.choose(options.gpus, os.environ)

@@ -10,11 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.options import DEFAULT_SINCE, Connection, FormatOption, SinceOption, fail, reads, say, seconds
-from analyzer.report.form import Format
+from analyzer.commands.options.connection import (
+    DEFAULT_SINCE,
+    Connection,
+    FormatOption,
+    SinceOption,
+    fail,
+    reads,
+    say,
+    seconds,
+)
+from analyzer.output.form import Format
 
 if TYPE_CHECKING:
-    from analyzer.best_start import Forecast, Profile
+    from analyzer.carbon.best_start import Forecast, Profile
 
 _LONGEST_H = 1_000.0
 
@@ -47,9 +56,9 @@ def best_start(
     if forecast is not None and region is not None:
         raise typer.BadParameter("--region chooses among the source's forecasts: leave it out with --forecast")
     given = _given(run_id, energy_kwh, hours)
-    from analyzer import best_start as starts  # noqa: PLC0415  # slow to import
-    from analyzer.report import best_start_text  # noqa: PLC0415
-    from analyzer.report.view import show  # noqa: PLC0415
+    from analyzer.carbon import best_start as starts
+    from analyzer.output.studies import best_start as best_start_text
+    from analyzer.output.view import show
 
     now_s = time.time()
     profile = given or _of_run(connection, str(run_id), since_s)
@@ -72,15 +81,17 @@ def _given(run_id: str | None, energy_kwh: float | None, hours: float | None) ->
         raise typer.BadParameter(f"--energy-kwh is above 0, not {energy_kwh:g}")
     if not 0 < hours <= _LONGEST_H:
         raise typer.BadParameter(f"--hours is more than 0 and at most {_LONGEST_H:g}")
-    from analyzer.best_start import Profile  # noqa: PLC0415
-    from analyzer.quantity import JOULES_PER_KWH  # noqa: PLC0415
+    from analyzer.carbon.best_start import Profile
+    from analyzer.model.interval import JOULES_PER_KWH
 
     return Profile((hours * 3_600,), (energy_kwh * JOULES_PER_KWH,), "given, drawn evenly")
 
 
 def _of_run(connection: Connection, run_id: str, since_s: float) -> Profile:
-    from analyzer import assess, power_profile  # noqa: PLC0415
-    from analyzer.sources import restating, runs  # noqa: PLC0415
+    from analyzer.assess import run as assess
+    from analyzer.carbon import power_profile
+    from analyzer.sources.carbon import restating
+    from analyzer.sources.runs import runs
 
     with connection.open() as chosen:
         frames = runs.load(chosen, run_id, since_s, runs.Clock(time.time, time.sleep), say)
@@ -93,7 +104,7 @@ def _of_run(connection: Connection, run_id: str, since_s: float) -> Profile:
 
 
 def _forecast(connection: Connection, path: Path | None, basis: Basis, region: str | None, now_s: float) -> Forecast:
-    from analyzer.sources import carbon_forecast  # noqa: PLC0415
+    from analyzer.sources.carbon import forecast as carbon_forecast
 
     if path is not None:
         return carbon_forecast.from_file(path, basis)

@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.options import DEFAULT_SINCE, Connection, FormatOption, SinceOption, fail, reads, say, seconds
-from analyzer.report.form import Format
+from analyzer.commands.options.connection import (
+    DEFAULT_SINCE,
+    Connection,
+    FormatOption,
+    SinceOption,
+    fail,
+    reads,
+    say,
+    seconds,
+)
+from analyzer.output.form import Format
 
 if TYPE_CHECKING:
-    from analyzer.comparison import Group
-    from analyzer.selection import Selector
-    from analyzer.sources.source import Source
+    from analyzer.model.selection import Selector
+    from analyzer.sources.base import Source
+    from analyzer.studies.compare import Group
 
 
 @reads
@@ -36,10 +45,10 @@ def compare(
 ) -> None:
     """Energy, energy per unit, duration, rate and emissions, and how sure the differences are."""
     since_s = seconds(since)
-    from analyzer import comparison  # noqa: PLC0415  # slow to import
-    from analyzer.report import compared  # noqa: PLC0415
-    from analyzer.report.view import show  # noqa: PLC0415
-    from analyzer.selection import SelectionError, selector  # noqa: PLC0415
+    from analyzer.model.selection import SelectionError, selector
+    from analyzer.output.studies import compare as compared
+    from analyzer.output.view import show
+    from analyzer.studies import compare as comparison
 
     try:
         wanted = [selector(text) for text in groups]
@@ -60,9 +69,11 @@ def compare(
 
 def _group(source: Source, wanted: Selector, since_s: float, carbon: float | None) -> Group:
     """Failed and interrupted runs are left out of a group; a run that is named stays."""
-    from analyzer import assess, comparison  # noqa: PLC0415
-    from analyzer.given import Given  # noqa: PLC0415
-    from analyzer.sources import runs, selected  # noqa: PLC0415
+    from analyzer.assess import run as assess
+    from analyzer.model.user_inputs import Given
+    from analyzer.sources.runs import runs
+    from analyzer.sources.runs import select as selected
+    from analyzer.studies import compare as comparison
 
     named = "run_id" in wanted.equal
     members = []

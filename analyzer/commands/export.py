@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.options import DEFAULT_SINCE, Connection, SinceOption, fail, reads, say, seconds
+from analyzer.commands.options.connection import DEFAULT_SINCE, Connection, SinceOption, fail, reads, say, seconds
 from exporter.contract.installation import install
 
 if TYPE_CHECKING:
-    from analyzer.series import Series
+    from analyzer.model.samples import Series
 
 
 class Kind(StrEnum):
@@ -47,9 +47,9 @@ def export(
         fail(f"{out} is there already and is left as it is; give another --out")
     if kind is Kind.PARQUET:
         _check_parquet()
-    from analyzer.sources.runs import AHEAD_S  # noqa: PLC0415  # pandas takes half a second
-    from analyzer.sources.spool import Spool  # noqa: PLC0415
-    from analyzer.sources.whole_run import whole_run  # noqa: PLC0415
+    from analyzer.sources.runs.raw import whole_run
+    from analyzer.sources.runs.runs import AHEAD_S
+    from analyzer.sources.spool import Spool
 
     with _written_to(out), TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
         spool, now_s = Spool(Path(folder)), time.time()
@@ -86,7 +86,7 @@ def _written_to(out: Path) -> Iterator[None]:
 
 
 def _check_parquet() -> None:
-    from importlib.util import find_spec  # noqa: PLC0415
+    from importlib.util import find_spec
 
     if find_spec("pyarrow") is None:
         fail(_NO_PARQUET)
@@ -94,7 +94,7 @@ def _check_parquet() -> None:
 
 def _write(path: Path, kind: Kind, series: Iterable[Series], names: list[str]) -> None:
     """Beside what is asked for first, so that a half one is never taken for whole."""
-    from analyzer.report import samples  # noqa: PLC0415
+    from analyzer.output import export as samples
 
     if kind is Kind.PARQUET:
         samples.write_parquet(path, series, names)

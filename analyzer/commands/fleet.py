@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.options import Connection, FormatOption, reads, say, seconds
-from analyzer.report.form import Format
+from analyzer.commands.options.connection import Connection, FormatOption, reads, say, seconds
+from analyzer.output.form import Format
 
 if TYPE_CHECKING:
-    from analyzer.sources.fleet_answers import Wish
+    from analyzer.sources.fleet.results import Wish
     from analyzer.sources.instant import InstantServer
 
 _KEY = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -50,11 +50,11 @@ def fleet(
     if policy not in _POLICIES:
         raise typer.BadParameter(f"--policy is {' or '.join(_POLICIES)}, not {policy!r}")
     since_s, end_s = seconds(since), _moment(until)
-    from analyzer.fleet import NO_LABEL  # noqa: PLC0415
-    from analyzer.fleet import fleet as put_together  # noqa: PLC0415
-    from analyzer.report import fleet_text  # noqa: PLC0415  # slow to import
-    from analyzer.report.view import show  # noqa: PLC0415
-    from analyzer.sources.fleet_answers import Wish, read  # noqa: PLC0415
+    from analyzer.output.studies import fleet as fleet_text
+    from analyzer.output.view import show
+    from analyzer.sources.fleet.results import Wish, read
+    from analyzer.studies.fleet import NO_LABEL
+    from analyzer.studies.fleet import fleet as put_together
 
     with closing(_server(connection)) as server:
         wish = Wish(keys, policy, end_s - since_s, end_s, emissions=carbon is None, rules=rules)
@@ -69,7 +69,7 @@ def fleet(
 
 def _known(server: InstantServer, wish: Wish) -> str:
     """What groups there can be in that window."""
-    from exporter.contract.metrics import RUN_INFO  # noqa: PLC0415
+    from exporter.contract.metrics import RUN_INFO
 
     names = server.labels(RUN_INFO.name, wish.start_s, wish.end_s)
     own = [name.removeprefix("label_") for name in names if name.startswith("label_")]
@@ -100,9 +100,9 @@ def _moment(text: str) -> float:
 
 def _server(connection: Connection) -> InstantServer:
     """A history file and an exporter's own history hold one node, and sum nothing."""
-    from analyzer.sources.choose import checked_address  # noqa: PLC0415
-    from analyzer.sources.error import SourceError  # noqa: PLC0415
-    from analyzer.sources.instant import InstantServer  # noqa: PLC0415
+    from analyzer.sources.choose import checked_address
+    from analyzer.sources.error import SourceError
+    from analyzer.sources.instant import InstantServer
 
     if not connection.source or "://" not in connection.source:
         named = f"{connection.source!r} is none" if connection.source else "none is given"

@@ -13,11 +13,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
-from analyzer.commands.options import fail, say
+from analyzer.commands.options.connection import fail, say
 
 if TYPE_CHECKING:
-    from analyzer.sources.files.assembled import Assembled, AssembledRun
-    from analyzer.sources.files.content import Content, Reading
+    from analyzer.importers.assemble import Assembled, AssembledRun
+    from analyzer.importers.content import Content, Reading
 
 FORMATS = (
     *("auto", "wattline", "gpu-tune", "iris-gpubench", "tenant-events", "aipowermeter", "nvidia-smi", "wall-meter"),
@@ -50,8 +50,9 @@ def import_(
     if None not in window and window[1] <= window[0]:  # type: ignore[operator]  # neither is None
         raise typer.BadParameter("--end is not after --start")
     _check_id(run_id)
-    from analyzer.sources.files import assembled, history_file  # noqa: PLC0415  # pandas takes half a second
-    from analyzer.sources.files.content import Reading  # noqa: PLC0415
+    from analyzer.importers import assemble as assembled
+    from analyzer.importers import write_history as history_file
+    from analyzer.importers.content import Reading
 
     contents = _contents(paths, format_of, Reading(zone), skip=skip_bad_lines)
     told = sum(len(content.runs) for content in contents)
@@ -70,8 +71,8 @@ def import_(
 
 
 def _contents(paths: list[Path], form: str, reading: Reading, *, skip: bool) -> list[Content]:
-    from analyzer.sources.files import recognize  # noqa: PLC0415
-    from analyzer.sources.files.content import UnreadableError  # noqa: PLC0415
+    from analyzer.importers import recognize
+    from analyzer.importers.content import UnreadableError
 
     try:
         contents = recognize.read_all(paths, form, reading, say)
@@ -135,7 +136,7 @@ def _zone(named: str | None) -> tzinfo:
 
 
 def _moment(text: str | None, zone: tzinfo, option: str) -> float | None:
-    from analyzer.sources.files.text import moment_s  # noqa: PLC0415
+    from analyzer.importers.text import moment_s
 
     try:
         return None if text is None else moment_s(text, zone)
@@ -144,7 +145,7 @@ def _moment(text: str | None, zone: tzinfo, option: str) -> float | None:
 
 
 def _check_id(run_id: str | None) -> None:
-    from exporter.contract.run import RUN_ID_PATTERN  # noqa: PLC0415  # pydantic takes a while
+    from exporter.contract.run import RUN_ID_PATTERN
 
     if run_id is not None and not re.match(RUN_ID_PATTERN, run_id):
         raise typer.BadParameter("--run-id has letters, digits, '.', '_' and '-', 64 at most, and begins with a letter")

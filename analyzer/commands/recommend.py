@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.compatible import SweepTool, SweepToolsOption, check
-from analyzer.commands.options import (
+from analyzer.commands.options.connection import (
     DEFAULT_SINCE,
     Connection,
     FormatOption,
@@ -20,12 +19,13 @@ from analyzer.commands.options import (
     seconds,
     write_into,
 )
-from analyzer.report.form import Format
+from analyzer.output.compatible.options import SweepTool, SweepToolsOption, check
+from analyzer.output.form import Format
 
 if TYPE_CHECKING:
-    from analyzer.advice import Advice
-    from analyzer.sources.source import Source
-    from analyzer.sweep import SweepRun
+    from analyzer.sources.base import Source
+    from analyzer.studies.advice import Advice
+    from analyzer.studies.sweep import SweepRun
 
 OBJECTIVES = ("energy", "energy-per-unit", "edp", "ed2p", "zeus", "units-per-joule")
 
@@ -71,9 +71,9 @@ def recommend(  # a command's options are its arguments
     check(compatible, out)
     slos, compared_with = _limits(slo or []), _pairs("--baseline", baseline or [])
     since_s = seconds(since)
-    from analyzer import recommend as advisor  # noqa: PLC0415  # pandas takes half a second
-    from analyzer.objective import Objective, Question, QuestionError  # noqa: PLC0415
-    from analyzer.sweep import sweeps  # noqa: PLC0415
+    from analyzer.studies import recommend as advisor
+    from analyzer.studies.objective import Objective, Question, QuestionError
+    from analyzer.studies.sweep import sweeps
 
     named = Objective(objective) if objective else None
     slowdown = None if max_slowdown is None else max_slowdown / 100
@@ -114,8 +114,10 @@ def _runs(
     source: Source, experiment: str | None, run_ids: list[str], since_s: float, joint: list[str]
 ) -> list[SweepRun]:
     """A run that is no part of any comparison is said on stderr, with the reason."""
-    from analyzer import assess, sweep  # noqa: PLC0415
-    from analyzer.sources import runs, selected, sweeps  # noqa: PLC0415
+    from analyzer.assess import run as assess
+    from analyzer.sources.runs import runs, sweeps
+    from analyzer.sources.runs import select as selected
+    from analyzer.studies import sweep
 
     clock = runs.Clock(time.time, time.sleep)
     seen_s = sweeps.seen(source, experiment, since_s, clock.now()) if experiment else {}
@@ -139,7 +141,9 @@ def _runs(
 
 
 def _print(advices: list[Advice], source: str, form: Format) -> None:
-    from analyzer.report import advice_formats, formats, tables  # noqa: PLC0415
+    from analyzer.output import documents as formats
+    from analyzer.output.sections import run as tables
+    from analyzer.output.studies import recommend_formats as advice_formats
 
     if form is Format.TABLE:
         tables.console(plain_columns=140).print(advice_formats.tables(advices))
@@ -151,7 +155,10 @@ def _print(advices: list[Advice], source: str, form: Format) -> None:
 
 
 def _write(folder: Path, advices: list[Advice], source: str, *, for_others: bool) -> None:
-    from analyzer.report import advice_formats, compatible_summary, formats, sweep_plot  # noqa: PLC0415  # matplotlib takes a second
+    from analyzer.output import documents as formats
+    from analyzer.output.compatible import summary as compatible_summary
+    from analyzer.output.plots import sweep as sweep_plot
+    from analyzer.output.studies import recommend_formats as advice_formats
 
     contents = {
         "report.png": sweep_plot.picture(advices),

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands import compatible as compatible_files
-from analyzer.commands.compatible import RunToolsOption
-from analyzer.commands.options import (
+from analyzer.commands.options.connection import (
     DEFAULT_SINCE,
     Connection,
     FormatOption,
@@ -22,19 +20,21 @@ from analyzer.commands.options import (
     seconds,
     write_into,
 )
-from analyzer.commands.ranges import spans
-from analyzer.commands.told import Told, read_again, tells
-from analyzer.report.form import Format
+from analyzer.commands.options.time_range import spans
+from analyzer.commands.options.user_inputs import Told, read_again, tells
+from analyzer.output.compatible import options as compatible_files
+from analyzer.output.compatible.options import RunToolsOption
+from analyzer.output.form import Format
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analyzer.calibration import Calibration
-    from analyzer.given import Given
-    from analyzer.measured import Report
-    from analyzer.series import RunFrames
-    from analyzer.sources.ranges.asked import Asked
-    from analyzer.sources.source import Source
+    from analyzer.energy.calibration import Calibration
+    from analyzer.model.report import Report
+    from analyzer.model.samples import RunFrames
+    from analyzer.model.user_inputs import Given
+    from analyzer.sources.base import Source
+    from analyzer.sources.untagged.request import Asked
 
 
 @reads
@@ -61,8 +61,8 @@ def report(  # typer makes each argument an option
     since_s = seconds(since)
     compatible_files.check(compatible, out)
     cards = _calibrations(calibration) if calibration else ()
-    from analyzer.given import Given  # noqa: PLC0415  # pandas takes half a second
-    from analyzer.sources.sensors import sensors  # noqa: PLC0415
+    from analyzer.model.user_inputs import Given
+    from analyzer.sources.runs.sensors import sensors
 
     with connection.open() as chosen:
         frames, finish = _found(chosen, asked, since_s)
@@ -77,8 +77,8 @@ def report(  # typer makes each argument an option
 
 
 def _assessed(frames: RunFrames, given: Given) -> Report:
-    from analyzer import assess  # noqa: PLC0415  # pandas takes half a second
-    from analyzer.calibration import CalibrationError  # noqa: PLC0415
+    from analyzer.assess import run as assess
+    from analyzer.energy.calibration import CalibrationError
 
     try:
         return assess.assess(frames, given)
@@ -93,7 +93,8 @@ def _assessed(frames: RunFrames, given: Given) -> Report:
 
 
 def _print(measured: Report, form: Format) -> None:
-    from analyzer.report import formats, tables  # noqa: PLC0415  # rich, too
+    from analyzer.output import documents as formats
+    from analyzer.output.sections import run as tables
 
     if form is Format.TABLE:
         tables.console().print(tables.report_table(measured))
@@ -107,11 +108,11 @@ def _print(measured: Report, form: Format) -> None:
 def _found(chosen: Source, asked: str | Asked, since_s: float) -> tuple[RunFrames, Callable[[Report], Report]]:
     """A run's frames, or a range's, and what completes the report."""
     if isinstance(asked, str):
-        from analyzer.sources import runs as stored  # noqa: PLC0415  # pandas takes half a second
+        from analyzer.sources.runs import runs as stored
 
         return stored.load(chosen, asked, since_s, stored.Clock(time.time, time.sleep), say), lambda report: report
-    from analyzer import ranged  # noqa: PLC0415
-    from analyzer.sources.ranges import loaded  # noqa: PLC0415
+    from analyzer.assess import untagged as ranged
+    from analyzer.sources.untagged import load as loaded
 
     found = loaded.load(chosen, asked, say)
     return found.frames, lambda report: ranged.told(
@@ -120,7 +121,7 @@ def _found(chosen: Source, asked: str | Asked, since_s: float) -> tuple[RunFrame
 
 
 def _calibrations(path: Path) -> tuple[Calibration, ...]:
-    from analyzer.calibration import CalibrationError, parse  # noqa: PLC0415  # slow to import
+    from analyzer.energy.calibration import CalibrationError, parse
 
     try:
         return parse(path.read_text(encoding="utf-8-sig"), path.name)
@@ -134,7 +135,10 @@ def _calibrations(path: Path) -> tuple[Calibration, ...]:
 def _write_files(
     folder: Path, measured: Report, frames: RunFrames, for_charts: pd.DataFrame, others: dict[str, bytes]
 ) -> None:
-    from analyzer.report import formats, html, plots, timeseries  # noqa: PLC0415  # matplotlib takes a second
+    from analyzer.output import documents as formats
+    from analyzer.output import timeseries
+    from analyzer.output.html import page as html
+    from analyzer.output.plots import run as plots
 
     table = timeseries.timeseries(frames, measured)
     picture = plots.picture(measured, table)

@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.options import DEFAULT_SINCE, Connection, FormatOption, SinceOption, fail, reads, say, seconds
-from analyzer.report.form import Format
+from analyzer.commands.options.connection import (
+    DEFAULT_SINCE,
+    Connection,
+    FormatOption,
+    SinceOption,
+    fail,
+    reads,
+    say,
+    seconds,
+)
+from analyzer.output.form import Format
 
 if TYPE_CHECKING:
-    from analyzer.selection import Selector
-    from analyzer.tenant_overlap import TenantRun
-    from analyzer.tenants import Together
+    from analyzer.model.selection import Selector
+    from analyzer.studies.tenant_overlap import TenantRun
+    from analyzer.studies.tenants import Together
 
 
 @reads
@@ -32,12 +41,13 @@ def tenants(
 ) -> None:
     """Over the overlap: throughput, STP, ANTT, fairness, energy against running alone, MPS against none."""
     since_s = seconds(since)
-    from analyzer.report import tenancy  # noqa: PLC0415  # slow to import
-    from analyzer.report.view import show  # noqa: PLC0415
-    from analyzer.selection import Selector  # noqa: PLC0415
-    from analyzer.sources import runs, tenant_runs  # noqa: PLC0415
-    from analyzer.tenant_overlap import side_by_side  # noqa: PLC0415
-    from analyzer.tenant_summary import summary  # noqa: PLC0415
+    from analyzer.model.selection import Selector
+    from analyzer.output.studies import tenants as tenancy
+    from analyzer.output.view import show
+    from analyzer.sources.runs import runs
+    from analyzer.sources.runs import tenants as tenant_runs
+    from analyzer.studies.tenant_overlap import side_by_side
+    from analyzer.studies.tenant_summary import summary
 
     clock = runs.Clock(time.time, time.sleep)
     of_tenant, experiments = _solo(experiment, solo or [])
@@ -56,7 +66,7 @@ def tenants(
 
 
 def _made(steps: list[list[TenantRun]]) -> list[Together]:
-    from analyzer.tenant_overlap import together  # noqa: PLC0415
+    from analyzer.studies.tenant_overlap import together
 
     found = []
     for step in steps:
@@ -69,7 +79,7 @@ def _made(steps: list[list[TenantRun]]) -> list[Together]:
 
 
 def _solo(experiment: str, given: list[str]) -> tuple[dict[str, Selector], list[Selector]]:
-    from analyzer.selection import SelectionError, Selector, selector  # noqa: PLC0415
+    from analyzer.model.selection import SelectionError, Selector, selector
 
     of_tenant, experiments = {}, []
     for text in given:

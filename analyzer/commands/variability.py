@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.options import DEFAULT_SINCE, Connection, FormatOption, SinceOption, fail, reads, say, seconds
-from analyzer.report.form import Format
+from analyzer.commands.options.connection import (
+    DEFAULT_SINCE,
+    Connection,
+    FormatOption,
+    SinceOption,
+    fail,
+    reads,
+    say,
+    seconds,
+)
+from analyzer.output.form import Format
 
 if TYPE_CHECKING:
-    from analyzer.selection import Sighting
+    from analyzer.model.selection import Sighting
 
 
 @reads
@@ -30,11 +39,13 @@ def variability(
 ) -> None:
     """Medians, whisker range, CV between and within GPUs, correlations, outliers, effects of neighbours."""
     since_s = seconds(since)
-    from analyzer import variability as statistics  # noqa: PLC0415  # slow to import
-    from analyzer.report import varied  # noqa: PLC0415
-    from analyzer.report.view import show  # noqa: PLC0415
-    from analyzer.selection import Selector  # noqa: PLC0415
-    from analyzer.sources import runs, selected, varied_runs  # noqa: PLC0415
+    from analyzer.model.selection import Selector
+    from analyzer.output.studies import variability as varied
+    from analyzer.output.view import show
+    from analyzer.sources.runs import runs
+    from analyzer.sources.runs import select as selected
+    from analyzer.sources.runs import variability as varied_runs
+    from analyzer.studies import variability as statistics
 
     equal = {"experiment": experiment} | ({"workload": workload} if workload else {})
     wanted = Selector(" and ".join(f"{name}={text}" for name, text in equal.items()), equal)
@@ -58,7 +69,7 @@ def variability(
 
 def _warn_of_a_sweep(sightings: Iterable[Sighting]) -> None:
     """What caps and clocks do to runs would be taken for how GPUs differ."""
-    from analyzer.sweep import SETTINGS  # noqa: PLC0415  # pandas takes half a second
+    from analyzer.studies.sweep import SETTINGS
 
     for label in SETTINGS:
         values = sorted({one.labels.get(label, "none") for one in sightings})

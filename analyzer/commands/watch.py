@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.options import Connection, FormatOption, fail, reads, seconds
-from analyzer.report.form import Format
+from analyzer.commands.options.connection import Connection, FormatOption, fail, reads, seconds
+from analyzer.output.form import Format
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from analyzer.sources.source import Source
-    from analyzer.watched import Glance
+    from analyzer.live.samples import Glance
+    from analyzer.sources.base import Source
 
 _SHORTEST_S = 0.2
 _LATE_S = 5.0
@@ -60,9 +60,9 @@ def watch(
 
 def _looks(source: Source, node: str | None, run_id: str | None, interval_s: float) -> Iterator[Look]:
     """One after the other; one only where `interval_s` is 0. Raises SourceError where the first one fails."""
-    from analyzer.sources import live  # noqa: PLC0415  # pandas takes half a second
-    from analyzer.sources.error import SourceError  # noqa: PLC0415
-    from analyzer.watch import glance, lost  # noqa: PLC0415
+    from analyzer.live.watch import glance, lost
+    from analyzer.sources import live
+    from analyzer.sources.error import SourceError
 
     instances = live.nodes(source, time.time(), node, run_id)
     found: Glance | None = None
@@ -91,11 +91,11 @@ def _over(state: str) -> bool:
 
 def _table(looks: Iterator[Look], *, live: bool) -> None:
     """On the terminal's other screen, so that it can be resized; what was last there stays behind."""
-    from rich.live import Live  # noqa: PLC0415  # slow to import
+    from rich.live import Live
 
-    from analyzer.report import tables  # noqa: PLC0415
-    from analyzer.report.live_table import live_table  # noqa: PLC0415
-    from analyzer.watch import lost  # noqa: PLC0415
+    from analyzer.live.watch import lost
+    from analyzer.output.live import live_table
+    from analyzer.output.sections import run as tables
 
     console = tables.console()
     look = next(looks)
@@ -119,7 +119,8 @@ def _table(looks: Iterator[Look], *, live: bool) -> None:
 
 
 def _lines(looks: Iterator[Look], form: Format) -> None:
-    from analyzer.report import formats, live_formats  # noqa: PLC0415  # pandas takes half a second
+    from analyzer.output import documents as formats
+    from analyzer.output import live_formats
 
     heads = True
     for look in looks:

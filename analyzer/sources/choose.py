@@ -8,11 +8,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from analyzer.sources.access import Access
+from analyzer.sources.base import Source
 from analyzer.sources.error import SourceError
 from analyzer.sources.history import HistorySource
 from analyzer.sources.progress import Progress, untold
 from analyzer.sources.prometheus import PrometheusSource
-from analyzer.sources.source import Source
 from exporter.contract.history import HISTORY_FILE
 from exporter.contract.metrics import BUILD_INFO
 

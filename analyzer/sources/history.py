@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyzer.series import Series, tidy
+from analyzer.model.samples import Series, tidy
 from analyzer.sources.error import SourceError
 from analyzer.sources.progress import Progress, named, untold
 from exporter.contract.history import HISTORY_FILE, Matcher, RangeQuery, open_read_only, select

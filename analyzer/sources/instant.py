@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import requests
 
-from analyzer.sources import session
+from analyzer.sources import http as session
 from analyzer.sources.access import Access
 from analyzer.sources.error import SourceError
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from analyzer.joining import joined
-from analyzer.series import last
+from analyzer.live.watch import USUAL_INTERVAL_S, WATCHED
+from analyzer.model.joining import joined
+from analyzer.model.samples import last
+from analyzer.sources.base import Source
 from analyzer.sources.error import SourceError
-from analyzer.sources.runs import AHEAD_S
-from analyzer.sources.source import Source
-from analyzer.watch import USUAL_INTERVAL_S, WATCHED
+from analyzer.sources.runs.runs import AHEAD_S
 from exporter.contract import metrics as m
 
 MOST_NODES = 8

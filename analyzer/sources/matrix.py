@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.series import FloatArray, Series
+from analyzer.model.samples import FloatArray, Series
 
 _RESULT = b'"result":['
 _METRIC = b'{"metric":'

@@ -68,8 +68,8 @@ class Bar:
 
 
 def _drawing(stream: TextIO) -> RichProgress:
-    from rich.console import Console  # noqa: PLC0415  # slow to import
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
     return Progress(
         *(TextColumn("fetching {task.description}"), BarColumn(), TaskProgressColumn()),

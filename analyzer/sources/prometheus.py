@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 
 import requests
 
-from analyzer.series import Series, tidy
-from analyzer.sources import matrix, session
+from analyzer.model.samples import Series, tidy
+from analyzer.sources import http as session
+from analyzer.sources import matrix
 from analyzer.sources.access import Access
 from analyzer.sources.error import SourceError
 from analyzer.sources.progress import Progress, named, untold

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from analyzer.series import Series, clean
-from analyzer.thinning import Key, key
+from analyzer.energy.downsample import Key, key
+from analyzer.model.samples import Series, clean
 from exporter.contract import metrics as m
 
 _ORDER = {metric.name: place for place, metric in enumerate(m.METRICS)}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 
-from exporter.push.answers import Answer
+from exporter.model import boottime
 from exporter.push.position import Position
-from exporter.reading import boottime
+from exporter.push.responses import Answer
 
 FORGETS_S = 30.0
 """A VictoriaMetrics that is killed loses what it took in the last 13 s, and more where its disk is slow."""

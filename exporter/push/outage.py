@@ -6,9 +6,9 @@ import logging
 import re
 import time
 
-from exporter.push.backlog import Waiting
+from exporter.model import boottime
 from exporter.push.position import Position
-from exporter.reading import boottime
+from exporter.push.queue import Waiting
 
 MOST_COUNTED = 1_000_000
 """At the start; which takes a tenth of a second."""

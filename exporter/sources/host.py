@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import psutil
 
+from exporter.attribution.procfs import cpu_seconds
 from exporter.contract.metrics import (
     HOST_CPU_UTILIZATION,
     HOST_MEMORY_TOTAL,
@@ -13,8 +14,7 @@ from exporter.contract.metrics import (
     PROCESS_CPU,
     PROCESS_MEMORY,
 )
-from exporter.processes import cpu_seconds
-from exporter.reading import Batch, Reading, SourceError
+from exporter.model import Batch, Reading, SourceError
 
 
 class HostSource:

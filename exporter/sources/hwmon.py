@@ -19,9 +19,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from exporter.board import Sensor, sensors
 from exporter.contract.metrics import CPU_ENERGY_METHOD, HWMON_POWER
-from exporter.reading import Batch, Device, Poll, Reading, SourceError, boottime
+from exporter.model import Batch, Device, Poll, Reading, SourceError, boottime
+from exporter.sources.board import Sensor, sensors
 
 REDISCOVER_S = 60.0
 QUIET_S = 60.0

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from exporter.contract.metrics import GPU_POD_INFO
-from exporter.reading import Batch, Reading, SourceError
+from exporter.model import Batch, Reading, SourceError
 
 METHOD = "/v1.PodResourcesLister/List"
 WITHIN_S = 3.0

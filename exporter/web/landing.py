@@ -6,7 +6,7 @@ import html
 
 from aiohttp import web
 
-from exporter.app import App
+from exporter.daemon import App
 
 
 def landing(app: App) -> web.Response:

@@ -15,7 +15,6 @@ from typing import TypeVar
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from exporter.app import App
 from exporter.contract.run import (
     BeginRequest,
     EndRequest,
@@ -25,9 +24,10 @@ from exporter.contract.run import (
     RunGpu,
     WorkRequest,
 )
-from exporter.run_record import RunRecord
-from exporter.run_request import LedgerError
-from exporter.run_view import view
+from exporter.daemon import App
+from exporter.runs.record import RunRecord
+from exporter.runs.requests import LedgerError
+from exporter.runs.view import view
 from exporter.web.guard import Guard, middleware
 from exporter.web.landing import landing as landing_page
 from exporter.web.openapi import document

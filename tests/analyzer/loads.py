@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.series import Samples, clean
+from analyzer.model.samples import Samples, clean
 
 UPDATE_S = 0.1003
 WINDOW_S = 0.025

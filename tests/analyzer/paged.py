@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analyzer.assess import assess
-from analyzer.given import Given
-from analyzer.report import html, plots, timeseries
+from analyzer.assess.run import assess
+from analyzer.model.user_inputs import Given
+from analyzer.output import timeseries
+from analyzer.output.html import page as html
+from analyzer.output.plots import run as plots
 from analyzer.sources.history import HistorySource
-from analyzer.sources.runs import Clock, load
-from analyzer.sources.sensors import sensors
+from analyzer.sources.runs.runs import Clock, load
+from analyzer.sources.runs.sensors import sensors
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history
 

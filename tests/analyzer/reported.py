@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from analyzer.assess import assess
-from analyzer.given import Given
+from analyzer.assess.run import assess
+from analyzer.model.user_inputs import Given
 from analyzer.sources.history import HistorySource
-from analyzer.sources.runs import Clock, load
+from analyzer.sources.runs.runs import Clock, load
 from tests.analyzer.node import START_S, Gpu, Run, every, run_series, scrape, scraped, write_history
 
 BOX = [(START_S - 1_000, 60), (START_S, 300), (START_S + 20, 60)]

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.fleet import Fleet, Group, Keys, fleet
-from analyzer.sources.fleet_answers import Wish, read
+from analyzer.sources.fleet.results import Wish, read
 from analyzer.sources.instant import InstantServer
+from analyzer.studies.fleet import Fleet, Group, Keys, fleet
 from tests import servers
 from tests.analyzer.fleet_nodes import (
     FleetNode,

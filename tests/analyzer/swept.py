@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from analyzer.measured import Work
-from analyzer.quantity import Quantity
-from analyzer.sweep import Gpu, Setting, Sweep, SweepRun
+from analyzer.model.interval import Quantity
+from analyzer.model.report import Work
+from analyzer.studies.sweep import Gpu, Setting, Sweep, SweepRun
 
 CAPS_W = (300, 350, 400, 450, 500, 550, 600, 650, 700)
 PEAK_W, STATIC_W, LIGHT_W, STEP_S = 700.0, 300.0, 180.0, 0.05

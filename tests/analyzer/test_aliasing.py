@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.aliasing import Sight, find, findings, sight, updates
-from analyzer.assess import assess
-from analyzer.series import Exact, Samples, clean
-from analyzer.sources.files import assembled, history_file, recognize
-from analyzer.sources.files.content import Reading
+from analyzer.assess.run import assess
+from analyzer.energy.aliasing import Sight, find, findings, sight, updates
+from analyzer.importers import assemble as assembled
+from analyzer.importers import recognize
+from analyzer.importers import write_history as history_file
+from analyzer.importers.content import Reading
+from analyzer.model.samples import Exact, Samples, clean
 from analyzer.sources.history import HistorySource
-from analyzer.sources.runs import Clock, load
+from analyzer.sources.runs.runs import Clock, load
 from tests.analyzer import loads
 from tests.analyzer.node import START_S
 

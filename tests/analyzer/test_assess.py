@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from analyzer.assess import NoEnergyError, assess
-from analyzer.quantity import Quantity
-from analyzer.report.html import page
-from analyzer.report.plots import picture
-from analyzer.report.timeseries import timeseries
-from analyzer.series import RunFrames, tidy
+from analyzer.assess.run import NoEnergyError, assess
+from analyzer.model.interval import Quantity
+from analyzer.model.samples import RunFrames, tidy
+from analyzer.output.html.page import page
+from analyzer.output.plots.run import picture
+from analyzer.output.timeseries import timeseries
 from exporter.contract import metrics as m
 from exporter.contract.history import Series
 from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analyzer.assess import assess
+from analyzer.assess.run import assess
 from analyzer.sources.prometheus import PrometheusSource
-from analyzer.sources.runs import Clock, load
+from analyzer.sources.runs.runs import Clock, load
 from exporter.contract import metrics as m
 from exporter.contract.history import Series
 from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.assess import assess
-from analyzer.best_start import Forecast, NoStartError, Profile, starts
-from analyzer.intensity import PastSlot
-from analyzer.power_profile import profile
-from analyzer.report.best_start_text import verdict, view
+from analyzer.assess.run import assess
+from analyzer.carbon.best_start import Forecast, NoStartError, Profile, starts
+from analyzer.carbon.intensity import PastSlot
+from analyzer.carbon.power_profile import profile
+from analyzer.output.studies.best_start import verdict, view
 from tests.analyzer.forecasts import NIGHT, in_force, published
 from tests.analyzer.node import START_S, Gpu, Run, every, scraped, write_history
 from tests.analyzer.reported import frames_with

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.assess import assess
-from analyzer.boundary import UnitEnergy
-from analyzer.cost import Price
-from analyzer.given import Given
-from analyzer.quantity import Quantity
-from analyzer.report import tables
-from analyzer.report.formats import document
-from analyzer.report.latencies import by_latency, others
+from analyzer.assess.boundaries import UnitEnergy
+from analyzer.assess.run import assess
+from analyzer.model.cost import Price
+from analyzer.model.interval import Quantity
+from analyzer.model.user_inputs import Given
+from analyzer.output.documents import document
+from analyzer.output.sections import run as tables
+from analyzer.output.sections.latencies import by_latency, others
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Run, scrape, scraped
 from tests.analyzer.reported import BOXED, TIMES, frames_of, frames_with, report_of

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from analyzer.budget import Budget, gap_limits_j, sampling_half_j, sensor_limits_j, total
-from analyzer.quality import Band
-from analyzer.report.formats import document
-from analyzer.report.section import sections
-from analyzer.series import Gap, clean
+from analyzer.energy.checks import Band
+from analyzer.energy.error_budget import Budget, gap_limits_j, sampling_half_j, sensor_limits_j, total
+from analyzer.model.samples import Gap, clean
+from analyzer.output.documents import document
+from analyzer.output.sections.base import sections
 from tests.analyzer import loads
 from tests.analyzer.node import Run
 from tests.analyzer.reported import report_of

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from analyzer.calibration import Calibration, CalibrationError, parse
-from analyzer.report.formats import document
-from analyzer.report.section import sections
+from analyzer.energy.calibration import Calibration, CalibrationError, parse
+from analyzer.output.documents import document
+from analyzer.output.sections.base import sections
 from tests.analyzer.node import Gpu, Run
 from tests.analyzer.reported import BOX, codes, found, report_of
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from analyzer.sources import carbon_file
+from analyzer.sources.carbon import file as carbon_file
 from analyzer.sources.error import SourceError
 
 REPORT = ("report", "--run-id", "train-1", "--since", "36500d", "--format", "json")

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from analyzer.intensity import PastSlot
-from analyzer.sources.carbon_history import Asked, past, token
+from analyzer.carbon.intensity import PastSlot
+from analyzer.sources.carbon.history import Asked, past, token
 from tests.analyzer.loopback import Reply, serving
 from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history
 

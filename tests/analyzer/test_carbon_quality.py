@@ -4,9 +4,9 @@ import io
 
 import pytest
 
-from analyzer.assess import assess
-from analyzer.report import tables
-from analyzer.report.html import page
+from analyzer.assess.run import assess
+from analyzer.output.html.page import page
+from analyzer.output.sections import run as tables
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Run, every
 from tests.analyzer.reported import codes, found, frames_with, report_of

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from analyzer.assess import assess
+from analyzer.assess.run import assess
 from exporter.contract import metrics as m
 from exporter.contract.history import Series
 from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped

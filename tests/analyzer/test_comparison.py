@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.comparison import Figure, Group, Member, MixedError, TwiceError, compare
-from analyzer.contrast import Difference, Sample, differences, words
-from analyzer.quantity import Quantity
+from analyzer.model.interval import Quantity
+from analyzer.studies.compare import Figure, Group, Member, MixedError, TwiceError, compare
+from analyzer.studies.contrast import Difference, Sample, differences, words
 from tests.analyzer.node import START_S, Gpu, Run, every, run_series, scrape, scraped, write_history
 
 ENERGY = Figure("energy_gpu_joules", "energy", "energy, GPU")

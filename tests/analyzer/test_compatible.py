@@ -9,10 +9,10 @@ from contextlib import closing
 import pytest
 import yaml
 
-from analyzer.assess import assess
+from analyzer.assess.run import assess
 from analyzer.cli import main
 from analyzer.sources.history import HistorySource
-from analyzer.sources.runs import Clock, load
+from analyzer.sources.runs.runs import Clock, load
 from exporter.contract import metrics as m
 from tests.analyzer import experiments
 from tests.analyzer.node import Gpu, Run, every, scrape, scraped, write_history

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.energy import PowerRange, counter_energy, idle_power, net_energy, power_range, trapezoid, unwrap
-from analyzer.quantity import Quantity
-from analyzer.series import Samples, clean
+from analyzer.energy.integrate import PowerRange, counter_energy, idle_power, net_energy, power_range, trapezoid, unwrap
+from analyzer.model.interval import Quantity
+from analyzer.model.samples import Samples, clean
 from tests.analyzer.node import Gpu
 
 

@@ -7,10 +7,12 @@ import json
 import pytest
 import yaml
 
-from analyzer.assess import assess
-from analyzer.report import formats, plots, tables
-from analyzer.report.html import page
-from analyzer.report.timeseries import timeseries
+from analyzer.assess.run import assess
+from analyzer.output import documents as formats
+from analyzer.output.html.page import page
+from analyzer.output.plots import run as plots
+from analyzer.output.sections import run as tables
+from analyzer.output.timeseries import timeseries
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Run, every
 from tests.analyzer.reported import codes, found, frames_with, report_of

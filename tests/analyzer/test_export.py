@@ -11,15 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analyzer.assess import assess
-from analyzer.report.samples import openmetrics
-from analyzer.series import tidy
+from analyzer.assess.run import assess
+from analyzer.model.samples import tidy
+from analyzer.output.export import openmetrics
 from analyzer.sources.error import SourceError
 from analyzer.sources.history import HistorySource
 from analyzer.sources.prometheus import PrometheusSource
-from analyzer.sources.runs import Clock, load
+from analyzer.sources.runs.raw import whole_run
+from analyzer.sources.runs.runs import Clock, load
 from analyzer.sources.spool import Spool
-from analyzer.sources.whole_run import whole_run
 from exporter.contract import metrics as m
 from tests import servers
 from tests.analyzer.node import START_S, Gpu, Run, every, run_series, scrape, scraped, write_history

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from analyzer.cli import main
-from analyzer.report.samples import openmetrics
+from analyzer.output.export import openmetrics
 from analyzer.sources.spool import Spool
 from tests import daemon, servers
 from tests.analyzer import experiments

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.increase import by_limit, increase, percentile
-from analyzer.series import Samples
+from analyzer.energy.counters import by_limit, increase, percentile
+from analyzer.model.samples import Samples
 
 
 def samples(*pairs):

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analyzer.assess import assess
-from analyzer.report.page_charts import charts
-from analyzer.series import samples, tidy
-from analyzer.sources.runs import MARGIN_S, Clock, load
-from analyzer.sources.sweeps import with_throttling
-from analyzer.thinning import WHOLE
-from analyzer.throttling import Seen
-from analyzer.timeline import windows
+from analyzer.assess.run import assess
+from analyzer.energy.downsample import WHOLE
+from analyzer.energy.throttling import Seen
+from analyzer.model.samples import samples, tidy
+from analyzer.model.timeline import windows
+from analyzer.output.html.charts import charts
+from analyzer.sources.runs.runs import MARGIN_S, Clock, load
+from analyzer.sources.runs.sweeps import with_throttling
 from exporter.contract import metrics as m
 from tests.bench import long_run
 from tests.bench.long_run import Stored, uuid

@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analyzer.aliasing import find, findings, sight, updates
-from analyzer.calibration import Calibration
-from analyzer.energy import trapezoid
-from analyzer.quality import stuck_findings
-from analyzer.quantity import Quantity
-from analyzer.series import Samples, clean
+from analyzer.energy.aliasing import find, findings, sight, updates
+from analyzer.energy.calibration import Calibration
+from analyzer.energy.checks import stuck_findings
+from analyzer.energy.integrate import trapezoid
+from analyzer.model.interval import Quantity
+from analyzer.model.samples import Samples, clean
 
 METERED = Path(__file__).parents[3] / "shared" / "data" / "metered"
 BRITISH_SUMMER = timezone(timedelta(hours=1))

@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analyzer.assess import assess
-from analyzer.report import page_order
-from analyzer.report.html import _embedded
-from analyzer.report.page_charts import charts
-from analyzer.report.page_lines import Fineness, drawn, reaching
-from analyzer.report.page_steps import spans
-from analyzer.report.page_tables import tables
-from analyzer.report.page_text import Sentence, findings_in_short, lead
-from analyzer.series import Samples
+from analyzer.assess.run import assess
+from analyzer.model.samples import Samples
+from analyzer.output.html import order as page_order
+from analyzer.output.html.charts import charts
+from analyzer.output.html.lines import Fineness, drawn, reaching
+from analyzer.output.html.page import _embedded
+from analyzer.output.html.steps import spans
+from analyzer.output.html.tables import tables
+from analyzer.output.sections.summary import Sentence, findings_in_short, lead
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Gpu, Run
 from tests.analyzer.reported import frames_with, report_of

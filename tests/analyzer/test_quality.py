@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from analyzer.quality import stuck_findings, stuck_spans, systematic_band
-from analyzer.series import Gap, Samples, clean, gaps
+from analyzer.energy.checks import stuck_findings, stuck_spans, systematic_band
+from analyzer.model.samples import Gap, Samples, clean, gaps
 
 NOTHING = Samples(np.empty(0), np.empty(0))
 SECONDS = np.arange(0.0, 120.0)

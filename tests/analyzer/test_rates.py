@@ -3,7 +3,7 @@
 import io
 import re
 
-from analyzer.report import tables
+from analyzer.output.sections import run as tables
 from tests.analyzer.node import Run
 from tests.analyzer.reported import report_of
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.contract.simulation import FILE_NAME, PRODUCTS, Constant, Simulation, create, make_gpus
+from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Simulation, create, make_gpus
 from tests import daemon, servers
 from tests.fakes import nvml
 from tests.fakes.clock import Clock

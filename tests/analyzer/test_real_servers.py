@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from analyzer.assess import assess
-from analyzer.sources import carbon_forecast
+from analyzer.assess.run import assess
 from analyzer.sources.access import access
+from analyzer.sources.carbon import forecast as carbon_forecast
 from analyzer.sources.error import SourceError
 from analyzer.sources.history import HistorySource
 from analyzer.sources.prometheus import PrometheusSource
-from analyzer.sources.runs import Clock, load
+from analyzer.sources.runs.runs import Clock, load
 from exporter.contract import metrics as m
 from tests import servers
 from tests.analyzer.forecasts import NIGHT, published

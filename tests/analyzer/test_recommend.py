@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from analyzer.objective import Objective, Question, QuestionError
-from analyzer.quantity import Quantity
-from analyzer.recommend import advise
-from analyzer.report import advice_text
-from analyzer.sweep import Setting, Sweep
+from analyzer.model.interval import Quantity
+from analyzer.output.studies import recommend as advice_text
+from analyzer.studies.objective import Objective, Question, QuestionError
+from analyzer.studies.recommend import advise
+from analyzer.studies.sweep import Setting, Sweep
 from tests.analyzer.swept import law, run, swept
 
 LEAST_W = 450

@@ -5,9 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analyzer.objective import Objective, Question
-from analyzer.recommend import advise
-from analyzer.sweep import Sweep
+from analyzer.studies.objective import Objective, Question
+from analyzer.studies.recommend import advise
+from analyzer.studies.sweep import Sweep
 from tests.analyzer.swept import run
 
 ZEUS = Path(__file__).parents[3] / "shared" / "data" / "zeus"

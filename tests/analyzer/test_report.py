@@ -12,8 +12,8 @@ from html.parser import HTMLParser
 import pytest
 import yaml
 
-from analyzer.quantity import Bound, Quantity
-from analyzer.report import units
+from analyzer.model.interval import Bound, Quantity
+from analyzer.output import units
 from tests.analyzer.node import START_S, Gpu, Run, scrape, scraped, write_history
 
 RUN = ("--run-id", "train-1", "--since", "36500d")

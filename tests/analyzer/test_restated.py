@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer import timeline
-from analyzer.assess import assess
-from analyzer.given import Given
-from analyzer.intensity import Past, PastSlot
-from analyzer.power_profile import profile
-from analyzer.report import tables
-from analyzer.report.formats import document
-from analyzer.restated import restate
+from analyzer.assess.run import assess
+from analyzer.carbon.intensity import Past, PastSlot
+from analyzer.carbon.power_profile import profile
+from analyzer.carbon.restate import restate
+from analyzer.model import timeline
+from analyzer.model.user_inputs import Given
+from analyzer.output.documents import document
+from analyzer.output.sections import run as tables
+from analyzer.sources.carbon.restating import with_cpu_counters
 from analyzer.sources.history import HistorySource
-from analyzer.sources.restating import with_cpu_counters
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped
 from tests.analyzer.reported import codes, found, frames_of, frames_with

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from analyzer.assess import assess
-from analyzer.given import Given
-from analyzer.hardware import Hardware
-from analyzer.intensity import Past, PastSlot
-from analyzer.report import tables
-from analyzer.report.formats import document
+from analyzer.assess.run import assess
+from analyzer.carbon.intensity import Past, PastSlot
+from analyzer.model.hardware import Hardware
+from analyzer.model.user_inputs import Given
+from analyzer.output.documents import document
+from analyzer.output.sections import run as tables
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Run
 from tests.analyzer.reported import codes, frames_with

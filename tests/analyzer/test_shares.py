@@ -6,9 +6,10 @@ from html import unescape
 
 import pytest
 
-from analyzer.assess import assess
-from analyzer.report import formats, tables
-from analyzer.report.html import page
+from analyzer.assess.run import assess
+from analyzer.output import documents as formats
+from analyzer.output.html.page import page
+from analyzer.output.sections import run as tables
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Gpu, Run
 from tests.analyzer.reported import BOX, codes, found, frames_with, report_of

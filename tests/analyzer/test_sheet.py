@@ -7,14 +7,17 @@ import pytest
 from rich.console import Console
 from rich.padding import Padding
 
-from analyzer.assess import assess
-from analyzer.calibration import Calibration
-from analyzer.cost import Price
-from analyzer.fleet import Fleet, Group, Means, Work
-from analyzer.given import Given
-from analyzer.quantity import Quantity
-from analyzer.report import fleet_text, page_tables, tables, units
-from analyzer.report.sheet import Sheet
+from analyzer.assess.run import assess
+from analyzer.energy.calibration import Calibration
+from analyzer.model.cost import Price
+from analyzer.model.interval import Quantity
+from analyzer.model.user_inputs import Given
+from analyzer.output import units
+from analyzer.output.html import tables as page_tables
+from analyzer.output.sections import run as tables
+from analyzer.output.studies import fleet as fleet_text
+from analyzer.output.terminal import Sheet
+from analyzer.studies.fleet import Fleet, Group, Means, Work
 from tests.analyzer.node import START_S, Gpu, Run
 from tests.analyzer.reported import frames_with
 

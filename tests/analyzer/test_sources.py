@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from analyzer.assess import assess
-from analyzer.series import last
+from analyzer.assess.run import assess
+from analyzer.model.samples import last
 from analyzer.sources.access import Access
 from analyzer.sources.choose import choose
 from analyzer.sources.error import SourceError
 from analyzer.sources.history import HistorySource
-from analyzer.sources.runs import Clock, load, sightings
+from analyzer.sources.runs.runs import Clock, load, sightings
 from exporter.contract import metrics as m
 from exporter.contract.history import Series
 from tests.analyzer.loopback import history_api, serving

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer import stats
+from analyzer.studies import stats
 
 NUMBERS = st.lists(st.floats(0.1, 1e3), min_size=2, max_size=12)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analyzer.report.tables import report_table
+from analyzer.output.sections.run import report_table
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Gpu, Run, every
 from tests.analyzer.reported import BOX, codes, report_of

@@ -2,12 +2,12 @@ from contextlib import closing
 
 import pytest
 
-from analyzer import sweep
-from analyzer.assess import assess
-from analyzer.sources import sweeps
+from analyzer.assess.run import assess
 from analyzer.sources.history import HistorySource
-from analyzer.sources.runs import Clock
-from analyzer.sources.selected import load_seen
+from analyzer.sources.runs import sweeps
+from analyzer.sources.runs.runs import Clock
+from analyzer.sources.runs.select import load_seen
+from analyzer.studies import sweep
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Gpu, Run, scrape, scraped, write_history
 from tests.analyzer.reported import BOXED, TIMES

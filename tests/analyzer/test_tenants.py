@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer import tenants
-from analyzer.phase_times import at, span, stretches
-from analyzer.series import Samples
-from analyzer.tenants import Alone, Share, Together
+from analyzer.energy.phases import at, span, stretches
+from analyzer.model.samples import Samples
+from analyzer.studies import tenants
+from analyzer.studies.tenants import Alone, Share, Together
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Gpu, every, scraped, write_history
 

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer import energy, quality
-from analyzer.phase_times import stretches
-from analyzer.series import Samples, clean, gaps
-from analyzer.thin_states import Group
-from analyzer.thinning import WHOLE, Drawn, Plan, Thinned, plan
+from analyzer.energy import checks as quality
+from analyzer.energy import integrate as energy
+from analyzer.energy.downsample import WHOLE, Drawn, Plan, Thinned, plan
+from analyzer.energy.downsample_states import Group
+from analyzer.energy.phases import stretches
+from analyzer.model.samples import Samples, clean, gaps
 
 START_S = 1_789_000_000.0
 SEEDS = st.integers(0, 2**32 - 1)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from analyzer import spread
-from analyzer.variability import outliers, variability
+from analyzer.studies import spread
+from analyzer.studies.variability import outliers, variability
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Gpu, Run, every, run_series, scrape, scraped, write_history
 

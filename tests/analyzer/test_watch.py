@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 from analyzer.cli import main
-from analyzer.report.live_table import live_table
-from analyzer.report.tables import console
-from analyzer.series import tidy
-from analyzer.watch import glance, lost
+from analyzer.live.watch import glance, lost
+from analyzer.model.samples import tidy
+from analyzer.output.live import live_table
+from analyzer.output.sections.run import console
 from exporter.contract import metrics as m
-from exporter.contract.simulation import Constant
+from exporter.simulation import Constant
 from tests import daemon, servers
 from tests.analyzer.node import START_S, Gpu, Run, scrape, scraped
 

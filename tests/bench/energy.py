@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from exporter.contract.simulation import Fault, Product, Square
+from exporter.simulation import Fault, Product, Square
 from tests.bench import peer
 from tests.bench.node import A100, H200, SEES_ALL, SHORT_BURSTS, SQUARE, UNLUCKY, Node, make_node
 from tests.bench.program import Program, ProgramError

@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 
-from analyzer.energy import trapezoid
-from analyzer.series import FloatArray, clean
+from analyzer.energy.integrate import trapezoid
+from analyzer.model.samples import FloatArray, clean
 from analyzer.sources.prometheus import PrometheusSource
 from exporter.contract import metrics as m
 

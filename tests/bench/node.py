@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from exporter.contract import simulation
-from exporter.contract.simulation import Fault, Product, Simulation, Square
+from exporter import simulation
+from exporter.simulation import Fault, Product, Simulation, Square
 from tests.fakes import nvml
 
 GPUS = 8

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.contract.simulation import boottime
+from exporter.simulation import boottime
 from tests.bench.node import make_node
 from tests.bench.program import ProgramError, cpu_spent_s
 from tests.bench.wattline import Exporter, start_exporter
@@ -79,7 +79,7 @@ def _of_exporter(exporter: Exporter, gpus: int, span_s: float, stopped: threadin
 
 def _of_sampler(environment: Mapping[str, str], span_s: float, folder: Path) -> tuple[float, float, float]:
     """Polls a second of a GPU, the longest gap between two of one, and the greatest age of the newest."""
-    command = [sys.executable, "-P", "-m", "exporter.sampler"]
+    command = [sys.executable, "-P", "-m", "exporter.nvml_worker.main"]
     sampler = subprocess.Popen(
         command,
         env={**os.environ, **environment},

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporter.contract.simulation import boottime
+from exporter.simulation import boottime
 from tests.bench.node import GPUS, Node, boottime_of
 from tests.bench.program import Program, ProgramError
 
@@ -53,7 +53,7 @@ def start_exporter(environment: Mapping[str, str], folder: Path, name: str = "ex
     """With its defaults, on a state folder of its own. Enter `program` to have it ended."""
     port = free_port()
     command = [
-        *(sys.executable, "-P", "-m", "exporter.cli", "serve", "--web.listen-address", f"127.0.0.1:{port}"),
+        *(sys.executable, "-P", "-m", "exporter.cli.main", "serve", "--web.listen-address", f"127.0.0.1:{port}"),
         *("--state.path", folder / name, "--log.level", "warn"),
     ]
     return Exporter(Program(name, command, environment, folder), port)

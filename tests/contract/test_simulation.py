@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.contract.simulation import (
+from exporter.simulation import (
     FILE_NAME,
     PRODUCTS,
     Constant,

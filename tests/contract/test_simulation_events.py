@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.contract.simulation import (
+from exporter.simulation import (
     FILE_NAME,
     PRODUCTS,
     Constant,
@@ -19,7 +19,7 @@ from exporter.contract.simulation import (
     create,
     make_gpus,
 )
-from exporter.contract.simulation.gpu import cumulative_capped_s
+from exporter.simulation.gpu import cumulative_capped_s
 
 STEPS = Recording((0.0, 1.0, 3.0), (100.0, 400.0, 250.0))
 

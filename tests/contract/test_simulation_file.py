@@ -8,13 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.contract.simulation import (
-    Constant,
-    Fault,
-    Simulation,
-    Square,
-    StateFileError,
-)
+from exporter.simulation import Constant, Fault, Simulation, Square, StateFileError
 
 
 def test_a_state_file_of_an_older_version_says_so(simulation, tmp_path):

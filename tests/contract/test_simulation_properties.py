@@ -9,16 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.contract.simulation import (
-    Constant,
-    Ramp,
-    Square,
-    Trace,
-    counter_j,
-    make_gpus,
-)
-from exporter.contract.simulation.card import Gpu, Segment
-from exporter.contract.simulation.gpu import cumulative_capped_s, energy_j, with_limit, with_load
+from exporter.simulation import Constant, Ramp, Square, Trace, counter_j, make_gpus
+from exporter.simulation.card import Gpu, Segment
+from exporter.simulation.gpu import cumulative_capped_s, energy_j, with_limit, with_load
 from tests.contract.conftest import H200, STEPS
 
 watts = st.floats(0, 800)

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.contract.simulation import (
-    Constant,
-    sm_clock_mhz,
-    speed,
-    utilization,
-)
+from exporter.simulation import Constant, sm_clock_mhz, speed, utilization
 
 
 def test_half_the_clock_is_half_the_speed_for_an_eighth_of_the_dynamic_power(simulation):

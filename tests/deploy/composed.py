@@ -20,8 +20,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
 
-from exporter.contract import simulation
-from exporter.contract.simulation import Constant, Simulation
+from exporter import simulation
+from exporter.simulation import Constant, Simulation
 from tests.daemon import environment
 from tests.deploy.machine import REPOSITORY
 from tests.fakes import nvml

@@ -11,8 +11,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from exporter.contract import simulation
-from exporter.contract.simulation import Constant, Simulation
+from exporter import simulation
+from exporter.simulation import Constant, Simulation
 from tests.daemon import eventually
 from tests.deploy.machine import REPOSITORY, SOURCE, Machine
 from tests.fakes import nvml

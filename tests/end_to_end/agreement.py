@@ -10,11 +10,11 @@ from typing import Any
 
 from scipy.stats import binom
 
-from analyzer.assess import assess
-from analyzer.quantity import Bound
-from analyzer.sources import runs
+from analyzer.assess.run import assess
+from analyzer.model.interval import Bound
 from analyzer.sources.error import SourceError
 from analyzer.sources.prometheus import PrometheusSource
+from analyzer.sources.runs import runs
 from tests.end_to_end.cluster_node import Node
 
 LONG_S = 10.0

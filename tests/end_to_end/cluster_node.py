@@ -14,7 +14,7 @@ import psutil
 import requests
 
 from exporter.contract import metrics as m
-from exporter.contract.simulation import FILE_NAME, PRODUCTS, Fault, Simulation, Square, boottime, create, make_gpus
+from exporter.simulation import FILE_NAME, PRODUCTS, Fault, Simulation, Square, boottime, create, make_gpus
 from tests import daemon, servers
 from tests.bench.node import HIGH_W, LOW_W, boottime_of
 

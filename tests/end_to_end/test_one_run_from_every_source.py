@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from exporter.contract.simulation import Simulation, Square, create, make_gpus, parse_spec
-from exporter.reading import boottime
+from exporter.model import boottime
+from exporter.simulation import Simulation, Square, create, make_gpus, parse_spec
 from tests import daemon, servers
 from tests.fakes import nvml, powercap
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.contract.simulation import Square
+from exporter.simulation import Square
 from tests import daemon, servers
 
 CHROMIUM = (

@@ -1,7 +1,7 @@
 """Polls of a device, and the line that they make."""
 
-from exporter.energy import EnergyLine
-from exporter.reading import Device, Poll
+from exporter.energy.meter import EnergyLine
+from exporter.model import Device, Poll
 
 GPU = Device("gpu", "GPU-0")
 PACKAGE = Device("package", "0")

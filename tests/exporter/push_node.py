@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from exporter.contract.metrics import GPU_ENERGY, GPU_POWER, RUN_INFO
-from exporter.history import History
-from exporter.push.pusher import Pace, Pusher
-from exporter.push.target import push_target
-from exporter.reading import Reading
+from exporter.model import Reading
+from exporter.push.client import Pace, Pusher
+from exporter.push.config import push_target
 from exporter.settings import Settings
+from exporter.storage.history import History
 from tests import servers
 from tests.exporter.push_proxy import in_file, on_server
 from tests.waiting import eventually

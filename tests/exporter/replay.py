@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from exporter.contract.simulation import PRODUCTS, Constant, Gpu, Segment, Square
-from exporter.contract.simulation import make_gpus as made
-from exporter.contract.simulation.gpu import energy_j
-from exporter.contract.simulation.sensors import average_w, counter_j, instant_w
-from exporter.energy import LIMIT_MARGIN, EnergyLine
-from exporter.mark import Energy, between
-from exporter.reading import Device, Poll
-from exporter.run_marks import FIRST_MARK_S, SETTLED_S
+from exporter.energy.marks import Energy, between
+from exporter.energy.meter import LIMIT_MARGIN, EnergyLine
+from exporter.model import Device, Poll
+from exporter.runs.marks import FIRST_MARK_S, SETTLED_S
+from exporter.simulation import PRODUCTS, Constant, Gpu, Segment, Square
+from exporter.simulation import make_gpus as made
+from exporter.simulation.gpu import energy_j
+from exporter.simulation.sensors import average_w, counter_j, instant_w
 
 START_S = 1_000.0
 FAST_S, BURST_PERIOD_S, BURST_S, SLOW_S = 0.047, 0.013, 0.6, 1.0

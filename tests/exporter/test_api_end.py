@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from exporter.contract.simulation import Constant, Fault
+from exporter.simulation import Constant, Fault
 from tests.daemon import begin, end
 from tests.exporter.api import UUIDS, refused
 

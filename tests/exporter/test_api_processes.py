@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from exporter import processes
-from exporter.processes import Process
-from exporter.run_request import LedgerError, joined
+from exporter.attribution import procfs as processes
+from exporter.attribution.procfs import Process
+from exporter.runs.requests import LedgerError, joined
 from tests.daemon import begin, end, eventually
 from tests.exporter.api import UUIDS, refused, sleeper
 

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from exporter.contract.simulation import Constant
+from exporter.simulation import Constant
 from tests.daemon import begin, end, eventually
 from tests.exporter.api import UUIDS, refused
 

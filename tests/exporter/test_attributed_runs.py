@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import psutil
 import pytest
 
-from exporter.contract.simulation import Simulation
+from exporter.simulation import Simulation
 from tests.daemon import begin, daemon, end, eventually
 from tests.exporter.api import UUIDS
 

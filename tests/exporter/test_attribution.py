@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.attribution import MOST_CHANGES, NO_RUN, POLICIES, AttributedKey, Attribution, Tenancy, parts
-from exporter.reading import Device
+from exporter.attribution.policy import MOST_CHANGES, NO_RUN, POLICIES, AttributedKey, Attribution, Tenancy, parts
+from exporter.model import Device
 
 GPU = Device("gpu", "GPU-0")
 PACKAGE = Device("package", "0")

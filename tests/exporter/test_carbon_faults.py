@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import aiohttp
 import pytest
 
-from exporter.reading import SourceError
+from exporter.model import SourceError
 from exporter.sources.carbon.feed import CarbonFeed
 from exporter.sources.carbon.gauges import readings
 from exporter.sources.carbon.gb import GbCarbonIntensity
@@ -150,7 +150,7 @@ def getaddrinfo(host, *rest, known=socket.getaddrinfo, **more):
         time.sleep(60)
     return known(host, *rest, **more)
 socket.getaddrinfo = getaddrinfo
-from exporter.cli import main
+from exporter.cli.main import main
 main()
 """
 

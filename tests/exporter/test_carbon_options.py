@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.carbon import carbon_feeds, carbon_providers, fallback, token
 from exporter.settings import PROVIDERS, Settings, UsageError
+from exporter.sources.carbon.config import carbon_feeds, carbon_providers, fallback, token
 from exporter.sources.carbon.static import StaticIntensity
 from tests.exporter.test_cli import exporter
 from tests.fakes import electricity_maps, watttime, web_api

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter import cgroups
-from exporter.cgroups import describe, resolve
+from exporter.attribution import cgroups
+from exporter.attribution.cgroups import describe, resolve
 from tests.fakes.cgroup_tree import (
     CONTAINERS,
     ID,

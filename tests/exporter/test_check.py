@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from exporter.contract.simulation import FILE_NAME, PRODUCTS, Fault, Simulation, create, make_gpus
-from exporter.reading import boottime
+from exporter.model import boottime
+from exporter.simulation import FILE_NAME, PRODUCTS, Fault, Simulation, create, make_gpus
 from tests.daemon import daemon
 from tests.exporter.commands import SIMULATED, exporter, one_line
 from tests.fakes import nvml, powercap
@@ -73,7 +73,7 @@ def test_check_without_any_energy_says_why_and_fails(tmp_path):
 
 
 def test_check_says_it_where_its_child_may_not_be_executed(tmp_path, monkeypatch):
-    from exporter.check import check
+    from exporter.cli.check import check
     from exporter.settings import Settings
 
     interpreter = tmp_path / "python3"

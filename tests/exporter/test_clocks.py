@@ -6,12 +6,12 @@ from itertools import pairwise
 import pytest
 import requests
 
-from exporter.contract.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
-from exporter.ledger import Ledger
-from exporter.reading import Slot
-from exporter.run_record import Cut
-from exporter.store import Past, Store
-from exporter.wall import Moment
+from exporter.live_state import Past, Store
+from exporter.model import Slot
+from exporter.runs.clock_steps import Moment
+from exporter.runs.ledger import Ledger
+from exporter.runs.record import Cut
+from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
 from tests.daemon import begin, daemon, end
 from tests.exporter.test_ledger import run_of
 from tests.fakes import nvml

@@ -17,7 +17,7 @@ import pytest
 
 from exporter.contract.history import HISTORY_FILE
 from exporter.contract.run import MAX_RUNNING
-from exporter.contract.simulation import Square
+from exporter.simulation import Square
 from tests.daemon import begin, daemon, end
 
 OPTIONS = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host", "--carbon.intensity", "230")

@@ -15,9 +15,9 @@ from contextlib import closing
 import pytest
 
 from exporter.contract.history import HISTORY_FILE, STATE_FILE
-from exporter.contract.simulation import Constant
-from exporter.history import History
-from exporter.state import State
+from exporter.simulation import Constant
+from exporter.storage.history import History
+from exporter.storage.state_file import State
 from tests.daemon import begin, daemon, end, environment, eventually, start, wait_until_it_serves
 
 OPTIONS = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
@@ -158,7 +158,7 @@ def test_while_the_disk_takes_nothing_all_is_served_and_afterwards_it_is_written
 
 def one_line(tmp_path, *before):
     """What an exporter that does not start says; `before` is a command that starts it."""
-    command = [*before, sys.executable, "-m", "exporter.cli", "serve", "--web.listen-address", "127.0.0.1:0"]
+    command = [*before, sys.executable, "-m", "exporter.cli.main", "serve", "--web.listen-address", "127.0.0.1:0"]
     command += ["--state.path", str(tmp_path / "state"), *OPTIONS]
     ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1, ended.stderr

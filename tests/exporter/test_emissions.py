@@ -1,7 +1,7 @@
 import pytest
 
-from exporter.emissions import over_slots
-from exporter.reading import Slot
+from exporter.energy.emissions import over_slots
+from exporter.model import Slot
 
 
 def slot(begin_s, grams, basis="average"):

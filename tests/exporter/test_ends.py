@@ -43,7 +43,7 @@ runpy.run_module("exporter", run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.parametrize("module", ["typer", "aiohttp", "exporter.state", "exporter.web.server"])
+@pytest.mark.parametrize("module", ["typer", "aiohttp", "exporter.storage.state_file", "exporter.web.server"])
 @pytest.mark.parametrize(("sign", "code"), [("SIGINT", 130), ("SIGTERM", -signal.SIGTERM)])
 def test_a_signal_while_it_still_imports_ends_it_without_a_word(tmp_path, module, sign, code):
     arguments = ["serve", "--simulate", "1xH200", "--state.path", str(tmp_path / "state")]

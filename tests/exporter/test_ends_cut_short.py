@@ -7,18 +7,18 @@ import time
 
 import pytest
 
-from exporter import processes
-from exporter.attribution import Changes
+from exporter.attribution import procfs as processes
+from exporter.attribution.policy import Changes
+from exporter.attribution.procfs import Process
 from exporter.contract.run import BeginRequest, EndRequest
-from exporter.latest import GpuState
-from exporter.ledger import Ledger
-from exporter.processes import Process
-from exporter.reading import Device, Gpu, Poll, Slot, boottime
-from exporter.run_record import STORED
-from exporter.state import Snapshot, State
-from exporter.store import Past, Store
-from exporter.totals import Totals
-from exporter.wall import Moment
+from exporter.energy.totals import Totals
+from exporter.latest_values import GpuState
+from exporter.live_state import Past, Store
+from exporter.model import Device, Gpu, Poll, Slot, boottime
+from exporter.runs.clock_steps import Moment
+from exporter.runs.ledger import Ledger
+from exporter.runs.record import STORED
+from exporter.storage.state_file import Snapshot, State
 
 GPU = Device("gpu", "GPU-1")
 
@@ -206,7 +206,7 @@ def test_a_run_that_could_not_be_written_is_not_forgotten(tmp_path):
 
 
 def test_the_counters_of_a_run_never_fall_while_its_begin_settles(tmp_path):
-    from exporter.run_view import view
+    from exporter.runs.view import view
 
     state = State(tmp_path)
     node = Node(state)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.mark import between
+from exporter.energy.marks import between
 from tests.exporter.polls import counted, line_of, poll
 
 

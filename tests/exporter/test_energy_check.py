@@ -2,10 +2,10 @@ import random
 
 import pytest
 
-from exporter.contract.simulation import PRODUCTS, Constant, Simulation, Square, create, make_gpus
-from exporter.energy import EnergyLine
-from exporter.energy_check import EnergyCheck
-from exporter.reading import Device, Poll
+from exporter.energy.meter import EnergyLine
+from exporter.energy.plausibility import EnergyCheck
+from exporter.model import Device, Poll
+from exporter.simulation import PRODUCTS, Constant, Simulation, Square, create, make_gpus
 
 GPU = Device("gpu", "GPU-0")
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.counter import counter_step
-from exporter.energy import EnergyLine
-from exporter.mark import between
-from exporter.totals import Totals
+from exporter.energy.counters import counter_step
+from exporter.energy.marks import between
+from exporter.energy.meter import EnergyLine
+from exporter.energy.totals import Totals
 from tests.exporter.polls import PACKAGE, counted, line_of, poll
 
 

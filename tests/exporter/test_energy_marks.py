@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.energy import KEPT_S, EnergyLine
-from exporter.mark import between
-from exporter.reading import Poll
+from exporter.energy.marks import between
+from exporter.energy.meter import KEPT_S, EnergyLine
+from exporter.model import Poll
 from tests.exporter.polls import GPU, counted, line_of, poll
 
 

@@ -22,9 +22,9 @@ from exporter.contract.metrics import (
     RUN_INFO,
     SOURCE_UP,
 )
-from exporter.exposition import SHARED_S, Exposition
-from exporter.label_text import shown
-from exporter.reading import Reading
+from exporter.exposition.label_text import shown
+from exporter.exposition.render import SHARED_S, Exposition
+from exporter.model import Reading
 from tests.daemon import begin, end
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"

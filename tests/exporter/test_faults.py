@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from exporter.contract.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
-from exporter.reading import boottime
+from exporter.model import boottime
+from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
 from tests.daemon import begin, daemon, end, eventually
 from tests.fakes import nvml
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.contract.simulation import FILE_NAME, PRODUCTS, Constant, Segment, Simulation, Square, create, make_gpus
-from exporter.energy import EnergyLine
-from exporter.energy_check import EnergyCheck
-from exporter.reading import boottime
+from exporter.energy.meter import EnergyLine
+from exporter.energy.plausibility import EnergyCheck
+from exporter.model import boottime
+from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Segment, Simulation, Square, create, make_gpus
 from tests.daemon import begin, daemon, end
 from tests.exporter.replay import Card
 from tests.fakes import nvml

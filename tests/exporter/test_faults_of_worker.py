@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exporter.worker import Worker
+from exporter.nvml_worker.supervisor import Worker
 from tests.daemon import eventually
 
 SAYS_IT_IS_GONE_AND_STAYS = """
@@ -88,9 +88,9 @@ def test_an_interpreter_that_may_not_be_executed_is_told_and_tried_again(tmp_pat
     interpreter = tmp_path / "python3"
     interpreter.write_text("not to be executed")
     monkeypatch.setattr(sys, "executable", str(interpreter))
-    monkeypatch.setattr("exporter.worker.FIRST_BACKOFF_S", 0.01)
+    monkeypatch.setattr("exporter.nvml_worker.supervisor.FIRST_BACKOFF_S", 0.01)
     heard = []
-    keep(Worker(["exporter.sampler"], heard.append), lambda: len(heard) == 2)
+    keep(Worker(["exporter.nvml_worker.main"], heard.append), lambda: len(heard) == 2)
 
     (reason,) = heard[0]["gone"]
     assert reason.startswith(f"cannot run {interpreter}: Permission denied; install Wattline where this user may")

@@ -5,8 +5,8 @@ import pytest
 
 from exporter.contract import history as contract
 from exporter.contract.metrics import GPU_POWER, RUN_INFO
-from exporter.history import KEEP_S, KEEP_WAITING, History
-from exporter.reading import Reading
+from exporter.model import Reading
+from exporter.storage.history import KEEP_S, KEEP_WAITING, History
 
 NOW = 1_790_000_000.0
 

@@ -10,19 +10,10 @@ import sys
 
 import pytest
 
-from exporter.check import check
-from exporter.contract.simulation import (
-    FILE_NAME,
-    PRODUCTS,
-    Constant,
-    Fault,
-    Simulation,
-    boottime,
-    create,
-    make_gpus,
-)
-from exporter.idle_power import IdlePower, text, texts
+from exporter.cli.check import check
+from exporter.cli.idle_power import IdlePower, text, texts
 from exporter.settings import Settings
+from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, boottime, create, make_gpus
 from tests.fakes import nvml
 
 IDLE_W = 78.0
@@ -37,7 +28,7 @@ def simulation(tmp_path):
 
 def measured(simulation, indices="0,1,2"):
     """By the loadable fake driver, in the child process."""
-    command = [sys.executable, "-P", "-m", "exporter.idle_power", "1.5", indices]
+    command = [sys.executable, "-P", "-m", "exporter.cli.idle_power", "1.5", indices]
     environment = {**os.environ, **nvml.environment(simulation.path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
     return [IdlePower(**json.loads(line)) for line in done.stdout.splitlines()]

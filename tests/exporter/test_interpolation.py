@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.interpolation import Knot, at
+from exporter.energy.interpolation import Knot, at
 
 POWERS = st.lists(st.tuples(st.floats(0.02, 0.3), st.floats(50.0, 700.0)), min_size=4, max_size=40)
 

@@ -10,12 +10,12 @@ import pytest
 from exporter.contract.history import HISTORY_FILE, STATE_FILE
 from exporter.contract.metrics import STATE_UP
 from exporter.contract.run import BeginRequest
-from exporter.history import History
-from exporter.keeper import KEEP_UNWRITTEN, Keeper
-from exporter.ledger import Ledger
-from exporter.reading import Reading
-from exporter.state import State
-from exporter.store import Past, Store
+from exporter.live_state import Past, Store
+from exporter.model import Reading
+from exporter.runs.ledger import Ledger
+from exporter.storage.history import History
+from exporter.storage.state_file import State
+from exporter.storage.writer import KEEP_UNWRITTEN, Keeper
 
 
 class BusyHistory(History):

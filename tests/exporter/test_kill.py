@@ -19,7 +19,7 @@ import pytest
 import requests
 
 from exporter.contract.history import HISTORY_FILE, STATE_FILE
-from exporter.contract.simulation import FILE_NAME, Simulation, Square
+from exporter.simulation import FILE_NAME, Simulation, Square
 from tests.daemon import Daemon, start, wait_until_it_serves
 
 LIVES = int(os.environ.get("KILL_TEST_LIVES", "20"))

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from exporter.contract.metrics import RUN_INFO
 from exporter.contract.run import BeginRequest
-from exporter.exposition import Exposition
-from exporter.history import History
-from exporter.label_text import shown
-from exporter.reading import Reading
+from exporter.exposition.label_text import shown
+from exporter.exposition.render import Exposition
+from exporter.model import Reading
+from exporter.storage.history import History
 from tests.servers import require
 
 NAMES = st.from_regex(r"\A[a-zA-Z_][a-zA-Z0-9_]{0,20}\Z")

@@ -12,9 +12,9 @@ import pynvml
 import pytest
 
 from exporter.contract.metrics import GPU_FAN, GPU_TEMPERATURE
-from exporter.lanes import MOST_IN_A_LANE, Lanes, Visit
-from exporter.outbox import EXIT_BEHIND, LONGEST_LINE, MOST_POLLS, Orders, Outbox
-from exporter.reading import Device, Gpu, GpuProcess, Poll, Reading, boottime
+from exporter.model import Device, Gpu, GpuProcess, Poll, Reading, boottime
+from exporter.nvml_worker.polling_threads import MOST_IN_A_LANE, Lanes, Visit
+from exporter.nvml_worker.protocol import EXIT_BEHIND, LONGEST_LINE, MOST_POLLS, Orders, Outbox
 
 FAST = 0.02
 
@@ -201,7 +201,7 @@ def test_calls_that_take_longer_than_the_period_lower_the_rate_and_nothing_piles
 
 
 OUTBOX = """
-from exporter.outbox import MOST_OTHERS, MOST_POLLS, Orders, Outbox
+from exporter.nvml_worker.protocol import MOST_OTHERS, MOST_POLLS, Orders, Outbox
 outbox = Outbox(Orders())
 """
 

@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from exporter import run_marks
-from exporter.energy import EnergyLine
-from exporter.mark import between
-from exporter.reading import Device, Poll, Slot
-from exporter.run_record import Cut, RunRecord, key
+from exporter.energy.marks import between
+from exporter.energy.meter import EnergyLine
+from exporter.model import Device, Poll, Slot
+from exporter.runs import marks as run_marks
+from exporter.runs.record import Cut, RunRecord, key
 
 GPU = Device("gpu", "GPU-0")
 BEGIN_S, END_S = 100.0, 110.0

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.process_groups import MOST_SERIES, GpuGroup, Group, label, largest, largest_gpu_groups
-from exporter.reading import GpuProcess
+from exporter.model import GpuProcess
+from exporter.sources.processes.groups import MOST_SERIES, GpuGroup, Group, label, largest, largest_gpu_groups
 
 GPU, OTHER, MIG = "GPU-a", "GPU-b", "MIG-c"
 NAMES = {1: "python3", 2: "python3", 3: "ollama"}

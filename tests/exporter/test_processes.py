@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from exporter import processes
-from exporter.processes import Process, Snapshot, family, find, is_alive, node_busy_s, read_stat
+from exporter.attribution import procfs as processes
+from exporter.attribution.procfs import Process, Snapshot, family, find, is_alive, node_busy_s, read_stat
 from tests.fakes.cgroup_tree import CgroupTree
 from tests.fakes.process_tree import ProcessTree
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from exporter.push.backlog import halves
-from exporter.push.pusher import MOST_SAMPLES
+from exporter.push.client import MOST_SAMPLES
+from exporter.push.queue import halves
 from tests import servers
 from tests.exporter.push_node import PROMETHEUS, VICTORIA, Node, agrees, count, remember, times
 from tests.exporter.push_proxy import in_file, lines, on_server, proxy

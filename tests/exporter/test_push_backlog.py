@@ -3,8 +3,8 @@
 import pytest
 
 from exporter.contract.metrics import GPU_POWER
-from exporter.history import KEEP_S, History
-from exporter.reading import Reading
+from exporter.model import Reading
+from exporter.storage.history import KEEP_S, History
 
 NOW = 1_790_000_000
 EVER = 1 << 62

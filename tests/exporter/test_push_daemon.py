@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from exporter.contract.simulation import Square
+from exporter.simulation import Square
 from tests import servers
 from tests.daemon import begin, end, environment
 from tests.exporter.push_node import PROMETHEUS, VICTORIA, agrees

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from exporter.history import KEEP_S
-from exporter.push.bodies import snappy
-from exporter.push.pusher import Pace
+from exporter.push.client import Pace
+from exporter.push.encoding import snappy
+from exporter.storage.history import KEEP_S
 from tests.exporter.push_node import PROMETHEUS, VICTORIA, agrees, readings, remember
 from tests.exporter.push_proxy import proxy
 from tests.exporter.test_disk import FullDisk

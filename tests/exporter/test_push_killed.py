@@ -9,7 +9,7 @@ import urllib.request
 import psutil
 import pytest
 
-from exporter.push.pusher import Pace
+from exporter.push.client import Pace
 from tests import servers
 from tests.exporter.push_node import LATE, PROMETHEUS, VICTORIA, agrees, count, remember
 from tests.exporter.push_proxy import lines, on_server, proxy

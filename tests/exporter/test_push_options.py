@@ -2,9 +2,9 @@
 
 import pytest
 
-from exporter.push.answers import answer
-from exporter.push.bodies import REMOTE_WRITE, TEXT
-from exporter.push.target import push_target
+from exporter.push.config import push_target
+from exporter.push.encoding import REMOTE_WRITE, TEXT
+from exporter.push.responses import answer
 from exporter.settings import Settings, UsageError
 from tests.exporter.test_cli import exporter, one_line
 

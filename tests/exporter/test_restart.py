@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from exporter.contract.simulation import Constant
+from exporter.simulation import Constant
 from tests.daemon import begin, daemon, end, eventually, start
 from tests.exporter.api import UUIDS
 

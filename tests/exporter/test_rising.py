@@ -2,8 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.contract.metrics import GPU_ECC_ERRORS, GPU_FAN, GPU_XID_ERRORS, SOURCE_READS
-from exporter.reading import Reading
-from exporter.rising import MOST_SERIES, RisingCounters
+from exporter.energy.rising import MOST_SERIES, RisingCounters
+from exporter.model import Reading
 
 ECC = ("0", "GPU-0", "corrected")
 

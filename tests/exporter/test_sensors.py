@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from exporter.contract.simulation import FILE_NAME, PRODUCTS, Constant, Simulation, create, make_gpus
-from exporter.reading import boottime
+from exporter.model import boottime
+from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Simulation, create, make_gpus
 from tests.daemon import begin, daemon, end
 from tests.fakes import nvml
 

@@ -8,10 +8,10 @@ from statistics import median
 
 import pytest
 
-from exporter.contract.simulation import FILE_NAME, PRODUCTS, create, make_gpus
-from exporter.outbox import COALESCE_STEADY_S
-from exporter.reading import boottime
-from exporter.store import FAST_S
+from exporter.live_state import FAST_S
+from exporter.model import boottime
+from exporter.nvml_worker.protocol import COALESCE_STEADY_S
+from exporter.simulation import FILE_NAME, PRODUCTS, create, make_gpus
 
 GPUS = 64
 CALL_S = 0.002

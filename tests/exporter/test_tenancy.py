@@ -1,8 +1,8 @@
-from exporter.attribution import NO_RUN
-from exporter.processes import Process
-from exporter.reading import Device, GpuProcess
-from exporter.run_record import RunRecord
-from exporter.tenancy import of_cpu, of_gpu
+from exporter.attribution.device_shares import of_cpu, of_gpu
+from exporter.attribution.policy import NO_RUN
+from exporter.attribution.procfs import Process
+from exporter.model import Device, GpuProcess
+from exporter.runs.record import RunRecord
 
 GPU = Device("gpu", "GPU-0")
 OTHER = Device("gpu", "GPU-1")

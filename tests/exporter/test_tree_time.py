@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.processes import Process
-from exporter.tree_time import Member, Part, TreeTime
+from exporter.attribution.process_tree_time import Member, Part, TreeTime
+from exporter.attribution.procfs import Process
 
 ROOT = 1
 OUTSIDE = 0

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.update_clock import UpdateClock, fit
+from exporter.energy.sensor_clock import UpdateClock, fit
 
 
 def changes_seen(period_s, phase_s, polls):

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from exporter.processes import Process, find
-from exporter.usage import CpuUsage, RunProcesses
+from exporter.attribution.cpu_usage import CpuUsage, RunProcesses
+from exporter.attribution.procfs import Process, find
 from tests.exporter.usage_node import Node
 
 

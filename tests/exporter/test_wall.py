@@ -1,6 +1,6 @@
 import pytest
 
-from exporter.wall import Moment, Wall
+from exporter.runs.clock_steps import Moment, Wall
 
 
 def test_the_first_look_tells_nothing():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from exporter.processes import find
-from exporter.usage import CpuUsage, RunProcesses
+from exporter.attribution.cpu_usage import CpuUsage, RunProcesses
+from exporter.attribution.procfs import find
 from tests.fakes.cgroup_tree import CgroupTree
 from tests.fakes.process_tree import ProcessTree
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pynvml
 import pytest
 
-from exporter.contract.simulation import (
+from exporter.simulation import (
     FILE_NAME,
     PRODUCTS,
     Constant,

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from exporter.contract.simulation import ENVIRONMENT
+from exporter.simulation import ENVIRONMENT
 
 SOURCES = Path(__file__).with_name("nvml")
 _BUILDS = Path(__file__).parents[2] / "build" / "fakes"

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from exporter.contract.simulation import Simulation
+from exporter.simulation import Simulation
 from exporter.sources.nvml import Nvml, NvmlGpu, XidWatch
 
 Rows = dict[str, float]

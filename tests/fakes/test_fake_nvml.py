@@ -5,15 +5,7 @@ from __future__ import annotations
 import pynvml
 import pytest
 
-from exporter.contract.simulation import (
-    FILE_NAME,
-    PRODUCTS,
-    Constant,
-    Fault,
-    Simulation,
-    create,
-    make_gpus,
-)
+from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
 from exporter.sources.simulated import SimulatedNvml
 from tests.fakes.ask_nvml import ask
 from tests.fakes.conftest import GIB, NOW

@@ -5,10 +5,7 @@ from __future__ import annotations
 import pynvml
 import pytest
 
-from exporter.contract.simulation import (
-    Constant,
-    Fault,
-)
+from exporter.simulation import Constant, Fault
 from exporter.sources.simulated import SimulatedNvml
 from tests.fakes.ask_nvml import ask
 from tests.fakes.conftest import NOW

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporter.contract import simulation
-from exporter.contract.simulation import Constant, Simulation, Square
+from exporter import simulation
+from exporter.simulation import Constant, Simulation, Square
 from tests.bench.program import Program
 from tests.fakes import nvml
 from tests.gpu.load import PERIOD_S

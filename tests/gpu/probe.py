@@ -17,7 +17,7 @@ from typing import Any
 
 import pynvml
 
-from exporter.reading import boottime
+from exporter.model import boottime
 from exporter.sources.nvml import Nvml
 from tests.bench.statistics_of import quantile
 from tests.gpu.sensor import Seen, update_period

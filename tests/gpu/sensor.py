@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from exporter import update_clock
+from exporter.energy import sensor_clock as update_clock
 from tests.bench.statistics_of import quantile
 
 _MIN_CHANGES = 8

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.gpu.card import ROOT, torch_trouble
-from workloads import mps
+from workloads.mps import session as mps
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 

@@ -5,7 +5,7 @@ import urllib.request
 
 import pytest
 
-from exporter.contract.simulation import Square
+from exporter.simulation import Square
 from tests import daemon, servers
 from tests.grafana.ask import boards, fetch, filled, panels
 from tests.grafana.shown import View

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from workloads import caps
+from workloads.caps import apply as caps
 
 HERTZ = 1e6  # no card draws that many watts
 

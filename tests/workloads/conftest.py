@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.contract import simulation
+from exporter import simulation
 from tests.fakes import openai_server as says
 from tests.fakes import podman as podman_service
 from tests.fakes.openai_server import OpenAiServer
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 _OURS = ("WATTLINE_", "CUDA_", "NVIDIA_", "RANK", "LOCAL_RANK", "MASTER_", "SLURM_", "TORCHELASTIC_", "PYTHON")
 
 
-NURSERY = Nursery("workloads.cli", "workloads.runner", "workloads.planning.plan_cli", "psutil", "rich.live", "yaml")
+NURSERY = Nursery("workloads.cli", "workloads.runner.runner", "workloads.plans.cli", "psutil", "rich.live", "yaml")
 
 
 class Exporter:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from exporter.contract.simulation import Simulation
+from exporter.simulation import Simulation
 from tests.fakes import nvml
 from tests.workloads.conftest import NURSERY, plain_environment
 

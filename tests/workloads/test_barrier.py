@@ -6,8 +6,9 @@ import pytest
 
 from tests.waiting import eventually
 from tests.workloads.conftest import ROOT, plain_environment
-from workloads import barrier, client
-from workloads.barrier import ABANDONED, FOLDER, BarrierError
+from workloads import client
+from workloads.client import barrier
+from workloads.client.barrier import ABANDONED, FOLDER, BarrierError
 
 _TENANT = """
 import os, sys, time

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from exporter.contract.simulation import Fault
+from exporter.simulation import Fault
 
 BEFORE_W = [700.0, 500.0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from exporter.contract.simulation import Fault
+from exporter.simulation import Fault
 from tests.waiting import eventually
 
 BEFORE_W = [700.0, 500.0]

@@ -9,9 +9,9 @@ import signal
 import pytest
 
 from tests.waiting import eventually
-from workloads import caps
-from workloads.caps import Cap, CapsError
-from workloads.limits import caps_journal
+from workloads.caps import apply as caps
+from workloads.caps import journal as caps_journal
+from workloads.caps.apply import Cap, CapsError
 
 BEFORE_W = [700.0, 500.0]
 

@@ -162,7 +162,7 @@ def test_a_container_does_not_outlive_a_job_that_is_killed(podman, started):
 @pytest.mark.parametrize(("told", "left"), [("{}\n", 0), ("{}\ndone\n", 1)])
 def test_the_guard_ends_a_container_only_where_its_job_did_not(podman, told, left):
     container = podman("create", IMAGE, "true").strip()
-    command = [sys.executable, "-m", "workloads.containers.container_guard", podman.host, "1", "0"]
+    command = [sys.executable, "-m", "workloads.jobs.containers.guard", podman.host, "1", "0"]
     done = subprocess.run(command, input=told.format(container), text=True, timeout=_WAIT_S, check=False)
 
     assert done.returncode == 0

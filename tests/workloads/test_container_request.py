@@ -7,11 +7,20 @@ import pytest
 import requests
 import urllib3
 
-from workloads.containers import container_score, docker_engine
-from workloads.containers.container import Container, Volume, docker_body, environment, podman_body, size_bytes, volume
-from workloads.gpus import GpusError, Listed
 from workloads.jobs import container as container_job
 from workloads.jobs.container import gpus
+from workloads.jobs.containers import docker_engine
+from workloads.jobs.containers import score as container_score
+from workloads.jobs.containers.container import (
+    Container,
+    Volume,
+    docker_body,
+    environment,
+    podman_body,
+    size_bytes,
+    volume,
+)
+from workloads.runner.gpus import GpusError, Listed
 
 TWO = (Listed(0, "NVIDIA H200", "GPU-aaaa"), Listed(1, "NVIDIA H200", "GPU-bbbb"))
 FULL = Container(

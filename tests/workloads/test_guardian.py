@@ -8,12 +8,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exporter.contract.simulation import Fault
+from exporter.simulation import Fault
 from tests.waiting import eventually
 from tests.workloads.sweeps import WITHIN_S
-from workloads.limits import caps_journal, guardian
-from workloads.limits.caps_journal import Before, Holder, Journal
-from workloads.limits.cards import CapsError
+from workloads.caps import guardian
+from workloads.caps import journal as caps_journal
+from workloads.caps.card import CapsError
+from workloads.caps.journal import Before, Holder, Journal
 
 BEFORE_W = [700.0, 500.0]
 FOLDER = Path("/scratch/state/wattline/caps")

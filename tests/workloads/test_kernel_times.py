@@ -6,8 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from workloads import client, kernels, launches
-from workloads.launches import Timed
+from workloads import client
+from workloads.jobs.kernels import launches
+from workloads.jobs.kernels import timed_kernels as kernels
+from workloads.jobs.kernels.launches import Timed
 
 
 def test_the_next_batch_is_started_before_the_last_is_counted(nowhere):

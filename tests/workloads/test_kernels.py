@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from exporter.contract import simulation
+from exporter import simulation
 from exporter.contract.record import EVENT, Iteration, Phase
 from tests.fakes.run_api import RunApi, serving
 from tests.waiting import eventually

@@ -6,10 +6,10 @@ from array import array
 
 import pytest
 
-from workloads.serving import progress, slo, summary
-from workloads.serving.answer import Answer, Failure
-from workloads.serving.chunk import Usage
-from workloads.serving.load import Load
+from workloads.jobs.llm_load import progress, slo, summary
+from workloads.jobs.llm_load.answer import Answer, Failure
+from workloads.jobs.llm_load.chunk import Usage
+from workloads.jobs.llm_load.load import Load
 
 
 def answered(*, due_s=0.0, first_s=1.0, ended_s=3.0, tokens=5, gaps_s=(0.5, 0.5, 0.5, 0.5)):

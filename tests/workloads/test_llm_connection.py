@@ -8,9 +8,9 @@ import pytest
 from tests.fakes import openai_server as says
 from tests.fakes.openai_server import OpenAiServer
 from tests.fakes.web_api import serve
-from workloads.serving import connection, endpoint
-from workloads.serving.endpoint import EndpointError, Target
-from workloads.serving.prompts import Prompt, Request
+from workloads.jobs.llm_load import connection, endpoint
+from workloads.jobs.llm_load.endpoint import EndpointError, Target
+from workloads.jobs.llm_load.prompts import Prompt, Request
 
 
 @dataclass

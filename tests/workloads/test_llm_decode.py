@@ -3,7 +3,7 @@ import argparse
 import pytest
 
 from tests.workloads.llm_models import EOS, counting
-from workloads.llm import decoding, models, prompting
+from workloads.jobs.llm import decoding, models, prompting
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("transformers", reason="needs the extra torch")

@@ -8,10 +8,10 @@ import pytest
 from tests.fakes import openai_server as says
 from tests.fakes.openai_server import CUT, DONE, OpenAiServer, Script
 from tests.fakes.web_api import serve
-from workloads.serving import connection, endpoint
-from workloads.serving.chunk import Usage
-from workloads.serving.endpoint import EndpointError, Target
-from workloads.serving.prompts import Prompt, Request
+from workloads.jobs.llm_load import connection, endpoint
+from workloads.jobs.llm_load.chunk import Usage
+from workloads.jobs.llm_load.endpoint import EndpointError, Target
+from workloads.jobs.llm_load.prompts import Prompt, Request
 
 REQUEST = Request(Prompt("hello"), 8)
 

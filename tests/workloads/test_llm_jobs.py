@@ -14,9 +14,10 @@ from tests.workloads.llm_models import EOS, SIZE, counting, knowing_nothing
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("transformers", reason="needs the extra torch")
 
-from workloads import client, percentiles  # noqa: E402  # after what may skip this module
+from workloads import client  # noqa: E402  # after what may skip this module
 from workloads.jobs import llm_forward, llm_generate, llm_train  # noqa: E402
-from workloads.llm.world import World  # noqa: E402
+from workloads.jobs.kernels import percentiles  # noqa: E402  # after what may skip this module
+from workloads.jobs.llm.distributed import World  # noqa: E402
 
 TINY = ("--random", "tiny", "--device", "cpu")
 
@@ -198,7 +199,7 @@ def test_latencies_are_kept_in_the_order_in_which_they_came(environment, tmp_pat
 def test_the_end_of_a_text_is_known_from_the_model(tmp_path):
     import argparse
 
-    from workloads.llm import models
+    from workloads.jobs.llm import models
 
     options = argparse.Namespace(model=counting(tmp_path), random=None, device="cpu", dtype="float32", seed=0)
     assert models.load(options).eos == {EOS}

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from workloads.serving import arrivals, prompts, summary
-from workloads.serving.answer import Answer
-from workloads.serving.load import Load, Until
-from workloads.serving.prompts import Lengths, Prompt
+from workloads.jobs.llm_load import arrivals, prompts, summary
+from workloads.jobs.llm_load.answer import Answer
+from workloads.jobs.llm_load.load import Load, Until
+from workloads.jobs.llm_load.prompts import Lengths, Prompt
 
 FIVE = Lengths(5, 5)
 

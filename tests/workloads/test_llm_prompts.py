@@ -2,9 +2,10 @@ import argparse
 
 import pytest
 
-from workloads.llm import flags, prompting
-from workloads.llm.models import ModelError
-from workloads.llm.presets import PRESETS, find
+from workloads.jobs.llm import options as flags
+from workloads.jobs.llm import prompting
+from workloads.jobs.llm.models import ModelError
+from workloads.jobs.llm.presets import PRESETS, find
 
 
 def test_padding_on_the_left_keeps_the_last_tokens_in_the_last_column():
@@ -74,7 +75,7 @@ def test_a_shape_is_found_by_its_name_on_the_hub():
 def test_a_shape_has_as_many_parameters_as_it_says(name):
     torch = pytest.importorskip("torch", reason="needs the extra torch")
     transformers = pytest.importorskip("transformers", reason="needs the extra torch")
-    from workloads.llm.models import _kind
+    from workloads.jobs.llm.models import _kind
 
     preset = PRESETS[name]
     config = transformers.AutoConfig.for_model(preset.model_type, **preset.config)

@@ -9,7 +9,7 @@ from tests.workloads.in_process import in_process
 pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("transformers", reason="needs the extra torch")
 
-from workloads import barrier
+from workloads.client import barrier
 from workloads.jobs import llm_forward, llm_generate, llm_train
 
 TINY = ("--random", "tiny", "--device", "cpu")

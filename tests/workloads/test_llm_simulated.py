@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from exporter.contract import simulation
+from exporter import simulation
 from tests.fakes.run_api import RunApi, serving
 from tests.workloads.conftest import Exporter
 

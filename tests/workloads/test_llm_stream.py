@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.serving import chunk, sse
-from workloads.serving.chunk import Chunk, Usage
+from workloads.jobs.llm_load import chunk, sse
+from workloads.jobs.llm_load.chunk import Chunk, Usage
 
 
 def decode(*pieces: bytes) -> list[str]:

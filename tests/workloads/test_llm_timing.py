@@ -2,8 +2,8 @@ import itertools
 
 import pytest
 
-from workloads.llm.job import rounds
-from workloads.llm.timing import Rates, Steps, TokenTimes, rates
+from workloads.jobs.llm.common import rounds
+from workloads.jobs.llm.timing import Rates, Steps, TokenTimes, rates
 
 # Two texts; one ends with its second token, the other with its fourth.
 STEPS = Steps(began_s=10.0, moments_s=(10.5, 10.6, 10.8, 11.1), live=(2, 2, 1, 1))

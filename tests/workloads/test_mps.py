@@ -10,7 +10,7 @@ import pytest
 from tests.fakes import mps_control
 from tests.waiting import eventually
 from tests.workloads.conftest import ROOT, plain_environment
-from workloads import mps
+from workloads.mps import session as mps
 
 _CLIENT = """
 import sys

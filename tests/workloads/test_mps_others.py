@@ -2,8 +2,8 @@
 
 import pytest
 
-from workloads import mps_others
-from workloads.planning import mps_step
+from workloads.mps import other_daemons as mps_others
+from workloads.plans import mps_step
 
 PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 

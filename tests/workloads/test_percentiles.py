@@ -1,6 +1,6 @@
 import pytest
 
-from workloads import percentiles
+from workloads.jobs.kernels import percentiles
 
 
 def test_percentiles_lie_on_the_line_between_the_two_nearest_values():

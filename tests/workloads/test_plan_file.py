@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from workloads.planning import plan_file
-from workloads.planning.plan_file import PlanFile, PlanFileError
-from workloads.planning.steps import Step
+from workloads.plans import load as plan_file
+from workloads.plans.load import PlanFile, PlanFileError
+from workloads.plans.steps import Step
 
-PLANS = Path(__file__).parents[2] / "workloads" / "plans"
+PLANS = Path(__file__).parents[2] / "workloads" / "plans" / "examples"
 
 SIX = "{a: 1, b: 1, c: 1, d: 1, e: 1, f: 1}"
 
@@ -97,7 +97,7 @@ def test_a_placement_is_a_job_on_each_gpu_that_is_not_idle(read):
 
 
 def test_an_option_that_is_true_is_a_flag_and_a_list_repeats_it():
-    from workloads.planning.steps import argv
+    from workloads.plans.steps import argv
 
     assert argv({"verbose": True, "quiet": False, "seq_len": 8, "env": ["A=1", "B=2"]}) == [
         "--verbose",

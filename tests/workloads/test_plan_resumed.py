@@ -11,7 +11,7 @@ from tests.fakes.run_api import RunApi, serving
 from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
 from tests.workloads.plans import TWICE, journal, make, write
-from workloads.planning.plan_results import Made, Results
+from workloads.plans.results import Made, Results
 
 
 def test_a_runner_of_one_run_that_is_killed_leaves_no_job_behind(exporter, tmp_path):

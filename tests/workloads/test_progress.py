@@ -5,11 +5,11 @@ import pytest
 from rich.console import Console
 
 from tests.fakes.run_api import RunApi, serving
-from workloads.api import Api
-from workloads.planning import cool_down, live_readings
-from workloads.planning.live_readings import GpuNow, Rates
-from workloads.planning.plan import CoolDown
-from workloads.planning.progress import Lines, LiveTable, Looks, Now
+from workloads.client.api import Api
+from workloads.plans import cool_down, live_readings
+from workloads.plans.live_readings import GpuNow, Rates
+from workloads.plans.model import CoolDown
+from workloads.plans.progress import Lines, LiveTable, Looks, Now
 
 METRICS = """\
 # TYPE wattline_gpu_power_watts gauge

@@ -1,7 +1,7 @@
 import itertools
 import time
 
-from workloads import ranks
+from workloads.client import ranks
 
 _SCRIPT = """
 import os, time

@@ -16,13 +16,13 @@ import trustme
 
 from tests.fakes.run_api import RunApi, serving
 from tests.workloads.conftest import ROOT, free_port, plain_environment
-from workloads.api import Api, BarredError
-from workloads.reach import find as find_named
+from workloads.client.api import Api, BarredError
+from workloads.runner.exporter import find as find_named
 
 _FIND = """
 import json, os, sys
 from workloads import reach
-from workloads.api import ExporterError
+from workloads.client.api import ExporterError
 try:
     found = reach.find_or_start(sys.argv[1], os.environ, json.loads(sys.argv[2]))
 except ExporterError as error:

@@ -8,8 +8,8 @@ import pytest
 
 from exporter.contract.record import EVENT, Iteration, Phase
 from tests.workloads.conftest import ROOT
-from workloads import recorder
-from workloads.recorder import Recorder
+from workloads.client import recorder
+from workloads.client.recorder import Recorder
 
 _BEGIN = "import multiprocessing, os, sys\nfrom workloads import client\n"
 
@@ -162,7 +162,7 @@ def test_what_is_no_amount_and_no_number_is_not_recorded_either(exporter, write,
 
 _WRITES = """
 import pathlib, sys
-from workloads.recorder import Recorder
+from workloads.client.recorder import Recorder
 writer = Recorder(pathlib.Path(sys.argv[1]))
 for _ in range(3000):
     writer.iteration(contributor=sys.argv[2] * 100, phase=None, latency_seconds=0.1, work={}, values={})

@@ -7,14 +7,15 @@ import signal
 import pytest
 from PIL import Image
 
-from exporter.contract import simulation
+from exporter import simulation
 from exporter.contract.record import EVENT, Iteration
 from tests.fakes.run_api import RunApi, serving
 from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
-from workloads import image_folder, image_training
-from workloads.image_folder import ImagesError
 from workloads.jobs import resnet
+from workloads.jobs.vision import image_folder
+from workloads.jobs.vision import training as image_training
+from workloads.jobs.vision.image_folder import ImagesError
 
 TINY = ("--depths", "1,1,1,1", "--batch-size", "2", "--image-size", "32", "--warmup", "1")
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}

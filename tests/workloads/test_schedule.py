@@ -1,8 +1,8 @@
 from itertools import product
 
-from workloads.planning.plan import Plan
-from workloads.planning.schedule import ordered, whole
-from workloads.planning.steps import Step, steps
+from workloads.plans.model import Plan
+from workloads.plans.schedule import ordered, whole
+from workloads.plans.steps import Step, steps
 
 SIX = tuple(Step(case, repeat, ()) for case, repeat in product("ab", (1, 2, 3)))
 

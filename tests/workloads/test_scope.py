@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from workloads import scope
+from workloads.client import systemd_scope as scope
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ import pytest
 
 from tests.workloads import llm_models
 from tests.workloads.plans import journal, make, write
-from workloads.planning import overlap, plan_file
-from workloads.planning.plan_file import PlanFileError
+from workloads.plans import load as plan_file
+from workloads.plans import overlap
+from workloads.plans.load import PlanFileError
 
 # as older users have it, to the letter
 TENANTS = """\

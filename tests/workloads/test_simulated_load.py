@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.contract import simulation
-from exporter.contract.simulation import PRODUCTS, Simulation
+from exporter import simulation
+from exporter.simulation import PRODUCTS, Simulation
 from tests.fakes.run_api import RunApi, serving
 from tests.workloads.conftest import Exporter
-from workloads.simulated_law import Law
+from workloads.jobs.simulated.law import Law
 
 H200 = PRODUCTS["H200"]
 LIGHT_W = 180  # nine tenths of the H200's least cap of 200 W

@@ -38,7 +38,7 @@ def test_a_run_whose_stderr_takes_nothing_is_ended_and_keeps_its_exit_code(expor
 
 @pytest.mark.parametrize("script", ['"$1" -c "$0" 2>/dev/full', '"$1" -c "$0" 2>&1 | true', '"$1" -c "$0" 2>&-'])
 def test_what_a_job_cannot_say_does_not_fail_it(script):
-    program = "from workloads.talk import say; say('first'); say('second')"
+    program = "from workloads.client.messages import say; say('first'); say('second')"
     command = ["bash", "-c", f"set -o pipefail; {script}", program, sys.executable]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 

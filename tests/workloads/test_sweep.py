@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from exporter.contract.simulation import Fault
+from exporter.simulation import Fault
 from tests import daemon
 from tests.waiting import eventually
 from tests.workloads.conftest import NURSERY

@@ -7,7 +7,7 @@ from exporter.contract.record import End, Iteration, Start
 from tests.fakes.run_api import RunApi, serving
 from tests.workloads.conftest import Exporter
 from tests.workloads.plans import journal, make, write
-from workloads.planning import overlap
+from workloads.plans import overlap
 
 SMALL = "options: {size: 32, duration: 0.6, warmup: 1}"
 

@@ -29,7 +29,7 @@ def options(name: str, description: str | None) -> Options:
 
 
 def names() -> list[str]:
-    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 
 
 def load(name: str) -> ModuleType:

@@ -8,21 +8,20 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from workloads import api as run_api
-from workloads import client, jobs, recorder, shadow
-from workloads import gpus as gpu_choice
-from workloads.barrier import BarrierError
-from workloads.containers import (
-    container,
-    container_life,
-    container_output,
-    container_processes,
-    container_score,
-    docker_engine,
-)
-from workloads.containers.docker_engine import Engine, EngineError
-from workloads.interruption import unwound_when_signalled
-from workloads.talk import say
+from workloads import client, jobs
+from workloads.client import api as run_api
+from workloads.client import recorder
+from workloads.client.barrier import BarrierError
+from workloads.client.messages import say
+from workloads.jobs.containers import container, docker_engine
+from workloads.jobs.containers import life as container_life
+from workloads.jobs.containers import output as container_output
+from workloads.jobs.containers import processes as container_processes
+from workloads.jobs.containers import score as container_score
+from workloads.jobs.containers.docker_engine import Engine, EngineError
+from workloads.runner import gpus as gpu_choice
+from workloads.runner import shadow_check as shadow
+from workloads.runner.interruption import unwound_when_signalled
 
 _STOP_S = 10
 _LAST_OUTPUT_S = 10.0
@@ -189,7 +188,9 @@ def _list_images(host: str | None) -> int:
     for image in images:
         print(f"{image.name:<{width}}  {image.bytes / 1_000_000:>8,.1f} MB  {image.created}")
     if not images:
-        print("there are no images; workloads/images/build.sh dummy builds a small one", file=sys.stderr)
+        print(
+            "there are no images; workloads/jobs/containers/images/build.sh dummy builds a small one", file=sys.stderr
+        )
     return 0
 
 

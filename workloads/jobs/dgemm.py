@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from workloads import jobs, matmul
+from workloads import jobs
+from workloads.jobs.kernels import gemm as matmul
 
 _ELEMENT = matmul.Element("float64", 8, 0.5)
 

@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from workloads import client, jobs, percentiles, torch_device
-from workloads.llm import flags
-from workloads.llm.job import rounds, run_job
-from workloads.llm.timing import Rates, rates
-from workloads.llm.world import World, joined
+from workloads import client, jobs
+from workloads.jobs.kernels import percentiles, torch_device
+from workloads.jobs.llm import options as flags
+from workloads.jobs.llm.common import rounds, run_job
+from workloads.jobs.llm.distributed import World, joined
+from workloads.jobs.llm.timing import Rates, rates
 
 _JOB = "llm-forward"
 
@@ -33,9 +34,9 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
     if run.simulation is not None:
         _simulate(run, options, run.simulation)
         return
-    import torch  # noqa: PLC0415  # slow to import
+    import torch
 
-    from workloads.llm import models, prompting  # noqa: PLC0415  # only of use with torch
+    from workloads.jobs.llm import models, prompting
 
     loaded = models.load(options)
     models.check_positions(loaded, options.seq_len)
@@ -56,7 +57,7 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
 
 
 def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
-    from workloads.llm.simulated import simulated  # noqa: PLC0415  # only of use there
+    from workloads.jobs.llm.simulated import simulated
 
     run.barrier()
     with simulated(_JOB, options, state) as model:

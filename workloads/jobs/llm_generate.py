@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workloads import client, jobs
-from workloads.llm import flags
-from workloads.llm.job import rounds, run_job
-from workloads.llm.timing import Rates, Steps, TokenTimes, rates
-from workloads.llm.world import World, joined
+from workloads.jobs.llm import options as flags
+from workloads.jobs.llm.common import rounds, run_job
+from workloads.jobs.llm.distributed import World, joined
+from workloads.jobs.llm.timing import Rates, Steps, TokenTimes, rates
 
 if TYPE_CHECKING:
-    from workloads.llm.decoding import Choose
-    from workloads.llm.models import Loaded
-    from workloads.llm.prompting import Batch
+    from workloads.jobs.llm.decoding import Choose
+    from workloads.jobs.llm.models import Loaded
+    from workloads.jobs.llm.prompting import Batch
 
 _JOB = "llm-generate"
 
@@ -71,7 +71,7 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
     if run.simulation is not None:
         _simulate(run, options, run.simulation)
         return
-    from workloads.llm import decoding, models  # noqa: PLC0415  # only of use with torch
+    from workloads.jobs.llm import decoding, models
 
     loaded = models.load(options)
     models.require_causal(loaded)
@@ -97,7 +97,7 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
 
 def _batches(options: argparse.Namespace, loaded: Loaded) -> Iterator[Batch]:
     """Without end; synthetic prompts are new in each. Raises ModelError."""
-    from workloads.llm import models, prompting  # noqa: PLC0415  # only of use with torch
+    from workloads.jobs.llm import models, prompting
 
     if options.prompts:
         rows = prompting.read(options.prompts, models.tokenizer(loaded))
@@ -109,9 +109,9 @@ def _batches(options: argparse.Namespace, loaded: Loaded) -> Iterator[Batch]:
 
 
 def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
-    from workloads.llm.models import ModelError  # noqa: PLC0415  # only of use there, as the others
-    from workloads.llm.prompting import synthetic  # noqa: PLC0415
-    from workloads.llm.simulated import simulated  # noqa: PLC0415
+    from workloads.jobs.llm.models import ModelError
+    from workloads.jobs.llm.prompting import synthetic
+    from workloads.jobs.llm.simulated import simulated
 
     if options.prompts:
         raise ModelError("on simulated GPUs prompts are synthetic; give --prompt-tokens instead of --prompts")

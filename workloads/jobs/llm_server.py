@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from workloads import client, jobs, shadow
-from workloads.interruption import unwound_when_signalled
-from workloads.serving import prompts, slo
+from workloads import client, jobs
+from workloads.jobs.llm_load import prompts, slo
+from workloads.runner import shadow_check as shadow
+from workloads.runner.interruption import unwound_when_signalled
 
 KEY = "OPENAI_API_KEY"
 
@@ -98,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser().error(f"{options.prompts} has messages, which --api completions does not take; use --api chat")
     key = _key(options.api_key_file)
     _allow_connections()
-    from workloads.serving.measure import measure  # noqa: PLC0415  # slow to import
+    from workloads.jobs.llm_load.measure import measure
 
     with unwound_when_signalled(), client.run("llm-server") as run:
         measure(options, key, run)

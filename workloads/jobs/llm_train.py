@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from workloads import client, jobs, percentiles
-from workloads.llm import flags
-from workloads.llm.job import rounds, run_job
-from workloads.llm.timing import Rates, rates
-from workloads.llm.world import World, joined
-from workloads.talk import say
+from workloads import client, jobs
+from workloads.client.messages import say
+from workloads.jobs.kernels import percentiles
+from workloads.jobs.llm import options as flags
+from workloads.jobs.llm.common import rounds, run_job
+from workloads.jobs.llm.distributed import World, joined
+from workloads.jobs.llm.timing import Rates, rates
 
 if TYPE_CHECKING:
-    from workloads.llm.models import Loaded
-    from workloads.llm.prompting import Batch, Row
+    from workloads.jobs.llm.models import Loaded
+    from workloads.jobs.llm.prompting import Batch, Row
 
 _JOB = "llm-train"
 _EPOCHS = 20
@@ -82,7 +83,7 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
     if run.simulation is not None:
         _simulate(run, options, run.simulation)
         return
-    from workloads.llm import models  # noqa: PLC0415  # only of use with torch
+    from workloads.jobs.llm import models
 
     loaded = models.load(options)
     models.require_causal(loaded)
@@ -100,7 +101,7 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
 
 def _rows(options: argparse.Namespace, loaded: Loaded, world: World) -> list[Row]:
     """This process's share; all have the same number. Raises ModelError."""
-    from workloads.llm import models, prompting  # noqa: PLC0415  # only of use with torch
+    from workloads.jobs.llm import models, prompting
 
     if options.texts:
         rows = prompting.read(options.texts, models.tokenizer(loaded))
@@ -118,7 +119,7 @@ def _rows(options: argparse.Namespace, loaded: Loaded, world: World) -> list[Row
 
 def _batches(rows: Sequence[Row], size: int) -> Iterator[Batch]:
     """In the order of the rows, epoch after epoch; the last of an epoch may be smaller."""
-    from workloads.llm import prompting  # noqa: PLC0415  # only of use with torch
+    from workloads.jobs.llm import prompting
 
     while True:
         for begin in range(0, len(rows), size):
@@ -130,7 +131,7 @@ def _count(options: argparse.Namespace, rows: int) -> int:
 
 
 def _learner(options: argparse.Namespace, loaded: Loaded, world: World) -> Callable[[Batch], _Step]:
-    import torch  # noqa: PLC0415  # slow to import
+    import torch
 
     module = world.distributed(loaded.module.train())
     optimizer = torch.optim.AdamW(module.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay)
@@ -149,9 +150,9 @@ def _learner(options: argparse.Namespace, loaded: Loaded, world: World) -> Calla
 
 
 def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
-    from workloads.llm.models import ModelError  # noqa: PLC0415  # only of use there, as the others
-    from workloads.llm.prompting import synthetic  # noqa: PLC0415
-    from workloads.llm.simulated import simulated  # noqa: PLC0415
+    from workloads.jobs.llm.models import ModelError
+    from workloads.jobs.llm.prompting import synthetic
+    from workloads.jobs.llm.simulated import simulated
 
     if options.texts:
         raise ModelError("on simulated GPUs samples are synthetic; give --sample-tokens instead of --texts")

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workloads import jobs, kernels, launches, torch_device
-from workloads.launches import Launch
-from workloads.talk import say
+from workloads import jobs
+from workloads.client.messages import say
+from workloads.jobs.kernels import launches, torch_device
+from workloads.jobs.kernels import timed_kernels as kernels
+from workloads.jobs.kernels.launches import Launch
 
 if TYPE_CHECKING:
     import torch
@@ -76,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @contextlib.contextmanager
 def _devices(direction: _Direction, size: int, simulation: str | None) -> Iterator[list[Launch]]:
     if simulation is not None:
-        from workloads.simulated import driven  # noqa: PLC0415  # of the contract, so only once it is known to be ours
+        from workloads.jobs.simulated.gpu import driven
 
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         buffers = [direction.source, direction.target].count("cuda")
@@ -92,7 +94,7 @@ def _devices(direction: _Direction, size: int, simulation: str | None) -> Iterat
 
 
 def _cuda(device: torch.device, direction: _Direction, size: int) -> Launch:
-    import torch  # noqa: PLC0415  # slow to import
+    import torch
 
     def buffer(place: str) -> torch.Tensor:
         # random bytes: memory of zeros may be compressed, and costs less power to move
@@ -105,7 +107,7 @@ def _cuda(device: torch.device, direction: _Direction, size: int) -> Launch:
 
 
 def _memory(size: int) -> Launch:
-    import numpy as np  # noqa: PLC0415  # not needed where there is a GPU
+    import numpy as np
 
     source = np.random.default_rng(0).integers(256, size=size, dtype=np.uint8)
     target = np.zeros_like(source)

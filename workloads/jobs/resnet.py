@@ -12,9 +12,13 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from workloads import client, image_folder, image_training, jobs, percentiles, shadow, torch_device
-from workloads.barrier import BarrierError
-from workloads.interruption import OF_A_KERNEL_S, unwound_when_signalled
+from workloads import client, jobs
+from workloads.client.barrier import BarrierError
+from workloads.jobs.kernels import percentiles, torch_device
+from workloads.jobs.vision import image_folder
+from workloads.jobs.vision import training as image_training
+from workloads.runner import shadow_check as shadow
+from workloads.runner.interruption import OF_A_KERNEL_S, unwound_when_signalled
 
 _IMAGENET_IMAGES, _IMAGENET_CLASSES = 1_281_167, 1000
 _DEPTHS = "3,4,6,3"
@@ -140,7 +144,7 @@ def _real(options: argparse.Namespace, images: image_folder.Images | None) -> It
 @contextlib.contextmanager
 def _simulated(path: str, options: argparse.Namespace) -> Iterator[Step]:
     """The model knows neither a loss nor the precision."""
-    from workloads.simulated import driven  # noqa: PLC0415  # of the contract, so only once it is known to be ours
+    from workloads.jobs.simulated.gpu import driven
 
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     pixels = options.batch_size * options.image_size**2

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workloads import client, jobs, percentiles, shadow
-from workloads.barrier import BarrierError
-from workloads.interruption import OF_A_KERNEL_S, unwound_when_signalled
+from workloads import client, jobs
+from workloads.client.barrier import BarrierError
+from workloads.jobs.kernels import percentiles
+from workloads.runner import shadow_check as shadow
+from workloads.runner.interruption import OF_A_KERNEL_S, unwound_when_signalled
 
 if TYPE_CHECKING:
-    from workloads.simulated import SimulatedGpu
-    from workloads.simulated_law import Law
+    from workloads.jobs.simulated.gpu import SimulatedGpu
+    from workloads.jobs.simulated.law import Law
 
 _JOB = "simulated-load"
 _MEMORY_BYTES = 8 << 30
@@ -81,17 +83,18 @@ class _Done:
 
 def _import_all() -> None:
     """What is slow to import, so that nothing of it is measured."""
-    import numpy as np  # noqa: F401, PLC0415  # slow to import
+    import numpy as np  # noqa: F401  # slow to import
 
-    from workloads import simulated, simulated_law  # noqa: F401, PLC0415  # of the contract: see shadow
+    from workloads.jobs.simulated import gpu as simulated  # noqa: F401  # of the contract: see shadow
+    from workloads.jobs.simulated import law as simulated_law  # noqa: F401  # as above
 
 
 @contextlib.contextmanager
 def _loaded(path: Path, options: argparse.Namespace) -> Iterator[tuple[list[SimulatedGpu], Law]]:
     """The GPUs of the run, under the law's load."""
-    from exporter.contract.simulation import Simulation  # noqa: PLC0415  # as above
-    from workloads.simulated import driven  # noqa: PLC0415  # likewise
-    from workloads.simulated_law import Law  # noqa: PLC0415  # likewise
+    from exporter.simulation import Simulation
+    from workloads.jobs.simulated.gpu import driven
+    from workloads.jobs.simulated.law import Law
 
     with Simulation.open(path) as simulation:
         law = Law(options.law, simulation.gpus[0].product, options.best)

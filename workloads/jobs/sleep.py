@@ -7,7 +7,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from workloads import barrier, jobs
+from workloads import jobs
+from workloads.client import barrier
 
 
 def parser() -> jobs.Options:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from exporter.reading import Slot
+from exporter.model import Slot
 from exporter.sources.carbon.provider import DAY_S, Basis, Grams
 
 FILE_NAME = "carbon.json"

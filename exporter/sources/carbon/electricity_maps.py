@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import aiohttp
 from pydantic import AwareDatetime, BaseModel, Field, RootModel, model_validator
 
-from exporter.reading import Slot, SourceError
+from exporter.model import Slot, SourceError
 from exporter.sources.carbon.provider import MOST_POINTS, TIMEOUT_S, Api, Basis, Extra, Grams, StatusError, carried
 
 BASE_URL = "https://api.electricitymaps.com"

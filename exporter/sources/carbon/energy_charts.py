@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import aiohttp
 from pydantic import BaseModel, Field, model_validator
 
-from exporter.reading import Slot, SourceError
+from exporter.model import Slot, SourceError
 from exporter.sources.carbon import static
 from exporter.sources.carbon.provider import MOST_POINTS, TIMEOUT_S, Api, Basis, Grams, carried
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import aiohttp
 
-from exporter.reading import Slot, SourceError
+from exporter.model import Slot, SourceError
 from exporter.sources.carbon.cache import CarbonCache, Held
 from exporter.sources.carbon.provider import DAY_S, Provider, StatusError
 from exporter.sources.carbon.static import StaticIntensity

@@ -10,7 +10,7 @@ from exporter.contract.metrics import (
     CARBON_INTENSITY,
     CARBON_INTENSITY_TIMESTAMP,
 )
-from exporter.reading import Reading
+from exporter.model import Reading
 from exporter.sources.carbon.feed import CarbonFeed
 
 HORIZONS_H = range(1, 49)

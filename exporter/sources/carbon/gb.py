@@ -15,7 +15,7 @@ from typing import Annotated, Self
 import aiohttp
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, model_validator
 
-from exporter.reading import Slot, SourceError
+from exporter.model import Slot, SourceError
 from exporter.sources.carbon.provider import DAY_S, MOST_POINTS, TIMEOUT_S, Api, Basis, Grams
 
 BASE_URL = "https://api.carbonintensity.org.uk"

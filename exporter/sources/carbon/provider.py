@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Protocol, TypeVar
 import aiohttp
 from pydantic import BaseModel, Field, ValidationError
 
-from exporter.reading import Slot, SourceError
+from exporter.model import Slot, SourceError
 
 TIMEOUT_S = 10.0
 DAY_S = 86_400.0

@@ -15,7 +15,7 @@ from typing import Self
 
 import aiohttp
 
-from exporter.reading import Slot
+from exporter.model import Slot
 from exporter.sources.carbon.provider import MOST_GRAMS_PER_KWH, Basis
 
 _DAY_S = 86_400

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 import aiohttp
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
-from exporter.reading import Slot, SourceError
+from exporter.model import Slot, SourceError
 from exporter.sources.carbon.provider import (
     DAY_S,
     MOST_GRAMS_PER_KWH,

@@ -3,8 +3,8 @@
 Every call may hang for ever on a sick card, so this runs in the child process of `sampler.py`, one thread a GPU.
 """
 
-from exporter.sources.nvml.answers import describe, driver_is_gone, is_unloaded
 from exporter.sources.nvml.driver import Nvml, bound_gpus
+from exporter.sources.nvml.errors import describe, driver_is_gone, is_unloaded
 from exporter.sources.nvml.gpu import NvmlGpu
 from exporter.sources.nvml.xid import XidWatch
 

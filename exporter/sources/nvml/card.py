@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from exporter.reading import Gpu, boottime
+from exporter.model import Gpu, boottime
 
 
 @dataclass(frozen=True, slots=True)

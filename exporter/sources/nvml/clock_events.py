@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from exporter.sources.nvml.answers import Ask
 from exporter.sources.nvml.card import Card
+from exporter.sources.nvml.errors import Ask
 from exporter.sources.nvml.fields import Fields, clock_event_fields
 
 PERIOD_S = 1.0

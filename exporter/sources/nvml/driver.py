@@ -9,9 +9,9 @@ from typing import Any
 
 import pynvml
 
-from exporter.reading import Gpu, boottime
-from exporter.sources.nvml.answers import describe, optional
+from exporter.model import Gpu, boottime
 from exporter.sources.nvml.card import Card, text
+from exporter.sources.nvml.errors import describe, optional
 from exporter.sources.nvml.gpu import NvmlGpu
 
 _AMPERE = 7

@@ -9,8 +9,8 @@ from typing import Any
 
 import pynvml
 
-from exporter.sources.nvml.answers import Ask
 from exporter.sources.nvml.card import Card
+from exporter.sources.nvml.errors import Ask
 
 _FIELD = Struct("=24xii8s")
 """nvmlFieldValue_t: id, scope, time stamp and latency, then the value's type, the call's status and the value."""

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pynvml
 
-from exporter.reading import Device, GpuProcess, Poll, Reading
-from exporter.sources.nvml.answers import Ask
+from exporter.model import Device, GpuProcess, Poll, Reading
 from exporter.sources.nvml.card import Card
+from exporter.sources.nvml.errors import Ask
 from exporter.sources.nvml.fields import decode
 from exporter.sources.nvml.mig import Mig
 from exporter.sources.nvml.processes import Processes
-from exporter.sources.nvml.table import Table
+from exporter.sources.nvml.readings import Table
 
 _ENERGY_FIELDS = (
     pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,

@@ -10,9 +10,9 @@ from typing import Any
 import pynvml
 
 from exporter.contract.metrics import GPU_MEMORY_TOTAL, GPU_MEMORY_USED, GPU_MIG_INFO, GPU_UTILIZATION
-from exporter.reading import Reading
-from exporter.sources.nvml.answers import Ask, optional
+from exporter.model import Reading
 from exporter.sources.nvml.card import Card, text
+from exporter.sources.nvml.errors import Ask, optional
 
 LOOK_EVERY_S = 10.0
 _APART_S = 0.1  # the least that NVML wants between two samples

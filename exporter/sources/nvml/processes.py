@@ -8,9 +8,9 @@ from typing import Any
 
 import pynvml
 
-from exporter.reading import GpuProcess
-from exporter.sources.nvml.answers import Ask
+from exporter.model import GpuProcess
 from exporter.sources.nvml.card import Card
+from exporter.sources.nvml.errors import Ask
 
 _KINDS = ("Compute", "Graphics", "MPSCompute")
 _NOT_TOLD = (1 << 64) - 1

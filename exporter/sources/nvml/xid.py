@@ -9,8 +9,8 @@ from typing import Any
 
 import pynvml
 
-from exporter.sources.nvml.answers import LACKING
 from exporter.sources.nvml.card import text
+from exporter.sources.nvml.errors import LACKING
 
 _XID = pynvml.nvmlEventTypeXidCriticalError
 

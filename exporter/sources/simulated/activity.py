@@ -7,7 +7,7 @@ from typing import Any
 
 import pynvml
 
-from exporter.contract.simulation import (
+from exporter.simulation import (
     HOPPER,
     Gpu,
     fan_percent,

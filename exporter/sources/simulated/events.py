@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pynvml
 
-from exporter.contract.simulation import Fault
+from exporter.simulation import Fault
 from exporter.sources.simulated.library import Handle, Library, fail
 
 _WAIT_POLL_S = 0.25

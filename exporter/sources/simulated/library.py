@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import pynvml
 
-from exporter.contract.simulation import Fault, Gpu, Instance, Simulation, State, boottime
+from exporter.simulation import Fault, Gpu, Instance, Simulation, State, boottime
 
 _HANG_POLL_S = 0.001
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pynvml
 
-from exporter.contract.simulation import HOPPER, Gpu, Instance, instance_percent
+from exporter.simulation import HOPPER, Gpu, Instance, instance_percent
 from exporter.sources.simulated.library import Handle, Library, fail
 
 _MOST_INSTANCES = 7

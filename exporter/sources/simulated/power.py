@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 
-from exporter.contract.simulation import (
+from exporter.simulation import (
     HOPPER,
     Fault,
     Gpu,

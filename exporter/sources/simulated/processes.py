@@ -7,7 +7,7 @@ from typing import Any
 
 import pynvml
 
-from exporter.contract.simulation import Process, process_percent, process_sample_us
+from exporter.simulation import Process, process_percent, process_sample_us
 from exporter.sources.simulated.library import Handle, Library, fail
 
 _NO_INSTANCE = 0xFFFFFFFF

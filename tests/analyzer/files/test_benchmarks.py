@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from analyzer.quantity import Quantity
+from analyzer.model.interval import Quantity
 from tests.analyzer.files.written import BEGIN_S, joules, only, smi, texts
 
 

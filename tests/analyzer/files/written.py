@@ -4,9 +4,9 @@ import time
 from contextlib import closing
 from datetime import UTC, datetime
 
-from analyzer.assess import assess
+from analyzer.assess.run import assess
 from analyzer.sources.history import HistorySource
-from analyzer.sources.runs import Clock, load
+from analyzer.sources.runs.runs import Clock, load
 
 BEGIN_S = 1_721_390_400.0  # 2024-07-19 12:00:00 UTC
 

@@ -2,12 +2,12 @@
 
 from contextlib import closing
 
-from analyzer.assess import assess
-from analyzer.given import NOTHING
-from analyzer.ranged import told, widened
+from analyzer.assess.run import assess
+from analyzer.assess.untagged import told, widened
+from analyzer.model.user_inputs import NOTHING
 from analyzer.sources.prometheus import PrometheusSource
-from analyzer.sources.ranges.asked import Asked
-from analyzer.sources.ranges.loaded import load
+from analyzer.sources.untagged.load import load
+from analyzer.sources.untagged.request import Asked
 from tests.analyzer.node import START_S
 from tests.analyzer.ranges.foreign import END_S
 

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from analyzer.report.page_lines import Fineness, drawn
-from analyzer.report.plots import broken_at_gaps
-from analyzer.series import clean, rests_s
+from analyzer.model.samples import clean, rests_s
+from analyzer.output.html.lines import Fineness, drawn
+from analyzer.output.plots.run import broken_at_gaps
 from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history
 
 RUN = Run(end_s=START_S + 300)

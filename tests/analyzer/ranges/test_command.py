@@ -4,11 +4,11 @@ import json
 import time
 from contextlib import closing
 
-from analyzer.assess import assess
-from analyzer.ranged import told
+from analyzer.assess.run import assess
+from analyzer.assess.untagged import told
 from analyzer.sources.prometheus import PrometheusSource
-from analyzer.sources.ranges.asked import Asked
-from analyzer.sources.ranges.loaded import load
+from analyzer.sources.untagged.load import load
+from analyzer.sources.untagged.request import Asked
 from exporter.contract import metrics as m
 from tests import servers
 from tests.analyzer.loopback import Reply, serving

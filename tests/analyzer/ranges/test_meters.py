@@ -5,14 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.schemas import BY_NAME
-from analyzer.series import Samples, tidy
-from analyzer.sources.ranges import pace, wraps
-from analyzer.sources.ranges.asked import Asked
-from analyzer.sources.ranges.discovered import discovered
-from analyzer.sources.ranges.fetched import fetched
-from analyzer.sources.ranges.figures import figure
-from analyzer.sources.ranges.meters import host_of, meters, node_of, own, uuid_of
+from analyzer.model.samples import Samples, tidy
+from analyzer.model.schemas import BY_NAME
+from analyzer.sources.untagged import counter_wraps as wraps
+from analyzer.sources.untagged import pace
+from analyzer.sources.untagged.device_energy import figure
+from analyzer.sources.untagged.discover import discovered
+from analyzer.sources.untagged.fetched import fetched
+from analyzer.sources.untagged.meters import host_of, meters, node_of, own, uuid_of
+from analyzer.sources.untagged.request import Asked
 from tests.analyzer.node import START_S, Gpu, every
 from tests.analyzer.ranges import foreign
 

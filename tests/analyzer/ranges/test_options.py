@@ -5,10 +5,10 @@ import time
 import pytest
 import typer
 
-from analyzer.commands.ranges import _options
-from analyzer.schema_names import SCHEMA_NAMES, TOKEN_SERVER_NAMES
-from analyzer.schemas import BY_NAME
-from analyzer.token_servers import TOKEN_SERVERS
+from analyzer.commands.options.time_range import _options
+from analyzer.model.schema_names import SCHEMA_NAMES, TOKEN_SERVER_NAMES
+from analyzer.model.schemas import BY_NAME
+from analyzer.model.token_servers import TOKEN_SERVERS
 
 
 def test_the_names_that_are_typed_are_those_of_the_tables():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from analyzer.calibration import Calibration
-from analyzer.given import Given
+from analyzer.energy.calibration import Calibration
+from analyzer.model.user_inputs import Given
 from tests.analyzer.ranges.foreign import TRUTH_J, uuid
 from tests.analyzer.ranges.reporting import holds
 from tests.analyzer.reported import codes, found

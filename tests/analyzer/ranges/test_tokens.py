@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from analyzer.sources.error import SourceError
-from analyzer.sources.ranges.asked import Asked
+from analyzer.sources.untagged.request import Asked
 from tests.analyzer.node import START_S
 from tests.analyzer.ranges.reporting import reported
 from tests.analyzer.ranges.services import GPU_CASE

@@ -1,7 +1,7 @@
 import pytest
 
-from exporter.contract.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
-from exporter.reading import boottime
+from exporter.model import boottime
+from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
 from tests.daemon import daemon
 from tests.exporter.eight_gpus.looks import watts
 from tests.fakes import nvml

@@ -2,7 +2,7 @@
 
 import time
 
-from exporter.contract.simulation import Fault
+from exporter.simulation import Fault
 from tests.daemon import begin, end, eventually
 from tests.exporter.eight_gpus.looks import (
     OTHERS,

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from exporter.contract.simulation import Fault
-from exporter.reading import boottime
+from exporter.model import boottime
+from exporter.simulation import Fault
 from tests.daemon import begin, daemon, end, eventually
 from tests.exporter.eight_gpus.looks import OTHERS, SICK, _read, covered, is_rising, rising, untrue, ups, watts
 

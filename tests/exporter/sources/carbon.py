@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import aiohttp
 import pytest
 
-from exporter.reading import Slot, SourceError
+from exporter.model import Slot, SourceError
 from exporter.sources.carbon.feed import CarbonFeed
 from tests.fakes import web_api
 from tests.fakes.web_api import WebApi

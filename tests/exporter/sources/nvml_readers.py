@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pynvml
 
-from exporter.contract.simulation import PRODUCTS, Simulation, create, make_gpus
+from exporter.simulation import PRODUCTS, Simulation, create, make_gpus
 from exporter.sources.simulated import SimulatedNvml
 from tests.fakes import nvml, read_nvml
 

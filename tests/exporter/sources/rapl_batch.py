@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exporter.reading import Batch
+from exporter.model import Batch
 
 
 def joules(batch: Batch) -> dict[tuple[str, str], float | None]:

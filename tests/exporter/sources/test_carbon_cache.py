@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from exporter.reading import SourceError
+from exporter.model import SourceError
 from exporter.sources.carbon.cache import CarbonCache
 from exporter.sources.carbon.feed import CarbonFeed
 from exporter.sources.carbon.provider import StatusError

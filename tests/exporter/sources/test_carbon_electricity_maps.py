@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from exporter.reading import Slot, SourceError
+from exporter.model import Slot, SourceError
 from exporter.sources.carbon import electricity_maps
 from exporter.sources.carbon.electricity_maps import ElectricityMaps
 from exporter.sources.carbon.provider import DAY_S

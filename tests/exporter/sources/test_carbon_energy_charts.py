@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from exporter.reading import Slot, SourceError
+from exporter.model import Slot, SourceError
 from exporter.sources.carbon import energy_charts
 from exporter.sources.carbon.energy_charts import EnergyCharts
 from tests.exporter.sources.carbon import NOON, NOON_S, visit

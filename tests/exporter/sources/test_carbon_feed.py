@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from exporter.reading import SourceError
+from exporter.model import SourceError
 from exporter.sources.carbon.feed import CarbonFeed
 from exporter.sources.carbon.gb import GbCarbonIntensity
 from tests.exporter.sources.carbon import DAY_S, NOON, NOON_S, Clock, Scripted, fed, half, refused, slot, visit

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.reading import Slot, SourceError
+from exporter.model import Slot, SourceError
 from exporter.sources.carbon import electricity_maps, energy_charts, gb, watttime
 from exporter.sources.carbon.cache import CarbonCache
 from exporter.sources.carbon.energy_charts import EnergyCharts

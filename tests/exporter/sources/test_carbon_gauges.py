@@ -8,7 +8,7 @@ from exporter.contract.metrics import (
     CARBON_INTENSITY,
     CARBON_INTENSITY_TIMESTAMP,
 )
-from exporter.reading import Reading, SourceError
+from exporter.model import Reading, SourceError
 from exporter.sources.carbon.feed import CarbonFeed
 from exporter.sources.carbon.gauges import readings
 from exporter.sources.carbon.static import StaticIntensity

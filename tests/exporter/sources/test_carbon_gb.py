@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from exporter.reading import Slot, SourceError
+from exporter.model import Slot, SourceError
 from exporter.sources.carbon import gb
 from exporter.sources.carbon.gb import GbCarbonIntensity
 from tests.exporter.sources.carbon import NOON, NOON_S, visit

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from exporter.reading import Slot, SourceError
+from exporter.model import Slot, SourceError
 from exporter.sources.carbon.feed import CarbonFeed, CarbonFeeds
 from exporter.sources.carbon.provider import StatusError
 from exporter.sources.carbon.static import StaticIntensity

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from exporter.reading import SourceError
+from exporter.model import SourceError
 from exporter.sources.carbon import provider
 from exporter.sources.carbon.provider import Api, StatusError, retry_after_s
 from tests.exporter.sources.carbon import NOON, NOON_S, visit

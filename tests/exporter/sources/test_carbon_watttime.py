@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from exporter.reading import SourceError
+from exporter.model import SourceError
 from exporter.sources.carbon import watttime
 from exporter.sources.carbon.watttime import WattTime
 from tests.exporter.sources.carbon import HOUR_S, NOON, NOON_S, chain, visit

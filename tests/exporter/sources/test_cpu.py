@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from exporter.contract.metrics import CPU_ENERGY_METHOD
-from exporter.energy import EnergyLine
-from exporter.reading import Batch, Device, Poll, SourceError
-from exporter.sources.cpu import CpuSource
-from exporter.sources.cpu_model import CpuModelSource, PowerModel
+from exporter.energy.meter import EnergyLine
+from exporter.energy.totals import Totals
+from exporter.model import Batch, Device, Poll, SourceError
+from exporter.sources.cpu_energy.choose import CpuSource
+from exporter.sources.cpu_energy.model import CpuModelSource, PowerModel
+from exporter.sources.cpu_energy.perf import PerfSource
+from exporter.sources.cpu_energy.powercap_source import RaplSource
 from exporter.sources.hwmon import SocketSource
-from exporter.sources.perf import PerfSource
-from exporter.sources.rapl import RaplSource
-from exporter.totals import Totals
 from tests.fakes import hwmon, power_pmu, powercap
 from tests.fakes.power_pmu import FakeKernel
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.contract.metrics import CPU_ENERGY_METHOD
-from exporter.energy import EnergyLine
-from exporter.reading import Device, Reading, SourceError
-from exporter.sources.cpu_model import CpuModelSource, PowerModel, cpu_seconds, parse
+from exporter.energy.meter import EnergyLine
+from exporter.model import Device, Reading, SourceError
+from exporter.sources.cpu_energy.model import CpuModelSource, PowerModel, cpu_seconds, parse
 
 MODEL = PowerModel(40.0, 200.0)
 

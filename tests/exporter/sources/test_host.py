@@ -14,7 +14,7 @@ from exporter.contract.metrics import (
     PROCESS_CPU,
     PROCESS_MEMORY,
 )
-from exporter.reading import SourceError
+from exporter.model import SourceError
 from exporter.sources.host import HostSource
 
 MEMINFO = """MemTotal:       16000 kB

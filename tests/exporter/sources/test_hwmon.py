@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.board import sensors
 from exporter.contract.metrics import CPU_ENERGY_METHOD, HWMON_POWER
-from exporter.energy import EnergyLine
+from exporter.energy.meter import EnergyLine
+from exporter.model import Batch, Device, Reading, SourceError
 from exporter.polled import polled
-from exporter.reading import Batch, Device, Reading, SourceError
 from exporter.settings import Settings
+from exporter.sources.board import sensors
 from exporter.sources.hwmon import HwmonSource, SocketSource
 from tests.fakes import hwmon
 

@@ -10,7 +10,7 @@ import pytest
 grpc = pytest.importorskip("grpc", reason="needs the extra kubernetes")
 
 from exporter.contract.metrics import GPU_POD_INFO  # noqa: E402  # after the check for grpc
-from exporter.reading import SourceError  # noqa: E402
+from exporter.model import SourceError  # noqa: E402
 from exporter.sources import kubelet as source  # noqa: E402
 from exporter.sources.kubelet import KubeletSource  # noqa: E402
 from tests.fakes.kubelet import FakeKubelet, container, devices, pod, serving  # noqa: E402
@@ -152,7 +152,7 @@ def test_the_daemon_tells_the_pods_of_its_gpus(path, start):
 
 
 def test_without_the_extra_one_line_says_what_to_install(tmp_path):
-    code = "import sys; sys.modules['grpc'] = None; from exporter.cli import main; sys.argv = sys.argv[1:]; main()"
+    code = "import sys; sys.modules['grpc'] = None; from exporter.cli.main import main; sys.argv = sys.argv[1:]; main()"
     options = ["exporter", "serve", "--state.path", str(tmp_path), "--kubelet.pod-resources", "/run/kubelet.sock"]
     found = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, check=False)
     assert found.returncode == 1

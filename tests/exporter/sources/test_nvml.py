@@ -5,7 +5,7 @@ from __future__ import annotations
 import pynvml
 import pytest
 
-from exporter.contract.simulation import Constant, Fault
+from exporter.simulation import Constant, Fault
 
 GIB = 1 << 30
 MEMORY_BYTES = {"H200": 143_771 << 20, "A100": 81_920 << 20, "RTX4090": 24_564 << 20}

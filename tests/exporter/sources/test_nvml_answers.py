@@ -7,7 +7,7 @@ from collections import Counter
 import pynvml
 import pytest
 
-from exporter.contract.simulation import Fault
+from exporter.simulation import Fault
 from exporter.sources.nvml.fields import clock_event_fields
 
 GIB = 1 << 30

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from exporter.contract.simulation import Constant, Fault
+from exporter.simulation import Constant, Fault
 from exporter.sources.nvml import Nvml, XidWatch, bound_gpus
 from exporter.sources.nvml.processes import mean_shares
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from exporter.contract.metrics import CPU_ENERGY_METHOD
-from exporter.energy import EnergyLine
-from exporter.reading import Batch, Device, Reading, SourceError
-from exporter.sources.perf import ORIGIN_J, PerfSource
+from exporter.energy.meter import EnergyLine
+from exporter.model import Batch, Device, Reading, SourceError
+from exporter.sources.cpu_energy.perf import ORIGIN_J, PerfSource
 from tests.fakes import power_pmu
 from tests.fakes.power_pmu import FakeKernel
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from exporter.pmu import cpus_of
-from exporter.reading import Device, SourceError
-from exporter.sources.perf import PerfSource, open_event
+from exporter.model import Device, SourceError
+from exporter.sources.cpu_energy.perf import PerfSource, open_event
+from exporter.sources.cpu_energy.pmu import cpus_of
 
 PMU = Path("/sys/bus/event_source/devices/power")
 

@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from exporter.contract.metrics import HOST_PROCESS_CPU, HOST_PROCESS_PSS, HOST_PROCESS_USS
-from exporter.process_groups import Group
-from exporter.reading import SourceError
-from exporter.sources import process_table
-from exporter.sources.process_table import LARGEST_RSS, ProcessTable, group_of_pid
+from exporter.model import SourceError
+from exporter.sources.processes import table as process_table
+from exporter.sources.processes.groups import Group
+from exporter.sources.processes.table import LARGEST_RSS, ProcessTable, group_of_pid
 from tests.fakes.cgroup_tree import ID
 from tests.fakes.process_tree import ProcessTree
 
@@ -212,7 +212,7 @@ def test_a_real_process_that_works_is_counted():
 def test_without_cap_sys_ptrace_others_memory_is_absent_and_that_is_said_once():
     code = (
         "import os, time\n"
-        "from exporter.sources.process_table import ProcessTable\n"
+        "from exporter.sources.processes.table import ProcessTable\n"
         f"os.setgid(65534); os.setuid({pwd.getpwnam('nobody').pw_uid})\n"
         "now = [1000.0]\n"
         "table = ProcessTable(pids=True, clock=lambda: now[0])\n"
@@ -229,7 +229,7 @@ def test_without_cap_sys_ptrace_others_memory_is_absent_and_that_is_said_once():
 
 
 def test_a_group_that_is_none_is_told_with_those_that_are():
-    code = "from exporter.cli import main; import sys; sys.argv = ['exporter', *sys.argv[1:]]; main()"
+    code = "from exporter.cli.main import main; import sys; sys.argv = ['exporter', *sys.argv[1:]]; main()"
     options = ["serve", "--collector.processes", "--collector.processes.group", "user"]
     found = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, check=False)
     assert found.returncode == 2

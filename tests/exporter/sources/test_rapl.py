@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from exporter.contract.metrics import CPU_ENERGY_METHOD
-from exporter.powercap import zones
-from exporter.reading import Reading, SourceError
-from exporter.sources.rapl import RaplSource
+from exporter.model import Reading, SourceError
+from exporter.sources.cpu_energy.powercap import zones
+from exporter.sources.cpu_energy.powercap_source import RaplSource
 from tests.exporter.sources.nobody import as_nobody
 from tests.exporter.sources.rapl_batch import Clock, joules, packages
 from tests.fakes import powercap

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import count
 
 from exporter.contract.metrics import CPU_ENERGY_METHOD
-from exporter.dies import same_counter
-from exporter.reading import Device, Poll, Reading
-from exporter.sources.rapl import RaplSource
+from exporter.model import Device, Poll, Reading
+from exporter.sources.cpu_energy.mirrored_dies import same_counter
+from exporter.sources.cpu_energy.powercap_source import RaplSource
 from tests.exporter.sources.rapl_batch import packages
 from tests.fakes import powercap
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter import store_view
 from exporter.contract.metrics import CPU_ENERGY, CPU_POWER
-from exporter.energy import EnergyLine
-from exporter.mark import between
-from exporter.reading import Batch, Device, SourceError
-from exporter.sources.rapl import RaplSource
-from exporter.store import Past, Store
+from exporter.energy.marks import between
+from exporter.energy.meter import EnergyLine
+from exporter.exposition import readings as store_view
+from exporter.live_state import Past, Store
+from exporter.model import Batch, Device, SourceError
+from exporter.sources.cpu_energy.powercap_source import RaplSource
 from tests.exporter.sources.nobody import as_nobody
 from tests.fakes import powercap
 

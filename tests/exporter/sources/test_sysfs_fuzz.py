@@ -13,11 +13,11 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.energy import EnergyLine
-from exporter.reading import Batch, Device, Source, SourceError
+from exporter.energy.meter import EnergyLine
+from exporter.model import Batch, Device, Source, SourceError
+from exporter.sources.cpu_energy.perf import PerfSource
+from exporter.sources.cpu_energy.powercap_source import RaplSource
 from exporter.sources.hwmon import HwmonSource, SocketSource
-from exporter.sources.perf import PerfSource
-from exporter.sources.rapl import RaplSource
 from tests.fakes import hwmon, power_pmu, powercap
 
 MOST_W = 100_000.0

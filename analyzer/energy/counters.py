@@ -1,0 +1,91 @@
+"""By how much a counter rose in a range, and where the percentiles of a histogram's increase lie. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.model.interval import Bound
+from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Increase:
+    """`bound` is linear between the samples at each edge, and limited by them. `restarts` counts falls in the range,
+    `partial` says that the counter was not there from its begin to its end.
+    """
+
+    bound: Bound
+    restarts: int
+    partial: bool
+
+
+def increase(counter: Samples, start_s: float, end_s: float) -> Increase | None:
+    """None where no sample tells of the range. After a fall the new value is added, as the counter began again at 0.
+
+    What a server counted before its first sample may or may not be of the range, so it is in the upper limit alone; so
+    is what it can have counted, at its highest rate, between a last sample and a restart or the end.
+    """
+    if len(counter) < 2 or counter.t[0] > end_s or counter.t[-1] < start_s:
+        return None
+    steps = np.diff(counter.value)
+    fell = steps < 0
+    rises = np.where(fell, counter.value[1:], steps)
+    line = np.concatenate([[0.0], rises.cumsum()])
+    spans_s = np.diff(counter.t)
+    fastest = float((rises / spans_s).max())
+    fell_within = fell & (counter.t[1:] > start_s) & (counter.t[:-1] < end_s)
+    first, final = _at(counter, line, start_s), _at(counter, line, end_s)
+    unseen = fastest * float(spans_s[fell_within].sum())
+    reach_s = GAP_FACTOR * float(np.median(spans_s))
+    unseen += fastest * min(max(end_s - float(counter.t[-1]), 0.0), reach_s)
+    if counter.t[0] > start_s:
+        unseen += float(counter.value[0])
+    low, high = max(final.low - first.high, 0.0), final.high - first.low + unseen
+    bound = Bound(final.value - first.value, low, high)
+    partial = bool(counter.t[0] > start_s + reach_s or counter.t[-1] < end_s - reach_s)
+    return Increase(bound, int(fell_within.sum()), partial)
+
+
+def _at(counter: Samples, line: FloatArray, t_s: float) -> Bound:
+    """The count at an instant: no less than at the sample before, no more than at the one after."""
+    after = int(np.searchsorted(counter.t, t_s, side="left"))
+    before = max(int(np.searchsorted(counter.t, t_s, side="right")) - 1, 0)
+    value = float(np.interp(t_s, counter.t, line))
+    return Bound(value, float(line[before]), float(line[min(after, len(line) - 1)]))
+
+
+def by_limit(parts: Iterable[tuple[str, float]]) -> dict[float, float]:
+    """The increase of each bucket, summed over replicas: `parts` are pairs of the label `le` and an increase.
+
+    Where replicas have different limits, as versions of a server do, only those that all of them have add up.
+    """
+    rises: defaultdict[float, list[float]] = defaultdict(list)
+    for text, rise in parts:
+        rises[float(text)].append(rise)
+    replicas = max(map(len, rises.values()), default=0)
+    return {limit: sum(each) for limit, each in rises.items() if len(each) == replicas}
+
+
+def percentile(buckets: Mapping[float, float], percent: float) -> float | None:
+    """Linear inside of its bucket, from 0 in the first, as PromQL's `histogram_quantile`; `buckets` are cumulative.
+
+    None where nothing was counted, or where it lies above the last limit, where nobody knows how far.
+    """
+    limits = sorted(buckets)
+    counts = np.maximum.accumulate(np.array([buckets[limit] for limit in limits])) if limits else np.empty(0)
+    if not limits or counts[-1] <= 0:
+        return None
+    rank = percent / 100 * counts[-1]
+    place = int(np.searchsorted(counts, rank, side="left"))
+    if math.isinf(limits[place]):
+        return None
+    below = float(counts[place - 1]) if place else 0.0
+    lower = limits[place - 1] if place else min(0.0, limits[0])
+    within = float(counts[place]) - below
+    share = (rank - below) / within if within > 0 else 1.0
+    return float(lower + (limits[place] - lower) * share)

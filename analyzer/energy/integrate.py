@@ -1,0 +1,221 @@
+"""Joules from raw samples: the counter with its bound, the trapezoid of power, and what is left above idle. Pure.
+
+Nothing here resamples or extrapolates as PromQL's `increase` does: a counter's energy at an instant between two samples
+is interpolated, and bounded by what the power can have been meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.model.interval import Bound, Quantity
+from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples, median_spacing_s
+
+RUN_AGE_S = 0.4
+"""How old a scraped counter can be while a run is open: the sensor's update (0.1 s), the poll, the shared rendering."""
+IDLE_AGE_S = 1.4
+"""The same while no run is open, when the exporter polls once a second."""
+AHEAD_S = 0.05
+"""A scrape is stamped when it is sent, so what it brings can be this much newer than its timestamp."""
+IDLE_SECONDS = 10.0
+SENSOR_S = 0.25
+"""A hole in a log of less is none: no board's sensor updates more often than twice in that time."""
+_SETTLE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class PowerRange:
+    """What the power, averaged over a scrape interval, can have been."""
+
+    low_w: float
+    high_w: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counter:
+    """A counter made to rise: falls are bridged. `lost_j` is the most that the falls up to a sample can have hidden."""
+
+    t: FloatArray
+    energy_j: FloatArray
+    lost_j: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Integral:
+    """`energy_j` over the `covered_s` seconds of the window in which samples are close enough to each other."""
+
+    energy_j: float
+    covered_s: float
+
+
+def power_range(power: Samples, limit_w: float | None) -> PowerRange | None:
+    """From nothing up to a tenth above the board's limit (without one, to 1.5 times the highest power seen).
+
+    The lowest power seen is no lower limit: scrapes can miss every pause. None where neither power nor limit is known.
+    """
+    highest_w = float(power.value.max()) if len(power) else 0.0
+    if limit_w is not None:
+        return PowerRange(0.0, max(1.1 * limit_w, highest_w))
+    return PowerRange(0.0, 1.5 * highest_w) if len(power) else None
+
+
+def unwrap(counter: Samples, power: PowerRange) -> Counter:
+    """After a fall the counter began again at 0: its new value is added, what it counted before the fall is kept.
+
+    A lower value that no counter can have reached from 0 since the sample before is an old one that came late: it is
+    left out.
+    """
+    counter = _in_order(counter, power)
+    steps_j = np.diff(counter.value)
+    fell = steps_j < 0
+    rises_j = np.where(fell, counter.value[1:], steps_j)
+    hidden_j = np.where(fell, np.maximum(power.high_w * np.diff(counter.t) - rises_j, 0.0), 0.0)
+    start = counter.value[:1]
+    return Counter(
+        counter.t,
+        np.concatenate([start, rises_j]).cumsum(),
+        np.concatenate([np.zeros(len(start)), hidden_j]).cumsum(),
+    )
+
+
+def _in_order(counter: Samples, power: PowerRange) -> Samples:
+    kept: list[int] = []
+    for i, (t, value) in enumerate(zip(counter.t, counter.value, strict=True)):
+        late = kept and value < counter.value[kept[-1]]
+        if late and value > power.high_w * (t - counter.t[kept[-1]] + IDLE_AGE_S):
+            continue
+        kept.append(i)
+    return Samples(counter.t[kept], counter.value[kept])
+
+
+def counter_energy(
+    counter: Samples, start_s: float, end_s: float, power: PowerRange, read_age_s: float | None = None
+) -> Bound | None:
+    """Energy in [start_s, end_s] with linear edges, and the bound that holds the truth; None without any sample.
+
+    A sample says that the energy was E_k at some instant of [t_k − age, t_k + 0.05 s]. From there on it rose by no less
+    than low_w and no more than high_w, so every sample limits the energy at every instant, and the closest limits hold.
+    `read_age_s` is the age where it is not our exporter that was scraped.
+    """
+    if not len(counter):
+        return None
+    oldest_s = IDLE_AGE_S if read_age_s is None else read_age_s
+    line = unwrap(counter, _widened(counter, power, oldest_s))
+    wide = _widened(Samples(line.t, line.energy_j), power, oldest_s)
+    during_s = RUN_AGE_S if read_age_s is None else read_age_s
+    age_s = np.where((line.t > start_s + RUN_AGE_S) & (line.t <= end_s), during_s, oldest_s)
+    first, final = (_at(line, edge_s, age_s, wide) for edge_s in (start_s, end_s))
+    low, high = max(final.low - first.high, 0.0), max(final.high - first.low, 0.0)
+    return Bound(min(max(final.value - first.value, low), high), low, high)
+
+
+def is_one_line(counter: Samples, power: PowerRange) -> bool:
+    """False where the counter rises at more than twice the power that there can be: its samples are of two times, which
+    a wall clock that was set back has laid over each other.
+    """
+    rises_j, spans_s = np.diff(counter.value), np.diff(counter.t)
+    return not bool((rises_j > 2 * power.high_w * (spans_s + IDLE_AGE_S)).any())
+
+
+def _widened(counter: Samples, power: PowerRange, oldest_s: float) -> PowerRange:
+    """The counter's own mean powers are facts: the range must contain them. A sample is as uncertain as it is old."""
+    steps_j, steps_s = np.diff(counter.value), np.diff(counter.t)
+    rising = steps_j >= 0
+    if not rising.any():
+        return power
+    slowest_w = float((steps_j[rising] / (steps_s[rising] + oldest_s)).min())
+    fastest_w = float((steps_j[rising] / (steps_s[rising] + oldest_s)).max())
+    return PowerRange(min(power.low_w, slowest_w), max(power.high_w, fastest_w))
+
+
+def _at(line: Counter, t_s: float, age_s: FloatArray, power: PowerRange) -> Bound:
+    """The energy at one instant: interpolated between samples; outside of them at the pace of the nearest two."""
+    since_newest_s, since_oldest_s = t_s - (line.t + AHEAD_S), t_s - (line.t - age_s)
+    lows = line.energy_j + np.where(since_newest_s >= 0, power.low_w, power.high_w) * since_newest_s
+    highs = line.energy_j + line.lost_j + np.where(since_oldest_s >= 0, power.high_w, power.low_w) * since_oldest_s
+    low, high = float(lows.max()), float(highs.min())
+    if low > high:  # timestamps that contradict the range of power: keep both limits rather than choose
+        low, high = high, low
+    if line.t[0] <= t_s <= line.t[-1]:
+        return Bound(float(np.interp(t_s, line.t, line.energy_j)), low, high)
+    if len(line.t) < 2:
+        return Bound((low + high) / 2, low, high)
+    near, next_ = (0, 1) if t_s < line.t[0] else (-1, -2)
+    pace_w = float((line.energy_j[next_] - line.energy_j[near]) / (line.t[next_] - line.t[near]))
+    value_j = float(line.energy_j[near]) + pace_w * (t_s - float(line.t[near]))
+    return Bound(min(max(value_j, low), high), low, high)
+
+
+def trapezoid(power: Samples, start_s: float, end_s: float, least_s: float = 0.0) -> Integral:
+    """∫P dt over real timestamps in [start_s, end_s], without gaps.
+
+    A gap is an interval of more than 2.5 times the median spacing, and of more than `least_s`: a sensor can be read
+    faster than it updates.
+    """
+    exact = power.exact_in(start_s, end_s)
+    if exact:
+        return Integral(exact.integral, exact.covered_s)
+    spacing_s = median_spacing_s(power)
+    if spacing_s is None:
+        return Integral(0.0, 0.0)
+    longest_s = max(GAP_FACTOR * spacing_s, least_s)
+    inner = power.between(start_s, end_s)
+    edges = [t for t in (start_s, end_s) if power.t[0] <= t <= power.t[-1]]
+    t = np.union1d(inner.t, edges)
+    value_w = np.interp(t, power.t, power.value)
+    widths_s = np.diff(t)
+    holder = np.clip(np.searchsorted(power.t, t[:-1], side="right"), 1, len(power) - 1)
+    seen = (power.t[holder] - power.t[holder - 1]) <= longest_s
+    energies_j = widths_s * (value_w[1:] + value_w[:-1]) / 2
+    return Integral(float(energies_j[seen].sum()), float(widths_s[seen].sum()))
+
+
+def idle_power(power: Samples, utilization: Samples, windows: list[tuple[float, float]]) -> Quantity | None:
+    """The median of power over the quiet windows in which no run is open; None where none is long and calm enough.
+
+    A window counts from 3 s after its begin (clocks come down late), spans 10 s or more, and neither its utilization
+    (above 5 %) nor its spread (above 10 % of its median) speaks of work. `half` is half of the 95 % interval of the
+    median (Student's t on the windows' standard errors, 1.253 σ/√n), or half the difference between the windows where
+    that is more.
+    """
+    calm = [
+        power.between(start_s + _SETTLE_S, end_s)
+        for start_s, end_s in windows
+        if _is_idle(power.between(start_s + _SETTLE_S, end_s), utilization.between(start_s, end_s))
+    ]
+    if not calm:
+        return None
+    medians_w = [float(np.median(window.value)) for window in calm]
+    half_w = math.hypot(*(_median_half_w(window) for window in calm)) / len(calm)
+    return Quantity(float(np.mean(medians_w)), max((max(medians_w) - min(medians_w)) / 2, half_w))
+
+
+def _median_half_w(power: Samples) -> float:
+    """Half of the 95 % interval of the median; few samples say little of their own scatter."""
+    count = len(power)
+    from scipy.special import stdtrit
+
+    return float(stdtrit(count - 1, 0.975) * 1.253 * power.value.std(ddof=1) / math.sqrt(count))
+
+
+def _spread(power: Samples) -> float:
+    """Between the quartiles."""
+    low, high = np.percentile(power.value, [25, 75])
+    return float(high - low)
+
+
+def _is_idle(power: Samples, utilization: Samples) -> bool:
+    if len(power) < 3 or power.t[-1] - power.t[0] < IDLE_SECONDS:
+        return False
+    if len(utilization) and float(np.median(utilization.value)) > 0.05:
+        return False
+    return _spread(power) <= 0.1 * float(np.median(power.value))
+
+
+def net_energy(energy: Quantity, idle: Quantity, duration_s: float) -> Quantity:
+    """E − P_idle · T; the two uncertainties add in quadrature."""
+    half = None if energy.half is None else float(np.hypot(energy.half, (idle.half or 0.0) * duration_s))
+    return Quantity(energy.value - idle.value * duration_s, half)

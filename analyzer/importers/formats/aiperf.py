@@ -1,0 +1,110 @@
+"""AIPerf's profile_export_aiperf.json: one run with its requests, tokens, latencies and GPUs' energy.
+
+Each metric carries its unit, which alone says what its numbers are.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+from analyzer.importers.content import ALL_GPUS, Content, FileEnergy, FileRun, Reading, UnreadableError
+from analyzer.importers.text import finite, json_object, moment_s
+
+FORM = "aiperf"
+FILE = "profile_export_aiperf.json"
+_SECONDS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_JOULES = {"mJ": 1e-3, "J": 1.0, "kJ": 1e3, "MJ": 1e6, "Wh": 3.6e3, "kWh": 3.6e6}
+_LATENCIES = {
+    "time_to_first_token": "ttft_seconds",
+    "inter_token_latency": "itl_seconds",
+    "request_latency": "latency_seconds",
+}
+_STATISTICS = {"avg": "mean", "p50": "p50", "p90": "p90", "p99": "p99"}
+
+
+def is_it(document: dict[str, Any]) -> bool:
+    return "request_latency" in document and "start_time" in document
+
+
+def read(path: Path, _reading: Reading) -> Content:
+    """Raises UnreadableError."""
+    document = json_object(path)
+    try:
+        start_s, end_s = (moment_s(str(document[name]), UTC) for name in ("start_time", "end_time"))
+    except (KeyError, ValueError) as error:
+        raise UnreadableError(f"{path}: no start_time and end_time ({error}); is it {FILE}?") from error
+    content = Content(path, FORM)
+    energies = _energies(document)
+    if not energies:
+        content.notes.append(f"{path} has no energy of the GPUs (--gpu-telemetry): import a power log beside it")
+    run = FileRun(
+        name=str(document.get("benchmark_id") or "aiperf")[:40],
+        workload="aiperf",
+        start_s=start_s,
+        end_s=end_s,
+        labels={"aiperf_version": str(document.get("aiperf_version", ""))} if "aiperf_version" in document else {},
+        work=_work(document),
+        results=_results(document),
+        energies=energies,
+        outcome="interrupted" if document.get("was_cancelled") else "ok",
+    )
+    content.runs.append(run)
+    return content
+
+
+def _work(document: dict[str, Any]) -> dict[str, float]:
+    """Totals: a count's `avg` is the count; lengths a request have their sum."""
+    found = {
+        "requests": _value(document, "request_count", "avg"),
+        "generated_tokens": _value(document, "total_output_tokens", "avg")
+        or _value(document, "output_token_count", "sum")
+        or _value(document, "output_sequence_length", "sum"),
+        "prompt_tokens": _value(document, "input_sequence_length", "sum"),
+    }
+    return {unit: amount for unit, amount in found.items() if amount is not None}
+
+
+def _value(document: dict[str, Any], metric: str, statistic: str) -> float | None:
+    block = document.get(metric)
+    return finite(block).get(statistic) if isinstance(block, dict) else None
+
+
+def _results(document: dict[str, Any]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for metric, name in _LATENCIES.items():
+        block = document.get(metric)
+        factor = _SECONDS.get(str(block.get("unit"))) if isinstance(block, dict) else None
+        if factor is None:
+            continue
+        for statistic, suffix in _STATISTICS.items():
+            value = _value(document, metric, statistic)
+            if value is not None:
+                found[f"{name}_{suffix}"] = value * factor
+    return found
+
+
+def _energies(document: dict[str, Any]) -> tuple[FileEnergy, ...]:
+    """Of each GPU where the telemetry has what its counter rose by, else of all of them together."""
+    telemetry = document.get("telemetry_data") or {}
+    endpoints = telemetry.get("endpoints") or {} if isinstance(telemetry, dict) else {}
+    gpus = [gpu for endpoint in endpoints.values() for gpu in (endpoint.get("gpus") or {}).values()]
+    found = []
+    for gpu in gpus:
+        metrics = gpu.get("metrics") or {}
+        block = metrics.get("nvidia_energy_consumption") or metrics.get("energy_consumption") or {}
+        energy_j = _joules(block) if not {"min", "max"} & set(block) else None  # else it is the counter, not its rise
+        if energy_j is not None:
+            index = str(gpu.get("gpu_index", ""))
+            found.append(FileEnergy("gpu", str(gpu.get("gpu_uuid") or index), energy_j, index=index))
+    if found and len(found) == len(gpus):
+        return tuple(found)
+    whole = document.get("nvidia_total_gpu_energy") or document.get("total_gpu_energy") or {}
+    energy_j = _joules(whole) if isinstance(whole, dict) else None
+    return (FileEnergy("gpu", ALL_GPUS, energy_j),) if energy_j is not None else ()
+
+
+def _joules(block: dict[str, Any]) -> float | None:
+    factor, value = _JOULES.get(str(block.get("unit"))), finite(block).get("avg")
+    return value * factor if factor is not None and value is not None else None

@@ -1,0 +1,117 @@
+"""What GPUs do now, by their newest readings. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analyzer.live.samples import Device, GpuNow, NodeNow, RunNow
+from analyzer.model.samples import last, of
+from exporter.contract import metrics as m
+from exporter.contract.metrics import Metric
+
+_HELD_SHARE = 0.05
+"""Of the time since the scrape before; less is a moment that has passed."""
+_NO_BRAKE = ("gpu_idle", "applications_clocks_setting", "display_clock_setting", "sync_boost")
+_NOW_S = 3.0
+
+
+def gpus_now(
+    frame: pd.DataFrame,
+    live: pd.DataFrame,
+    nodes: Mapping[str, NodeNow],
+    runs: Iterable[RunNow],
+    began_j: Mapping[Device, float],
+) -> Iterator[GpuNow]:
+    """All that were seen in the last seconds; `live` are the newest samples of live nodes."""
+    newest = {name: _readings(live, metric, **labels) for name, (metric, labels) in _GAUGES.items()}
+    ups, counters_j = _readings(live, m.GPU_UP), _readings(live, m.GPU_ENERGY)
+    names = _texts(live, m.GPU_INFO, "name")
+    processes = _texts(live, m.GPU_PROCESS_MEMORY, "name")
+    held_by = _held_by(frame, nodes)
+    run_energies_j = {
+        (row.instance, row.labels["device"], row.labels["run_id"]): row.value
+        for row in last(live, m.RUN_ENERGY, component="gpu")
+    }
+    open_runs = _open_runs(live, runs)
+    for device, index in _seen(frame):
+        on_it = open_runs.get(device, ())
+        counter_j, began = counters_j.get(device), began_j.get(device)
+        since_j = counter_j - began if counter_j is not None and began is not None and counter_j >= began else None
+        run_j = run_energies_j.get((*device, on_it[0])) if on_it else None
+        gpu = GpuNow(
+            *(device[0], index, device[1], next(iter(names.get(device, ())), "")),
+            up=ups[device] > 0 if device in ups else None,
+            counter_j=counter_j,
+            energy_j=run_j if run_j is not None else since_j,
+            energy_of=on_it[0] if run_j is not None else "",
+            held_by=held_by.get(device, ()),
+            processes=processes.get(device, ()),
+            runs=on_it,
+        )
+        known: dict[str, Any] = {name: values[device] for name, values in newest.items() if device in values}
+        yield replace(gpu, **known)
+
+
+_GAUGES: dict[str, tuple[Metric, dict[str, str]]] = {
+    "power_w": (m.GPU_POWER, {}),
+    "limit_w": (m.GPU_POWER_LIMIT, {"kind": "enforced"}),
+    "utilization": (m.GPU_UTILIZATION, {"engine": "gpu"}),
+    "memory_used_bytes": (m.GPU_MEMORY_USED, {}),
+    "memory_total_bytes": (m.GPU_MEMORY_TOTAL, {}),
+    "temperature_celsius": (m.GPU_TEMPERATURE, {"sensor": "gpu"}),
+    "sm_clock_hz": (m.GPU_CLOCK, {"domain": "sm"}),
+}
+
+
+def _seen(frame: pd.DataFrame) -> list[tuple[Device, str]]:
+    found = {
+        (row.instance, row.labels["uuid"]): row.labels["gpu"]
+        for metric in (m.GPU_UP, m.GPU_POWER)
+        for row in last(frame, metric)
+    }
+    return sorted(found.items(), key=lambda item: (item[0][0], item[1].zfill(4)))
+
+
+def _readings(live: pd.DataFrame, metric: Metric, **labels: str) -> dict[Device, float]:
+    return {(row.instance, row.labels["uuid"]): row.value for row in last(live, metric, **labels)}
+
+
+def _texts(live: pd.DataFrame, metric: Metric, label: str) -> dict[Device, tuple[str, ...]]:
+    """Those with the largest value first."""
+    found: dict[Device, tuple[str, ...]] = {}
+    for row in sorted(last(live, metric), key=lambda row: -row.value):
+        device = (row.instance, row.labels["uuid"])
+        found[device] = tuple(dict.fromkeys([*found.get(device, ()), row.labels.get(label, "")]))
+    return found
+
+
+def _open_runs(live: pd.DataFrame, runs: Iterable[RunNow]) -> dict[Device, tuple[str, ...]]:
+    """The oldest first."""
+    on = {(row.instance, row.labels["uuid"], row.labels["run_id"]) for row in last(live, m.RUN_GPU_INFO)}
+    ids = [run.run_id for run in runs if run.state == "running"]
+    return {
+        (instance, uuid): tuple(run_id for run_id in ids if (instance, uuid, run_id) in on) for instance, uuid, _ in on
+    }
+
+
+def _held_by(frame: pd.DataFrame, nodes: Mapping[str, NodeNow]) -> dict[Device, tuple[str, ...]]:
+    """The reasons whose seconds rose between the newest scrape and the one before, the longest first."""
+    rows = of(frame, m.GPU_CLOCK_EVENT_SECONDS)
+    shares: dict[Device, dict[str, float]] = {}
+    for (instance, uuid, reason), series in rows.groupby(["instance", "uuid", "reason"]):
+        node = nodes.get(str(instance))
+        if node is None or node.stale or reason in _NO_BRAKE:
+            continue
+        ordered = series.sort_values("t")
+        ordered = ordered[ordered["t"] >= node.seen_s - max(1.5 * node.interval_s, _NOW_S)]
+        t, seconds = ordered["t"].to_numpy(np.float64), ordered["value"].to_numpy(np.float64)
+        if len(t) > 1 and t[-1] > node.seen_s - node.interval_s / 2 and t[-1] > t[0]:
+            share = float((seconds[-1] - seconds[0]) / (t[-1] - t[0]))
+            if share >= _HELD_SHARE:
+                shares.setdefault((str(instance), str(uuid)), {})[str(reason)] = share
+    return {device: tuple(sorted(found, key=lambda one: -found[one])) for device, found in shares.items()}

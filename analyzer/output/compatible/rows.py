@@ -1,0 +1,88 @@
+"""A run's readings as rows in time, for files of other tools. Pure.
+
+The rows are the scrapes of the run's first GPU while it was on, and its begin and end, which show what the first and
+the last of these do. What was not scraped near a row is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import numpy as np
+import pandas as pd
+
+from analyzer.model.report import Device, Report
+from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples, median_spacing_s, of, samples
+from exporter.contract import metrics as m
+from exporter.contract.metrics import Metric
+
+MIB = 2**20
+_GAUGES: dict[str, tuple[Metric, Mapping[str, str], float]] = {
+    "power_w": (m.GPU_POWER, {}, 1.0),
+    "power_limit_w": (m.GPU_POWER_LIMIT, {"kind": "enforced"}, 1.0),
+    "utilization_percent": (m.GPU_UTILIZATION, {"engine": "gpu"}, 100.0),
+    "memory_utilization_percent": (m.GPU_UTILIZATION, {"engine": "memory"}, 100.0),
+    "memory_used_mib": (m.GPU_MEMORY_USED, {}, 1 / MIB),
+    "temperature_celsius": (m.GPU_TEMPERATURE, {"sensor": "gpu"}, 1.0),
+    "fan_percent": (m.GPU_FAN, {}, 100.0),
+    "graphics_clock_mhz": (m.GPU_CLOCK, {"domain": "graphics"}, 1e-6),
+    "memory_clock_mhz": (m.GPU_CLOCK, {"domain": "memory"}, 1e-6),
+}
+_LEAST_REACH_S = 2.0
+
+
+def times(report: Report, frame: pd.DataFrame) -> FloatArray:
+    """Unix seconds; empty where the run has no GPU of which power is known."""
+    for device in report.gpus:
+        power = samples(frame, m.GPU_POWER, instance=device.instance, uuid=device.device)
+        end_s = report.ended_at_s if report.ended_at_s is not None else float(power.t[-1]) if len(power) else 0.0
+        inside = power.t[(power.t > report.started_at_s) & (power.t < end_s)]
+        if len(inside):
+            return np.concatenate([[report.started_at_s], inside, [end_s]])
+    return np.empty(0)
+
+
+def readings(frame: pd.DataFrame, device: Device, at_s: FloatArray) -> dict[str, FloatArray]:
+    """By name, which carries the unit, a value for each of the times."""
+    at_s = np.clip(at_s, at_s[1], at_s[-2])
+    where = {"instance": device.instance, "uuid": device.device}
+    return {
+        name: near(samples(frame, metric, **where, **labels), at_s) * factor
+        for name, (metric, labels, factor) in _GAUGES.items()
+    }
+
+
+def near(series: Samples, at_s: FloatArray) -> FloatArray:
+    """The sample nearest to each of the times; NaN where none is as near as two and a half scrapes."""
+    if not len(series):
+        return np.full(len(at_s), np.nan)
+    after = np.clip(np.searchsorted(series.t, at_s), 0, len(series) - 1)
+    before = np.maximum(after - 1, 0)
+    closer = np.where(np.abs(series.t[before] - at_s) <= np.abs(series.t[after] - at_s), before, after)
+    reach_s = max(GAP_FACTOR * (median_spacing_s(series) or 0.0), _LEAST_REACH_S)
+    found: FloatArray = np.where(np.abs(series.t[closer] - at_s) <= reach_s, series.value[closer], np.nan)
+    return found
+
+
+def work(report: Report, frame: pd.DataFrame, unit: str, at_s: FloatArray) -> FloatArray:
+    """Done since the run's begin, of all instances, between scrapes in proportion; NaN where none of it was seen."""
+    total = np.zeros(len(at_s))
+    for instance in report.instances:
+        rows = of(frame, m.RUN_WORK, run_id=report.run_id, instance=instance, unit=unit).sort_values("t")
+        if not len(rows):
+            return np.full(len(at_s), np.nan)
+        t, value = (rows[name].to_numpy(dtype=np.float64) for name in ("t", "value"))
+        known_at_s = t if report.ended_at_s is None else np.minimum(t, report.ended_at_s)
+        total += np.interp(at_s, [report.started_at_s, *known_at_s], [0.0, *value])
+    return total
+
+
+def local(unix_s: float) -> datetime:
+    """Without a zone, as tools write it that know of none."""
+    return datetime.fromtimestamp(unix_s).astimezone().replace(tzinfo=None)
+
+
+def text(value: float | None, digits: int = 6) -> str:
+    """Empty where it is not known."""
+    return "" if value is None or not np.isfinite(value) else f"{value:.{digits}f}".rstrip("0").rstrip(".")

@@ -1,0 +1,90 @@
+"""Raw samples for other programs: OpenMetrics, which Prometheus and VictoriaMetrics import, CSV and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from analyzer.model.samples import Series
+from exporter.contract import metrics as m
+from exporter.contract.metrics import Metric, escape
+
+_METRICS = {metric.name: metric for metric in m.METRICS}
+_LINES = 50_000
+"""So many are made at once."""
+_ROWS = 500_000
+
+
+def openmetrics(series: Iterable[Series]) -> Iterator[str]:
+    """As OpenMetrics text in parts; the series of a metric are one after the other.
+
+    https://prometheus.io/docs/specs/om/open_metrics_spec/
+    """
+    before = ""
+    for labels, t, value in series:
+        name = labels["__name__"]
+        if name != before:
+            yield _head(_METRICS[name])
+        before = name
+        own = sorted((label, text) for label, text in labels.items() if label != "__name__" and text)
+        inner = ",".join(f'{label}="{escape(text)}"' for label, text in own)
+        start = f"{name}{{{inner}}}" if inner else name
+        for times, values in _pieces(t.tolist(), value.tolist()):
+            yield "".join(f"{start} {x!r} {t_s:.3f}\n" for t_s, x in zip(times, values, strict=True))
+    yield "# EOF\n"
+
+
+def _head(metric: Metric) -> str:
+    """A counter's family is named without `_total`."""
+    family = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
+    return f"# HELP {family} {escape(metric.help)}\n# TYPE {family} {metric.kind}\n"
+
+
+def _pieces(times: list[float], values: list[float]) -> Iterator[tuple[list[float], list[float]]]:
+    for at in range(0, len(times), _LINES):
+        yield times[at : at + _LINES], values[at : at + _LINES]
+
+
+def rows_csv(series: Iterable[Series], names: Sequence[str]) -> Iterator[str]:
+    """Long: `t` (Unix seconds), `metric`, `value`, and a column for each of the labels; the text in parts."""
+    yield _line("t", "metric", "value", *names)
+    for labels, t, value in series:
+        metric, rest = labels["__name__"], _line(*(labels.get(name, "") for name in names)) if names else "\n"
+        between = "," if names else ""
+        for times, values in _pieces(t.tolist(), value.tolist()):
+            yield "".join(f"{t_s!r},{metric},{x!r}{between}{rest}" for t_s, x in zip(times, values, strict=True))
+
+
+def _line(*cells: str) -> str:
+    target = io.StringIO()
+    csv.writer(target, lineterminator="\n").writerow(cells)
+    return target.getvalue()
+
+
+def write_parquet(path: Path, series: Iterable[Series], names: Sequence[str]) -> None:
+    """The same columns. Raises OSError."""
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyarrow import parquet
+
+    texts = [(name, pa.string()) for name in names]
+    schema = pa.schema([("t", pa.float64()), ("metric", pa.string()), ("value", pa.float64()), *texts])
+    with parquet.ParquetWriter(path, schema) as writer:
+        held: list[Any] = []
+        for labels, t, value in series:
+            known = {"t": pa.array(t), "value": pa.array(value), "metric": _same(labels["__name__"], len(t))}
+            known |= {name: _same(labels.get(name, ""), len(t)) for name in names}
+            held.append(pa.table(known).select(schema.names))
+            if sum(map(len, held)) >= _ROWS:
+                writer.write_table(pa.concat_tables(held))
+                held = []
+        if held:
+            writer.write_table(pa.concat_tables(held))
+
+
+def _same(text: str, count: int) -> Any:
+    import pyarrow as pa
+
+    return pa.repeat(text, count)

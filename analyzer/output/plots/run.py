@@ -1,0 +1,211 @@
+"""The picture of a run: power over time and energy by device.
+
+Colours are those of Okabe and Ito (jfly.uni-koeln.de/color), which people with any colour vision can tell apart.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib import font_manager
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from analyzer.model.report import Device, Report
+from analyzer.model.samples import GAP_FACTOR, FloatArray, clean, rests_s
+from analyzer.output import units
+from analyzer.output.html.lines import reaching
+from exporter.contract import metrics as m
+
+_FONTS = ("Inter", "Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans")
+_POINTS = 1_600
+_FEW = 30
+"""Up to so many samples each is marked, as one between two gaps would not be seen otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    paper: str
+    ink: str
+    quiet: str
+    line: str
+    window: str
+    warning: str
+    series: tuple[str, ...]
+
+
+LIGHT = Theme(
+    "#ffffff",
+    "#1b1f24",
+    "#646c76",
+    "#dfe3e8",
+    "#f3f5f8",
+    "#8a5300",
+    ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5c00", "#1b1f24"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    theme: Theme = LIGHT
+
+
+def picture(report: Report, power: pd.DataFrame, look: Look = Look(), form: Literal["png", "svg"] = "png") -> bytes:
+    """`power` is the table of `timeseries`."""
+    width_in, lines_in = 9.6, 3.1
+    head_in, bars_in = 0.95, 0.55 + 0.27 * len(report.devices)
+    height_in = head_in + lines_in + bars_in + 0.75
+    engine = ConstrainedLayoutEngine(rect=(0.01, 0.01, 0.98, 1 - head_in / height_in - 0.01), hspace=0.08)
+    with mpl.rc_context(style(look)):
+        figure = Figure(figsize=(width_in, height_in), layout=engine)
+        lines, bars = figure.subplots(2, 1, height_ratios=[lines_in, bars_in])
+        _draw_power(lines, report, power, look)
+        _draw_energy(bars, report, look)
+        _draw_title(figure, report, look.theme)
+        target = io.BytesIO()
+        metadata: dict[str, Any] = {"Software": "Wattline"} if form == "png" else {"Date": None}
+        figure.savefig(target, format=form, dpi=160, metadata=metadata)
+    return target.getvalue()
+
+
+def style(look: Look) -> Any:
+    """Settings of matplotlib; a font that is not installed would be warned of at each letter."""
+    theme, installed = look.theme, set(font_manager.get_font_names())
+    return {
+        "font.family": [name for name in _FONTS if name in installed],
+        "font.size": 9,
+        "figure.facecolor": theme.paper,
+        "axes.facecolor": theme.paper,
+        "axes.edgecolor": theme.line,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.spines.left": False,
+        "axes.labelcolor": theme.quiet,
+        "text.color": theme.ink,
+        "xtick.color": theme.line,
+        "ytick.color": theme.line,
+        "xtick.labelcolor": theme.quiet,
+        "ytick.labelcolor": theme.quiet,
+        "svg.hashsalt": "wattline",
+    }
+
+
+def _draw_title(figure: Figure, report: Report, theme: Theme) -> None:
+    height_in = figure.get_figheight()
+    headline = ""
+    if report.headline:
+        headline = f"{units.marked(units.energy(report.headline), report.headline_estimated)} in "
+    left = 0.018
+    figure.text(left, 1 - 0.24 / height_in, report.run_id, size="x-large", weight="bold", va="top")
+    interval = "" if report.headline_estimated else "  ·  intervals of 95 %"
+    subtitle = f"{report.workload}  ·  {headline}{units.duration(report.duration_s)}{interval}"
+    figure.text(left, 1 - 0.55 / height_in, subtitle, color=theme.quiet, va="top")
+    if report.simulated:
+        where = (0.982, 1 - 0.24 / height_in)
+        figure.text(*where, "SIMULATED hardware", color=theme.warning, weight="bold", va="top", ha="right")
+
+
+def _draw_power(axes: Axes, report: Report, power: pd.DataFrame, look: Look) -> None:
+    theme = look.theme
+    scale_s, unit = _time_unit(report.duration_s)
+    pad_s = max(0.08 * report.duration_s, 2.0)
+    axes.axvspan(0, report.duration_s / scale_s, color=theme.window, linewidth=0, zorder=0)
+    shown = report.gpus or report.devices
+    for color, (t, power_w) in _lines(report, power, theme, (-pad_s, report.duration_s + pad_s)):
+        width = 1.3 if len(shown) <= 4 else 0.9
+        marker = "o" if len(t) <= _FEW else ""
+        axes.plot(t / scale_s, power_w, color=color, linewidth=width, solid_joinstyle="round", marker=marker, ms=3)
+    axes.set_xlim(-pad_s / scale_s, (report.duration_s + pad_s) / scale_s)
+    highest_w = max((float(np.nanmax(np.asarray(line.get_ydata()))) for line in axes.lines), default=1.0)
+    axes.set_ylim(0, 1.08 * highest_w or 1.0)
+    axes.grid(axis="y", color=theme.line, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, pad=6)
+    axes.set_xlabel(f"{unit} since the run's begin; shaded: the run")
+    estimated = any(device.estimated for device in shown)
+    axes.set_title(units.marked("Power, W", estimated), loc="left", size="medium", weight="bold")
+    if not axes.lines:
+        axes.text(0.5, 0.5, "no power samples", transform=axes.transAxes, ha="center", color=theme.quiet)
+
+
+def _lines(
+    report: Report, power: pd.DataFrame, theme: Theme, window_s: tuple[float, float]
+) -> Iterator[tuple[str, tuple[FloatArray, FloatArray]]]:
+    for position, device in enumerate(report.gpus or report.devices):
+        rows = power[
+            (power["device"] == device.device)
+            & (power["instance"] == device.instance)
+            & power["metric"].isin([m.GPU_POWER.name, m.CPU_POWER.name])
+        ]
+        series = clean(rows["run_seconds"].to_numpy(np.float64), rows["value"].to_numpy(np.float64))
+        seen = reaching(series, *window_s)
+        if len(seen):
+            least_s = rests_s(device.instance, untagged=report.untagged)
+            yield theme.series[position % len(theme.series)], broken_at_gaps(*_thinned(seen.t, seen.value), least_s)
+
+
+def _thinned(t: FloatArray, value: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """At most about 1,600 points: of each bucket the lowest and the highest stay, so that no peak is lost."""
+    if len(t) <= _POINTS:
+        return t, value
+    kept = []
+    for bucket in np.array_split(np.arange(len(t)), _POINTS // 2):
+        kept += [bucket[value[bucket].argmin()], bucket[value[bucket].argmax()]]
+    index = np.unique(kept)
+    return t[index], value[index]
+
+
+def broken_at_gaps(t: FloatArray, value: FloatArray, least_s: float) -> tuple[FloatArray, FloatArray]:
+    """Where samples are missing the line stops: nothing is drawn that was not read."""
+    if len(t) < 3:
+        return t, value
+    steps = np.diff(t)
+    wide = np.flatnonzero(steps > max(GAP_FACTOR * max(float(np.median(steps)), 1e-3), least_s)) + 1
+    return np.insert(t, wide, t[wide - 1]), np.insert(value, wide, np.nan)
+
+
+def _time_unit(duration_s: float) -> tuple[float, str]:
+    if duration_s < 300:
+        return 1.0, "seconds"
+    return (60.0, "minutes") if duration_s < 3 * 3_600 else (3_600.0, "hours")
+
+
+def _draw_energy(axes: Axes, report: Report, look: Look) -> None:
+    theme = look.theme
+    devices = report.devices
+    highest = max(device.energy.value for device in devices)
+    joules = units.energy_unit(highest)[1]
+    ranks = np.arange(len(devices))
+    colors = [_bar_color(device, report, theme) for device in devices]
+    values = np.array([device.energy.value / joules for device in devices])
+    halves = np.array([(device.energy.half or 0.0) / joules for device in devices])
+    longest = float((values + halves).max()) or 1.0
+    bars = axes.barh(ranks, values, color=colors, height=0.5)
+    for bar, device in zip(bars, devices, strict=True):
+        if device.estimated:  # an outline only: nothing in it was measured
+            bar.set(facecolor="none", edgecolor=theme.quiet, linestyle="--")
+    seen = halves > 0.003 * longest  # a shorter whisker is but a speck
+    axes.errorbar(values[seen], ranks[seen], xerr=halves[seen], fmt="none", ecolor=theme.quiet, elinewidth=1, capsize=2)
+    for rank, device in zip(ranks, devices, strict=True):
+        place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center", "ha": "right"}
+        text = units.marked(units.energy(device.energy), device.estimated)
+        axes.annotate(text, (1.0, rank), color=theme.ink, **place)
+    axes.set_yticks(ranks, [device.label for device in devices])
+    axes.invert_yaxis()
+    axes.set_xlim(0, longest * 1.22)
+    axes.xaxis.set_visible(False)
+    axes.spines["bottom"].set_visible(False)
+    axes.tick_params(length=0, labelcolor=theme.ink)
+    axes.set_title("Energy by device", loc="left", size="medium", weight="bold")
+
+
+def _bar_color(device: Device, report: Report, theme: Theme) -> str:
+    shown = report.gpus or report.devices
+    return theme.series[shown.index(device) % len(theme.series)] if device in shown else theme.quiet

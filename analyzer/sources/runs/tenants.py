@@ -1,0 +1,65 @@
+"""The runs of tenants with all samples of what they did, and their runs alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from analyzer.assess import run as assess
+from analyzer.model.samples import RunFrames
+from analyzer.model.selection import Selector, Sighting
+from analyzer.sources.base import Source
+from analyzer.sources.runs import select as selected
+from analyzer.sources.runs.runs import Clock
+from analyzer.studies import tenant_overlap
+from analyzer.studies.tenant_overlap import TenantRun
+from analyzer.studies.tenants import Alone
+from exporter.contract import metrics as m
+
+_THROUGHOUT = (m.RUN_PHASE_SECONDS, m.RUN_PHASE_WORK, m.RUN_WORK, m.RUN_ATTRIBUTED_ENERGY)
+
+
+def read(source: Source, sightings: Sequence[Sighting], clock: Clock, say: Callable[[str], None]) -> list[TenantRun]:
+    """Runs that did not end well are left out and named."""
+    found = []
+    for one, frames in zip(sightings, selected.load_all(source, list(sightings), clock, say), strict=True):
+        try:
+            report = assess.assess(frames)
+        except assess.NoEnergyError as error:
+            say(f"left out: {error}")
+            continue
+        if report.outcome != "ok":
+            say(f"left out: run {report.run_id}, which {report.outcome or 'has not ended'}")
+            continue
+        found.append(TenantRun(frames, report, _throughout(source, frames, one)))
+    return found
+
+
+def _throughout(source: Source, frames: RunFrames, one: Sighting) -> RunFrames:
+    series = source.fetch(_THROUGHOUT, {"run_id": one.run_id}, one.first_s, one.last_s)
+    return replace(frames, ledger=series)
+
+
+def alone(
+    steps: Iterable[Sequence[TenantRun]], others: Sequence[TenantRun], named: Mapping[str, Sequence[TenantRun]]
+) -> dict[str, Alone]:
+    """By tenant: what `named` says; else a step of that tenant alone; else a run whose case is the tenant's name.
+
+    Of several the one with the median rate.
+    """
+    steps = list(steps)
+    found: dict[str, list[Alone]] = {}
+    for name in {run.name for step in steps for run in step} | set(named):
+        by_step = [step[0] for step in steps if len(step) == 1 and step[0].name == name]
+        by_case = [run for run in others if run.report.labels.get("case") == name]
+        runs = named.get(name) or by_step or by_case
+        known = [one for run in runs if (one := tenant_overlap.alone(run))]
+        if known:
+            found[name] = known
+    return {name: sorted(known, key=lambda one: one.rate)[len(known) // 2] for name, known in found.items()}
+
+
+def of_selector(
+    source: Source, wanted: Selector, since_s: float, clock: Clock, say: Callable[[str], None]
+) -> list[TenantRun]:
+    return read(source, selected.select(source, wanted, since_s, clock.now()), clock, say)

@@ -1,0 +1,86 @@
+"""The energy of a device over a range, from its counter or from its power as it was scraped. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from analyzer.energy.integrate import PowerRange, counter_energy, power_range
+from analyzer.energy.states import SCRAPED
+from analyzer.importers.assemble import Energy, integral
+from analyzer.importers.content import FileRun
+from analyzer.model.samples import GAP_FACTOR, Samples, median_spacing_s
+from analyzer.sources.untagged.meters import Meter
+from exporter.contract import metrics as m
+
+_HEADROOM = 1.5
+_COVERED = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """`whole`: samples reach from one end of the range to the other; else `energy` is of the part that they cover."""
+
+    meter: Meter
+    energy: Energy
+    whole: bool
+
+
+def figure(meter: Meter, start_s: float, end_s: float) -> Figure | None:
+    """None where no sample tells of the range."""
+    counter = meter.counter
+    if len(counter) > 1 and counter.t[0] < end_s and counter.t[-1] > start_s:
+        return _counted(meter, counter, start_s, end_s)
+    found = _scraped(meter, start_s, end_s)
+    if found is None:
+        return None
+    return Figure(meter, replace(found, method=SCRAPED), (found.covered_ratio or 0.0) > _COVERED)
+
+
+def _scraped(meter: Meter, start_s: float, end_s: float) -> Energy | None:
+    exact = meter.power.exact_in(start_s, end_s)
+    if exact is None:
+        return integral((meter.component, meter.device), meter.power, FileRun("", "", start_s, end_s))
+    if exact.covered_s <= 0:
+        return None
+    return Energy(
+        meter.component,
+        meter.device,
+        exact.integral,
+        SCRAPED,
+        covered_ratio=min(exact.covered_s / (end_s - start_s), 1.0),
+        spacing_s=exact.spacing_s,
+        max_w=float(meter.power.between(start_s, end_s).value.max()),
+    )
+
+
+def _counted(meter: Meter, counter: Samples, start_s: float, end_s: float) -> Figure | None:
+    """Beyond the first and the last sample nobody knows the power for long: a range that reaches further is cut."""
+    reach_s = GAP_FACTOR * (median_spacing_s(counter) or 0.0) + meter.age_s
+    first_s = start_s if counter.t[0] <= start_s + reach_s else float(counter.t[0])
+    last_s = end_s if counter.t[-1] >= end_s - reach_s else float(counter.t[-1])
+    limit = meter.samples(m.GPU_POWER_LIMIT)
+    possible = power_range(meter.power, float(limit.value.max()) if len(limit) else None) or _by_rate(counter)
+    bound = counter_energy(counter, first_s, last_s, possible, meter.age_s) if possible else None
+    if bound is None:
+        return None
+    during_w = meter.power.between(start_s, end_s).value
+    energy = Energy(
+        meter.component,
+        meter.device,
+        bound.value,
+        "counter" if meter.component == "gpu" else meter.schema.cpu_method,
+        max(bound.value - bound.low, bound.high - bound.value),
+        (last_s - first_s) / (end_s - start_s),
+        median_spacing_s(counter),
+        float(during_w.max()) if len(during_w) else None,
+    )
+    return Figure(meter, energy, (first_s, last_s) == (start_s, end_s))
+
+
+def _by_rate(counter: Samples) -> PowerRange | None:
+    """Where neither power nor a limit is known: up to 1.5 times the highest mean power between two samples."""
+    steps_j, spans_s = np.diff(counter.value), np.diff(counter.t)
+    rates_w = (steps_j / spans_s)[steps_j >= 0]
+    return PowerRange(0.0, _HEADROOM * float(rates_w.max())) if len(rates_w) else None

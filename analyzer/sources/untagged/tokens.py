@@ -1,0 +1,183 @@
+"""What a server of language models did in a range, by its own counters: tokens, requests, latencies."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from analyzer.energy.checks import Finding
+from analyzer.energy.counters import Increase, by_limit, increase, percentile
+from analyzer.model.interval import Bound, total_bound
+from analyzer.model.joining import joined
+from analyzer.model.samples import Samples, clean
+from analyzer.model.token_servers import GENERATED, PERCENTILES, Names, TokenServer
+from analyzer.sources.base import Source
+from analyzer.sources.error import SourceError
+from analyzer.sources.untagged.request import Asked
+from exporter.contract.metrics import Metric
+
+MARGIN_S = 300.0
+"""So far around the range samples are fetched: from the last scrape before it to the first after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """`work` by unit, and between which `limits` it lies; `results` by name with its unit in it."""
+
+    work: Mapping[str, float]
+    results: Mapping[str, float]
+    findings: tuple[Finding, ...]
+    limits: Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Track:
+    labels: Mapping[str, str]
+    samples: Samples
+
+
+_ByName = defaultdict[str, list[tuple[_Track, Increase]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    source: Source
+    matching: Mapping[str, str]
+    start_s: float
+    end_s: float
+
+    def tracks(self, names: Sequence[str], begin_s: float, until_s: float) -> list[_Track]:
+        metrics = [Metric(name, "counter", (), "") for name in names]
+        return list(_tracks(self.source.fetch(metrics, self.matching, begin_s, until_s))) if metrics else []
+
+    def rise(self, track: _Track) -> Increase | None:
+        return increase(track.samples, self.start_s, self.end_s)
+
+
+def served(source: Source, server: TokenServer, wanted: Asked) -> Served:
+    """Raises SourceError where the server's counters are not there."""
+    asked = _Range(source, wanted.tokens_matching, wanted.start_s, wanted.end_s)
+    names = [name for kind in (server.counters, server.left_out) for names in kind.values() for name in names]
+    found = asked.tracks(names, wanted.start_s - MARGIN_S, wanted.end_s + MARGIN_S)
+    by_name: _ByName = defaultdict(list)
+    for track in found:
+        if rise := asked.rise(track):
+            by_name[track.labels["metric"]].append((track, rise))
+    chosen = {unit: _first(names, by_name) for unit, names in server.counters.items()}
+    if not chosen[GENERATED]:
+        labels = " with the labels of --tokens-matching" if wanted.tokens_matching else ""
+        raise SourceError(
+            f"no {' or '.join(server.counters[GENERATED])} at {source.name} {wanted.window}{labels}",
+            f"is {server.name} scraped by this source? see --tokens",
+        )
+    for unit, more in server.left_out.items():
+        chosen[unit] += _first(more, by_name)
+    amounts = {unit: total_bound(rise.bound for _, rise in parts) for unit, parts in chosen.items() if parts}
+    every = [rise for parts in chosen.values() for _, rise in parts]
+    steady = not any(rise.restarts or rise.partial for rise in every)
+    results, hidden = _latencies(asked, server, steady=steady)
+    work = {unit: float(round(bound.value)) for unit, bound in amounts.items() if round(bound.value) > 0}
+    limits = {unit: (bound.low, bound.high) for unit, bound in amounts.items()}
+    return Served(work, results, tuple(_findings(server, amounts, chosen[GENERATED], hidden)), limits)
+
+
+def _first(names: Sequence[str], by_name: _ByName) -> list[tuple[_Track, Increase]]:
+    """Of each server those of the first name that it shows: versions of a server stand beside each other."""
+    found: list[tuple[_Track, Increase]] = []
+    for name in names:
+        taken = {track.labels.get("instance", "") for track, _ in found}
+        found += [one for one in by_name.get(name, []) if one[0].labels.get("instance", "") not in taken]
+    return found
+
+
+def _tracks(frame: pd.DataFrame) -> Iterator[_Track]:
+    texts = [name for name in frame.columns if name not in ("t", "value")]
+    if not len(frame):
+        return
+    for values, rows in frame.groupby(texts, sort=False, observed=True):
+        labels = {name: str(text) for name, text in zip(texts, values, strict=True) if text}
+        times, counts = (rows[name].to_numpy(dtype=np.float64) for name in ("t", "value"))
+        yield _Track(labels, clean(times, counts))
+
+
+def _latencies(asked: _Range, server: TokenServer, *, steady: bool) -> tuple[dict[str, float], list[str]]:
+    """Means and percentiles, and which percentiles lie above a histogram's last limit.
+
+    Buckets are many: where no server restarted, came or went, the samples at both edges are enough.
+    """
+    spans = [(asked.start_s - MARGIN_S, asked.end_s + MARGIN_S)]
+    if steady and asked.end_s - asked.start_s > 4 * MARGIN_S:
+        spans = [(edge_s - MARGIN_S, edge_s + MARGIN_S) for edge_s in (asked.start_s, asked.end_s)]
+    results: dict[str, float] = {}
+    hidden: list[str] = []
+    for what, names in server.histograms.items():
+        parts = [f"{name}_{part}" for name in names for part in ("bucket", "sum", "count")]
+        fetched = [frame for span in spans if len(frame := _fetched(asked, parts, *span))]
+        by_name: _ByName = defaultdict(list)
+        for track in _tracks(joined(fetched)) if fetched else ():
+            if rise := asked.rise(track):
+                by_name[track.labels["metric"]].append((track, rise))
+        found, above = _statistics(what, names, by_name)
+        results |= found
+        hidden += above
+    return results, hidden
+
+
+def _fetched(asked: _Range, names: Sequence[str], begin_s: float, until_s: float) -> pd.DataFrame:
+    metrics = [Metric(name, "counter", (), "") for name in names]
+    return asked.source.fetch(metrics, asked.matching, begin_s, until_s)
+
+
+def _statistics(what: str, names: Names, by_name: _ByName) -> tuple[dict[str, float], list[str]]:
+    rises = {part: _first([f"{name}_{part}" for name in names], by_name) for part in ("bucket", "sum", "count")}
+    buckets = by_limit((track.labels.get("le", ""), rise.bound.value) for track, rise in rises["bucket"])
+    if not buckets or max(buckets.values()) <= 0:
+        return {}, []
+    sums, counts = (sum(rise.bound.value for _, rise in rises[part]) for part in ("sum", "count"))
+    found = {f"{what}_seconds_mean": sums / counts} if counts > 0 else {}
+    hidden = []
+    for percent in PERCENTILES:
+        value = percentile(buckets, percent)
+        if value is None:
+            hidden.append(f"{what} p{percent}")
+        else:
+            found[f"{what}_seconds_p{percent}"] = value
+    return found, hidden
+
+
+def _findings(
+    server: TokenServer,
+    amounts: Mapping[str, Bound],
+    generated: Sequence[tuple[_Track, Increase]],
+    hidden: Sequence[str],
+) -> Iterator[Finding]:
+    who = sorted({track.labels.get("instance", "") or track.labels.get("model_name", "?") for track, _ in generated})
+    named = f"{len(who)} server{'s' if len(who) > 1 else ''} ({', '.join(who[:4])}{' …' if len(who) > 4 else ''})"
+    if round(amounts[GENERATED].value) <= 0:
+        text = f"{server.name} at {named} counted no generated token in the range: there is no energy of a token"
+        yield Finding("warning", "no_tokens", "", text)
+    parts = [
+        f"{unit.replace('_', ' ')} {bound.value:,.0f} ({bound.low:,.0f} to {bound.high:,.0f})"
+        for unit, bound in amounts.items()
+    ]
+    text = (
+        f"work by {server.name}'s counters at {named}: {', '.join(parts)}; linear between the scrapes at the edges, "
+        "which limit it. All of these servers' work is held against all of the energy: they must be on these devices"
+    )
+    yield Finding("note", "token_counters", "", text)
+    restarts = sum(rise.restarts for _, rise in generated)
+    if restarts or any(rise.partial for _, rise in generated):
+        text = (
+            f"servers came or went, {restarts} restarted: what they counted between a last scrape and that is not "
+            "seen, and is in the upper limit alone"
+        )
+        yield Finding("note", "server_restarts", "", text)
+    if server.histograms and round(amounts[GENERATED].value) > 0:
+        text = "latencies are the servers' own histograms' increase, linear inside of a bucket, so as coarse as buckets"
+        if hidden:
+            text += f"; above the last limit that all of them have, and so not known: {', '.join(hidden)}"
+        yield Finding("note", "latency_buckets", "", text)

@@ -1,0 +1,134 @@
+"""What a sweep is asked: what shall be least, within which limits, and what a run costs by that. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from analyzer.studies.sweep import Sweep, SweepRun
+
+
+class Objective(StrEnum):
+    """All are least at the best, so the most units per joule is the least energy per unit."""
+
+    ENERGY = "energy"
+    ENERGY_PER_UNIT = "energy-per-unit"
+    EDP = "edp"
+    ED2P = "ed2p"
+    ZEUS = "zeus"
+    UNITS_PER_JOULE = "units-per-joule"
+
+
+PER_UNIT = (Objective.ENERGY_PER_UNIT, Objective.UNITS_PER_JOULE)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`max_slowdown` is a ratio: 0.05 lets a unit of work take 5 % longer than at the baseline. `slos` are the most
+    that results of the job may be. `eta` is the weight of energy against time in Zeus's cost. `baseline` are the values
+    of labels that are chosen along with the cap.
+    """
+
+    objective: Objective | None = None
+    unit: str | None = None
+    max_slowdown: float | None = None
+    slos: Mapping[str, float] = field(default_factory=dict)
+    eta: float = 0.5
+    baseline: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+
+
+class QuestionError(ValueError):
+    """The sweep cannot be asked that; one line with what it can be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """By run, in the order of the sweep's: energy in joules and time in seconds for one unit of work, or for the whole
+    run where `unit` is None. `amount` is the usual work of a run, to which costs of a whole run are scaled.
+    """
+
+    objective: Objective
+    unit: str | None
+    amount: float
+    energy_j: Sequence[float]
+    time_s: Sequence[float]
+    cost: Sequence[float]
+
+    @property
+    def measure(self) -> str:
+        """Of the cost as it is shown."""
+        match self.objective:
+            case Objective.ENERGY | Objective.ZEUS:
+                return "J"
+            case Objective.EDP:
+                return "J s"
+            case Objective.ED2P:
+                return "J s²"
+            case Objective.ENERGY_PER_UNIT:
+                return f"J/{singular(self.unit)}"
+            case Objective.UNITS_PER_JOULE:
+                return f"{(self.unit or '').replace('_', ' ')}/J"
+
+    def shown(self, cost: float) -> float:
+        return 1 / cost if self.objective is Objective.UNITS_PER_JOULE else cost
+
+
+def singular(unit: str | None) -> str:
+    words = (unit or "run").replace("_", " ")
+    return words.removesuffix("s")
+
+
+def costs(sweep: Sweep, question: Question) -> Costs:
+    """Energy is compared for equal work, so that a run which did less does not look thrifty. Raises QuestionError."""
+    unit = _unit(sweep, question)
+    objective = question.objective or (Objective.ENERGY_PER_UNIT if unit else Objective.ENERGY)
+    if unit is None and objective in PER_UNIT:
+        raise QuestionError(f"{sweep.title}: no unit of work was done by all runs; give --objective energy")
+    pairs = [_of_unit(run, unit) for run in sweep.runs]
+    amount = float(np.median([run.work[unit].amount for run in sweep.runs])) if unit else 1.0
+    scale = 1.0 if objective in PER_UNIT else amount
+    highest_w = max((_limit_w(run) for run in sweep.runs), default=0.0)
+    if objective is Objective.ZEUS and highest_w <= 0:
+        raise QuestionError(f"{sweep.title}: no power limit is known, and Zeus's cost counts the highest one")
+    cost = []
+    for energy_j, time_s in pairs:
+        joules, seconds = energy_j * scale, time_s * scale
+        match objective:
+            case Objective.EDP:
+                cost.append(joules * seconds)
+            case Objective.ED2P:
+                cost.append(joules * seconds * seconds)
+            case Objective.ZEUS:  # section 4.2 of Zeus, NSDI 2023
+                cost.append(question.eta * joules + (1 - question.eta) * highest_w * seconds)
+            case _:
+                cost.append(joules)
+    return Costs(objective, unit, amount, [pair[0] for pair in pairs], [pair[1] for pair in pairs], cost)
+
+
+def _unit(sweep: Sweep, question: Question) -> str | None:
+    if question.unit is None:
+        return next(iter(sweep.units), None)
+    if question.unit not in sweep.units:
+        there = ", ".join(sweep.units) or "none"
+        raise QuestionError(f"{sweep.title}: not all runs did {question.unit!r}; units that all did: {there}")
+    return question.unit
+
+
+def _of_unit(run: SweepRun, unit: str | None) -> tuple[float, float]:
+    if unit is None:
+        if run.energy.value <= 0 or run.duration_s <= 0:
+            raise QuestionError(f"{run.run_id}: its energy is {run.energy.value:g} J; leave it out with --run-id")
+        return run.energy.value, run.duration_s
+    work = run.work[unit]
+    if work.energy_per_unit is None or work.energy_per_unit.value <= 0 or not work.per_second:
+        raise QuestionError(f"{run.run_id}: the energy or the rate of its {unit} is not known; give another --unit")
+    return work.energy_per_unit.value, 1 / work.per_second
+
+
+def _limit_w(run: SweepRun) -> float:
+    """Of all of its GPUs."""
+    return (run.setting.power_limit_w or run.limit_w or 0.0) * len(run.gpus)

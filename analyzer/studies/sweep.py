@@ -1,0 +1,199 @@
+"""A sweep as a table: what each run cost under its power limit or clock lock, from the frames of many runs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from analyzer.energy import clock
+from analyzer.energy.throttling import Seen, highest
+from analyzer.model import timeline
+from analyzer.model.interval import Quantity
+from analyzer.model.report import Report, Work
+from analyzer.model.samples import RunFrames
+
+SETTINGS = ("power_limit_watts", "sm_clock_hertz")
+_OF_A_RUN = frozenset({"experiment", "plan", "repeat", "seed", "phase", *SETTINGS})
+_SLOWED_SHARE = 0.02
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Setting:
+    """What a sweep sets; `others` are labels that are chosen along with it. Both None: as the node was."""
+
+    others: tuple[tuple[str, str], ...] = ()
+    power_limit_w: float | None = None
+    sm_clock_hz: float | None = None
+
+    def __str__(self) -> str:
+        parts = [f"{name}={text}" for name, text in self.others]
+        if self.power_limit_w is not None:
+            parts.append(f"{self.power_limit_w:g} W")
+        if self.sm_clock_hz is not None:
+            parts.append(f"{self.sm_clock_hz / 1e6:g} MHz")
+        if self.power_limit_w is None and self.sm_clock_hz is None:
+            parts.append("as it was")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    instance: str
+    index: str
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRun:
+    """One run. `energy` is that of all of its GPUs, in joules; powers, clocks and memory are of one GPU, the highest of
+    them; utilizations are means over time and GPUs.
+
+    `capped_s` is for how long the power cap held the clocks down, `slowed_s` for how long heat or the hardware did;
+    None where the source does not say. `unfit` is why it must not be compared.
+    """
+
+    run_id: str
+    workload: str
+    labels: Mapping[str, str]
+    setting: Setting
+    repeat: str
+    gpus: tuple[Gpu, ...]
+    gpu_name: str
+    started_at_s: float
+    duration_s: float
+    energy: Quantity
+    work: Mapping[str, Work] = field(default_factory=dict)
+    results: Mapping[str, float] = field(default_factory=dict)
+    p95_power_w: float | None = None
+    mean_power_w: float | None = None
+    limit_w: float | None = None
+    capped_s: float | None = None
+    slowed_s: float | None = None
+    temperature_celsius: float | None = None
+    sm_clock_hz: float | None = None
+    simulated: bool = False
+    unfit: str | None = None
+    utilization: float | None = None
+    memory_utilization: float | None = None
+    memory_used_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Runs that differ in nothing but their setting and their repeat."""
+
+    title: str
+    runs: tuple[SweepRun, ...]
+    unfit: tuple[SweepRun, ...] = ()
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """In rising order; the node as it was comes last."""
+        return tuple(sorted({run.setting for run in self.runs}, key=_rank))
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The units of work that all runs have done, those first that people ask for."""
+        common = set.intersection(*({u for u, w in run.work.items() if w.amount > 0} for run in self.runs))
+        wanted = ("generated_tokens", "samples", "requests", "steps", "prompt_tokens")
+        return tuple(sorted(common, key=lambda unit: (wanted.index(unit) if unit in wanted else len(wanted), unit)))
+
+
+def _rank(setting: Setting) -> tuple[tuple[tuple[float, str], ...], float, float]:
+    return (
+        tuple((float(text) if text.isdecimal() else 0.0, text) for _, text in setting.others),
+        setting.power_limit_w or np.inf,
+        setting.sm_clock_hz or np.inf,
+    )
+
+
+def setting_of(labels: Mapping[str, str], joint: Sequence[str] = ()) -> Setting:
+    """By the runner's labels. Raises ValueError for a label that is no number."""
+    found: dict[str, float | None] = {}
+    for name in SETTINGS:
+        try:
+            found[name] = float(labels[name]) if labels.get(name) else None
+        except ValueError as error:
+            raise ValueError(f"its label {name} is {labels[name]!r}, which is no number") from error
+    others = tuple((name, labels.get(name, "")) for name in joint)
+    return Setting(others, found["power_limit_watts"], found["sm_clock_hertz"])
+
+
+def of(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> SweepRun | None:
+    """None for a run that none of a sweep's is: a warm-up, an idle one. Raises ValueError for one without a GPU."""
+    labels = report.labels
+    if labels.get("phase") in ("idle", "warm-up"):
+        return None
+    energy = report.energy.get("gpu")
+    if energy is None:
+        raise ValueError("it has no energy of a GPU")
+    frames, windows, _ = clock.judged(frames, timeline.windows(frames))
+    work = {one.unit: one for one in report.work}
+    busy = {phase for one in report.work for phase in one.phases}
+    seen = [Seen.of(frames, windows[gpu.instance], gpu.device, busy) for gpu in report.gpus]
+    busy_s = sum(phase.duration_s for phase in report.phases if phase.name in busy) or report.duration_s
+    busy_j = sum(p.energy["gpu"].value for p in report.phases if p.name in busy and "gpu" in p.energy) or energy.value
+    return SweepRun(
+        run_id=report.run_id,
+        workload=report.workload,
+        labels=labels,
+        setting=setting_of(labels, joint),
+        repeat=labels.get("repeat", report.run_id),
+        gpus=tuple(Gpu(gpu.instance, gpu.label.rpartition(" ")[2], gpu.device) for gpu in report.gpus),
+        gpu_name=" + ".join(sorted({gpu.name for gpu in report.gpus})),
+        started_at_s=report.started_at_s,
+        duration_s=report.duration_s,
+        energy=energy,
+        work=work,
+        results=report.results,
+        p95_power_w=highest(one.p95_power_w for one in seen),
+        mean_power_w=busy_j / busy_s / len(report.gpus) if busy_s > 0 else None,
+        limit_w=highest(gpu.power_limit_w for gpu in report.gpus),
+        capped_s=highest(one.capped_s for one in seen),
+        slowed_s=highest(one.slowed_s for one in seen),
+        temperature_celsius=highest(one.temperature_celsius for one in seen),
+        sm_clock_hz=highest(one.sm_clock_hz for one in seen),
+        simulated=report.simulated,
+        unfit=_unfit(report, highest(one.slowed_s for one in seen)),
+        utilization=_mean(one.utilization for one in seen),
+        memory_utilization=_mean(one.memory_utilization for one in seen),
+        memory_used_bytes=highest(one.memory_used_bytes for one in seen),
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _unfit(report: Report, slowed_s: float | None) -> str | None:
+    if report.ended_at_s is None:
+        return "its end has not been seen"
+    if report.outcome in ("failed", "interrupted"):
+        return f"it {report.outcome}" if report.outcome == "failed" else "it was interrupted"
+    if any(gpu.energy.value <= 0 for gpu in report.gpus):
+        return "a GPU of it has no energy: its sensor or counter stood still"
+    if any(gpu.shared for gpu in report.gpus):
+        return "other runs used its GPUs at the same time"
+    if (slowed_s or 0.0) > _SLOWED_SHARE * report.duration_s:
+        return f"heat or the hardware slowed it down for {slowed_s:.1f} s"
+    return next((f"{f.subject}: {f.text}" for f in report.findings if f.level == "bad"), None)
+
+
+def sweeps(runs: Iterable[SweepRun], joint: Sequence[str] = ()) -> list[Sweep]:
+    """One for each workload, GPU model, number of GPUs and set of labels that are not a setting."""
+    groups: dict[tuple[str, str, int, tuple[tuple[str, str], ...]], list[SweepRun]] = {}
+    for run in sorted(runs, key=lambda run: run.started_at_s):
+        fixed = {name: text for name, text in run.labels.items() if name not in _OF_A_RUN | set(joint)}
+        key = (run.workload, run.gpu_name, len(run.gpus), tuple(sorted(fixed.items())))
+        groups.setdefault(key, []).append(run)
+    several = [dict(key[3]) for key in groups]
+    found = []
+    for key, members in groups.items():
+        telling = [f"{n}={t}" for n, t in key[3] if any(other.get(n) != t for other in several)]
+        cards = f"{key[2]} × {key[1]}" if key[1] else f"{key[2]} GPU{'s' if key[2] > 1 else ''}"
+        fit = tuple(run for run in members if run.unfit is None)
+        found.append(Sweep("  ".join([key[0], cards, *telling]), fit, tuple(run for run in members if run.unfit)))
+    return found

@@ -1,0 +1,42 @@
+"""Joules that were drawn over a time, by the slots of carbon intensity that the time spans (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from exporter.model import Slot
+
+LONG_S = 5.0
+"""Joules of a shorter time than this are of the slot in force at its end."""
+MOST_S = 86_400.0
+_LOOK_S = 900.0
+_LEAST_S = 1.0
+
+Slots = Callable[[float], tuple[Slot, ...]]
+"""The carbon intensities in force at a Unix time, at most one a basis."""
+
+
+def over_slots(slots_at: Slots, until_at: float, elapsed_s: float) -> Iterator[tuple[float, Slot]]:
+    """The slots of the last `elapsed_s` before `until_at` (Unix time), each with its share of that time."""
+    if elapsed_s <= LONG_S:
+        for slot in slots_at(until_at):
+            yield 1.0, slot
+        return
+    spans = list(slots_since(slots_at, until_at, elapsed_s))
+    ends_at = [*(begin_at for begin_at, _ in spans[1:]), until_at]
+    for (begin_at, slots), end_at in zip(spans, ends_at, strict=True):
+        for slot in slots:
+            yield (end_at - begin_at) / (until_at - spans[0][0]), slot
+
+
+def slots_since(slots_at: Slots, until_at: float, elapsed_s: float) -> Iterator[tuple[float, tuple[Slot, ...]]]:
+    """The slots that were in force in the last `elapsed_s` before `until_at`, and from when on each; a day at most."""
+    at = max(until_at - elapsed_s, until_at - MOST_S)
+    while True:
+        slots = slots_at(at)
+        yield at, slots
+        at = max(min((slot.end_s for slot in slots), default=at + _LOOK_S), at + _LEAST_S)
+        if at >= until_at:
+            break
+    if slots_at(until_at) != slots:
+        yield until_at, slots_at(until_at)

@@ -1,0 +1,73 @@
+"""Simulated GPUs: one model, its state in one small file that the exporter, the jobs and the tests' C library share."""
+
+from exporter.simulation.card import ADA, AMPERE, HOPPER, Fault, Frozen, Gpu, Instance, Process, Product, Segment
+from exporter.simulation.gpu import clocks_mhz, speed
+from exporter.simulation.layout import State
+from exporter.simulation.loads import Constant, Load, Ramp, Recording, Square, Trace
+from exporter.simulation.products import PRODUCTS, make_gpus, parse_spec
+from exporter.simulation.sensors import (
+    average_w,
+    capped_ns,
+    counter_j,
+    fan_percent,
+    instance_percent,
+    instant_w,
+    is_capped,
+    margin_celsius,
+    memory_temperature_celsius,
+    memory_used_bytes,
+    pcie_bytes,
+    process_percent,
+    process_sample_us,
+    sm_clock_mhz,
+    temperature_celsius,
+    utilization,
+)
+from exporter.simulation.state_file import ENVIRONMENT, FILE_NAME, Simulation, StateFileError, boottime, create
+
+__all__ = [
+    "ADA",
+    "AMPERE",
+    "ENVIRONMENT",
+    "FILE_NAME",
+    "HOPPER",
+    "PRODUCTS",
+    "Constant",
+    "Fault",
+    "Frozen",
+    "Gpu",
+    "Instance",
+    "Load",
+    "Process",
+    "Product",
+    "Ramp",
+    "Recording",
+    "Segment",
+    "Simulation",
+    "Square",
+    "State",
+    "StateFileError",
+    "Trace",
+    "average_w",
+    "boottime",
+    "capped_ns",
+    "clocks_mhz",
+    "counter_j",
+    "create",
+    "fan_percent",
+    "instance_percent",
+    "instant_w",
+    "is_capped",
+    "make_gpus",
+    "margin_celsius",
+    "memory_temperature_celsius",
+    "memory_used_bytes",
+    "parse_spec",
+    "pcie_bytes",
+    "process_percent",
+    "process_sample_us",
+    "sm_clock_mhz",
+    "speed",
+    "temperature_celsius",
+    "utilization",
+]

@@ -1,0 +1,166 @@
+"""What a simulated GPU is, and its state. Times are CLOCK_BOOTTIME seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntFlag
+
+from exporter.simulation.loads import Load
+
+KEPT_SEGMENTS = 32
+MAX_PROCESSES = 16
+MAX_INSTANCES = 7
+KEPT_XIDS = 16
+IDLE_CLOCK_MHZ = 345
+CLOCK_STEP_MHZ = 15
+AMPERE, ADA, HOPPER = 7, 8, 9  # NVML's numbers of the architectures
+
+
+class Fault(IntFlag):
+    """What is wrong with a GPU.
+
+    NO_FIELDS makes the energy and power fields unsupported, the older calls still work. INIT_HANG on any GPU makes
+    every init hang, also one that does not attach. UNBOUND is as if another driver had the card: whoever initializes
+    now does not find it, to whoever had it open it is lost. FORBIDDEN lets nobody set its power limit or lock its
+    clock; UNMOVED takes what is set and stays as it was.
+    """
+
+    NONE = 0
+    HANG = 1
+    LOST = 2
+    NO_COUNTER = 4
+    NO_FIELDS = 8
+    NO_AVERAGE = 16
+    INIT_HANG = 32
+    UNBOUND = 64
+    FORBIDDEN = 128
+    UNMOVED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """From `begin_s` on, the GPU runs `load`, which began at `load_begin_s`, under `limit_w`."""
+
+    begin_s: float
+    begin_j: float
+    limit_w: float
+    load_begin_s: float
+    load: Load
+    begin_capped_s: float = 0.0
+
+    def energy_j(self, t: float) -> float:
+        """The GPU's energy since the state file was made."""
+        since_j = self.load.energy_j(t - self.load_begin_s, self.limit_w)
+        return self.begin_j + (since_j - self.load.energy_j(self.begin_s - self.load_begin_s, self.limit_w))
+
+    def capped_s(self, t: float) -> float:
+        """For how long the limit has held the GPU back since the state file was made."""
+        since_s = self.load.over_s(t - self.load_begin_s, self.limit_w)
+        return self.begin_capped_s + (since_s - self.load.over_s(self.begin_s - self.load_begin_s, self.limit_w))
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A make of GPU. A noise of 0.2 W is ±0.2 W.
+
+    Those of a data centre have ECC, MIG and a sensor in their memory, and no fans of their own.
+    """
+
+    name: str
+    idle_w: float
+    peak_w: float
+    limit_min_w: float
+    limit_max_w: float
+    limit_default_w: float
+    peak_flop_per_s: float
+    memory_bytes: int
+    architecture: int
+    compute_capability: tuple[int, int]
+    sm_clock_mhz: int
+    memory_clock_mhz: int
+    pci_device_id: int
+    is_of_data_centre: bool = True
+    sensor_period_s: float = 0.1
+    instant_window_s: float = 0.025
+    average_window_s: float = 1.0
+    counter_period_s: float = 0.1
+    noise_w: float = 0.2
+
+    @property
+    def averages_power_usage(self) -> bool:
+        """From Ampere on, GA100 excepted, nvmlDeviceGetPowerUsage is a 1 s average (NVML's documentation)."""
+        return self.architecture >= AMPERE and self.compute_capability != (8, 0)
+
+    @property
+    def fans(self) -> int:
+        return 0 if self.is_of_data_centre else 2
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """`utilization` is of the whole GPU; `instance` is the number of its MIG GPU instance, or 0."""
+
+    pid: int
+    utilization: float
+    memory_bytes: int
+    instance: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A MIG instance: a GPU instance, numbered from 1, with its only compute instance, number 0."""
+
+    number: int
+    uuid: str
+    profile: str
+    slices: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """What sensor and counter go on saying from `at_s` on."""
+
+    at_s: float
+    instant_w: float
+    average_w: float
+    counter_j: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A card and its state. `segments` are the last ones, oldest first, of `changes` in all."""
+
+    index: int
+    uuid: str
+    pci_bus_id: str
+    product: Product
+    sensor_phase_s: float
+    counter_phase_s: float
+    limit_w: float
+    faults: Fault
+    energy_at_load_j: float = 0.0
+    frozen: Frozen | None = None
+    processes: tuple[Process, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    changes: int = 0
+    capped_at_load_s: float = 0.0
+    ecc_corrected: int = 0
+    ecc_uncorrected: int = 0
+    xids: tuple[int, ...] = ()
+    """The last ones, oldest first, of `xid_count` in all."""
+    xid_count: int = 0
+    instances: tuple[Instance, ...] | None = None
+    """None where MIG is off."""
+    locked_clock_mhz: int = 0
+    """To which the SM clock is locked, or 0."""
+
+    @property
+    def clock_ratio(self) -> float:
+        """The share of the highest SM clock that the lock leaves."""
+        return self.locked_clock_mhz / self.product.sm_clock_mhz if self.locked_clock_mhz else 1.0
+
+    @property
+    def dynamic_ratio(self) -> float:
+        """The share of its dynamic power that a process draws under the lock: the cube of the clock."""
+        return self.clock_ratio * self.clock_ratio * self.clock_ratio

@@ -1,0 +1,134 @@
+"""What the driver of a simulated GPU says about it. `tests/fakes/nvml/sensors.c` says the same, to the last bit."""
+
+from __future__ import annotations
+
+import math
+
+from exporter.simulation.card import IDLE_CLOCK_MHZ, Gpu, Instance, Process
+from exporter.simulation.gpu import cumulative_capped_s, cumulative_j, demand_w, segment_at, speed_under
+
+_64_BITS = (1 << 64) - 1
+_HOTTEST_CELSIUS = 87
+_PCIE_BYTES_PER_JOULE = {"tx": 250_000, "rx": 1_000_000}
+
+
+def _update(t: float, period_s: float, phase_s: float) -> tuple[int, float]:
+    """Number and instant of the last update at `t`."""
+    number = math.floor((t - phase_s) / period_s)
+    return number, phase_s + number * period_s
+
+
+def _noise(index: int, update: int, salt: int) -> float:
+    """In [-1, 1), of zero mean, the same wherever it is asked for: the finalizer of SplitMix64."""
+    x = (update * 2 + salt + (index + 1) * 0x9E3779B97F4A7C15) & _64_BITS
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _64_BITS
+    return ((x ^ (x >> 31)) >> 11) * 2.0**-52 - 1.0
+
+
+def _sensed_w(gpu: Gpu, t: float, window_s: float, salt: int) -> float:
+    update, at_s = _update(t, gpu.product.sensor_period_s, gpu.sensor_phase_s)
+    mean_w = (cumulative_j(gpu, at_s) - cumulative_j(gpu, at_s - window_s)) / window_s
+    noisy_w = max(0.0, mean_w + gpu.product.noise_w * _noise(gpu.index, update, salt))
+    return math.floor(noisy_w * 1e3 + 0.5) / 1e3  # NVML speaks milliwatts
+
+
+def instant_w(gpu: Gpu, t: float) -> float:
+    """What the driver says at `t` is the instantaneous power."""
+    if gpu.frozen and t >= gpu.frozen.at_s:
+        return gpu.frozen.instant_w
+    return _sensed_w(gpu, t, gpu.product.instant_window_s, 0)
+
+
+def average_w(gpu: Gpu, t: float) -> float:
+    """What the driver says at `t` is the average power."""
+    if gpu.frozen and t >= gpu.frozen.at_s:
+        return gpu.frozen.average_w
+    return _sensed_w(gpu, t, gpu.product.average_window_s, 1)
+
+
+def counter_j(gpu: Gpu, t: float) -> float:
+    """What the driver's energy counter says at `t`: whole millijoules since it was loaded."""
+    if gpu.frozen and t >= gpu.frozen.at_s:
+        return gpu.frozen.counter_j
+    _, at_s = _update(t, gpu.product.counter_period_s, gpu.counter_phase_s)
+    joules = max(0.0, cumulative_j(gpu, at_s) - gpu.energy_at_load_j)
+    return math.floor(joules * 1e3 + 1e-3) / 1e3  # the microjoule is for 2999.9999999, which is 3000 in binary
+
+
+def utilization(gpu: Gpu, t: float) -> float:
+    """0-1, at the sensor's last update."""
+    _, at_s = _update(t, gpu.product.sensor_period_s, gpu.sensor_phase_s)
+    share = (demand_w(gpu, at_s) - gpu.product.idle_w) / (gpu.product.peak_w - gpu.product.idle_w)
+    if gpu.processes:
+        share /= gpu.dynamic_ratio
+    return min(1.0, max(0.0, share))
+
+
+def is_capped(gpu: Gpu, t: float) -> bool:
+    segment = segment_at(gpu, t)
+    return segment is not None and demand_w(gpu, t) > segment.limit_w
+
+
+def sm_clock_mhz(gpu: Gpu, t: float) -> int:
+    segment = segment_at(gpu, t)
+    demanded_w = demand_w(gpu, t)
+    if segment is None or demanded_w <= gpu.product.idle_w:
+        return IDLE_CLOCK_MHZ
+    left = gpu.clock_ratio * speed_under(gpu, segment.limit_w, demanded_w)
+    return math.floor(gpu.product.sm_clock_mhz * left + 0.5)
+
+
+def temperature_celsius(gpu: Gpu, t: float) -> int:
+    """Follows the average power: 30 °C without any, 75 °C at the peak."""
+    return math.floor(30 + 45 * average_w(gpu, t) / gpu.product.peak_w + 0.5)
+
+
+def memory_temperature_celsius(gpu: Gpu, t: float) -> int:
+    return temperature_celsius(gpu, t) + 8
+
+
+def margin_celsius(gpu: Gpu, t: float) -> int:
+    """How far the GPU is from slowing itself down."""
+    return _HOTTEST_CELSIUS - temperature_celsius(gpu, t)
+
+
+def fan_percent(gpu: Gpu, t: float, fan: int) -> int:
+    """As many percent as degrees; each further fan one less."""
+    return temperature_celsius(gpu, t) - fan
+
+
+def capped_ns(gpu: Gpu, t: float) -> int:
+    """The driver's counter of the time under the power cap since it was loaded."""
+    _, at_s = _update(t, gpu.product.counter_period_s, gpu.counter_phase_s)
+    return math.floor(max(0.0, cumulative_capped_s(gpu, at_s) - gpu.capped_at_load_s) * 1e9 + 0.5)
+
+
+def pcie_bytes(gpu: Gpu, t: float, direction: str) -> int:
+    """What was moved goes with the energy, for want of anything better."""
+    _, at_s = _update(t, gpu.product.counter_period_s, gpu.counter_phase_s)
+    return math.floor(max(0.0, cumulative_j(gpu, at_s)) * _PCIE_BYTES_PER_JOULE[direction])
+
+
+def process_percent(gpu: Gpu, process: Process) -> int:
+    """Processes that want more than all of the GPU share it."""
+    wanted = sum(other.utilization for other in gpu.processes)
+    return math.floor(process.utilization / max(1.0, wanted) * 100 + 0.5)
+
+
+def process_sample_us(gpu: Gpu, t: float) -> int:
+    """When the driver last looked at the processes."""
+    _, at_s = _update(t, gpu.product.sensor_period_s, gpu.sensor_phase_s)
+    return math.floor(at_s * 1e6)
+
+
+def instance_percent(gpu: Gpu, instance: Instance) -> float:
+    """The share of the instance's multiprocessors that its processes keep busy; the GPU has seven slices of them."""
+    used = sum(process.utilization for process in gpu.processes if process.instance == instance.number)
+    return min(1.0, used * 7 / instance.slices) * 100
+
+
+def memory_used_bytes(gpu: Gpu, instance: Instance | None = None) -> int:
+    return sum(
+        process.memory_bytes for process in gpu.processes if instance is None or process.instance == instance.number
+    )

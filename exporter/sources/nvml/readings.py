@@ -1,0 +1,172 @@
+"""The readings of one card: what changes each second is asked each second, the rest seldom, and repeated in between.
+
+PCIe is counted by the driver's own byte counters, where it gives them 64 bits: those of 32 bits wrap several times a
+second at full speed. nvmlDeviceGetPcieThroughput is not used: it blocks for 20 ms a direction, and looks at no more
+than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pynvml
+
+from exporter.contract.metrics import (
+    GPU_CLOCK,
+    GPU_CLOCK_EVENT_SECONDS,
+    GPU_CLOCK_MAX,
+    GPU_ECC_ERRORS,
+    GPU_FAN,
+    GPU_MEMORY_TOTAL,
+    GPU_MEMORY_USED,
+    GPU_PCIE_BYTES,
+    GPU_PERFORMANCE_STATE,
+    GPU_POWER_LIMIT,
+    GPU_TEMPERATURE,
+    GPU_TEMPERATURE_LIMIT,
+    GPU_UTILIZATION,
+    Metric,
+)
+from exporter.model import Reading
+from exporter.sources.nvml.card import Card
+from exporter.sources.nvml.clock_events import ClockEvents
+from exporter.sources.nvml.errors import Ask
+from exporter.sources.nvml.fields import Fields
+
+SELDOM_S = 10.0
+"""For what changes slowly or costs a millisecond: fans, ECC, PCIe, the limit that was asked for."""
+RARELY_S = 60.0
+"""For what the card was made with."""
+
+_CLOCKS = {
+    "sm": pynvml.NVML_CLOCK_SM,
+    "memory": pynvml.NVML_CLOCK_MEM,
+    "graphics": pynvml.NVML_CLOCK_GRAPHICS,
+    "video": pynvml.NVML_CLOCK_VIDEO,
+}
+_THRESHOLDS = {
+    ("gpu", "shutdown"): pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN,
+    ("gpu", "slowdown"): pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,
+    ("gpu", "max_operating"): pynvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX,
+    ("memory", "max_operating"): pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX,
+}
+_PCIE = {"tx": pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, "rx": pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES}
+_ECC = {
+    "corrected": (pynvml.NVML_FI_DEV_ECC_SBE_AGG_TOTAL, pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL),
+    "uncorrected": (pynvml.NVML_FI_DEV_ECC_DBE_AGG_TOTAL, pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL),
+}
+"""Since the card was made, else, where the card lacks that for good, since the driver was loaded.
+
+One that is missing at one look is not made up for by the other, which would look like errors.
+"""
+_SLOW_FIELDS = (*_PCIE.values(), *(field for fields in _ECC.values() for field in fields))
+_PSTATES = 16
+
+
+class Table:
+    def __init__(self, card: Card, ask: Ask) -> None:
+        self._card = card
+        self._ask = ask
+        self._fields = Fields(card, ask)
+        self._events = ClockEvents(card, ask)
+        self._kept: dict[float, tuple[float, list[Reading]]] = {}
+
+    def read(self) -> Iterator[Reading]:
+        yield from self._each_second()
+        yield from self._keep(SELDOM_S, self._seldom)
+        yield from self._keep(RARELY_S, self._rarely)
+
+    def forget(self) -> None:
+        """The card is in another mode now."""
+        self._kept.clear()
+
+    def _keep(self, period_s: float, read: Callable[[], Iterator[Reading]]) -> list[Reading]:
+        now = self._card.now()
+        kept = self._kept.get(period_s)
+        if kept is None or not 0 <= now - kept[0] < period_s:
+            kept = self._kept[period_s] = now, list(read())
+        return kept[1]
+
+    def _call(self, function: str, *arguments: Any) -> Any:
+        """The answer, or None where the card does not tell it, or this pynvml does not know the function."""
+        call = getattr(self._card.api, function, None)
+        if call is None:
+            return None
+        return self._ask((function, *arguments), lambda: call(self._card.handle, *arguments))
+
+    def _reading(self, metric: Metric, value: float | None, *labels: str, unit: float = 1.0) -> Iterator[Reading]:
+        if value is not None:
+            yield Reading(metric, (*self._card.labels, *labels), value * unit)
+
+    def _each_second(self) -> Iterator[Reading]:
+        values = self._fields.read((pynvml.NVML_FI_DEV_MEMORY_TEMP, *self._events.fields.values()))
+        for reason, held_s in self._events.seconds(values, self._fields):
+            yield from self._reading(GPU_CLOCK_EVENT_SECONDS, held_s, reason)
+        yield from self._reading(GPU_TEMPERATURE, self._call("nvmlDeviceGetTemperature", 0), "gpu")
+        yield from self._reading(GPU_TEMPERATURE, values.get(pynvml.NVML_FI_DEV_MEMORY_TEMP), "memory")
+        yield from self._reading(GPU_TEMPERATURE_LIMIT, self._call("nvmlDeviceGetMarginTemperature"), "gpu", "margin")
+        enforced_mw = self._call("nvmlDeviceGetEnforcedPowerLimit")
+        yield from self._reading(GPU_POWER_LIMIT, enforced_mw, "enforced", unit=1e-3)
+        for domain, number in _CLOCKS.items():
+            yield from self._reading(GPU_CLOCK, self._call("nvmlDeviceGetClockInfo", number), domain, unit=1e6)
+        state = self._call("nvmlDeviceGetPerformanceState")
+        yield from self._reading(GPU_PERFORMANCE_STATE, state if state is not None and state < _PSTATES else None)
+        yield from self._utilization()
+        memory = self._call("nvmlDeviceGetMemoryInfo")
+        if memory is not None:
+            yield from self._reading(GPU_MEMORY_USED, float(memory.used))
+            yield from self._reading(GPU_MEMORY_TOTAL, float(memory.total))
+
+    def _utilization(self) -> Iterator[Reading]:
+        rates = self._call("nvmlDeviceGetUtilizationRates")
+        if rates is not None:
+            yield from self._reading(GPU_UTILIZATION, rates.gpu, "gpu", unit=0.01)
+            yield from self._reading(GPU_UTILIZATION, rates.memory, "memory", unit=0.01)
+        for engine in ("Encoder", "Decoder"):
+            answer = self._call(f"nvmlDeviceGet{engine}Utilization")
+            yield from self._reading(GPU_UTILIZATION, answer and answer[0], engine.lower(), unit=0.01)
+
+    def _seldom(self) -> Iterator[Reading]:
+        values = self._fields.read(_SLOW_FIELDS, only_wide=frozenset(_PCIE.values()))
+        for direction, field in _PCIE.items():
+            yield from self._reading(GPU_PCIE_BYTES, values.get(field), direction)
+        for number, (kind, (aggregate, volatile)) in enumerate(_ECC.items()):
+            field = next((field for field in (aggregate, volatile) if not self._fields.lacks(field)), None)
+            count = self._errors(number) if field is None else values.get(field)
+            yield from self._reading(GPU_ECC_ERRORS, count, kind)
+        requested_mw = self._call("nvmlDeviceGetPowerManagementLimit")
+        yield from self._reading(GPU_POWER_LIMIT, requested_mw, "requested", unit=1e-3)
+        yield from self._reading(GPU_FAN, self._fan_percent(), unit=0.01)
+
+    def _errors(self, kind: int) -> float | None:
+        """By the older call."""
+        for counter in (pynvml.NVML_AGGREGATE_ECC, pynvml.NVML_VOLATILE_ECC):
+            call = ("nvmlDeviceGetTotalEccErrors", kind, counter)
+            count = self._call(*call)
+            if count is not None:
+                return float(count)
+            if not self._ask.is_lacking(call):
+                return None
+        return None
+
+    def _fan_percent(self) -> float | None:
+        """Of the fastest fan."""
+        fans = self._call("nvmlDeviceGetNumFans")
+        if fans is None:
+            percent = self._call("nvmlDeviceGetFanSpeed")
+            return None if percent is None else float(percent)
+        percents = (self._call("nvmlDeviceGetFanSpeed_v2", fan) for fan in range(fans))
+        return max((float(percent) for percent in percents if percent is not None), default=None)
+
+    def _rarely(self) -> Iterator[Reading]:
+        default_mw = self._call("nvmlDeviceGetPowerManagementDefaultLimit")
+        yield from self._reading(GPU_POWER_LIMIT, default_mw, "default", unit=1e-3)
+        bounds_mw = self._call("nvmlDeviceGetPowerManagementLimitConstraints") or (None, None)
+        for kind, bound_mw in zip(("min", "max"), bounds_mw, strict=True):
+            yield from self._reading(GPU_POWER_LIMIT, bound_mw, kind, unit=1e-3)
+        for labels, threshold in _THRESHOLDS.items():
+            celsius = self._call("nvmlDeviceGetTemperatureThreshold", threshold)
+            yield from self._reading(GPU_TEMPERATURE_LIMIT, celsius, *labels)
+        for domain, number in _CLOCKS.items():
+            yield from self._reading(GPU_CLOCK_MAX, self._call("nvmlDeviceGetMaxClockInfo", number), domain, unit=1e6)

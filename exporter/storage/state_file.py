@@ -1,0 +1,253 @@
+"""state.sqlite: what must outlive the exporter, so that no counter falls and no run is lost."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from exporter.attribution.policy import AttributedKey, Changes
+from exporter.contract.history import STATE_FILE
+from exporter.energy.rising import Risen, Series
+from exporter.energy.totals import Totals
+from exporter.model import Device
+from exporter.runs.record import STORED, RunRecord
+from exporter.settings import OperationError
+
+SCHEMA_VERSION = 2
+SHOWN_S = 600.0
+"""For how long a scrape shows a run that has ended."""
+LATEST_RUNS = 256
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS device (
+    kind TEXT NOT NULL, id TEXT NOT NULL, energy_j REAL NOT NULL, integrated_j REAL NOT NULL, raw_j REAL,
+    variance_j2 REAL NOT NULL, covered_s REAL NOT NULL, resets INTEGER NOT NULL, unseen_j REAL NOT NULL,
+    peak_w REAL NOT NULL, PRIMARY KEY (kind, id)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS emission (
+    component TEXT NOT NULL, device TEXT NOT NULL, basis TEXT NOT NULL, quality TEXT NOT NULL, grams REAL NOT NULL,
+    PRIMARY KEY (component, device, basis, quality)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS counter (
+    name TEXT NOT NULL, labels TEXT NOT NULL, total REAL NOT NULL, raw REAL NOT NULL, PRIMARY KEY (name, labels)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS attributed (
+    kind TEXT NOT NULL, id TEXT NOT NULL, policy TEXT NOT NULL, run_id TEXT NOT NULL, microjoules INTEGER NOT NULL,
+    PRIMARY KEY (kind, id, policy, run_id)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS idle (
+    kind TEXT NOT NULL, id TEXT NOT NULL, watts REAL NOT NULL, PRIMARY KEY (kind, id)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS run (
+    run_id TEXT PRIMARY KEY, started_at REAL NOT NULL, running INTEGER NOT NULL, body TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS run_by_state ON run (running, started_at);
+"""
+
+EmissionKey = tuple[str, str, str, str]
+
+
+class StateError(OperationError):
+    """The state folder cannot be used."""
+
+
+def remedy(error: OSError | sqlite3.Error) -> str:
+    """About what cannot be opened or written; a disk that takes nothing is no reason to give up what is there."""
+    if isinstance(error, OSError):
+        return "make room on its disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "let this user write there"
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+        return "make room on its disk and see that this user may read and write it"
+    return "move it away to start afresh"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What the last exporter left. `totals` have no raw values where the machine has booted since."""
+
+    totals: dict[Device, Totals]
+    emissions: dict[EmissionKey, float]
+    running: list[RunRecord]
+    ended: list[RunRecord]
+    """Those that a scrape still shows."""
+    counters: dict[Series, Risen]
+    attributed: dict[AttributedKey, int]
+    """Microjoules."""
+    idle_w: dict[Device, float]
+    boot_id: str | None
+    saved_at: float
+    saved_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is written each second: all totals, and what changed of runs (as JSON), counters and attribution."""
+
+    totals: dict[Device, Totals]
+    emissions: dict[EmissionKey, float]
+    runs: list[tuple[str, float, bool, str]]
+    counters: dict[Series, Risen | None]
+    attributed: Changes
+    idle_w: dict[Device, float]
+    now_s: float
+
+
+def boot_id(root: Path = Path("/proc")) -> str:
+    return (root / "sys/kernel/random/boot_id").read_text().strip()
+
+
+class State:
+    """The open file and the lock on its folder. One at a time: raises StateError where another exporter runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _lock(folder)
+            self._connection = sqlite3.connect(folder / STATE_FILE, check_same_thread=False, timeout=1)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute("PRAGMA cache_size = -512")  # kibibytes: little is read
+            self._connection.executescript(SCHEMA)
+            self._reader = sqlite3.connect(folder / STATE_FILE, check_same_thread=False, timeout=1)
+        except FileExistsError as error:
+            raise StateError(f"cannot use {folder}: it is a file; name a folder with --state.path") from error
+        except OSError as error:
+            raise StateError(
+                f"cannot write to {folder}: {error.strerror}; {remedy(error)}, "
+                "or choose another folder with --state.path"
+            ) from error
+        except sqlite3.Error as error:
+            raise StateError(
+                f"cannot use {folder / STATE_FILE}: {error}; {remedy(error)}, or choose --state.path"
+            ) from error
+
+    def load(self) -> Saved:
+        """Raises StateError where another version wrote the file, or it is damaged."""
+        path = self.folder / STATE_FILE
+        try:
+            meta = dict(self._connection.execute("SELECT key, value FROM meta").fetchall())
+            version = meta.get("schema_version", str(SCHEMA_VERSION))
+            if version != str(SCHEMA_VERSION):
+                raise StateError(
+                    f"{path} has schema {version}, this version of wattline reads {SCHEMA_VERSION}; "
+                    "choose another folder with --state.path"
+                )
+            return self._load(meta)
+        except (sqlite3.Error, ValueError) as error:
+            cause = str(error).splitlines()[0]
+            raise StateError(f"cannot read {path}: {cause}; move it away to start afresh") from error
+
+    def _load(self, meta: dict[str, str]) -> Saved:
+        read = self._connection.execute
+        same_boot = meta.get("boot_id") == boot_id()
+        totals = {
+            Device(kind, identity): Totals(energy_j, integrated_j, raw_j if same_boot else None, *rest)
+            for kind, identity, energy_j, integrated_j, raw_j, *rest in read("SELECT * FROM device")
+        }
+        rows = read("SELECT component, device, basis, quality, grams FROM emission")
+        shown_since = time.time() - SHOWN_S
+        return Saved(
+            totals,
+            {(component, device, basis, quality): grams for component, device, basis, quality, grams in rows},
+            [STORED.validate_json(body) for (body,) in read("SELECT body FROM run WHERE running = 1")],
+            [run for run in self.runs(LATEST_RUNS) if run.ended_at is not None and run.ended_at > shown_since],
+            {_series(name, labels): Risen(total, raw) for name, labels, total, raw in read("SELECT * FROM counter")},
+            {
+                AttributedKey(Device(kind, identity), policy, run_id): amount
+                for kind, identity, policy, run_id, amount in read("SELECT * FROM attributed")
+            },
+            {Device(kind, identity): watts for kind, identity, watts in read("SELECT * FROM idle")},
+            meta.get("boot_id"),
+            float(meta.get("saved_at", 0)),
+            float(meta.get("saved_s", 0)),
+        )
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Raises sqlite3.Error, on a full disk for one; the next call writes what this one could not."""
+        with self._connection as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO device VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [(d.kind, d.id, *t) for d, t in snapshot.totals.items()],
+            )
+            connection.executemany(
+                "INSERT OR REPLACE INTO emission VALUES (?, ?, ?, ?, ?)",
+                [(*key, grams) for key, grams in snapshot.emissions.items()],
+            )
+            connection.executemany(
+                "INSERT OR REPLACE INTO counter VALUES (?, ?, ?, ?)",
+                [(name, json.dumps(rest), *risen) for (name, *rest), risen in snapshot.counters.items() if risen],
+            )
+            connection.executemany(
+                "DELETE FROM counter WHERE name = ? AND labels = ?",
+                [(name, json.dumps(rest)) for (name, *rest), risen in snapshot.counters.items() if not risen],
+            )
+            connection.executemany(
+                "DELETE FROM attributed WHERE run_id = ?", [(run_id,) for run_id in snapshot.attributed.forgotten]
+            )
+            parts = snapshot.attributed.microjoules.items()
+            connection.executemany(
+                "INSERT OR REPLACE INTO attributed VALUES (?, ?, ?, ?, ?)",
+                [(d.kind, d.id, policy, run_id, amount) for (d, policy, run_id), amount in parts],
+            )
+            connection.executemany(
+                "INSERT OR REPLACE INTO idle VALUES (?, ?, ?)",
+                [(d.kind, d.id, watts) for d, watts in snapshot.idle_w.items()],
+            )
+            connection.executemany("INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?)", snapshot.runs)
+            connection.executemany(
+                "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+                [
+                    ("schema_version", str(SCHEMA_VERSION)),
+                    ("boot_id", boot_id()),
+                    ("saved_at", repr(time.time())),
+                    ("saved_s", repr(snapshot.now_s)),
+                ],
+            )
+
+    def run(self, run_id: str) -> RunRecord | None:
+        """For the event loop: one row by its key, over a connection of its own."""
+        found = self._reader.execute("SELECT body FROM run WHERE run_id = ?", (run_id,)).fetchone()
+        return STORED.validate_json(found[0]) if found else None
+
+    def runs(self, limit: int) -> list[RunRecord]:
+        """The newest first; over a connection of its own, so that whoever asks holds up no write."""
+        with closing(sqlite3.connect(self.folder / STATE_FILE, timeout=1)) as connection:
+            rows = connection.execute("SELECT body FROM run ORDER BY started_at DESC LIMIT ?", (limit,)).fetchall()
+        return [STORED.validate_json(body) for (body,) in rows]
+
+    def close(self) -> None:
+        self._reader.close()
+        self._connection.close()
+        self._lock.close()
+
+
+def _series(name: str, stored: str) -> Series:
+    labels, extra = json.loads(stored)
+    return name, tuple(labels), tuple((key, value) for key, value in extra)
+
+
+def _lock(folder: Path) -> IO[str]:
+    """Held until closed. The file carries the holder's pid, for the message of the one that comes second."""
+    file = (folder / "lock").open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.seek(0)
+        holder = file.read().strip() or "?"
+        file.close()
+        raise StateError(
+            f"another exporter (pid {holder}) writes to {folder}; stop it, or choose another folder with --state.path"
+        ) from error
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file

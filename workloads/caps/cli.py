@@ -1,0 +1,137 @@
+"""`workloads caps`: what caps are set, and taking off by hand those that were left set."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from workloads.client.messages import say
+
+if TYPE_CHECKING:
+    from workloads.caps.card import Cards
+    from workloads.caps.journal import Journal
+
+app = typer.Typer(help="Power limits and clock locks that sweeps set.", no_args_is_help=True, rich_markup_mode=None)
+
+Simulated = Annotated[
+    Path | None,
+    typer.Option("--simulation", metavar="FILE", help="The state file of simulated GPUs, in place of NVML."),
+]
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+@app.command()
+def show(
+    simulation: Simulated = None,
+    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
+) -> None:
+    """Show each GPU's power limit, what it takes, and the process that holds it."""
+    from workloads.caps import journal as caps_journal
+    from workloads.caps.card import CapsError, cards
+
+    try:
+        held = [caps_journal.read(path) for path in caps_journal.journals(_folder())]
+        with contextlib.closing(cards(None, str(simulation) if simulation else None)) as here:
+            rows = [_row(here, uuid, held) for uuid in here.uuids]
+    except (CapsError, FileNotFoundError) as error:
+        say(f"{error}{'' if simulation else '; simulated GPUs are shown with --simulation FILE'}")
+        raise typer.Exit(1) from error
+    if form is Format.JSON:
+        print(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        print(
+            f"{row['name']:<40} {row['power_limit_watts']:5g} W of {row['least_watts']:g} to {row['most_watts']:g} W, "
+            f"default {row['default_watts']:g} W{_said_of(row)}"
+        )
+
+
+@app.command()
+def restore(
+    force: Annotated[
+        bool, typer.Option("--force", help="Also what a process still holds, or one that is not seen.")
+    ] = False,
+) -> None:
+    """Put back the power limits and clocks that a sweep left set because it was killed."""
+    from workloads.caps import journal as caps_journal
+    from workloads.caps.card import CapsError
+
+    try:
+        with caps_journal.locked(_folder()):
+            paths = caps_journal.journals(_folder())
+            left = [path for path in paths if not _restored(path, force=force)]
+    except CapsError as error:
+        say(str(error))
+        raise typer.Exit(1) from error
+    if not paths:
+        say(f"nothing to put back: there is no journal of a process that set caps in {_folder()}")
+    raise typer.Exit(1 if left else 0)
+
+
+def _restored(path: Path, *, force: bool) -> bool:
+    """A journal that cannot be read, or has to stay for another reason, hides no other."""
+    from workloads.caps import guardian
+    from workloads.caps import journal as caps_journal
+    from workloads.caps.card import CapsError
+
+    try:
+        holder = caps_journal.read(path).holder
+    except FileNotFoundError:  # its holder has just left
+        return True
+    except CapsError as error:
+        say(str(error))
+        return False
+    if holder.is_alive and not force:
+        say(f"process {holder.pid} is at work and will put back what it set; to do it now: --force")
+        return False
+    return caps_journal.restore(path, guardian.open_cards, say)
+
+
+def _folder() -> Path:
+    from workloads.caps import journal as caps_journal
+    from workloads.runner import exporter as reach
+
+    return reach.state_folder(os.environ) / caps_journal.FOLDER
+
+
+def _row(here: Cards, uuid: str, held: list[Journal]) -> dict[str, Any]:
+    power = here.power(uuid)
+    of_card = [
+        (journal.holder, before.power_limit_w)
+        for journal in held
+        for before in journal.cards
+        if before.uuid == uuid and journal.simulation == here.simulation
+    ]
+    holder, before_w = of_card[0] if of_card else (None, None)
+    return {
+        "name": here.name(uuid),
+        "uuid": uuid,
+        "power_limit_watts": power.now_w,
+        "least_watts": power.least_w,
+        "most_watts": power.most_w,
+        "default_watts": power.default_w,
+        "holder_pid": holder.pid if holder else None,
+        "holder_is_alive": holder.is_alive if holder else None,
+        "before_watts": before_w,
+    }
+
+
+def _said_of(row: dict[str, Any]) -> str:
+    if row["holder_pid"] is None:
+        return ""
+    if row["holder_is_alive"]:
+        return f"; process {row['holder_pid']} puts back {row['before_watts']:g} W"
+    return (
+        f"; left by process {row['holder_pid']}, which has gone: put back {row['before_watts']:g} W with "
+        "workloads caps restore"
+    )

@@ -1,0 +1,194 @@
+"""Docker or Podman, found on this machine and spoken to through Docker's API."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+_HELLO_TIMEOUT_S = 20
+_MOST_LISTED = 20
+_PREPARING = re.compile(r"preparing container [0-9a-f]{64} for attach: ")
+# What an engine's refusal contains, and what to do about it.
+_REMEDIES = {
+    "could not select device driver": "install the NVIDIA Container Toolkit, then: "
+    "nvidia-ctk runtime configure --runtime=docker, and restart Docker",
+    "unresolvable CDI": "describe the GPUs to Podman: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml "
+    "--device-name-strategy=index --device-name-strategy=uuid",
+    "executable file not found": "the command after the image's name is run in the container, and is not in its PATH",
+    "bind source path does not exist": "give --volume a folder that is there",
+}
+
+
+class EngineError(Exception):
+    """One line: the cause and the next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A name with a tag; `bytes` as the engine counts them."""
+
+    name: str
+    bytes: int
+    created: str
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """`api` is the Docker package's low-level client; it never times out, since a container may be silent for hours."""
+
+    host: str
+    is_podman: bool
+    api: Any
+
+
+def find(host: str | None, environ: Mapping[str, str], root: Path = Path("/")) -> Engine:
+    """By `host` (a URL or a socket's path), else the environment's, else the first socket that is there.
+
+    Raises EngineError.
+    """
+    chosen = host or environ.get("DOCKER_HOST") or environ.get("CONTAINER_HOST")
+    if not chosen:
+        candidates = _sockets(environ, root)
+        found = next((path for path in candidates if _is_socket(path)), None)
+        if found is None:
+            raise EngineError(
+                f"there is no container engine here: no socket at {', '.join(map(str, candidates))}; start one "
+                "(systemctl start docker, or systemctl --user start podman.socket), or name one with --host"
+            )
+        chosen = str(found)
+    url = f"unix://{Path(chosen).absolute()}" if "://" not in chosen else chosen
+    return _connect(url, environ)
+
+
+def _sockets(environ: Mapping[str, str], root: Path) -> list[Path]:
+    own = Path(environ.get("XDG_RUNTIME_DIR") or root / f"run/user/{os.getuid()}")
+    names = ("var/run/docker.sock", own / "docker.sock", own / "podman/podman.sock", "run/podman/podman.sock")
+    return [root / name for name in names]
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _connect(url: str, environ: Mapping[str, str]) -> Engine:
+    try:
+        import docker
+    except ImportError as error:
+        from exporter.contract.installation import install
+
+        raise EngineError(f"{error}, which the job needs; {install('workloads')}") from error
+    environment = {**environ, "DOCKER_HOST": url}
+    with speaking(f"no container engine answers at {url}"):
+        client = docker.from_env(environment=environment, timeout=_HELLO_TIMEOUT_S, use_ssh_client=True)
+        components = [part.get("Name", "") for part in client.version().get("Components") or []]
+        client.api.timeout = None
+    return Engine(url, any("Podman" in name for name in components), client.api)
+
+
+@contextlib.contextmanager
+def speaking(what: str) -> Iterator[None]:
+    """What goes wrong within is an EngineError that begins with `what`."""
+    import docker.errors
+    import requests
+
+    try:
+        yield
+    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        raise EngineError(f"{what}: {reason(error)}") from error
+
+
+def reason(error: Exception) -> str:
+    """The innermost cause in one line, with a remedy where one is known."""
+    import docker.errors
+
+    if isinstance(error, docker.errors.APIError) and error.explanation:
+        return remedied(str(error.explanation))
+    cause = _os_error(error)
+    if isinstance(cause, PermissionError):
+        return (
+            "permission denied; be a member of the socket's group (sudo usermod -aG docker $USER, then log in again), "
+            "or use an engine of your own: systemctl --user start podman.socket"
+        )
+    if isinstance(cause, FileNotFoundError | ConnectionRefusedError):
+        return f"{cause.strerror}; start the engine, or name another with --host"
+    return " ".join(str(cause or error).split())
+
+
+def remedied(refusal: str) -> str:
+    """The refusal in one line, without what tells the user nothing, and what to do about it."""
+    text = _PREPARING.sub("", " ".join(refusal.split()))
+    remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in text), None)
+    return f"{text}; {remedy}" if remedy else text
+
+
+def _os_error(error: BaseException | None) -> OSError | None:
+    """Requests and urllib3 wrap what the system said, some of it in arguments only."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno is not None:
+            return error
+        inner = next((part for part in error.args if isinstance(part, BaseException)), None)
+        error = error.__cause__ or inner or error.__context__
+    return None
+
+
+def images(engine: Engine) -> list[Image]:
+    """By name; what has none is left out. Raises EngineError."""
+    with speaking("the engine does not list its images"):
+        listed = engine.api.images()
+    return sorted(
+        (
+            Image(name, int(image.get("Size", 0)), _day(image.get("Created")))
+            for image in listed
+            for name in image.get("RepoTags") or []
+            if not name.endswith("<none>")
+        ),
+        key=lambda image: image.name,
+    )
+
+
+def _day(created: Any) -> str:
+    return f"{datetime.fromtimestamp(created).astimezone():%Y-%m-%d}" if isinstance(created, int) else ""
+
+
+def what_is_there(engine: Engine) -> str:
+    """For the end of an error; never an error itself."""
+    try:
+        names = [image.name for image in images(engine)]
+    except EngineError:
+        return "what images there are cannot be told"
+    if not names:
+        return f"there are no images at {engine.host}"
+    more = f" and {len(names) - _MOST_LISTED} more (--list-images)" if len(names) > _MOST_LISTED else ""
+    return f"there are {', '.join(names[:_MOST_LISTED])}{more}"
+
+
+def resolve(engine: Engine, image: str) -> str | None:
+    """The name under which the engine has the image, None where it has none. Raises EngineError."""
+    import docker.errors
+
+    # What was built here may be localhost's; Docker's API takes a name without a registry for one of Docker Hub.
+    first, slash, _ = image.partition("/")
+    has_registry = bool(slash) and (first == "localhost" or not {".", ":"}.isdisjoint(first))
+    for name in (image,) if has_registry else (image, f"localhost/{image}"):
+        with speaking(f"the engine cannot look for {image}"), contextlib.suppress(docker.errors.NotFound):
+            engine.api.inspect_image(name)
+            return name
+    return None
+
+
+def pull(engine: Engine, image: str) -> None:
+    """Raises EngineError."""
+    with speaking(f"{image} cannot be pulled"):
+        for event in engine.api.pull(image, stream=True, decode=True):
+            if "error" in event:
+                raise EngineError(f"{image} cannot be pulled: {' '.join(str(event['error']).split())}")

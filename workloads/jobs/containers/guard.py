@@ -1,0 +1,35 @@
+"""Ends a container whose job was killed: `python -m workloads.jobs.containers.guard HOST STOP_SECONDS KEEP`.
+
+On its stdin it reads the container's id, and `done` once the job has ended it itself. The end of stdin before that
+comes with the job's own end, whatever that was.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from workloads.client.messages import say
+from workloads.jobs.containers import docker_engine
+from workloads.jobs.containers import life as container_life
+
+
+def main(arguments: Sequence[str]) -> int:
+    host, stop_s, keep = arguments
+    lines = sys.stdin.read().split()
+    if not lines or lines[-1] == container_life.DONE:
+        return 0
+    container_id = lines[0]
+    try:
+        engine = docker_engine.find(host, os.environ)
+    except docker_engine.EngineError as error:
+        say(f"container {container_id[:12]} is left behind: {error}")
+        return 1
+    say(f"the job was killed: stopping its container {container_id[:12]}")
+    container_life.end(container_life.Created(engine, container_id, "", 0.0), int(stop_s), keep == "1")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

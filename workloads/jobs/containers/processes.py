@@ -1,0 +1,42 @@
+"""A container's processes as part of the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from workloads.client.messages import say
+from workloads.jobs.containers import life as container_life
+from workloads.jobs.containers.life import Created
+
+_ROUNDING_S = 0.1
+
+
+def start_in_run(made: Created, register: Callable[..., str | None]) -> None:
+    """Start it and register what it runs, by its cgroup and its first pid. Raises EngineError where it does not start.
+
+    Says why, where neither is taken while it runs.
+    """
+    pid = container_life.start(made)
+    if pid is None:  # it has ended already
+        return
+    cgroup = f"container:{made.id}"
+    pids = [pid] if is_begun_since(pid, made.since_boot_s) else []
+    ways: list[dict[str, Any]] = [{"pids": pids, "cgroup": cgroup}, {"pids": pids}] if pids else [{"cgroup": cgroup}]
+    for way in ways:
+        refusal = register(**way)
+        if refusal is None:
+            return
+    if container_life.is_running(made):
+        say(f"the container's processes are not seen as part of the run: {refusal}")
+
+
+def is_begun_since(pid: int, since_boot_s: float, proc: Path = Path("/proc")) -> bool:
+    """Whether the process of that number here is younger: in another namespace than the engine's it is another's."""
+    try:
+        fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK") >= since_boot_s - _ROUNDING_S

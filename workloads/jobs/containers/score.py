@@ -1,0 +1,135 @@
+"""What a benchmark leaves in its container: a score, `time: 123.4` and other numbers, and the files beside it."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from workloads.client.messages import say
+from workloads.jobs.containers.docker_engine import EngineError, speaking
+from workloads.jobs.containers.life import Created, started_at
+
+PATH = "/root/results/metrics.yml"
+_KEY = "time"
+_LARGEST_BYTES = 64 * 1024
+_MOST = 64
+
+
+def read(made: Created, path: str) -> dict[str, float]:
+    """The numbers in the file, by key; none where there is no such file, or the container has not written it.
+
+    Says what is wrong with a file that is there. Raises EngineError.
+    """
+    found = _file(made, path)
+    if found is None:
+        return {}
+    text, written_at = found
+    if written_at < int(started_at(made)):
+        say(f"{path} is older than the container, so its score is none of this run's")
+        return {}
+    return numbers(text, path)
+
+
+def _file(made: Created, path: str) -> tuple[bytes, float] | None:
+    import docker.errors
+
+    with speaking(f"{path} cannot be read"):
+        try:
+            chunks, about = made.engine.api.get_archive(made.id, path)
+        except docker.errors.NotFound:
+            return None
+        if about.get("size", 0) > _LARGEST_BYTES:
+            say(f"{path} has more than {_LARGEST_BYTES} bytes, so it is no file of a score and is left out")
+            return None
+        archive = b"".join(chunks)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        member = tar.next()
+        file = tar.extractfile(member) if member is not None and member.isfile() else None
+        if member is None or file is None:
+            say(f"{path} is no file, so no score is taken of it")
+            return None
+        return file.read(), member.mtime
+
+
+def copy(made: Created, path: str, target: Path) -> None:
+    """The folder of the score, with all that is in it, as `target`. Says what fails; nothing where there is none."""
+    import docker.errors
+
+    folder = PurePosixPath(path).parent
+    if folder == folder.parent:  # the whole container
+        return
+    try:
+        with speaking(f"{folder} cannot be copied"), tempfile.TemporaryFile() as archive:
+            try:
+                chunks, _ = made.engine.api.get_archive(made.id, str(folder))
+            except docker.errors.NotFound:
+                return
+            archive.writelines(chunks)
+            archive.seek(0)
+            with tarfile.open(fileobj=archive) as tar:
+                for member in tar:
+                    _unpack(tar, member, target)
+    except (EngineError, tarfile.TarError) as error:
+        say(f"the results stay in the container: {error}")
+
+
+def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    """Files and folders, without the name of the folder itself; links and devices stay behind."""
+    parts = PurePosixPath(member.name).parts[1:]
+    if ".." in parts:
+        return
+    path = target.joinpath(*parts)
+    if member.isdir():
+        path.mkdir(parents=True, exist_ok=True)
+    elif member.isfile() and (content := tar.extractfile(member)) is not None:
+        with path.open("xb") as file:
+            shutil.copyfileobj(content, file)
+
+
+def numbers(text: bytes, path: str) -> dict[str, float]:
+    """The keys with a number, made to names of results; YAML's `1e-3` is a text to its readers, and a number here."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        say(f"{path} is no YAML, so no score is taken of it: {' '.join(str(error).split())}")
+        return {}
+    if not isinstance(found, Mapping):
+        say(f"{path} has no keys, so no score is taken of it; it should be like: time: 123.4")
+        return {}
+    read_numbers = {_name(key): number for key, value in found.items() if (number := _number(value)) is not None}
+    return dict(list(read_numbers.items())[:_MOST])
+
+
+def results(found: Mapping[str, float]) -> dict[str, float]:
+    """`time` is `score_seconds`; the others keep their names."""
+    return {"score_seconds" if name == _KEY else name: number for name, number in found.items()}
+
+
+def work(found: Mapping[str, float]) -> dict[str, float]:
+    """The score as work, in the image's own measure."""
+    return {"score": found[_KEY]} if found.get(_KEY, -1.0) >= 0 else {}
+
+
+def _name(key: Any) -> str:
+    name = re.sub(r"[^A-Za-z0-9_]", "_", str(key))[:64]
+    return name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool | datetime) or value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None

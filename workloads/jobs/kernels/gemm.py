@@ -1,0 +1,79 @@
+"""The product of two square matrices on each device: what sgemm and dgemm have in common."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import importlib.util
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from workloads import jobs
+from workloads.jobs.kernels import launches, torch_device
+from workloads.jobs.kernels import timed_kernels as kernels
+from workloads.jobs.kernels.launches import Launch
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """Of a matrix; `share_of_peak` is its speed on a simulated GPU, beside that of 32-bit floats."""
+
+    name: Literal["float32", "float64"]
+    size_bytes: int
+    share_of_peak: float = 1.0
+
+
+def parser(job: str, description: str | None) -> jobs.Options:
+    options = jobs.options(job, description)
+    options.add_argument("--size", type=jobs.count, default=4096, metavar="N", help="rows and columns; default: 4096")
+    kernels.add_options(options, "multiplications")
+    return options
+
+
+def main(job: str, element: Element, options: argparse.Namespace) -> int:
+    flop = 2.0 * options.size**3  # a multiplication and an addition for each element of each sum
+    kernel = kernels.Kernel(job, "kernel", "flop", flop)
+    return kernels.main(kernel, options, functools.partial(_devices, element, options.size))
+
+
+@contextlib.contextmanager
+def _devices(element: Element, size: int, simulation: str | None) -> Iterator[list[Launch]]:
+    """The simulated GPUs where they are, else CUDA's, else the CPU; those of CUDA_VISIBLE_DEVICES, else the first."""
+    if simulation is not None:
+        from workloads.jobs.simulated.gpu import driven
+
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        with driven(Path(simulation), visible, 3 * size**2 * element.size_bytes) as gpus:
+            flop = 2.0 * size**3 / element.share_of_peak
+            yield [launches.on_simulated(gpu, flop / gpu.peak_flop_per_s) for gpu in gpus]
+    elif importlib.util.find_spec("torch") is not None:
+        yield [_torch(device, element, size) for device in torch_device.devices()]
+    else:
+        yield [_numpy(element, size)]
+
+
+def _torch(device: torch.device, element: Element, size: int) -> Launch:
+    import torch
+
+    torch.set_float32_matmul_precision("highest")  # never TF32, whose speed is another one
+    random = torch.Generator(device).manual_seed(0)
+    dtype = getattr(torch, element.name)
+    a, b = (torch.rand(size, size, device=device, dtype=dtype, generator=random) for _ in range(2))
+    product = torch.empty_like(a)
+    return launches.on_torch(device, lambda: torch.matmul(a, b, out=product))
+
+
+def _numpy(element: Element, size: int) -> Launch:
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    a, b = (random.random((size, size), dtype=element.name) for _ in range(2))
+    product = np.empty_like(a)
+    return launches.on_clock(lambda: np.matmul(a, b, out=product))

@@ -1,0 +1,183 @@
+"""One kernel again and again on each device: warmed up, begun together with the other tenants, each one timed."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import sys
+import threading
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from workloads import client, jobs
+from workloads.client.barrier import BarrierError
+from workloads.client.messages import say
+from workloads.jobs.kernels import percentiles
+from workloads.jobs.kernels.launches import Launch, Timed
+from workloads.runner import shadow_check as shadow
+from workloads.runner.interruption import OF_A_KERNEL_S, unwound_when_signalled
+
+_BATCH_S = 0.1  # long enough that a fast device is not held up by the counting
+_IN_FLIGHT = 2  # batches: while one is counted, the device already has the next
+_TIMED_ALONE_S = 1e-3
+"""Shorter kernels are timed in groups of this length: CUDA's events resolve 0.5 µs, and recording one costs 40 µs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A job's kernel: each does `amount` of the work `unit`, and its results are called `{noun}_seconds_…`."""
+
+    job: str
+    noun: str
+    unit: str
+    amount: float
+
+
+def add_options(options: argparse.ArgumentParser, what: str) -> None:
+    until = options.add_mutually_exclusive_group()
+    until.add_argument("--repetitions", type=jobs.count, metavar="R", help=f"{what} on each device")
+    until.add_argument("--duration", type=jobs.seconds, default=10.0, metavar="SECONDS", help="default: 10")
+    options.add_argument(
+        "--warmup", type=jobs.count, default=2, metavar="R", help=f"{what} before, not measured; default: 2"
+    )
+
+
+def main(
+    kernel: Kernel, options: argparse.Namespace, devices: Callable[[str | None], AbstractContextManager[list[Launch]]]
+) -> int:
+    """`devices` gets the path of the simulation's state file, or None; it may raise ValueError."""
+    shadow.exit_if_shadowed()
+    with unwound_when_signalled(OF_A_KERNEL_S), client.run(kernel.job) as run:
+        try:
+            run.phase("load")
+            with devices(run.simulation) as launches:
+                run.result(**measure(run, kernel, launches, options))
+        except (ValueError, BarrierError) as error:
+            sys.exit(f"{kernel.job}: {error}")
+        except (RuntimeError, MemoryError) as error:  # CUDA's errors are RuntimeErrors
+            sys.exit(f"{kernel.job}: {str(error).splitlines()[0]}; a smaller --size needs less memory")
+    return 0
+
+
+def measure(
+    run: client.Run, kernel: Kernel, launches: Sequence[Launch], options: argparse.Namespace
+) -> dict[str, float]:
+    """The job's results; the speed is over all devices and by the clock on the wall."""
+    measured = [_Measured(run, kernel, gpu) for gpu in range(len(launches))]
+    stop = threading.Event()
+    with ThreadPoolExecutor(len(launches)) as pool:  # each device goes at its own speed
+        try:
+            run.phase("warmup")
+            list(pool.map(lambda launch: launch(options.warmup, 1)(), launches))
+            run.barrier()
+            run.phase("measure")
+            begin_s = time.monotonic()
+            plan = functools.partial(_Plan, options.repetitions, options.duration)
+            list(pool.map(lambda launch, one: _repeat(launch, one, plan(), stop), launches, measured))
+            wall_s = time.monotonic() - begin_s
+            run.phase("rest")
+        finally:
+            stop.set()
+    _say_grouped(kernel, measured)
+    count, total_s = sum(one.kernels for one in measured), math.fsum(one.total_s for one in measured)
+    return {
+        f"{kernel.unit}_per_second": count * kernel.amount / wall_s,
+        f"{kernel.noun}_count": count,
+        f"{kernel.noun}_seconds_sum": total_s,
+        **percentiles.of(f"{kernel.noun}_seconds", [each for one in measured for each in one.each_s]),
+        f"{kernel.noun}_seconds_mean": total_s / count,  # not of groups
+    }
+
+
+def _say_grouped(kernel: Kernel, measured: Sequence[_Measured]) -> None:
+    most = max((one.most_together for one in measured), default=1)
+    if most > 1:
+        say(
+            f"single ones are too short to be timed: up to {most} were timed together, "
+            f"see {kernel.noun}_count in events.jsonl"
+        )
+
+
+class _Measured:
+    """What one device has done."""
+
+    def __init__(self, run: client.Run, kernel: Kernel, gpu: int) -> None:
+        self._run = run
+        self._kernel = kernel
+        self._gpu = gpu
+        self.kernels = 0
+        self.total_s = 0.0
+        self.most_together = 1
+        self.each_s = array("d")
+
+    def add(self, kernels: int, timed: Timed) -> None:
+        """`kernels` are those of each group."""
+        end_s = timed.ended_at - math.fsum(timed.seconds)
+        for took_s in timed.seconds:
+            end_s += took_s
+            amounts = {self._kernel.unit: kernels * self._kernel.amount}
+            values = {f"{self._kernel.noun}_count": kernels, "gpu": self._gpu}
+            self._run.iteration(took_s, values, ended_at=end_s, **amounts)
+            self.each_s.append(took_s / kernels)
+            self.total_s += took_s
+        self.kernels += kernels * len(timed.seconds)
+        self.most_together = max(self.most_together, kernels)
+
+
+class _Plan:
+    """How many groups of how many kernels come next on one device, until it has done enough."""
+
+    def __init__(self, repetitions: int | None, duration_s: float) -> None:
+        self._left = repetitions
+        self._duration_s = duration_s
+        self._end_s = math.inf
+        self._together = 1
+        self._groups = 1
+
+    def next(self) -> tuple[int, int] | None:
+        now_s = time.monotonic()
+        if self._left is None:
+            if now_s >= self._end_s:
+                return None
+            self._end_s = min(self._end_s, now_s + self._duration_s)  # from the first on, so there is always one
+            return self._groups, self._together
+        together = min(self._together, self._left)
+        if together == 0:
+            return None
+        groups = min(self._groups, self._left // together)
+        self._left -= groups * together
+        return groups, together
+
+    def learn(self, kernels: int, timed: Timed) -> None:
+        """From what a batch took, with so many kernels in each group; the next has at most twice as many."""
+        done = kernels * len(timed.seconds)
+        alone_s = max(math.fsum(timed.seconds) / done, 1e-9)
+        self._together = max(self._together, math.ceil(_TIMED_ALONE_S / alone_s))
+        self._groups = max(1, int(min(2 * done, _BATCH_S / alone_s) / self._together))
+
+
+def _repeat(launch: Launch, measured: _Measured, plan: _Plan, stop: threading.Event) -> None:
+    """Until the plan has no more, or another device has failed."""
+    in_flight: deque[tuple[int, Callable[[], Timed]]] = deque()
+    try:
+        while not stop.is_set():
+            more = plan.next()
+            if more is not None:
+                in_flight.append((more[1], launch(*more)))
+                if len(in_flight) < _IN_FLIGHT:
+                    continue
+            if not in_flight:
+                return
+            kernels, wait = in_flight.popleft()
+            timed = wait()
+            plan.learn(kernels, timed)
+            measured.add(kernels, timed)
+    except Exception:
+        stop.set()
+        raise

@@ -1,0 +1,53 @@
+"""The devices that a torch job runs on, and how long something took there. torch is imported once it is needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from workloads.client.messages import say_once
+
+if TYPE_CHECKING:
+    import torch
+
+
+def require(*modules: str) -> None:
+    """End the process with one line where one of them is not installed."""
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        from exporter.contract.installation import install
+
+        sys.exit(f"{' and '.join(missing)} cannot be imported; {install('torch')}")
+
+
+def devices() -> list[torch.device]:
+    """All GPUs of CUDA_VISIBLE_DEVICES, else the first GPU, else the CPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        say_once("there is no CUDA device: the job runs on the CPU")
+        return [torch.device("cpu")]
+    count = torch.cuda.device_count() if "CUDA_VISIBLE_DEVICES" in os.environ else 1
+    return [torch.device("cuda", index) for index in range(count)]
+
+
+def timed(device: torch.device, work: Callable[[], object]) -> float:
+    """Seconds that `work` took on the device: between two CUDA events there, else on the clock."""
+    import torch
+
+    if device.type != "cuda":
+        begin_s = time.perf_counter()
+        work()
+        return time.perf_counter() - begin_s
+    with torch.cuda.device(device):
+        make_event: Any = torch.cuda.Event  # has no types
+        begin, end = (make_event(enable_timing=True) for _ in range(2))
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1_000  # of milliseconds

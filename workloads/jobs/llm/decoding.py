@@ -1,0 +1,96 @@
+"""One batch from prompts to generated tokens, each step timed on the device.
+
+A loop of its own: transformers' `generate` may hand tokens out a step late, to keep the GPU busy, and then no moment is
+the token's own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workloads.jobs.llm.models import Loaded
+from workloads.jobs.llm.prompting import Batch
+from workloads.jobs.llm.timing import Steps
+
+if TYPE_CHECKING:
+    import torch
+
+Choose = Callable[["torch.Tensor"], "torch.Tensor"]
+"""From logits (texts, vocabulary) to the next token of each text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    new_tokens: int
+    eos: frozenset[int]
+
+
+def greedy(logits: torch.Tensor) -> torch.Tensor:
+    return logits.argmax(-1)
+
+
+def sampling(temperature: float, top_k: int | None, top_p: float | None) -> Choose:
+    """Draws among the `top_k` likeliest tokens, or the fewest that hold the probability `top_p`."""
+    import torch
+
+    def choose(logits: torch.Tensor) -> torch.Tensor:
+        scaled = logits.float() / temperature
+        if top_k is not None:
+            least = scaled.topk(min(top_k, scaled.shape[-1])).values[:, -1:]
+            scaled = scaled.masked_fill(scaled < least, -torch.inf)
+        if top_p is not None:
+            order = scaled.sort(descending=True)
+            shares = order.values.softmax(-1)
+            beyond = shares.cumsum(-1) - shares >= top_p  # the likeliest never is
+            scaled = scaled.masked_fill(beyond.scatter(-1, order.indices, beyond), -torch.inf)
+        return torch.multinomial(scaled.softmax(-1), 1)[:, 0]
+
+    return choose
+
+
+def generate(
+    loaded: Loaded, batch: Batch, limits: Limits, choose: Choose, clock: Callable[[], float]
+) -> tuple[Steps, torch.Tensor]:
+    """The steps, and the generated ids (texts, steps). `clock` is asked when a step's tokens are there."""
+    import torch
+
+    began_s = clock()
+    ids, mask = batch.ids.to(loaded.device), batch.mask.to(loaded.device)
+    ends = torch.tensor(sorted(limits.eos), device=loaded.device, dtype=torch.long)
+    going = torch.ones(len(ids), dtype=torch.bool, device=loaded.device)
+    step, cache = _Step(loaded.module), None
+    moments_s, live, chosen = list[float](), list[int](), []
+    with torch.no_grad():
+        while len(live) < limits.new_tokens:
+            left = int(going.sum()) if limits.eos else len(going)
+            if left == 0:
+                break
+            logits, cache = step(ids, mask, cache)
+            tokens = choose(logits)
+            moments_s.append(clock())
+            live.append(left)
+            chosen.append(tokens)
+            going &= ~torch.isin(tokens, ends)
+            ids = tokens[:, None]
+            mask = torch.cat([mask, torch.ones_like(ids)], dim=-1)
+    return Steps(began_s, tuple(moments_s), tuple(live)), torch.stack(chosen, dim=-1)
+
+
+class _Step:
+    """One forward pass; the logits are those of the last column. Models differ in what they can be told."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        known = inspect.signature(module.forward).parameters
+        self._takes_positions = "position_ids" in known
+        self._more = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
+
+    def __call__(self, ids: torch.Tensor, mask: torch.Tensor, cache: Any) -> tuple[torch.Tensor, Any]:
+        more = dict[str, Any](self._more)
+        if self._takes_positions:  # else padding on the left would shift them
+            more["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        answer = self._module(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **more)
+        return answer.logits[:, -1], answer.past_key_values

@@ -1,0 +1,208 @@
+"""A transformers model on its device: by name or folder, or of a known shape with random weights."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workloads.client.messages import say, say_once
+from workloads.jobs.kernels import torch_device
+from workloads.jobs.llm.presets import PRESETS, find
+
+if TYPE_CHECKING:
+    import torch
+
+_OFFSET_POSITIONS = {"roberta", "xlm-roberta", "camembert", "longformer"}  # theirs begin at 2
+
+
+class ModelError(ValueError):
+    """There is no such model, or it cannot do what is asked; one line, with the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """`eos` are the tokens that end a text; none with random weights, to which no token means anything."""
+
+    module: Any
+    device: torch.device
+    vocabulary: int
+    positions: int | None
+    eos: frozenset[int]
+    is_causal: bool
+    tokenizer_of: str | None
+    """Name or folder; None where the weights are random."""
+
+
+def load(options: argparse.Namespace) -> Loaded:
+    """Raises ModelError, and RuntimeError where there is too little memory."""
+    torch_device.require("torch", "transformers")
+    import torch
+
+    _hush()
+    device = _device(options.device)
+    dtype = _dtype(options.dtype, device)
+    torch.manual_seed(options.seed)
+    config = _config(options.random) if options.random else _published(options.model)
+    is_causal, kind = _kind(config)
+    if options.random:
+        module = _random(kind, config, options.random, dtype, device)
+    else:
+        module = _readable(options.model, functools.partial(kind.from_pretrained, options.model, config=config))
+    positions = getattr(config, "max_position_embeddings", None)
+    return Loaded(
+        module=module.to(device=device, dtype=dtype),
+        device=device,
+        vocabulary=int(config.vocab_size),
+        positions=positions - 2 if positions and config.model_type in _OFFSET_POSITIONS else positions,
+        eos=frozenset() if options.random else _eos(module),
+        is_causal=is_causal,
+        tokenizer_of=None if options.random else options.model,
+    )
+
+
+def tokenizer(loaded: Loaded) -> Any:
+    """Raises ModelError."""
+    from transformers import AutoTokenizer
+
+    name = loaded.tokenizer_of
+    if name is None:
+        raise ModelError("a text needs the model's tokenizer: give --model instead of --random, or leave the file out")
+    return _readable(name, functools.partial(AutoTokenizer.from_pretrained, name))
+
+
+def check_positions(loaded: Loaded, tokens: int) -> None:
+    """Raises ModelError."""
+    if loaded.positions is not None and tokens > loaded.positions:
+        raise ModelError(f"a sequence of {tokens} tokens is longer than the model's {loaded.positions}; ask for less")
+
+
+def require_causal(loaded: Loaded) -> None:
+    """Raises ModelError."""
+    if not loaded.is_causal:
+        raise ModelError("this model predicts no next token; take one that does, such as gpt2, or the job llm-forward")
+
+
+def _hush() -> None:
+    import transformers
+
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # that it tries again is of no interest
+    untyped: Any = transformers.utils.logging
+    untyped.set_verbosity_error()
+    untyped.disable_progress_bar()
+
+
+def _device(name: str) -> torch.device:
+    """This process's: one each under a launcher, else the first."""
+    import torch
+
+    if name != "auto":
+        try:
+            asked = torch.device(name)
+        except RuntimeError as error:
+            raise ModelError(f"{name!r} is no device; give cpu, cuda or cuda:1") from error
+        if asked.type == "cuda" and (asked.index or 0) >= torch.cuda.device_count():
+            raise ModelError(f"there is no {name}: torch sees {torch.cuda.device_count()} GPUs")
+        return asked
+    if "LOCAL_RANK" in os.environ and torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    first, *others = torch_device.devices()
+    if others:
+        say(
+            f"this process uses the first of {1 + len(others)} GPUs; for all, start one process each: "
+            f"torchrun --nproc-per-node {1 + len(others)} -m workloads.jobs.… (see workloads/README.md)"
+        )
+    return first
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    import torch
+
+    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    return kinds["float16" if device.type == "cuda" else "float32"] if name == "auto" else kinds[name]
+
+
+def _random(kind: Any, config: Any, shape: str, dtype: torch.dtype, device: torch.device) -> Any:
+    try:
+        with _born_as(dtype), device:
+            return kind.from_config(config)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ModelError(f"no model can be made of {shape}: {str(error).strip().splitlines()[0]}") from error
+
+
+@contextlib.contextmanager
+def _born_as(dtype: torch.dtype) -> Iterator[None]:
+    """Within, new parameters have this type: a model that is halved afterwards needs twice the memory first."""
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _config(shape: str) -> Any:
+    from transformers import AutoConfig
+
+    preset = find(shape)
+    if preset is not None:
+        return AutoConfig.for_model(preset.model_type, **preset.config)
+    if not Path(shape).exists():
+        raise ModelError(f"there is no shape {shape!r}; give one of {', '.join(PRESETS)}, a config.json or its folder")
+    return _readable(shape, functools.partial(AutoConfig.from_pretrained, shape))
+
+
+def _published(name: str) -> Any:
+    from transformers import AutoConfig
+
+    return _readable(name, functools.partial(AutoConfig.from_pretrained, name))
+
+
+def _readable(name: str, read: Callable[..., Any]) -> Any:
+    """What `read` gives, from this machine or else from the Hub; ModelError where there is no such thing in either."""
+    try:
+        return read(local_files_only=True)
+    except (OSError, ValueError, ImportError) as error:
+        if Path(name).exists():
+            raise _unreadable(name, error) from error
+    say_once(f"{name} is not on this machine; asking the Hugging Face Hub for it")
+    try:
+        return read()
+    except (OSError, ValueError, ImportError) as error:
+        raise _unreadable(name, error) from error
+
+
+def _unreadable(name: str, error: Exception) -> ModelError:
+    cause = str(error).strip().partition("\n")[0] or type(error).__name__
+    known = f", or --random {name} for random weights of its shape" if find(name) else ""
+    return ModelError(f"the model {name} cannot be read ({cause[:200]}); give the folder of one that is here{known}")
+
+
+def _kind(config: Any) -> tuple[bool, Any]:
+    """Whether it predicts next tokens, and the class that makes it: an encoder's bare layers are what is measured."""
+    from transformers import AutoModel, AutoModelForCausalLM
+    from transformers.models.auto import modeling_auto
+
+    is_causal = (
+        type(config) in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING
+        and type(config) not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING
+    )
+    return is_causal, AutoModelForCausalLM if is_causal else AutoModel
+
+
+def _eos(module: Any) -> frozenset[int]:
+    generation = getattr(module, "generation_config", None)
+    told = getattr(generation, "eos_token_id", None)
+    if told is None:
+        told = getattr(module.config, "eos_token_id", None)
+    if told is None:
+        return frozenset()
+    return frozenset(told if isinstance(told, list | tuple) else [told])

@@ -1,0 +1,80 @@
+"""The three jobs on a simulated GPU: no model is built and no token computed, time passes as it would.
+
+A token costs 2 operations for each parameter, 6 in training (Kaplan et al., 2020, https://arxiv.org/abs/2001.08361).
+Decoding waits for the memory: a step costs no less than one of `_FEWEST` texts, and the GPU draws less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from workloads.client.messages import say
+from workloads.jobs.llm.models import ModelError
+from workloads.jobs.llm.presets import PRESETS, Preset, find
+from workloads.jobs.llm.timing import Steps
+from workloads.jobs.simulated.gpu import SimulatedGpu, driven
+
+_FEWEST = 28  # a data centre's GPU does so many 32-bit operations, in pairs, while it reads one parameter
+_BYTES_PER_PARAMETER = 4
+_FORWARD, _TRAINING = 2.0, 6.0
+UTILIZATION = {"llm-generate": 0.6, "llm-forward": 1.0, "llm-train": 1.0}
+"""What the GPU draws of its dynamic power, and what it reaches of its peak speed."""
+
+
+class SimulatedModel:
+    """Made by `simulated`."""
+
+    def __init__(self, gpu: SimulatedGpu, preset: Preset, utilization: float) -> None:
+        self._gpu = gpu
+        self._preset = preset
+        self._utilization = utilization
+        self._has_begun = False
+
+    def forward(self, tokens: int) -> float:
+        """Seconds that it took."""
+        return self._compute(_FORWARD * tokens)
+
+    def train(self, tokens: int) -> float:
+        return self._compute(_TRAINING * tokens)
+
+    def generate(self, texts: int, columns: int, new_tokens: int) -> Steps:
+        """`columns` are the prompts' with their padding; every text gets all of `new_tokens`."""
+        began_s = time.perf_counter()
+        self.forward(texts * columns)
+        moments_s = [time.perf_counter()]
+        for _ in range(new_tokens - 1):
+            self.forward(max(texts, _FEWEST))
+            moments_s.append(time.perf_counter())
+        return Steps(began_s, tuple(moments_s), (texts,) * new_tokens)
+
+    def _compute(self, operations_per_parameter: float) -> float:
+        if not self._has_begun:
+            self._gpu.start(0.0)  # until now it idled, which is not to be caught up
+            self._has_begun = True
+        began_s = time.perf_counter()
+        self._gpu.compute(operations_per_parameter * self._preset.parameters / self._utilization)
+        return time.perf_counter() - began_s
+
+
+@contextlib.contextmanager
+def simulated(job: str, options: argparse.Namespace, state: str) -> Iterator[SimulatedModel]:
+    """The run's first simulated GPU, busy until the end. Raises ModelError."""
+    name = options.random or options.model
+    preset = find(name)
+    if preset is None:
+        raise ModelError(f"a simulated GPU knows no model {name!r}; give --random with one of {', '.join(PRESETS)}")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ModelError("on simulated GPUs it runs in one process; leave the launcher out")
+    say(f"simulated: no model runs, the times are those of a rough law for {preset.parameters:,} parameters")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[:1]
+    memory_bytes = preset.parameters * _BYTES_PER_PARAMETER
+    try:
+        with driven(Path(state), visible, memory_bytes, UTILIZATION[job]) as (gpu,):
+            yield SimulatedModel(gpu, preset, UTILIZATION[job])
+    except ValueError as error:
+        raise ModelError(str(error)) from error

@@ -1,0 +1,107 @@
+"""Rates of tokens, and the moments at which a batch's tokens came. Pure; times are seconds of any clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from workloads.jobs.kernels import percentiles
+
+
+class Rates:
+    """Tokens so far, over the time within batches and over all of the time since `began_s`."""
+
+    def __init__(self, began_s: float) -> None:
+        self._began_s = began_s
+        self.tokens = 0.0
+        self.busy_s = 0.0
+        self.wall_s = 0.0
+
+    def add(self, tokens: float, latency_s: float, now_s: float) -> dict[str, float]:
+        """Of this batch, and of all so far: busy leaves out what lies between batches, wall does not."""
+        self.tokens += tokens
+        self.busy_s += latency_s
+        self.wall_s = now_s - self._began_s
+        return {
+            "tokens_per_second": _rate(tokens, latency_s),
+            "tokens_per_second_busy": _rate(self.tokens, self.busy_s),
+            "tokens_per_second_wall": _rate(self.tokens, self.wall_s),
+        }
+
+
+def rates(tokens: float, busy_s: float, wall_s: float) -> dict[str, float]:
+    """The two results: by wall clock, and by the time within batches alone."""
+    return {"tokens_per_second": _rate(tokens, wall_s), "tokens_per_second_busy": _rate(tokens, busy_s)}
+
+
+def _rate(amount: float, seconds: float) -> float:
+    return amount / seconds if seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """One batch: it was handed over at `began_s`, its tokens of step i came at `moments_s[i]` for `live[i]` texts.
+
+    Texts end one after the other, so `live` never rises.
+    """
+
+    began_s: float
+    moments_s: tuple[float, ...]
+    live: tuple[int, ...]
+
+    @property
+    def latency_s(self) -> float:
+        return self.moments_s[-1] - self.began_s
+
+    @property
+    def ttft_s(self) -> float:
+        return self.moments_s[0] - self.began_s
+
+    @property
+    def generated(self) -> int:
+        return sum(self.live)
+
+    @property
+    def idle(self) -> int:
+        """Tokens computed for texts that had ended already, and thrown away."""
+        return self.live[0] * len(self.live) - self.generated
+
+    @property
+    def gaps_s(self) -> list[float]:
+        """From each token to the next."""
+        return [later - earlier for earlier, later in zip(self.moments_s, self.moments_s[1:], strict=False)]
+
+    @property
+    def tpots_s(self) -> list[float]:
+        """Of each text of more than one token: the time after its first token, over the tokens that came in it."""
+        first_s = self.moments_s[0]
+        following = [*self.live[1:], 0]
+        ended = [live - after for live, after in zip(self.live, following, strict=True)]
+        return [
+            (self.moments_s[step] - first_s) / step
+            for step, texts in enumerate(ended)
+            for _ in range(texts)
+            if step > 0
+        ]
+
+
+@dataclass(slots=True)
+class TokenTimes:
+    """Of many batches."""
+
+    ttfts_s: list[float] = field(default_factory=list)
+    tpots_s: list[float] = field(default_factory=list)
+    gaps_s: list[float] = field(default_factory=list)
+
+    def add(self, steps: Steps) -> None:
+        self.ttfts_s.append(steps.ttft_s)
+        self.tpots_s += steps.tpots_s
+        self.gaps_s += steps.gaps_s
+
+    def results(self) -> dict[str, float]:
+        named: Sequence[tuple[str, list[float]]] = (
+            ("ttft_seconds", self.ttfts_s),
+            ("tpot_seconds", self.tpots_s),
+            ("itl_seconds", self.gaps_s),
+        )
+        return {name: value for prefix, values in named for name, value in percentiles.of(prefix, values).items()}

@@ -1,0 +1,81 @@
+"""What became of one request. Times are of the monotonic clock, in seconds."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from workloads.jobs.llm_load.chunk import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    kind: str
+    """Part of a result's name: `timeout`, `http_429`."""
+    message: str
+
+
+def _no_gaps() -> array[float]:
+    return array("d")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    scheduled_s: float
+    """When the request was to be sent; for a closed loop, when it was."""
+    sent_s: float
+    ended_s: float
+    """Of the last event of the answer, or of the failure."""
+    first_s: float | None = None
+    """Of the first event with something that the model wrote."""
+    gaps_s: array[float] = field(default_factory=_no_gaps)
+    """Between one such event and the next."""
+    usage: Usage | None = None
+    failure: Failure | None = None
+
+    @property
+    def ttft_s(self) -> float | None:
+        return None if self.first_s is None else self.first_s - self.scheduled_s
+
+    @property
+    def e2e_s(self) -> float:
+        return self.ended_s - self.scheduled_s
+
+    @property
+    def tokens(self) -> int | None:
+        return self.usage.generated_tokens if self.usage else None
+
+    @property
+    def tpot_s(self) -> float | None:
+        """(e2e - TTFT) / (tokens - 1); None where the server did not count, or generated only one."""
+        if self.first_s is None or self.tokens is None or self.tokens < 2:
+            return None
+        return (self.ended_s - self.first_s) / (self.tokens - 1)
+
+    @property
+    def chunks(self) -> int:
+        return 0 if self.first_s is None else len(self.gaps_s) + 1
+
+    def work(self) -> Mapping[str, float]:
+        """By unit, as it is added to the run."""
+        if self.failure:
+            return {"requests_failed": 1}
+        counted = {
+            "prompt_tokens": self.usage.prompt_tokens if self.usage else None,
+            "generated_tokens": self.tokens,
+            "cached_tokens": self.usage.cached_tokens if self.usage else None,
+            "reasoning_tokens": self.usage.reasoning_tokens if self.usage else None,
+        }
+        return {"requests": 1, **{unit: float(count) for unit, count in counted.items() if count is not None}}
+
+    def values(self) -> Mapping[str, float]:
+        """As they are written to the run's `events.jsonl`."""
+        if self.failure:
+            return {"failed": 1, "send_delay_seconds": self.sent_s - self.scheduled_s}
+        measured = {"ttft_seconds": self.ttft_s, "tpot_seconds": self.tpot_s}
+        return {
+            **{name: value for name, value in measured.items() if value is not None},
+            "send_delay_seconds": self.sent_s - self.scheduled_s,
+            "chunks": self.chunks,
+        }

@@ -1,0 +1,215 @@
+"""An endpoint that speaks OpenAI's API: which model it serves, and one streamed request after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import aiohttp
+
+from workloads.jobs.llm_load import chunk, connection, sse
+from workloads.jobs.llm_load.answer import Answer, Failure
+from workloads.jobs.llm_load.prompts import Request
+
+Api = Literal["chat", "completions"]
+
+_CHECK_TIMEOUT_S = 30.0
+_CONNECT_TIMEOUT_S = 30.0
+_END_OF_BODY_S = 1.0
+_PIECE_BYTES = 1 << 16
+_ERROR_BYTES = 4096
+
+
+class EndpointError(Exception):
+    """One line: the cause and the next step."""
+
+
+class _FailedError(Exception):
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.failure = Failure(kind, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`base` is the address up to and with `/v1`; a null in `extra` takes the field of that name out of a request."""
+
+    base: str
+    api: Api
+    model: str | None
+    extra: Mapping[str, Any]
+    timeout_s: float
+
+    @property
+    def url(self) -> str:
+        return f"{self.base}/{'chat/completions' if self.api == 'chat' else 'completions'}"
+
+    def of_model(self, model: str) -> Target:
+        return replace(self, model=model)
+
+    def body(self, request: Request) -> dict[str, Any]:
+        prompt = request.prompt
+        asked: dict[str, Any] = {"prompt": prompt.text}
+        if self.api == "chat":
+            asked = {"messages": prompt.messages or [{"role": "user", "content": prompt.text}]}
+        body = {
+            "model": self.model,
+            **asked,
+            "max_tokens": request.max_tokens,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self.extra,
+        }
+        return {name: value for name, value in body.items() if value is not None}
+
+
+async def models(session: aiohttp.ClientSession, base: str) -> list[str]:
+    """What the endpoint says it serves. Raises EndpointError; one that is there and lists nothing gives []."""
+    url = f"{base}/models"
+    timeout = aiohttp.ClientTimeout(total=_CHECK_TIMEOUT_S, sock_connect=_CHECK_TIMEOUT_S / 2)
+    try:
+        async with session.get(url, timeout=timeout, allow_redirects=False) as response:
+            if response.status in {401, 403}:
+                raise EndpointError(
+                    f"{url} answers {response.status}: the key is missing or wrong; set OPENAI_API_KEY or give "
+                    "--api-key-file"
+                )
+            if response.status == 503:
+                said = _error_text((await response.content.read(_ERROR_BYTES)).decode(errors="replace"))
+                raise EndpointError(
+                    f"{url} answers 503: {said}; is the server still loading its model? try again later"
+                )
+            document = json.loads(await response.read()) if response.status == 200 else {}
+    except aiohttp.ClientError as error:
+        raise EndpointError(
+            f"{base} cannot be reached: {_said(error)}; is the server up, and --url its address?"
+        ) from error
+    except (TimeoutError, ValueError):
+        return []  # it may only be slow at listing, or list nothing
+    listed = document.get("data") if isinstance(document, dict) else None
+    found = [model.get("id") for model in listed if isinstance(model, dict)] if isinstance(listed, list) else []
+    return [name for name in found if isinstance(name, str) and name]
+
+
+async def ask(
+    session: aiohttp.ClientSession, target: Target, request: Request, scheduled_s: float | None = None
+) -> Answer:
+    """What became of it, failures too; only a cancellation is raised."""
+    sent_s = time.monotonic()
+    scheduled_s = sent_s if scheduled_s is None else scheduled_s
+    reading = _Reading()
+    timeout = aiohttp.ClientTimeout(total=target.timeout_s, sock_connect=_CONNECT_TIMEOUT_S)
+    failure = None
+    try:
+        body = json.dumps(target.body(request)).encode()
+        async with connection.posted(session, target.url, body, timeout) as response:
+            await _read(response, reading)
+    except _FailedError as error:
+        failure = error.failure
+    except TimeoutError:
+        failure = Failure("timeout", f"no answer, or no end of it, within {target.timeout_s:g} s")
+    except aiohttp.ClientError as error:
+        failure = Failure("cut_off" if reading.begun else "connection", _said(error))
+    if reading.complete and failure and failure.kind in {"timeout", "cut_off"}:
+        failure = None  # all was said, and only the connection's end went wrong
+    ended_s = time.monotonic() if failure else reading.last_s
+    return Answer(scheduled_s, sent_s, ended_s, reading.first_s, reading.gaps_s, reading.usage, failure)
+
+
+class _Reading:
+    """What a stream has brought so far."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.complete = False
+        self.first_s: float | None = None
+        self.last_s = 0.0
+        self.usage: chunk.Usage | None = None
+        self.gaps_s = array("d")
+        self._generated_s = 0.0
+
+    def take(self, data: str, now_s: float) -> bool:
+        """Whether that was the last. Raises _FailedError."""
+        if not data.strip():
+            return False  # to keep the connection open
+        self.last_s = now_s
+        if data.strip() == chunk.DONE:
+            self.complete = True
+            return True
+        try:
+            found = chunk.parse(data)
+        except (ValueError, RecursionError) as error:
+            raise _FailedError("malformed", f"an event that is no chunk of a completion: {error}") from error
+        if found.error is not None:
+            raise _FailedError("in_stream", found.error)
+        if found.broken_off:
+            raise _FailedError("aborted", f"the server gave the answer up: finish_reason {found.broken_off}")
+        if found.generated:
+            if self.first_s is None:
+                self.first_s = now_s
+            else:
+                self.gaps_s.append(now_s - self._generated_s)
+            self._generated_s = now_s
+        self.usage = found.usage or self.usage
+        self.complete = self.complete or found.finished
+        return False
+
+
+async def _read(response: aiohttp.ClientResponse, reading: _Reading) -> None:
+    """Raises _FailedError, and aiohttp's own."""
+    if response.status != 200:
+        text = (await response.content.read(_ERROR_BYTES)).decode(errors="replace")
+        raise _FailedError(f"http_{response.status}", _error_text(text) or str(response.reason))
+    if response.content_type == "application/json":
+        text = (await response.content.read(_ERROR_BYTES)).decode(errors="replace")
+        raise _FailedError("not_streamed", _error_text(text) or "one document in place of a stream")
+    reading.begun = True
+    decoder = sse.Decoder()
+    while piece := await response.content.readany():
+        now_s = time.monotonic()
+        try:
+            events = decoder.feed(piece)
+        except ValueError as error:
+            raise _FailedError("malformed", f"no server-sent events: {error}") from error
+        for data in events:
+            if reading.take(data, now_s):
+                await _await_end(response)
+                return
+    if not reading.last_s and response.content_type != "text/event-stream":
+        raise _FailedError("malformed", f"no event in an answer of {response.content_type}")
+    if not reading.complete:
+        raise _FailedError("cut_off", "the stream ended before the answer did")
+
+
+async def _await_end(response: aiohttp.ClientResponse) -> None:
+    """The connection can be used again only after the body's end, which some proxies never send."""
+    try:
+        async with asyncio.timeout(_END_OF_BODY_S):
+            while await response.content.read(_PIECE_BYTES):
+                pass
+    except (TimeoutError, aiohttp.ClientError):
+        response.close()
+
+
+def _error_text(text: str) -> str:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return text[:200]
+    return (chunk.error_of(document) if isinstance(document, dict) else None) or text[:200]
+
+
+def _said(error: aiohttp.ClientError) -> str:
+    if not isinstance(error, aiohttp.ClientConnectorError):
+        return str(error) or type(error).__name__
+    cause = error.os_error
+    text = cause.strerror or str(cause)
+    if cause.errno and "Connect call failed" in text:  # asyncio's words in place of the system's
+        text = os.strerror(cause.errno)
+    return f"{error.host}:{error.port}: {text}"

@@ -1,0 +1,98 @@
+"""Requests sent by a schedule (open loop), or a number of them always in flight (closed loop)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from workloads.jobs.llm_load.answer import Answer
+from workloads.jobs.llm_load.prompts import Request
+
+_AFTER_NO_CONNECTION_S = 0.1
+
+Ask = Callable[[Request, float | None], Awaitable[Answer]]
+"""Send it; the second is when it was due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """Nothing is sent once either is reached; what is in flight is awaited."""
+
+    requests: int | None = None
+    duration_s: float = math.inf
+
+
+class Load:
+    """What was sent and what came of it so far; `report` is told of each answer."""
+
+    def __init__(self, ask: Ask, report: Callable[[Answer], None]) -> None:
+        self._ask = ask
+        self._report = report
+        self._ended_s: float | None = None
+        self.begun_s = time.monotonic()
+        self.answers: list[Answer] = []
+        self.sent = 0
+        self.cancelled = 0
+        self.failed = 0
+        self.generated_tokens = 0
+
+    @property
+    def in_flight(self) -> int:
+        return self.sent - self.cancelled - len(self.answers)
+
+    @property
+    def window_s(self) -> float:
+        """From the begin to the last answer, or to the moment at which the rest was cancelled."""
+        ended_s = max((answer.ended_s for answer in self.answers), default=self.begun_s)
+        return max(ended_s, self._ended_s or ended_s) - self.begun_s
+
+    async def closed(self, requests: Iterator[Request], concurrency: int, until: Until) -> None:
+        """The next is sent as soon as one is answered."""
+        self.begun_s = time.monotonic()
+        end_s = self.begun_s + until.duration_s
+        rest = itertools.islice(requests, until.requests)
+
+        async def one_after_the_other() -> None:
+            while time.monotonic() < end_s:
+                request = next(rest, None)
+                if request is None:
+                    return
+                answer = await self._one(request)
+                if answer.failure and answer.failure.kind == "connection":
+                    await asyncio.sleep(_AFTER_NO_CONNECTION_S)  # a server that is gone fails thousands a second
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(concurrency, until.requests or concurrency)):
+                group.create_task(one_after_the_other())
+
+    async def open(self, requests: Iterator[Request], offsets_s: Iterable[float], until: Until) -> None:
+        """Each is sent when it is due, and its times count from then, even where this process was late."""
+        self.begun_s = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for request, offset_s in zip(itertools.islice(requests, until.requests), offsets_s, strict=False):
+                if offset_s >= until.duration_s:
+                    break
+                due_s = self.begun_s + offset_s
+                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+                group.create_task(self._one(request, due_s))
+
+    async def _one(self, request: Request, due_s: float | None = None) -> Answer:
+        self.sent += 1
+        try:
+            answer = await self._ask(request, due_s)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            self._ended_s = time.monotonic()
+            raise
+        self.add(answer)
+        self._report(answer)
+        return answer
+
+    def add(self, answer: Answer) -> None:
+        self.answers.append(answer)
+        self.failed += answer.failure is not None
+        self.generated_tokens += answer.tokens or 0

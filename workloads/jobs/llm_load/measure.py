@@ -1,0 +1,131 @@
+"""A run of the job `llm-server`: the model asked for, the warm-up, the barrier, the load, and what it came to."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import math
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+import aiohttp
+
+from workloads import client
+from workloads.client.barrier import BarrierError
+from workloads.client.messages import say
+from workloads.jobs.llm_load import arrivals, connection, endpoint, prompts, summary
+from workloads.jobs.llm_load.answer import Answer
+from workloads.jobs.llm_load.endpoint import EndpointError, Target
+from workloads.jobs.llm_load.load import Load, Until
+from workloads.jobs.llm_load.progress import shown
+from workloads.jobs.llm_load.prompts import Request
+from workloads.jobs.llm_load.signalled import until_signalled
+from workloads.runner.interruption import Interruption
+
+_DEFAULT_REQUESTS = 100
+
+
+def measure(options: argparse.Namespace, key: str | None, run: client.Run) -> None:
+    """Ends the process with one line where nothing could be measured. Raises Interruption."""
+    with asyncio.Runner() as loop:  # between its parts the run's own calls may block
+        stack = contextlib.AsyncExitStack()
+        session = loop.run(_entered(stack, key))
+        try:
+            _measure(options, key, run, loop, session)
+        except EndpointError as error:
+            sys.exit(f"llm-server: {summary.clean(str(error), key)}")
+        except BarrierError as error:
+            sys.exit(f"llm-server: {error}")
+        finally:
+            loop.run(stack.aclose())
+
+
+async def _entered(stack: contextlib.AsyncExitStack, key: str | None) -> aiohttp.ClientSession:
+    return await stack.enter_async_context(connection.connected(key))
+
+
+def _measure(
+    options: argparse.Namespace,
+    key: str | None,
+    run: client.Run,
+    loop: asyncio.Runner,
+    session: aiohttp.ClientSession,
+) -> None:
+    sender = _Sender(options, session)
+    _finish(loop, sender.find_model())
+    if options.warmup:
+        run.phase("warmup")
+        load = Load(sender.ask, lambda _: None)
+        _finish(loop, sender.send(load, "warm-up", Until(options.warmup)))
+        _exit_unless_answered(load, "warm-up requests", key)
+    run.barrier()
+    run.phase("measure")
+    load = Load(sender.ask, lambda answer: _report(run, answer))
+    interrupted_by = loop.run(until_signalled(sender.send(load, "measure", _until(options))))
+    run.phase("rest")
+    found = summary.results(load, options.slo)
+    run.result(**found)
+    if interrupted_by is None:
+        _exit_unless_answered(load, "requests", key)
+    for text in summary.lines(load, found, key):
+        say(text)
+    if interrupted_by is not None:
+        raise Interruption(interrupted_by)
+
+
+def _finish(loop: asyncio.Runner, work: Coroutine[Any, Any, object]) -> None:
+    """Raises Interruption, and what the work raises."""
+    interrupted_by = loop.run(until_signalled(work))
+    if interrupted_by is not None:
+        raise Interruption(interrupted_by)
+
+
+def _until(options: argparse.Namespace) -> Until:
+    if options.duration:
+        return Until(None, options.duration)
+    return Until(options.requests or _DEFAULT_REQUESTS, math.inf)
+
+
+def _report(run: client.Run, answer: Answer) -> None:
+    run.iteration(answer.e2e_s, answer.values(), **answer.work())
+
+
+def _exit_unless_answered(load: Load, what: str, key: str | None) -> None:
+    if not load.sent:
+        sys.exit(f"llm-server: none of the {what} was due within --duration; give a longer one or a higher --rate")
+    if all(answer.failure for answer in load.answers):
+        failed = summary.failures(load.answers, key)
+        sys.exit(f"llm-server: none of the {len(load.answers)} {what} succeeded: {failed}")
+
+
+class _Sender:
+    """Sends what the options describe, over one session."""
+
+    def __init__(self, options: argparse.Namespace, session: aiohttp.ClientSession) -> None:
+        self._options = options
+        self._session = session
+        self._requests = prompts.requests(options.prompts, options.prompt_tokens, options.max_tokens, options.seed)
+        self._target = Target(options.url, options.api, options.model, options.extra_body, options.timeout)
+
+    async def find_model(self) -> None:
+        """Raises EndpointError."""
+        listed = await endpoint.models(self._session, self._options.url)
+        if self._options.model is None:
+            if not listed:
+                raise EndpointError(f"{self._options.url}/models lists no model; give --model")
+            self._target = self._target.of_model(listed[0])
+            say(f"asking {listed[0]}, the first model of {self._options.url}")
+
+    async def ask(self, request: Request, due_s: float | None) -> Answer:
+        return await endpoint.ask(self._session, self._target, request, due_s)
+
+    async def send(self, load: Load, what: str, until: Until) -> None:
+        options = self._options
+        async with shown(load, what):
+            if options.rate:
+                due_s = arrivals.offsets_s(options.arrivals, options.rate, options.seed)
+                await load.open(self._requests, due_s, until)
+            else:
+                await load.closed(self._requests, options.concurrency or 1, until)

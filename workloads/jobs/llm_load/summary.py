@@ -1,0 +1,148 @@
+"""What is said of many answers: the run's results, and lines for a person."""
+
+from __future__ import annotations
+
+import collections
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from workloads.jobs.kernels import percentiles
+from workloads.jobs.llm_load.answer import Answer
+from workloads.jobs.llm_load.load import Load
+from workloads.jobs.llm_load.slo import Slo
+
+_MOST_KINDS = 12
+"""A run has room for 64 results."""
+_LONGEST_MESSAGE = 200
+_REMEDIES = {
+    "connection": "is the server up, and can it take that many connections?",
+    "timeout": "give more --timeout, or less load",
+    "not_streamed": "this job measures streams; does the endpoint know stream: true?",
+    "http_400": "--prompt-tokens and --max-tokens set lengths; a field that the server does not take is left out by "
+    "--extra-body '{\"FIELD\": null}'",
+    "http_401": "set OPENAI_API_KEY or give --api-key-file",
+    "http_403": "set OPENAI_API_KEY or give --api-key-file",
+    "http_404": "is the --model one that it serves, does --url end in /v1, does it know this --api?",
+    "http_503": "is the server still loading its model, or has it too much to do?",
+}
+_REMEDIES["http_422"] = _REMEDIES["http_400"]
+
+
+def results(load: Load, slo: Slo | None) -> dict[str, float]:
+    """By name; what could not be measured is absent."""
+    answers, window_s = load.answers, load.window_s
+    good = [answer for answer in answers if answer.failure is None]
+    found = {"requests_failed": float(load.failed), **_by_kind(answers)}
+    if load.cancelled:
+        found["requests_cancelled"] = float(load.cancelled)
+    if answers:
+        found["error_ratio"] = load.failed / len(answers)
+    if slo and answers:
+        met = sum(slo.is_met_by(answer) for answer in answers)
+        found["goodput_ratio"] = met / len(answers)
+        found |= _per_second("goodput_requests", met, window_s)
+    if good:
+        found["requests_without_usage"] = float(sum(answer.tokens is None for answer in good))
+        found["requests_without_text"] = float(sum(answer.first_s is None for answer in good))
+        found |= _latencies(good) | _throughput(good, window_s)
+    delays_s = [answer.sent_s - answer.scheduled_s for answer in answers]
+    if any(delays_s):
+        found["send_delay_seconds_p99"] = percentiles.of("s", delays_s)["s_p99"]
+    return found
+
+
+def _latencies(good: Sequence[Answer]) -> dict[str, float]:
+    gaps_s = array("d")
+    for answer in good:
+        gaps_s.extend(answer.gaps_s)
+    return {
+        **percentiles.of("ttft_seconds", _known(good, lambda answer: answer.ttft_s)),
+        **percentiles.of("itl_seconds", gaps_s),
+        **percentiles.of("tpot_seconds", _known(good, lambda answer: answer.tpot_s)),
+        **percentiles.of("e2e_seconds", [answer.e2e_s for answer in good]),
+    }
+
+
+def _throughput(good: Sequence[Answer], window_s: float) -> dict[str, float]:
+    """By the wall clock of the window, and how many were in flight on average."""
+    generated = _known(good, lambda answer: answer.tokens)
+    prompt = _known(good, lambda answer: answer.usage.prompt_tokens if answer.usage else None)
+    found = {"measured_seconds": window_s, **_per_second("requests", len(good), window_s)}
+    if generated:
+        found |= _per_second("generated_tokens", sum(generated), window_s)
+        chunks = sum(answer.chunks for answer in good if answer.tokens is not None)
+        if chunks:
+            found["tokens_per_chunk_mean"] = sum(generated) / chunks
+    if prompt:
+        found |= _per_second("prompt_tokens", sum(prompt), window_s)
+    if window_s > 0:
+        found["concurrency_mean"] = sum(answer.ended_s - answer.sent_s for answer in good) / window_s
+    return found
+
+
+def _known(answers: Sequence[Answer], of: Callable[[Answer], float | None]) -> list[float]:
+    return [value for answer in answers if (value := of(answer)) is not None]
+
+
+def _per_second(what: str, amount: float, window_s: float) -> dict[str, float]:
+    return {f"{what}_per_second": amount / window_s} if window_s > 0 else {}
+
+
+def _by_kind(answers: Sequence[Answer]) -> dict[str, float]:
+    kinds = collections.Counter(answer.failure.kind for answer in answers if answer.failure).most_common()
+    named = {f"requests_failed_{kind}": float(count) for kind, count in kinds[:_MOST_KINDS]}
+    others = sum(count for _, count in kinds[_MOST_KINDS:])
+    return named | ({"requests_failed_other": float(others)} if others else {})
+
+
+def failures(answers: Sequence[Answer], key: str | None) -> str:
+    """How many of each kind, and what the server said of the first; never the key, even where the server repeats it."""
+    first: dict[str, str] = {}
+    kinds: collections.Counter[str] = collections.Counter()
+    for answer in answers:
+        if answer.failure:
+            kinds[answer.failure.kind] += 1
+            first.setdefault(answer.failure.kind, answer.failure.message)
+    return ", ".join(f"{count} {kind} ({clean(first[kind], key)})" for kind, count in kinds.most_common()) + "".join(
+        f"; {_REMEDIES[kind]}" for kind, _ in kinds.most_common(1) if kind in _REMEDIES
+    )
+
+
+def clean(message: str, key: str | None) -> str:
+    """One line of a stranger's words."""
+    if key:
+        message = message.replace(key, "[key]")
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in message).split())
+    return line if len(line) <= _LONGEST_MESSAGE else line[: _LONGEST_MESSAGE - 1] + "…"
+
+
+def lines(load: Load, found: Mapping[str, float], key: str | None) -> Iterator[str]:
+    """For stderr."""
+    answers = load.answers
+    good = len(answers) - load.failed
+    rate = "".join(
+        f", {found[name]:.4g} {words}"
+        for name, words in (
+            ("requests_per_second", "requests/s"),
+            ("generated_tokens_per_second", "generated tokens/s"),
+        )
+        if name in found
+    )
+    yield f"{good} requests answered in {load.window_s:.1f} s{rate}"
+    times = [
+        f"{name} {found[f'{name}_seconds_p50']:.4g} s (p99 {found[f'{name}_seconds_p99']:.4g} s)"
+        for name in ("ttft", "itl", "tpot", "e2e")
+        if f"{name}_seconds_p50" in found
+    ]
+    if times:
+        yield "median " + ", ".join(times)
+    if "goodput_ratio" in found:
+        yield f"{found['goodput_ratio']:.1%} of the requests met the objective"
+    if load.failed:
+        yield f"{load.failed} of {len(answers)} requests failed: {failures(answers, key)}"
+    if load.cancelled:
+        yield f"{load.cancelled} requests in flight were cancelled and count as neither"
+    if without := int(found.get("requests_without_text", 0)):
+        yield f"{without} of {good} answers had no text: no first token could be timed, and no ttft or tpot is met"
+    if without := int(found.get("requests_without_usage", 0)):
+        yield f"{without} of {good} answers came without usage: their tokens are unknown and not in the work"

@@ -1,0 +1,116 @@
+"""A ResNet with random weights in training: transformers' model, whose default is ResNet-50, and momentum SGD."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workloads.jobs.vision import image_folder
+
+if TYPE_CHECKING:
+    import torch
+
+DTYPES = ("float32", "bfloat16", "float16")
+Batch = tuple["torch.Tensor", "torch.Tensor"]
+"""Images (batch, colour, row, column) and their classes."""
+_RATE_OF_256_IMAGES = 0.1
+_MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, in 0-1
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """`batch_size` is of all devices together; bfloat16 and float16 are mixed precision."""
+
+    batch_size: int
+    size_px: int
+    classes: int
+    depths: Sequence[int]
+    dtype: str
+    label_smoothing: float
+    seed: int
+
+
+class Trainer:
+    """On `devices`, each of which gets its part of every batch; the weights are kept on the first.
+
+    The learning rate is 0.1 for 256 images a batch and proportional to them, see https://arxiv.org/abs/1706.02677.
+    """
+
+    def __init__(self, devices: Sequence[torch.device], recipe: Recipe) -> None:
+        import torch
+
+        transformers: Any = importlib.import_module("transformers")  # its types are not those of its models
+        torch.manual_seed(recipe.seed)
+        torch.backends.cudnn.benchmark = True  # all batches have one shape
+        config = transformers.ResNetConfig(depths=list(recipe.depths), num_labels=recipe.classes)
+        self._devices = list(devices)
+        self._dtype = getattr(torch, recipe.dtype)
+        self._label_smoothing = recipe.label_smoothing
+        self._model = transformers.ResNetForImageClassification(config).to(devices[0]).train()
+        rate = _RATE_OF_256_IMAGES * recipe.batch_size / 256
+        self._optimizer: Any = torch.optim.SGD(self._model.parameters(), rate, momentum=0.9, weight_decay=1e-4)
+        # small gradients vanish in float16 alone
+        self._scaler: Any = torch.amp.GradScaler(devices[0].type, enabled=recipe.dtype == "float16")
+
+    def step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The loss, still on the device."""
+        from torch.nn import functional
+
+        self._optimizer.zero_grad(set_to_none=True)
+        logits = self._logits(images).float()
+        loss = functional.cross_entropy(logits, labels, label_smoothing=self._label_smoothing)
+        self._scaler.scale(loss).backward()
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        return loss.detach()
+
+    def _logits(self, images: torch.Tensor) -> Any:
+        """As torch's DataParallel does it; that, though, forgets which of the two half precisions was asked for."""
+        from torch.nn import parallel
+
+        if len(self._devices) == 1:
+            return self._forward(self._model)(images)
+        parts: Any = parallel.scatter(images, self._devices)
+        devices = self._devices[: len(parts)]  # a small batch does not go round
+        replicas: Any = [self._forward(replica) for replica in parallel.replicate(self._model, devices)]
+        return parallel.gather(
+            parallel.parallel_apply(replicas, [(part,) for part in parts], None, devices), devices[0]
+        )
+
+    def _forward(self, model: Any) -> Callable[[torch.Tensor], Any]:
+        import torch
+
+        def forward(images: torch.Tensor) -> Any:
+            mixed = self._dtype is not torch.float32
+            with torch.autocast(images.device.type, dtype=self._dtype if mixed else None, enabled=mixed):
+                return model(images).logits
+
+        return forward
+
+
+def synthetic(device: torch.device, recipe: Recipe) -> Generator[Batch, None, None]:
+    """The same batch without end, made once on the device: nothing is read or copied meanwhile."""
+    import torch
+
+    random = torch.Generator(device).manual_seed(recipe.seed)
+    shape = recipe.batch_size, 3, recipe.size_px, recipe.size_px
+    images = torch.randn(shape, device=device, generator=random)
+    labels = torch.randint(recipe.classes, (recipe.batch_size,), device=device, generator=random)
+    while True:
+        yield images, labels
+
+
+def read(
+    images: image_folder.Images, device: torch.device, recipe: Recipe, threads: int
+) -> Generator[Batch, None, None]:
+    """Pixels are copied to the device as bytes and normalized there. Raises ImagesError."""
+    import torch
+
+    mean, deviation = (torch.tensor(each, device=device).view(1, 3, 1, 1) for each in (_MEAN, _DEVIATION))
+    for pixels, labels in image_folder.batches(
+        images, recipe.size_px, recipe.batch_size, seed=recipe.seed, threads=threads
+    ):
+        batch = torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2).float() / 255
+        yield (batch - mean) / deviation, torch.tensor(labels, device=device)

@@ -1,0 +1,26 @@
+"""Ends an MPS daemon whose runner is gone, also by SIGKILL; started by `workloads.mps.session`, with the daemon's mark.
+
+It waits for the end of its standard input, which the runner holds open. Its environment names the daemon's folders.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from workloads.mps.daemon import Daemon
+
+DISMISSED = b"done"
+_STOP_WITHIN_S = 5.0
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):  # it leaves only after the runner
+        signal.signal(number, signal.SIG_IGN)
+    if sys.stdin.buffer.read() != DISMISSED:
+        Daemon(dict(os.environ), sys.argv[1]).stop(_STOP_WITHIN_S)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""`workloads plan` and `workloads sweep`: the commands."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+import shlex
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from workloads.client.api import EXPORTER, Api, ExporterError
+from workloads.client.messages import say
+
+if TYPE_CHECKING:
+    from workloads.plans.load import PlanFile
+    from workloads.plans.progress import Progress
+    from workloads.plans.results import Results
+
+Exporter = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="The exporter; else WATTLINE_EXPORTER, else the one here, else a new one."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="The folder of the results, new or empty; else wattline-results/NAME-TIME."),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what it would do: its runs, caps, labels, times; nothing is touched.")
+]
+NoLive = Annotated[bool, typer.Option("--no-live", help="Lines for a log and the jobs' output, no live table.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("plan")(plan)
+    takes_the_jobs = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command("sweep", context_settings=takes_the_jobs)(sweep)
+
+
+def plan(  # a command's options are its arguments
+    path: Annotated[Path, typer.Argument(metavar="PLAN.yaml", help="The plan.")],
+    resume: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Go on in the folder of results of a plan that stopped.")
+    ] = None,
+    out: Out = None,
+    exporter: Exporter = None,
+    dry_run: DryRun = False,
+    no_live: NoLive = False,
+) -> None:
+    """Make the runs of a plan."""
+    from workloads.plans import load as plan_file
+
+    if resume is not None and out is not None:
+        raise typer.BadParameter("--resume goes on in its folder; leave --out out")
+    if resume is not None and dry_run:
+        raise typer.BadParameter("--dry-run is of the whole plan; leave --resume out")
+    try:
+        read = plan_file.read(path)
+    except plan_file.PlanFileError as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(2) from error
+    for note in read.notes:
+        say(f"{path}: {note}")
+    if dry_run:
+        _say_what_it_would_do(read, out, exporter)
+        return
+    make(read, resume, out, exporter, live=not no_live)
+
+
+def sweep(  # a command's options are its arguments
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="One of `workloads list`; its own options follow.")],
+    power_limits: Annotated[
+        str | None, typer.Option(metavar="WATTS", help="300:700:50 (first, last, step), or 300,500.")
+    ] = None,
+    sm_clocks: Annotated[
+        str | None, typer.Option(metavar="MHZ", help="The same in MHz, for a load that no power limit binds.")
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OPTION=VALUE,…", help="Values of one of the job's options; may be repeated."),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="How often each is made.")] = 1,
+    order: Annotated[str, typer.Option(help="as-given, shuffled or interleaved.")] = "shuffled",
+    order_seed: Annotated[int, typer.Option(min=0, help="Of the shuffled order.")] = 0,
+    gpus: Annotated[str | None, typer.Option(metavar="0,1|UUID,…|all", help="The GPUs of the runs.")] = None,
+    label: Annotated[list[str] | None, typer.Option("--label", "-l", metavar="KEY=VALUE", help="A label.")] = None,
+    name: Annotated[str | None, typer.Option(help="The experiment's name; else JOB-sweep.")] = None,
+    warm_up_runs: Annotated[int, typer.Option(min=0, help="Runs before the first, that do not count.")] = 0,
+    cool_down: Annotated[bool, typer.Option("--cool-down", help="Before each run, until as cool as at first.")] = False,
+    idle: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Idle runs before and after.")] = 0,
+    out: Out = None,
+    exporter: Exporter = None,
+    dry_run: DryRun = False,
+    no_live: NoLive = False,
+) -> None:
+    """Make the same job at each power limit; what stood before comes back at the end."""
+    from workloads.plans import load as plan_file
+    from workloads.plans import sweep as sweeps
+
+    if job in {"-h", "--help"} or {"-h", "--help"} & set(context.args):
+        _help_of_sweep(context, job)
+        return
+    settings = {
+        "name": name,
+        "repeats": repeats,
+        "order": order,
+        "seed": order_seed if order == "shuffled" else None,
+        "gpus": gpus.split(",") if gpus else None,
+        "labels": _labels(label or []),
+        "warm_up_runs": warm_up_runs,
+        "cool_down": {} if cool_down else None,
+        "idle_seconds": idle,
+    }
+    try:
+        grid = _grid(power_limits, sm_clocks, vary or [])
+        content = plan_file.as_text(sweeps.document(job, context.args, grid, settings)).encode()
+        read = plan_file.parse(content, "workloads sweep")
+    except sweeps.SweepError as error:
+        raise typer.BadParameter(str(error)) from error
+    except plan_file.PlanFileError as error:
+        said = "; ".join(re.sub(r"^workloads sweep:\d+: ", "", line) for line in str(error).splitlines())
+        raise typer.BadParameter(said.removeprefix("runs.0.").removeprefix("job: ")) from error
+    if dry_run:
+        _say_what_it_would_do(read, out, exporter)
+        return
+    make(read, None, out, exporter, live=not no_live)
+
+
+def _say_what_it_would_do(read: PlanFile, out: Path | None, exporter: str | None) -> None:
+    from workloads.client.run_id import named as fitting
+    from workloads.plans import dry_run, schedule
+    from workloads.plans import results as plan_results
+
+    named = exporter or os.environ.get(EXPORTER)
+    asked = f"tells the exporter at {named} of its runs" if named else "starts an exporter where none answers here"
+    results = str(out or plan_results.DEFAULT_FOLDER / fitting(read.plan.name, "TIME"))
+    for line in dry_run.lines(read.plan, schedule.whole(read.plan, read.steps), results, asked):
+        print(line)
+
+
+def _grid(power_limits: str | None, sm_clocks: str | None, vary: list[str]) -> dict[str, list[Any]]:
+    from workloads.plans import sweep as sweeps
+
+    grid: dict[str, list[Any]] = sweeps.varied(vary)
+    if power_limits is not None:
+        grid["power_limit_watts"] = sweeps.numbers("--power-limits", power_limits)
+    if sm_clocks is not None:
+        grid["sm_clock_hertz"] = [clock * 1_000_000 for clock in sweeps.numbers("--sm-clocks", sm_clocks)]
+    return grid
+
+
+def _help_of_sweep(context: typer.Context, job: str) -> None:
+    from workloads import jobs
+
+    print(context.get_help())
+    if job in jobs.names():
+        print(jobs.load(job).parser().format_help())
+
+
+def _labels(pairs: list[str]) -> dict[str, str] | None:
+    for pair in pairs:
+        if "=" not in pair:
+            raise typer.BadParameter(f"-l {pair}: a label is key=value, like -l model=gpt2")
+    return dict(pair.split("=", 1) for pair in pairs) or None
+
+
+def make(read: PlanFile, resume: Path | None, out: Path | None, exporter: str | None, *, live: bool) -> NoReturn:
+    from workloads.caps.apply import CapsError
+    from workloads.mps.session import MpsError
+    from workloads.plans.results import Results, ResultsError
+    from workloads.plans.runner import PlanError
+    from workloads.runner.interruption import unwound_when_signalled
+    from workloads.runner.nsys import NsysError
+
+    try:
+        if resume is not None:
+            results = Results.resumed(resume, read.content)
+        else:
+            results = Results.new(out, read.plan.name, read.content, dt.datetime.now(dt.UTC))
+        with unwound_when_signalled(), results:
+            try:
+                _make_all(read, results, exporter, live=live)
+            except (PlanError, CapsError, MpsError, NsysError, ExporterError) as error:
+                say(str(error))
+            finally:
+                code = 1 if results.discarded() else _say_ended(read, results)
+    except ResultsError as error:
+        say(str(error))
+        code = 1
+    raise typer.Exit(code)
+
+
+def _make_all(read: PlanFile, results: Results, exporter: str | None, *, live: bool) -> None:
+    from workloads.plans import runner as plan_runner
+    from workloads.plans import schedule
+    from workloads.plans.child import Place
+    from workloads.runner import exporter as reach
+
+    reached = reach.find(exporter, os.environ)
+    stays = bool(exporter or EXPORTER in os.environ) or reached.source is None
+    if not stays and read.plan.cool_down is not None:
+        say("an exporter that was started for a run ends with it, and no cool-down sees a temperature: exporter serve")
+    place = Place(results.folder, exporter, results.folder.name, read.plan.barrier_timeout_seconds)
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with _progress(reached.api, live=live and sys.stderr.isatty()) as progress:
+        around = plan_runner.Around(reached.api, stays, progress, environ, place)
+        all_steps = schedule.whole(read.plan, read.steps)
+        plan_runner.PlanRunner(read.plan, all_steps, results, around).make_all()
+
+
+def _progress(api: Api, *, live: bool) -> Progress:
+    from workloads.plans import live_readings, progress
+
+    if not live:
+        return progress.Lines()
+    rates = live_readings.Rates()
+    return progress.LiveTable(progress.Looks(lambda: live_readings.now(api), lambda run_ids: rates.of(api, run_ids)))
+
+
+def _say_ended(read: PlanFile, results: Results) -> int:
+    """Where the results are, what is left and how to go on; the exit code."""
+    from workloads.plans import schedule
+
+    count = len(schedule.whole(read.plan, read.steps))
+    left = count - len(results.steps_done())
+    outcomes = Counter("background" if made.background and not made.is_bad else made.outcome for made in results.made)
+    said = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items())) or "none"
+    say(f"runs: {said}; results: {results.folder}")
+    if left:
+        again = shlex.join(["workloads", "plan", str(results.folder / "plan.yaml"), "--resume", str(results.folder)])
+        say(f"{left} of {count} steps are left; go on with: {again}")
+    return 1 if left or any(made.is_bad for made in results.made) else 0

@@ -1,0 +1,124 @@
+"""What a plan would do, as lines: its runs in their order, and what of the machine it would change. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from workloads.plans.job_options import parsed
+from workloads.plans.model import POWER_LIMIT, SM_CLOCK, Plan
+from workloads.plans.steps import RunToMake, Step, gpus_of
+
+_COUNTS = ("repetitions", "iterations", "epochs", "requests")
+_INDENT = " " * 8
+
+
+def lines(plan: Plan, all_steps: Sequence[Step], results: str, exporter: str) -> Iterator[str]:
+    """`results` is the folder that would be made, `exporter` what would be done to have one."""
+    runs = sum(len(step.runs) for step in all_steps)
+    yield f"{plan.name}: {_amount(len(all_steps), 'step')}, {_amount(runs, 'run')}; {_total(plan, all_steps)}"
+    for number, step in enumerate(all_steps, 1):
+        yield f"{number:>4}  {step.title}: {_length(_seconds(step))}"
+        yield from _step(step)
+    yield "on this machine it"
+    for change in (*_changes(plan, all_steps), exporter, f"writes to {results}"):
+        yield f"{_INDENT}{change}"
+    yield "nothing of this was done"
+
+
+def _step(step: Step) -> Iterator[str]:
+    for run in step.runs:
+        what = ["workloads job", run.job] if run.job else []
+        command = " ".join(part for part in (*what, shlex.join(run.arguments)) if part)
+        notes = [f"tenant {run.tenant}"] if run.tenant else []
+        notes += ["in the background"] if run.background else []
+        notes += ["under nsys"] if run.nsys else []
+        yield f"{_INDENT}{command}{''.join(f' ({note})' for note in notes)} on {_on(run.gpus)}"
+        labels = ", ".join(f"{name}={value}" for name, value in run.labels.items())
+        yield f"{_INDENT}  labels: {labels}"
+    for cap in _caps(step):
+        yield f"{_INDENT}under {cap}{' and MPS' if step.mps else ''}"
+    if step.mps and not _caps(step):
+        yield f"{_INDENT}under MPS"
+
+
+def _caps(step: Step) -> list[str]:
+    caps = []
+    if POWER_LIMIT in step.settings:
+        caps.append(f"a power limit of {step.settings[POWER_LIMIT]} W")
+    if SM_CLOCK in step.settings:
+        caps.append(f"an SM clock of {_megahertz(step)} MHz")
+    return caps
+
+
+def _changes(plan: Plan, all_steps: Sequence[Step]) -> Iterator[str]:
+    limited = [step for step in all_steps if POWER_LIMIT in step.settings]
+    locked = [step for step in all_steps if SM_CLOCK in step.settings]
+    if limited:
+        values = ", ".join(dict.fromkeys(str(step.settings[POWER_LIMIT]) for step in limited))
+        yield f"sets the power limit of {_of_all(limited)}: {values} W, and puts back what stood before"
+    if locked:
+        values = ", ".join(dict.fromkeys(_megahertz(step) for step in locked))
+        yield f"locks the SM clock of {_of_all(locked)}: {values} MHz, and unlocks it again"
+    if any(step.mps for step in all_steps):
+        yield "starts an MPS daemon of its own around each step under MPS, and ends it"
+    if plan.cool_down is not None:
+        yield f"waits before each run for at most {plan.cool_down.at_most_seconds:g} s until the GPUs have cooled down"
+    if plan.pause_seconds:
+        yield f"does nothing for {plan.pause_seconds:g} s before each step"
+
+
+def _megahertz(step: Step) -> str:
+    return f"{float(step.settings[SM_CLOCK]) / 1e6:g}"
+
+
+def _on(gpus: Sequence[str] | None) -> str:
+    if gpus is None:
+        return "the GPUs of CUDA_VISIBLE_DEVICES, else those in use"
+    return "all GPUs" if "all" in gpus else f"GPU {', '.join(gpus)}"
+
+
+def _of_all(chosen: Sequence[Step]) -> str:
+    named = [gpus_of(step) for step in chosen]
+    if any(gpus is None for gpus in named):
+        return "the GPU here"
+    return _on(list(dict.fromkeys(gpu for gpus in named for gpu in gpus or ())))
+
+
+def _amount(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _total(plan: Plan, all_steps: Sequence[Step]) -> str:
+    known_s = [seconds for step in all_steps if (seconds := _seconds(step)) is not None]
+    unknown = len(all_steps) - len(known_s)
+    total = _length(sum(known_s) + plan.pause_seconds * len(all_steps)) if known_s else ""
+    if not unknown:
+        return f"{total}, and what loading, warming up and cooling down take"
+    rest = f"{_amount(unknown, 'step')} for as long as the work takes"
+    return f"{total}, and {rest}" if total else rest
+
+
+def _length(seconds: float | None) -> str:
+    if seconds is None:
+        return "as long as the work takes"
+    return f"about {seconds:g} s" if seconds < 120 else f"about {seconds / 60:.0f} min"
+
+
+def _seconds(step: Step) -> float | None:
+    """How long the longest of its runs measures; None where one is not given a time."""
+    lengths_s = [_seconds_of(run) for run in step.runs if not run.background]
+    known_s = [length_s for length_s in lengths_s if length_s is not None]
+    return max(known_s) if len(known_s) == len(lengths_s) else None
+
+
+def _seconds_of(run: RunToMake) -> float | None:
+    """A duration that is a default gives way to a number that was given."""
+    if run.job is None:
+        return None
+    options = parsed(run.job, run.arguments)
+    is_given = any(argument.startswith("--duration") for argument in run.arguments)
+    duration_s = options.get("duration")
+    if duration_s is None or not (is_given or not any(options.get(name) for name in _COUNTS)):
+        return None
+    return float(duration_s)

@@ -1,0 +1,195 @@
+"""Reads a plan from its YAML file; what is wrong with it is said with file, line, key and remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from workloads.plans import multitenant_format as seed_templates
+from workloads.plans.checks import check
+from workloads.plans.job_options import closest
+from workloads.plans.model import CoolDown, Entry, Neighbour, Plan, Tenant
+from workloads.plans.steps import Step, StepError, steps
+
+_MODELS: Mapping[str, type[BaseModel]] = {
+    "": Plan,
+    "runs": Entry,
+    "tenants": Tenant,
+    "jobs": Neighbour,
+    "cool_down": CoolDown,
+}
+_KEY_ERRORS = {"extra_forbidden", "missing"}
+
+_LONGEST_SHOWN = 100
+
+
+class PlanFileError(Exception):
+    """A line for each thing that is wrong: file:line: key: what, and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFile:
+    plan: Plan
+    steps: tuple[Step, ...]
+    """In the order of the file."""
+    content: bytes
+    notes: tuple[str, ...] = ()
+
+
+def read(path: Path) -> PlanFile:
+    """Raises PlanFileError."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise PlanFileError(f"{path}: cannot be read: {error.strerror}") from error
+    return parse(content, str(path))
+
+
+def parse(content: bytes, path: str) -> PlanFile:
+    """`path` is what messages call it. Raises PlanFileError."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise PlanFileError(f"{path}: is no text in UTF-8; save it as such") from error
+    node = _compose(text, path)
+    document = _constructed(node, path)
+    if not isinstance(document, dict):
+        raise PlanFileError(f"{path}:1: a plan is a mapping with name: and runs:")
+    is_seeds = seed_templates.is_one(document)
+    try:
+        if is_seeds:
+            plan, notes = seed_templates.convert(document)
+        else:
+            plan, notes = Plan.model_validate(document), ()
+        check(plan)
+        return PlanFile(plan, steps(plan), content, notes)
+    except ValidationError as error:
+        models = seed_templates.MODELS if is_seeds else _MODELS
+        raise PlanFileError("\n".join(_lines(error, node, path, models))) from error
+    except StepError as error:
+        where = seed_templates.original(error.path) if is_seeds else error.path
+        raise PlanFileError(_located(path, node, where, str(error))) from error
+
+
+def _compose(text: str, path: str) -> yaml.MappingNode:
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise PlanFileError(f"{path}:{line}: is no YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise PlanFileError(f"{path}: is no YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(node, yaml.MappingNode):
+        raise PlanFileError(f"{path}:1: a plan is a mapping with name: and runs:")
+    return node
+
+
+def _constructed(node: yaml.Node, path: str) -> Any:
+    try:
+        _refuse_twice(node, path)
+        return yaml.SafeLoader("").construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise PlanFileError(f"{path}:{line}: {error.problem}; leave out what is not plain YAML") from error
+    except (ValueError, RecursionError) as error:  # a day that no calendar has; an anchor within itself
+        raise PlanFileError(f"{path}: cannot be understood: {error}; put texts into quotes") from error
+
+
+def _refuse_twice(node: yaml.Node, path: str) -> None:
+    """YAML's own loader takes the last of two equal keys and says nothing."""
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_twice(item, path)
+    if isinstance(node, yaml.MappingNode):
+        seen: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise PlanFileError(
+                    f"{path}:{line}: {key.value}: stands on line {seen[key.value]}, too; leave one of the two out"
+                )
+            seen[str(key.value)] = line
+            _refuse_twice(value, path)
+
+
+def _lines(error: ValidationError, node: yaml.Node, path: str, models: Mapping[str, type[BaseModel]]) -> Iterator[str]:
+    """One for each place: a union complains once for each of its types."""
+    said: set[tuple[str | int, ...]] = set()
+    for detail in error.errors():
+        where = tuple(part for part in detail["loc"] if part != "[key]")
+        reached = where if detail["type"] in _KEY_ERRORS else where[: _depth(node, where)]
+        if reached not in said:
+            said.add(reached)
+            is_union = reached != where and detail["type"] != "value_error"
+            yield _located(path, node, reached, _message(detail, where, models, is_union=is_union))
+
+
+def _message(
+    detail: ErrorDetails, where: Sequence[str | int], models: Mapping[str, type[BaseModel]], *, is_union: bool
+) -> str:
+    if detail["type"] == "extra_forbidden":
+        parents = [part for part in where[:-1] if part in models]
+        known = list(models[str(parents[-1]) if parents else ""].model_fields)
+        return "there is no such key" + (closest(str(where[-1]), known) or f"; there are {', '.join(known)}")
+    if detail["type"] == "missing":
+        return "is missing; every plan needs it" if len(where) == 1 else "is missing here"
+    if detail["type"] == "value_error":
+        return detail["msg"].removeprefix("Value error, ")
+    if is_union:
+        return f"takes a text, a number, true, false, or a list of these, and got {_shown(detail['input'])}"
+    message = detail["msg"].replace("Input should be", "takes", 1)
+    return f"{message}, and got {_shown(detail['input'])}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def _located(path: str, node: yaml.Node, where: Sequence[str | int], message: str) -> str:
+    line = _mark(node, where).line + 1
+    key = ".".join(str(part) for part in where)
+    return f"{path}:{line}: {key}: {message}" if key else f"{path}:{line}: {message}"
+
+
+def _mark(node: yaml.Node, where: Sequence[str | int]) -> yaml.Mark:
+    """Of the key where there is one, else of what holds it."""
+    mark = node.start_mark
+    for part in where:
+        found = _child(node, part)
+        if found is None:
+            break
+        mark, node = found
+    return mark
+
+
+def _depth(node: yaml.Node, where: Sequence[str | int]) -> int:
+    for depth, part in enumerate(where):
+        found = _child(node, part)
+        if found is None:
+            return depth
+        node = found[1]
+    return len(where)
+
+
+def _child(node: yaml.Node, part: str | int) -> tuple[yaml.Mark, yaml.Node] | None:
+    """Where the part stands, and its value."""
+    if isinstance(node, yaml.SequenceNode):
+        if isinstance(part, int) and part < len(node.value):
+            return node.value[part].start_mark, node.value[part]
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value == str(part):
+                return key.start_mark, value
+    return None
+
+
+def as_text(document: Mapping[str, Any]) -> str:
+    """A plan's document as the file that says the same."""
+    return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=120)

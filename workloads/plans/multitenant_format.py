@@ -1,0 +1,109 @@
+"""The configuration files of an older benchmark of models side by side, taken as they are: `single_model`, `tenants`.
+
+`sleep_duration` is a pause before the run; `mps` may be a text, as it was there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeFloat, model_validator
+
+from workloads.plans.model import Entry, Plan, Tenant
+
+JOB = "llm-forward"
+_OPTIONS = {
+    "model_name": "model",
+    "batch_size": "batch-size",
+    "seq_len": "seq-len",
+    "num_iters": "iterations",
+    "num_warmup": "warmup",
+    "device": "device",
+}
+Count = Annotated[int, Field(ge=1)]
+
+
+def _is_on(mps: bool | str) -> tuple[bool, str | None]:
+    """Raises ValueError."""
+    if isinstance(mps, bool):
+        return mps, None
+    words = [word.strip().lower() for word in mps.split("/")]
+    if not words or set(words) - {"true", "false"}:
+        raise ValueError(f"{mps!r} is neither true nor false; write one of the two")
+    note = f"mps: {mps!r} is taken as true; write true or false" if len(set(words)) > 1 else None
+    return words[0] == "true" or note is not None, note
+
+
+def _readable(mps: bool | str) -> bool | str:
+    _is_on(mps)
+    return mps
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+
+
+class Model(_Part):
+    model_name: str
+    name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    batch_size: Count = 8
+    seq_len: Count = 128
+    num_iters: Count = 200
+    num_warmup: Annotated[int, Field(ge=0)] = 10
+    device: str | None = None
+    tag: Annotated[str, Field(max_length=128)] | None = None
+
+
+class Template(_Part):
+    experiment_name: Annotated[str, Field(min_length=1, max_length=128)]
+    mps: Annotated[bool | str, AfterValidator(_readable)] = False
+    sleep_duration: NonNegativeFloat = 0.0
+    device: str | None = None
+    single_model: Model | None = None
+    tenants: Annotated[list[Model], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> Template:
+        if (self.single_model is None) == (self.tenants is None):
+            raise ValueError("give one of single_model and tenants")
+        return self
+
+
+MODELS: Mapping[str, type[BaseModel]] = {"": Template, "tenants": Model, "single_model": Model}
+
+
+def is_one(document: Mapping[str, Any]) -> bool:
+    return "runs" not in document and bool({"single_model", "experiment_name"} & document.keys())
+
+
+def convert(document: Mapping[str, Any]) -> tuple[Plan, tuple[str, ...]]:
+    """The plan that does the same, and what is to be said about it. Raises ValidationError and ValueError."""
+    given = Template.model_validate(document)
+    mps, note = _is_on(given.mps)
+    if given.single_model is not None:
+        options = _options(given.single_model, given.device)
+        labels = {"tag": given.single_model.tag} if given.single_model.tag else {}
+        entry = Entry(name=given.single_model.name, job=JOB, options=options, labels=labels)
+    else:
+        tenants = [
+            Tenant(name=each.name or each.model_name, job=JOB, options=_options(each, given.device))
+            for each in given.tenants or ()
+        ]
+        entry = Entry(tenants=tenants, mps=mps)
+    plan = Plan(name=given.experiment_name, runs=[entry], pause_seconds=given.sleep_duration, mps=mps)
+    return plan, (note,) if note else ()
+
+
+def original(path: Sequence[str | int]) -> tuple[str | int, ...]:
+    """Where in the template stands what stands there in the plan."""
+    names = {option: key for key, option in _OPTIONS.items()}
+    rest = [names.get(str(part), part) for part in path[2:] if part not in {"options", "job"}]
+    return tuple(rest) if rest[:1] == ["tenants"] else ("single_model", *rest)
+
+
+def _options(model: Model, device: str | None) -> dict[str, Any]:
+    given = model.model_dump(exclude_none=True, include=set(_OPTIONS))
+    if device is not None:
+        given.setdefault("device", device)
+    return {_OPTIONS[key]: value for key, value in given.items()}

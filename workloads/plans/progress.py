@@ -1,0 +1,196 @@
+"""What a plan's runner shows while it is at work: a live table, or lines and the jobs' own output."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from workloads.client.messages import say
+from workloads.plans.child import ChildRun
+from workloads.plans.live_readings import GpuNow
+from workloads.runner import streams as standard_streams
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+_READ_EVERY_S = 1.0
+_SHOWN_UNITS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """Where the plan is."""
+
+    number: int
+    """Of the step, from 1 on."""
+    count: int
+    title: str
+    doing: str
+    left: Sequence[str] = ()
+    """Titles of the steps that follow."""
+    left_s: float | None = None
+    """How long that may take; None where no step has ended yet."""
+
+
+class Progress(Protocol):
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+    def show(self, now: Now) -> None:
+        """To be called again and again; only what has changed is said."""
+        ...
+
+    def follow(self, children: Sequence[ChildRun]) -> None:
+        """The output of the runs so far, and what they do."""
+        ...
+
+    def say(self, text: str) -> None: ...
+
+
+class Lines:
+    """For logs: a line for each change, and what the jobs write, as it comes."""
+
+    def __init__(self) -> None:
+        self._said = ""
+        self._shows_output = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        pass
+
+    def show(self, now: Now) -> None:
+        text = f"{now.number}/{now.count} {now.title}: {now.doing}"
+        if text != self._said:
+            say(text)
+        self._said = text
+
+    def follow(self, children: Sequence[ChildRun]) -> None:
+        for child in children:
+            new = child.new_output()
+            if new and self._shows_output:
+                self._pass_on(new)
+
+    def _pass_on(self, output: bytes) -> None:
+        """A stdout that takes nothing any more ends no run."""
+        try:
+            sys.stdout.buffer.write(output)
+            sys.stdout.flush()
+        except OSError as error:
+            self._shows_output = False
+            standard_streams.print_no_more()
+            say(f"the jobs' output cannot be shown here: {error.strerror}; it is in output.log of each run's folder")
+
+    def say(self, text: str) -> None:
+        say(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """Where the live table has its numbers from."""
+
+    gpus: Callable[[], list[GpuNow]]
+    rates: Callable[[Sequence[str]], Mapping[str, float]]
+
+
+class LiveTable:
+    """With rich, on stderr; the jobs' output is in their folders alone."""
+
+    def __init__(
+        self, looks: Looks, now_s: Callable[[], float] = time.monotonic, console: Console | None = None
+    ) -> None:
+        self._looks = looks
+        self._now_s = now_s
+        self._console = console
+        self._now: Now | None = None
+        self._gpus: list[GpuNow] = []
+        self._rates: Mapping[str, float] = {}
+        self._read_s = -_READ_EVERY_S
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = self._console or Console(stderr=True)
+        self._live = Live(console=console, get_renderable=self.table, refresh_per_second=2)
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """What stays on the terminal is how it ended."""
+        if self._live is None:
+            return
+        if self._now is not None:
+            ended = "done" if kind is None else "stopped"
+            self._now = replace(self._now, doing=ended, left_s=None)
+        self._gpus, self._rates = self._looks.gpus(), {}
+        self._live.__exit__(kind, error, traceback)
+
+    def show(self, now: Now) -> None:
+        """A change is drawn at once: what is short would never be seen."""
+        is_new, self._now = now != self._now, now
+        self._read([])
+        if is_new and self._live is not None:
+            self._live.refresh()
+
+    def follow(self, children: Sequence[ChildRun]) -> None:
+        self._read([child.run_id for child in children if child.ended_at is None])
+
+    def say(self, text: str) -> None:
+        if self._live is None:
+            say(text)
+        else:
+            self._live.console.print(f"wattline: {text}", markup=False, highlight=False)
+
+    def table(self) -> Table:
+        """What runs, how the GPUs are, how fast it goes, and what is left."""
+        from rich.table import Table
+
+        now = self._now
+        table = Table("", "", show_header=False, expand=False)
+        if now is not None:
+            table.add_row(f"{now.number}/{now.count}", f"{now.title}: {now.doing}")
+        for gpu in self._gpus:
+            table.add_row(f"GPU {gpu.gpu}", f"{_number(gpu.power_w, 'W')}   {_number(gpu.temperature_celsius, '°C')}")
+        for unit, rate in sorted(self._rates.items(), key=_tokens_first)[:_SHOWN_UNITS]:
+            table.add_row(f"{unit}/s", f"{rate:,.4g}")
+        if now is not None:
+            left = f"{len(now.left)} more" + (f", about {_duration(now.left_s)}" if now.left_s is not None else "")
+            table.add_row("left", left + (f"; next: {now.left[0]}" if now.left else ""))
+        else:
+            table.add_row("", "looks at the GPUs and at what is to be done")
+        return table
+
+    def _read(self, run_ids: Sequence[str]) -> None:
+        if self._now_s() - self._read_s < _READ_EVERY_S:
+            return
+        self._read_s = self._now_s()
+        self._gpus = self._looks.gpus()
+        self._rates = self._looks.rates(run_ids)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def _number(value: float | None, unit: str) -> str:
+    return "–" if value is None else f"{value:,.0f} {unit}"
+
+
+def _tokens_first(rate: tuple[str, float]) -> tuple[bool, str]:
+    return "tokens" not in rate[0], rate[0]

@@ -1,0 +1,244 @@
+"""Makes the runs of a plan one step after another, and goes on where an earlier attempt stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from exporter.contract.run import Gpus
+from workloads.caps.apply import Cap, CapsError, Setter, cards, check, restoring
+from workloads.client.api import Api, ExporterError, UnreachableError
+from workloads.mps import daemon as mps_daemon
+from workloads.plans import cool_down, live_readings, mps_step, step_lines, steps
+from workloads.plans.child import ChildRun, Place
+from workloads.plans.model import POWER_LIMIT, SM_CLOCK, Plan
+from workloads.plans.progress import Now, Progress
+from workloads.plans.results import Results
+from workloads.plans.steps import RunToMake, Step
+from workloads.plans.tenants import SideBySide, StepFailedError, Watching
+from workloads.runner import gpus as gpu_choice
+from workloads.runner import nsys
+
+_POLL_S = 0.1
+_EXPORTER_WITHIN_S = 5.0  # one that is being restarted is back by then
+_CONFIRM_EVERY_S = 1.0
+
+
+class PlanError(Exception):
+    """The plan cannot go on; one line with the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a plan's runner works with."""
+
+    api: Api
+    stays: bool
+    """Whether the exporter is one that is there between the runs, too."""
+    progress: Progress
+    environ: Mapping[str, str]
+    place: Place
+
+
+class PlanRunner:
+    def __init__(self, plan: Plan, all_steps: Sequence[Step], results: Results, around: Around) -> None:
+        self._plan = plan
+        self._steps = all_steps
+        self._results = results
+        self._around = around
+        self._took_s: list[float] = []
+        self._first_celsius: float | None = None
+        self._setter: Setter | None = None
+        self._confirmed_s = 0.0
+        self._here = Gpus(gpus=[])
+        self._resolved: dict[tuple[str, ...], list[str]] = {}
+        self._doubts: set[str] = set()
+
+    def make_all(self) -> None:
+        """Raises the errors of plans, exporter, caps, MPS and nsys; before the first run where that is known."""
+        self._here = Gpus.model_validate(self._around.api.get("/gpus"))
+        if any(run.nsys for step in self._steps for run in step.runs):
+            nsys.require()
+        if any(step.mps for step in self._steps):
+            mps_daemon.require(self._around.environ)
+        self._refuse_running()
+        for step in self._steps:
+            self._uuids(steps.gpus_of(step))
+        left = self._left()
+        with self._capped([step for _, step in left]):
+            self._first_celsius = self._hottest(None)
+            for position, (number, step) in enumerate(left):
+                self._make(number, step, [each.title for _, each in left[position + 1 :]])
+
+    def _left(self) -> list[tuple[int, Step]]:
+        """Warm-ups are made again where anything is left to measure."""
+        done = self._results.steps_done()
+        numbered = list(enumerate(self._steps, 1))
+        measures = any(number not in done and step.phase == "measure" for number, step in numbered)
+        return [
+            (number, step) for number, step in numbered if number not in done or (measures and step.phase == "warm-up")
+        ]
+
+    def _refuse_running(self) -> None:
+        for run_id in self._results.unaccounted():
+            with contextlib.suppress(ExporterError):
+                if self._around.api.get(f"/runs/{run_id}")["state"] == "running":
+                    raise PlanError(f"run {run_id} of an earlier attempt still runs; end it, or wait for its end")
+
+    @contextlib.contextmanager
+    def _capped(self, left: Sequence[Step]) -> Iterator[None]:
+        """Where a step has a cap: all are checked first, and what stood before comes back whatever happens."""
+        caps = {number: cap for number, step in enumerate(left) if (cap := _cap(step)) is not None}
+        if not caps:
+            yield
+            return
+        uuids = list(dict.fromkeys(itertools.chain(*(self._capped_gpus(left[number]) for number in caps))))
+        with contextlib.closing(cards(uuids, self._here.simulation)) as chosen:
+            check(chosen, list(dict.fromkeys(caps.values())))
+            with restoring(chosen, say=self._around.progress.say) as self._setter:
+                yield
+
+    def _capped_gpus(self, step: Step) -> list[str]:
+        named = steps.gpus_of(step)
+        if named is None:
+            named = gpu_choice.choose(None, self._around.environ).gpus or None
+        if named is None and len(self._here.gpus) != 1:
+            raise PlanError(
+                f"{step.case}: which of the {len(self._here.gpus)} GPUs is to be capped? Say so with gpus: [0] in the "
+                "plan, or --gpus"
+            )
+        return self._uuids(named)
+
+    def _uuids(self, named: Sequence[str] | None) -> list[str]:
+        """All where none are named, in the order of the exporter; names are understood as the runs will."""
+        if named is None or "all" in named:
+            return [gpu.uuid for gpu in self._here.gpus]
+        if tuple(named) not in self._resolved:
+            try:
+                found = gpu_choice.choose(",".join(named), self._around.environ).gpus or ()
+            except gpu_choice.GpusError as error:
+                raise PlanError(str(error)) from error
+            self._resolved[tuple(named)] = [self._uuid(name) for name in found]
+        return self._resolved[tuple(named)]
+
+    def _by_uuid(self, run: RunToMake) -> RunToMake:
+        if run.gpus is None or "all" in run.gpus:
+            return run
+        return replace(run, gpus=tuple(self._uuids(run.gpus)))
+
+    def _uuid(self, name: str) -> str:
+        for gpu in self._here.gpus:
+            if name == gpu.gpu or gpu.uuid.startswith(name):
+                return gpu.uuid
+        there = ", ".join(gpu.gpu for gpu in self._here.gpus) or "none"
+        raise PlanError(f"there is no GPU {name} here for the exporter; it has: {there}")
+
+    def _make(self, number: int, step: Step, left: Sequence[str]) -> None:
+        begin_s = time.monotonic()
+        now = Now(number, len(self._steps), step.title, "pauses", left, self._left_s(len(left) + 1))
+        progress = self._around.progress
+        if self._around.stays:
+            self._await_exporter(now)
+        self._pause(now)
+        if self._plan.cool_down is not None and step.phase == "measure":
+            said = cool_down.wait(
+                self._plan.cool_down,
+                self._first_celsius,
+                lambda: self._hottest(steps.gpus_of(step)),
+                lambda doing: progress.show(replace(now, doing=doing)),
+            )
+            if said:
+                progress.say(f"{step.title}: {said}")
+        cap = _cap(step)
+        if self._setter is not None:
+            self._setter.apply(cap)
+        progress.show(replace(now, doing="runs"))
+        self._run(number, step)
+        self._took_s.append(time.monotonic() - begin_s)
+
+    def _await_exporter(self, now: Now) -> None:
+        """Without it every run that is left would fail. It may just be restarted."""
+        give_up_s = time.monotonic() + _EXPORTER_WITHIN_S
+        while True:
+            try:
+                self._around.api.readiness()
+            except UnreachableError:
+                if time.monotonic() > give_up_s:
+                    raise
+                self._around.progress.show(replace(now, doing="waits for the exporter"))
+                time.sleep(_POLL_S)
+            else:
+                return
+
+    def _pause(self, now: Now) -> None:
+        until_s = time.monotonic() + self._plan.pause_seconds
+        while time.monotonic() < until_s:
+            self._around.progress.show(now)
+            time.sleep(min(_POLL_S, max(0.0, until_s - time.monotonic())))
+
+    def _run(self, number: int, step: Step) -> None:
+        step = replace(step, runs=tuple(self._by_uuid(run) for run in step.runs))
+        attempt = self._results.attempts(number) + 1
+        logs = self._results.folder / f"step-{number}-{attempt}"
+        with mps_step.shared(logs, self._around.environ, self._uuids(steps.gpus_of(step)), wanted=step.mps) as shared:
+            tick = self._look_at_clocks if SM_CLOCK in step.settings else self._around.progress.follow
+            watching = Watching(tick, shared.verify)
+            together = SideBySide(step, self._around.place, shared.environ, watching)
+            if shared.doubt is not None and shared.doubt not in self._doubts:
+                self._doubts.add(shared.doubt)
+                self._around.progress.say(f"{step.title}: {shared.doubt}")
+            try:
+                self._record(number, attempt, step, together, shared.doubt)
+            finally:
+                self._say_bad(step, together)
+
+    def _look_at_clocks(self, children: Sequence[ChildRun]) -> None:
+        """That a lock did not take is seen only while the card is at work. Raises CapsError."""
+        self._around.progress.follow(children)
+        if self._setter is not None and time.monotonic() - self._confirmed_s > _CONFIRM_EVERY_S:
+            self._confirmed_s = time.monotonic()
+            self._setter.confirm()
+
+    def _record(self, number: int, attempt: int, step: Step, together: SideBySide, note: str | None) -> None:
+        """A line for each run, also where it is interrupted."""
+        interrupted = False
+        try:
+            together.make()
+            if self._setter is not None:
+                self._setter.confirm()
+        except StepFailedError as error:
+            note = str(error)
+        except BaseException as error:
+            interrupted = True
+            note = str(error) if isinstance(error, CapsError) else note
+            raise
+        finally:
+            for child in together.children:
+                child.note = child.note or note
+            self._results.append(step_lines.of(number, attempt, step, together, interrupted=interrupted))
+
+    def _say_bad(self, step: Step, together: SideBySide) -> None:
+        last = {made.run_id: made for made in self._results.made}
+        for child in together.children:
+            made = last[child.run_id]
+            if made.is_bad or made.cut_off:
+                reason = made.note or child.last_line()
+                self._around.progress.say(f"{step.title}: {child.run.title} {made.outcome} ({made.run_id}): {reason}")
+
+    def _left_s(self, count: int) -> float | None:
+        return statistics.fmean(self._took_s) * count if self._took_s else None
+
+    def _hottest(self, gpus: Sequence[str] | None) -> float | None:
+        return live_readings.hottest(live_readings.now(self._around.api), self._uuids(gpus))
+
+
+def _cap(step: Step) -> Cap | None:
+    if POWER_LIMIT in step.settings:
+        return Cap("power_limit_watts", float(step.settings[POWER_LIMIT]))
+    if SM_CLOCK in step.settings:
+        return Cap("sm_clock_hertz", float(step.settings[SM_CLOCK]))
+    return None

@@ -1,0 +1,238 @@
+"""A plan's runs to make, frozen: each step is one run, or several side by side, under one setting."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from exporter.contract.run import MAX_LABELS
+from workloads import jobs
+from workloads.plans.job_options import OptionError, closest, parsed
+from workloads.plans.model import CAPS, IDLE, Entry, JobSpec, Neighbour, Plan, Scalar, Tenant, Value
+
+_LONGEST_VALUE = 128
+
+Path = tuple[str | int, ...]
+
+
+class StepError(ValueError):
+    """What the plan asks for cannot be run; `path` is where in the plan it stands."""
+
+    def __init__(self, message: str, *path: str | int) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class RunToMake:
+    """One run: a built-in job with its arguments, or a command."""
+
+    job: str | None
+    arguments: tuple[str, ...]
+    """The job's, or the whole command."""
+    tenant: str | None = None
+    gpus: tuple[str, ...] | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    waits: bool = False
+    """Whether it comes to the tenants' barrier."""
+    background: bool = False
+    nsys: bool = False
+
+    @property
+    def title(self) -> str:
+        return self.tenant or self.job or self.arguments[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    case: str
+    """The name of the plan's entry."""
+    repeat: int
+    runs: tuple[RunToMake, ...]
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
+    """What the sweep has set for it."""
+    mps: bool = False
+    phase: Literal["measure", "warm-up", "idle"] = "measure"
+
+    @property
+    def title(self) -> str:
+        if self.phase != "measure":
+            return self.phase
+        settings = [f"{name}={value}" for name, value in self.settings.items()]
+        return " ".join([self.case, *settings, f"repeat {self.repeat}"])
+
+
+def steps(plan: Plan) -> tuple[Step, ...]:
+    """In the order of the file: each entry, each point of its grid, each repeat. Raises StepError."""
+    return tuple(
+        step for index, entry in enumerate(plan.runs) for step in _of_entry(plan, entry, _case(plan, index), index)
+    )
+
+
+def idle(plan: Plan) -> Step:
+    """What the GPUs draw when nothing runs."""
+    labels = {"experiment": plan.experiment or plan.name, **plan.labels, "phase": "idle"}
+    gpus = tuple(plan.gpus or _all_gpus(plan)) or ("all",)
+    run = RunToMake("sleep", (f"--duration={plan.idle_seconds:g}",), None, gpus, labels)
+    return Step("idle", 0, (run,), phase="idle")
+
+
+def gpus_of(step: Step) -> tuple[str, ...] | None:
+    """The GPUs on which it runs; None where it does not say so of each run."""
+    named = [run.gpus for run in step.runs]
+    if any(gpus is None for gpus in named):
+        return None
+    return tuple(dict.fromkeys(gpu for gpus in named for gpu in gpus or ()))
+
+
+def argv(options: Mapping[str, Value]) -> list[str]:
+    """`{"batch-size": 8, "verbose": true}` → `--batch-size=8 --verbose`."""
+    found: list[str] = []
+    for name, value in options.items():
+        flag = option_name(name)
+        for each in value if isinstance(value, list) else [value]:
+            if each is True:
+                found.append(flag)
+            elif each is not False:
+                found.append(f"{flag}={each}")
+    return found
+
+
+def option_name(key: str) -> str:
+    return "--" + key.replace("_", "-")
+
+
+def _all_gpus(plan: Plan) -> list[str]:
+    """Those that any entry names."""
+    named: list[str] = []
+    for entry in plan.runs:
+        named += [*(entry.gpus or ()), *(entry.placement or ())]
+        named += [gpu for tenant in entry.tenants or () for gpu in tenant.gpus or ()]
+    return list(dict.fromkeys(named))
+
+
+def _case(plan: Plan, index: int) -> str:
+    entry = plan.runs[index]
+    kind = entry.job or (entry.command or [""])[0] or ("tenants" if entry.tenants else "placement")
+    taken = {each.name for each in plan.runs}
+    plain = sum(each.name is None for each in plan.runs) == 1 and kind not in taken
+    return entry.name or (kind if plain else f"{kind}-{index + 1}")
+
+
+def _of_entry(plan: Plan, entry: Entry, case: str, index: int) -> Iterator[Step]:
+    mps = plan.mps if entry.mps is None else entry.mps
+    for point in _grid(entry.sweep):
+        for repeat in range(1, (entry.repeats or plan.repeats) + 1):
+            labels = _labels(plan, entry, case, repeat, point)
+            named = _runs(plan, entry, point, ("runs", index))
+            runs = tuple(_labelled(run, labels, mps=mps) for run in named)
+            if all(run.background for run in runs):
+                raise StepError(
+                    "nothing here is measured; one job at least must not be in the background", "runs", index
+                )
+            if mps and not all(run.waits for run in runs):
+                raise StepError(
+                    "under mps a command has to come to the barrier, or it cannot be verified that it uses MPS; make "
+                    "it a tenant with barrier: true that calls run.barrier() of workloads.client",
+                    *("runs", index),
+                )
+            if any(len(run.labels) >= MAX_LABELS for run in runs):  # one more is that of the plan
+                raise StepError(
+                    f"a run has {MAX_LABELS} labels at most; sweep less at once, or label less", "runs", index
+                )
+            yield Step(case, repeat, runs, point, mps)
+
+
+def _grid(sweep: Mapping[str, list[Scalar]]) -> Iterator[dict[str, Scalar]]:
+    for point in itertools.product(*sweep.values()):
+        yield dict(zip(sweep, point, strict=True))
+
+
+def _runs(plan: Plan, entry: Entry, point: Mapping[str, Scalar], at: Path) -> Iterator[RunToMake]:
+    known: set[str] = set(CAPS)
+    if entry.tenants:
+        for position, tenant in enumerate(entry.tenants):
+            prefix = f"{tenant.name}."
+            own = {name.removeprefix(prefix): value for name, value in point.items() if name.startswith(prefix)}
+            known |= {prefix + name for name in own}
+            yield _run(tenant, own, tenant.gpus or entry.gpus or plan.gpus, (*at, "tenants", position))
+    elif entry.placement:
+        yield from _placed(plan, entry.placement, at)
+    else:
+        own = {name: value for name, value in point.items() if name not in CAPS}
+        known |= own.keys()
+        yield _run(entry, own, entry.gpus or plan.gpus, at)
+    for name in point:
+        if name not in known:
+            raise StepError(
+                f"{name} is not of one job; with tenants give TENANT.OPTION, with a placement only {' or '.join(CAPS)}",
+                *(*at, "sweep", name),
+            )
+
+
+def _placed(plan: Plan, placement: Mapping[str, str], at: Path) -> Iterator[RunToMake]:
+    for gpu, name in placement.items():
+        if name == IDLE:
+            continue
+        spec = plan.jobs.get(name) or Neighbour(job=name)
+        where: Path = ("jobs", name) if name in plan.jobs else (*at, "placement", gpu)
+        yield replace(_run(spec, {}, [gpu], where), tenant=f"{name}-{gpu}")
+
+
+def _run(spec: JobSpec, swept: Mapping[str, Scalar], gpus: Iterable[str] | None, at: Path) -> RunToMake:
+    neighbour = spec if isinstance(spec, Neighbour) else None
+    labels = dict(spec.labels)
+    if spec.command is not None:
+        for key, given in (("options", spec.options), ("sweep", swept)):
+            if given:
+                raise StepError(f"a command has no {key} here; write them into the command itself", *at, key)
+        arguments = (*spec.command, *spec.arguments)
+    else:
+        arguments = (*argv(spec.options), *spec.arguments, *argv(swept))
+        labels |= _checked(str(spec.job), arguments, {*spec.options}, {*swept}, at)
+    return RunToMake(
+        job=spec.job,
+        arguments=arguments,
+        tenant=spec.name if isinstance(spec, Tenant) else None,
+        gpus=tuple(gpus) if gpus else None,
+        labels=labels,
+        waits=spec.job is not None or (neighbour is not None and neighbour.barrier),
+        background=neighbour is not None and neighbour.background,
+        nsys=spec.nsys,
+    )
+
+
+def _checked(job: str, arguments: tuple[str, ...], options: set[str], swept: set[str], at: Path) -> dict[str, str]:
+    """The reserved labels that the job's own options give."""
+    try:
+        found = parsed(job, arguments)
+    except KeyError as error:
+        names = jobs.names()
+        hint = closest(job, names) or f"; there are {', '.join(names)}"
+        where = at if "placement" in at else (*at, "job")
+        raise StepError(f"there is no job {job!r}{hint}", *where) from error
+    except OptionError as error:
+        for key, names_of_key in (("sweep", swept), ("options", options)):
+            for name in names_of_key:
+                if option_name(name) == error.flag:
+                    raise StepError(f"job {job}: {error}", *at, key, name) from error
+        raise StepError(f"job {job}: {error}", *at) from error
+    return {name: str(found[name]) for name in ("batch_size", "seed") if isinstance(found.get(name), int)}
+
+
+def _labels(plan: Plan, entry: Entry, case: str, repeat: int, point: Mapping[str, Scalar]) -> dict[str, str]:
+    labels = {"experiment": plan.experiment or plan.name, **plan.labels, **entry.labels, "case": case}
+    labels |= {re.sub(r"\W", "_", name, flags=re.ASCII): str(value)[:_LONGEST_VALUE] for name, value in point.items()}
+    return {**labels, "repeat": str(repeat)}
+
+
+def _labelled(run: RunToMake, labels: Mapping[str, str], *, mps: bool) -> RunToMake:
+    own = {**labels, **run.labels}
+    if run.tenant is not None:
+        own["tenant"] = run.tenant
+    if run.tenant is not None or mps:
+        own["mps"] = str(mps).lower()
+    return replace(run, labels=own)
