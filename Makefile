@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint types layers bench gpu metrics format venv servers clean
+.PHONY: demo test lint types layers bench gpu docs metrics format venv servers clean
 
 demo: ## measure a short run on this machine and report it (one to two minutes)
 	@$(PYTHON) deploy/demo.py
@@ -27,6 +27,9 @@ bench: .venv/test.stamp ## speed, memory and accuracy beside other tools, as rat
 
 gpu: .venv/test.stamp ## on a real GPU: writes tests/gpu/results/
 	$(BIN)/python -m pytest -m gpu -s
+
+docs: metrics .venv/test.stamp ## regenerate the reference tables of the documents
+	$(BIN)/python -m tests.docs.reference
 
 metrics: .venv/run.stamp
 	$(BIN)/python -m exporter.contract.metrics > exporter/contract/METRICS.md

@@ -1,0 +1,53 @@
+"""Generated reference tables of the Markdown pages: `python -m tests.docs.reference`."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from exporter.contract import metrics
+from tests.docs import exit_codes, finding_codes, option_tables
+
+ROOT = Path(__file__).resolve().parents[2]
+METRICS_PAGE = ROOT / "exporter/contract/METRICS.md"
+BLOCKS: dict[str, Callable[[], str]] = {
+    **{f"{name} options": partial(option_tables.program_options, name) for name in option_tables.PROGRAMS},
+    **{f"{name} exit codes": partial(exit_codes.table, name) for name in exit_codes.EXIT_CODES},
+    "job options": option_tables.job_options,
+    "finding codes": finding_codes.table,
+}
+_BLOCK = re.compile(r"(?P<start><!-- generated: (?P<name>[^>]+?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
+
+
+def markdown_files() -> list[Path]:
+    """Return every Markdown file of the repository, also those not committed yet."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
+    names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    return [path for name in sorted(set(names)) if (path := ROOT / name).is_file()]
+
+
+def generated(text: str) -> str:
+    """Return the page with every generated block up to date; raise KeyError for an unknown block."""
+    return _BLOCK.sub(lambda block: f"{block['start']}\n{BLOCKS[block['name']]()}\n\n{block['end']}", text)
+
+
+def pages() -> dict[Path, str]:
+    """Return the up-to-date text of each page that has generated parts."""
+    texts = {path: path.read_text() for path in markdown_files()}
+    return {path: generated(text) for path, text in texts.items() if _BLOCK.search(text)} | {
+        METRICS_PAGE: metrics.markdown()
+    }
+
+
+def main() -> None:
+    for path, text in pages().items():
+        if path.read_text() != text:
+            path.write_text(text)
+            print(f"updated {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
