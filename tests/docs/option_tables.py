@@ -12,7 +12,7 @@ from typing import Any
 from typer.main import get_command
 
 from analyzer.cli import app as analyzer_app
-from exporter.cli import cli as exporter_app
+from exporter.cli.main import cli as exporter_app
 from workloads import jobs
 from workloads.cli import app as workloads_app
 
