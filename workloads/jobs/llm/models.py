@@ -116,7 +116,7 @@ def _device(name: str) -> torch.device:
     if others:
         say(
             f"this process uses the first of {1 + len(others)} GPUs; for all, start one process each: "
-            f"torchrun --nproc-per-node {1 + len(others)} -m workloads.jobs.… (see workloads/README.md)"
+            f"torchrun --nproc-per-node {1 + len(others)} -m workloads.jobs.… (see workloads/docs/language-models.md)"
         )
     return first
 
