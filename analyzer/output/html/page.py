@@ -70,7 +70,7 @@ def plotly() -> bytes:
 
 
 def _own(name: str) -> str:
-    return (resources.files("analyzer.report") / "templates" / name).read_text(encoding="utf-8")
+    return (resources.files("analyzer.output.html") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _hash(script: bytes) -> str:
