@@ -1,0 +1,97 @@
+"""The golden commands and their documents: JSON of the fixed history, without the texts.
+
+`python -m tests.analyzer.golden.documents` rewrites them after an intended change of a figure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from analyzer.cli import main
+from tests.analyzer.golden.scene import BASE_S
+
+FOLDER = Path(__file__).parent
+HISTORY = FOLDER / "history.sqlite.gz"
+CALIBRATION = FOLDER / "calibration.csv"
+INTENSITIES = FOLDER / "intensities.csv"
+_LABELS = 'instance="a:9847"'
+_USER_INPUTS = ("--carbon", "250", "--pue", "1.25", "--price", "0.3", "--currency", "EUR")
+_HARDWARE = ("--embodied-kg", "1500", "--lifetime-years", "4")
+COMMANDS = {
+    "report-mixed": ("report", "--run-id", "mixed"),
+    "report-mixed-user-inputs": (
+        *("report", "--run-id", "mixed", *_USER_INPUTS, *_HARDWARE),
+        *("--restate", str(INTENSITIES), "--calibration", str(CALIBRATION)),
+    ),
+    "report-unfinished": ("report", "--run-id", "unfinished"),
+    "report-imported": ("report", "--run-id", "imported", "--pue", "1.1"),
+    "report-range": (
+        *("report", "--start", str(BASE_S + 5), "--end", str(BASE_S + 95), "--matching", _LABELS),
+        *(*_USER_INPUTS, *_HARDWARE),
+    ),
+    "runs": ("runs",),
+    "compare": ("compare", "power_limit_watts=400", "power_limit_watts=500"),
+    "recommend": ("recommend", "--experiment", "caps"),
+    "tenants": ("tenants", "--experiment", "pair"),
+    "variability": ("variability", "--experiment", "each-gpu", "--of", "energy"),
+}
+_TEXTS = ("text", "source", "notes", "reason", "reasons", "answer", "title")
+
+
+def unpack(folder: Path) -> Path:
+    path = folder / "history.sqlite"
+    path.write_bytes(gzip.decompress(HISTORY.read_bytes()))
+    return path
+
+
+def output(name: str, history: Path) -> str:
+    """What the command prints; the whole past is searched."""
+    days = math.ceil((time.time() - BASE_S) / 86_400) + 1
+    arguments = [*COMMANDS[name], "--source", str(history), "--since", f"{days}d", "--format", "json"]
+    before, sys.argv = sys.argv, ["analyzer", *arguments]
+    stdout = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(stdout):
+            main()
+    except SystemExit as left:
+        if left.code:
+            raise
+    finally:
+        sys.argv = before
+    return stdout.getvalue()
+
+
+def without_texts(data: Any) -> Any:
+    """The document without sentences and paths, which may change while figures may not."""
+    if isinstance(data, dict):
+        return {key: without_texts(value) for key, value in data.items() if key not in _TEXTS}
+    return [without_texts(value) for value in data] if isinstance(data, list) else data
+
+
+def golden(name: str) -> Any:
+    return json.loads((FOLDER / f"{name}.json").read_text())
+
+
+def leaves(data: Any, path: str = "") -> dict[str, Any]:
+    """Return each value by its path; an empty list or object is its JSON text."""
+    children = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    found = {key: leaf for name, child in children for key, leaf in leaves(child, f"{path}/{name}").items()}
+    return found or {path: json.dumps(data) if data in ([], {}) else data}
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as made:
+        fixed = unpack(Path(made))
+        for each in COMMANDS:
+            found = without_texts(json.loads(output(each, fixed)))
+            (FOLDER / f"{each}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
