@@ -12,7 +12,6 @@ from pathlib import Path
 DEFAULT_ADDRESS = "127.0.0.1:9847"
 DEFAULT_SOCKET_MODE = "0660"
 DEFAULT_GROUP = "name"
-PROVIDERS = ("gb", "static", "energy-charts", "electricitymaps", "watttime")
 
 
 class UsageError(Exception):

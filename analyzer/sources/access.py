@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from analyzer.sources.error import SourceError
+from exporter.contract.secret_file import SecretFileError, read_secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,9 @@ def access(
 
 def _secret(path: Path) -> str:
     try:
-        return path.expanduser().read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"cannot read {path}: {error}", "it must hold the password or token, alone") from error
+        return read_secret(path.expanduser())
+    except SecretFileError as error:
+        raise SourceError(str(error), "store the password or token there, in one line") from error
 
 
 def _header(text: str) -> tuple[str, str]:

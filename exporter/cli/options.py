@@ -10,11 +10,11 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
+from exporter.contract.carbon.credentials import PROVIDERS
 from exporter.settings import (
     DEFAULT_ADDRESS,
     DEFAULT_GROUP,
     DEFAULT_SOCKET_MODE,
-    PROVIDERS,
     Settings,
     default_state_path,
 )

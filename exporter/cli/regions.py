@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import aiohttp
 
+from exporter.contract.carbon.credentials import PROVIDERS
 from exporter.model import SourceError
-from exporter.settings import PROVIDERS, OperationError, Settings, UsageError
+from exporter.settings import OperationError, Settings, UsageError
 from exporter.sources.carbon import electricity_maps, energy_charts, gb, static, watttime
 from exporter.sources.carbon.config import account, token, url
 

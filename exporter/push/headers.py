@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from exporter.contract.secret_file import MAX_SECRET_BYTES, SecretFileError, read_secret
 from exporter.settings import Settings, UsageError
 from exporter.web.reloaded import FileError, Reloaded
 
 Headers = Callable[[], dict[str, str]]
 """Read again when a file of theirs changes."""
 
-_MOST_SECRET = 10_000
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """https://www.rfc-editor.org/rfc/rfc9110#name-tokens"""
 _OURS = {
@@ -72,14 +72,14 @@ def _instead(name: str) -> str:
 def _value(name: str, value: str, url: str) -> Callable[[], str]:
     if value.startswith("@") and value != "@":
         return _of_file(Path(value[1:]), f"--push.header {name}", str, url)
-    if not (value.isprintable() and value.isascii()) or value != value.strip() or len(value) > _MOST_SECRET:
+    if not (value.isprintable() and value.isascii()) or value != value.strip() or len(value) > MAX_SECRET_BYTES:
         raise UsageError(f"--push.header {name}: its value has to be printable ASCII, in one line")
     return lambda: value
 
 
 def _of_file(path: Path, option: str, say: Callable[[str], str], url: str) -> Callable[[], str]:
     try:
-        file = Reloaded(lambda: say(_secret(path, option)), lambda _: [path])
+        file = Reloaded(lambda: say(_read(path, option)), lambda _: [path])
     except FileError as error:
         raise UsageError(str(error)) from error
     parts = urlsplit(url)
@@ -96,20 +96,10 @@ def _bearer(token: str) -> str:
     return f"Bearer {token}"
 
 
-def _secret(path: Path, option: str) -> str:
-    """Raises FileError, never with it."""
+def _read(path: Path, option: str) -> str:
+    """Return the secret in the file. Raises FileError."""
     try:
-        with path.open("rb") as opened:
-            found = opened.read(_MOST_SECRET + 1).strip()
-    except OSError as error:
-        remedy = (
-            "let the exporter's user read it" if isinstance(error, PermissionError) else "name the file that has it"
-        )
-        raise FileError(f"{option}: {path} cannot be read: {error.strerror}; {remedy}") from error
-    try:
-        secret = found.decode()
-    except UnicodeDecodeError:
-        secret = ""
-    if not secret or not secret.isprintable() or len(found) > _MOST_SECRET:
-        raise FileError(f"{option}: {path} has to hold the secret in one line, and nothing else")
-    return secret
+        return read_secret(path)
+    except SecretFileError as error:
+        remedy = "let the exporter's user read it" if error.is_denied else "store the secret there, in one line"
+        raise FileError(f"{option}: {error}; {remedy}") from error

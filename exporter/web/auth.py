@@ -17,6 +17,7 @@ from pathlib import Path
 
 import bcrypt
 
+from exporter.contract.secret_file import SecretFileError, read_secret
 from exporter.web.reloaded import FileError, Reloaded
 
 MIN_TOKEN = 16
@@ -136,16 +137,15 @@ class Token:
 
 
 def _read_token(path: Path) -> bytes:
-    remedy = f"write one with: (umask 077; openssl rand -hex 32 > {path})"
+    remedy = f"create a token with: (umask 077; openssl rand -hex 32 > {path})"
     try:
-        with path.open("rb") as opened:
-            token, mode = opened.read(MAX_TOKEN + 1).strip(), path.stat().st_mode
-    except OSError as error:
-        if isinstance(error, PermissionError):
-            remedy = "the exporter's user needs to read it: chgrp it to a group of that user, and chmod g+r"
-        raise FileError(f"--web.api-token-file {path} cannot be read: {error.strerror}; {remedy}") from error
-    if not MIN_TOKEN <= len(token) <= MAX_TOKEN or not token.isascii() or len(token.split()) != 1:
-        raise FileError(f"--web.api-token-file {path} holds no token of {MIN_TOKEN} characters or more; {remedy}")
-    if mode & 0o004:
-        log.warning("--web.api-token-file %s may be read by every user of this machine; chmod o-r %s", path, path)
-    return token
+        token = read_secret(path, min_chars=MIN_TOKEN, max_chars=MAX_TOKEN)
+    except SecretFileError as error:
+        if error.is_denied:
+            remedy = "give the file a group of the exporter's user, and chmod g+r"
+        raise FileError(f"--web.api-token-file: {error}; {remedy}") from error
+    if not token.isascii() or len(token.split()) != 1:
+        raise FileError(f"--web.api-token-file: cannot use {path}: the token is not one word of ASCII; {remedy}")
+    if path.stat().st_mode & 0o004:
+        log.warning("--web.api-token-file %s is readable by every user of this host; run: chmod o-r %s", path, path)
+    return token.encode()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.settings import PROVIDERS, Settings, UsageError
+from exporter.contract.carbon.credentials import PROVIDERS
+from exporter.settings import Settings, UsageError
 from exporter.sources.carbon.config import carbon_feeds, carbon_providers, fallback, token
 from exporter.sources.carbon.static import StaticIntensity
 from tests.exporter.test_cli import exporter
@@ -109,9 +110,9 @@ def test_a_file_or_variable_with_one_line_is_the_token_of_the_one_provider(tmp_p
         (None, "electricitymaps needs its token; put it into a file for --carbon.token-file"),
         ("", "electricitymaps needs its token"),
         ("watttime=s3cret:s3cret", "electricitymaps needs its token"),
-        ("s3cret\ns3cret2", "more than one for electricitymaps; write a line electricitymaps=SECRET"),
-        ("s3cr\x07et", "characters that cannot be; they are not shown here"),
-        ("s3crét", "characters that cannot be"),
+        ("s3cret\ns3cret2", "more than one carbon token for electricitymaps; use one line electricitymaps=SECRET"),
+        ("s3cr\x07et", "invalid carbon token for electricitymaps"),
+        ("s3crét", "invalid carbon token for electricitymaps"),
     ],
 )
 def test_a_token_that_is_missing_or_cannot_be_is_said_without_showing_it(tmp_path, secrets, words):
@@ -128,10 +129,10 @@ def test_watttime_needs_user_and_password(tmp_path, secrets):
 
 
 def test_a_token_file_that_cannot_be_read_is_one_line(tmp_path):
-    with pytest.raises(UsageError, match=r"--carbon\.token-file: cannot read .*missing: No such file.* needs to read"):
+    with pytest.raises(UsageError, match=r"token-file: cannot read .*missing: No such file.*readable for the exporter"):
         carbon_providers(settings(tmp_path, provider="electricitymaps", region="DE", token_file=tmp_path / "missing"))
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match="it is not text"):
+    with pytest.raises(UsageError, match="not UTF-8 text"):
         carbon_providers(settings(tmp_path, provider="electricitymaps", region="DE", token_file=tmp_path / "bytes"))
 
 

@@ -62,7 +62,10 @@ def test_a_secret_is_read_again_when_its_file_changes(tmp_path):
         (["--push.url", URL, "--push.label", "a-b=c"], ["--push.label", "'a-b=c'"]),
         (["--push.url", URL, "--push.label", "gpu=0"], ["--push.label gpu", "choose another"]),
         (["--push.url", URL, "--push.label", "a=b", "--push.label", "a=c"], ["--push.label a", "twice"]),
-        (["--push.url", URL, "--push.token-file", "/no/such"], ["--push.token-file", "/no/such", "name the file"]),
+        (
+            ["--push.url", URL, "--push.token-file", "/no/such"],
+            ["--push.token-file", "/no/such", "store the secret there"],
+        ),
         (["--push.url", URL, "--push.basic-auth", "joe"], ["--push.basic-auth", "USER:PASSWORD-FILE"]),
         (["--push.url", URL, "--push.basic-auth", "joe:/dev/null"], ["--push.basic-auth", "in one line"]),
         (["--push.url", URL, "--push.basic-auth", "a:/b", "--push.token-file", "/c"], ["leave out one"]),
@@ -92,7 +95,7 @@ def test_options_that_make_no_sense_are_refused_in_one_line(tmp_path, options, w
         (["content-type=hunter2"], ["--push.header content-type", "sets it itself"]),
         (["Content-Encoding=hunter2"], ["--push.header Content-Encoding", "sets it itself"]),
         (["Host=hunter2"], ["--push.header Host", "sets it itself"]),
-        (["X-Key=@/no/such"], ["--push.header X-Key", "/no/such", "name the file"]),
+        (["X-Key=@/no/such"], ["--push.header X-Key", "/no/such", "store the secret there"]),
         (["X-Key=@/dev/null"], ["--push.header X-Key", "/dev/null", "in one line"]),
     ],
 )
@@ -107,7 +110,7 @@ def test_headers_that_cannot_be_are_refused_and_their_values_not_shown(tmp_path,
 @pytest.mark.parametrize("secret", ["hunter2\nhunter3", "hunter2\x00", b"hunter2\xff", ""])
 def test_a_file_that_holds_no_secret_is_refused_and_not_shown(tmp_path, secret):
     (tmp_path / "secret").write_bytes(secret if isinstance(secret, bytes) else secret.encode())
-    with pytest.raises(UsageError, match="has to hold the secret in one line") as refused:
+    with pytest.raises(UsageError, match="store the secret there, in one line") as refused:
         target(tmp_path, push_token_file=tmp_path / "secret")
     assert "hunter" not in str(refused.value)
 

@@ -160,7 +160,7 @@ def test_a_token_that_every_user_may_read_is_warned_of(file, caplog):
     file.chmod(0o644)
     Token(file)
 
-    assert "may be read by every user" in caplog.text
+    assert "is readable by every user" in caplog.text
     assert "chmod o-r" in caplog.text
 
 

@@ -139,8 +139,14 @@ def test_the_client_and_the_runner_go_through_the_socket_or_show_the_token(start
         ({"WATTLINE_EXPORTER": "unix:///no/such/api.sock"}, "No such file"),
         ({"WATTLINE_EXPORTER": "unix://host/api.sock"}, "no exporter's address"),
         ({"WATTLINE_EXPORTER": "unix:///" + "x" * 200}, "too long"),
-        ({"WATTLINE_EXPORTER": "http://127.0.0.1:1", "WATTLINE_TOKEN_FILE": "/no/token"}, "/no/token cannot be read"),
-        ({"WATTLINE_EXPORTER": "http://127.0.0.1:1", "WATTLINE_TOKEN_FILE": "/dev/null"}, "holds no token"),
+        (
+            {"WATTLINE_EXPORTER": "http://127.0.0.1:1", "WATTLINE_TOKEN_FILE": "/no/token"},
+            "/no/token: No such file",
+        ),
+        (
+            {"WATTLINE_EXPORTER": "http://127.0.0.1:1", "WATTLINE_TOKEN_FILE": "/dev/null"},
+            "/dev/null: the file is empty",
+        ),
     ],
 )
 def test_a_client_that_cannot_say_who_it_is_goes_on_and_says_so(more, words):

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from exporter.contract.secret_file import SecretFileError, read_secret
+
 DEFAULT_ADDRESS = "http://127.0.0.1:9847"
 EXPORTER = "WATTLINE_EXPORTER"
 TOKEN_FILE = "WATTLINE_TOKEN_FILE"  # noqa: S105  # a name
@@ -193,12 +195,12 @@ def _headers(url: urllib.parse.SplitResult, token_file: str | None) -> dict[str,
 
 
 def _token(file: str) -> str:
-    """Read each time: it may be another one by now."""
+    """Return the token; it is read for each request, since it may be replaced at any time."""
+    remedy = f"set {TOKEN_FILE} to a file with the exporter's token"
     try:
-        token = Path(file).read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or "it is no token"
-        raise TokenError(f"the token in {file} cannot be read: {reason}; mend {TOKEN_FILE}") from error
-    if not token or not token.isprintable():
-        raise TokenError(f"{file} holds no token; mend {TOKEN_FILE}, or write the exporter's token there")
+        token = read_secret(Path(file))
+    except SecretFileError as error:
+        raise TokenError(f"{error}; {remedy}") from error
+    if not token.isascii():
+        raise TokenError(f"cannot use the token in {file}: it is not ASCII; {remedy}")
     return token

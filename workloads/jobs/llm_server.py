@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from exporter.contract.secret_file import SecretFileError, read_secret
 from workloads import client, jobs
 from workloads.jobs.llm_load import prompts, slo
 from workloads.runner import shadow_check as shadow
@@ -108,11 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _key(path: str | None) -> str | None:
     try:
-        key = Path(path).read_text(encoding="utf-8").strip() if path else os.environ.get(KEY, "").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        sys.exit(f"llm-server: --api-key-file {path} cannot be read: {error}")
-    if path and not key:
-        sys.exit(f"llm-server: --api-key-file {path} is empty; write the key into it")
+        key = read_secret(Path(path)) if path else os.environ.get(KEY, "").strip()
+    except SecretFileError as error:
+        sys.exit(f"llm-server: --api-key-file: {error}; store the key there, in one line")
     if not (key.isascii() and all(33 <= ord(letter) <= 126 for letter in key)):
         sys.exit(f"llm-server: the key of {path or KEY} is no single word of ASCII; write nothing else there")
     return key or None

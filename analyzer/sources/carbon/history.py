@@ -7,8 +7,6 @@ energy-charts: https://api.energy-charts.info. Whatever goes wrong is told in on
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,8 +17,9 @@ import requests
 
 from analyzer.carbon.intensity import Past, PastSlot
 from analyzer.sources.carbon.file import MOST_G_PER_KWH, moment_s
+from exporter.contract.carbon.credentials import TOKEN_VARIABLE, read_provider_secret
+from exporter.contract.secret_file import SecretFileError
 
-TOKEN_VARIABLE = "WATTLINE_CARBON_TOKEN"  # noqa: S105  # its name
 TIMEOUT_S = 20.0
 _MOST_BYTES = 16 << 20
 _DAY_S = 86_400.0
@@ -233,16 +232,10 @@ def _one_line(text: str) -> str:
 
 
 def token(path: Path | None, provider: str) -> str:
-    """A line `provider=SECRET` of the file or of WATTLINE_CARBON_TOKEN, else its one line. Raises ProviderError."""
+    """Return the provider's secret from the file or the environment, empty without one. Raises ProviderError."""
     try:
-        text = os.environ.get(TOKEN_VARIABLE, "") if path is None else path.read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ProviderError(f"cannot read the token in {path}: {why}") from None
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    own = [line.partition("=")[2] for line in lines if line.startswith(f"{provider}=")]
-    bare = [line for line in lines if not re.match(r"[a-z-]+=", line)]
-    found = next(iter(own or bare), "")
-    if found and not re.fullmatch(r"[!-~]{1,4096}", found):
-        raise ProviderError(f"the token of {provider} has characters that cannot be; they are not shown here")
-    return found
+        return read_provider_secret(path, provider) or ""
+    except SecretFileError as error:
+        raise ProviderError(f"--carbon-token-file: {error}; store one line PROVIDER=SECRET there") from None
+    except ValueError as error:
+        raise ProviderError(str(error)) from None

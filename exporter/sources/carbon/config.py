@@ -5,18 +5,17 @@ Providers are imported where they are asked for: all four together take 3 MB.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 
-from exporter.settings import PROVIDERS, Settings, UsageError
+from exporter.contract.carbon.credentials import PROVIDERS, TOKEN_VARIABLE, read_provider_secret
+from exporter.contract.secret_file import SecretFileError
+from exporter.settings import Settings, UsageError
 from exporter.sources.carbon.cache import CarbonCache
 from exporter.sources.carbon.feed import CarbonFeed, CarbonFeeds
 from exporter.sources.carbon.provider import Provider
 from exporter.sources.carbon.static import StaticIntensity
 
-TOKEN_VARIABLE = "WATTLINE_CARBON_TOKEN"  # noqa: S105  # its name
-_MOST_TOKEN = 10_000
 _HOW = f"put it into a file for --carbon.token-file, or into {TOKEN_VARIABLE}"
 
 
@@ -155,27 +154,13 @@ def account(settings: Settings) -> tuple[str, str]:
 
 
 def token(settings: Settings, provider: str) -> str | None:
-    """The provider's secret: a line `provider=SECRET`, else the one line there is. Raises UsageError, never with it."""
-    text = _secrets(settings)
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    own = [line.removeprefix(f"{provider}=") for line in lines if line.startswith(f"{provider}=")]
-    bare = [line for line in lines if not line.startswith(tuple(f"{name}=" for name in PROVIDERS))]
-    found = next(iter(own or bare), None)
-    if len(own) > 1 or (not own and len(bare) > 1):
-        raise UsageError(f"the carbon tokens have more than one for {provider}; write a line {provider}=SECRET")
-    if found is not None and not re.fullmatch(r"[ -~]{1,4096}", found):
-        raise UsageError(f"the carbon token of {provider} has characters that cannot be; they are not shown here")
-    return found
-
-
-def _secrets(settings: Settings) -> str:
-    path = settings.carbon_token_file
-    if path is None:
-        return os.environ.get(TOKEN_VARIABLE, "")
+    """Return the provider's secret from the file or the environment, None without one. Raises UsageError."""
     try:
-        with path.open(encoding="utf-8") as file:
-            return file.read(_MOST_TOKEN)
-    except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        remedy = "the exporter's user needs to read it, and it is one line, or a line PROVIDER=SECRET of each"
-        raise UsageError(f"--carbon.token-file: cannot read {path}: {why}; {remedy}") from None
+        return read_provider_secret(settings.carbon_token_file, provider)
+    except SecretFileError as error:
+        raise UsageError(
+            f"--carbon.token-file: {error}; store one line there, or one line PROVIDER=SECRET per provider, readable "
+            "for the exporter's user"
+        ) from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
