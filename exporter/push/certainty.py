@@ -6,8 +6,8 @@ import logging
 from collections import deque
 
 from exporter.model import boottime
-from exporter.push.position import Position
 from exporter.push.responses import Answer
+from exporter.storage.push_queue import PushPosition
 
 FORGETS_S = 30.0
 """A VictoriaMetrics that is killed loses what it took in the last 13 s, and more where its disk is slow."""
@@ -28,7 +28,7 @@ class Certainty:
     def __init__(self, url: str, forgets_s: float) -> None:
         self._url = url
         self._forgets_s = forgets_s
-        self._taken: deque[tuple[float, Position]] = deque()
+        self._taken: deque[tuple[float, PushPosition]] = deque()
         """When something was taken lately, and the position before."""
         self._forgets = False
         self._in_vain = 0
@@ -47,7 +47,7 @@ class Certainty:
         """Where they never do, that one is gone says nothing."""
         return self._unproven < MOST_UNPROVEN
 
-    def took(self, said: Answer, asked_s: float, before: Position) -> Position | None:
+    def took(self, said: Answer, asked_s: float, before: PushPosition) -> PushPosition | None:
         """Up to where it has all for good, now that it has taken what follows `before`; None where it never forgets."""
         self._forgets |= said.forgets
         if not self._forgets:
@@ -56,7 +56,7 @@ class Certainty:
         self._taken.append((boottime(), before))
         return self._taken[0][1]
 
-    def answered(self, said: Answer, asked_s: float, position: Position) -> Position:
+    def answered(self, said: Answer, asked_s: float, position: PushPosition) -> PushPosition:
         """Likewise, though nothing was sent."""
         self._prove(said, asked_s)
         return self._taken[0][1] if self._taken else position

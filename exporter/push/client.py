@@ -17,10 +17,17 @@ from exporter.push.certainty import FORGETS_S, Certainty
 from exporter.push.config import Target
 from exporter.push.http import TIMEOUT_S, Server
 from exporter.push.outage import MOST_COUNTED, Outage
-from exporter.push.position import Position
-from exporter.push.queue import Backlog, Batch, Outcome, Sample, Waiting, halves
 from exporter.push.responses import Answer
 from exporter.storage.history import History
+from exporter.storage.push_queue import (
+    PushBatch,
+    PushOutcome,
+    PushPosition,
+    PushQueue,
+    PushQueueState,
+    QueuedSample,
+    split_samples,
+)
 
 MOST_SAMPLES = 10_000
 """In one request: a body of 2 MB, before it is compressed."""
@@ -69,7 +76,7 @@ class Pusher:
         """How many parts in a row."""
         self._most = MOST_SAMPLES
         self._careful_until_s = 0.0
-        self._position = Position()
+        self._position = PushPosition()
         self._certainty = Certainty(target.url, pace.forgets_s)
 
     def readings(self) -> Iterator[Reading]:
@@ -99,7 +106,7 @@ class Pusher:
     async def _begin(self) -> bool:
         """Whether the history could be asked. The server may have been killed while the exporter was away."""
 
-        def begin(backlog: Backlog, _: int) -> Waiting:
+        def begin(backlog: PushQueue, _: int) -> PushQueueState:
             backlog.mend()
             backlog.go_back()
             return backlog.waiting(MOST_COUNTED)
@@ -139,7 +146,7 @@ class Pusher:
     async def _prove(self, server: Server, wait_s: float) -> float:
         """Asks on the connection that is kept whether the server is what it was. How long to wait after that."""
         position, asked_s = self._position, boottime()
-        said = await server.post([], Batch([], {}, position), anew=False)
+        said = await server.post([], PushBatch([], {}, position), anew=False)
         if said.kind == "accepted":
             sure = self._certainty.answered(said, asked_s, position)
             self._position = await self._of_backlog(lambda backlog, _: backlog.prove(sure)) or position
@@ -154,13 +161,13 @@ class Pusher:
         self._not_before_s = boottime() + (asked_s or 0.0)
         return wait_s
 
-    async def _deliver(self, server: Server, batch: Batch) -> Answer | None:
+    async def _deliver(self, server: Server, batch: PushBatch) -> Answer | None:
         """None once all of it is done with. Where a part is refused its halves are tried, the older one first.
 
         A server that has taken nothing yet, and refuses all for what is no sample's fault, is set up wrongly: it waits.
         """
         parts = [batch.samples]
-        held: list[tuple[Answer, list[Sample]]] = []
+        held: list[tuple[Answer, list[QueuedSample]]] = []
         while parts:
             part = parts.pop()
             asked_s = boottime()
@@ -172,7 +179,7 @@ class Pusher:
                     self._most = min(self._most * 2, MOST_SAMPLES)
                 self._refused = 0
             elif self._is_split(said, part):
-                parts += reversed(halves(part))
+                parts += reversed(split_samples(part))
                 continue
             else:
                 self._refused += 1
@@ -195,15 +202,15 @@ class Pusher:
         certainty, position = self._certainty, self._position
         return position.sure < position.done and certainty.may_go_back() and certainty.connections_last
 
-    def _is_split(self, said: Answer, part: list[Sample]) -> bool:
+    def _is_split(self, said: Answer, part: list[QueuedSample]) -> bool:
         if said.kind == "too_large":
             self._send_less(len(part) // 2)
             return len(part) > 1
         return len(part) > (1 if self._refused < MOST_REFUSED else FEW_SAMPLES)
 
-    async def _done(self, said: Answer, part: list[Sample], batch: Batch, asked_s: float) -> bool:
+    async def _done(self, said: Answer, part: list[QueuedSample], batch: PushBatch, asked_s: float) -> bool:
         """Whether that could be written down."""
-        outcome: Outcome = "accepted" if said.kind == "accepted" else "refused"
+        outcome: PushOutcome = "accepted" if said.kind == "accepted" else "refused"
         before, moves = self._position, batch.position.moves
         sure = self._certainty.took(said, asked_s, before)
         after = await self._of_backlog(lambda backlog, _: backlog.acknowledge(part, moves, outcome, sure))
@@ -217,7 +224,7 @@ class Pusher:
         self._outage.end()
         return True
 
-    async def _fail(self, said: Answer, part: list[Sample]) -> Answer:
+    async def _fail(self, said: Answer, part: list[QueuedSample]) -> Answer:
         """A server that was gone may have lost what it took last: that is sent again."""
         if said.kind == "later":
             self._outage.say(said.text)
@@ -230,11 +237,11 @@ class Pusher:
             self._position = await self._of_backlog(lambda backlog, _: backlog.go_back()) or self._position
         return said
 
-    def _look(self, position: Position) -> None:
+    def _look(self, position: PushPosition) -> None:
         self._position = position
         self._outage.look(position)
 
-    async def _of_backlog(self, ask: Callable[[Backlog, int], Value]) -> Value | None:
+    async def _of_backlog(self, ask: Callable[[PushQueue, int], Value]) -> Value | None:
         """None where the history cannot be read or written now."""
 
         def asked(history: History) -> Value:

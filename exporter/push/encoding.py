@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from exporter.contract.metrics import escape
-from exporter.push.queue import Sample
+from exporter.storage.push_queue import QueuedSample
 
 Labels = Mapping[int, Mapping[str, str]]
 """Those of each series by its id; `__name__` among them."""
@@ -24,10 +24,10 @@ _TIMESTAMP = b"\x10"
 @dataclass(frozen=True, slots=True)
 class Form:
     headers: dict[str, str]
-    body: Callable[[Sequence[Sample], Labels], bytes]
+    body: Callable[[Sequence[QueuedSample], Labels], bytes]
 
 
-def text(samples: Sequence[Sample], labels: Labels) -> bytes:
+def text(samples: Sequence[QueuedSample], labels: Labels) -> bytes:
     """A line a sample with its time in milliseconds, compressed by gzip."""
     names = {series_id: _named(of) for series_id, of in labels.items()}
     lines = [f"{names[s.series_id]} {_number(s.value)} {s.t_ms}\n" for s in samples if s.series_id in names]
@@ -45,7 +45,7 @@ def _number(value: float) -> str:
     return repr(value)
 
 
-def remote_write(samples: Sequence[Sample], labels: Labels) -> bytes:
+def remote_write(samples: Sequence[QueuedSample], labels: Labels) -> bytes:
     """A WriteRequest of version 1, https://prometheus.io/docs/specs/prw/remote_write_spec/, by hand: it is small."""
     series: dict[int, list[bytes]] = {series_id: [] for series_id in labels}
     for sample in samples:

@@ -19,8 +19,8 @@ import aiohttp
 from exporter.model import boottime
 from exporter.push.config import Target
 from exporter.push.encoding import TEXT
-from exporter.push.queue import Batch, Sample
 from exporter.push.responses import Answer, answer, unreachable
+from exporter.storage.push_queue import PushBatch, QueuedSample
 
 TIMEOUT_S = 30.0
 CONNECT_S = 10.0
@@ -75,7 +75,7 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    async def post(self, part: Sequence[Sample], batch: Batch, *, anew: bool = True) -> Answer:
+    async def post(self, part: Sequence[QueuedSample], batch: PushBatch, *, anew: bool = True) -> Answer:
         """What the server makes of this part of the batch; with `anew` false `gone` where there is no connection.
 
         It is also gone where the server closes it at that moment, as it may when nothing was sent for a while.

@@ -7,8 +7,7 @@ import re
 import time
 
 from exporter.model import boottime
-from exporter.push.position import Position
-from exporter.push.queue import Waiting
+from exporter.storage.push_queue import PushPosition, PushQueueState
 
 MOST_COUNTED = 1_000_000
 """At the start; which takes a tenth of a second."""
@@ -30,7 +29,7 @@ class Outage:
         """How many were, when it was looked at last."""
         self._dropped_before = 0
 
-    def say_begun(self, waiting: Waiting) -> None:
+    def say_begun(self, waiting: PushQueueState) -> None:
         if waiting.oldest_ms is None:
             log.info("pushing to %s: nothing waits", self._url)
             return
@@ -58,7 +57,7 @@ class Outage:
             self._url, moment(t_ms), text,
         )  # fmt: skip
 
-    def look(self, position: Position) -> None:
+    def look(self, position: PushPosition) -> None:
         """Whether the history has dropped anything that was not sent."""
         if self._dropped is None:
             self._dropped = self._dropped_before = position.dropped

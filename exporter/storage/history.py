@@ -13,7 +13,7 @@ from pathlib import Path
 from exporter.contract.history import HISTORY_FILE, SCHEMA, SCHEMA_VERSION, canonical
 from exporter.exposition.label_text import shown
 from exporter.model import Reading
-from exporter.push.queue import Backlog
+from exporter.storage.push_queue import PushQueue
 from exporter.storage.state_file import StateError, remedy
 
 SPARSE_S = 15.0
@@ -68,7 +68,7 @@ class History:
         self._began_ms: int | None = None
         """The first sample that is ours to move."""
         self._to_move_ms = 0
-        self.backlog: Backlog | None = None
+        self.backlog: PushQueue | None = None
         """Of the server that what is kept is pushed to."""
         self.settled_ms = 0
         """Nothing is put in up to there any more: of the last minute seconds are, when a run begins."""
@@ -113,7 +113,7 @@ class History:
 
     def follow(self, url: str) -> None:
         """From now on what that server has not acknowledged is known, also where it is moved or dropped."""
-        self.backlog = Backlog(self._connection, url)
+        self.backlog = PushQueue(self._connection, url)
 
     def _follow_clock(self, offset_s: float, now_s: float) -> None:
         """Where the wall clock was set, what was taken in lately lies at other moments now: samples stay in order."""

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from exporter.push.client import MOST_SAMPLES
-from exporter.push.queue import halves
+from exporter.storage.push_queue import split_samples
 from tests import servers
 from tests.exporter.push_node import PROMETHEUS, VICTORIA, Node, agrees, count, remember, times
 from tests.exporter.push_proxy import in_file, lines, on_server, proxy
@@ -141,8 +141,8 @@ def test_a_batch_is_halved_by_time_and_one_of_a_single_time_by_series(sender):
     remember(pushed.history, 1_790_000_000, 5)
     samples = pushed.history.backlog.oldest(pushed.history.settled_ms, MOST_SAMPLES).samples
 
-    older, newer = halves(samples)
+    older, newer = split_samples(samples)
     assert older + newer == samples
     assert {s.t_ms for s in older}.isdisjoint({s.t_ms for s in newer})
-    assert [len(half) for half in halves(samples[:5])] == [2, 3]
-    assert [len(half) for half in halves(samples[:2])] == [1, 1]
+    assert [len(half) for half in split_samples(samples[:5])] == [2, 3]
+    assert [len(half) for half in split_samples(samples[:2])] == [1, 1]
