@@ -15,10 +15,10 @@ from exporter.contract.metrics import (
     GPU_XID_ERRORS,
     METRICS,
 )
+from exporter.energy.counters import Risen, RisingCounters, Series
 from exporter.energy.emissions import Slots, over_slots
 from exporter.energy.meter import LIMIT_MARGIN, EnergyLine
 from exporter.energy.plausibility import SUSPICIONS
-from exporter.energy.rising import Risen, RisingCounters, Series
 from exporter.energy.sensor_share import seen_ratio
 from exporter.energy.totals import FRESH, Totals
 from exporter.latest_values import GpuState, SourceState
