@@ -14,8 +14,16 @@ from typing import NamedTuple
 from exporter.energy import interpolation
 from exporter.energy import sensor_clock as update_clock
 from exporter.energy.counters import MOST_W, counter_step, is_plausible
-from exporter.energy.interpolation import NEIGHBOURHOOD_S, Knot
-from exporter.energy.knots import SENSOR_PERIOD_S, after_s, changes, counter_knots, integral_knots, power_w
+from exporter.energy.interpolation import (
+    NEIGHBOURHOOD_S,
+    SENSOR_PERIOD_S,
+    Knot,
+    after_s,
+    changes,
+    counter_knots,
+    integral_knots,
+    power_w,
+)
 from exporter.energy.marks import Mark
 from exporter.energy.sensor_clock import UpdateClock
 from exporter.energy.totals import FRESH, Seen, Totals, at
