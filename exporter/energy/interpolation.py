@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from exporter.energy.marks import Seen
 from exporter.energy.sensor_clock import UpdateClock
-from exporter.energy.totals import Seen
 from exporter.model import Poll
 
 NEIGHBOURHOOD_S = 1.5

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from exporter.model import Poll
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +60,44 @@ def between(begin: Mark, end: Mark) -> Energy:
         integrated_j=max(0.0, end.integrated_j - begin.integrated_j),
         covered_s=covered_s,
         resets=end.resets - begin.resets,
+    )
+
+
+class Totals(NamedTuple):
+    """What must outlive the process, for the counters never to fall."""
+
+    energy_j: float = 0.0
+    integrated_j: float = 0.0
+    raw_j: float | None = None
+    variance_j2: float = 0.0
+    covered_s: float = 0.0
+    resets: int = 0
+    unseen_j: float = 0.0
+    """What may have been drawn on top in times that were not seen: bounds to one side, which add up."""
+    peak_w: float = 0.0
+    """The greatest power that was seen."""
+
+
+FRESH = Totals()
+
+
+class Seen(NamedTuple):
+    """A poll with the totals as they stood after it."""
+
+    poll: Poll
+    totals: Totals
+    moved_s: float | None
+    """When the power that is integrated moved since the poll before, as far as that is known."""
+
+
+def at(totals: Totals) -> Mark:
+    """The mark where the totals stand."""
+    return Mark(
+        totals.energy_j,
+        0.0,
+        totals.variance_j2,
+        totals.integrated_j,
+        totals.covered_s,
+        totals.resets,
+        unseen_j=totals.unseen_j,
     )

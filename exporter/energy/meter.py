@@ -24,9 +24,8 @@ from exporter.energy.interpolation import (
     integral_knots,
     power_w,
 )
-from exporter.energy.marks import Mark
+from exporter.energy.marks import FRESH, Mark, Seen, Totals, at
 from exporter.energy.sensor_clock import UpdateClock
-from exporter.energy.totals import FRESH, Seen, Totals, at
 from exporter.model import Poll
 
 GAP_PERIODS = 2.5

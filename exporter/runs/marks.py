@@ -6,8 +6,8 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+from exporter.energy.marks import Totals, at
 from exporter.energy.meter import EnergyLine
-from exporter.energy.totals import Totals, at
 from exporter.model import Device
 from exporter.runs.record import Marks, RunRecord, device_of, key
 

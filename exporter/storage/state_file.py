@@ -16,7 +16,7 @@ from typing import IO
 from exporter.attribution.policy import AttributedKey, Changes
 from exporter.contract.history import STATE_FILE
 from exporter.energy.counters import Risen, Series
-from exporter.energy.totals import Totals
+from exporter.energy.marks import Totals
 from exporter.model import Device
 from exporter.runs.record import STORED, RunRecord
 from exporter.settings import OperationError

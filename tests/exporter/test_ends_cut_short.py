@@ -11,7 +11,7 @@ from exporter.attribution import procfs as processes
 from exporter.attribution.policy import Changes
 from exporter.attribution.procfs import Process
 from exporter.contract.run import BeginRequest, EndRequest
-from exporter.energy.totals import Totals
+from exporter.energy.marks import Totals
 from exporter.latest_values import GpuState
 from exporter.live_state import Past, Store
 from exporter.model import Device, Gpu, Poll, Slot, boottime

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.energy.counters import counter_step
-from exporter.energy.marks import between
+from exporter.energy.marks import Totals, between
 from exporter.energy.meter import EnergyLine
-from exporter.energy.totals import Totals
 from tests.exporter.polls import PACKAGE, counted, line_of, poll
 
 

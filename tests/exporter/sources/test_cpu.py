@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from exporter.contract.metrics import CPU_ENERGY_METHOD
+from exporter.energy.marks import Totals
 from exporter.energy.meter import EnergyLine
-from exporter.energy.totals import Totals
 from exporter.model import Batch, Device, Poll, SourceError
 from exporter.sources.cpu_energy.choose import CpuSource
 from exporter.sources.cpu_energy.model import CpuModelSource, PowerModel
