@@ -19,8 +19,7 @@ from exporter.energy.counters import Risen, RisingCounters, Series
 from exporter.energy.emissions import Slots, over_slots
 from exporter.energy.marks import FRESH, Totals
 from exporter.energy.meter import LIMIT_MARGIN, EnergyLine
-from exporter.energy.plausibility import SUSPICIONS
-from exporter.energy.sensor_share import seen_ratio
+from exporter.energy.plausibility import SUSPICIONS, seen_ratio
 from exporter.latest_values import GpuState, SourceState
 from exporter.model import Batch, Device, Gpu, GpuProcess, Poll, Reading, SourceError, boottime
 from exporter.storage.state_file import EmissionKey

@@ -93,3 +93,14 @@ class EnergyCheck:
         side = 0 if abs(off) <= TOLERANCE else 1 if off > 0 else -1
         self._off = self._off + side if side and self._off * side >= 0 else side
         return abs(self._off) >= 2
+
+
+_LEAST = 0.25
+_SHARES = {"Pascal": 0.5, "Volta": 0.5, "Turing": 1.0, "Ampere": 1.0, "Ada": 1.0}
+_GA100 = ("A100", "A800", "A30 ", "A30X", "DRIVE-PG199")
+
+
+def seen_ratio(name: str, architecture: str) -> float:
+    if any(model in f"{name} " for model in _GA100):
+        return _LEAST
+    return _SHARES.get(architecture, _LEAST)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.energy.sensor_share import seen_ratio
+from exporter.energy.plausibility import seen_ratio
 
 
 @pytest.mark.parametrize(
