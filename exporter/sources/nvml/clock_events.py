@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from exporter.sources.nvml.card import Card
+from exporter.sources.nvml.card import Card, Fields, clock_event_fields
 from exporter.sources.nvml.errors import Ask
-from exporter.sources.nvml.fields import Fields, clock_event_fields
 
 PERIOD_S = 1.0
 LONGEST_STEP_S = 2.5 * PERIOD_S

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pynvml
 
 from exporter.model import Device, GpuProcess, Poll, Reading
-from exporter.sources.nvml.card import Card
+from exporter.sources.nvml.card import Card, decode
 from exporter.sources.nvml.errors import Ask
-from exporter.sources.nvml.fields import decode
 from exporter.sources.nvml.mig import Mig
 from exporter.sources.nvml.processes import Processes
 from exporter.sources.nvml.readings import Table

@@ -29,10 +29,9 @@ from exporter.contract.metrics import (
     Metric,
 )
 from exporter.model import Reading
-from exporter.sources.nvml.card import Card
+from exporter.sources.nvml.card import Card, Fields
 from exporter.sources.nvml.clock_events import ClockEvents
 from exporter.sources.nvml.errors import Ask
-from exporter.sources.nvml.fields import Fields
 
 SELDOM_S = 10.0
 """For what changes slowly or costs a millisecond: fans, ECC, PCIe, the limit that was asked for."""

@@ -8,7 +8,7 @@ import pynvml
 import pytest
 
 from exporter.simulation import Fault
-from exporter.sources.nvml.fields import clock_event_fields
+from exporter.sources.nvml.card import clock_event_fields
 
 GIB = 1 << 30
 MEMORY_BYTES = {"H200": 143_771 << 20, "A100": 81_920 << 20, "RTX4090": 24_564 << 20}
