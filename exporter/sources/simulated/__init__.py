@@ -6,11 +6,10 @@ are pynvml's own.
 
 from __future__ import annotations
 
-from exporter.sources.simulated.activity import Activity
+from exporter.sources.simulated.activity import Activity, Processes
 from exporter.sources.simulated.library import Card, Events, Handle
 from exporter.sources.simulated.mig import Mig
 from exporter.sources.simulated.power import Power
-from exporter.sources.simulated.processes import Processes
 
 __all__ = ["Handle", "SimulatedNvml"]
 
