@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Self
 
 from exporter.simulation import gpu as arithmetic
-from exporter.simulation import layout, mig, sensors
+from exporter.simulation import gpu as mig
+from exporter.simulation import layout, sensors
 from exporter.simulation.card import Fault, Frozen, Gpu, Process, Segment
 from exporter.simulation.layout import State
 from exporter.simulation.loads import Constant, Load, Recording, Trace
