@@ -22,7 +22,8 @@ from exporter.exposition import readings as store_view
 from exporter.exposition.render import Exposition, Page
 from exporter.live_state import FAST_S, SLOW_S, Past, Store
 from exporter.model import Batch, Reading, Source, SourceError, boottime
-from exporter.nvml_worker.supervisor import Worker
+from exporter.nvml_worker.protocol import SamplingOrder, WorkerMessage
+from exporter.nvml_worker.supervisor import WorkerSupervisor
 from exporter.push.client import Pusher
 from exporter.push.config import Target
 from exporter.runs.ended import EndedRuns
@@ -92,7 +93,7 @@ class App:
         self.exposition = Exposition(self.readings, boottime, self.ended_runs.families)
         self.ready = asyncio.Event()
         self.finished = asyncio.Event()
-        self._worker = Worker(parts.nvml_arguments, self._hear) if parts.nvml_arguments else None
+        self._worker = WorkerSupervisor(parts.nvml_arguments, self._hear) if parts.nvml_arguments else None
         self._ordered: tuple[float, float] = (0.0, 0.0)
         self._shown: asyncio.Task[Any] | None = None
         self._started_s = boottime()
@@ -129,7 +130,7 @@ class App:
 
     # -- sensing
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _hear(self, message: WorkerMessage) -> None:
         self.store.take_worker(message)
         self._look_whether_ready()
 
@@ -151,7 +152,7 @@ class App:
             self._ordered = (period_s, processes_s)
             self.store.set_period(period_s)
             if self._worker:
-                self._worker.order(period_s=period_s, burst_s=burst_s, processes_every_s=processes_s)
+                self._worker.send(SamplingOrder(period_s, burst_s, processes_s))
 
     async def _poll(self, source: Source, period_s: float) -> bool:
         """Whether the source could be read."""

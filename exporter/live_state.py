@@ -6,14 +6,12 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from exporter.attribution.policy import AttributedKey, Attribution
 from exporter.contract.metrics import (
     CPU_ENERGY_METHOD,
     GPU_POWER_LIMIT,
     GPU_XID_ERRORS,
-    METRICS,
 )
 from exporter.energy.counters import Risen, RisingCounters, Series
 from exporter.energy.emissions import Slots, over_slots
@@ -21,7 +19,8 @@ from exporter.energy.marks import FRESH, Totals
 from exporter.energy.meter import LIMIT_MARGIN, EnergyLine
 from exporter.energy.plausibility import SUSPICIONS, seen_ratio
 from exporter.latest_values import GpuState, SourceState
-from exporter.model import Batch, Device, Gpu, GpuProcess, Poll, Reading, SourceError, boottime
+from exporter.model import Batch, Device, Gpu, Poll, SourceError, boottime
+from exporter.nvml_worker.protocol import DriverGone, ReadingChanges, WorkerMessage
 from exporter.storage.state_file import EmissionKey
 
 FAST_S = 0.047
@@ -31,7 +30,6 @@ _LATE_PERIODS = 3.0
 GPU_LATE_S = 2.5
 """A GPU that has been silent for so long shows nothing."""
 SILENT_S = 5.0
-_METRIC = {metric.name: metric for metric in METRICS}
 
 log = logging.getLogger(__name__)
 
@@ -83,40 +81,34 @@ class Store:
         """The sampler polls a GPU without a counter fast, run or no run."""
         return self._period_s if line.counts else min(self._period_s, FAST_S)
 
-    def take_worker(self, message: dict[str, Any]) -> None:
-        """A message of the process in which NVML lives (see `sampler.py`)."""
+    def take_worker(self, message: WorkerMessage) -> None:
         source = self.source("nvml", SLOW_S)
-        for count in message.get("count", ()):
-            self.expected_gpus, self._introduced, self._unattached = count, set(), {}
-        for info in message.get("gpu", ()):
-            self._attach(Gpu(**info))
-        if "polls" in message:
-            self._take_polls(source, message["polls"])
-        self._take_rest(message)
-        for index, reason in message.get("down", ()):
+        for counted in message.gpu_counts:
+            self.expected_gpus, self._introduced, self._unattached = counted.count, set(), {}
+        for gpu in message.gpus:
+            self._attach(gpu)
+        if message.polls:
+            self._take_polls(source, message.polls)
+        self._take_slow_values(message)
+        for failure in message.gpu_failures:
             source.count("failed", 0.0)
-            self._down(index, reason)
-        if "unloaded" in message:
-            for device, line in self.lines.items():
-                line.begins_anew = device.kind == "gpu"
-        for reason in message.get("gone", ()):
-            self._driver_gone(reason)
+            self._down(failure.index, failure.reason)
+        for gone in message.driver_gone:
+            self._driver_gone(gone)
 
-    def _take_rest(self, message: dict[str, Any]) -> None:
-        """What is read once a second, or seldom."""
-        for uuid, changed, gone in message.get("readings", ()):
-            self._take_readings(uuid, changed, gone)
-        for uuid, processes in message.get("processes", ()):
-            self.gpus[uuid].processes = tuple(GpuProcess(*process) for process in processes)
-        for uuid, xid in message.get("xid", ()):
-            self._take_xid(uuid, xid)
+    def _take_slow_values(self, message: WorkerMessage) -> None:
+        for changes in message.reading_changes:
+            self._take_readings(changes)
+        for listed in message.process_lists:
+            self.gpus[listed.uuid].processes = listed.processes
+        for error in message.xid_errors:
+            self._take_xid(error.uuid, error.xid)
 
-    def _take_readings(self, uuid: str, changed: list[list[Any]], gone: list[list[Any]]) -> None:
-        gpu = self.gpus[uuid]
-        for name, labels in gone:
-            gpu.readings.pop((name, tuple(labels)), None)
-        raw = [Reading(_METRIC[name], tuple(labels), value) for name, labels, value in changed]
-        for reading in self.counters.take(raw, ours=False):
+    def _take_readings(self, changes: ReadingChanges) -> None:
+        gpu = self.gpus[changes.uuid]
+        for key in changes.removed:
+            gpu.readings.pop(key, None)
+        for reading in self.counters.take(changes.changed, ours=False):
             gpu.readings[reading.metric.name, reading.labels] = reading
             if reading.metric is GPU_POWER_LIMIT and reading.labels[2] == "enforced" and gpu.device in self.lines:
                 self.lines[gpu.device].most_w = LIMIT_MARGIN * reading.value
@@ -127,17 +119,20 @@ class Store:
             log.warning("GPU %s: XID %d; see dmesg, and NVIDIA's list of XID errors", gpu.info.index, xid)
             self.counters.add(GPU_XID_ERRORS, (gpu.info.index, uuid, str(xid)), 1.0)
 
-    def _driver_gone(self, reason: str) -> None:
+    def _driver_gone(self, gone: DriverGone) -> None:
+        if gone.unloaded:
+            for device, line in self.lines.items():
+                line.begins_anew = device.kind == "gpu"
         for gpu in self.gpus.values():
             gpu.up = False
-        self.failed("nvml", SourceError(reason, "waiting for the driver"), 0.0, SLOW_S)
+        self.failed("nvml", SourceError(gone.reason, "waiting for the driver"), 0.0, SLOW_S)
 
-    def _take_polls(self, source: SourceState, polls: list[list[Any]]) -> None:
-        for uuid, before_s, after_s, *values in polls:
-            gpu = self.gpus[uuid]
-            self._push(Poll(gpu.device, before_s, after_s, *values))
-            source.count("ok", after_s - before_s)
-            gpu.read_s = after_s
+    def _take_polls(self, source: SourceState, polls: tuple[Poll, ...]) -> None:
+        for poll in polls:
+            gpu = self.gpus[poll.device.id]
+            self._push(poll)
+            source.count("ok", poll.after_s - poll.before_s)
+            gpu.read_s = poll.after_s
             if not gpu.up:
                 gpu.up = True
                 log.info("GPU %s answers again", gpu.info.index)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sqlite3
 import sys
@@ -12,7 +11,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import Any
 
 import aiohttp
 
@@ -20,6 +18,7 @@ from exporter.cli import idle_power
 from exporter.cli.check_web import web_state
 from exporter.contract.history import STATE_FILE
 from exporter.model import Source, SourceError
+from exporter.nvml_worker.protocol import DriverGone, GpuCount, WorkerMessage, decode_message
 from exporter.nvml_worker.supervisor import cannot_run
 from exporter.polled import cpu_source, kubelet_source
 from exporter.settings import Settings
@@ -65,54 +64,60 @@ def _left_out(name: str) -> Line:
 
 
 async def _nvml(settings: Settings, idle_s: float) -> list[Line]:
-    """Asks in the child process that the daemon uses, which may hang without harm."""
-    with TemporaryDirectory() as folder:  # a simulation of its own: the daemon's may be in use
+    """Check NVML in the same worker process that the daemon uses, so that a hanging driver does no harm."""
+    with TemporaryDirectory() as folder:  # a separate simulation: the daemon's may be in use
         simulated = simulated_file(replace(settings, state_path=Path(folder)))
-        heard = await _hear(sampler_arguments(settings, simulated) or [])
-        answered = {poll[0] for poll in heard.get("polls", ())}
-        indices = [int(gpu["index"]) for gpu in heard.get("gpu", ()) if gpu["uuid"] in answered]
+        message, in_time = await _worker_message(sampler_arguments(settings, simulated) or [])
+        answered = _polled_uuids(message)
+        indices = [int(gpu.index) for gpu in message.gpus if gpu.uuid in answered]
         idle = await idle_power.texts(indices, idle_s, simulated)
-        return [*_nvml_lines(heard), *(Line(f"idle    {text}") for text in idle)]
+        lines = _nvml_lines(message)
+        if not in_time:
+            lines.append(Line("nvml    GPU ? fails: no answer in time; see what nvidia-smi says"))
+        return [*lines, *(Line(f"idle    {text}") for text in idle)]
 
 
-async def _hear(arguments: list[str]) -> dict[str, list[Any]]:
-    """What the child says until each GPU has answered, or failed to."""
+async def _worker_message(arguments: list[str]) -> tuple[WorkerMessage, bool]:
+    """Run the worker until each GPU has answered or failed. Return its items, and whether that was in time."""
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
     except OSError as error:
-        return {"gone": [cannot_run(sys.executable, error)]}
+        return WorkerMessage(driver_gone=(DriverGone(cannot_run(sys.executable, error)),)), True
     assert process.stdout
-    heard: dict[str, list[Any]] = {}
+    message = WorkerMessage()
     try:
         async with asyncio.timeout(NVML_WITHIN_S):
             async for line in process.stdout:
-                for kind, messages in json.loads(line).items():
-                    heard.setdefault(kind, []).extend(messages)
-                answered = len({poll[0] for poll in heard.get("polls", ())}) + len(heard.get("down", ()))
-                if answered >= heard.get("count", [1])[0]:
+                message = message.extended(decode_message(line))
+                expected = message.gpu_counts[0].count if message.gpu_counts else 1
+                if len(_polled_uuids(message)) + len(message.gpu_failures) >= expected:
                     break
     except TimeoutError:
-        heard.setdefault("down", []).append(["?", "no answer in time; see what nvidia-smi says"])
+        return message, False
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return heard
+    return message, True
 
 
-def _nvml_lines(heard: dict[str, list[Any]]) -> list[Line]:
-    polls = {poll[0]: poll for poll in heard.get("polls", ())}
+def _polled_uuids(message: WorkerMessage) -> set[str]:
+    return {poll.device.id for poll in message.polls}
+
+
+def _nvml_lines(message: WorkerMessage) -> list[Line]:
+    polls = {poll.device.id: poll for poll in message.polls}
     lines = []
-    for gpu in heard.get("gpu", ()):
-        poll = polls.get(gpu["uuid"])
+    for gpu in message.gpus:
+        poll = polls.get(gpu.uuid)
         if poll:
-            how = "energy counter" if poll[3] is not None else "no energy counter: power is integrated"
-            lines.append(Line(f"nvml    works: GPU {gpu['index']}, {gpu['name']}, {gpu['uuid']}, {how}", measures=True))
-    lines += [Line(f"nvml    GPU {index} fails: {reason}") for index, reason in heard.get("down", ())]
-    lines += [Line(f"nvml    off: {reason}") for reason in heard.get("gone", ())]
-    if heard.get("count") == [0]:
+            how = "energy counter" if poll.counter_j is not None else "no energy counter: power is integrated"
+            lines.append(Line(f"nvml    works: GPU {gpu.index}, {gpu.name}, {gpu.uuid}, {how}", measures=True))
+    lines += [Line(f"nvml    GPU {failure.index} fails: {failure.reason}") for failure in message.gpu_failures]
+    lines += [Line(f"nvml    off: {gone.reason}") for gone in message.driver_gone]
+    if message.gpu_counts == (GpuCount(0),):
         lines.append(Line("nvml    the driver sees no GPU; try: nvidia-smi -L"))
     return lines
 

@@ -1,7 +1,7 @@
-"""The child process in which NVML lives, since a driver call can hang and cannot be cancelled.
+"""NVML worker process: a driver call can hang and cannot be cancelled.
 
-It writes one JSON object a line to stdout and reads orders, likewise, from stdin; it ends when stdin does.
-`python -m exporter.nvml_worker.main [STATE_FILE]`: with a file, the GPUs are the simulated ones of that file.
+`python -m exporter.nvml_worker.main [STATE_FILE]`: with a file, the GPUs are the simulated ones of that file. The
+process ends when its stdin does.
 """
 
 from __future__ import annotations
@@ -11,73 +11,74 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import pynvml
 
 from exporter.model import SourceError
-from exporter.nvml_worker.polling_threads import Lanes, Visit
-from exporter.nvml_worker.protocol import EXIT_NO_DRIVER, Orders, Outbox
+from exporter.nvml_worker.message_writer import MessageWriter
+from exporter.nvml_worker.polling_threads import PolledGpu, PollingThreads
+from exporter.nvml_worker.protocol import EXIT_NO_DRIVER, DriverGone, GpuCount, GpuFailure, XidError, decode_order
+from exporter.nvml_worker.schedule import SamplingSchedule
 from exporter.sources.nvml import Nvml, NvmlGpu, XidWatch, driver_is_gone, is_unloaded
 
 RETRY_S = 5.0
-LOOK_FOR_GPUS_S = 5.0
+SCAN_GPUS_S = 5.0
 XID_WAIT_S = 10.0
 
 
-class Sampler:
-    """Everything here runs in a thread that may hang in the driver; only `main` must not."""
+class NvmlSampler:
+    """Starts NVML, attaches the GPUs and reports XID errors, in threads that may hang in the driver."""
 
-    def __init__(self, nvml: Nvml, orders: Orders, outbox: Outbox) -> None:
+    def __init__(self, nvml: Nvml, schedule: SamplingSchedule, writer: MessageWriter) -> None:
         self._nvml = nvml
-        self._outbox = outbox
+        self._writer = writer
         self._xids: XidWatch | None = None
-        self.lanes = Lanes(orders, outbox, lost=self._attach_in_a_thread)
+        self.threads = PollingThreads(schedule, writer, reattach=self._attach_in_thread)
 
     def run(self) -> None:
-        """Starts NVML, attaches the GPUs, and looks whether others have come."""
+        """Attach the GPUs, then watch for GPUs that are added or removed."""
         try:
             self._nvml.open()
             count = self._nvml.count()
         except (SourceError, pynvml.NVMLError) as error:
-            self._leave(error)
+            self._exit(error)
             return
-        self._outbox.put("count", count)
+        self._writer.put(GpuCount(count))
         bound = self._nvml.bound()
         self._xids = XidWatch(self._nvml.api)
         for index in range(count):
-            self._attach_in_a_thread(Visit(index))
-        threading.Thread(target=self._tell_xids, args=(self._xids,), daemon=True).start()
-        # NVML lists the GPUs when it is initialized: where they are others now, a new process must look at them
+            self._attach_in_thread(PolledGpu(index))
+        threading.Thread(target=self._report_xids, args=(self._xids,), daemon=True).start()
+        # NVML lists the GPUs when it is initialized: other GPUs need a new process
         while self._count(count) == count and self._nvml.bound() == bound:
-            time.sleep(LOOK_FOR_GPUS_S)
-        self._outbox.put("gone", "the GPUs of this node have changed")
-        self._outbox.leave(EXIT_NO_DRIVER)
+            time.sleep(SCAN_GPUS_S)
+        self._writer.put(DriverGone("the GPUs of this node have changed"))
+        self._writer.exit(EXIT_NO_DRIVER)
 
     def _count(self, known: int) -> int:
         try:
             return self._nvml.count()
         except pynvml.NVMLError:
-            return known  # the lanes find out what is wrong
+            return known  # the polling threads report what failed
 
-    def _attach_in_a_thread(self, visit: Visit) -> None:
-        threading.Thread(target=self._attach, args=(visit,), daemon=True).start()
+    def _attach_in_thread(self, gpu: PolledGpu) -> None:
+        threading.Thread(target=self._attach, args=(gpu,), daemon=True).start()
 
-    def _attach(self, visit: Visit) -> None:
+    def _attach(self, gpu: PolledGpu) -> None:
         while True:
             try:
-                gpu = self._nvml.gpu(visit.index)
+                attached = self._nvml.gpu(gpu.index)
             except pynvml.NVMLError as error:
-                self._outbox.put("down", [visit.index, str(error)])
+                self._writer.put(GpuFailure(gpu.index, str(error)))
                 if driver_is_gone(error):
-                    self._leave(error)
+                    self._exit(error)
                 time.sleep(RETRY_S)
                 continue
-            self._outbox.put("gpu", asdict(gpu.info))
-            visit.begin(gpu)
-            self.lanes.add(visit)
-            self._register(gpu)
+            self._writer.put(attached.info)
+            gpu.attach(attached)
+            self.threads.add(gpu)
+            self._register(attached)
             return
 
     def _register(self, gpu: NvmlGpu) -> None:
@@ -85,9 +86,9 @@ class Sampler:
             if self._xids:
                 self._xids.register(gpu.handle)
         except pynvml.NVMLError:
-            return  # it has no events, or its lane finds out what is wrong
+            return  # the GPU has no events, or its polling thread reports what failed
 
-    def _tell_xids(self, xids: XidWatch) -> None:
+    def _report_xids(self, xids: XidWatch) -> None:
         while True:
             try:
                 event = xids.wait(XID_WAIT_S)
@@ -95,36 +96,35 @@ class Sampler:
                 time.sleep(RETRY_S)
                 continue
             if event:
-                self._outbox.put("xid", list(event))
+                self._writer.put(XidError(*event))
 
-    def _leave(self, error: SourceError | pynvml.NVMLError) -> None:
-        if is_unloaded(error.__cause__ if isinstance(error, SourceError) else error):
-            self._outbox.put("unloaded", True)
-        self._outbox.put("gone", str(error))
-        self._outbox.leave(EXIT_NO_DRIVER)
+    def _exit(self, error: SourceError | pynvml.NVMLError) -> None:
+        unloaded = is_unloaded(error.__cause__ if isinstance(error, SourceError) else error)
+        self._writer.put(DriverGone(str(error), unloaded=unloaded))
+        self._writer.exit(EXIT_NO_DRIVER)
 
 
-def _end(unhandled: threading.ExceptHookArgs) -> None:
-    """A bug in one thread ends the process, which the parent then replaces."""
+def _exit_on_bug(unhandled: threading.ExceptHookArgs) -> None:
+    """End the process, which the daemon then replaces."""
     threading.__excepthook__(unhandled)
     os._exit(1)
 
 
 def main(arguments: list[str]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which closes our stdin
-    threading.excepthook = _end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the daemon handles Ctrl-C and closes our stdin
+    threading.excepthook = _exit_on_bug
     nvml = Nvml()
     if arguments:
         from exporter.sources.simulated import SimulatedNvml
 
         nvml = Nvml(SimulatedNvml(Path(arguments[0])))
-    orders = Orders()
-    outbox = Outbox(orders)
-    sampler = Sampler(nvml, orders, outbox)
-    threading.Thread(target=outbox.send_for_ever, args=(sampler.lanes.relieve,), daemon=True).start()
+    schedule = SamplingSchedule()
+    writer = MessageWriter(schedule)
+    sampler = NvmlSampler(nvml, schedule, writer)
+    threading.Thread(target=writer.run, args=(sampler.threads.isolate_slow_gpus,), daemon=True).start()
     threading.Thread(target=sampler.run, daemon=True).start()
     for line in sys.stdin:
-        orders.take(line)
+        schedule.follow(decode_order(line))
     os._exit(0)
 
 

@@ -1,6 +1,7 @@
-"""Who polls which GPU: a lane is a thread that polls several in turn; one that hangs is left to a lane of its own.
+"""NVML polling threads; a GPU whose driver call hangs is isolated in its own thread.
 
-A thread a GPU would wake up 170 times a second for eight GPUs, a lane 21 times, and that is most of the cost.
+One thread polls up to eight GPUs in turn. A thread per GPU would wake up 170 times a second for eight GPUs instead of
+21 times, and wake-ups are most of the cost.
 """
 
 from __future__ import annotations
@@ -9,179 +10,188 @@ import itertools
 import math
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pynvml
 
-from exporter.model import Poll, boottime
-from exporter.nvml_worker.protocol import EXIT_NO_DRIVER, Orders, Outbox
+from exporter.model import Reading, boottime
+from exporter.nvml_worker.message_writer import MessageWriter
+from exporter.nvml_worker.protocol import (
+    EXIT_NO_DRIVER,
+    DriverGone,
+    GpuFailure,
+    GpuProcessList,
+    ReadingChanges,
+    ReadingKey,
+)
+from exporter.nvml_worker.schedule import SamplingSchedule
 from exporter.sources.nvml import NvmlGpu, driver_is_gone, is_unloaded
 
 READINGS_EVERY_S = 1.0
 WITHOUT_COUNTER_S = 0.047
-LATE_S = 0.1
-"""A call that takes longer holds up the others of its lane."""
+"""Polling period of a GPU without an energy counter, whether or not a run is active."""
+SLOW_CALL_S = 0.1
+"""Driver call that is isolated, since it delays the other GPUs of its thread."""
 REJOIN_S = 60.0
-"""A GPU that was late and has been prompt for so long shares a lane again."""
-MOST_IN_A_LANE = 8
+"""Time without a slow call after which an isolated GPU shares a thread again."""
+MAX_GPUS_PER_THREAD = 8
 OFFSET_S = 0.0015
-"""Between lanes, whose polls fall into the same few milliseconds but not on the same instant."""
+"""Offset between threads, so that their polls fall into the same few milliseconds but not on the same instant."""
+_DUE_SHARE = 0.98
+"""Share of a period after which a reading is due, so that a round slightly early does not skip it."""
 
 
-class Visit:
-    """One GPU, as its lane visits it."""
+class PolledGpu:
+    """One GPU, and when each part of it was last read."""
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.polls_fast = False
+        self.needs_fast_polls = False
         self._gpu: NvmlGpu | None = None
-        self._sent: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._sent: dict[ReadingKey, Reading] = {}
         self._readings_s = self._processes_s = -math.inf
 
-    def begin(self, gpu: NvmlGpu) -> None:
-        """It is attached, maybe anew."""
+    def attach(self, gpu: NvmlGpu) -> None:
+        """Start with a newly attached GPU, of which everything is sent again."""
         self._gpu = gpu
         self._sent = {}
         self._readings_s = self._processes_s = -math.inf
 
     def overdue_s(self, now: float, processes_every_s: float) -> float:
-        """By how much its readings, or its processes, are late."""
-        late_s = now - self._readings_s - READINGS_EVERY_S * 0.98
-        return max(late_s, now - self._processes_s - processes_every_s * 0.98)
+        """Return how late the readings or the processes are, whichever is later."""
+        late_s = now - self._readings_s - READINGS_EVERY_S * _DUE_SHARE
+        return max(late_s, now - self._processes_s - processes_every_s * _DUE_SHARE)
 
-    def poll(self, outbox: Outbox) -> None:
-        """Raises NVMLError, and may hang."""
+    def poll(self, writer: MessageWriter) -> None:
+        """Read energy and power. Raises NVMLError, and may hang."""
         assert self._gpu
         poll = self._gpu.poll()
-        self.polls_fast = poll.counter_j is None
-        outbox.put("polls", encode(poll))
+        self.needs_fast_polls = poll.counter_j is None
+        writer.put(poll)
 
-    def read(self, outbox: Outbox, processes_every_s: float) -> None:
-        """What is asked less often, of which only what has changed is sent. Raises NVMLError, and may hang."""
+    def read(self, writer: MessageWriter, processes_every_s: float) -> None:
+        """Read what is due, and send the readings that changed. Raises NVMLError, and may hang."""
         assert self._gpu
         now, uuid = boottime(), self._gpu.info.uuid
-        if now >= self._readings_s + READINGS_EVERY_S * 0.98:
+        if now >= self._readings_s + READINGS_EVERY_S * _DUE_SHARE:
             self._readings_s = now
-            found = {(r.metric.name, r.labels): r.value for r in self._gpu.readings()}
-            changed = [[name, labels, v] for (name, labels), v in found.items() if self._sent.get((name, labels)) != v]
-            gone = [list(series) for series in self._sent.keys() - found.keys()]
-            self._sent = found
-            if changed or gone:
-                outbox.put("readings", [uuid, changed, gone])
-        if now >= self._processes_s + processes_every_s * 0.98:
+            readings = {(reading.metric.name, reading.labels): reading for reading in self._gpu.readings()}
+            changed = tuple(reading for key, reading in readings.items() if self._sent.get(key) != reading)
+            removed = tuple(self._sent.keys() - readings.keys())
+            self._sent = readings
+            if changed or removed:
+                writer.put(ReadingChanges(uuid, changed, removed))
+        if now >= self._processes_s + processes_every_s * _DUE_SHARE:
             self._processes_s = now
-            outbox.put("processes", [uuid, [list(process) for process in self._gpu.processes()]])
+            writer.put(GpuProcessList(uuid, tuple(self._gpu.processes())))
 
 
-class Lane:
-    """A thread, and the GPUs that it visits. `busy_since_s` is set while it is in the driver."""
+class _PollingThread:
+    """GPUs that one thread polls. `busy_with` and `busy_since_s` are set during a driver call."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, gpus: list[PolledGpu]) -> None:
         self.number = number
-        self.visits: list[Visit] = []
-        self.busy_with: Visit | None = None
+        self.gpus = gpus
+        self.busy_with: PolledGpu | None = None
         self.busy_since_s = math.inf
-        self.alone_since_s: float | None = None
-        """Since when it has one GPU, left to it because a call took too long."""
+        self.isolated_since_s: float | None = None
+        """When its one GPU was isolated after a slow call."""
 
 
-class Lanes:
-    """`lost` gets a GPU that failed and must be attached again."""
+class PollingThreads:
+    """All polling threads. `reattach` is called with a GPU that failed."""
 
-    def __init__(self, orders: Orders, outbox: Outbox, lost: Callable[[Visit], None]) -> None:
-        self._orders = orders
-        self._outbox = outbox
-        self._lost = lost
+    def __init__(
+        self, schedule: SamplingSchedule, writer: MessageWriter, reattach: Callable[[PolledGpu], None]
+    ) -> None:
+        self._schedule = schedule
+        self._writer = writer
+        self._reattach = reattach
         self._lock = threading.Lock()
-        self._lanes: list[Lane] = []
+        self._threads: list[_PollingThread] = []
         self._numbers = itertools.count()
 
-    def add(self, visit: Visit) -> None:
+    def __len__(self) -> int:
+        return len(self._threads)
+
+    def add(self, gpu: PolledGpu) -> None:
         with self._lock:
-            self._place(visit)
+            self._assign(gpu)
 
-    def _place(self, visit: Visit) -> None:
-        """In the first lane with room, else in a new one. Called with the lock held."""
-        for lane in self._lanes:
-            if lane.alone_since_s is None and len(lane.visits) < MOST_IN_A_LANE:
-                lane.visits.append(visit)
+    def _assign(self, gpu: PolledGpu) -> None:
+        """Give the GPU to the first thread with room, else to a new one. The caller holds the lock."""
+        for thread in self._threads:
+            if thread.isolated_since_s is None and len(thread.gpus) < MAX_GPUS_PER_THREAD:
+                thread.gpus.append(gpu)
                 return
-        self._open([visit])
+        self._start([gpu])
 
-    def _open(self, visits: list[Visit]) -> None:
-        lane = Lane(next(self._numbers))
-        lane.visits = visits
-        self._lanes.append(lane)
-        threading.Thread(target=self._run, args=(lane,), daemon=True).start()
+    def _start(self, gpus: list[PolledGpu]) -> None:
+        thread = _PollingThread(next(self._numbers), gpus)
+        self._threads.append(thread)
+        threading.Thread(target=self._run, args=(thread,), daemon=True).start()
 
-    def relieve(self) -> None:
-        """Leaves GPUs whose driver call takes too long to the thread that is in it; the others get a new one."""
+    def isolate_slow_gpus(self) -> None:
+        """Leave each GPU in a slow driver call to the thread that waits for it; move the others to a new thread."""
         now = boottime()
         with self._lock:
-            for lane in list(self._lanes):
-                stuck = lane.busy_with
-                if stuck is None or now - lane.busy_since_s < LATE_S:
+            for thread in list(self._threads):
+                slow = thread.busy_with
+                if slow is None or now - thread.busy_since_s < SLOW_CALL_S:
                     continue
-                others = [visit for visit in lane.visits if visit is not stuck]
-                lane.visits, lane.alone_since_s = [stuck], now
+                others = [gpu for gpu in thread.gpus if gpu is not slow]
+                thread.gpus, thread.isolated_since_s = [slow], now
                 if others:
-                    self._open(others)
+                    self._start(others)
 
-    def _run(self, lane: Lane) -> None:
+    def _run(self, thread: _PollingThread) -> None:
         while True:
             with self._lock:
-                self._rejoin(lane)
-                visits = list(lane.visits)
-                if not visits:
-                    self._lanes.remove(lane)
+                self._rejoin(thread)
+                gpus = list(thread.gpus)
+                if not gpus:
+                    self._threads.remove(thread)
                     return
-            self._round(lane, visits)
-            fast = any(visit.polls_fast for visit in visits)
-            self._orders.wait(lane.number * OFFSET_S, at_most_s=WITHOUT_COUNTER_S if fast else None)
+            self._round(thread, gpus)
+            fast = any(gpu.needs_fast_polls for gpu in gpus)
+            self._schedule.wait(thread.number * OFFSET_S, at_most_s=WITHOUT_COUNTER_S if fast else None)
 
-    def _rejoin(self, lane: Lane) -> None:
-        if lane.alone_since_s is not None and boottime() - lane.alone_since_s > REJOIN_S:
-            visits, lane.visits = lane.visits, []
-            for visit in visits:
-                self._place(visit)
+    def _rejoin(self, thread: _PollingThread) -> None:
+        if thread.isolated_since_s is not None and boottime() - thread.isolated_since_s > REJOIN_S:
+            gpus, thread.gpus = thread.gpus, []
+            for gpu in gpus:
+                self._assign(gpu)
 
-    def _round(self, lane: Lane, visits: list[Visit]) -> None:
-        """Polls each GPU; reads the rest of those that are due, at a fast rate of the most overdue one only."""
-        for visit in visits:
-            self._guarded(lane, visit, self._poll)
-        now, every_s = boottime(), self._orders.processes_every_s
-        late = [(visit.overdue_s(now, every_s), visit) for visit in visits]
-        due = [visit for late_s, visit in sorted(late, key=lambda item: -item[0]) if late_s >= 0]
-        for visit in due if self._orders.period_s >= READINGS_EVERY_S else due[:1]:
-            self._guarded(lane, visit, self._read)
+    def _round(self, thread: _PollingThread, gpus: list[PolledGpu]) -> None:
+        """Poll each GPU and read the other values that are due; at a fast rate only of the most overdue GPU."""
+        for gpu in gpus:
+            self._call_driver(thread, gpu, self._poll)
+        now, every_s = boottime(), self._schedule.processes_every_s
+        overdue = [(gpu.overdue_s(now, every_s), gpu) for gpu in gpus]
+        due = [gpu for late_s, gpu in sorted(overdue, key=lambda item: -item[0]) if late_s >= 0]
+        for gpu in due if self._schedule.period_s >= READINGS_EVERY_S else due[:1]:
+            self._call_driver(thread, gpu, self._read)
 
-    def _poll(self, visit: Visit) -> None:
-        visit.poll(self._outbox)
+    def _poll(self, gpu: PolledGpu) -> None:
+        gpu.poll(self._writer)
 
-    def _read(self, visit: Visit) -> None:
-        visit.read(self._outbox, self._orders.processes_every_s)
+    def _read(self, gpu: PolledGpu) -> None:
+        gpu.read(self._writer, self._schedule.processes_every_s)
 
-    def _guarded(self, lane: Lane, visit: Visit, look: Callable[[Visit], None]) -> None:
-        """One look at a GPU that is this lane's, which ends it being so where the look fails."""
+    def _call_driver(self, thread: _PollingThread, gpu: PolledGpu, call: Callable[[PolledGpu], None]) -> None:
+        """Run `call` if the GPU still belongs to the thread. A GPU that fails is taken off the thread."""
         with self._lock:
-            if visit not in lane.visits:
+            if gpu not in thread.gpus:
                 return
-            lane.busy_with, lane.busy_since_s = visit, boottime()
+            thread.busy_with, thread.busy_since_s = gpu, boottime()
         try:
-            look(visit)
+            call(gpu)
         except pynvml.NVMLError as error:
-            self._outbox.put("down", [visit.index, str(error)])
+            self._writer.put(GpuFailure(gpu.index, str(error)))
             if driver_is_gone(error):
-                if is_unloaded(error):
-                    self._outbox.put("unloaded", True)
-                self._outbox.put("gone", str(error))
-                self._outbox.leave(EXIT_NO_DRIVER)
+                self._writer.put(DriverGone(str(error), unloaded=is_unloaded(error)))
+                self._writer.exit(EXIT_NO_DRIVER)
             with self._lock:
-                lane.visits.remove(visit)
-            self._lost(visit)
+                thread.gpus.remove(gpu)
+            self._reattach(gpu)
         finally:
-            lane.busy_with = None
-
-
-def encode(poll: Poll) -> list[Any]:
-    return [poll.device.id, poll.before_s, poll.after_s, poll.counter_j, poll.power_w, poll.average_w]
+            thread.busy_with = None

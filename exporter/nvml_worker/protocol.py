@@ -1,156 +1,180 @@
-"""What the sampler's process and its parent say to each other: orders in, JSON lines out."""
+"""Messages between the NVML worker process and the daemon, as JSON lines.
+
+The worker writes one `WorkerMessage` a line to stdout. The daemon writes one `SamplingOrder` a line to its stdin.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import threading
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, astuple, dataclass, fields
+from functools import lru_cache
+from typing import Any
 
-from exporter.model import boottime
+from exporter.contract.metrics import METRICS
+from exporter.model import Device, Gpu, GpuProcess, Poll, Reading
 
-PROCESSES_EVERY_S = 5.0
-COALESCE_S = 0.02
-COALESCE_STEADY_S = 0.09
-"""While polls come fast and nothing waits for one of them, two rounds go as one line: that halves the parent's work."""
-BURST_PERIOD_S = 0.013
-SHORT_S = 0.05
-LOOK_S = 0.1
-"""While polls come fast, the outbox looks this often whether some are missing."""
 EXIT_BEHIND = 1
+"""Exit code of a worker whose parent did not read for too long."""
 EXIT_NO_DRIVER = 3
-MOST_POLLS = 20_000
-"""So many wait for a parent that does not read, of 64 GPUs those of 15 s; of more the older half is dropped.
+"""Exit code of a worker that lost the driver."""
 
-A GPU's own counter bridges that; where it has none, the time counts as not covered.
-"""
-MOST_OTHERS = 4_000
-"""None of these can be dropped, since only what changes is sent: a process that begins anew tells everything again."""
-LONGEST_LINE = 256 * 1024
-"""In bytes: the parent does nothing else while it takes in a line."""
+ReadingKey = tuple[str, tuple[str, ...]]
+"""Metric name and label values."""
+
+_METRIC = {metric.name: metric for metric in METRICS}
 
 
-_Message = tuple[str, Any]
-"""Its kind, and what it says."""
-
-
-@dataclass
-class Orders:
-    """What the parent wants. `burst_until_s`: poll as fast as it pays, to learn when the sensor updates."""
+@dataclass(frozen=True, slots=True)
+class SamplingOrder:
+    """Polling rates that the daemon wants. For `burst_s` the worker polls as fast as useful."""
 
     period_s: float = 1.0
-    burst_until_s: float = 0.0
-    processes_every_s: float = PROCESSES_EVERY_S
-    changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def take(self, line: str) -> None:
-        order = json.loads(line)
-        with self.changed:
-            self.period_s = order["period_s"]
-            self.burst_until_s = boottime() + order["burst_s"]
-            self.processes_every_s = order["processes_every_s"]
-            self.changed.notify_all()
-
-    def coalesce_s(self) -> float:
-        steady = self.period_s < SHORT_S and boottime() > self.burst_until_s
-        return COALESCE_STEADY_S if steady else COALESCE_S
-
-    def look_s(self) -> float:
-        """How long the outbox may wait for something to send."""
-        return LOOK_S if self.period_s < SHORT_S else self.period_s / 2
-
-    def wait(self, offset_s: float, *, at_most_s: float | None) -> None:
-        """Until the next round is due, `offset_s` after a multiple of the period. An order cuts a long wait short."""
-        now = boottime()
-        period_s = self.period_s if at_most_s is None else min(self.period_s, at_most_s)
-        if now < self.burst_until_s:
-            period_s = BURST_PERIOD_S
-        wait_s = period_s - (now - offset_s) % period_s
-        if wait_s < SHORT_S:
-            time.sleep(wait_s)
-            return
-        with self.changed:
-            self.changed.wait(wait_s)
+    burst_s: float = 0.0
+    processes_every_s: float = 5.0
 
 
-class Outbox:
-    """Lines for the parent; what comes within a short time goes as one."""
+@dataclass(frozen=True, slots=True)
+class GpuCount:
+    """Number of GPUs that the driver listed when NVML was initialized."""
 
-    def __init__(self, orders: Orders) -> None:
-        self._orders = orders
-        self._filled = threading.Event()
-        self._lock = threading.Lock()
-        self._messages: list[_Message] = []
-        self._polls = 0
-
-    def put(self, kind: str, message: Any) -> None:
-        """Ends the process where the parent reads nothing for so long that it must be told everything anew."""
-        with self._lock:
-            self._messages.append((kind, message))
-            self._polls += kind == "polls"
-            if self._polls > MOST_POLLS:
-                self._drop_polls()
-            if len(self._messages) - self._polls > MOST_OTHERS:
-                os._exit(EXIT_BEHIND)
-        self._filled.set()
-
-    def _drop_polls(self) -> None:
-        """The older half. Called with the lock held."""
-        places = [place for place, (kind, _) in enumerate(self._messages) if kind == "polls"]
-        first_kept = places[len(places) // 2]
-        older = [message for message in self._messages[:first_kept] if message[0] != "polls"]
-        self._messages = older + self._messages[first_kept:]
-        self._polls = len(places) - len(places) // 2
-
-    def send_for_ever(self, look: Callable[[], None]) -> None:
-        """Calls `look` each time it wakes up, which it does also where nothing comes."""
-        while True:
-            if self._filled.wait(self._orders.look_s()):
-                time.sleep(self._orders.coalesce_s())
-                self._filled.clear()
-                self.flush()
-            look()
-
-    def flush(self) -> None:
-        with self._lock:
-            messages, self._messages, self._polls = self._messages, [], 0
-        try:
-            with _writing:
-                for line in _lines(messages):
-                    _write(line)
-        except BrokenPipeError:
-            os._exit(0)
-
-    def leave(self, code: int) -> NoReturn:
-        """Ends the process once what waits is sent. Threads that hang in the driver would keep it otherwise."""
-        self.flush()
-        with _writing:
-            os._exit(code)
+    count: int
 
 
-_writing = threading.Lock()
+@dataclass(frozen=True, slots=True)
+class ReadingChanges:
+    """Readings of one GPU that changed or disappeared since the previous message about it."""
+
+    uuid: str
+    changed: tuple[Reading, ...]
+    removed: tuple[ReadingKey, ...]
 
 
-def _lines(messages: list[_Message]) -> Iterator[bytes]:
-    """In the order in which they were put, as few lines as go: a GPU is told of before its polls are."""
-    if not messages:
-        return
-    by_kind: dict[str, list[Any]] = {}
-    for kind, message in messages:
-        by_kind.setdefault(kind, []).append(message)
-    line = json.dumps(by_kind, separators=(",", ":")).encode() + b"\n"
-    if len(line) <= LONGEST_LINE or len(messages) == 1:
-        yield line
-        return
-    half = len(messages) // 2
-    yield from _lines(messages[:half])
-    yield from _lines(messages[half:])
+@dataclass(frozen=True, slots=True)
+class GpuProcessList:
+    """All processes on one GPU."""
+
+    uuid: str
+    processes: tuple[GpuProcess, ...]
 
 
-def _write(line: bytes) -> None:
-    """Whole: a line longer than the pipe holds goes in parts."""
-    while line:
-        line = line[os.write(1, line) :]
+@dataclass(frozen=True, slots=True)
+class XidError:
+    """XID error that the driver reported for one GPU."""
+
+    uuid: str
+    xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFailure:
+    """Failed driver call on one GPU, named by its index since it may never have been attached."""
+
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriverGone:
+    """Last message of a worker: the driver cannot be used any more.
+
+    `unloaded`: the driver was not loaded, so its energy counters restart from 0.
+    """
+
+    reason: str
+    unloaded: bool = False
+
+
+WorkerItem = GpuCount | Gpu | Poll | ReadingChanges | GpuProcessList | XidError | GpuFailure | DriverGone
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerMessage:
+    """Items that the worker reported within a short time, grouped by type and in order within each type."""
+
+    gpu_counts: tuple[GpuCount, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    """GPUs that have been attached."""
+    polls: tuple[Poll, ...] = ()
+    reading_changes: tuple[ReadingChanges, ...] = ()
+    process_lists: tuple[GpuProcessList, ...] = ()
+    xid_errors: tuple[XidError, ...] = ()
+    gpu_failures: tuple[GpuFailure, ...] = ()
+    driver_gone: tuple[DriverGone, ...] = ()
+
+    def extended(self, later: WorkerMessage) -> WorkerMessage:
+        """Return one message with the items of both."""
+        return WorkerMessage(*(getattr(self, f.name) + getattr(later, f.name) for f in fields(self)))
+
+
+def encode_items(items: Iterable[WorkerItem]) -> bytes:
+    """Return the items as one line of JSON."""
+    groups: dict[str, list[Any]] = {}
+    for item in items:
+        group, encode = _ENCODERS[type(item)]
+        groups.setdefault(group, []).append(encode(item))
+    return json.dumps(groups, separators=(",", ":")).encode() + b"\n"
+
+
+def decode_message(line: bytes) -> WorkerMessage:
+    groups = json.loads(line)
+    return WorkerMessage(**{group: tuple(map(_DECODERS[group], items)) for group, items in groups.items()})
+
+
+def encode_order(order: SamplingOrder) -> bytes:
+    return json.dumps(asdict(order)).encode() + b"\n"
+
+
+def decode_order(line: str) -> SamplingOrder:
+    return SamplingOrder(**json.loads(line))
+
+
+@lru_cache(maxsize=1024)
+def _gpu_device(uuid: str) -> Device:
+    return Device("gpu", uuid)
+
+
+def _encode_poll(poll: Poll) -> list[Any]:
+    """Encode all but the counter's range, which no GPU has."""
+    return [poll.device.id, poll.before_s, poll.after_s, poll.counter_j, poll.power_w, poll.average_w]
+
+
+def _decode_poll(item: list[Any]) -> Poll:
+    return Poll(_gpu_device(item[0]), *item[1:])
+
+
+def _encode_readings(changes: ReadingChanges) -> list[Any]:
+    changed = [(reading.metric.name, reading.labels, reading.value) for reading in changes.changed]
+    return [changes.uuid, changed, changes.removed]
+
+
+def _decode_readings(item: list[Any]) -> ReadingChanges:
+    uuid, changed, removed = item
+    readings = tuple(Reading(_METRIC[name], tuple(labels), value) for name, labels, value in changed)
+    return ReadingChanges(uuid, readings, tuple((name, tuple(labels)) for name, labels in removed))
+
+
+def _decode_processes(item: list[Any]) -> GpuProcessList:
+    return GpuProcessList(item[0], tuple(GpuProcess(*process) for process in item[1]))
+
+
+_ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
+    GpuCount: ("gpu_counts", astuple),
+    Gpu: ("gpus", astuple),
+    Poll: ("polls", _encode_poll),
+    ReadingChanges: ("reading_changes", _encode_readings),
+    GpuProcessList: ("process_lists", lambda item: (item.uuid, item.processes)),
+    XidError: ("xid_errors", astuple),
+    GpuFailure: ("gpu_failures", astuple),
+    DriverGone: ("driver_gone", astuple),
+}
+_DECODERS: dict[str, Callable[[list[Any]], Any]] = {
+    "gpu_counts": lambda item: GpuCount(*item),
+    "gpus": lambda item: Gpu(*item),
+    "polls": _decode_poll,
+    "reading_changes": _decode_readings,
+    "process_lists": _decode_processes,
+    "xid_errors": lambda item: XidError(*item),
+    "gpu_failures": lambda item: GpuFailure(*item),
+    "driver_gone": lambda item: DriverGone(*item),
+}

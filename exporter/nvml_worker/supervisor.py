@@ -1,61 +1,62 @@
-"""A source in a child process of its own: started, spoken to in JSON lines, and replaced when it ends."""
+"""Supervisor of the NVML worker process: starts it, reads its messages and replaces it when it ends."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+
+from exporter.nvml_worker.protocol import DriverGone, SamplingOrder, WorkerMessage, decode_message, encode_order
 
 FIRST_BACKOFF_S = 1.0
-LONGEST_BACKOFF_S = 30.0
-LEAVE_S = 1.0
-"""So long may a child take to end once it shall, or says that it does; then it is killed, and waited for as long."""
+MAX_BACKOFF_S = 30.0
+EXIT_WITHIN_S = 1.0
+"""Time in which a worker must exit once its stdin is closed; then it is killed, and waited for as long again."""
 _LINE_LIMIT = 4 * 1024 * 1024
 
 log = logging.getLogger(__name__)
 
 
 def cannot_run(interpreter: str, error: OSError) -> str:
+    """Return the message for a Python interpreter that cannot be started."""
     return (
         f"cannot run {interpreter}: {error.strerror}; install Wattline where this user may execute it, "
         "such as /opt/wattline, and not in another user's home"
     )
 
 
-class Worker:
-    """Keeps one child going. `on_message` gets each line of the child, decoded, in the event loop."""
+class WorkerSupervisor:
+    """Keeps one worker process running. `on_message` is called in the event loop with each of its messages."""
 
-    def __init__(self, arguments: list[str], on_message: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, arguments: list[str], on_message: Callable[[WorkerMessage], None]) -> None:
         self.restarts = 0
         self._command = [sys.executable, "-P", "-m", *arguments]
         self._on_message = on_message
         self._process: asyncio.subprocess.Process | None = None
-        self._last_order: dict[str, Any] | None = None
+        self._last_order: SamplingOrder | None = None
 
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process and self._process.returncode is None else None
 
-    def order(self, **order: Any) -> None:
-        """Tells the child; one that starts later hears the last order."""
+    def send(self, order: SamplingOrder) -> None:
+        """Send an order to the worker, and to each one that replaces it until the next order."""
         self._last_order = order
         if self._process and self._process.stdin and not self._process.stdin.is_closing():
-            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._process.stdin.write(encode_order(order))
 
     async def run(self) -> None:
-        """Until cancelled. A child that ends is replaced, the sooner the longer it had lived."""
+        """Run until cancelled. A worker that ends is replaced, sooner if it had run for longer."""
         backoff_s = FIRST_BACKOFF_S
         loop = asyncio.get_running_loop()
         try:
             while True:
                 started = loop.time()
-                ended = await self._live()
-                backoff_s = FIRST_BACKOFF_S if loop.time() - started > 60 else min(2 * backoff_s, LONGEST_BACKOFF_S)
+                ended = await self._run_one()
+                backoff_s = FIRST_BACKOFF_S if loop.time() - started > 60 else min(2 * backoff_s, MAX_BACKOFF_S)
                 if ended:
                     log.warning("%s; it is replaced in %.0f s", ended, backoff_s)
                 await asyncio.sleep(backoff_s)
@@ -63,24 +64,24 @@ class Worker:
         finally:
             await self.stop()
 
-    async def _live(self) -> str:
-        """Starts one and hears it to its end; how that came, and nothing where the child itself has told why."""
+    async def _run_one(self) -> str:
+        """Run one worker to its end. Return how it ended, or an empty text where the worker reported the reason."""
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_LINE_LIMIT
             )
         except OSError as error:
-            self._on_message({"gone": [cannot_run(self._command[0], error)]})
+            self._on_message(WorkerMessage(driver_gone=(DriverGone(cannot_run(self._command[0], error)),)))
             return ""
         if self._last_order:
-            self.order(**self._last_order)
+            self.send(self._last_order)
         assert self._process.stdout
-        while line := await _line(self._process.stdout):
-            if not line.endswith(b"\n"):  # the child was killed while it wrote
+        while line := await _read_line(self._process.stdout):
+            if not line.endswith(b"\n"):  # the worker was killed while it wrote
                 break
-            message = json.loads(line)
+            message = decode_message(line)
             self._on_message(message)
-            if "gone" in message:  # its last: a thread of it that hangs in the driver may keep the pipe open for ever
+            if message.driver_gone:  # the last message: a thread that hangs in the driver may keep the pipe open
                 await self.stop()
                 return ""
         await self.stop()
@@ -88,7 +89,7 @@ class Worker:
         return f"worker {self._process.pid} ({self._command[3]}) {how}"
 
     async def stop(self) -> None:
-        """Ends the child. One that hangs in the driver cannot be waited for and is left to the kernel."""
+        """End the worker. One that hangs in the driver cannot be killed and is left behind."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -99,13 +100,13 @@ class Worker:
                 if sign:
                     process.send_signal(sign)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), LEAVE_S)
+                await asyncio.wait_for(process.wait(), EXIT_WITHIN_S)
                 return
         log.warning("worker %d hangs in a driver call and was left behind", process.pid)
 
 
-async def _line(stdout: asyncio.StreamReader) -> bytes | None:
-    """The next; empty at the end, None where it is longer than the limit."""
+async def _read_line(stdout: asyncio.StreamReader) -> bytes | None:
+    """Return the next line: empty at the end of the stream, None where the line is longer than the limit."""
     try:
         return await stdout.readline()
     except ValueError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from exporter.nvml_worker.protocol import SamplingOrder, decode_message, encode_order
 from exporter.simulation import boottime
 from tests.bench.node import make_node
 from tests.bench.program import ProgramError, cpu_spent_s
@@ -93,14 +93,14 @@ def _of_sampler(environment: Mapping[str, str], span_s: float, folder: Path) -> 
     ender = threading.Timer(3 * span_s + 20, sampler.kill)  # one that says nothing
     ender.start()
     try:
-        sampler.stdin.write(b'{"period_s": %g, "burst_s": 0, "processes_every_s": 1}\n' % FAST_S)
+        sampler.stdin.write(encode_order(SamplingOrder(period_s=FAST_S, processes_every_s=1.0)))
         sampler.stdin.flush()
         last_s: dict[str, float] = {}
         polls, gap_s, age_s = 0, 0.0, 0.0
         begin_s = boottime() + 2 * SETTLE_S  # each GPU has been attached by then
         for line in sampler.stdout:
             now_s = boottime()
-            found = [(poll[0], poll[2]) for poll in json.loads(line).get("polls", ())]
+            found = [(poll.device.id, poll.after_s) for poll in decode_message(line).polls]
             for uuid, after_s in found:
                 if after_s >= begin_s and uuid in last_s:
                     polls, gap_s = polls + 1, max(gap_s, after_s - last_s[uuid])
