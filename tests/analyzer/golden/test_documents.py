@@ -17,4 +17,10 @@ def test_json_document_fixed_history_equals_golden_file(name, history):
     found = documents.leaves(documents.without_texts(json.loads(documents.output(name, history))))
     expected = documents.leaves(documents.golden(name))
     assert list(found) == list(expected)
-    assert found == pytest.approx(expected, rel=1e-9)
+    figures = {path for path, value in expected.items() if isinstance(value, float)}
+    assert _only(found, found.keys() - figures) == _only(expected, expected.keys() - figures)
+    assert _only(found, figures) == pytest.approx(_only(expected, figures), rel=1e-9)
+
+
+def _only(leaves, paths):
+    return {path: leaves[path] for path in paths}
