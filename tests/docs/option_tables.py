@@ -6,6 +6,7 @@ import re
 from argparse import SUPPRESS, Action
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -52,11 +53,13 @@ def commands(program: str) -> list[Command]:
     return list(_commands(get_command(PROGRAMS[program]), []))
 
 
+@cache
 def option_names(program: str) -> dict[str, set[str]]:
     """Return each command's options by its name, hidden ones included; "" is the program itself."""
     return {" ".join(path): _all_names(command) for path, command in _walk(get_command(PROGRAMS[program]), [])}
 
 
+@cache
 def job_option_names(job: str) -> set[str]:
     return set(chain.from_iterable(action.option_strings for action in _actions(job)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from exporter.contract import metrics
@@ -34,6 +34,7 @@ def generated(text: str) -> str:
     return _BLOCK.sub(lambda block: f"{block['start']}\n{BLOCKS[block['name']]()}\n\n{block['end']}", text)
 
 
+@cache
 def pages() -> dict[Path, str]:
     """Return the up-to-date text of each page that has generated parts."""
     texts = {path: path.read_text() for path in markdown_files()}
