@@ -1,13 +1,13 @@
 #!/bin/sh
-# Builds an example image with Docker or Podman, and the base that it needs before it:
-#   workloads/jobs/containers/images/build.sh NAME [options of the engine's build]
-# ENGINE is the engine's command where it is to be another, such as ENGINE='podman --remote'.
+# Build an example image with Docker or Podman, after the base image that it needs:
+#   workloads/jobs/containers/images/build.sh NAME [options of the engine's build command]
+# ENGINE selects another engine command, such as ENGINE='podman --remote'.
 set -eu
 cd "$(dirname "$0")"
 all="dummy gpu-base mnist synthetic-regression stemdl-1gpu stemdl-2gpu mantid-1 mantid-4 mantid-5 mantid-8"
 
 if [ $# -eq 0 ]; then
-    echo "usage: $0 NAME [options of the engine's build]; the names are: $all" >&2
+    echo "usage: $0 NAME [options of the engine's build command]; names: $all" >&2
     exit 2
 fi
 name=$1
@@ -19,7 +19,7 @@ if [ -z "${ENGINE:-}" ]; then
     done
 fi
 if [ -z "$ENGINE" ]; then
-    echo "neither docker nor podman is installed; install one of them, or name it with ENGINE" >&2
+    echo "no container engine found: docker and podman are not installed; install one, or set ENGINE" >&2
     exit 1
 fi
 
@@ -44,7 +44,7 @@ case $name in
     stemdl-2gpu) with_gpu_base "$name" stemdl --build-arg GPUS=2 "$@" ;;
     mantid-1 | mantid-4 | mantid-5 | mantid-8) build "$name" mantid --build-arg SIZE="${name#mantid-}" "$@" ;;
     *)
-        echo "there is no image $name; the names are: $all" >&2
+        echo "unknown image $name; names: $all" >&2
         exit 2
         ;;
 esac

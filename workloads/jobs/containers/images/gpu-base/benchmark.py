@@ -1,4 +1,4 @@
-"""What the benchmarks share: the device, the size of a step, and the score that `workloads job container` reads."""
+"""Device and score file shared by the benchmarks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 
 
 def device() -> torch.device:
-    """The GPU of this rank, else the CPU."""
+    """Return the GPU of this rank, else the CPU."""
     if torch.cuda.is_available():
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return torch.device("cpu")
 
 
 def write_score(folder: str, time_s: float, **numbers: float) -> None:
-    """`time` becomes the run's work `score`, and each number a result."""
+    """Write the score file: `time` becomes the run's work `score`, each number a result."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     lines = [f"{name}: {number}\n" for name, number in {"time": time_s, **numbers}.items()]
     (Path(folder) / "metrics.yml").write_text("".join(lines))

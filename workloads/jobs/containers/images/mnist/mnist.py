@@ -1,4 +1,4 @@
-"""Train a small convolutional network on MNIST, or on noise of its shape, and leave the time and the loss as score."""
+"""Training of a small convolutional network on MNIST or on noise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--data", default="/data", help="folder of torchvision's MNIST")
-    parser.add_argument("--synthetic", type=int, default=0, metavar="N", help="that many images of noise instead")
+    parser.add_argument("--synthetic", type=int, default=0, metavar="N", help="number of noise images")
     parser.add_argument("--results", default="/root/results")
     options = parser.parse_args()
     torch.manual_seed(0)
@@ -40,7 +40,7 @@ def _mnist(folder: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _train(images: torch.Tensor, digits: torch.Tensor, options: argparse.Namespace) -> float:
-    """The mean loss of the last epoch."""
+    """Train and return the mean loss of the last epoch."""
     layers = [nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
     model = nn.Sequential(*layers, nn.Linear(64 * 12 * 12, 128), nn.ReLU(), nn.Linear(128, _CLASSES)).to(device())
     optimizer = torch.optim.Adam(model.parameters())

@@ -1,6 +1,6 @@
-"""Train ResNet-50 to tell the space group of a crystal from its diffraction patterns, under torchrun on each GPU.
+"""Training of ResNet-50 to classify space groups of crystals, under torchrun.
 
-`--data` is a folder of .npz files with `data` (3 × 128 × 128) and `label`; where it is not there, noise is used.
+`--data` is a folder of .npz files with `data` (3 × 128 × 128) and `label`. Without such files noise is used.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class _Patterns(Dataset[tuple[torch.Tensor, int]]):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("/data"))
-    parser.add_argument("--synthetic", type=int, default=20_000, metavar="N", help="images where there are no data")
+    parser.add_argument("--synthetic", type=int, default=20_000, metavar="N", help="number of noise images")
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--batch-size", type=int, default=32, help="on each GPU")
+    parser.add_argument("--batch-size", type=int, default=32, help="images per GPU and step")
     parser.add_argument("--results", default="/root/results")
     options = parser.parse_args()
     torch.manual_seed(0)
@@ -55,12 +55,12 @@ def main() -> None:
 
 
 def _noise(count: int) -> TensorDataset:
-    """One image for all, so that the memory does not grow with their number."""
+    """Return `count` samples that share one image, so that memory does not grow with their number."""
     return TensorDataset(torch.rand(1, *_SHAPE).expand(count, *_SHAPE), torch.randint(_SPACE_GROUPS, (count,)))
 
 
 def _train(data: Dataset[tuple[torch.Tensor, int]], options: argparse.Namespace) -> float:
-    """The loss of the last batch, in half precision where there is a GPU."""
+    """Train, in half precision on a GPU, and return the loss of the last batch."""
     here = device()
     model = nn.parallel.DistributedDataParallel(
         torchvision.models.resnet50(num_classes=_SPACE_GROUPS).to(here),

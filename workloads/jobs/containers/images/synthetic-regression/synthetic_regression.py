@@ -1,4 +1,4 @@
-"""Train a perceptron with four hidden layers on random numbers, and leave the time and the loss as score."""
+"""Training of a perceptron with four hidden layers on random numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _train(options: argparse.Namespace) -> float:
-    """The mean loss of the last epoch."""
+    """Train and return the mean loss of the last epoch."""
     model = _perceptron([options.inputs, *[options.hidden] * _HIDDEN_LAYERS, 1]).to(device())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
     x = torch.randn(options.samples, options.inputs)
