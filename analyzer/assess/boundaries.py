@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analyzer.model.interval import Quantity, total
+from analyzer.model.interval import Interval, total
 
 if TYPE_CHECKING:
     from analyzer.model.report import Report, Work
@@ -32,16 +32,16 @@ class UnitEnergy:
     unit: str
     amount: float
     per_second: float | None
-    energy_per_unit: Quantity
+    energy_per_unit: Interval
     phases: tuple[str, ...] = ()
 
     @property
-    def units_per_joule(self) -> Quantity | None:
+    def units_per_joule(self) -> Interval | None:
         """The relative half-width is that of the energy."""
         joules = self.energy_per_unit
         if joules.value <= 0:
             return None
-        return Quantity(1 / joules.value, None if joules.half is None else joules.half / joules.value**2)
+        return Interval(1 / joules.value, None if joules.half is None else joules.half / joules.value**2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Boundary:
     """`energy` in joules is that of all `components`, times `pue` where that is given."""
 
     components: tuple[str, ...]
-    energy: Quantity
+    energy: Interval
     work: tuple[UnitEnergy, ...]
     pue: float | None = None
 
@@ -115,7 +115,7 @@ def _units(works: Iterable[Work]) -> Iterator[_Amount]:
         yield _Amount(TOTAL, math.fsum(work.amount for work in both), phases)
 
 
-def _energy(report: Report, components: tuple[str, ...], phases: tuple[str, ...]) -> Quantity | None:
+def _energy(report: Report, components: tuple[str, ...], phases: tuple[str, ...]) -> Interval | None:
     """None where a phase lacks a component."""
     if not phases:
         return total(report.energy[component] for component in components)

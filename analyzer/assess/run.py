@@ -19,7 +19,7 @@ from analyzer.carbon import intensity
 from analyzer.energy import calibration, clock, devices, short_phases
 from analyzer.energy.checks import Finding
 from analyzer.model import timeline
-from analyzer.model.interval import Quantity, total, total_bound
+from analyzer.model.interval import Interval, total, total_limits
 from analyzer.model.report import Device, Phase, Report, Work
 from analyzer.model.samples import RunFrames, last, of
 from analyzer.model.user_inputs import NOTHING, Given
@@ -97,7 +97,7 @@ def _measured(frames: RunFrames, windows: Mapping[str, timeline.Window], found: 
         duration_s=clock.duration_s(windows),
         devices=tuple(found),
         energy=_by_component(found),
-        own=total_bound(d.own for d in gpus if d.own) if gpus and all(d.own for d in gpus) else None,
+        own=total_limits(d.own for d in gpus if d.own) if gpus and all(d.own for d in gpus) else None,
         integral_j=_sum_known([device.integral_j for device in gpus]),
         net=total(d.net for d in gpus if d.net) if gpus and all(d.net for d in gpus) else None,
         work=(),
@@ -109,7 +109,7 @@ def _measured(frames: RunFrames, windows: Mapping[str, timeline.Window], found: 
     )
 
 
-def _by_component(found: list[Device]) -> dict[str, Quantity]:
+def _by_component(found: list[Device]) -> dict[str, Interval]:
     return {
         component: total(device.energy for device in found if device.component == component)
         for component in COMPONENTS
@@ -181,7 +181,7 @@ def _phases(frames: RunFrames, estimated: AbstractSet[str]) -> list[Phase]:
     seconds = dict.fromkeys(every["phase"], 0.0)
     for row in last(frames.ledger, m.RUN_PHASE_SECONDS, run_id=frames.run_id):
         seconds[row.labels["phase"]] = max(row.value, seconds[row.labels["phase"]])
-    parts: defaultdict[str, defaultdict[str, list[Quantity]]] = defaultdict(lambda: defaultdict(list))
+    parts: defaultdict[str, defaultdict[str, list[Interval]]] = defaultdict(lambda: defaultdict(list))
     halves_j = {
         (row.instance, row.labels["phase"], row.labels["component"]): row.value
         for row in last(frames.ledger, m.RUN_PHASE_ENERGY_UNCERTAINTY, run_id=frames.run_id)
@@ -189,7 +189,7 @@ def _phases(frames: RunFrames, estimated: AbstractSet[str]) -> list[Phase]:
     }
     for row in last(frames.ledger, m.RUN_PHASE_ENERGY, run_id=frames.run_id):
         phase, component = row.labels["phase"], row.labels["component"]
-        parts[phase][component].append(Quantity(row.value, halves_j.get((row.instance, phase, component))))
+        parts[phase][component].append(Interval(row.value, halves_j.get((row.instance, phase, component))))
     return [
         Phase(name, duration_s, {component: total(energies) for component, energies in parts[name].items()})
         for name, duration_s in seconds.items()

@@ -11,7 +11,7 @@ from analyzer.assess.boundaries import GENERATED, PROMPT, TOTAL
 from analyzer.assess.run import ordered
 from analyzer.carbon.sci import widened as unsure
 from analyzer.energy.checks import Finding
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.report import Device, Report
 
 _FAR = 0.2
@@ -48,7 +48,7 @@ def widened(report: Report, limits: Mapping[str, tuple[float, float]]) -> Report
     amounts = {one.unit: one.amount for boundary in report.boundaries for one in boundary.work}
     amounts |= {one.unit: one.amount for one in report.work}
 
-    def of(unit: str, joules: Quantity) -> Quantity:
+    def of(unit: str, joules: Interval) -> Interval:
         return unsure(joules, amounts[unit], limits.get(unit)) if unit in amounts else joules
 
     return replace(

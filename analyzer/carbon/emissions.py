@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.model.interval import JOULES_PER_KWH, Quantity, total
+from analyzer.model.interval import JOULES_PER_KWH, Interval, total
 from analyzer.model.samples import RunFrames, last
 from exporter.contract.metrics import RUN_EMISSIONS
 
@@ -27,7 +27,7 @@ class Emission:
     basis: str
     quality: str
     origin: Literal["ledger", "given intensity", "restated", "by slot"]
-    mass_g: Quantity
+    mass_g: Interval
     estimated: bool = False
 
 
@@ -37,7 +37,7 @@ class EmissionTotal:
 
     basis: str
     origin: str
-    mass_g: Quantity
+    mass_g: Interval
     parts: tuple[Emission, ...]
 
     @property
@@ -55,7 +55,7 @@ class EmissionTotal:
 
 
 def counted(
-    frames: RunFrames, energy: Mapping[str, Quantity], estimated: Collection[str] = frozenset()
+    frames: RunFrames, energy: Mapping[str, Interval], estimated: Collection[str] = frozenset()
 ) -> list[Emission]:
     """What the exporters counted while the run was on, added over instances; relative uncertainty is the energy's.
 
@@ -87,19 +87,19 @@ def totals(emissions: Sequence[Emission]) -> list[EmissionTotal]:
             masses = [part.mass_g for part in parts if part.component == component]
             halves = [mass.half for mass in masses if mass.half is not None]
             half = math.fsum(halves) if len(halves) == len(masses) else None
-            by_component.append(Quantity(math.fsum(mass.value for mass in masses), half))
+            by_component.append(Interval(math.fsum(mass.value for mass in masses), half))
         found.append(EmissionTotal(basis, origin, total(by_component), parts))
     return found
 
 
-def _with_interval(mass_g: float, energy: Quantity | None) -> Quantity:
+def _with_interval(mass_g: float, energy: Interval | None) -> Interval:
     if energy is None or energy.half is None or energy.value <= 0:
-        return Quantity(mass_g)
-    return Quantity(mass_g, mass_g * energy.half / energy.value)
+        return Interval(mass_g)
+    return Interval(mass_g, mass_g * energy.half / energy.value)
 
 
 def from_energy(
-    energy: Mapping[str, Quantity], grams_per_kwh: float, estimated: Collection[str] = frozenset()
+    energy: Mapping[str, Interval], grams_per_kwh: float, estimated: Collection[str] = frozenset()
 ) -> list[Emission]:
     """Each component's energy at one intensity, given by the user."""
     return [

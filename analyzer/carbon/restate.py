@@ -19,7 +19,7 @@ import numpy as np
 from analyzer.carbon.emissions import Emission
 from analyzer.carbon.intensity import CarbonSlot, Past, PastSlot, share
 from analyzer.energy import devices
-from analyzer.model.interval import JOULES_PER_KWH, Quantity
+from analyzer.model.interval import JOULES_PER_KWH, Interval
 from analyzer.model.report import Report
 from analyzer.model.samples import RunFrames, Samples, samples
 from analyzer.model.timeline import Window
@@ -45,7 +45,7 @@ class RestatedSlot:
     quality: str
     grams_per_kwh: float | None
     before_g_per_kwh: float | None
-    energy: Mapping[str, Quantity]
+    energy: Mapping[str, Interval]
     sigma_g_per_kwh: float | None = None
 
     @property
@@ -115,7 +115,7 @@ def _of_instance(
 ) -> Iterator[RestatedSlot]:
     seen = _Slots([slot for slot in report.carbon_slots if (slot.instance, slot.basis) == (instance, past.basis)])
     now = _Slots(past.slots)
-    own: dict[str, list[Quantity]] = defaultdict(list)
+    own: dict[str, list[Interval]] = defaultdict(list)
     for device in report.devices:
         if device.instance == instance:
             own[device.component].append(device.energy)
@@ -193,9 +193,9 @@ def _alike(slot: RestatedSlot, part: RestatedSlot) -> bool:
     return all(getattr(slot, name) == getattr(part, name) for name in told)
 
 
-def _sum(parts: Sequence[Quantity]) -> Quantity:
+def _sum(parts: Sequence[Interval]) -> Interval:
     known = [part.half for part in parts if part.half is not None]
-    return Quantity(math.fsum(part.value for part in parts), math.fsum(known) if len(known) == len(parts) else None)
+    return Interval(math.fsum(part.value for part in parts), math.fsum(known) if len(known) == len(parts) else None)
 
 
 def _emissions(basis: str, slots: Sequence[RestatedSlot], estimated: frozenset[str]) -> Iterator[Emission]:
@@ -204,7 +204,7 @@ def _emissions(basis: str, slots: Sequence[RestatedSlot], estimated: frozenset[s
     """
     known = [slot for slot in slots if slot.grams_per_kwh is not None]
     with_sigma = all(slot.sigma_g_per_kwh is not None for slot in known)
-    groups: dict[tuple[str, str], list[tuple[Quantity, RestatedSlot]]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[tuple[Interval, RestatedSlot]]] = defaultdict(list)
     for slot in known:
         for component, energy in slot.energy.items():
             groups[component, slot.quality].append((energy, slot))
@@ -214,7 +214,7 @@ def _emissions(basis: str, slots: Sequence[RestatedSlot], estimated: frozenset[s
             by_intensity = math.fsum(
                 energy.value / JOULES_PER_KWH * _Z_95 * (slot.sigma_g_per_kwh or 0.0) for energy, slot in parts
             )
-            mass = Quantity(mass.value, math.hypot(mass.half, by_intensity))
+            mass = Interval(mass.value, math.hypot(mass.half, by_intensity))
         yield Emission(component, basis, quality, "restated", mass, component in estimated)
 
 

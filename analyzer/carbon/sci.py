@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from analyzer.carbon.emissions import totals
 from analyzer.energy.checks import Finding
 from analyzer.model.hardware import Hardware
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 
 if TYPE_CHECKING:
     from analyzer.assess.boundaries import Boundary
@@ -32,34 +32,34 @@ class Sci:
     boundary: str
     basis: str
     origin: str
-    operational: Quantity
+    operational: Interval
     embodied_g: float
     amounts: tuple[tuple[str, float], ...]
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """By unit, between what its amount lies, where that is not known exactly."""
 
     @property
-    def whole(self) -> Quantity:
-        return Quantity(self.operational.value + self.embodied_g, self.operational.half)
+    def whole(self) -> Interval:
+        return Interval(self.operational.value + self.embodied_g, self.operational.half)
 
     @property
-    def per_unit(self) -> dict[str, Quantity]:
+    def per_unit(self) -> dict[str, Interval]:
         return {unit: self.each(self.whole, unit) for unit, _ in self.amounts}
 
-    def each(self, grams: Quantity, unit: str) -> Quantity:
+    def each(self, grams: Interval, unit: str) -> Interval:
         """Of one unit of the work; as unsure as the grams, and as the amount."""
         amount = dict(self.amounts)[unit]
         return widened(grams.scaled(1 / amount), amount, self.limits.get(unit))
 
 
-def widened(each: Quantity, amount: float, limits: tuple[float, float] | None) -> Quantity:
+def widened(each: Interval, amount: float, limits: tuple[float, float] | None) -> Interval:
     """By what the amount may be off; without an interval where either has none."""
     if limits is None:
         return each
     low, high = limits
     if each.half is None or low <= 0:
-        return Quantity(each.value)
-    return Quantity(each.value, each.half + abs(each.value) * max(amount / low - 1, 1 - amount / high))
+        return Interval(each.value)
+    return Interval(each.value, each.half + abs(each.value) * max(amount / low - 1, 1 - amount / high))
 
 
 def sci(report: Report, hardware: Hardware) -> tuple[Sci, ...]:

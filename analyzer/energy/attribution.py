@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.samples import RunFrames, last
 from exporter.contract.metrics import RUN_ATTRIBUTED_ENERGY
 
@@ -28,7 +28,7 @@ def attributed(frames: RunFrames, instance: str, component: str, device: str) ->
     return {policy: found[policy] for policy in POLICIES if policy in found}
 
 
-def is_divided(energy: Quantity, attributed_j: Mapping[str, float], mean_w: float, max_w: float | None) -> bool:
+def is_divided(energy: Interval, attributed_j: Mapping[str, float], mean_w: float, max_w: float | None) -> bool:
     """Whether a part of the device's energy is not the run's, even where the holders bear the idle power."""
     if _SHARED not in attributed_j:
         return False

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from analyzer.energy.checks import Finding
-from analyzer.model.interval import Quantity, total
+from analyzer.model.interval import Interval, total
 
 if TYPE_CHECKING:
     from analyzer.model.report import Device, Report, Work
@@ -39,17 +39,17 @@ class Calibration:
     uncertainty_percent: float | None = None
     source: str = ""
 
-    def energy(self, read: Quantity, duration_s: float) -> Quantity:
+    def energy(self, read: Interval, duration_s: float) -> Interval:
         """(E − offset · T) / gain. The interval is that of the reading: what the calibration leaves stands apart."""
-        return Quantity(read.value - self.offset_w * duration_s, read.half).scaled(1 / self.gain)
+        return Interval(read.value - self.offset_w * duration_s, read.half).scaled(1 / self.gain)
 
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
     """`energy` is that of all GPUs, None where one has no calibration; `per_unit` by unit of work."""
 
-    energy: Quantity | None
-    per_unit: Mapping[str, Quantity]
+    energy: Interval | None
+    per_unit: Mapping[str, Interval]
 
 
 def parse(text: str, name: str) -> tuple[Calibration, ...]:
@@ -135,7 +135,7 @@ def _with(device: Device, card: Calibration | None) -> Device:
     return replace(device, calibrated=energy, calibration=card, budget=budget)
 
 
-def _per_unit(report: Report, work: Work, whole: Quantity) -> Quantity | None:
+def _per_unit(report: Report, work: Work, whole: Interval) -> Interval | None:
     """Over the phases of the work, whose energy is known of all GPUs together, only where all have one gain."""
     if work.amount <= 0 or work.energy_per_unit is None:
         return None
@@ -147,7 +147,7 @@ def _per_unit(report: Report, work: Work, whole: Quantity) -> Quantity | None:
     seconds = math.fsum(phase.duration_s for phase in report.phases if phase.name in work.phases)
     offset_j = math.fsum(card.offset_w for card in cards) * seconds
     read = work.energy_per_unit.scaled(work.amount)
-    return Quantity(read.value - offset_j, read.half).scaled(1 / (cards[0].gain * work.amount))
+    return Interval(read.value - offset_j, read.half).scaled(1 / (cards[0].gain * work.amount))
 
 
 def findings(report: Report, cards: Sequence[Calibration]) -> list[Finding]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.model.interval import Bound
+from analyzer.model.interval import Interval
 from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples
 
 
@@ -19,7 +19,7 @@ class Increase:
     `partial` says that the counter was not there from its begin to its end.
     """
 
-    bound: Bound
+    bound: Interval
     restarts: int
     partial: bool
 
@@ -45,18 +45,19 @@ def increase(counter: Samples, start_s: float, end_s: float) -> Increase | None:
     unseen += fastest * min(max(end_s - float(counter.t[-1]), 0.0), reach_s)
     if counter.t[0] > start_s:
         unseen += float(counter.value[0])
-    low, high = max(final.low - first.high, 0.0), final.high - first.low + unseen
-    bound = Bound(final.value - first.value, low, high)
+    (first_low, first_high), (final_low, final_high) = first.ends, final.ends
+    limits = max(final_low - first_high, 0.0), final_high - first_low + unseen
+    bound = Interval(final.value - first.value, limits=limits)
     partial = bool(counter.t[0] > start_s + reach_s or counter.t[-1] < end_s - reach_s)
     return Increase(bound, int(fell_within.sum()), partial)
 
 
-def _at(counter: Samples, line: FloatArray, t_s: float) -> Bound:
+def _at(counter: Samples, line: FloatArray, t_s: float) -> Interval:
     """The count at an instant: no less than at the sample before, no more than at the one after."""
     after = int(np.searchsorted(counter.t, t_s, side="left"))
     before = max(int(np.searchsorted(counter.t, t_s, side="right")) - 1, 0)
     value = float(np.interp(t_s, counter.t, line))
-    return Bound(value, float(line[before]), float(line[min(after, len(line) - 1)]))
+    return Interval(value, limits=(float(line[before]), float(line[min(after, len(line) - 1)])))
 
 
 def by_limit(parts: Iterable[tuple[str, float]]) -> dict[float, float]:

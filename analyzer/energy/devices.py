@@ -13,7 +13,7 @@ from analyzer.energy import certainty, doubtful, states
 from analyzer.energy import checks as quality
 from analyzer.energy import integrate as energy
 from analyzer.energy.checks import Finding
-from analyzer.model.interval import Bound, Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.report import Device
 from analyzer.model.samples import Row, RunFrames, Samples, last, rests_s, samples
 from analyzer.model.timeline import OtherRun, Window, free_of, other_runs
@@ -99,7 +99,7 @@ def _from_ledger(frames: RunFrames, row: Row, window: Window, *, several: bool, 
         device=device,
         label=f"{row.instance + ' ' if several else ''}{component.upper()} {number}",
         name=info[0].labels.get("name", "") if info else "",
-        energy=Quantity(row.value, half_j),
+        energy=Interval(row.value, half_j),
         duration_s=window.duration_s * imported.told_share(frames, covered_ratio),
         integral_j=_value(frames, m.RUN_INTEGRATED_ENERGY, row.instance, uuid=device) if is_gpu else None,
         max_power_w=_value(frames, m.RUN_POWER_MAX, row.instance, uuid=device) if is_gpu else None,
@@ -152,7 +152,7 @@ def _looked_at(frames: RunFrames, device: Device, window: Window, *, of_file: bo
     return replace(seen, missing_s=doubtful.missing_begin_s(seen.counter if len(seen.counter) else seen.power, window))
 
 
-def _own(frames: RunFrames, device: Device, window: Window, seen: Signals) -> Bound | None:
+def _own(frames: RunFrames, device: Device, window: Window, seen: Signals) -> Interval | None:
     """By the raw counter; an integrated one trails the power by up to a second."""
     possible = energy.power_range(seen.power, seen.highest_limit_w)
     if possible is None or seen.missing_s or "integral" in device.methods:
@@ -213,7 +213,7 @@ def _gpu_findings(device: Device, window: Window, seen: Signals) -> list[Finding
     label, start_s, end_s = device.label, window.start_s, window.end_s
     simulated = device.name.startswith(SIMULATED)
     during = seen.power.between(start_s, end_s)
-    limits_j = (device.own.low, device.own.high) if device.own else None
+    limits_j = device.own.ends if device.own else None
     falls = seen.counter.t[1:][np.diff(seen.counter.value) < 0]
     findings = [
         *quality.stuck_findings(label, during, seen.utilization, seen.counter, simulated=simulated),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.model.interval import Bound, Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples, median_spacing_s
 
 RUN_AGE_S = 0.4
@@ -93,7 +93,7 @@ def _in_order(counter: Samples, power: PowerRange) -> Samples:
 
 def counter_energy(
     counter: Samples, start_s: float, end_s: float, power: PowerRange, read_age_s: float | None = None
-) -> Bound | None:
+) -> Interval | None:
     """Energy in [start_s, end_s] with linear edges, and the bound that holds the truth; None without any sample.
 
     A sample says that the energy was E_k at some instant of [t_k − age, t_k + 0.05 s]. From there on it rose by no less
@@ -108,8 +108,9 @@ def counter_energy(
     during_s = RUN_AGE_S if read_age_s is None else read_age_s
     age_s = np.where((line.t > start_s + RUN_AGE_S) & (line.t <= end_s), during_s, oldest_s)
     first, final = (_at(line, edge_s, age_s, wide) for edge_s in (start_s, end_s))
-    low, high = max(final.low - first.high, 0.0), max(final.high - first.low, 0.0)
-    return Bound(min(max(final.value - first.value, low), high), low, high)
+    (first_low, first_high), (final_low, final_high) = first.ends, final.ends
+    low, high = max(final_low - first_high, 0.0), max(final_high - first_low, 0.0)
+    return Interval(min(max(final.value - first.value, low), high), limits=(low, high))
 
 
 def is_one_line(counter: Samples, power: PowerRange) -> bool:
@@ -131,7 +132,7 @@ def _widened(counter: Samples, power: PowerRange, oldest_s: float) -> PowerRange
     return PowerRange(min(power.low_w, slowest_w), max(power.high_w, fastest_w))
 
 
-def _at(line: Counter, t_s: float, age_s: FloatArray, power: PowerRange) -> Bound:
+def _at(line: Counter, t_s: float, age_s: FloatArray, power: PowerRange) -> Interval:
     """The energy at one instant: interpolated between samples; outside of them at the pace of the nearest two."""
     since_newest_s, since_oldest_s = t_s - (line.t + AHEAD_S), t_s - (line.t - age_s)
     lows = line.energy_j + np.where(since_newest_s >= 0, power.low_w, power.high_w) * since_newest_s
@@ -140,13 +141,13 @@ def _at(line: Counter, t_s: float, age_s: FloatArray, power: PowerRange) -> Boun
     if low > high:  # timestamps that contradict the range of power: keep both limits rather than choose
         low, high = high, low
     if line.t[0] <= t_s <= line.t[-1]:
-        return Bound(float(np.interp(t_s, line.t, line.energy_j)), low, high)
+        return Interval(float(np.interp(t_s, line.t, line.energy_j)), limits=(low, high))
     if len(line.t) < 2:
-        return Bound((low + high) / 2, low, high)
+        return Interval((low + high) / 2, limits=(low, high))
     near, next_ = (0, 1) if t_s < line.t[0] else (-1, -2)
     pace_w = float((line.energy_j[next_] - line.energy_j[near]) / (line.t[next_] - line.t[near]))
     value_j = float(line.energy_j[near]) + pace_w * (t_s - float(line.t[near]))
-    return Bound(min(max(value_j, low), high), low, high)
+    return Interval(min(max(value_j, low), high), limits=(low, high))
 
 
 def trapezoid(power: Samples, start_s: float, end_s: float, least_s: float = 0.0) -> Integral:
@@ -173,7 +174,7 @@ def trapezoid(power: Samples, start_s: float, end_s: float, least_s: float = 0.0
     return Integral(float(energies_j[seen].sum()), float(widths_s[seen].sum()))
 
 
-def idle_power(power: Samples, utilization: Samples, windows: list[tuple[float, float]]) -> Quantity | None:
+def idle_power(power: Samples, utilization: Samples, windows: list[tuple[float, float]]) -> Interval | None:
     """The median of power over the quiet windows in which no run is open; None where none is long and calm enough.
 
     A window counts from 3 s after its begin (clocks come down late), spans 10 s or more, and neither its utilization
@@ -190,7 +191,7 @@ def idle_power(power: Samples, utilization: Samples, windows: list[tuple[float, 
         return None
     medians_w = [float(np.median(window.value)) for window in calm]
     half_w = math.hypot(*(_median_half_w(window) for window in calm)) / len(calm)
-    return Quantity(float(np.mean(medians_w)), max((max(medians_w) - min(medians_w)) / 2, half_w))
+    return Interval(float(np.mean(medians_w)), max((max(medians_w) - min(medians_w)) / 2, half_w))
 
 
 def _median_half_w(power: Samples) -> float:
@@ -215,7 +216,7 @@ def _is_idle(power: Samples, utilization: Samples) -> bool:
     return _spread(power) <= 0.1 * float(np.median(power.value))
 
 
-def net_energy(energy: Quantity, idle: Quantity, duration_s: float) -> Quantity:
+def net_energy(energy: Interval, idle: Interval, duration_s: float) -> Interval:
     """E − P_idle · T; the two uncertainties add in quadrature."""
     half = None if energy.half is None else float(np.hypot(energy.half, (idle.half or 0.0) * duration_s))
-    return Quantity(energy.value - idle.value * duration_s, half)
+    return Interval(energy.value - idle.value * duration_s, half)

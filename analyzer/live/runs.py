@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 import pandas as pd
 
 from analyzer.live.samples import RunNow
-from analyzer.model.interval import Quantity, total
+from analyzer.model.interval import Interval, total
 from analyzer.model.samples import Row, last, of
 from exporter.contract import metrics as m
 
@@ -58,11 +58,11 @@ def _run(frame: pd.DataFrame, of_run: pd.DataFrame, run_id: str, known: tuple[st
     )
 
 
-def _energies(of_run: pd.DataFrame) -> dict[str, Quantity]:
+def _energies(of_run: pd.DataFrame) -> dict[str, Interval]:
     halves_j = {_device(row): row.value for row in last(of_run, m.RUN_ENERGY_UNCERTAINTY)}
-    parts: dict[str, list[Quantity]] = {}
+    parts: dict[str, list[Interval]] = {}
     for row in last(of_run, m.RUN_ENERGY):
-        parts.setdefault(row.labels["component"], []).append(Quantity(row.value, halves_j.get(_device(row))))
+        parts.setdefault(row.labels["component"], []).append(Interval(row.value, halves_j.get(_device(row))))
     return {component: total(known) for component, known in parts.items()}
 
 

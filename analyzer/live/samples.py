@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 
 Device = tuple[str, str]
 """Instance and UUID."""
@@ -63,7 +63,7 @@ class RunNow:
     state: str
     instances: tuple[str, ...]
     duration_s: float | None = None
-    energy: Mapping[str, Quantity] = field(default_factory=dict)
+    energy: Mapping[str, Interval] = field(default_factory=dict)
     unit: str | None = None
     amount: float | None = None
     per_second: float | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analyzer.model.interval import Quantity, total
+from analyzer.model.interval import Interval, total
 from analyzer.model.samples import last
 from exporter.contract import metrics as m
 
@@ -22,7 +22,7 @@ class ListedRun:
     state: str
     started_at_s: float
     duration_s: float
-    gpu_energy: Quantity | None
+    gpu_energy: Interval | None
 
 
 def listed(ledger: pd.DataFrame, run_id: str, *, fresh: bool) -> ListedRun:
@@ -37,7 +37,7 @@ def listed(ledger: pd.DataFrame, run_id: str, *, fresh: bool) -> ListedRun:
         for row in last(ledger, m.RUN_ENERGY_UNCERTAINTY, run_id=run_id, component="gpu")
     }
     energies = [
-        Quantity(row.value, halves_j.get((row.instance, row.labels["device"])))
+        Interval(row.value, halves_j.get((row.instance, row.labels["device"])))
         for row in last(ledger, m.RUN_ENERGY, run_id=run_id, component="gpu")
     ]
     return ListedRun(

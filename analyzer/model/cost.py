@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analyzer.model.interval import JOULES_PER_KWH, Quantity
+from analyzer.model.interval import JOULES_PER_KWH, Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,6 @@ class Price:
     per_kwh: float
     currency: str = ""
 
-    def of(self, energy: Quantity) -> Quantity:
+    def of(self, energy: Interval) -> Interval:
         """`energy` in joules."""
         return energy.scaled(self.per_kwh / JOULES_PER_KWH)

@@ -16,7 +16,7 @@ from analyzer.energy.checks import Finding
 from analyzer.energy.error_budget import Budget
 from analyzer.energy.states import ESTIMATE
 from analyzer.model.cost import Price
-from analyzer.model.interval import Bound, Quantity, total
+from analyzer.model.interval import Interval, total
 
 if TYPE_CHECKING:
     from analyzer.carbon.restate import Restatement
@@ -37,12 +37,12 @@ class Device:
     device: str
     label: str
     name: str
-    energy: Quantity
+    energy: Interval
     duration_s: float
     integral_j: float | None = None
-    own: Bound | None = None
-    idle_power_w: Quantity | None = None
-    net: Quantity | None = None
+    own: Interval | None = None
+    idle_power_w: Interval | None = None
+    net: Interval | None = None
     max_power_w: float | None = None
     power_limit_w: float | None = None
     covered_ratio: float | None = None
@@ -54,7 +54,7 @@ class Device:
     architecture: str = ""
     budget: Budget | None = None
     calibration: Calibration | None = None
-    calibrated: Quantity | None = None
+    calibrated: Interval | None = None
     """The energy as the calibration puts it right, in joules."""
 
     @property
@@ -63,7 +63,7 @@ class Device:
         return ESTIMATE in self.methods
 
     @property
-    def mean_power_w(self) -> Quantity | None:
+    def mean_power_w(self) -> Interval | None:
         return self.energy.scaled(1 / self.duration_s) if self.duration_s > 0 else None
 
 
@@ -74,7 +74,7 @@ class Work:
     unit: str
     amount: float
     per_second: float | None
-    energy_per_unit: Quantity | None
+    energy_per_unit: Interval | None
     phases: tuple[str, ...] = ()
     """Those in which it was done, where that is not the whole run: the rate and the energy are of them alone."""
 
@@ -83,7 +83,7 @@ class Work:
 class Phase:
     name: str
     duration_s: float
-    energy: Mapping[str, Quantity]
+    energy: Mapping[str, Interval]
     """By component, in joules."""
 
 
@@ -102,10 +102,10 @@ class Report:
     ended_at_s: float | None
     duration_s: float
     devices: tuple[Device, ...]
-    energy: Mapping[str, Quantity]
-    own: Bound | None
+    energy: Mapping[str, Interval]
+    own: Interval | None
     integral_j: float | None
-    net: Quantity | None
+    net: Interval | None
     work: tuple[Work, ...]
     phases: tuple[Phase, ...]
     results: Mapping[str, float]
@@ -121,12 +121,12 @@ class Report:
     calibrated: Calibrated | None = None
 
     @property
-    def headline(self) -> Quantity | None:
+    def headline(self) -> Interval | None:
         """The energy of the run: of its GPUs, or of what else there is in a run without GPUs."""
         return self.energy.get("gpu") or self.energy.get("cpu") or self.energy.get("dram")
 
     @property
-    def whole(self) -> Quantity | None:
+    def whole(self) -> Interval | None:
         """All components together; None where there is but one, or one of them was shared with other runs."""
         if len(self.energy) < 2 or any(device.shared for device in self.devices):
             return None
@@ -159,7 +159,7 @@ class Report:
         return tuple(totals(self.emissions))
 
     @property
-    def mean_power_w(self) -> Quantity | None:
+    def mean_power_w(self) -> Interval | None:
         return self.headline.scaled(1 / self.duration_s) if self.headline and self.duration_s > 0 else None
 
     @property

@@ -53,7 +53,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """What was taken of every sample of a series in `window_s` before downsampling (see `analyzer.energy.downsample`).
+    """What was taken of every sample of a series in `window_s` before downsampling (see `analyzer.sources.downsample`).
 
     `integral` is the value times seconds, over the `covered_s` seconds that are no gap; `spacing_s` is the median.
     """
@@ -245,3 +245,34 @@ def gaps(series: Samples, start_s: float, end_s: float) -> list[Gap]:
     edges = np.concatenate([first, inside, final])
     wide = np.flatnonzero(np.diff(edges) > GAP_FACTOR * spacing_s)
     return [Gap(max(float(edges[i]), start_s), min(float(edges[i + 1]), end_s)) for i in wide]
+
+
+def joined(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Return one tidy frame; `pandas.concat` would turn its text columns into objects."""
+    import pandas as pd
+
+    every = list(frames)
+    parts = [part for part in every if len(part)] or every[:1]
+    texts = sorted({name for part in parts for name in part.columns} - {"t", "value", "metric", "instance"})
+    columns: dict[str, object] = {
+        name: np.concatenate([part[name].to_numpy(dtype=np.float64) for part in parts]) for name in ("t", "value")
+    }
+    for name in ("metric", "instance", *texts):
+        columns[name] = _joined_column([part.get(name) for part in parts], parts)
+    return pd.DataFrame(columns)
+
+
+def _joined_column(columns: list[pd.Series | None], parts: list[pd.DataFrame]) -> pd.Categorical:
+    import pandas as pd
+
+    made = [
+        pd.Categorical(np.full(len(part), "")) if column is None else column.astype("category").array
+        for column, part in zip(columns, parts, strict=True)
+    ]
+    known = sorted({"", *(str(text) for one in made for text in one.categories)})
+    narrow = np.int8 if len(known) < 128 else np.int32
+    places = {text: place for place, text in enumerate(known)}
+    # the place at the end is that of code -1, which is none: a label that is missing is the empty text
+    tables = [np.array([*(places[str(text)] for text in one.categories), places[""]]) for one in made]
+    codes = np.concatenate([table[one.codes] for table, one in zip(tables, made, strict=True)])
+    return pd.Categorical.from_codes(codes.astype(narrow), categories=pd.Index(known, dtype="str"))

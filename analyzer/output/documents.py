@@ -17,7 +17,7 @@ from analyzer.carbon.emissions import Emission
 from analyzer.carbon.intensity import CarbonSlot
 from analyzer.energy.attribution import POLICIES
 from analyzer.model.catalog import ListedRun
-from analyzer.model.interval import Bound
+from analyzer.model.interval import Interval
 from analyzer.model.report import Device, Report, Work
 from analyzer.output.keys import by_component, quantity
 from analyzer.output.sections import boundaries
@@ -149,7 +149,7 @@ def _device(device: Device) -> dict[str, Any]:
     }
 
 
-def _bound(bound: Bound | None) -> dict[str, float | None]:
+def _bound(bound: Interval | None) -> dict[str, float | None]:
     return {
         "raw_samples_energy_joules": bound.value if bound else None,
         "raw_samples_energy_low_joules": bound.low if bound else None,

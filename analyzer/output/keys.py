@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 
 
-def quantity(found: Quantity | None, name: str, unit: str) -> dict[str, float | None]:
+def quantity(found: Interval | None, name: str, unit: str) -> dict[str, float | None]:
     return {
         f"{name}_{unit}": found.value if found else None,
         f"{name}_uncertainty_{unit}": found.half if found else None,
     }
 
 
-def by_component(energies: Mapping[str, Quantity]) -> dict[str, dict[str, float | None]]:
+def by_component(energies: Mapping[str, Interval]) -> dict[str, dict[str, float | None]]:
     return {
         "energy_joules": {component: energy.value for component, energy in energies.items()},
         "energy_uncertainty_joules": {component: energy.half for component, energy in energies.items()},

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from analyzer.energy.devices import SIMULATED
 from analyzer.live.samples import Glance, GpuNow, NodeNow, RunNow
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.output import units
 
 _NEAR_LIMIT = 0.97
@@ -139,7 +139,7 @@ def _runs(glance: Glance, width: int) -> Table:
     return _fitted(heads, [_run(run, of_j) for run in glance.runs], width, ("duration",))
 
 
-def _used(run: RunNow) -> Quantity | None:
+def _used(run: RunNow) -> Interval | None:
     return run.energy.get("gpu") or run.energy.get("cpu")
 
 

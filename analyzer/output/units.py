@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from datetime import datetime
 
-from analyzer.model.interval import Bound, Quantity
+from analyzer.model.interval import Interval
 
 _WATT_HOUR_J = 3_600.0
 _KILOWATT_HOUR_J = 3.6e6
@@ -14,13 +14,13 @@ _LARGE = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 _SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"), (1e-15, "f"))
 
 
-def largest(values: Iterable[Quantity | Bound | float | None]) -> float:
+def largest(values: Iterable[Interval | float | None]) -> float:
     """What decides the unit of a column, so that all of its figures have the same; those that are absent do not."""
     plain = (value if value is None or isinstance(value, float | int) else value.value for value in values)
     return max((abs(value) for value in plain if value is not None), default=0.0)
 
 
-def energy(quantity: Quantity, of: float | None = None) -> str:
+def energy(quantity: Interval, of: float | None = None) -> str:
     """`950 ± 12 J`, `1.234 ± 0.005 Wh`, `12.30 ± 0.05 kWh`; the unit is that of the `largest` beside it."""
     unit, joules = energy_unit(quantity.value if of is None else of)
     return _with_unit(quantity.scaled(1 / joules), unit)
@@ -33,31 +33,32 @@ def marked(text: str, estimated: bool) -> str:
 
 def plain_energy(value_j: float, of: float | None = None) -> str:
     """Without an interval, where none is known."""
-    return energy(Quantity(value_j), of)
+    return energy(Interval(value_j), of)
 
 
-def energy_parts(quantity: Quantity) -> tuple[str, str, str]:
+def energy_parts(quantity: Interval) -> tuple[str, str, str]:
     """Value, half of the interval (empty where it is not known) and unit, for a headline."""
     unit, joules = energy_unit(quantity.value)
     value, half = _digits(quantity.scaled(1 / joules))
     return value, half, unit
 
 
-def energy_bound(bound: Bound, of: float | None = None) -> str:
+def energy_bound(bound: Interval, of: float | None = None) -> str:
     """`3,480 J (3,010 to 3,950)`."""
     unit, joules = energy_unit(bound.value if of is None else of)
-    decimals = _decimals((bound.high - bound.low) / 2 / joules, bound.value / joules)
-    value, low, high = (f"{x / joules:,.{decimals}f}" for x in (bound.value, bound.low, bound.high))
+    low_j, high_j = bound.ends
+    decimals = _decimals((high_j - low_j) / 2 / joules, bound.value / joules)
+    value, low, high = (f"{x / joules:,.{decimals}f}" for x in (bound.value, low_j, high_j))
     return f"{value} {unit} ({low} to {high})"
 
 
-def power(quantity: Quantity) -> str:
+def power(quantity: Interval) -> str:
     if abs(quantity.value) >= 10_000:
         return _with_unit(quantity.scaled(1e-3), "kW")
     return _with_unit(quantity, "W")
 
 
-def mass(quantity: Quantity, of: float | None = None) -> str:
+def mass(quantity: Interval, of: float | None = None) -> str:
     """Of CO2 equivalent, in mg, g, kg or t."""
     for limit, factor, unit in ((1, 1e3, "mg"), (1e3, 1, "g"), (1e6, 1e-3, "kg")):
         if abs(quantity.value if of is None else of) < limit:
@@ -66,10 +67,10 @@ def mass(quantity: Quantity, of: float | None = None) -> str:
 
 
 def plain_mass(value_g: float, of: float | None = None) -> str:
-    return mass(Quantity(value_g), of)
+    return mass(Interval(value_g), of)
 
 
-def energy_per_unit(quantity: Quantity, unit: str, of: float | None = None) -> str:
+def energy_per_unit(quantity: Interval, unit: str, of: float | None = None) -> str:
     """`46.7 ± 0.2 mJ per generated token`: SI prefixes below a joule, Wh and kWh above."""
     what, size = f"per {singular(unit)}", abs(quantity.value if of is None else of)
     if size >= 1 or size == 0:
@@ -135,7 +136,7 @@ def number(value: float) -> str:
 
 def plain(value: float, half: float) -> str:
     """`31.20 ± 0.25`, where the unit stands elsewhere."""
-    return " ± ".join(filter(None, _digits(Quantity(value, half))))
+    return " ± ".join(filter(None, _digits(Interval(value, half))))
 
 
 def energy_unit(value_j: float) -> tuple[str, float]:
@@ -144,12 +145,12 @@ def energy_unit(value_j: float) -> tuple[str, float]:
     return ("Wh", _WATT_HOUR_J) if abs(value_j) < _KILOWATT_HOUR_J else ("kWh", _KILOWATT_HOUR_J)
 
 
-def _with_unit(quantity: Quantity, unit: str) -> str:
+def _with_unit(quantity: Interval, unit: str) -> str:
     value, half = _digits(quantity)
     return f"{value} ± {half} {unit}" if half else f"{value} {unit}"
 
 
-def _digits(quantity: Quantity) -> tuple[str, str]:
+def _digits(quantity: Interval) -> tuple[str, str]:
     if not quantity.half:
         return _significant(quantity.value), ""
     decimals = _decimals(quantity.half, quantity.value)

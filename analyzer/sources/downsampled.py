@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analyzer.energy.downsample import Drawn, How, Key, Plan, Thinned, key
-from analyzer.energy.downsample_states import Group
 from analyzer.model.samples import Exact, Series, tidy
 from analyzer.sources.base import PartedSource, Source
+from analyzer.sources.downsample import Drawn, How, Key, Plan, Thinned, key
+from analyzer.sources.downsample_states import Group
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 

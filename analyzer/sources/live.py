@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from analyzer.live.watch import USUAL_INTERVAL_S, WATCHED
-from analyzer.model.joining import joined
-from analyzer.model.samples import last
+from analyzer.model.samples import joined, last
 from analyzer.sources.base import Source
 from analyzer.sources.error import SourceError
 from analyzer.sources.runs.runs import AHEAD_S

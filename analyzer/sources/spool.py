@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from analyzer.energy.downsample import Key, key
 from analyzer.model.samples import Series, clean
+from analyzer.sources.downsample import Key, key
 from exporter.contract import metrics as m
 
 _ORDER = {metric.name: place for place, metric in enumerate(m.METRICS)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.report import Report
 from analyzer.model.samples import RunFrames, last
 from analyzer.studies.contrast import Difference, Sample, differences, levels
@@ -44,7 +44,7 @@ class Member:
     repeat: str | None
     identity: Mapping[str, str]
     gpus: frozenset[str]
-    figures: Mapping[Figure, Quantity]
+    figures: Mapping[Figure, Interval]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +108,19 @@ def _boundary(report: Report) -> str:
     return " + ".join(parts) + (f", work of {' and '.join(phases)}" if phases else "")
 
 
-def _figures(report: Report) -> list[tuple[Figure, Quantity]]:
+def _figures(report: Report) -> list[tuple[Figure, Interval]]:
     found = [
         (Figure(f"energy_{component}_joules", "energy", f"energy, {component.upper()}"), energy)
         for component, energy in report.energy.items()
     ]
-    found.append((Figure("duration_seconds", "duration", "duration"), Quantity(report.duration_s)))
+    found.append((Figure("duration_seconds", "duration", "duration"), Interval(report.duration_s)))
     for work in report.work:
         if work.energy_per_unit:
             key, name = f"energy_per_{work.unit}_joules", "energy per unit"
             found.append((Figure(key, "energy_per_unit", name, work.unit), work.energy_per_unit))
         if work.per_second:
             key = f"{work.unit}_per_second"
-            found.append((Figure(key, "rate", "rate", work.unit), Quantity(work.per_second)))
+            found.append((Figure(key, "rate", "rate", work.unit), Interval(work.per_second)))
     for sum_ in report.emission_totals:
         key = f"emissions_{sum_.basis}_{sum_.origin.replace(' ', '_')}_grams"
         found.append((Figure(key, "emissions", f"emissions, {sum_.basis}, {sum_.origin}"), sum_.mass_g))

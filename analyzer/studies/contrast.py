@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.studies.spread import CONFIDENCE, Estimate
 
 _SAME = 1e-9
@@ -25,7 +25,7 @@ _ENDLESS = 5.0
 class Sample:
     """The value of one run, positive; `block` is the repeat in which it was made."""
 
-    value: Quantity
+    value: Interval
     block: Hashable
 
 

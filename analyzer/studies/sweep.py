@@ -10,7 +10,7 @@ import numpy as np
 from analyzer.energy import clock
 from analyzer.energy.throttling import Seen, highest
 from analyzer.model import timeline
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.report import Report, Work
 from analyzer.model.samples import RunFrames
 
@@ -63,7 +63,7 @@ class SweepRun:
     gpu_name: str
     started_at_s: float
     duration_s: float
-    energy: Quantity
+    energy: Interval
     work: Mapping[str, Work] = field(default_factory=dict)
     results: Mapping[str, float] = field(default_factory=dict)
     p95_power_w: float | None = None

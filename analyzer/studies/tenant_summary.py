@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.studies.contrast import Difference, Sample, differences, levels
 from analyzer.studies.spread import Estimate
 from analyzer.studies.tenants import Alone, Evenness, Together, evenness, figures, superiority
@@ -73,7 +73,7 @@ def _mix(key: tuple[str, bool, tuple[str, ...]], steps: Sequence[Together], alon
 
 
 def _samples(made: Sequence[Mapping[str, float]], name: str) -> list[Sample]:
-    return [Sample(Quantity(one[name]), position) for position, one in enumerate(made)]
+    return [Sample(Interval(one[name]), position) for position, one in enumerate(made)]
 
 
 def _contrasts(
@@ -98,7 +98,7 @@ def _contrast(names: tuple[str, ...], name: str, sides: Mapping[bool, Sequence[M
 
     without, under = ([one[name] for one in sides[mps]] for mps in (False, True))
     groups = [
-        [Sample(Quantity(value), (mps, position)) for position, value in enumerate(values)]
+        [Sample(Interval(value), (mps, position)) for position, value in enumerate(values)]
         for mps, values in ((False, without), (True, under))
     ]
     p = float(mannwhitneyu(under, without, method="auto").pvalue)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.report import Work
 from analyzer.studies.sweep import Gpu, Setting, Sweep, SweepRun
 
@@ -35,8 +35,8 @@ def run(cap_w, energy_j, time_s, *, repeat="1", steps=100.0, gpus=1, others=(), 
         gpu_name="SIMULATED H200",
         started_at_s=0.0,
         duration_s=time_s,
-        energy=Quantity(energy_j, 1.0),
-        work={"steps": Work("steps", steps, steps / time_s, Quantity(energy_j / steps))} if steps else {},
+        energy=Interval(energy_j, 1.0),
+        work={"steps": Work("steps", steps, steps / time_s, Interval(energy_j / steps))} if steps else {},
         **{
             "limit_w": limit_w or cap_w,
             "capped_s": 0.0 if (watts := energy_j / time_s / gpus) < cap_w * 0.9 else time_s,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from analyzer.assess.run import NoEnergyError, assess
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.samples import RunFrames, tidy
 from analyzer.output.html.page import page
 from analyzer.output.plots.run import picture
@@ -119,8 +119,8 @@ def test_phases_stand_in_the_order_in_which_they_came(tmp_path):
     report = assess(frames_of(tmp_path, series))
 
     assert [(phase.name, phase.duration_s, phase.energy) for phase in report.phases] == [
-        ("warm-up", 5.0, {"gpu": Quantity(1_500.0)}),
-        ("measure", 15.0, {"gpu": Quantity(4_500.0)}),
+        ("warm-up", 5.0, {"gpu": Interval(1_500.0)}),
+        ("measure", 15.0, {"gpu": Interval(4_500.0)}),
     ]
 
 
@@ -133,7 +133,7 @@ def test_energy_and_rate_of_work_are_those_of_the_phases_in_which_it_was_done(tm
     (work,) = report.work
     assert work.phases == ("measure",)
     assert work.per_second == pytest.approx(200.0)
-    assert work.energy_per_unit == Quantity(pytest.approx(1.5), pytest.approx(0.05))
+    assert work.energy_per_unit == Interval(pytest.approx(1.5), pytest.approx(0.05))
 
 
 def test_a_little_work_that_was_reported_late_takes_in_no_other_phase(tmp_path):

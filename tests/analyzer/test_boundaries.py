@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from analyzer.assess.boundaries import UnitEnergy
 from analyzer.assess.run import assess
 from analyzer.model.cost import Price
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.user_inputs import Given
 from analyzer.output.documents import document
 from analyzer.output.sections import run as tables
@@ -226,7 +226,7 @@ def test_each_result_is_told_once_in_the_table_or_as_a_line(results):
 
 @given(st.floats(1e-6, 1e6), st.floats(0, 0.2))
 def test_units_per_joule_have_the_relative_interval_of_joules_per_unit(joules, relative):
-    inverse = UnitEnergy("steps", 1, None, Quantity(joules, relative * joules)).units_per_joule
+    inverse = UnitEnergy("steps", 1, None, Interval(joules, relative * joules)).units_per_joule
 
     assert inverse.value * joules == pytest.approx(1)
     assert inverse.half == pytest.approx(relative * inverse.value)

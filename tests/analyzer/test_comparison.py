@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.studies.compare import Figure, Group, Member, MixedError, TwiceError, compare
 from analyzer.studies.contrast import Difference, Sample, differences, words
 from tests.analyzer.node import START_S, Gpu, Run, every, run_series, scrape, scraped, write_history
@@ -23,7 +23,7 @@ def group(name, *values, half=None, **identity):
     return Group(
         name,
         tuple(
-            Member(f"{name}-{i}", None, {**ALIKE, **identity}, frozenset({"GPU-0"}), {ENERGY: Quantity(value, half)})
+            Member(f"{name}-{i}", None, {**ALIKE, **identity}, frozenset({"GPU-0"}), {ENERGY: Interval(value, half)})
             for i, value in enumerate(values)
         ),
     )
@@ -93,10 +93,10 @@ def test_a_run_is_in_one_group_only():
 @given(st.lists(st.floats(1, 2), min_size=2, max_size=6), st.floats(0.01, 100))
 def test_a_ratio_does_not_depend_on_the_unit_and_lies_in_its_interval(values, factor):
     one = [
-        [Sample(Quantity(v), i) for i, v in enumerate(values)],
-        [Sample(Quantity(2 * v), i) for i, v in enumerate(values)],
+        [Sample(Interval(v), i) for i, v in enumerate(values)],
+        [Sample(Interval(2 * v), i) for i, v in enumerate(values)],
     ]
-    other = [[Sample(Quantity(factor * sample.value.value), sample.block) for sample in group] for group in one]
+    other = [[Sample(Interval(factor * sample.value.value), sample.block) for sample in group] for group in one]
 
     (first,), (second,) = differences(one), differences(other)
     assert first.ratio == pytest.approx(2)

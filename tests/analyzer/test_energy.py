@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.energy.integrate import PowerRange, counter_energy, idle_power, net_energy, power_range, trapezoid, unwrap
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.samples import Samples, clean
 from tests.analyzer.node import Gpu
 
@@ -91,7 +91,7 @@ def test_idle_power_is_the_median_of_calm_windows_before_and_after():
 
     idle_w = idle_power(power, NOTHING, [(0, 60), (140, 200)])
 
-    assert idle_w == Quantity(63, 3)
+    assert idle_w == Interval(63, 3)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_window_that_is_short_or_restless_or_busy_is_not_idle(power, utilizati
 
 
 def test_net_energy_is_what_is_left_above_idle_and_no_more_certain_than_either():
-    net = net_energy(Quantity(6_000, 30), Quantity(60, 2), 20)
+    net = net_energy(Interval(6_000, 30), Interval(60, 2), 20)
 
     assert net.value == 4_800  # 6,000 J - 60 W x 20 s
     assert net.half == 50  # 30 J and 2 W x 20 s in quadrature

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from analyzer.assess.run import assess
-from analyzer.energy.downsample import WHOLE
 from analyzer.energy.throttling import Seen
 from analyzer.model.samples import samples, tidy
 from analyzer.model.timeline import windows
 from analyzer.output.html.charts import charts
+from analyzer.sources.downsample import WHOLE
 from analyzer.sources.runs.runs import MARGIN_S, Clock, load
 from analyzer.sources.runs.sweeps import with_throttling
 from exporter.contract import metrics as m

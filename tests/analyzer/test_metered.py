@@ -11,7 +11,7 @@ from analyzer.energy.aliasing import find, findings, sight, updates
 from analyzer.energy.calibration import Calibration
 from analyzer.energy.checks import stuck_findings
 from analyzer.energy.integrate import trapezoid
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.samples import Samples, clean
 
 METERED = Path(__file__).parents[3] / "shared" / "data" / "metered"
@@ -102,7 +102,7 @@ def calibrated_off_percent(name, column, card):
     """How far the run's energy is from the meter's, after the calibration that a report would take."""
     folder = METERED / name
     start_s, end_s = edges_s(folder)
-    read = Quantity(trapezoid(sensor(folder, column), start_s, end_s, LONGEST_S).energy_j)
+    read = Interval(trapezoid(sensor(folder, column), start_s, end_s, LONGEST_S).energy_j)
     truth_j = trapezoid(meter(folder), start_s, end_s).energy_j
     return 100 * (card.energy(read, end_s - start_s).value / truth_j - 1)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.output.studies import recommend as advice_text
 from analyzer.studies.objective import Objective, Question, QuestionError
 from analyzer.studies.recommend import advise
@@ -146,7 +146,7 @@ def test_a_setting_of_which_one_run_lacks_the_slos_result_does_not_keep_it():
 def test_a_run_of_no_energy_is_no_cheap_one(objective):
     rows = {400: (600, 12.0), 700: (1000, 10.0)}
     sweep = exact(rows)
-    nothing = replace(sweep.runs[0], energy=Quantity(0.0), work={})
+    nothing = replace(sweep.runs[0], energy=Interval(0.0), work={})
 
     with pytest.raises(QuestionError, match="its energy is 0 J"):
         advise(replace(sweep, runs=(nothing, *sweep.runs[1:])), Question(objective=objective))

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 import pytest
 import yaml
 
-from analyzer.model.interval import Bound, Quantity
+from analyzer.model.interval import Interval
 from analyzer.output import units
 from tests.analyzer.node import START_S, Gpu, Run, scrape, scraped, write_history
 
@@ -34,23 +34,23 @@ RUN = ("--run-id", "train-1", "--since", "36500d")
     ],
 )
 def test_energies_print_in_the_unit_that_fits_with_the_digits_that_are_known(value_j, half_j, expected):
-    assert units.energy(Quantity(value_j, half_j)) == expected
+    assert units.energy(Interval(value_j, half_j)) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (units.energy_bound(Bound(3_480, 3_010, 3_950)), "3,480 J (3,010 to 3,950)"),
-        (units.energy_per_unit(Quantity(0.0467, 0.0002), "generated_tokens"), "46.70 ± 0.20 mJ per generated token"),
-        (units.energy_per_unit(Quantity(2.5e-11), "flop"), "25.00 pJ per flop"),
-        (units.energy_per_unit(Quantity(7_200, 36), "steps"), "2.000 ± 0.010 Wh per step"),
+        (units.energy_bound(Interval(3_480, limits=(3_010, 3_950))), "3,480 J (3,010 to 3,950)"),
+        (units.energy_per_unit(Interval(0.0467, 0.0002), "generated_tokens"), "46.70 ± 0.20 mJ per generated token"),
+        (units.energy_per_unit(Interval(2.5e-11), "flop"), "25.00 pJ per flop"),
+        (units.energy_per_unit(Interval(7_200, 36), "steps"), "2.000 ± 0.010 Wh per step"),
         (units.amount(812_345, "generated_tokens"), "812,345 generated tokens"),
         (units.amount(1.5e15, "flop"), "1,500 Tflop"),
         (units.rate(1.234e13, "flop"), "12.34 Tflop/s"),
         (units.rate(50, "requests"), "50.00 requests/s"),
-        (units.mass(Quantity(0.3833, 0.0006)), "383.3 ± 0.6 mg CO₂eq"),
-        (units.mass(Quantity(12_345, 100)), "12.35 ± 0.10 kg CO₂eq"),
-        (units.power(Quantity(12_345, 20)), "12.345 ± 0.020 kW"),
+        (units.mass(Interval(0.3833, 0.0006)), "383.3 ± 0.6 mg CO₂eq"),
+        (units.mass(Interval(12_345, 100)), "12.35 ± 0.10 kg CO₂eq"),
+        (units.power(Interval(12_345, 20)), "12.345 ± 0.020 kW"),
         (units.duration(9.876), "9.88 s"),
         (units.duration(125.34), "2 min 5.3 s"),
         (units.duration(3_723), "1 h 2 min 3 s"),

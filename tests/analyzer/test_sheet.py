@@ -10,7 +10,7 @@ from rich.padding import Padding
 from analyzer.assess.run import assess
 from analyzer.energy.calibration import Calibration
 from analyzer.model.cost import Price
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.user_inputs import Given
 from analyzer.output import units
 from analyzer.output.html import tables as page_tables
@@ -121,5 +121,5 @@ def test_a_fleets_columns_have_one_unit_each():
 
 
 def test_the_largest_chooses_the_unit_and_small_figures_keep_their_digits():
-    assert units.energy(Quantity(12.0, 0.5), 4e6) == "0.00000333 ± 0.00000014 kWh"
-    assert units.largest([None, Quantity(-5.0), 3.0]) == 5.0
+    assert units.energy(Interval(12.0, 0.5), 4e6) == "0.00000333 ± 0.00000014 kWh"
+    assert units.largest([None, Interval(-5.0), 3.0]) == 5.0

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from analyzer.energy import checks as quality
 from analyzer.energy import integrate as energy
-from analyzer.energy.downsample import WHOLE, Drawn, Plan, Thinned, plan
-from analyzer.energy.downsample_states import Group
 from analyzer.energy.phases import stretches
 from analyzer.model.samples import Samples, clean, gaps
+from analyzer.sources.downsample import WHOLE, Drawn, Plan, Thinned, plan
+from analyzer.sources.downsample_states import Group
 
 START_S = 1_789_000_000.0
 SEEDS = st.integers(0, 2**32 - 1)

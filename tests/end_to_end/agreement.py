@@ -11,7 +11,7 @@ from typing import Any
 from scipy.stats import binom
 
 from analyzer.assess.run import assess
-from analyzer.model.interval import Bound
+from analyzer.model.interval import Interval
 from analyzer.sources.error import SourceError
 from analyzer.sources.prometheus import PrometheusSource
 from analyzer.sources.runs import runs
@@ -40,7 +40,7 @@ class Told:
     joules: float | None
     half_j: float = 0.0
     unseen_s: float = 0.0
-    own: Bound | None = None
+    own: Interval | None = None
     """The analyzer's figure from raw samples, where one was made."""
     notes: tuple[str, ...] = ()
 
@@ -83,7 +83,7 @@ class Compared:
         return all(abs(self._off_j(told)) <= self._bound_j(told) for told in self.told.values())
 
     @property
-    def bounds(self) -> tuple[Bound, ...]:
+    def bounds(self) -> tuple[Interval, ...]:
         """Of the servers' raw samples."""
         return tuple(told.own for told in self.told.values() if told.own is not None)
 

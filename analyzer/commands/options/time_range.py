@@ -14,7 +14,7 @@ import typer
 
 from analyzer.commands.options.connection import Connection, say, seconds
 from analyzer.commands.options.user_inputs import Told
-from analyzer.model.schema_names import AUTO, SCHEMA_NAMES, TOKEN_SERVER_NAMES
+from analyzer.sources.untagged.schema_names import AUTO, SCHEMA_NAMES, TOKEN_SERVER_NAMES
 
 if TYPE_CHECKING:
     from analyzer.sources.untagged.request import Asked

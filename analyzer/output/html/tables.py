@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from analyzer.energy.attribution import POLICIES
-from analyzer.model.interval import Bound, Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.report import Device, Report
 from analyzer.output import units
 from analyzer.output.html import order as page_order
@@ -75,11 +75,11 @@ def _capital(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}" if len(word) > 2 and word.isalpha() and word.islower() else text
 
 
-def _energy(quantity: Quantity | None, of: float, *, estimated: bool = False) -> str:
+def _energy(quantity: Interval | None, of: float, *, estimated: bool = False) -> str:
     return units.marked(units.energy(quantity, of), estimated) if quantity else ABSENT
 
 
-def _bound(bound: Bound | None, of: float) -> str:
+def _bound(bound: Interval | None, of: float) -> str:
     return units.energy_bound(bound, of) if bound else ABSENT
 
 
@@ -118,7 +118,7 @@ def _energies(report: Report) -> Table:
     return Table("Energy by device", columns, rows, (note,), frozenset({0, 6}), tuple(totals))
 
 
-def _energies_of(device: Device) -> tuple[Quantity | Bound | float | None, ...]:
+def _energies_of(device: Device) -> tuple[Interval | float | None, ...]:
     return device.energy, device.own, device.integral_j, device.net
 
 

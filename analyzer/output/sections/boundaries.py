@@ -7,7 +7,7 @@ from typing import Any
 
 from analyzer.assess.boundaries import GFLOP, Boundary, UnitEnergy
 from analyzer.model.cost import Price
-from analyzer.model.interval import JOULES_PER_KWH, Quantity
+from analyzer.model.interval import JOULES_PER_KWH, Interval
 from analyzer.model.report import Report
 from analyzer.output import units
 from analyzer.output.sections.base import Section
@@ -94,7 +94,7 @@ def unit_name(unit: str) -> str:
     return "GFLOP" if unit == GFLOP else unit.replace("_", " ")
 
 
-def _plain(quantity: Quantity) -> str:
+def _plain(quantity: Interval) -> str:
     return units.plain(quantity.value, quantity.half or 0.0)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from analyzer.carbon.restate import RestatedSlot, Restatement
 from analyzer.carbon.sci import Sci
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.report import Report
 from analyzer.output import units
 from analyzer.output.sections.base import Section
@@ -97,14 +97,14 @@ def _sci_rows(one: Sci) -> Iterator[tuple[str, ...]]:
     yield (
         "run",
         *where,
-        *(_mass(part) for part in (Quantity(one.operational.value), Quantity(one.embodied_g), one.whole)),
+        *(_mass(part) for part in (Interval(one.operational.value), Interval(one.embodied_g), one.whole)),
     )
     for unit, amount in one.amounts:
-        parts = Quantity(one.operational.value / amount), Quantity(one.embodied_g / amount), one.each(one.whole, unit)
+        parts = Interval(one.operational.value / amount), Interval(one.embodied_g / amount), one.each(one.whole, unit)
         yield (units.singular(unit_name(unit)), *where, *(_mass(part) for part in parts))
 
 
-def _mass(quantity: Quantity) -> str:
+def _mass(quantity: Interval) -> str:
     """As `units.mass`, and in µg below a mg, as of a token."""
     if abs(quantity.value) < 1e-3:
         micro = quantity.scaled(1e6)

@@ -9,7 +9,7 @@ from typing import Any
 
 from analyzer.energy import error_budget as budget
 from analyzer.energy.error_budget import Budget
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.report import Device, Report
 from analyzer.output import units
 from analyzer.output.keys import quantity
@@ -161,7 +161,7 @@ def calibrated_section(report: Report) -> Section | None:
     return Section("Calibrated energy", columns, tuple(rows), note)
 
 
-def _joules_each(energy: Quantity, unit: str, of: float) -> str:
+def _joules_each(energy: Interval, unit: str, of: float) -> str:
     return units.energy_per_unit(energy, unit, of).partition(" per ")[0]
 
 

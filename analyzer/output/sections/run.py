@@ -16,7 +16,7 @@ from rich.text import Text
 
 from analyzer.energy.attribution import POLICIES
 from analyzer.model.catalog import ListedRun
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.report import Report
 from analyzer.output import units
 from analyzer.output.sections import latencies
@@ -89,7 +89,7 @@ def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
         note = " (whole node: other runs overlapped)" if component in shared and component != "gpu" else ""
         yield f"energy, {component.upper()}", f"{_marked(report, component, quantity)}{note}"
         for policy, joules in report.shares.get(component, {}).items():
-            yield "  the run's share", f"{_marked(report, component, Quantity(joules))} by {policy}"
+            yield "  the run's share", f"{_marked(report, component, Interval(joules))} by {policy}"
     if report.whole:
         names = " + ".join(component.upper() for component in report.energy if component in report.estimated)
         yield "energy, together", f"{units.energy(report.whole)}{f', of which {names} is an estimate' if names else ''}"
@@ -99,12 +99,12 @@ def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
         of = "values as old as their exporter leaves them" if report.untagged else "counters updated every 0.1 s"
         yield "from raw samples", f"{units.energy_bound(report.own)}, a bound for {of}"
     if report.integral_j is not None:
-        yield "integral of power", units.energy(Quantity(report.integral_j))
+        yield "integral of power", units.energy(Interval(report.integral_j))
     if report.mean_power_w:
         yield "mean power", units.marked(units.power(report.mean_power_w), report.headline_estimated)
 
 
-def _marked(report: Report, component: str, quantity: Quantity, of: float | None = None) -> str:
+def _marked(report: Report, component: str, quantity: Interval, of: float | None = None) -> str:
     return units.marked(units.energy(quantity, of), component in report.estimated)
 
 
@@ -156,7 +156,7 @@ def _powers(report: Report) -> Sheet:
             device.label,
             units.marked(units.power(device.mean_power_w), device.estimated) if device.mean_power_w else "–",
             *(
-                units.power(Quantity(value)) if value is not None else "–"
+                units.power(Interval(value)) if value is not None else "–"
                 for value in (
                     device.max_power_w,
                     device.power_limit_w,

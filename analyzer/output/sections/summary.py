@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from analyzer.energy.checks import Level
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.model.report import Report, Work
 from analyzer.output import units
 
@@ -62,7 +62,7 @@ def _energy(report: Report) -> Iterator[Sentence]:
         yield Sentence(used, figure, f"on {whose(report)} in {units.duration(report.duration_s)}; {sure}.")
 
 
-def _sure(energy: Quantity, estimated: bool) -> str:
+def _sure(energy: Interval, estimated: bool) -> str:
     if estimated:
         return "an estimate from utilization, no measurement"
     value, half, unit = units.energy_parts(energy)

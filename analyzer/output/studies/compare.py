@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.output import units
 from analyzer.output.view import Table, View, estimate
 from analyzer.studies.compare import Comparison, Figure, Line
@@ -52,7 +52,7 @@ def _value(figure: Figure, value: float, of: float) -> str:
     if figure.kind == "rate":
         return units.rate(value, figure.of)
     if figure.kind == "energy_per_unit":
-        return units.energy_per_unit(Quantity(value), figure.of, of)
+        return units.energy_per_unit(Interval(value), figure.of, of)
     return units.plain_mass(value, of) if figure.kind == "emissions" else units.plain_energy(value, of)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from analyzer.output import units
 from analyzer.output.view import Table, View
 from analyzer.studies.fleet import GIVEN, RATHER_FAR, Fleet, Group, Keys
@@ -58,7 +58,7 @@ def _known(value: T | None, text: Callable[[T], str]) -> str:
 
 
 def _per_unit(joules: float, unit: str, of: float) -> str:
-    return units.energy_per_unit(Quantity(joules), unit, of).partition(" per ")[0]
+    return units.energy_per_unit(Interval(joules), unit, of).partition(" per ")[0]
 
 
 def _notes(found: Fleet) -> list[str]:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from analyzer.carbon.intensity import Past
 from analyzer.model import timeline
-from analyzer.model.joining import joined
-from analyzer.model.samples import RunFrames, of
+from analyzer.model.samples import RunFrames, joined, of
 from analyzer.sources.base import Source
 from analyzer.sources.carbon import file as carbon_file
 from analyzer.sources.carbon import history as carbon_history

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analyzer.model.joining import joined
-from analyzer.model.samples import RunFrames, last
+from analyzer.model.samples import RunFrames, joined, last
 from analyzer.sources.base import Source
 from exporter.contract import metrics as m
 

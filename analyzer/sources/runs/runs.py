@@ -11,12 +11,11 @@ from datetime import UTC, datetime
 import numpy as np
 import pandas as pd
 
-from analyzer.energy.downsample import plan
-from analyzer.model.joining import joined
-from analyzer.model.samples import Row, RunFrames, last, of
+from analyzer.model.samples import Row, RunFrames, joined, last, of
 from analyzer.model.timeline import windows
 from analyzer.sources import downsampled as thinned
 from analyzer.sources.base import Source
+from analyzer.sources.downsample import plan
 from analyzer.sources.downsampled import Asked
 from analyzer.sources.error import SourceError
 from analyzer.sources.runs import samples as run_samples

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from analyzer.energy.downsample import plan
-from analyzer.model.joining import joined
-from analyzer.model.samples import Exact, Row, of
+from analyzer.model.samples import Exact, Row, joined, of
 from analyzer.model.timeline import Window
 from analyzer.sources import downsampled as thinned
 from analyzer.sources.base import Source
+from analyzer.sources.downsample import plan
 from analyzer.sources.downsampled import Asked, Place
 from exporter.contract import metrics as m
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analyzer.energy.downsample import Plan
-from analyzer.model.joining import joined
-from analyzer.model.samples import RunFrames
+from analyzer.model.samples import RunFrames, joined
 from analyzer.sources.base import Source
+from analyzer.sources.downsample import Plan
 from analyzer.sources.downsampled import Asked, signals
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric

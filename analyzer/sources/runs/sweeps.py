@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from analyzer.energy.downsample import plan
-from analyzer.model.joining import joined
-from analyzer.model.samples import RunFrames, last, of
+from analyzer.model.samples import RunFrames, joined, last, of
 from analyzer.sources.base import Source
+from analyzer.sources.downsample import plan
 from analyzer.sources.downsampled import Asked, drawn, signals, states
 from analyzer.sources.error import SourceError
 from analyzer.sources.runs import runs as stored

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzer.energy.checks import Finding
-from analyzer.energy.downsample import near
 from analyzer.model.samples import FloatArray, Samples
+from analyzer.sources.downsample import near
 from analyzer.sources.untagged.meters import Meter
 
 ZONES = {"cpu": "package", "dram": "dram"}

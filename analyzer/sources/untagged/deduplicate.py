@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from analyzer.energy.checks import Finding
-from analyzer.model.schemas import SCHEMAS
 from analyzer.sources.untagged.meters import Meter, is_address
+from analyzer.sources.untagged.schemas import SCHEMAS
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,13 +65,14 @@ def _counted(meter: Meter, counter: Samples, start_s: float, end_s: float) -> Fi
     bound = counter_energy(counter, first_s, last_s, possible, meter.age_s) if possible else None
     if bound is None:
         return None
+    low_j, high_j = bound.ends
     during_w = meter.power.between(start_s, end_s).value
     energy = Energy(
         meter.component,
         meter.device,
         bound.value,
         "counter" if meter.component == "gpu" else meter.schema.cpu_method,
-        max(bound.value - bound.low, bound.high - bound.value),
+        max(bound.value - low_j, high_j - bound.value),
         (last_s - first_s) / (end_s - start_s),
         median_spacing_s(counter),
         float(during_w.max()) if len(during_w) else None,

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analyzer.model.schema_names import AUTO
-from analyzer.model.schemas import BY_NAME, SCHEMAS, Schema
 from analyzer.sources.base import Source
 from analyzer.sources.error import SourceError
 from analyzer.sources.untagged.meters import node_of
 from analyzer.sources.untagged.request import Asked
+from analyzer.sources.untagged.schema_names import AUTO
+from analyzer.sources.untagged.schemas import BY_NAME, SCHEMAS, Schema
 
 _PROBE_S = 300.0
 _APART_S = 3_600.0

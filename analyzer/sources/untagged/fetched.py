@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from analyzer.energy.downsample import Key, Thinned, key, plan
 from analyzer.model.samples import Samples, Series
 from analyzer.sources.base import PartedSource, Source
+from analyzer.sources.downsample import Key, Thinned, key, plan
 from exporter.contract.metrics import Metric
 
 LabelledSamples = tuple[Mapping[str, str], Samples]

@@ -12,8 +12,7 @@ from analyzer.importers import ledger
 from analyzer.importers.assemble import AssembledRun
 from analyzer.importers.content import FileRun
 from analyzer.importers.gpus import Gpu
-from analyzer.model.joining import joined
-from analyzer.model.samples import Samples, Series, tidy
+from analyzer.model.samples import Samples, Series, joined, tidy
 from analyzer.sources.untagged.device_energy import Figure
 from analyzer.sources.untagged.request import Asked
 from analyzer.sources.untagged.tokens import Served

@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from analyzer.energy.checks import Finding
-from analyzer.model.joining import joined
-from analyzer.model.samples import RunFrames, last, tidy
-from analyzer.model.schemas import BY_NAME, WATTLINE
-from analyzer.model.token_servers import TOKEN_SERVERS
+from analyzer.model.samples import RunFrames, joined, last, tidy
 from analyzer.sources.base import Source
 from analyzer.sources.error import SourceError
 from analyzer.sources.untagged import notes, tokens
@@ -23,6 +20,8 @@ from analyzer.sources.untagged.fetched import fetched
 from analyzer.sources.untagged.framed import framed
 from analyzer.sources.untagged.meters import Meter, meters
 from analyzer.sources.untagged.request import Asked
+from analyzer.sources.untagged.schemas import BY_NAME, WATTLINE
+from analyzer.sources.untagged.token_servers import TOKEN_SERVERS
 from exporter.contract import metrics as m
 
 MARGIN_S = 300.0

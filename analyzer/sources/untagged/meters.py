@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from analyzer.model.samples import Samples, clean
-from analyzer.model.schemas import NODE_LABELS, Foreign, Schema
 from analyzer.sources.untagged import pace
 from analyzer.sources.untagged.fetched import LabelledSamples, Span
+from analyzer.sources.untagged.schemas import NODE_LABELS, Foreign, Schema
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 

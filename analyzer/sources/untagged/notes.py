@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 from analyzer.energy.checks import Finding
 from analyzer.energy.states import SCRAPED
-from analyzer.model.schemas import WATTLINE
 from analyzer.sources.untagged.device_energy import Figure
+from analyzer.sources.untagged.schemas import WATTLINE
 
 _NAMED = 6
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.energy.downsample import near
 from analyzer.model.samples import Samples, median_spacing_s
-from analyzer.model.schemas import Schema
+from analyzer.sources.downsample import near
+from analyzer.sources.untagged.schemas import Schema
 from exporter.contract import metrics as m
 
 _REPEATS = 1.5

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from analyzer.model.schema_names import AUTO
 from analyzer.sources.untagged.meters import Meter, host_of, uuid_of
+from analyzer.sources.untagged.schema_names import AUTO
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,12 @@ import pandas as pd
 
 from analyzer.energy.checks import Finding
 from analyzer.energy.counters import Increase, by_limit, increase, percentile
-from analyzer.model.interval import Bound, total_bound
-from analyzer.model.joining import joined
-from analyzer.model.samples import Samples, clean
-from analyzer.model.token_servers import GENERATED, PERCENTILES, Names, TokenServer
+from analyzer.model.interval import Interval, total_limits
+from analyzer.model.samples import Samples, clean, joined
 from analyzer.sources.base import Source
 from analyzer.sources.error import SourceError
 from analyzer.sources.untagged.request import Asked
+from analyzer.sources.untagged.token_servers import GENERATED, PERCENTILES, Names, TokenServer
 from exporter.contract.metrics import Metric
 
 MARGIN_S = 300.0
@@ -76,12 +75,12 @@ def served(source: Source, server: TokenServer, wanted: Asked) -> Served:
         )
     for unit, more in server.left_out.items():
         chosen[unit] += _first(more, by_name)
-    amounts = {unit: total_bound(rise.bound for _, rise in parts) for unit, parts in chosen.items() if parts}
+    amounts = {unit: total_limits(rise.bound for _, rise in parts) for unit, parts in chosen.items() if parts}
     every = [rise for parts in chosen.values() for _, rise in parts]
     steady = not any(rise.restarts or rise.partial for rise in every)
     results, hidden = _latencies(asked, server, steady=steady)
     work = {unit: float(round(bound.value)) for unit, bound in amounts.items() if round(bound.value) > 0}
-    limits = {unit: (bound.low, bound.high) for unit, bound in amounts.items()}
+    limits = {unit: bound.ends for unit, bound in amounts.items()}
     return Served(work, results, tuple(_findings(server, amounts, chosen[GENERATED], hidden)), limits)
 
 
@@ -151,7 +150,7 @@ def _statistics(what: str, names: Names, by_name: _ByName) -> tuple[dict[str, fl
 
 def _findings(
     server: TokenServer,
-    amounts: Mapping[str, Bound],
+    amounts: Mapping[str, Interval],
     generated: Sequence[tuple[_Track, Increase]],
     hidden: Sequence[str],
 ) -> Iterator[Finding]:

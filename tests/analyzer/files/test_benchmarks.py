@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from analyzer.model.interval import Quantity
+from analyzer.model.interval import Interval
 from tests.analyzer.files.written import BEGIN_S, joules, only, smi, texts
 
 
@@ -53,7 +53,7 @@ def test_our_own_run_folder_has_the_ledgers_energy_and_interval(imported, tmp_pa
 
     report = imported(tmp_path / "run")["ours-1"]
 
-    assert report.devices[0].energy == Quantity(6_500, 12)
+    assert report.devices[0].energy == Interval(6_500, 12)
 
 
 def test_aiperf_gives_requests_tokens_latencies_in_seconds_and_the_counters_energy(imported, tmp_path):

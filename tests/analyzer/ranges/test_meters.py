@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.model.samples import Samples, tidy
-from analyzer.model.schemas import BY_NAME
 from analyzer.sources.untagged import counter_wraps as wraps
 from analyzer.sources.untagged import pace
 from analyzer.sources.untagged.device_energy import figure
@@ -14,6 +13,7 @@ from analyzer.sources.untagged.discover import discovered
 from analyzer.sources.untagged.fetched import fetched
 from analyzer.sources.untagged.meters import host_of, meters, node_of, own, uuid_of
 from analyzer.sources.untagged.request import Asked
+from analyzer.sources.untagged.schemas import BY_NAME
 from tests.analyzer.node import START_S, Gpu, every
 from tests.analyzer.ranges import foreign
 

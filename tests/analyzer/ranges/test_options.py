@@ -6,9 +6,9 @@ import pytest
 import typer
 
 from analyzer.commands.options.time_range import _options
-from analyzer.model.schema_names import SCHEMA_NAMES, TOKEN_SERVER_NAMES
-from analyzer.model.schemas import BY_NAME
-from analyzer.model.token_servers import TOKEN_SERVERS
+from analyzer.sources.untagged.schema_names import SCHEMA_NAMES, TOKEN_SERVER_NAMES
+from analyzer.sources.untagged.schemas import BY_NAME
+from analyzer.sources.untagged.token_servers import TOKEN_SERVERS
 
 
 def test_the_names_that_are_typed_are_those_of_the_tables():

@@ -6,7 +6,7 @@ Up to `WHOLE` samples a series stays as it is. Beyond that, of each of a bounded
 - an age, which goes by seconds while something is on, keeps the samples at which it stops and goes on.
 All of them keep the ends of the widest interval of a bucket, and every sample near the edges of the run. What hangs on
 all samples of a gauge is taken as they go by (`analyzer.energy.streaming`). States are thinned together: see
-`analyzer.energy.downsample_states`.
+`analyzer.sources.downsample_states`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from analyzer.energy.downsample import WHOLE, Key, Mask, key, near
 from analyzer.model.samples import FloatArray, Series
+from analyzer.sources.downsample import WHOLE, Key, Mask, key, near
 
 
 class Group:
