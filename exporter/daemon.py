@@ -32,7 +32,7 @@ from exporter.runs.record import RunRecord
 from exporter.runs.view import readings as run_readings
 from exporter.runs.view import view
 from exporter.sources.carbon.feed import CarbonFeed, CarbonFeeds
-from exporter.sources.carbon.gauges import readings as carbon_readings
+from exporter.sources.carbon.gauges import carbon_readings
 from exporter.storage.history import History
 from exporter.storage.state_file import State, boot_id
 from exporter.storage.writer import Keeper

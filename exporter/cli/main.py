@@ -87,7 +87,7 @@ def regions(
     carbon_token_file: CarbonTokenFile = None,
 ) -> None:
     """The regions that --carbon.region takes, a line each."""
-    from exporter.cli.regions import regions as lines_of
+    from exporter.cli.regions import list_provider_regions
 
     clean_up_when_interrupted()
     settings = Settings(
@@ -96,7 +96,7 @@ def regions(
         carbon_url=carbon_url,
         carbon_token_file=carbon_token_file,
     )
-    for line in asyncio.run(lines_of(settings)):
+    for line in asyncio.run(list_provider_regions(settings)):
         print(line)
 
 

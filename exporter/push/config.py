@@ -14,7 +14,7 @@ from exporter.contract.metrics import METRICS
 from exporter.push.encoding import REMOTE_WRITE, TEXT, Form
 from exporter.push.headers import Headers, authorization, more_headers
 from exporter.settings import Settings, UsageError
-from exporter.sources.carbon.config import url as checked_url
+from exporter.sources.carbon.config import check_url
 
 EVERY_S = 15.0
 SHORTEST_S = 1.0
@@ -48,7 +48,7 @@ def push_target(settings: Settings, host: str | None = None) -> Target | None:
         return None
     if not settings.history:
         raise UsageError("--push.url sends what the history keeps, and does nothing with --no-history: leave out one")
-    url = str(checked_url(settings.push_url, "--push.url")).rstrip("/")
+    url = str(check_url(settings.push_url, "--push.url")).rstrip("/")
     form = next((form for path, form in _FORMS.items() if urlsplit(url).path.endswith(path)), None)
     if form is None:
         raise UsageError(

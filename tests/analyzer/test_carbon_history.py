@@ -134,17 +134,17 @@ TRUNCATED = json.dumps({"data": [gb_period(TEN_S, 1, 2)]}).encode()[:-10]
 @pytest.mark.parametrize(
     ("reply", "told"),
     [
-        (Reply(429, b"{}"), "was asked too often (HTTP 429)"),
-        (Reply(500, b"oops"), "answered HTTP 500"),
-        (Reply(403, b"Access denied"), "does not let us in (HTTP 403)"),
-        (Reply(400, b'{"error":{"code":"400 Bad Request"}}'), "answered HTTP 400"),
-        (Reply(200, b"<html>login</html>", "text/html"), "answered with a web page"),
-        (Reply(200, TRUNCATED), "no whole JSON"),
-        (Reply(200, b""), "no whole JSON"),
-        (Reply(200, b"[]"), "answered what is not understood"),
-        (Reply(200, b'{"data": {"a": 1}}'), "answered what is not understood"),
-        (Reply(200, json.dumps({"data": [gb_period(TEN_S, 1, "263")]}).encode()), "answered what is not understood"),
-        (Reply(200, json.dumps({"data": [gb_period(TEN_S, 1, 1e9)]}).encode()), "answered what is not understood"),
+        (Reply(429, b"{}"), "limits the request rate (HTTP 429)"),
+        (Reply(500, b"oops"), "HTTP 500"),
+        (Reply(403, b"Access denied"), "denied access (HTTP 403)"),
+        (Reply(400, b'{"error":{"code":"400 Bad Request"}}'), "HTTP 400"),
+        (Reply(200, b"<html>login</html>", "text/html"), "the body is a web page"),
+        (Reply(200, TRUNCATED), "Invalid JSON: EOF while parsing"),
+        (Reply(200, b""), "the body is empty"),
+        (Reply(200, b"[]"), "cannot parse the response of"),
+        (Reply(200, b'{"data": {"a": 1}}'), "cannot parse the response of"),
+        (Reply(200, json.dumps({"data": [gb_period(TEN_S, 1, "263")]}).encode()), "cannot parse the response of"),
+        (Reply(200, json.dumps({"data": [gb_period(TEN_S, 1, 1e9)]}).encode()), "cannot parse the response of"),
         (Reply(200, b'{"data": []}'), "knows no intensity of GB"),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_server_that_is_not_there_is_told():
         taken.bind(("127.0.0.1", 0))  # bound, and never listening
         found = past(asked(f"127.0.0.1:{taken.getsockname()[1]}"), [], TEN_S, TEN_S + 60)
 
-    assert found.problem.startswith("cannot reach http://127.0.0.1:")
+    assert found.problem.startswith("cannot connect to http://127.0.0.1:")
 
 
 def test_a_server_that_never_answers_is_given_up():
@@ -176,7 +176,7 @@ def test_a_server_that_never_answers_is_given_up():
         found = past(asked(host, timeout_s=0.3), [], TEN_S, TEN_S + 60)
         go_on.set()
 
-    assert found.problem.endswith("did not answer within 0.3 s")
+    assert found.problem.endswith("no response within 0.3 s")
 
 
 def test_the_token_is_a_line_of_its_own_provider_or_the_only_line(tmp_path, monkeypatch):
@@ -218,5 +218,5 @@ def test_the_command_restates_from_a_provider_and_keeps_the_ledger_when_it_fails
     assert (bad.returncode, json.loads(bad.stdout)["restated_emissions"]) == (0, [])
     origins = {one["origin"]: one["emissions_grams"] for one in json.loads(bad.stdout)["emissions"]}
     assert origins == {"ledger": 6_000 / 3.6e6 * 100}
-    assert bad.stderr == f"analyzer: not restated: http://{host} answered HTTP 500; the ledger's grams stand\n"
+    assert bad.stderr == f"analyzer: not restated: cannot fetch http://{host}: HTTP 500; the ledger's grams stand\n"
     assert "not_restated" in {finding["code"] for finding in json.loads(bad.stdout)["findings"]}

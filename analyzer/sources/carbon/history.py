@@ -1,31 +1,28 @@
-"""Carbon intensities of the past from the providers that publish them: what they know now of a time gone by.
-
-gb: https://carbon-intensity.github.io/api-definitions, electricitymaps: https://portal.electricitymaps.com/docs/api,
-energy-charts: https://api.energy-charts.info. Whatever goes wrong is told in one line, as the problem of a `Past`.
-"""
+"""Past carbon intensities from the providers that publish them; failures become the problem of a `Past`."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import requests
+from pydantic import BaseModel
 
 from analyzer.carbon.intensity import Past, PastSlot
-from analyzer.sources.carbon.file import MOST_G_PER_KWH, moment_s
+from exporter.contract.carbon import electricity_maps, energy_charts, gb
 from exporter.contract.carbon.credentials import TOKEN_VARIABLE, read_provider_secret
+from exporter.contract.carbon.response import IntensitySlot, ResponseError, format_minute, one_line, parse_response
 from exporter.contract.secret_file import SecretFileError
 
 TIMEOUT_S = 20.0
 _MOST_BYTES = 16 << 20
 _DAY_S = 86_400.0
-_GB_SLOT_S, _CHARTS_SLOT_S, _LONGEST_S = 1_800.0, 900.0, 3_600.0
-_GRANULARITIES_S = {"5_minutes": 300.0, "15_minutes": 900.0, "hourly": 3_600.0}
-_NATIONAL = "GB"
+_HOUR_S = 3_600.0
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class ProviderError(Exception):
@@ -64,7 +61,7 @@ def _slots(asked: Asked, region: str, start_s: float, end_s: float) -> tuple[Pas
     begin_s = start_s
     while begin_s < end_s:
         until_s = min(begin_s + provider.longest_days * _DAY_S, end_s)
-        found |= {slot.start_s: slot for slot in provider.ask(asked, region, begin_s, until_s)}
+        found |= {slot.start_s: slot for slot in provider.fetch(asked, region, begin_s, until_s)}
         begin_s = until_s
     return tuple(slot for _, slot in sorted(found.items()) if slot.start_s < end_s and slot.end_s > start_s)
 
@@ -75,84 +72,69 @@ def _region(provider: str, seen: list[str]) -> str:
     if seen:
         return seen[0]
     if provider == "gb":
-        return _NATIONAL
+        return gb.NATIONAL
     raise ProviderError(f"the run saw no region of {provider}; name it, as in --restate {provider}:DE")
 
 
-def _gb(asked: Asked, region: str, start_s: float, end_s: float) -> Iterator[PastSlot]:
-    if region != _NATIONAL:
+def _gb(asked: Asked, region: str, start_s: float, end_s: float) -> list[IntensitySlot]:
+    if region != gb.NATIONAL:
         raise ProviderError(
-            f"gb has forecasts only for its regions, such as {region}, and no actuals; "
-            "the whole country's are another figure: --restate gb:GB"
+            f"gb has forecasts but no actuals for its regions, such as {region}; use the whole country: --restate gb:GB"
         )
-    from_s, to_s = start_s // _GB_SLOT_S * _GB_SLOT_S, -(-end_s // _GB_SLOT_S) * _GB_SLOT_S
-    answer = _json(asked, f"/intensity/{_minute(from_s)}/{_minute(to_s)}")
-    for period in _list(asked, answer, "data"):
-        intensity = period["intensity"]
-        quality = "forecast" if intensity.get("actual") is None else "actual"
-        if intensity.get(quality) is not None:
-            yield PastSlot(_time_s(period["from"]), _time_s(period["to"]), _grams(intensity[quality]), quality)
+    from_s, to_s = start_s // gb.SLOT_S * gb.SLOT_S, -(-end_s // gb.SLOT_S) * gb.SLOT_S
+    return _get(asked, gb.national_path(from_s, to_s), gb.NationalResponse).slots()
 
 
-def _electricity_maps(asked: Asked, region: str, start_s: float, end_s: float) -> Iterator[PastSlot]:
+def _electricity_maps(asked: Asked, region: str, start_s: float, end_s: float) -> list[IntensitySlot]:
     if not asked.token:
-        raise ProviderError(f"electricitymaps needs its token: --carbon-token-file FILE, or {TOKEN_VARIABLE}")
+        raise ProviderError(f"electricitymaps needs a token; add --carbon-token-file FILE, or set {TOKEN_VARIABLE}")
     zone = region.upper()
-    from_s, to_s = start_s // _LONGEST_S * _LONGEST_S, -(-end_s // _LONGEST_S) * _LONGEST_S
-    times = {"start": _second(from_s), "end": _second(to_s)}
-    answer = _json(asked, "/v3/carbon-intensity/past-range", {"zone": zone, **times}, {"auth-token": asked.token})
-    length_s = _GRANULARITIES_S[answer.get("temporalGranularity", "hourly")]
-    for point in _list(asked, answer, "data"):
-        if point.get("zone", answer.get("zone")) != zone:  # one without a zone is of wherever we seem to be
-            raise ProviderError(f"electricitymaps answered for another zone than {zone}")
-        if point["carbonIntensity"] is not None:
-            begin_s = _time_s(point["datetime"])
-            quality = "actual" if point.get("isEstimated") is False else "estimated"
-            yield PastSlot(begin_s, begin_s + length_s, _grams(point["carbonIntensity"]), quality)
+    from_s, to_s = start_s // _HOUR_S * _HOUR_S, -(-end_s // _HOUR_S) * _HOUR_S
+    query = {"zone": zone, "start": _second(from_s), "end": _second(to_s)}
+    path, secret = "/v3/carbon-intensity/past-range", {"auth-token": asked.token}
+    response = _get(asked, path, electricity_maps.PastRangeResponse, query, secret)
+    if not response.is_for(zone):
+        raise ProviderError(f"electricitymaps answered for another zone than {zone}")
+    return response.slots()
 
 
-def _energy_charts(asked: Asked, region: str, start_s: float, end_s: float) -> Iterator[PastSlot]:
-    from_s, to_s = start_s // _LONGEST_S * _LONGEST_S, -(-end_s // _LONGEST_S) * _LONGEST_S
-    answer = _json(asked, "/co2eq", {"country": region.lower(), "start": _minute(from_s), "end": _minute(to_s)})
-    times, actuals = _list(asked, answer, "unix_seconds"), _list(asked, answer, "co2eq")
-    forecasts = answer.get("co2eq_forecast") or [None] * len(times)
-    length_s = _CHARTS_SLOT_S
-    for n, (begin, actual, forecast) in enumerate(zip(times, actuals, forecasts, strict=True)):
-        step_s = times[n + 1] - begin if n + 1 < len(times) else length_s
-        length_s = float(step_s) if 0 < step_s <= _LONGEST_S else _CHARTS_SLOT_S
-        value, quality = (forecast, "forecast") if actual is None else (actual, "actual")
-        if value is not None:
-            yield PastSlot(float(begin), begin + length_s, _grams(value), quality)
+def _energy_charts(asked: Asked, region: str, start_s: float, end_s: float) -> list[IntensitySlot]:
+    from_s, to_s = start_s // _HOUR_S * _HOUR_S, -(-end_s // _HOUR_S) * _HOUR_S
+    query = {"country": region.lower(), "start": format_minute(from_s), "end": format_minute(to_s)}
+    return _get(asked, "/co2eq", energy_charts.SeriesResponse, query).slots()
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
-    """`longest_days` is how much it answers at once."""
+class HistoryProvider:
+    """A provider that publishes past intensities; `longest_days` is its limit per request."""
 
     base_url: str
     longest_days: float
-    slots: Callable[[Asked, str, float, float], Iterator[PastSlot]]
+    slots: Callable[[Asked, str, float, float], list[IntensitySlot]]
 
-    def ask(self, asked: Asked, region: str, start_s: float, end_s: float) -> list[PastSlot]:
-        """Raises ProviderError."""
-        try:
-            return list(self.slots(asked, region, start_s, end_s))
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:  # JSON of another shape
-            why = _one_line(f"{type(error).__name__}: {error}")
-            raise ProviderError(f"{asked.provider} answered what is not understood ({why})") from error
+    def fetch(self, asked: Asked, region: str, start_s: float, end_s: float) -> list[PastSlot]:
+        """Return the slots of the time. Raises ProviderError."""
+        return [
+            PastSlot(float(slot.start_s), float(slot.end_s), slot.grams_per_kwh, slot.quality)
+            for slot in self.slots(asked, region, start_s, end_s)
+        ]
 
 
-PROVIDERS: Mapping[str, Provider] = {
-    "gb": Provider("https://api.carbonintensity.org.uk", 13.5, _gb),
-    "electricitymaps": Provider("https://api.electricitymaps.com", 9.5, _electricity_maps),
-    "energy-charts": Provider("https://api.energy-charts.info", 14, _energy_charts),
+PROVIDERS: Mapping[str, HistoryProvider] = {
+    "gb": HistoryProvider(gb.BASE_URL, 13.5, _gb),
+    "electricitymaps": HistoryProvider(electricity_maps.BASE_URL, 9.5, _electricity_maps),
+    "energy-charts": HistoryProvider(energy_charts.BASE_URL, 14, _energy_charts),
 }
 
 
-def _json(
-    asked: Asked, path: str, query: Mapping[str, str] | None = None, secret: Mapping[str, str] | None = None
-) -> Any:
-    """With a secret no redirect is followed: it could lead to another host. Raises ProviderError."""
+def _get(
+    asked: Asked,
+    path: str,
+    model: type[_Model],
+    query: Mapping[str, str] | None = None,
+    secret: Mapping[str, str] | None = None,
+) -> _Model:
+    """Return the parsed response. With a secret no redirect is followed. Raises ProviderError."""
     base = (asked.base_url or PROVIDERS[asked.provider].base_url).rstrip("/")
     try:
         with requests.get(
@@ -165,14 +147,18 @@ def _json(
         ) as response:
             body = _body(base, response)
     except requests.Timeout as error:
-        raise ProviderError(f"{base} did not answer within {asked.timeout_s:g} s") from error
+        raise ProviderError(f"cannot fetch {base}: no response within {asked.timeout_s:g} s") from error
     except requests.exceptions.ChunkedEncodingError as error:
-        raise ProviderError(f"{base} broke off its answer") from error
+        raise ProviderError(f"cannot fetch {base}: the connection was closed within the response") from error
     except requests.ConnectionError as error:
-        raise ProviderError(f"cannot reach {base}") from error
+        raise ProviderError(f"cannot connect to {base}") from error
     except requests.RequestException as error:
-        raise ProviderError(f"cannot fetch {base}: {_one_line(str(error) or type(error).__name__)}") from error
-    return _understood(base, response, body)
+        raise ProviderError(f"cannot fetch {base}: {one_line(str(error) or type(error).__name__)}") from error
+    _check_status(base, response.status_code)
+    try:
+        return parse_response(body, model)
+    except ResponseError as error:
+        raise ProviderError(f"cannot parse the response of {base}: {error}") from error
 
 
 def _body(base: str, response: requests.Response) -> bytes:
@@ -180,55 +166,23 @@ def _body(base: str, response: requests.Response) -> bytes:
     for chunk in response.iter_content(1 << 16):
         body += chunk
         if len(body) > _MOST_BYTES:
-            raise ProviderError(f"{base} answered more than {_MOST_BYTES >> 20} MiB")
+            raise ProviderError(f"cannot fetch {base}: the response is larger than {_MOST_BYTES >> 20} MiB")
     return body
 
 
-def _understood(base: str, response: requests.Response, body: bytes) -> Any:
-    status = response.status_code
+def _check_status(base: str, status: int) -> None:
     if status in (401, 403):
         raise ProviderError(
-            f"{base} does not let us in (HTTP {status}): is the token right, and the region in its plan?"
+            f"{base} denied access (HTTP {status}); check the token, and that its plan includes the region"
         )
     if status == 429:
-        raise ProviderError(f"{base} was asked too often (HTTP 429): try again in some minutes")
+        raise ProviderError(f"{base} limits the request rate (HTTP 429); try again in some minutes")
     if status != 200:
-        raise ProviderError(f"{base} answered HTTP {status}")
-    if body.lstrip().startswith(b"<"):
-        raise ProviderError(f"{base} answered with a web page, not JSON: is a proxy or a login page between?")
-    try:
-        return json.loads(body)
-    except ValueError as error:
-        raise ProviderError(f"{base} answered what is no whole JSON") from error
-
-
-def _list(asked: Asked, answer: Any, key: str) -> list[Any]:
-    found = answer[key]
-    if not isinstance(found, list):
-        raise TypeError(f"{key} of {asked.provider} is no list")
-    return found
-
-
-def _grams(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST_G_PER_KWH:
-        raise ValueError(f"{str(value)[:40]} is no intensity in g/kWh")
-    return float(value)
-
-
-def _time_s(text: Any) -> float:
-    return moment_s(str(text))
-
-
-def _minute(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
+        raise ProviderError(f"cannot fetch {base}: HTTP {status}")
 
 
 def _second(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _one_line(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))[:200]
 
 
 def token(path: Path | None, provider: str) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Self
 
 from pydantic import AwareDatetime, BaseModel, Field, RootModel, model_validator
 
-from exporter.contract.carbon.response import MAX_POINTS, GramsPerKwh, IntensitySlot, Quality, parse_response
+from exporter.contract.carbon.response import MAX_POINTS, GramsPerKwh, IntensitySlot, Quality
 
 BASE_URL = "https://api.electricitymaps.com"
 _SLOTS_S = {"5_minutes": 300.0, "15_minutes": 900.0, "hourly": 3_600.0}
@@ -50,24 +50,40 @@ class _Slotted(BaseModel):
 class LatestResponse(_Slotted, _Point):
     zone: str
 
+    def slots(self) -> list[IntensitySlot]:
+        return slots_of([self], self.slot_s)
+
 
 class HistoryResponse(_Slotted):
     zone: str
     history: Annotated[list[_Point], Field(max_length=MAX_POINTS)]
+
+    def slots(self) -> list[IntensitySlot]:
+        return slots_of(self.history, self.slot_s)
 
 
 class ForecastResponse(_Slotted):
     zone: str
     forecast: Annotated[list[_Point], Field(max_length=MAX_POINTS)]
 
+    def slots(self) -> list[IntensitySlot]:
+        return slots_of(self.forecast, self.slot_s, "forecast")
+
 
 class _ZonePoint(_Point):
     zone: str | None = None
 
 
-class _PastRangeResponse(_Slotted):
+class PastRangeResponse(_Slotted):
     zone: str | None = None
     data: Annotated[list[_ZonePoint], Field(max_length=MAX_POINTS)]
+
+    def is_for(self, zone: str) -> bool:
+        """Return False if a point belongs to another zone, or does not name one."""
+        return all((point.zone or self.zone) == zone for point in self.data)
+
+    def slots(self) -> list[IntensitySlot]:
+        return slots_of(self.data, self.slot_s)
 
 
 class _Zone(BaseModel):
@@ -86,11 +102,3 @@ class ZonesResponse(RootModel[dict[str, _Zone]]):
 
 def slots_of(points: Sequence[_Point], slot_s: float, quality: Quality | None = None) -> list[IntensitySlot]:
     return [slot for point in points if (slot := point.slot(slot_s, quality)) is not None]
-
-
-def parse_past_range(body: bytes, zone: str) -> list[IntensitySlot]:
-    """Return the slots of the zone. Raises ResponseError; ValueError if a point belongs to another zone, or to none."""
-    found = parse_response(body, _PastRangeResponse)
-    if any((point.zone or found.zone) != zone for point in found.data):
-        raise ValueError(f"electricitymaps answered for another zone than {zone}")
-    return slots_of(found.data, found.slot_s)

@@ -10,7 +10,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from exporter.contract.carbon.response import MAX_POINTS, GramsPerKwh, IntensitySlot, parse_response
+from exporter.contract.carbon.response import MAX_POINTS, GramsPerKwh, IntensitySlot
 
 BASE_URL = "https://api.energy-charts.info"
 SLOT_S = 900
@@ -48,8 +48,3 @@ class SeriesResponse(BaseModel):
             elif forecast is not None:
                 slots.append(IntensitySlot(start_s, start_s + length_s, forecast, "forecast"))
         return slots
-
-
-def parse_series(body: bytes) -> list[IntensitySlot]:
-    """Return the slots of a country. Raises ResponseError."""
-    return parse_response(body, SeriesResponse).slots()

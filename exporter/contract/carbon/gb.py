@@ -7,13 +7,11 @@ Some of the regional endpoints wrap the region in a list.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Self
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, model_validator
 
-from exporter.contract.carbon.response import DAY_S, MAX_POINTS, GramsPerKwh, IntensitySlot, parse_response
+from exporter.contract.carbon.response import DAY_S, MAX_POINTS, GramsPerKwh, IntensitySlot, format_minute
 
 BASE_URL = "https://api.carbonintensity.org.uk"
 NATIONAL = "GB"
@@ -50,6 +48,9 @@ class _Period(BaseModel):
 class NationalResponse(BaseModel):
     data: Annotated[list[_Period], Field(max_length=MAX_POINTS)]
 
+    def slots(self) -> list[IntensitySlot]:
+        return [slot for period in self.data if (slot := period.slot()) is not None]
+
 
 class RegionalResponse(BaseModel):
     data: Annotated[
@@ -58,25 +59,9 @@ class RegionalResponse(BaseModel):
         BeforeValidator(lambda data: data if isinstance(data, list) else [data]),
     ]
 
+    def slots(self) -> list[IntensitySlot]:
+        return [slot for region in self.data for slot in region.slots()]
+
 
 def national_path(start_s: float, end_s: float) -> str:
     return f"/intensity/{format_minute(start_s)}/{format_minute(end_s)}"
-
-
-def parse_national(body: bytes) -> list[IntensitySlot]:
-    """Return the slots of the whole country. Raises ResponseError."""
-    return _slots(parse_response(body, NationalResponse).data)
-
-
-def parse_regional(body: bytes) -> list[IntensitySlot]:
-    """Return the slots of a region. Raises ResponseError."""
-    return _slots([period for region in parse_response(body, RegionalResponse).data for period in region.data])
-
-
-def _slots(periods: Sequence[_Period]) -> list[IntensitySlot]:
-    return [slot for period in periods if (slot := period.slot()) is not None]
-
-
-def format_minute(time_s: float) -> str:
-    """Return the time in UTC as the provider expects it: `2018-01-20T12:00Z`."""
-    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%MZ")

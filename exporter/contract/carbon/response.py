@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
@@ -52,3 +53,8 @@ def parse_response(body: bytes, model: type[_Model]) -> _Model:
 def one_line(text: str) -> str:
     """Return at most MAX_TEXT printable characters of the text."""
     return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))[:MAX_TEXT]
+
+
+def format_minute(time_s: float) -> str:
+    """Return the time in UTC as providers expect it: `2018-01-20T12:00Z`."""
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%MZ")

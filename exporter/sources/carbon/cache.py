@@ -1,4 +1,4 @@
-"""`carbon.json` in the state folder: the intensities held, so that a restart asks no provider again.
+"""Cache of carbon intensities (`carbon.json` in the state folder) for a restart without requests.
 
 {"version": 1, "feeds": {"average": {"provider": "gb", "region": "GB", "fetched_s": 1516449600.0,
  "due_s": 1516451420.0, "slots": [{"region": "GB", "begin_s": 1516449600.0, "end_s": 1516451400.0,
@@ -15,11 +15,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from exporter.contract.carbon.response import DAY_S, Basis, GramsPerKwh
 from exporter.model import Slot
-from exporter.sources.carbon.provider import DAY_S, Basis, Grams
 
 FILE_NAME = "carbon.json"
-MOST_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 _Moment = Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
 _Label = Annotated[str, Field(min_length=1, max_length=100)]
 
@@ -30,18 +30,18 @@ class _Slot(BaseModel):
     region: _Label
     begin_s: _Moment
     end_s: _Moment
-    grams_per_kwh: Grams
+    grams_per_kwh: GramsPerKwh
     quality: Literal["actual", "forecast", "estimated"]
 
     @model_validator(mode="after")
-    def _forward(self) -> Self:
+    def _has_valid_length(self) -> Self:
         if not 0 < self.end_s - self.begin_s <= DAY_S:
-            raise ValueError("the slot is longer than a day, or ends before it begins")
+            raise ValueError("the slot is longer than a day, or ends before it starts")
         return self
 
 
-class Held(BaseModel):
-    """What a feed holds. `provider` and `region` are those asked for; of others it is of no use."""
+class CachedSlots(BaseModel):
+    """Slots of a feed, valid for the configured `provider` and `region` only."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -76,51 +76,53 @@ class Held(BaseModel):
 
 class _File(BaseModel):
     version: Literal[1] = 1
-    feeds: dict[Basis, Held]
+    feeds: dict[Basis, CachedSlots]
 
 
 class CarbonCache:
-    """Of all feeds. Blocking; `save` may be called in threads. It is never worth an error: one warning, and on."""
+    """Cached slots of all feeds. Blocking; `save` may be called in threads. Disk errors are logged, not raised."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
         self._lock = threading.Lock()
-        self._trouble = False
+        self._is_failing = False
         self._feeds = self._read()
 
-    def get(self, basis: Basis) -> Held | None:
+    def get(self, basis: Basis) -> CachedSlots | None:
         return self._feeds.get(basis)
 
-    def save(self, basis: Basis, held: Held) -> None:
+    def save(self, basis: Basis, slots: CachedSlots) -> None:
         with self._lock:
-            self._feeds[basis] = held
+            self._feeds[basis] = slots
             try:
                 self._write(_File(feeds=self._feeds).model_dump_json(by_alias=True).encode())
             except OSError as error:
-                if not self._trouble:
-                    log.warning("cannot write %s: %s; a restart will ask for the intensities again", self.path, error)
-                self._trouble = True
+                if not self._is_failing:
+                    log.warning(
+                        "cannot write %s: %s; after a restart the intensities are requested again", self.path, error
+                    )
+                self._is_failing = True
             else:
-                self._trouble = False
+                self._is_failing = False
 
     def _write(self, text: bytes) -> None:
-        """All or nothing, also after a power cut."""
-        beside = self.path.with_suffix(".new")
-        with beside.open("wb") as file:
+        """Replace the file atomically, durable after a power cut."""
+        new = self.path.with_suffix(".new")
+        with new.open("wb") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(self.path)
+        new.replace(self.path)
 
-    def _read(self) -> dict[Basis, Held]:
+    def _read(self) -> dict[Basis, CachedSlots]:
         try:
             with self.path.open("rb") as file:
-                text = file.read(MOST_BYTES)
+                text = file.read(MAX_BYTES)
             return _File.model_validate_json(text).feeds
         except FileNotFoundError:
             return {}
         except ValidationError:
-            log.warning("%s is not what this exporter writes; it is ignored and written anew", self.path)
+            log.warning("cannot parse %s: not written by this exporter; it is ignored and replaced", self.path)
         except OSError as error:
-            log.warning("cannot read %s: %s; the intensities are asked for again", self.path, error)
+            log.warning("cannot read %s: %s; the intensities are requested again", self.path, error)
         return {}

@@ -1,154 +1,91 @@
-"""Electricity Maps, API v3 (https://portal.electricitymaps.com/developer-hub/api): zones of the whole world, by token.
+"""Carbon provider Electricity Maps: zones of the whole world, with a token.
 
-Life-cycle intensity of consumption, in hours unless the token's plan says otherwise. The present hour is estimated at
-first (`isEstimated`) and measured hours later, which the history of 24 hours then shows. Free tokens have one zone, for
-uses that are not commercial, and no forecast: that is then done without. A request without a zone would be answered
-for wherever the caller's address seems to be; so the zone is always sent, and the answer's is compared.
+Free tokens have one zone, for non-commercial use, and no forecast. A request without a zone would be answered for the
+location of the caller's address; so each request names the zone, and the response's zone is checked.
 """
 
 from __future__ import annotations
 
 import re
 from functools import partial
-from typing import Annotated, Literal, Self, TypeVar
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
-from pydantic import AwareDatetime, BaseModel, Field, RootModel, model_validator
+from pydantic import BaseModel
 
+from exporter.contract.carbon.electricity_maps import (
+    BASE_URL,
+    ForecastResponse,
+    HistoryResponse,
+    LatestResponse,
+    ZonesResponse,
+)
+from exporter.contract.carbon.response import Basis
 from exporter.model import Slot, SourceError
-from exporter.sources.carbon.provider import MOST_POINTS, TIMEOUT_S, Api, Basis, Extra, Grams, StatusError, carried
+from exporter.sources.carbon.provider import (
+    TIMEOUT_S,
+    CarbonApi,
+    HttpStatusError,
+    OptionalEndpoint,
+    extend_with_estimates,
+    label_slots,
+)
 
-BASE_URL = "https://api.electricitymaps.com"
 _ZONE = re.compile(r"[A-Z]{2}(-[A-Z0-9]{1,12}){0,3}")
-_LENGTH_S = {"5_minutes": 300.0, "15_minutes": 900.0, "hourly": 3_600.0}
-_CARRY_S = 3 * 3_600.0
-_CARRY_STEP_S = 900.0
-_MORE = {"forecast": {"horizonHours": 48}}
+_EXTEND_S = 3 * 3_600.0
+_EXTEND_STEP_S = 900.0
+_PARAMETERS = {"forecast": {"horizonHours": 48}}
+_LIST_ZONES = "list the zones with: exporter regions --carbon.provider electricitymaps"
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class _Point(BaseModel):
-    """`carbonIntensity` in gCO2eq/kWh; forecasts have no `isEstimated`."""
-
-    carbonIntensity: Grams | None  # noqa: N815  # theirs
-    datetime: AwareDatetime
-    isEstimated: bool | None = None  # noqa: N815  # theirs
-
-    def begin_s(self, length_s: float) -> float:
-        return self.datetime.timestamp() // length_s * length_s
-
-
-class _Answer(BaseModel):
-    zone: str
-    temporalGranularity: str = "hourly"  # noqa: N815  # theirs
-
-    @property
-    def length_s(self) -> float:
-        return _LENGTH_S[self.temporalGranularity]
-
-    @model_validator(mode="after")
-    def _slots_are_short(self) -> Self:
-        if self.temporalGranularity not in _LENGTH_S:
-            raise ValueError(f"its slots are not of {' or '.join(_LENGTH_S)}")
-        return self
-
-
-class _Latest(_Answer, _Point):
-    pass
-
-
-class _History(_Answer):
-    history: Annotated[list[_Point], Field(max_length=MOST_POINTS)]
-
-
-class _Forecast(_Answer):
-    forecast: Annotated[list[_Point], Field(max_length=MOST_POINTS)]
-
-
-class _Zone(BaseModel):
-    zoneName: str | None = None  # noqa: N815  # theirs
-    countryName: str | None = None  # noqa: N815  # theirs
-
-
-class _Zones(RootModel[dict[str, _Zone]]):
-    pass
-
-
 class ElectricityMaps:
-    """`region` is a zone's key, in any case; raises ValueError for what cannot be one."""
+    """Provider of life-cycle intensities; `region` is a zone's key in any case. Raises ValueError for other text."""
 
     name = "electricitymaps"
     basis: Basis = "average"
 
-    def __init__(self, region: str, token: str, base_url: str = BASE_URL, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, region: str, token: str, base_url: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
         self.region = region.strip().upper()
         if not _ZONE.fullmatch(self.region):
             raise ValueError(
-                f"{region!r} is no zone of the electricitymaps provider; they are such as DE or US-CAL-CISO "
-                "(all of them: exporter regions --carbon.provider electricitymaps)"
+                f"{region!r} is not a zone of electricitymaps; use a key such as DE or US-CAL-CISO ({_LIST_ZONES})"
             )
-        self._api = Api(base_url, timeout_s, {"auth-token": token})
-        self._history, self._forecast = Extra(), Extra()
+        self._api = CarbonApi(base_url or BASE_URL, timeout_s, {"auth-token": token})
+        self._history, self._forecast = OptionalEndpoint(), OptionalEndpoint()
 
     async def slots(self, session: aiohttp.ClientSession, now_s: float) -> list[Slot]:
-        latest = await self._latest(session)
+        latest = await self._get_latest(session)
         if latest.zone != self.region:
-            cause = f"{self._api.base_url} answered for the zone {latest.zone[:20]!r} where {self.region} was asked for"
-            raise SourceError(cause, "try: exporter regions --carbon.provider electricitymaps")
-        history = await self._history.get(partial(self._ask, session, "history", _History), now_s)
-        forecast = await self._forecast.get(partial(self._ask, session, "forecast", _Forecast), now_s)
-        slots: dict[float, Slot] = {}
-        if forecast and forecast.zone == self.region:
-            for point in forecast.forecast:
-                self._add(slots, point, forecast.length_s, "forecast")
-        for point in history.history if history and history.zone == self.region else ():
-            self._add(slots, point, history.length_s if history else 0.0, _quality(point))
-        self._add(slots, latest, latest.length_s, _quality(latest))
-        if not slots:
-            raise SourceError(f"{self._api.base_url} knows no intensity for {self.region}", "it will be asked again")
-        return carried(list(slots.values()), now_s, step_s=_CARRY_STEP_S, within_s=_CARRY_S)
+            cause = f"{self._api.base_url} answered for zone {latest.zone[:20]!r} instead of {self.region}"
+            raise SourceError(cause, _LIST_ZONES)
+        history = await self._history.get(partial(self._get, session, "history", HistoryResponse), now_s)
+        forecast = await self._forecast.get(partial(self._get, session, "forecast", ForecastResponse), now_s)
+        responses = [response for response in (forecast, history, latest) if response and response.zone == self.region]
+        by_start = {slot.start_s: slot for response in responses for slot in response.slots()}  # the last one counts
+        if not by_start:
+            raise SourceError(f"{self._api.base_url} has no intensity for {self.region}", "the request is repeated")
+        slots = label_slots(by_start.values(), self)
+        return extend_with_estimates(slots, now_s, step_s=_EXTEND_STEP_S, within_s=_EXTEND_S)
 
-    async def _latest(self, session: aiohttp.ClientSession) -> _Latest:
+    async def _get_latest(self, session: aiohttp.ClientSession) -> LatestResponse:
         try:
-            return await self._ask(session, "latest", _Latest)
-        except StatusError as error:
-            if not error.denied:
+            return await self._get(session, "latest", LatestResponse)
+        except HttpStatusError as error:
+            if not error.is_denied:
                 raise
-            remedy = (
-                f"is the token right, and the zone {self.region} in its plan? "
-                "try: exporter regions --carbon.provider electricitymaps"
-            )
-            raise StatusError(error.cause, remedy, error.status) from error
+            remedy = f"check the token, and that its plan includes zone {self.region}; {_LIST_ZONES}"
+            raise HttpStatusError(error.cause, remedy, error.status) from error
 
-    async def _ask(self, session: aiohttp.ClientSession, what: str, model: type[_Model]) -> _Model:
-        query = urlencode({"zone": self.region, **_MORE.get(what, {})})
-        return await self._api.get(session, f"/v3/carbon-intensity/{what}?{query}", model)
-
-    def _add(
-        self,
-        slots: dict[float, Slot],
-        point: _Point,
-        length_s: float,
-        quality: Literal["actual", "forecast", "estimated"],
-    ) -> None:
-        if point.carbonIntensity is None:
-            return
-        begin_s = point.begin_s(length_s)
-        slots[begin_s] = Slot(
-            begin_s, begin_s + length_s, point.carbonIntensity, self.region, self.name, self.basis, quality
-        )
+    async def _get(self, session: aiohttp.ClientSession, endpoint: str, model: type[_Model]) -> _Model:
+        query = urlencode({"zone": self.region, **_PARAMETERS.get(endpoint, {})})
+        return await self._api.get(session, f"/v3/carbon-intensity/{endpoint}?{query}", model)
 
 
-def _quality(point: _Point) -> Literal["actual", "estimated"]:
-    """An answer that does not say is not taken for measured."""
-    return "actual" if point.isEstimated is False else "estimated"
-
-
-async def zones(session: aiohttp.ClientSession, token: str | None, base_url: str = BASE_URL) -> dict[str, str]:
-    """Each zone's name by its key: those of the token's plan, or all without a token."""
-    api = Api(base_url, secret={"auth-token": token} if token else {})
-    found = await api.get(session, "/v3/zones", _Zones)
-    names = {key: (zone.countryName, zone.zoneName) for key, zone in found.root.items() if _ZONE.fullmatch(key)}
-    return {key: ", ".join(name for name in pair if name) for key, pair in sorted(names.items())}
+async def list_zones(session: aiohttp.ClientSession, token: str | None, base_url: str | None = None) -> dict[str, str]:
+    """Return each zone's name by key: the zones of the token's plan, or all without a token."""
+    api = CarbonApi(base_url or BASE_URL, secret={"auth-token": token} if token else {})
+    names = (await api.get(session, "/v3/zones", ZonesResponse)).names()
+    return {key: name for key, name in names.items() if _ZONE.fullmatch(key)}

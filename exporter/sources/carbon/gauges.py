@@ -1,4 +1,4 @@
-"""What a scrape shows of the intensities: those in force, how old they are, and what is forecast."""
+"""Metrics of carbon intensities: current values, their age and forecasts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from exporter.sources.carbon.feed import CarbonFeed
 HORIZONS_H = range(1, 49)
 
 
-def readings(feeds: Iterable[CarbonFeed], now_s: float) -> Iterator[Reading]:
+def carbon_readings(feeds: Iterable[CarbonFeed], now_s: float) -> Iterator[Reading]:
     for feed in feeds:
         slot = feed.slot_at(now_s)
         if slot:
@@ -26,7 +26,7 @@ def readings(feeds: Iterable[CarbonFeed], now_s: float) -> Iterator[Reading]:
         if feed.fetched_s is not None and feed.provider.name != "static":
             yield Reading(CARBON_FETCHED_TIMESTAMP, (feed.provider.name, feed.basis), feed.fetched_s)
         for hours in HORIZONS_H:
-            ahead = feed.forecast_at(now_s + hours * 3_600)
-            if ahead:
-                horizon = (ahead.region, ahead.provider, ahead.basis, str(hours))
-                yield Reading(CARBON_FORECAST, horizon, ahead.grams_per_kwh)
+            future = feed.forecast_at(now_s + hours * 3_600)
+            if future:
+                horizon = (future.region, future.provider, future.basis, str(hours))
+                yield Reading(CARBON_FORECAST, horizon, future.grams_per_kwh)

@@ -1,25 +1,26 @@
-"""Great Britain: the system operator's Carbon Intensity API (https://carbonintensity.org.uk, CC BY 4.0, no key).
+"""Carbon provider of Great Britain: the system operator's Carbon Intensity API.
 
-Half-hour slots in UTC. Nationally an estimate of the actual follows half an hour after the slot's end and is revised
-for a day; the regions have forecasts only. It counts generation, imports and losses, not life cycles: not comparable
-with providers that do. Shapes: https://carbon-intensity.github.io/api-definitions; of the regional endpoints some wrap
-the region in a list, some do not.
+It counts generation, imports and losses, without life cycles: not comparable with providers that include them.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
-from typing import Annotated, Self
 
 import aiohttp
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, model_validator
 
+from exporter.contract.carbon.gb import (
+    BASE_URL,
+    NATIONAL,
+    SLOT_S,
+    NationalResponse,
+    RegionalResponse,
+    national_path,
+)
+from exporter.contract.carbon.response import Basis, IntensitySlot, format_minute
 from exporter.model import Slot, SourceError
-from exporter.sources.carbon.provider import DAY_S, MOST_POINTS, TIMEOUT_S, Api, Basis, Grams
+from exporter.sources.carbon.provider import TIMEOUT_S, CarbonApi, label_slots
 
-BASE_URL = "https://api.carbonintensity.org.uk"
-NATIONAL = "GB"
 REGIONS = {
     "North Scotland": 1,
     "South Scotland": 2,
@@ -39,126 +40,72 @@ REGIONS = {
     "Scotland": 16,
     "Wales": 17,
 }
-_SLOT_S = 1_800
-_BACK_S = 2 * 3_600
-"""How far back to ask: actuals come late, and the API starts with the slot that ends at `from`."""
-_AHEAD_S = 48.5 * 3_600
+_PAST_S = 2 * 3_600
+"""Requested past: actuals are late, and the API starts with the slot that ends at `from`."""
+_FUTURE_S = 48.5 * 3_600
 
 _POSTCODE = re.compile(r"(?P<outward>[A-Z]{1,2}[0-9][A-Z0-9]?)(?: ?[0-9][A-Z]{2})?")
 
 
-class _Intensity(BaseModel):
-    forecast: Grams | None
-    actual: Grams | None = None
-
-
-class _Period(BaseModel):
-    begin: AwareDatetime = Field(alias="from")
-    end: AwareDatetime = Field(alias="to")
-    intensity: _Intensity
-
-    @model_validator(mode="after")
-    def _forward(self) -> Self:
-        if not self.begin < self.end:
-            raise ValueError("the slot ends before it begins")
-        if (self.end - self.begin).total_seconds() > DAY_S:
-            raise ValueError("the slot is longer than a day")
-        return self
-
-
-class _National(BaseModel):
-    data: Annotated[list[_Period], Field(max_length=MOST_POINTS)]
-
-
-class _Regional(BaseModel):
-    data: Annotated[
-        list[_National], Field(max_length=20), BeforeValidator(lambda data: data if isinstance(data, list) else [data])
-    ]
-
-
 class GbCarbonIntensity:
-    """`region` is what `resolve` takes; it raises ValueError for what is none."""
+    """Provider of British intensities; `region` is one as in `resolve_region`, which raises ValueError."""
 
     name = "gb"
     basis: Basis = "average"
 
-    def __init__(self, region: str = NATIONAL, base_url: str = BASE_URL, timeout_s: float = TIMEOUT_S) -> None:
-        self.region = resolve(region)
-        self._api = Api(base_url, timeout_s)
+    def __init__(self, region: str = NATIONAL, base_url: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        self.region = resolve_region(region)
+        self._api = CarbonApi(base_url or BASE_URL, timeout_s)
 
     async def slots(self, session: aiohttp.ClientSession, now_s: float) -> list[Slot]:
-        periods = await self._periods(session, now_s)
-        slots = [slot for period in periods if (slot := self._slot(period)) is not None]
+        slots = label_slots(await self._get(session, now_s), self)
         if not slots:
-            raise SourceError(f"{self._api.base_url} knows no intensity for {self.region}", "it will be asked again")
+            raise SourceError(f"{self._api.base_url} has no intensity for {self.region}", "the request is repeated")
         return slots
 
-    async def _periods(self, session: aiohttp.ClientSession, now_s: float) -> list[_Period]:
-        slot_s = now_s // _SLOT_S * _SLOT_S
-        span = f"{_moment(slot_s - _BACK_S)}/{_moment(slot_s + _AHEAD_S)}"
-        where = "" if self.region == NATIONAL else f"/{_place(self.region)}"
-        kind = "regional/intensity" if where else "intensity"
-        path = f"/{kind}/{span}{where}"
-        shown = f"/{'regional' if where else 'intensity'}{where}"
-        if not where:
-            return (await self._api.get(session, path, _National, shown=shown)).data
-        regions = (await self._api.get(session, path, _Regional, shown=shown)).data
-        return [period for region in regions for period in region.data]
-
-    def _slot(self, period: _Period) -> Slot | None:
-        grams, known = period.intensity.actual, period.intensity.actual is not None
-        if grams is None:
-            grams = period.intensity.forecast
-        if grams is None:
-            return None
-        return Slot(
-            begin_s=period.begin.timestamp(),
-            end_s=period.end.timestamp(),
-            grams_per_kwh=grams,
-            region=self.region,
-            provider=self.name,
-            basis="average",
-            quality="actual" if known else "forecast",
-        )
+    async def _get(self, session: aiohttp.ClientSession, now_s: float) -> list[IntensitySlot]:
+        slot_s = now_s // SLOT_S * SLOT_S
+        start_s, end_s = slot_s - _PAST_S, slot_s + _FUTURE_S
+        if self.region == NATIONAL:
+            path = national_path(start_s, end_s)
+            return (await self._api.get(session, path, NationalResponse, shown="/intensity")).slots()
+        place = _regional_place(self.region)
+        path = f"/regional/intensity/{format_minute(start_s)}/{format_minute(end_s)}/{place}"
+        return (await self._api.get(session, path, RegionalResponse, shown=f"/regional/{place}")).slots()
 
 
-def _moment(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
+def resolve_region(text: str) -> str:
+    """Return `GB`, a name of REGIONS, or a postcode's outward code, given a name, a number or a postcode.
 
-
-def resolve(region: str) -> str:
-    """`GB`, the region as it is written in REGIONS, by name or number, or a postcode's outward code.
-
-    Raises ValueError, naming all of them.
+    Raises ValueError, which lists them.
     """
-    names = {_plain(name): name for name in (NATIONAL, *REGIONS)} | {str(n): name for name, n in REGIONS.items()}
-    name = names.get(_plain(region))
+    names = {_normalize(name): name for name in (NATIONAL, *REGIONS)} | {str(n): name for name, n in REGIONS.items()}
+    name = names.get(_normalize(text))
     if name:
         return name
-    outward = _outward(region)
+    outward = _outward_code(text)
     if outward and not outward.startswith("BT"):
         return outward
-    why = "; Northern Ireland is not on this grid" if outward else ""
+    cause = "; Northern Ireland is not part of this grid" if outward else ""
     raise ValueError(
-        f"no region of the gb provider is called {region!r}{why}; it has: {', '.join((NATIONAL, *REGIONS))}, "
-        "their numbers 1 to 17, and postcodes such as OX1"
+        f"{text!r} is not a region of gb{cause}; use one of: {', '.join((NATIONAL, *REGIONS))}, "
+        "their numbers 1 to 17, or a postcode such as OX1"
     )
 
 
-def knows(region: str) -> bool:
-    """Whether it is one of the regions or a postcode, and no name of the whole country."""
-    return _plain(region) in {_plain(name) for name in REGIONS} or _outward(region) is not None
+def is_british_region(text: str) -> bool:
+    """Return True for a region or a postcode, False for the name of the whole country."""
+    return _normalize(text) in {_normalize(name) for name in REGIONS} or _outward_code(text) is not None
 
 
-def _outward(text: str) -> str | None:
-    found = _POSTCODE.fullmatch(" ".join(text.upper().split()))
-    return found["outward"] if found else None
+def _outward_code(text: str) -> str | None:
+    match = _POSTCODE.fullmatch(" ".join(text.upper().split()))
+    return match["outward"] if match else None
 
 
-def _place(region: str) -> str:
-    """The end of the regional addresses."""
+def _regional_place(region: str) -> str:
     return f"regionid/{REGIONS[region]}" if region in REGIONS else f"postcode/{region}"
 
 
-def _plain(name: str) -> str:
+def _normalize(name: str) -> str:
     return " ".join(name.casefold().replace("&", "and").replace("_", " ").replace("-", " ").split())

@@ -1,6 +1,6 @@
-"""A carbon intensity that does not change: a country's yearly mean, or a figure of the user's own. No network.
+"""Constant carbon intensity: a country's yearly mean, or a configured value.
 
-The means are Ember's (https://ember-energy.org, CC BY 4.0), of production, without imports; see countries.csv.
+The means are from Ember (https://ember-energy.org, CC BY 4.0): production without imports; see countries.csv.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Self
 
 import aiohttp
 
+from exporter.contract.carbon.response import MAX_GRAMS_PER_KWH, Basis
 from exporter.model import Slot
-from exporter.sources.carbon.provider import MOST_GRAMS_PER_KWH, Basis
 
 _DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Country:
-    """`alpha_2` and `alpha_3` are ISO 3166-1; groups such as EU and World have none."""
+class CountryIntensity:
+    """Mean intensity of a country in a year; groups such as EU and World have no ISO 3166-1 codes."""
 
     alpha_2: str
     alpha_3: str
@@ -34,23 +34,23 @@ class Country:
 
 
 class StaticIntensity:
-    """The same gCO2eq/kWh for ever; `region` is the country's alpha-3 code, a group's name, or `custom`."""
+    """Constant gCO2eq/kWh; `region` is the country's alpha-3 code, a group's name, or `custom`."""
 
     name = "static"
     basis: Basis = "average"
 
     def __init__(self, region: str, grams_per_kwh: float) -> None:
-        if not (math.isfinite(grams_per_kwh) and 0 <= grams_per_kwh <= MOST_GRAMS_PER_KWH):
+        if not (math.isfinite(grams_per_kwh) and 0 <= grams_per_kwh <= MAX_GRAMS_PER_KWH):
             raise ValueError(
-                f"a carbon intensity of {grams_per_kwh:g} gCO2eq/kWh cannot be; give 0 to {MOST_GRAMS_PER_KWH:g}"
+                f"carbon intensity {grams_per_kwh:g} gCO2eq/kWh is out of range; use 0 to {MAX_GRAMS_PER_KWH:g}"
             )
         self.region = region
         self.grams_per_kwh = float(grams_per_kwh)
 
     @classmethod
     def of_country(cls, text: str) -> Self:
-        """By alpha-2, alpha-3 or English name. Raises ValueError with close matches."""
-        country = find(text)
+        """Return the mean of a country by alpha-2, alpha-3 or English name. Raises ValueError with close matches."""
+        country = find_country(text)
         return cls(country.alpha_3 or country.name, country.grams_per_kwh)
 
     @classmethod
@@ -58,22 +58,22 @@ class StaticIntensity:
         return cls("custom", grams_per_kwh)
 
     async def slots(self, session: aiohttp.ClientSession, now_s: float) -> list[Slot]:
-        """Today and tomorrow in UTC, so that midnight finds the next one in place. Nothing to await: a constant."""
+        """Return today's and tomorrow's slot in UTC, so that the next one is known at midnight."""
         del session
         return [self.slot(now_s), self.slot(now_s + _DAY_S)]
 
     def slot(self, t_s: float) -> Slot:
-        """The day in UTC that `t_s` lies in."""
+        """Return the UTC day that contains `t_s`."""
         begin_s = t_s // _DAY_S * _DAY_S
         return Slot(begin_s, begin_s + _DAY_S, self.grams_per_kwh, self.region, self.name, self.basis, "static")
 
 
 @functools.cache
-def countries() -> tuple[Country, ...]:
+def countries() -> tuple[CountryIntensity, ...]:
     text = importlib.resources.files("exporter.sources.carbon").joinpath("countries.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     return tuple(
-        Country(
+        CountryIntensity(
             alpha_2=row["alpha_2"],
             alpha_3=row["alpha_3"],
             name=row["country"],
@@ -85,13 +85,13 @@ def countries() -> tuple[Country, ...]:
     )
 
 
-def find(text: str) -> Country:
-    """By alpha-2, alpha-3 or English name, in any case. Raises ValueError with close matches."""
+def find_country(text: str) -> CountryIntensity:
+    """Return a country by alpha-2, alpha-3 or English name, in any case. Raises ValueError with close matches."""
     known = {key.casefold(): c for c in countries() for key in (c.alpha_2, c.alpha_3, c.name) if key}
     wanted = " ".join(text.casefold().split())
     if wanted in known:
         return known[wanted]
     close = difflib.get_close_matches(wanted, known, n=5, cutoff=0.6)
     names = list(dict.fromkeys(f"{known[key].name} ({known[key].alpha_3 or 'no code'})" for key in close))
-    hint = f"did you mean {', '.join(names)}?" if names else "give an ISO 3166-1 code or an English name"
-    raise ValueError(f"no carbon intensity for {text!r}; {hint} (all of them: exporter regions)")
+    hint = f"did you mean {', '.join(names)}?" if names else "use an ISO 3166-1 code or an English name"
+    raise ValueError(f"no carbon intensity for {text!r}; {hint} (list them with: exporter regions)")

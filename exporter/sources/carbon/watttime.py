@@ -1,9 +1,7 @@
-"""WattTime, API v3 (https://docs.watttime.org): what one more kWh would emit (marginal), in regions of the whole world.
+"""Carbon provider WattTime: marginal intensities in regions of the whole world.
 
-Never to be mixed with averages. A login by user and password gives a token of half an hour. The signal `co2_moer` is in
-pounds of CO2 per MWh, in slots of 5 minutes. Forecasts and history are for subscribers, except of CAISO_NORTH; the
-free signal index is a rank of 0 to 100 and no intensity, and so of no use here. Limits: 3,000 requests and 100 logins
-in 5 minutes.
+Marginal and average intensities must not be mixed. Logging in by user and password returns a token for half an hour.
+Forecasts and history need a subscription, except for CAISO_NORTH. Limits: 3,000 requests and 100 logins in 5 minutes.
 """
 
 from __future__ import annotations
@@ -13,135 +11,100 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Literal, TypeVar
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
-from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
+from pydantic import BaseModel
 
+from exporter.contract.carbon.response import DAY_S, Basis
+from exporter.contract.carbon.watttime import (
+    BASE_URL,
+    REGION_PATTERN,
+    SIGNAL,
+    AccessResponse,
+    LocationResponse,
+    LoginResponse,
+    SignalResponse,
+)
 from exporter.model import Slot, SourceError
 from exporter.sources.carbon.provider import (
-    DAY_S,
-    MOST_GRAMS_PER_KWH,
-    MOST_POINTS,
     TIMEOUT_S,
-    Api,
-    Basis,
-    Extra,
-    StatusError,
-    carried,
+    CarbonApi,
+    HttpStatusError,
+    OptionalEndpoint,
+    extend_with_estimates,
+    label_slots,
 )
 
-BASE_URL = "https://api.watttime.org"
-GRAMS_PER_POUND = 453.59237
-_GRAMS_PER_KWH = GRAMS_PER_POUND / 1_000
-_SIGNAL = "co2_moer"
-_REGION = r"[A-Z0-9][A-Z0-9_.-]{0,63}"
-_PLACE = re.compile(r"(-?[0-9]{1,2}(?:\.[0-9]+)?)\s*,\s*(-?[0-9]{1,3}(?:\.[0-9]+)?)")
+_COORDINATES = re.compile(r"(-?[0-9]{1,2}(?:\.[0-9]+)?)\s*,\s*(-?[0-9]{1,3}(?:\.[0-9]+)?)")
 _TOKEN_S = 25 * 60.0
-_PLACE_S = 30 * DAY_S
-"""The regions' borders move now and then; WattTime advises to ask once a month."""
-_HORIZON_H = 49
-"""One more than is shown, so that the last hour is whole."""
-_BACK_S = 2 * 3_600.0
-_CARRY_S = 3_600.0
+_LOCATION_S = 30 * DAY_S
+"""Lifetime of a looked-up region; WattTime recommends one request a month."""
+_FORECAST_HOURS = 49
+"""One hour more than is exported, so that the last one is complete."""
+_PAST_S = 2 * 3_600.0
+_EXTEND_S = 3_600.0
+_LIST_REGIONS = "list the regions with: exporter regions --carbon.provider watttime"
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class _Login(BaseModel):
-    token: Annotated[str, StringConstraints(pattern=r"^[!-~]{1,8192}$")]
-
-
-class _Place(BaseModel):
-    region: Annotated[str, StringConstraints(pattern=f"^{_REGION}$")]
-
-
-class _Point(BaseModel):
-    point_time: AwareDatetime
-    value: Annotated[float, Field(strict=True, ge=0, le=MOST_GRAMS_PER_KWH / _GRAMS_PER_KWH)]
-
-
-class _Meta(BaseModel):
-    region: str
-    units: Literal["lbs_co2_per_mwh"]
-    data_point_period_seconds: Annotated[float, Field(ge=60, le=3_600)] = 300.0
-
-
-class _Signal(BaseModel):
-    data: Annotated[list[_Point], Field(max_length=MOST_POINTS)]
-    meta: _Meta
-
-
-class _Region(BaseModel):
-    region: str
-    region_full_name: str = ""
-
-
-class _SignalType(BaseModel):
-    signal_type: str
-    regions: list[_Region]
-
-
-class _Access(BaseModel):
-    signal_types: list[_SignalType]
-
-
 class WattTime:
-    """`region` is a region's name, or `LATITUDE,LONGITUDE`; raises ValueError for what can be neither."""
+    """Provider of marginal intensities; `region` is a name or `LATITUDE,LONGITUDE`, else ValueError."""
 
     name = "watttime"
     basis: Basis = "marginal"
 
     def __init__(
-        self, region: str, user: str, password: str, base_url: str = BASE_URL, timeout_s: float = TIMEOUT_S
+        self, region: str, user: str, password: str, base_url: str | None = None, timeout_s: float = TIMEOUT_S
     ) -> None:
-        self.region, self._place = _parsed(region)
-        self._account = _Account(user, password, Api(base_url, timeout_s))
-        self._found, self._found_s = "", 0.0
-        self._history = Extra()
+        self.region, self._coordinates = _parse_region(region)
+        self._account = _Account(user, password, CarbonApi(base_url or BASE_URL, timeout_s))
+        self._located_region, self._located_s = "", 0.0
+        self._history = OptionalEndpoint()
 
     async def slots(self, session: aiohttp.ClientSession, now_s: float) -> list[Slot]:
-        region = await self._resolved(session, now_s)
-        asked = {"region": region, "signal_type": _SIGNAL}
-        forecast = await self._signal(session, now_s, "forecast", {**asked, "horizon_hours": _HORIZON_H})
+        region = await self._locate(session, now_s)
+        query = {"region": region, "signal_type": SIGNAL}
+        forecast = await self._get(session, now_s, "forecast", {**query, "horizon_hours": _FORECAST_HOURS})
         start, end = (
-            datetime.fromtimestamp(at_s, UTC).isoformat(timespec="minutes") for at_s in (now_s - _BACK_S, now_s)
+            datetime.fromtimestamp(time_s, UTC).isoformat(timespec="minutes") for time_s in (now_s - _PAST_S, now_s)
         )
-        history = await self._history.get(
-            partial(self._signal, session, now_s, "historical", {**asked, "start": start, "end": end}), now_s
-        )
-        slots = {slot.begin_s: slot for slot in _slots(forecast, region, "forecast")}
-        if history:
-            slots |= {slot.begin_s: slot for slot in _slots(history, region, "actual")}
-        if not slots:
-            raise SourceError(f"{self._account.api.base_url} knows no intensity for {region}", "it will be asked again")
-        return carried(list(slots.values()), now_s, step_s=forecast.meta.data_point_period_seconds, within_s=_CARRY_S)
+        past: dict[str, str | int] = {**query, "start": start, "end": end}
+        history = await self._history.get(partial(self._get, session, now_s, "historical", past), now_s)
+        by_start = {slot.start_s: slot for slot in forecast.slots("forecast")}
+        by_start |= {slot.start_s: slot for slot in (history.slots("actual") if history else ())}
+        if not by_start:
+            raise SourceError(f"{self._account.api.base_url} has no intensity for {region}", "the request is repeated")
+        slots = label_slots(by_start.values(), self, region)
+        return extend_with_estimates(slots, now_s, step_s=forecast.slot_s, within_s=_EXTEND_S)
 
-    async def _signal(
-        self, session: aiohttp.ClientSession, now_s: float, what: str, query: dict[str, str | int]
-    ) -> _Signal:
-        signal = await self._account.get(session, now_s, f"/v3/{what}", query, _Signal)
-        if signal.meta.region != query["region"]:
+    async def _get(
+        self, session: aiohttp.ClientSession, now_s: float, endpoint: str, query: dict[str, str | int]
+    ) -> SignalResponse:
+        signal = await self._account.get(session, now_s, f"/v3/{endpoint}", query, SignalResponse)
+        if signal.region != query["region"]:
             cause = f"{self._account.api.base_url} answered for another region than {query['region']}"
-            raise SourceError(cause, "try: exporter regions --carbon.provider watttime")
+            raise SourceError(cause, _LIST_REGIONS)
         return signal
 
-    async def _resolved(self, session: aiohttp.ClientSession, now_s: float) -> str:
-        if self._place is None:
+    async def _locate(self, session: aiohttp.ClientSession, now_s: float) -> str:
+        """Return the region, looked up by its coordinates where those are configured."""
+        if self._coordinates is None:
             return self.region
-        if not self._found or not 0 <= now_s - self._found_s < _PLACE_S:
-            latitude, longitude = self._place
-            query: dict[str, str | int] = {"latitude": latitude, "longitude": longitude, "signal_type": _SIGNAL}
-            place = await self._account.get(session, now_s, "/v3/region-from-loc", query, _Place)
-            self._found, self._found_s = place.region, now_s
-        return self._found
+        if not self._located_region or not 0 <= now_s - self._located_s < _LOCATION_S:
+            latitude, longitude = self._coordinates
+            query: dict[str, str | int] = {"latitude": latitude, "longitude": longitude, "signal_type": SIGNAL}
+            location = await self._account.get(session, now_s, "/v3/region-from-loc", query, LocationResponse)
+            self._located_region, self._located_s = location.region, now_s
+        return self._located_region
 
 
 class _Account:
-    """Logged in where needed. No message shows what was sent to log in, nor the token."""
+    """Requests with a token, obtained by logging in where needed. No message contains credentials or the token."""
 
-    def __init__(self, user: str, password: str, api: Api) -> None:
+    def __init__(self, user: str, password: str, api: CarbonApi) -> None:
         self._auth = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
         self.api = api
         self._token, self._token_s = "", 0.0
@@ -154,71 +117,59 @@ class _Account:
         query: dict[str, str | int],
         model: type[_Model],
     ) -> _Model:
-        """Logs in once more where the token is refused, which may have been withdrawn early."""
+        """Return the parsed response; log in again if the token is refused, since it may have expired early."""
         if not self._token or not 0 <= now_s - self._token_s < _TOKEN_S:
             await self._log_in(session, now_s)
         try:
-            return await self._ask(session, path, query, model)
-        except StatusError as error:
+            return await self._get(session, path, query, model)
+        except HttpStatusError as error:
             if error.status != 401:
                 raise
         await self._log_in(session, now_s)
-        return await self._ask(session, path, query, model)
+        return await self._get(session, path, query, model)
 
-    async def _ask(
+    async def _get(
         self, session: aiohttp.ClientSession, path: str, query: dict[str, str | int], model: type[_Model]
     ) -> _Model:
         api = replace(self.api, secret={"Authorization": f"Bearer {self._token}"})
         try:
             return await api.get(session, f"{path}?{urlencode(query)}", model, shown=path)
-        except StatusError as error:
-            if not error.denied:
+        except HttpStatusError as error:
+            if not error.is_denied:
                 raise
-            remedy = (
-                "is the region in this account's plan (a free one has CAISO_NORTH)? "
-                "try: exporter regions --carbon.provider watttime"
-            )
-            raise StatusError(error.cause, remedy, error.status) from error
+            remedy = f"check that the account's plan includes the region (a free one has CAISO_NORTH); {_LIST_REGIONS}"
+            raise HttpStatusError(error.cause, remedy, error.status) from error
 
     async def _log_in(self, session: aiohttp.ClientSession, now_s: float) -> None:
         try:
             api = replace(self.api, secret={"Authorization": self._auth})
-            login = await api.get(session, "/login", _Login)
-        except StatusError as error:
-            if not error.denied:
+            login = await api.get(session, "/login", LoginResponse)
+        except HttpStatusError as error:
+            if not error.is_denied:
                 raise
-            remedy = "is USER:PASSWORD in --carbon.token-file or WATTLINE_CARBON_TOKEN right?"
-            raise StatusError(error.cause, remedy, error.status) from error
+            remedy = "check USER:PASSWORD in --carbon.token-file or WATTLINE_CARBON_TOKEN"
+            raise HttpStatusError(error.cause, remedy, error.status) from error
         self._token, self._token_s = login.token, now_s
 
 
-def _slots(signal: _Signal, region: str, quality: Literal["actual", "forecast"]) -> list[Slot]:
-    length_s = signal.meta.data_point_period_seconds
-    slots = []
-    for point in signal.data:
-        begin_s = point.point_time.timestamp()
-        grams = point.value * _GRAMS_PER_KWH
-        slots.append(Slot(begin_s, begin_s + length_s, grams, region, WattTime.name, WattTime.basis, quality))
-    return slots
-
-
-def _parsed(text: str) -> tuple[str, tuple[str, str] | None]:
-    """The region as it is to be asked for, and the place that it is to be found by."""
-    found = _PLACE.fullmatch(text.strip())
-    if found and abs(float(found[1])) <= 90 and abs(float(found[2])) <= 180:
-        return f"{found[1]},{found[2]}", (found[1], found[2])
+def _parse_region(text: str) -> tuple[str, tuple[str, str] | None]:
+    """Return the region's name, and its coordinates where the text contains those."""
+    match = _COORDINATES.fullmatch(text.strip())
+    if match and abs(float(match[1])) <= 90 and abs(float(match[2])) <= 180:
+        return f"{match[1]},{match[2]}", (match[1], match[2])
     region = text.strip().upper()
-    if not found and re.fullmatch(_REGION, region):
+    if not match and re.fullmatch(REGION_PATTERN, region):
         return region, None
     raise ValueError(
-        f"{text!r} is no region of the watttime provider; give one such as CAISO_NORTH, or LATITUDE,LONGITUDE "
-        "(all of them: exporter regions --carbon.provider watttime)"
+        f"{text!r} is not a region of watttime; use a name such as CAISO_NORTH, or LATITUDE,LONGITUDE ({_LIST_REGIONS})"
     )
 
 
-async def regions(session: aiohttp.ClientSession, user: str, password: str, base_url: str = BASE_URL) -> dict[str, str]:
-    """Each region's full name by its name: those of which this account may have the marginal intensity."""
-    access = await _Account(user, password, Api(base_url)).get(session, 0.0, "/v3/my-access", {}, _Access)
-    found = [region for kind in access.signal_types if kind.signal_type == _SIGNAL for region in kind.regions]
-    names = {region.region: region.region_full_name for region in found}
-    return {name: names[name] for name in sorted(names) if re.fullmatch(_REGION, name)}
+async def list_regions(
+    session: aiohttp.ClientSession, user: str, password: str, base_url: str | None = None
+) -> dict[str, str]:
+    """Return the full name by name of each region whose marginal intensity the account may read."""
+    access = await _Account(user, password, CarbonApi(base_url or BASE_URL)).get(
+        session, 0.0, "/v3/my-access", {}, AccessResponse
+    )
+    return {name: full for name, full in access.region_names().items() if re.fullmatch(REGION_PATTERN, name)}

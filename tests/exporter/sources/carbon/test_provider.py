@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from exporter.model import SourceError
 from exporter.sources.carbon import provider
-from exporter.sources.carbon.provider import Api, StatusError, retry_after_s
-from tests.exporter.sources.carbon import NOON, NOON_S, visit
+from exporter.sources.carbon.provider import CarbonApi, HttpStatusError, parse_retry_after
+from tests.exporter.sources.carbon.feeds import NOON, NOON_S, visit
 from tests.fakes import web_api
 from tests.fakes.web_api import WebApi
 
@@ -38,7 +38,7 @@ class Plain(WebApi):
         raise web.HTTPFound("/")
 
 
-def get(api: Api, path: str = "/") -> None:
+def get(api: CarbonApi, path: str = "/") -> None:
     async def run() -> None:
         async with aiohttp.ClientSession() as session:
             await api.get(session, path, Anything)
@@ -65,29 +65,29 @@ def get(api: Api, path: str = "/") -> None:
     ],
 )
 def test_retry_after_is_in_seconds_or_a_date_and_a_day_at_most(value, seconds):
-    assert retry_after_s(value, NOON_S) == seconds
+    assert parse_retry_after(value, NOON_S) == seconds
 
 
 @given(st.text())
 def test_whatever_retry_after_holds_is_no_more_than_a_wait(text):
-    assert 0 <= retry_after_s(text, NOON_S) <= 86_400
+    assert 0 <= parse_retry_after(text, NOON_S) <= 86_400
 
 
 @pytest.mark.parametrize(("status", "told"), [("429", 600), ("503", 600), ("500", 0), ("404", 0)])
 def test_retry_after_is_obeyed_where_it_means_to_come_back(status, told):
     async def body(api, session):
-        with pytest.raises(StatusError) as caught:
-            await Api(api.url).get(session, "/", Anything)
-        assert caught.value.after_s == told
+        with pytest.raises(HttpStatusError) as caught:
+            await CarbonApi(api.url).get(session, "/", Anything)
+        assert caught.value.retry_after_s == told
 
     visit(Plain(NOON, fault=status, retry_after="600"), body)
 
 
 def test_retry_after_as_a_date_is_seconds_from_now():
     async def body(api, session):
-        with pytest.raises(StatusError) as caught:
-            await Api(api.url).get(session, "/", Anything)
-        assert caught.value.after_s == 86_400
+        with pytest.raises(HttpStatusError) as caught:
+            await CarbonApi(api.url).get(session, "/", Anything)
+        assert caught.value.retry_after_s == 86_400
 
     visit(Plain(NOON, fault="429", retry_after=formatdate(4e9, usegmt=True)), body)
 
@@ -96,8 +96,8 @@ def test_an_api_that_answers_too_late_is_given_up():
     assert provider.TIMEOUT_S == 10
 
     async def body(api, session):
-        with pytest.raises(SourceError, match=r"did not answer within 0\.05 s; try: curl"):
-            await Api(api.url, timeout_s=0.05).get(session, "/", Anything)
+        with pytest.raises(SourceError, match=r"no response within 0\.05 s; check with: curl"):
+            await CarbonApi(api.url, timeout_s=0.05).get(session, "/", Anything)
 
     visit(Plain(NOON, fault="slow"), body)
 
@@ -105,8 +105,8 @@ def test_an_api_that_answers_too_late_is_given_up():
 def test_a_connection_on_which_nothing_is_ever_said_is_given_up():
     async def run() -> None:
         async with web_api.silence() as url, aiohttp.ClientSession() as session:
-            with pytest.raises(SourceError, match=r"did not answer within 0\.05 s"):
-                await Api(url, timeout_s=0.05).get(session, "/", Anything)
+            with pytest.raises(SourceError, match=r"no response within 0\.05 s"):
+                await CarbonApi(url, timeout_s=0.05).get(session, "/", Anything)
 
     asyncio.run(run())
 
@@ -123,8 +123,8 @@ def test_a_connection_on_which_nothing_is_ever_said_is_given_up():
     ],
 )
 def test_an_address_where_no_one_is_is_one_clear_line(url):
-    with pytest.raises(SourceError, match=r"cannot fetch .*; try: curl -i ") as caught:
-        get(Api(url))
+    with pytest.raises(SourceError, match=r"cannot fetch .*; check with: curl -i ") as caught:
+        get(CarbonApi(url))
     assert "\n" not in str(caught.value)
 
 
@@ -140,7 +140,7 @@ def test_what_a_server_says_that_speaks_no_http_is_one_clear_line():
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with server, aiohttp.ClientSession() as session:
             with pytest.raises(SourceError, match="cannot fetch") as caught:
-                await Api(url, timeout_s=5).get(session, "/", Anything)
+                await CarbonApi(url, timeout_s=5).get(session, "/", Anything)
         assert str(caught.value).isprintable()
 
     asyncio.run(run())
@@ -148,8 +148,8 @@ def test_what_a_server_says_that_speaks_no_http_is_one_clear_line():
 
 def test_a_secret_is_sent_but_never_on_to_where_a_redirect_leads_nor_shown():
     async def body(api, session):
-        secret = Api(api.url, secret={"auth-token": "s3cret"})
-        with pytest.raises(StatusError, match="answered 302 Found"):
+        secret = CarbonApi(api.url, secret={"auth-token": "s3cret"})
+        with pytest.raises(HttpStatusError, match="HTTP 302 Found"):
             await secret.get(session, "/elsewhere", Anything)
         await secret.get(session, "/", Anything)
         assert api.seen["auth-token"] == "s3cret"
@@ -160,6 +160,6 @@ def test_a_secret_is_sent_but_never_on_to_where_a_redirect_leads_nor_shown():
 
 def test_without_a_secret_a_redirect_is_followed():
     async def body(api, session):
-        await Api(api.url).get(session, "/elsewhere", Anything)
+        await CarbonApi(api.url).get(session, "/elsewhere", Anything)
 
     visit(Plain(NOON), body)

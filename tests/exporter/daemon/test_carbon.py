@@ -12,11 +12,11 @@ import pytest
 
 from exporter.model import SourceError
 from exporter.sources.carbon.feed import CarbonFeed
-from exporter.sources.carbon.gauges import readings
+from exporter.sources.carbon.gauges import carbon_readings
 from exporter.sources.carbon.gb import GbCarbonIntensity
 from exporter.sources.carbon.static import StaticIntensity
 from tests.daemon import daemon, eventually
-from tests.exporter.sources.carbon import DAY_S, NOON, NOON_S, Clock
+from tests.exporter.sources.carbon.feeds import DAY_S, NOON, NOON_S, Clock
 from tests.fakes import web_api
 from tests.fakes.carbon_api import CarbonApi
 from tests.fakes.watttime import PASSWORD, USER, WattTimeApi
@@ -43,7 +43,7 @@ async def failing(fault: str):
 
 def seen(feed: CarbonFeed, now_s: float) -> list[tuple[str, str, float]]:
     """Provider, quality and grams in force, as a scrape shows them; and the age of what the provider said."""
-    shown = list(readings([feed], now_s))
+    shown = list(carbon_readings([feed], now_s))
     ages = [("age", r.labels[0], now_s - r.value) for r in shown if "fetched" in r.metric.name]
     return [(r.labels[1], r.labels[3], r.value) for r in shown if r.metric.name == INTENSITY] + ages
 
@@ -123,7 +123,7 @@ def test_a_daemon_whose_api_fails_from_the_start_counts_the_static_mean_and_says
     ):
         assert one.wait_for_metric(bool, INTENSITY, provider="static", quality="static", region="GBR") == 268.255
         assert one.value("wattline_carbon_intensity_fetched_timestamp_seconds") is None
-        assert one.log().count("until it answers, what counts is the yearly mean of GBR") == 1
+        assert one.log().count("until then the intensity is the yearly mean of GBR") == 1
         assert one.log().count("level=warning") == 1
         assert one.value("wattline_source_up", source="carbon") == 0
 

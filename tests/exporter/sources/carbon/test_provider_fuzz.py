@@ -10,27 +10,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter.contract.carbon import electricity_maps, energy_charts, gb, watttime
+from exporter.contract.carbon.response import MAX_GRAMS_PER_KWH
 from exporter.model import Slot, SourceError
-from exporter.sources.carbon import electricity_maps, energy_charts, gb, watttime
 from exporter.sources.carbon.cache import CarbonCache
 from exporter.sources.carbon.energy_charts import EnergyCharts
 from exporter.sources.carbon.feed import CarbonFeed
-from exporter.sources.carbon.gauges import readings
-from exporter.sources.carbon.provider import MOST_GRAMS_PER_KWH, carried, parse
-from tests.exporter.sources.carbon import NOON_S, Clock, Scripted, fed
+from exporter.sources.carbon.gauges import carbon_readings
+from exporter.sources.carbon.gb import GbCarbonIntensity
+from exporter.sources.carbon.provider import extend_with_estimates, label_slots, parse_body
+from tests.exporter.sources.carbon.feeds import NOON_S, Clock, Scripted, fed
 
 MODELS = [
-    gb._National,
-    gb._Regional,
-    energy_charts._Series,
-    electricity_maps._Latest,
-    electricity_maps._History,
-    electricity_maps._Forecast,
-    electricity_maps._Zones,
-    watttime._Signal,
-    watttime._Login,
-    watttime._Place,
-    watttime._Access,
+    gb.NationalResponse,
+    gb.RegionalResponse,
+    energy_charts.SeriesResponse,
+    electricity_maps.LatestResponse,
+    electricity_maps.HistoryResponse,
+    electricity_maps.ForecastResponse,
+    electricity_maps.PastRangeResponse,
+    electricity_maps.ZonesResponse,
+    watttime.SignalResponse,
+    watttime.LoginResponse,
+    watttime.LocationResponse,
+    watttime.AccessResponse,
 ]
 KEYS = st.sampled_from(
     [name for model in MODELS for name in model.model_fields]
@@ -56,7 +59,7 @@ PERIOD = st.fixed_dictionaries(
 def assert_can_be(slots: list[Slot]) -> None:
     for slot in slots:
         assert math.isfinite(slot.grams_per_kwh)
-        assert 0 <= slot.grams_per_kwh <= MOST_GRAMS_PER_KWH
+        assert 0 <= slot.grams_per_kwh <= MAX_GRAMS_PER_KWH
         assert slot.begin_s < slot.end_s
 
 
@@ -65,7 +68,7 @@ def assert_can_be(slots: list[Slot]) -> None:
 def test_any_body_is_an_answer_or_one_line(model, body):
     said = ""
     try:
-        parse("http://api", body, model)
+        parse_body("http://api", body, model)
     except SourceError as error:
         said = str(error)
     assert not said or said.isprintable()
@@ -78,18 +81,18 @@ def test_any_body_is_an_answer_or_one_line(model, body):
 @pytest.mark.parametrize("model", MODELS)
 def test_a_body_that_is_deep_or_long_is_one_line(model, body):
     with pytest.raises(SourceError) as caught:
-        parse("http://api", body, model)
+        parse_body("http://api", body, model)
     assert len(str(caught.value)) < 1_000
 
 
 @given(st.lists(PERIOD, max_size=4))
 def test_periods_of_gb_become_slots_that_can_be(periods):
-    provider = gb.GbCarbonIntensity()
+    provider = GbCarbonIntensity()
     try:
-        answer = parse("http://api", json.dumps({"data": periods}).encode(), gb._National)
+        answer = parse_body("http://api", json.dumps({"data": periods}).encode(), gb.NationalResponse)
     except SourceError:
         return
-    slots = [slot for period in answer.data if (slot := provider._slot(period))]
+    slots = label_slots(answer.slots(), provider)
     assert_can_be(slots)
     feed = CarbonFeed(Scripted(), now=Clock())
     feed._merge(slots)
@@ -105,13 +108,13 @@ def test_series_of_energy_charts_become_slots_that_can_be(data):
     lists = st.lists(NUMBERS, min_size=len(times), max_size=len(times))
     document = {"unix_seconds": times, "co2eq": data.draw(lists), "co2eq_forecast": data.draw(lists)}
     try:
-        series = parse("http://api", json.dumps(document).encode(), energy_charts._Series)
+        series = parse_body("http://api", json.dumps(document).encode(), energy_charts.SeriesResponse)
     except SourceError:
         return
-    slots = EnergyCharts("de")._slots(series)
+    slots = label_slots(series.slots(), EnergyCharts("de"))
     assert_can_be(slots)
     if slots:
-        assert len(carried(slots, NOON_S, step_s=900, within_s=10_800)) <= len(slots) + 14
+        assert len(extend_with_estimates(slots, NOON_S, step_s=900, within_s=10_800)) <= len(slots) + 14
 
 
 SLOTS = st.lists(
@@ -121,7 +124,7 @@ SLOTS = st.lists(
         ),
         st.integers(-7_200, 7_200),
         st.integers(1, 7_200),
-        st.floats(0, MOST_GRAMS_PER_KWH),
+        st.floats(0, MAX_GRAMS_PER_KWH),
         st.sampled_from(["actual", "forecast", "estimated"]),
     ),
     min_size=1,
@@ -149,7 +152,7 @@ def test_any_file_is_a_cache_or_ignored(tmp_path_factory, content):
     folder = tmp_path_factory.mktemp("cache")
     (folder / "carbon.json").write_bytes(content)
     feed = CarbonFeed(Scripted(), now=Clock(), cache=CarbonCache(folder))
-    assert list(readings([feed], NOON_S)) == []
+    assert list(carbon_readings([feed], NOON_S)) == []
 
 
 def test_at_most_48_horizons_are_shown_whatever_a_provider_gives():
@@ -158,4 +161,4 @@ def test_at_most_48_horizons_are_shown_whatever_a_provider_gives():
         clock,
         [Slot(NOON_S + n * 60, NOON_S + n * 60 + 60, 1, "GB", "scripted", "average", "forecast") for n in range(6_000)],
     )
-    assert len(list(readings([feed], NOON_S))) == 48 + 3
+    assert len(list(carbon_readings([feed], NOON_S))) == 48 + 3

@@ -9,9 +9,9 @@ import pytest
 
 from exporter.model import Slot, SourceError
 from exporter.sources.carbon.feed import CarbonFeed, CarbonFeeds
-from exporter.sources.carbon.provider import StatusError
+from exporter.sources.carbon.provider import HttpStatusError
 from exporter.sources.carbon.static import StaticIntensity
-from tests.exporter.sources.carbon import DAY_S, NOON_S, Clock, Scripted, fed, half, refused, slot
+from tests.exporter.sources.carbon.feeds import DAY_S, NOON_S, Clock, Scripted, fed, half, refused, slot
 
 DOWN = SourceError("down", "wait")
 BRITAIN = StaticIntensity("GBR", 268.255)
@@ -19,8 +19,8 @@ MIDNIGHT_S = NOON_S - DAY_S / 2
 STATIC = Slot(MIDNIGHT_S, MIDNIGHT_S + DAY_S, 268.255, "GBR", "static", "average", "static")
 
 
-def told(seconds: float, status: int = 429) -> StatusError:
-    return StatusError("asked too often", "wait", status, seconds)
+def told(seconds: float, status: int = 429) -> HttpStatusError:
+    return HttpStatusError("asked too often", "wait", status, seconds)
 
 
 def test_before_the_first_answer_nothing_counts_and_from_the_first_failure_on_the_static_mean():
@@ -67,20 +67,20 @@ def test_an_outage_is_said_once_with_what_counts_meanwhile_and_its_end_too(caplo
     clock.now_s += 90
     asyncio.run(feed.refresh(None))
 
-    assert [text.partition("; until ")[2] for text in said] == [
+    assert [text.partition("wait; ")[2] for text in said] == [
         (
-            "it answers, what it said before counts to 2018-01-20T13:00Z, "
-            "then the yearly mean of GBR, 268.255 gCO2eq/kWh (static)"
+            "known slots are used until 2018-01-20T13:00Z; "
+            "after that the intensity is the yearly mean of GBR, 268.255 gCO2eq/kWh (static)"
         )
     ]
     assert [record.message for record in caplog.records] == [
-        "carbon intensity (average) of scripted for GB answers again after 90 s, and counts from now on"
+        "carbon intensity (average) of scripted for GB recovered after 90 s"
     ]
 
 
 def test_an_outage_without_anything_to_fall_back_on_says_that_emissions_are_absent():
     said = refused(CarbonFeed(Scripted(DOWN), now=Clock()))
-    assert str(said) == "down; wait; until it answers, what counts is nothing, so that emissions are absent"
+    assert str(said) == "down; wait; until then the intensity is not available; emissions are not exported"
 
 
 def test_a_server_that_says_when_to_come_back_is_left_alone_until_then():
@@ -136,5 +136,5 @@ def test_one_provider_a_basis_and_each_basis_by_itself():
     marginal.basis = "marginal"
     both = CarbonFeeds((average, CarbonFeed(marginal, now=Clock())))
     assert both.slots_at(NOON_S) == (average.slot_at(NOON_S),)
-    with pytest.raises(ValueError, match="two providers of one basis"):
+    with pytest.raises(ValueError, match="more than one provider of a basis"):
         CarbonFeeds((average, average))

@@ -8,7 +8,7 @@ from exporter.model import Slot, SourceError
 from exporter.sources.carbon import electricity_maps
 from exporter.sources.carbon.electricity_maps import ElectricityMaps
 from exporter.sources.carbon.provider import DAY_S
-from tests.exporter.sources.carbon import HOUR_S, NOON, NOON_S, chain, visit
+from tests.exporter.sources.carbon.feeds import HOUR_S, NOON, NOON_S, chain, visit
 from tests.fakes.electricity_maps import TOKEN, ElectricityMapsApi
 
 LATER = NOON + timedelta(minutes=20)
@@ -90,9 +90,9 @@ def test_slots_of_five_minutes_where_the_plan_has_them():
 
 def test_a_token_that_is_refused_says_what_to_look_at_and_never_the_token():
     async def body(api, session):
-        with pytest.raises(SourceError, match="answered 401") as caught:
+        with pytest.raises(SourceError, match="HTTP 401") as caught:
             await ElectricityMaps("DE", "wrong-s3cret", api.url).slots(session, LATER_S)
-        assert "is the token right, and the zone DE in its plan?" in str(caught.value)
+        assert "check the token, and that its plan includes zone DE" in str(caught.value)
         assert "s3cret" not in "".join(repr(error) + repr(error.__dict__) for error in chain(caught.value))
 
     visit(ElectricityMapsApi(LATER), body)
@@ -100,7 +100,7 @@ def test_a_token_that_is_refused_says_what_to_look_at_and_never_the_token():
 
 def test_an_answer_for_another_zone_is_refused():
     async def body(api, session):
-        with pytest.raises(SourceError, match="answered for the zone 'FR' where DE was asked for"):
+        with pytest.raises(SourceError, match="answered for zone 'FR' instead of DE"):
             await ElectricityMaps("DE", TOKEN, api.url).slots(session, LATER_S)
 
     visit(ElectricityMapsApi(LATER, answers_for="FR"), body)
@@ -108,7 +108,7 @@ def test_an_answer_for_another_zone_is_refused():
 
 def test_slots_of_a_day_are_refused():
     async def body(api, session):
-        with pytest.raises(SourceError, match="not of 5_minutes or 15_minutes or hourly"):
+        with pytest.raises(SourceError, match="is not 5_minutes or 15_minutes or hourly"):
             await ElectricityMaps("DE", TOKEN, api.url).slots(session, LATER_S)
 
     visit(ElectricityMapsApi(LATER, granularity="daily"), body)
@@ -125,13 +125,13 @@ def test_an_answer_that_does_not_say_whether_it_is_estimated_is_not_taken_for_me
 
 @pytest.mark.parametrize("zone", ["Germany", "", "D", "DE&x=1", "DE/..", "DE-", "US-CAL-CISO-A-B-C"])
 def test_what_cannot_be_a_zone_is_refused(zone):
-    with pytest.raises(ValueError, match="no zone of the electricitymaps provider"):
+    with pytest.raises(ValueError, match="is not a zone of electricitymaps"):
         ElectricityMaps(zone, TOKEN)
 
 
 def test_the_zones_are_listed_by_name_and_garbage_among_them_is_left_out():
     async def body(api, session):
-        assert await electricity_maps.zones(session, None, api.url) == {
+        assert await electricity_maps.list_zones(session, None, api.url) == {
             "DE": "Germany",
             "US-CAL-CISO": "USA, CAISO",
         }

@@ -8,7 +8,7 @@ import pytest
 from exporter.model import SourceError
 from exporter.sources.carbon.feed import CarbonFeed
 from exporter.sources.carbon.gb import GbCarbonIntensity
-from tests.exporter.sources.carbon import DAY_S, NOON, NOON_S, Clock, Scripted, fed, half, refused, slot, visit
+from tests.exporter.sources.carbon.feeds import DAY_S, NOON, NOON_S, Clock, Scripted, fed, half, refused, slot, visit
 from tests.fakes.carbon_api import CarbonApi
 
 
@@ -68,7 +68,7 @@ def test_failures_back_off_from_a_minute_to_a_quarter_of_an_hour():
 
 def test_an_answer_that_does_not_cover_the_time_now_is_a_failure_and_asked_again():
     feed = CarbonFeed(Scripted([slot(NOON_S - DAY_S, 200)]), now=Clock(), chance=half)
-    assert "gave no slot for the time now; is the clock right?" in str(refused(feed))
+    assert "has no slot for the current time; check the clock" in str(refused(feed))
     assert feed.due_s == NOON_S + 60
 
 

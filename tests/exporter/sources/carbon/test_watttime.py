@@ -7,7 +7,7 @@ import pytest
 from exporter.model import SourceError
 from exporter.sources.carbon import watttime
 from exporter.sources.carbon.watttime import WattTime
-from tests.exporter.sources.carbon import HOUR_S, NOON, NOON_S, chain, visit
+from tests.exporter.sources.carbon.feeds import HOUR_S, NOON, NOON_S, chain, visit
 from tests.fakes.watttime import PASSWORD, USER, WattTimeApi
 
 LATER = NOON + timedelta(minutes=7)
@@ -78,7 +78,7 @@ def test_an_account_without_history_has_the_forecast():
 
 def test_a_region_outside_of_the_plan_says_so():
     async def body(api, session):
-        with pytest.raises(SourceError, match=r"/v3/forecast answered 403 Forbidden; is the region in this account's"):
+        with pytest.raises(SourceError, match=r"/v3/forecast: HTTP 403 Forbidden; check that the account's plan"):
             await provider(api, "PJM_NJ").slots(session, LATER_S)
 
     visit(WattTimeApi(LATER), body)
@@ -86,7 +86,7 @@ def test_a_region_outside_of_the_plan_says_so():
 
 def test_a_wrong_password_says_where_to_look_and_shows_nothing_of_it():
     async def body(api, session):
-        with pytest.raises(SourceError, match=r"/login answered 403 .*USER:PASSWORD in --carbon\.token-file") as caught:
+        with pytest.raises(SourceError, match=r"/login: HTTP 403 .*USER:PASSWORD in --carbon\.token-file") as caught:
             await provider(api, password="wr0ng").slots(session, LATER_S)
         assert "wr0ng" not in "".join(repr(error) + repr(error.__dict__) for error in chain(caught.value))
 
@@ -110,13 +110,13 @@ def test_an_answer_that_is_no_intensity_of_the_region_is_refused(options, why):
 
 @pytest.mark.parametrize("region", ["", "caiso north", "91,0", "0,181", "CAISO&x", "../login", "1,2,3"])
 def test_what_cannot_be_a_region_is_refused(region):
-    with pytest.raises(ValueError, match="no region of the watttime provider"):
+    with pytest.raises(ValueError, match="is not a region of watttime"):
         WattTime(region, USER, PASSWORD)
 
 
 def test_the_regions_are_those_with_marginals_that_the_account_may_have():
     async def body(api, session):
-        listed = await watttime.regions(session, USER, PASSWORD, api.url)
+        listed = await watttime.list_regions(session, USER, PASSWORD, api.url)
         assert listed == {"CAISO_NORTH": "California ISO Northern"}
 
     visit(WattTimeApi(LATER), body)

@@ -9,7 +9,7 @@ import pytest
 
 from exporter.contract.carbon.credentials import PROVIDERS
 from exporter.settings import Settings, UsageError
-from exporter.sources.carbon.config import carbon_feeds, carbon_providers, fallback, token
+from exporter.sources.carbon.config import carbon_feeds, carbon_providers, provider_token, static_fallback
 from exporter.sources.carbon.static import StaticIntensity
 from tests.exporter.test_cli import exporter
 from tests.fakes import electricity_maps, watttime, web_api
@@ -61,29 +61,32 @@ def test_options_make_at_most_one_provider_a_basis(tmp_path, given, expected):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"provider": "us"}, "'us' is not known; it is one of gb, static, energy-charts, electricitymaps, watttime"),
-        ({"provider": "energy-charts"}, "needs --carbon.region; try: exporter regions --carbon.provider energy-charts"),
-        ({"provider": "energy-charts", "region": "Japan"}, "no country of the energy-charts provider"),
-        ({"provider": "electricitymaps", "region": "Germany"}, "no zone of the electricitymaps provider"),
-        ({"provider": "gb", "intensity": 230.0}, "leave out --carbon.provider gb"),
-        ({"region": "OX1"}, "is a region of Great Britain: add --carbon.provider gb"),
-        ({"marginal_provider": "gb", "marginal_region": "GB"}, "expected watttime"),
+        ({"provider": "us"}, "unknown provider 'us'; use one of gb, static, energy-charts, electricitymaps, watttime"),
+        (
+            {"provider": "energy-charts"},
+            "list the regions with: exporter regions --carbon.provider energy-charts",
+        ),
+        ({"provider": "energy-charts", "region": "Japan"}, "is not a country of energy-charts"),
+        ({"provider": "electricitymaps", "region": "Germany"}, "is not a zone of electricitymaps"),
+        ({"provider": "gb", "intensity": 230.0}, "remove --carbon.provider gb"),
+        ({"region": "OX1"}, "is a region of Great Britain; add --carbon.provider gb"),
+        ({"marginal_provider": "gb", "marginal_region": "GB"}, "has no marginal intensities; use watttime"),
         (
             {"marginal_region": "CAISO_NORTH"},
-            "--carbon.marginal-region does nothing without --carbon.marginal-provider",
+            "--carbon.marginal-region needs --carbon.marginal-provider watttime",
         ),
         (
             {"marginal_url": "https://a.example"},
-            "--carbon.marginal-url does nothing without --carbon.marginal-provider",
+            "--carbon.marginal-url needs --carbon.marginal-provider watttime",
         ),
-        ({"url": "https://a.example"}, "--carbon.url does nothing without a --carbon.provider"),
-        ({"intensity": 230.0, "url": "https://a.example"}, "--carbon.url does nothing"),
-        ({"region": "DE", "url": "https://a.example"}, "--carbon.url does nothing"),
+        ({"url": "https://a.example"}, "--carbon.url needs a --carbon.provider"),
+        ({"intensity": 230.0, "url": "https://a.example"}, "--carbon.url needs a --carbon.provider"),
+        ({"region": "DE", "url": "https://a.example"}, "--carbon.url needs a --carbon.provider"),
         ({"marginal_provider": "watttime"}, "needs --carbon.marginal-region"),
-        ({"marginal_provider": "watttime", "marginal_region": "a b"}, "no region of the watttime provider"),
+        ({"marginal_provider": "watttime", "marginal_region": "a b"}, "is not a region of watttime"),
         (
             {"provider": "watttime", "region": "X", "marginal_provider": "watttime", "marginal_region": "Y"},
-            "both watttime: leave out one",
+            "both watttime; remove one",
         ),
         ({"provider": "gb", "url": "api.example"}, "--carbon.url: expected http://HOST/PATH"),
         ({"provider": "gb", "url": "https://ada:s3cret@example"}, "without a user"),
@@ -98,18 +101,18 @@ def test_options_that_do_not_go_together_say_which_and_what_to_do(tmp_path, give
 
 
 def test_a_file_or_variable_with_one_line_is_the_token_of_the_one_provider(tmp_path, monkeypatch):
-    assert token(settings(tmp_path, "abc=\n"), "electricitymaps") == "abc="
+    assert provider_token(settings(tmp_path, "abc=\n"), "electricitymaps") == "abc="
     monkeypatch.setenv("WATTLINE_CARBON_TOKEN", "from-outside")
-    assert token(settings(tmp_path), "watttime") == "from-outside"
-    assert token(settings(tmp_path, "from-file"), "watttime") == "from-file"
+    assert provider_token(settings(tmp_path), "watttime") == "from-outside"
+    assert provider_token(settings(tmp_path, "from-file"), "watttime") == "from-file"
 
 
 @pytest.mark.parametrize(
     ("secrets", "words"),
     [
-        (None, "electricitymaps needs its token; put it into a file for --carbon.token-file"),
-        ("", "electricitymaps needs its token"),
-        ("watttime=s3cret:s3cret", "electricitymaps needs its token"),
+        (None, "electricitymaps needs a token; store it in a file for --carbon.token-file"),
+        ("", "electricitymaps needs a token"),
+        ("watttime=s3cret:s3cret", "electricitymaps needs a token"),
         ("s3cret\ns3cret2", "more than one carbon token for electricitymaps; use one line electricitymaps=SECRET"),
         ("s3cr\x07et", "invalid carbon token for electricitymaps"),
         ("s3crét", "invalid carbon token for electricitymaps"),
@@ -149,7 +152,7 @@ def test_a_token_file_that_cannot_be_read_is_one_line(tmp_path):
     ],
 )
 def test_the_fallback_is_the_mean_of_the_providers_country_and_marginals_have_none(tmp_path, given, region):
-    found = fallback(carbon_providers(settings(tmp_path, BOTH, **given))[0])
+    found = static_fallback(carbon_providers(settings(tmp_path, BOTH, **given))[0])
     assert (found.region if found else None) == region
     assert found is None or isinstance(found, StaticIntensity)
 
@@ -175,7 +178,7 @@ def test_the_regions_of_the_others_are_asked_for():
     assert zones.stdout.splitlines() == ["DE          Germany", "US-CAL-CISO USA, CAISO"]
     assert regions.stdout.splitlines() == ["CAISO_NORTH California ISO Northern"]
     assert (refused.returncode, refused.stdout, len(refused.stderr.splitlines())) == (1, "", 1)
-    assert "the regions of watttime cannot be listed" in refused.stderr
+    assert "cannot list the regions of watttime" in refused.stderr
     assert "wr0ng" not in refused.stderr
 
 
@@ -200,7 +203,7 @@ def test_check_says_of_each_basis_whether_it_works(tmp_path):
     lines = [line for line in done.stdout.splitlines() if line.startswith("carbon")]
     assert lines[0] == "carbon  works: DE, 320 gCO2eq/kWh (estimated, electricitymaps, average)"
     assert lines[1].startswith("carbon  fails: cannot fetch http://127.0.0.1:1/login")
-    assert lines[1].endswith("until it answers, what counts is nothing, so that emissions are absent")
+    assert lines[1].endswith("until then the intensity is not available; emissions are not exported")
     assert done.stderr == ""  # it is said once
     assert "s3cret" not in done.stdout + done.stderr
     assert not (tmp_path / "state").exists()  # it looks, and makes nothing

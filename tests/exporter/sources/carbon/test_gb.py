@@ -7,7 +7,7 @@ import pytest
 from exporter.model import Slot, SourceError
 from exporter.sources.carbon import gb
 from exporter.sources.carbon.gb import GbCarbonIntensity
-from tests.exporter.sources.carbon import NOON, NOON_S, visit
+from tests.exporter.sources.carbon.feeds import NOON, NOON_S, visit
 from tests.fakes.carbon_api import CarbonApi
 
 
@@ -60,24 +60,24 @@ def test_a_region_gives_forecasts_whether_or_not_it_comes_in_a_list(in_a_list):
     ],
 )
 def test_a_region_is_found_by_name_in_any_case_by_number_or_by_postcode(text, region):
-    assert gb.resolve(text) == region
+    assert gb.resolve_region(text) == region
 
 
 def test_an_unknown_region_is_answered_with_the_names_of_all():
-    with pytest.raises(ValueError, match="no region of the gb provider is called 'Atlantis'") as caught:
+    with pytest.raises(ValueError, match="'Atlantis' is not a region of gb") as caught:
         GbCarbonIntensity("Atlantis")
     assert all(name in str(caught.value) for name in ("GB", *gb.REGIONS, "1 to 17", "OX1"))
 
 
 @pytest.mark.parametrize("text", ["0", "18", "OX", "OX1 3Q", "OX123", "", "../intensity", "OX1?x"])
 def test_what_is_neither_name_nor_number_nor_postcode_is_refused(text):
-    with pytest.raises(ValueError, match="no region of the gb provider"):
-        gb.resolve(text)
+    with pytest.raises(ValueError, match="is not a region of gb"):
+        gb.resolve_region(text)
 
 
 def test_a_postcode_of_northern_ireland_is_refused_with_the_reason():
-    with pytest.raises(ValueError, match="Northern Ireland is not on this grid"):
-        gb.resolve("BT1 1AA")
+    with pytest.raises(ValueError, match="Northern Ireland is not part of this grid"):
+        gb.resolve_region("BT1 1AA")
 
 
 @pytest.mark.parametrize("in_a_list", [False, True])
@@ -98,23 +98,23 @@ def test_the_seventeen_regions_have_the_numbers_one_to_seventeen():
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [
-        ("400", "answered 400 Bad Request"),
-        ("429", "answered 429 Too Many Requests"),
-        ("500", "answered 500 Internal Server Error"),
-        ("503", "answered 503 Service Unavailable"),
-        ("html", "answered with a web page, not JSON"),
+        ("400", "HTTP 400 Bad Request"),
+        ("429", "HTTP 429 Too Many Requests"),
+        ("500", "HTTP 500 Internal Server Error"),
+        ("503", "HTTP 503 Service Unavailable"),
+        ("html", "the body is a web page, not JSON"),
         ("truncated", "Invalid JSON: EOF while parsing"),
         ("cut off", "cannot fetch "),
-        ("empty", "answered with an empty body"),
-        ("null", "answered what is not understood: body: Input should be an object"),
-        ("error with 200", "answered what is not understood: data: Field required"),
-        ("no intensity", "answered what is not understood: data.0.intensity: Field required"),
-        ("backwards", "data.0: Value error, the slot ends before it begins"),
+        ("empty", "the body is empty"),
+        ("null", "body: Input should be an object"),
+        ("error with 200", "data: Field required"),
+        ("no intensity", "data.0.intensity: Field required"),
+        ("backwards", "data.0: Value error, the slot ends before it starts"),
         ("a year long", "data.0: Value error, the slot is longer than a day"),
-        ("garbage", "answered what is not understood"),
-        ("list", "answered what is not understood"),
-        ("huge", "answered more than 4 MiB"),
-        ("no slots", "knows no intensity for GB"),
+        ("garbage", "cannot parse the response of"),
+        ("list", "cannot parse the response of"),
+        ("huge", "the response is larger than 4 MiB"),
+        ("no slots", "has no intensity for GB"),
     ],
 )
 def test_whatever_the_api_does_wrong_is_one_clear_line(fault, cause):
@@ -142,8 +142,8 @@ def test_an_absurd_intensity_is_refused(grams):
 def test_an_answer_of_more_slots_than_can_be_is_refused():
     async def body(api, session):
         period = api.period(NOON, national=True)
-        api.bodies["many"] = json.dumps({"data": [period] * 2_001})
-        with pytest.raises(SourceError, match="List should have at most 2000 items"):
+        api.bodies["many"] = json.dumps({"data": [period] * 4_001})
+        with pytest.raises(SourceError, match="List should have at most 4000 items"):
             await GbCarbonIntensity(base_url=api.url).slots(session, NOON_S)
 
     visit(CarbonApi(NOON, "many"), body)

@@ -8,21 +8,21 @@ import pytest
 
 from exporter.sources.carbon import static
 from exporter.sources.carbon.static import StaticIntensity
-from tests.exporter.sources.carbon import DAY_S, NOON_S
+from tests.exporter.sources.carbon.feeds import DAY_S, NOON_S
 
 EMBER = Path(__file__).parents[4] / "shared/data/carbon/co2-intensities-ember-2021.csv"
 
 
 @pytest.mark.parametrize("text", ["DE", "de", "DEU", "Germany", " germany "])
 def test_a_country_is_found_by_either_code_or_its_name(text):
-    germany = static.find(text)
+    germany = static.find_country(text)
     assert (germany.alpha_3, germany.grams_per_kwh, germany.year, germany.source) == ("DEU", 363.982, 2021, "Ember")
 
 
 def test_an_unknown_country_is_answered_with_close_ones():
     with pytest.raises(ValueError, match=r"no carbon intensity for 'Germny'; did you mean Germany \(DEU\)"):
         StaticIntensity.of_country("Germny")
-    with pytest.raises(ValueError, match="give an ISO 3166-1 code or an English name"):
+    with pytest.raises(ValueError, match="use an ISO 3166-1 code or an English name"):
         StaticIntensity.of_country("Qqqqq")
 
 
@@ -52,5 +52,5 @@ def test_a_figure_of_the_users_own_is_the_region_custom():
 
 @pytest.mark.parametrize("grams", [-1, 5_001, float("nan"), float("inf")])
 def test_a_constant_that_cannot_be_is_refused(grams):
-    with pytest.raises(ValueError, match="cannot be; give 0 to 5000"):
+    with pytest.raises(ValueError, match="is out of range; use 0 to 5000"):
         StaticIntensity.constant(grams)

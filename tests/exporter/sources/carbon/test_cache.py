@@ -8,9 +8,9 @@ import pytest
 from exporter.model import SourceError
 from exporter.sources.carbon.cache import CarbonCache
 from exporter.sources.carbon.feed import CarbonFeed
-from exporter.sources.carbon.provider import StatusError
+from exporter.sources.carbon.provider import HttpStatusError
 from exporter.sources.carbon.static import StaticIntensity
-from tests.exporter.sources.carbon import DAY_S, NOON_S, Clock, Scripted, fed, half, refused, slot
+from tests.exporter.sources.carbon.feeds import DAY_S, NOON_S, Clock, Scripted, fed, half, refused, slot
 
 ANSWER = [slot(NOON_S - 1_800, 190, "actual"), slot(NOON_S, 200), slot(NOON_S + 1_800, 210)]
 
@@ -39,13 +39,13 @@ def test_a_restart_after_the_slot_has_ended_asks_at_once_and_counts_the_forecast
 
 
 def test_a_restart_does_not_forget_that_it_was_told_to_wait(tmp_path):
-    told = StatusError("asked too often", "wait", 429, DAY_S)
+    told = HttpStatusError("asked too often", "wait", 429, DAY_S)
     refused(CarbonFeed(Scripted(told), now=Clock(), cache=CarbonCache(tmp_path), chance=half))
     after = restarted(tmp_path, NOON_S + 60, fallback=StaticIntensity("GBR", 268.255))
     assert after.due_s == NOON_S + DAY_S * 1.05
     assert after.slot_at(NOON_S + 60).quality == "static"
     said = str(refused(after))
-    assert "scripted asked to be left alone; it is asked again in 90660 s" in said
+    assert "scripted limits the request rate; the next request is sent in 90660 s" in said
     assert "static" in said
 
 
@@ -118,7 +118,7 @@ def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path, caplog):
     feed = fed(clock, ANSWER, ANSWER, cache=CarbonCache(tmp_path / "missing"))
     assert feed.slot_at(NOON_S).grams_per_kwh == 200
     assert len(caplog.records) == 1
-    assert "a restart will ask for the intensities again" in caplog.text
+    assert "after a restart the intensities are requested again" in caplog.text
     (tmp_path / "missing").mkdir()
     feed.provider.answers += [ANSWER]
     asyncio.run(feed.refresh(None))

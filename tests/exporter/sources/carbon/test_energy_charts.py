@@ -8,7 +8,7 @@ import pytest
 from exporter.model import Slot, SourceError
 from exporter.sources.carbon import energy_charts
 from exporter.sources.carbon.energy_charts import EnergyCharts
-from tests.exporter.sources.carbon import NOON, NOON_S, visit
+from tests.exporter.sources.carbon.feeds import NOON, NOON_S, visit
 from tests.fakes.energy_charts import EnergyChartsApi
 
 QUARTER_S = 900.0
@@ -102,13 +102,13 @@ def test_an_absurd_intensity_is_refused(grams):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('{"unix_seconds": [1, 2], "co2eq": [1.0]}', "not of one length"),
+        ('{"unix_seconds": [1, 2], "co2eq": [1.0]}', "the lists differ in length"),
         ('{"unix_seconds": [1], "co2eq": [1.0], "co2eq_forecast": []}', None),
-        ('{"unix_seconds": [1], "co2eq": [1.0], "co2eq_forecast": [1.0, 2.0]}', "not of one length"),
-        ('{"unix_seconds": [2, 1], "co2eq": [1.0, 1.0]}', "the times do not rise"),
+        ('{"unix_seconds": [1], "co2eq": [1.0], "co2eq_forecast": [1.0, 2.0]}', "the lists differ in length"),
+        ('{"unix_seconds": [2, 1], "co2eq": [1.0, 1.0]}', "the times do not increase"),
         ('{"unix_seconds": [-1], "co2eq": [1.0]}', r"unix_seconds\.0"),
-        ('{"unix_seconds": [], "co2eq": []}', "knows no intensity"),
-        ('{"unix_seconds": [1], "co2eq": [null]}', "knows no intensity"),
+        ('{"unix_seconds": [], "co2eq": []}', "has no intensity"),
+        ('{"unix_seconds": [1], "co2eq": [null]}', "has no intensity"),
     ],
 )
 def test_lists_that_do_not_fit_are_refused_and_an_empty_forecast_is_none(text, why):
@@ -128,9 +128,9 @@ def test_lists_that_do_not_fit_are_refused_and_an_empty_forecast_is_none(text, w
     ("text", "code"), [("DE", "de"), ("germany", "de"), ("GBR", "uk"), ("gb", "uk"), ("uk", "uk"), ("EU", "eu")]
 )
 def test_a_country_is_found_by_its_codes_and_its_name(text, code):
-    assert energy_charts.resolve(text) == code
+    assert energy_charts.resolve_country(text) == code
 
 
 def test_a_country_that_is_not_covered_is_answered_with_those_that_are():
-    with pytest.raises(ValueError, match="no country of the energy-charts provider is called 'Japan'; it has: al, all"):
+    with pytest.raises(ValueError, match="'Japan' is not a country of energy-charts; use one of: al, all"):
         EnergyCharts("Japan")

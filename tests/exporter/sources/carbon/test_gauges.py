@@ -10,13 +10,13 @@ from exporter.contract.metrics import (
 )
 from exporter.model import Reading, SourceError
 from exporter.sources.carbon.feed import CarbonFeed
-from exporter.sources.carbon.gauges import readings
+from exporter.sources.carbon.gauges import carbon_readings
 from exporter.sources.carbon.static import StaticIntensity
-from tests.exporter.sources.carbon import HOUR_S, NOON_S, Clock, Scripted, fed, refused, slot
+from tests.exporter.sources.carbon.feeds import HOUR_S, NOON_S, Clock, Scripted, fed, refused, slot
 
 
 def shown(feed: CarbonFeed, now_s: float = NOON_S) -> list[Reading]:
-    return list(readings([feed], now_s))
+    return list(carbon_readings([feed], now_s))
 
 
 def test_the_slot_now_is_shown_with_where_it_comes_from_and_when_that_was_asked():
