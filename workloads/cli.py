@@ -15,10 +15,10 @@ import typer
 
 from workloads import jobs
 from workloads.caps import cli
+from workloads.client import gpus as gpu_choice
 from workloads.client.api import ExporterError
 from workloads.client.messages import say
 from workloads.plans import cli as plan_cli
-from workloads.runner import gpus as gpu_choice
 from workloads.runner import shadow_check as shadow
 from workloads.runner import streams as standard_streams
 

@@ -7,6 +7,7 @@ import pytest
 import requests
 import urllib3
 
+from workloads.client.gpus import GpusError, Listed
 from workloads.jobs import container as container_job
 from workloads.jobs.container import gpus
 from workloads.jobs.containers import docker_engine
@@ -20,7 +21,6 @@ from workloads.jobs.containers.container import (
     size_bytes,
     volume,
 )
-from workloads.runner.gpus import GpusError, Listed
 
 TWO = (Listed(0, "NVIDIA H200", "GPU-aaaa"), Listed(1, "NVIDIA H200", "GPU-bbbb"))
 FULL = Container(

@@ -3,7 +3,7 @@ import stat
 
 import pytest
 
-from workloads.runner.gpus import GpusError, Listed, choose, listed
+from workloads.client.gpus import GpusError, Listed, choose, listed
 
 _TWO_ALIKE = (Listed(0, "H200", "GPU-aaaa1111"), Listed(1, "H200", "GPU-bbbb2222"))
 _TWO_KINDS = (Listed(0, "A40", "GPU-aaaa1111"), Listed(1, "H200", "GPU-bbbb2222"))

@@ -2,7 +2,7 @@ import signal
 
 import pytest
 
-from workloads.runner.interruption import unwound_when_signalled
+from workloads.runner.signals import unwound_when_signalled
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -24,7 +24,7 @@ def test_signals_do_afterwards_what_they_did_before(error):
 def test_within_a_signal_leaves_every_with_and_then_ends_the_process_by_itself(exporter, write):
     script = write(
         "import os, signal\n"
-        "from workloads.runner.interruption import unwound_when_signalled\n"
+        "from workloads.runner.signals import unwound_when_signalled\n"
         "with unwound_when_signalled():\n"
         "    try:\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"

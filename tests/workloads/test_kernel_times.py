@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from workloads import client
-from workloads.jobs.kernels import launches
+from workloads.jobs.kernels import timed_kernels
 from workloads.jobs.kernels import timed_kernels as kernels
-from workloads.jobs.kernels.launches import Timed
+from workloads.jobs.kernels.timed_kernels import Timed
 
 
 def test_the_next_batch_is_started_before_the_last_is_counted(nowhere):
@@ -47,7 +47,7 @@ def test_a_device_that_fails_stops_the_others(nowhere):
     failing.warm = False
     options = SimpleNamespace(repetitions=None, duration=3600, warmup=1)
     run = client.Run("sgemm", {}, None, nowhere)
-    endless = launches.on_clock(lambda: time.sleep(0.001))
+    endless = timed_kernels.on_clock(lambda: time.sleep(0.001))
     with pytest.raises(RuntimeError, match="out of memory"):
         kernels.measure(run, kernels.Kernel("sgemm", "kernel", "flop", 16), [endless, failing], options)
 
@@ -55,7 +55,7 @@ def test_a_device_that_fails_stops_the_others(nowhere):
 def test_there_is_a_kernel_however_short_the_duration(nowhere):
     options = SimpleNamespace(repetitions=None, duration=1e-9, warmup=1)
     run = client.Run("sgemm", {}, None, nowhere)
-    launch = launches.on_clock(lambda: time.sleep(0.002))
+    launch = timed_kernels.on_clock(lambda: time.sleep(0.002))
     results = kernels.measure(run, kernels.Kernel("sgemm", "kernel", "flop", 16), [launch], options)
 
     assert results["kernel_count"] == 1
@@ -64,7 +64,7 @@ def test_there_is_a_kernel_however_short_the_duration(nowhere):
 
 def test_the_clock_times_each_group_of_kernels():
     done = []
-    timed = launches.on_clock(lambda: done.append(None))(3, 5)()
+    timed = timed_kernels.on_clock(lambda: done.append(None))(3, 5)()
 
     assert len(done) == 15
     assert len(timed.seconds) == 3
@@ -83,7 +83,7 @@ def test_the_events_of_cuda_are_in_milliseconds_from_one_to_the_next():
             return end.at_ms - self.at_ms
 
     marks = [Event(100), Event(102), Event(105)]
-    timed = launches._between(marks)
+    timed = timed_kernels._between(marks)
 
     assert timed.seconds == [0.002, 0.003]
     assert [mark.waited for mark in marks] == [False, False, True]

@@ -6,7 +6,8 @@ from array import array
 
 import pytest
 
-from workloads.jobs.llm_load import progress, slo, summary
+from workloads.jobs.llm_load import load as progress
+from workloads.jobs.llm_load import summary
 from workloads.jobs.llm_load.answer import Answer, Failure
 from workloads.jobs.llm_load.chunk import Usage
 from workloads.jobs.llm_load.load import Load
@@ -33,7 +34,7 @@ def test_a_time_per_token_needs_two_tokens_that_were_counted(tokens, first_s):
 
 
 def test_an_objective_is_met_where_each_of_its_limits_is():
-    objective = slo.of("ttft=1,tpot=0.5,e2e=3")
+    objective = summary.of("ttft=1,tpot=0.5,e2e=3")
 
     assert objective.is_met_by(answered())
     assert not objective.is_met_by(answered(first_s=1.01))
@@ -43,16 +44,16 @@ def test_an_objective_is_met_where_each_of_its_limits_is():
 
 
 def test_what_was_not_measured_meets_no_objective_but_one_token_has_no_second():
-    assert not slo.of("tpot=9").is_met_by(answered(tokens=None))
-    assert not slo.of("ttft=9").is_met_by(answered(first_s=None))
-    assert slo.of("tpot=0.001").is_met_by(answered(tokens=1, gaps_s=()))
-    assert slo.of("e2e=9").is_met_by(answered(tokens=None))
+    assert not summary.of("tpot=9").is_met_by(answered(tokens=None))
+    assert not summary.of("ttft=9").is_met_by(answered(first_s=None))
+    assert summary.of("tpot=0.001").is_met_by(answered(tokens=1, gaps_s=()))
+    assert summary.of("e2e=9").is_met_by(answered(tokens=None))
 
 
 @pytest.mark.parametrize("text", ["", "ttft", "ttft=", "ttft=fast", "itl=1", "ttft=1,ttft=2", "e2e=-1", "e2e=nan"])
 def test_what_is_no_objective_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match=r"ttft=0\.5"):
-        slo.of(text)
+        summary.of(text)
 
 
 def measured(*answers, begun_s=0.0):
@@ -96,7 +97,7 @@ def test_percentiles_are_over_the_answers_that_succeeded():
 
 def test_goodput_is_of_all_requests_the_failed_ones_too():
     load = measured(answered(), answered(), answered(ended_s=5), failed())
-    found = summary.results(load, slo.of("e2e=3"))
+    found = summary.results(load, summary.of("e2e=3"))
 
     assert found["goodput_ratio"] == 2 / 4
     assert found["goodput_requests_per_second"] == 2 / 5
@@ -118,7 +119,7 @@ def test_a_run_has_room_for_all_results_however_many_kinds_there_are():
     load = measured(answered(), *(failed(f"http_{status}") for status in range(400, 500)))
     load.answers[0] = Answer(0, 0.5, 3, 1, array("d", [1]), Usage(7, 5))
     load.cancelled = 1
-    found = summary.results(load, slo.of("e2e=3"))
+    found = summary.results(load, summary.of("e2e=3"))
 
     assert len(found) <= 64
     assert found["requests_failed"] == 100
@@ -137,7 +138,7 @@ def test_answers_without_usage_are_said_and_their_tokens_absent():
 
 def test_answers_without_text_are_said_and_have_no_time_to_first_token():
     load = measured(answered(), answered(first_s=None, gaps_s=()))
-    found = summary.results(load, slo.of("ttft=2"))
+    found = summary.results(load, summary.of("ttft=2"))
 
     assert (found["requests_without_text"], found["goodput_ratio"]) == (1, 1 / 2)
     assert (found["ttft_seconds_mean"], found["e2e_seconds_mean"]) == (1, 3)

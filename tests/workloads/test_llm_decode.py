@@ -3,7 +3,7 @@ import argparse
 import pytest
 
 from tests.workloads.llm_models import EOS, counting
-from workloads.jobs.llm import decoding, models, prompting
+from workloads.jobs.llm import decoding, models
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("transformers", reason="needs the extra torch")
@@ -17,7 +17,7 @@ def model(tmp_path_factory):
 
 
 def _generate(model, new_tokens: int, eos: frozenset[int], *lengths: int):
-    batch = prompting.padded([[1] * length for length in lengths], left=True)
+    batch = decoding.padded([[1] * length for length in lengths], left=True)
     clock = iter(range(100))
     limits = decoding.Limits(new_tokens, eos)
     return decoding.generate(model, batch, limits, decoding.greedy, lambda: float(next(clock)))
@@ -87,7 +87,7 @@ def test_the_tokens_are_those_of_transformers_own_loop(kind, tmp_path):
     options = argparse.Namespace(model=None, random=str(tmp_path), device="cpu", dtype="float32", seed=1)
     model = models.load(options)
     model.module.eval()
-    batch = prompting.padded([[3, 4, 5, 6, 7], [8, 9], [11]], left=True)
+    batch = decoding.padded([[3, 4, 5, 6, 7], [8, 9], [11]], left=True)
     limits = decoding.Limits(8, frozenset())
 
     _, ids = decoding.generate(model, batch, limits, decoding.greedy, lambda: 0.0)

@@ -8,7 +8,7 @@ import pytest
 from tests.fakes import openai_server as says
 from tests.fakes.openai_server import CUT, DONE, OpenAiServer, Script
 from tests.fakes.web_api import serve
-from workloads.jobs.llm_load import connection, endpoint
+from workloads.jobs.llm_load import endpoint
 from workloads.jobs.llm_load.chunk import Usage
 from workloads.jobs.llm_load.endpoint import EndpointError, Target
 from workloads.jobs.llm_load.prompts import Prompt, Request
@@ -20,7 +20,7 @@ def ask(script, request=REQUEST, *, key=None, due_s=None, **target):
     """The answer, and what the server saw."""
 
     async def once():
-        async with serve(OpenAiServer(script=lambda _: script)) as server, connection.connected(key) as session:
+        async with serve(OpenAiServer(script=lambda _: script)) as server, endpoint.connected(key) as session:
             options = {"api": "chat", "model": "tiny", "extra": {}, "timeout_s": 30.0} | target
             answer = await endpoint.ask(session, Target(f"{server.url}/v1", **options), request, due_s)
         return answer, server.seen[-1]
@@ -158,7 +158,7 @@ def test_a_request_that_takes_too_long_is_a_failure():
 
 def test_a_connection_that_breaks_before_the_answer_is_a_failure():
     async def refused():
-        async with connection.connected(None) as session:
+        async with endpoint.connected(None) as session:
             return await endpoint.ask(session, Target("http://127.0.0.1:9/v1", "chat", "tiny", {}, 30.0), REQUEST)
 
     answer = asyncio.run(refused())
@@ -211,7 +211,7 @@ def test_the_key_is_sent_where_there_is_one():
 
 def listed(**server):
     async def once():
-        async with serve(OpenAiServer(**server)) as running, connection.connected(None) as session:
+        async with serve(OpenAiServer(**server)) as running, endpoint.connected(None) as session:
             return await endpoint.models(session, f"{running.url}/v1")
 
     return asyncio.run(once())
@@ -232,7 +232,7 @@ def test_a_refused_key_and_a_server_that_is_not_there_say_what_to_do():
         listed(models_status=401)
 
     async def nowhere():
-        async with connection.connected(None) as session:
+        async with endpoint.connected(None) as session:
             await endpoint.models(session, "http://127.0.0.1:9/v1")
 
     with pytest.raises(EndpointError, match="Connection refused; is the server up"):
@@ -242,7 +242,7 @@ def test_a_refused_key_and_a_server_that_is_not_there_say_what_to_do():
 def test_a_cancelled_request_ends_at_the_server_too():
     async def cancelled():
         script = Script([step for _ in range(1_000) for step in (says.text("a"), 0.05)])
-        async with serve(OpenAiServer(script=lambda _: script)) as server, connection.connected(None) as session:
+        async with serve(OpenAiServer(script=lambda _: script)) as server, endpoint.connected(None) as session:
             target = Target(f"{server.url}/v1", "chat", "tiny", {}, 60.0)
             task = asyncio.create_task(endpoint.ask(session, target, REQUEST))
             await server.wrote.wait()

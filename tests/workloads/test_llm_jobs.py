@@ -17,7 +17,7 @@ pytest.importorskip("transformers", reason="needs the extra torch")
 from workloads import client  # noqa: E402  # after what may skip this module
 from workloads.jobs import llm_forward, llm_generate, llm_train  # noqa: E402
 from workloads.jobs.kernels import percentiles  # noqa: E402  # after what may skip this module
-from workloads.jobs.llm.distributed import World  # noqa: E402
+from workloads.jobs.llm.common import World  # noqa: E402
 
 TINY = ("--random", "tiny", "--device", "cpu")
 

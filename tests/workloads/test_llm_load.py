@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from workloads.jobs.llm_load import arrivals, prompts, summary
+from workloads.jobs.llm_load import measure, prompts, summary
 from workloads.jobs.llm_load.answer import Answer
 from workloads.jobs.llm_load.load import Load, Until
 from workloads.jobs.llm_load.prompts import Lengths, Prompt
@@ -22,11 +22,11 @@ def first(iterator, count):
 
 
 def test_fixed_arrivals_are_one_over_the_rate_apart():
-    assert first(arrivals.offsets_s("fixed", 4, seed=0), 5) == [0, 0.25, 0.5, 0.75, 1]
+    assert first(measure.offsets_s("fixed", 4, seed=0), 5) == [0, 0.25, 0.5, 0.75, 1]
 
 
 def test_poisson_arrivals_have_the_rate_and_the_spread_of_their_name():
-    offsets_s = first(arrivals.offsets_s("poisson", 4, seed=1), 20_000)
+    offsets_s = first(measure.offsets_s("poisson", 4, seed=1), 20_000)
     gaps_s = [after - before for before, after in itertools.pairwise([0, *offsets_s])]
     mean_s = sum(gaps_s) / len(gaps_s)
     deviation_s = math.sqrt(sum((gap_s - mean_s) ** 2 for gap_s in gaps_s) / len(gaps_s))
@@ -39,7 +39,7 @@ def test_poisson_arrivals_have_the_rate_and_the_spread_of_their_name():
 
 def test_the_same_seed_gives_the_same_load():
     def drawn(seed):
-        offsets_s = first(arrivals.offsets_s("poisson", 4, seed), 20)
+        offsets_s = first(measure.offsets_s("poisson", 4, seed), 20)
         return offsets_s, first(prompts.requests(None, Lengths(1, 50), Lengths(1, 500), seed), 20)
 
     assert drawn(3) == drawn(3)
@@ -168,7 +168,7 @@ def test_a_closed_loop_sends_nothing_after_its_duration_and_awaits_what_it_sent(
 def test_an_open_loop_sends_what_is_due_whatever_the_answers_take():
     server = Server(takes_s=1.0)
     load = Load(server.ask, lambda _: None)
-    asyncio.run(load.open(iter(REQUESTS), arrivals.offsets_s("fixed", 100, 0), Until(20)))
+    asyncio.run(load.open(iter(REQUESTS), measure.offsets_s("fixed", 100, 0), Until(20)))
 
     assert [due_s - load.begun_s for _, due_s, _ in server.asked] == pytest.approx([n / 100 for n in range(20)])
     assert all(sent_s >= due_s - 1e-6 for _, due_s, sent_s in server.asked)
@@ -179,7 +179,7 @@ def test_an_open_loop_sends_what_is_due_whatever_the_answers_take():
 def test_an_open_loop_sends_what_is_due_within_its_duration():
     server = Server()
     load = Load(server.ask, lambda _: None)
-    asyncio.run(load.open(iter(REQUESTS), arrivals.offsets_s("fixed", 10, 0), Until(None, 0.35)))
+    asyncio.run(load.open(iter(REQUESTS), measure.offsets_s("fixed", 10, 0), Until(None, 0.35)))
 
     assert len(server.asked) == 4  # at 0, 0.1, 0.2 and 0.3 s
 

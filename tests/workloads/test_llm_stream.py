@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.jobs.llm_load import chunk, sse
+from workloads.jobs.llm_load import chunk
 from workloads.jobs.llm_load.chunk import Chunk, Usage
 
 
 def decode(*pieces: bytes) -> list[str]:
-    decoder = sse.Decoder()
+    decoder = chunk.Decoder()
     return [event for piece in pieces for event in decoder.feed(piece)]
 
 
 def test_an_event_is_complete_at_the_empty_line():
-    decoder = sse.Decoder()
+    decoder = chunk.Decoder()
 
     assert decoder.feed(b"data: one\n") == []
     assert decoder.feed(b"\ndata: two\n\n") == ["one", "two"]

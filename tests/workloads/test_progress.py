@@ -6,10 +6,9 @@ from rich.console import Console
 
 from tests.fakes.run_api import RunApi, serving
 from workloads.client.api import Api
-from workloads.plans import cool_down, live_readings
-from workloads.plans.live_readings import GpuNow, Rates
+from workloads.plans import progress, runner
 from workloads.plans.model import CoolDown
-from workloads.plans.progress import Lines, LiveTable, Looks, Now
+from workloads.plans.progress import GpuNow, Lines, LiveTable, Looks, Now, Rates
 
 METRICS = """\
 # TYPE wattline_gpu_power_watts gauge
@@ -29,16 +28,16 @@ def _shown(table: LiveTable) -> str:
 
 
 def test_power_and_temperature_are_read_from_the_exporters_page():
-    assert live_readings.gpus(METRICS) == [GpuNow("0", "GPU-a", 412.5, 61), GpuNow("1", "GPU-b", 78, 33)]
+    assert progress.gpus(METRICS) == [GpuNow("0", "GPU-a", 412.5, 61), GpuNow("1", "GPU-b", 78, 33)]
 
 
 def test_the_hottest_is_that_of_the_runs_gpus():
-    shown = live_readings.gpus(METRICS)
+    shown = progress.gpus(METRICS)
 
-    assert live_readings.hottest(shown, None) == 61
-    assert live_readings.hottest(shown, ["1"]) == 33
-    assert live_readings.hottest(shown, ["GPU-b", "0"]) == 61
-    assert live_readings.hottest(shown, ["2"]) is None
+    assert progress.hottest(shown, None) == 61
+    assert progress.hottest(shown, ["1"]) == 33
+    assert progress.hottest(shown, ["GPU-b", "0"]) == 61
+    assert progress.hottest(shown, ["2"]) is None
 
 
 def test_work_is_shown_by_the_second():
@@ -56,12 +55,12 @@ def test_work_is_shown_by_the_second():
 
 
 def test_an_exporter_that_does_not_answer_shows_nothing(nowhere):
-    assert live_readings.now(Api(nowhere)) == []
+    assert progress.now(Api(nowhere)) == []
     assert Rates().of(Api(nowhere), ["r"]) == {}
 
 
 def test_the_live_table_has_what_runs_what_is_left_power_temperature_and_tokens():
-    looks = Looks(lambda: live_readings.gpus(METRICS), lambda _ids: {"steps": 3.0, "generated_tokens": 1234.5})
+    looks = Looks(lambda: progress.gpus(METRICS), lambda _ids: {"steps": 3.0, "generated_tokens": 1234.5})
     table = LiveTable(looks, now_s=lambda: 0.0)
     table.show(Now(2, 4, "gpt2 power_limit_watts=500 repeat 1", "runs", ["gpt2 power_limit_watts=600 repeat 1"], 120))
 
@@ -143,7 +142,7 @@ def test_lines_for_a_log_say_a_change_once(capsys):
 
 def test_a_cool_down_ends_when_the_temperature_is_back():
     celsius, said = iter([60.0, 50.0, 42.0]), []
-    found = cool_down.wait(CoolDown(), 40.0, lambda: next(celsius), said.append, lambda _s: None)
+    found = runner.wait(CoolDown(), 40.0, lambda: next(celsius), said.append, lambda _s: None)
 
     assert found is None
     assert said == ["cools down, 60 °C until 42 °C", "cools down, 50 °C until 42 °C"]
@@ -151,12 +150,12 @@ def test_a_cool_down_ends_when_the_temperature_is_back():
 
 @pytest.mark.parametrize(("first", "now"), [(None, 40.0), (40.0, None)])
 def test_a_cool_down_that_sees_no_temperature_says_so(first, now):
-    found = cool_down.wait(CoolDown(), first, lambda: now, lambda _doing: None, lambda _s: None)
+    found = runner.wait(CoolDown(), first, lambda: now, lambda _doing: None, lambda _s: None)
 
     assert "no cool-down: the exporter shows no temperature" in found
 
 
 def test_a_cool_down_that_takes_too_long_says_how_far_it_came():
-    found = cool_down.wait(CoolDown(to_celsius=30, at_most_seconds=0.01), None, lambda: 55.0, lambda _doing: None)
+    found = runner.wait(CoolDown(to_celsius=30, at_most_seconds=0.01), None, lambda: 55.0, lambda _doing: None)
 
     assert found == "still 55 °C after 0 s of cool-down, not 30 °C; give it more with at_most_seconds"

@@ -1,8 +1,7 @@
 from itertools import product
 
 from workloads.plans.model import Plan
-from workloads.plans.schedule import ordered, whole
-from workloads.plans.steps import Step, steps
+from workloads.plans.steps import Step, ordered, steps, whole
 
 SIX = tuple(Step(case, repeat, ()) for case, repeat in product("ab", (1, 2, 3)))
 

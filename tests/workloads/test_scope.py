@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from workloads.client import systemd_scope as scope
+from workloads.client import registration
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ from workloads.client import systemd_scope as scope
 def test_only_a_scope_of_the_slice_is_a_job_s_own_group(tmp_path: Path, told: str, found: str | None) -> None:
     path = tmp_path / "cgroup"
     path.write_text(told)
-    assert scope.own(path) == found
+    assert registration.own(path) == found
 
 
 def test_where_there_are_no_groups_there_is_none(tmp_path: Path) -> None:
-    assert scope.own(tmp_path / "cgroup") is None
+    assert registration.own(tmp_path / "cgroup") is None

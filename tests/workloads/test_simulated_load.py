@@ -6,7 +6,7 @@ from exporter import simulation
 from exporter.simulation import PRODUCTS, Simulation
 from tests.fakes.run_api import RunApi, serving
 from tests.workloads.conftest import Exporter
-from workloads.jobs.simulated.law import Law
+from workloads.jobs.simulated_load import Law
 
 H200 = PRODUCTS["H200"]
 LIGHT_W = 180  # nine tenths of the H200's least cap of 200 W

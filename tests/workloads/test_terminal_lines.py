@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.jobs.containers.terminal_lines import TerminalLines
+from workloads.jobs.containers.output import TerminalLines
 
 
 def shown(*chunks: bytes) -> str:

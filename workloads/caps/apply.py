@@ -18,7 +18,7 @@ from workloads.caps.guardian import Guardian
 from workloads.caps.journal import TOLERANCE_W, Before, Holder, Journal
 from workloads.client.messages import say as say_on_stderr
 from workloads.runner.exporter import state_folder
-from workloads.runner.interruption import unwound_when_signalled
+from workloads.runner.signals import unwound_when_signalled
 
 __all__ = ["Cap", "CapsError", "Cards", "NotAllowedError", "PowerRange", "Setter", "cards", "check", "restoring"]
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from workloads.client import run_id
+from workloads.client import values
 from workloads.client.api import Api, RefusedError
 
 JOIN_TIMEOUT_S = 60.0
@@ -45,7 +45,7 @@ def candidates(environ: Mapping[str, str], workload: str, ordinal: int) -> Itera
         workload,
         str(ordinal),
     ]
-    first = run_id.named(workload, hashlib.sha256("\0".join(identity).encode()).hexdigest()[:12])
+    first = values.named(workload, hashlib.sha256("\0".join(identity).encode()).hexdigest()[:12])
     yield first
     yield from (f"{first}-{n}" for n in itertools.count(2))
 

@@ -18,14 +18,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from workloads.client import api as run_api
-from workloads.client import at_exit, barrier, ranks, recorder, run_id
-from workloads.client import systemd_scope as scope
+from workloads.client import at_exit, barrier, ranks, recorder, registration
+from workloads.client import gpus as gpu_choice
 from workloads.client import values as numbers
+from workloads.client import values as run_id
 from workloads.client.api import Api, ExporterError, RefusedError, UnreachableError
 from workloads.client.contributor import Contributor, unique_name
 from workloads.client.messages import say_once
 from workloads.client.registration import Membership
-from workloads.runner import gpus as gpu_choice
 
 _TIMEOUT_S = 5.0
 _REST = "rest"
@@ -225,7 +225,7 @@ class Run:
 
     def _register(self, joined: str) -> None:
         """Raises UnreachableError; a refusal is said and survived."""
-        group = os.environ.get(scope.CGROUP)
+        group = os.environ.get(registration.CGROUP)
         Membership(self._api, joined, group, RefusedError, say_once).add(os.getpid())
 
     def __exit__(

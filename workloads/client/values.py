@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import secrets
 from collections.abc import Mapping
 
 from workloads.client.messages import say_once
@@ -47,3 +49,15 @@ def of_values(values: Mapping[str, float], kind: str = "value") -> dict[str, flo
 
 def _is_name(name: str) -> bool:
     return name.isascii() and name.isidentifier() and len(name) <= 64
+
+
+_LONGEST_NAME = 40  # of 64 characters, the rest is for what makes the id unique
+
+
+def named(workload: str, unique: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", workload).strip("._-")[:_LONGEST_NAME]
+    return f"{name or 'run'}-{unique}"
+
+
+def fresh(workload: str) -> str:
+    return named(workload, secrets.token_hex(5))

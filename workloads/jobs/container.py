@@ -10,6 +10,7 @@ from pathlib import Path
 
 from workloads import client, jobs
 from workloads.client import api as run_api
+from workloads.client import gpus as gpu_choice
 from workloads.client import recorder
 from workloads.client.barrier import BarrierError
 from workloads.client.messages import say
@@ -19,9 +20,8 @@ from workloads.jobs.containers import output as container_output
 from workloads.jobs.containers import processes as container_processes
 from workloads.jobs.containers import score as container_score
 from workloads.jobs.containers.docker_engine import Engine, EngineError
-from workloads.runner import gpus as gpu_choice
 from workloads.runner import shadow_check as shadow
-from workloads.runner.interruption import unwound_when_signalled
+from workloads.runner.signals import unwound_when_signalled
 
 _STOP_S = 10
 _LAST_OUTPUT_S = 10.0

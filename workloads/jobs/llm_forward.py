@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from workloads import client, jobs
 from workloads.jobs.kernels import percentiles, torch_device
 from workloads.jobs.llm import options as flags
-from workloads.jobs.llm.common import rounds, run_job
-from workloads.jobs.llm.distributed import World, joined
+from workloads.jobs.llm.common import World, joined, rounds, run_job
 from workloads.jobs.llm.timing import Rates, rates
 
 _JOB = "llm-forward"
@@ -36,12 +35,12 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
         return
     import torch
 
-    from workloads.jobs.llm import models, prompting
+    from workloads.jobs.llm import decoding, models
 
     loaded = models.load(options)
     models.check_positions(loaded, options.seq_len)
-    rows = prompting.synthetic(options.batch_size, (options.seq_len,) * 2, loaded.vocabulary, options.seed)
-    batch = prompting.padded(rows, left=False)
+    rows = decoding.synthetic(options.batch_size, (options.seq_len,) * 2, loaded.vocabulary, options.seed)
+    batch = decoding.padded(rows, left=False)
     ids, mask = batch.ids.to(loaded.device), batch.mask.to(loaded.device)
     loaded.module.eval()
 

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 
 from workloads import client, jobs
 from workloads.jobs.llm import options as flags
-from workloads.jobs.llm.common import rounds, run_job
-from workloads.jobs.llm.distributed import World, joined
+from workloads.jobs.llm.common import World, joined, rounds, run_job
 from workloads.jobs.llm.timing import Rates, Steps, TokenTimes, rates
 
 if TYPE_CHECKING:
-    from workloads.jobs.llm.decoding import Choose
+    from workloads.jobs.llm.decoding import Batch, Choose
     from workloads.jobs.llm.models import Loaded
-    from workloads.jobs.llm.prompting import Batch
 
 _JOB = "llm-generate"
 
@@ -97,7 +95,8 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
 
 def _batches(options: argparse.Namespace, loaded: Loaded) -> Iterator[Batch]:
     """Without end; synthetic prompts are new in each. Raises ModelError."""
-    from workloads.jobs.llm import models, prompting
+    from workloads.jobs.llm import decoding as prompting
+    from workloads.jobs.llm import models
 
     if options.prompts:
         rows = prompting.read(options.prompts, models.tokenizer(loaded))
@@ -109,8 +108,8 @@ def _batches(options: argparse.Namespace, loaded: Loaded) -> Iterator[Batch]:
 
 
 def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
+    from workloads.jobs.llm.decoding import synthetic
     from workloads.jobs.llm.models import ModelError
-    from workloads.jobs.llm.prompting import synthetic
     from workloads.jobs.llm.simulated import simulated
 
     if options.prompts:

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 from exporter.contract.secret_file import SecretFileError, read_secret
 from workloads import client, jobs
-from workloads.jobs.llm_load import prompts, slo
+from workloads.jobs.llm_load import prompts, summary
 from workloads.runner import shadow_check as shadow
-from workloads.runner.interruption import unwound_when_signalled
+from workloads.runner.signals import unwound_when_signalled
 
 KEY = "OPENAI_API_KEY"
 
@@ -48,7 +48,9 @@ def parser() -> jobs.Options:
     options.add_argument(
         "--timeout", type=jobs.seconds, default=600.0, metavar="SECONDS", help="of one request; default: 600"
     )
-    options.add_argument("--slo", type=slo.of, metavar="ttft=S,tpot=S,e2e=S", help="count the requests that meet all")
+    options.add_argument(
+        "--slo", type=summary.of, metavar="ttft=S,tpot=S,e2e=S", help="count the requests that meet all"
+    )
     options.add_argument("--seed", type=number, default=0, help="of arrivals, prompts and lengths; default: 0")
     options.add_argument(
         "--extra-body",

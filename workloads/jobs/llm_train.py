@@ -15,13 +15,12 @@ from workloads import client, jobs
 from workloads.client.messages import say
 from workloads.jobs.kernels import percentiles
 from workloads.jobs.llm import options as flags
-from workloads.jobs.llm.common import rounds, run_job
-from workloads.jobs.llm.distributed import World, joined
+from workloads.jobs.llm.common import World, joined, rounds, run_job
 from workloads.jobs.llm.timing import Rates, rates
 
 if TYPE_CHECKING:
+    from workloads.jobs.llm.decoding import Batch, Row
     from workloads.jobs.llm.models import Loaded
-    from workloads.jobs.llm.prompting import Batch, Row
 
 _JOB = "llm-train"
 _EPOCHS = 20
@@ -101,12 +100,12 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
 
 def _rows(options: argparse.Namespace, loaded: Loaded, world: World) -> list[Row]:
     """This process's share; all have the same number. Raises ModelError."""
-    from workloads.jobs.llm import models, prompting
+    from workloads.jobs.llm import decoding, models
 
     if options.texts:
-        rows = prompting.read(options.texts, models.tokenizer(loaded))
+        rows = decoding.read(options.texts, models.tokenizer(loaded))
     else:
-        rows = prompting.synthetic(options.samples, options.sample_tokens, loaded.vocabulary, options.seed)
+        rows = decoding.synthetic(options.samples, options.sample_tokens, loaded.vocabulary, options.seed)
     rows = [row[: options.seq_len] for row in rows]
     models.check_positions(loaded, max(map(len, rows)))
     each, left = divmod(len(rows), world.size)
@@ -119,11 +118,11 @@ def _rows(options: argparse.Namespace, loaded: Loaded, world: World) -> list[Row
 
 def _batches(rows: Sequence[Row], size: int) -> Iterator[Batch]:
     """In the order of the rows, epoch after epoch; the last of an epoch may be smaller."""
-    from workloads.jobs.llm import prompting
+    from workloads.jobs.llm import decoding
 
     while True:
         for begin in range(0, len(rows), size):
-            yield prompting.padded(rows[begin : begin + size], left=False)
+            yield decoding.padded(rows[begin : begin + size], left=False)
 
 
 def _count(options: argparse.Namespace, rows: int) -> int:
@@ -150,8 +149,8 @@ def _learner(options: argparse.Namespace, loaded: Loaded, world: World) -> Calla
 
 
 def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
+    from workloads.jobs.llm.decoding import synthetic
     from workloads.jobs.llm.models import ModelError
-    from workloads.jobs.llm.prompting import synthetic
     from workloads.jobs.llm.simulated import simulated
 
     if options.texts:

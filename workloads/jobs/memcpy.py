@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from workloads import jobs
 from workloads.client.messages import say
-from workloads.jobs.kernels import launches, torch_device
+from workloads.jobs.kernels import timed_kernels, torch_device
 from workloads.jobs.kernels import timed_kernels as kernels
-from workloads.jobs.kernels.launches import Launch
+from workloads.jobs.kernels.timed_kernels import Launch
 
 if TYPE_CHECKING:
     import torch
@@ -78,12 +78,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @contextlib.contextmanager
 def _devices(direction: _Direction, size: int, simulation: str | None) -> Iterator[list[Launch]]:
     if simulation is not None:
-        from workloads.jobs.simulated.gpu import driven
+        from workloads.runner.simulated_gpu import driven
 
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         buffers = [direction.source, direction.target].count("cuda")
         with driven(Path(simulation), visible, buffers * size, direction.simulated_utilization) as gpus:
-            yield [launches.on_simulated(gpu, size / direction.simulated_bytes_per_s) for gpu in gpus]
+            yield [timed_kernels.on_simulated(gpu, size / direction.simulated_bytes_per_s) for gpu in gpus]
         return
     found = torch_device.devices() if importlib.util.find_spec("torch") is not None else []
     if any(device.type == "cuda" for device in found):
@@ -103,7 +103,7 @@ def _cuda(device: torch.device, direction: _Direction, size: int) -> Launch:
         return torch.randint(256, (size,), dtype=torch.uint8, device=device)
 
     source, target = buffer(direction.source), buffer(direction.target)
-    return launches.on_torch(device, lambda: target.copy_(source, non_blocking=True))
+    return timed_kernels.on_torch(device, lambda: target.copy_(source, non_blocking=True))
 
 
 def _memory(size: int) -> Launch:
@@ -111,7 +111,7 @@ def _memory(size: int) -> Launch:
 
     source = np.random.default_rng(0).integers(256, size=size, dtype=np.uint8)
     target = np.zeros_like(source)
-    return launches.on_clock(lambda: np.copyto(target, source))
+    return timed_kernels.on_clock(lambda: np.copyto(target, source))
 
 
 if __name__ == "__main__":

@@ -15,10 +15,10 @@ from pathlib import Path
 from workloads import client, jobs
 from workloads.client.barrier import BarrierError
 from workloads.jobs.kernels import percentiles, torch_device
-from workloads.jobs.vision import image_folder
+from workloads.jobs.vision import training
 from workloads.jobs.vision import training as image_training
 from workloads.runner import shadow_check as shadow
-from workloads.runner.interruption import OF_A_KERNEL_S, unwound_when_signalled
+from workloads.runner.signals import OF_A_KERNEL_S, unwound_when_signalled
 
 _IMAGENET_IMAGES, _IMAGENET_CLASSES = 1_281_167, 1000
 _DEPTHS = "3,4,6,3"
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with unwound_when_signalled(OF_A_KERNEL_S), client.run("resnet") as run:
         try:
             run.phase("load")
-            images = image_folder.find(options.images) if options.images else None
+            images = training.find(options.images) if options.images else None
             stepping = _simulated(run.simulation, options) if run.simulation else _real(options, images)
             with stepping as step:
                 run.result(**_train(run, step, options, _steps(options, images)))
@@ -104,7 +104,7 @@ def _train(run: client.Run, step: Step, options: argparse.Namespace, steps: floa
     return {"images_per_second": images / (now_s - begin_s), **loss, **percentiles.of("step_seconds", each_s)}
 
 
-def _steps(options: argparse.Namespace, images: image_folder.Images | None) -> float:
+def _steps(options: argparse.Namespace, images: training.Images | None) -> float:
     """Infinite where the duration ends the training."""
     if options.epochs:
         count = len(images.files) if images else _IMAGENET_IMAGES
@@ -113,7 +113,7 @@ def _steps(options: argparse.Namespace, images: image_folder.Images | None) -> f
 
 
 @contextlib.contextmanager
-def _real(options: argparse.Namespace, images: image_folder.Images | None) -> Iterator[Step]:
+def _real(options: argparse.Namespace, images: training.Images | None) -> Iterator[Step]:
     torch_device.require("torch", "transformers", *(["PIL"] if images else []))
     devices = torch_device.devices()
     recipe = image_training.Recipe(
@@ -144,7 +144,7 @@ def _real(options: argparse.Namespace, images: image_folder.Images | None) -> It
 @contextlib.contextmanager
 def _simulated(path: str, options: argparse.Namespace) -> Iterator[Step]:
     """The model knows neither a loss nor the precision."""
-    from workloads.jobs.simulated.gpu import driven
+    from workloads.runner.simulated_gpu import driven
 
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     pixels = options.batch_size * options.image_size**2

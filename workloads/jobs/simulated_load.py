@@ -16,11 +16,59 @@ from workloads import client, jobs
 from workloads.client.barrier import BarrierError
 from workloads.jobs.kernels import percentiles
 from workloads.runner import shadow_check as shadow
-from workloads.runner.interruption import OF_A_KERNEL_S, unwound_when_signalled
+from workloads.runner.signals import OF_A_KERNEL_S, unwound_when_signalled
 
 if TYPE_CHECKING:
-    from workloads.jobs.simulated.gpu import SimulatedGpu
-    from workloads.jobs.simulated.law import Law
+    from workloads.runner.simulated_gpu import SimulatedGpu
+import math
+from typing import Literal
+
+from exporter.simulation import Product
+
+Name = Literal["compute", "memory", "light"]
+_LEAST_SPEED = 0.2
+_STATIC_SHARE = 3 / 7
+_LIGHT_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """`best_w` is the cap at which a step of `compute` costs least; 9/14 of the card's peak where it is left out."""
+
+    name: Name
+    product: Product
+    best_w: float | None = None
+
+    def __post_init__(self) -> None:
+        make = self.product
+        if self.name == "compute" and not make.limit_min_w <= self.cheapest_w <= make.peak_w:
+            raise ValueError(
+                f"--best {self.cheapest_w:g}: {make.name} takes caps of {make.limit_min_w:g} to {make.peak_w:g} W"
+            )
+
+    @property
+    def cheapest_w(self) -> float:
+        return self.best_w or 1.5 * _STATIC_SHARE * self.product.peak_w
+
+    @property
+    def utilization(self) -> float:
+        """The share of the card's dynamic power that it wants."""
+        make = self.product
+        demanded_w = _LIGHT_SHARE * make.limit_min_w if self.name == "light" else make.peak_w
+        return (demanded_w - make.idle_w) / (make.peak_w - make.idle_w)
+
+    def speed(self, power_w: float, clock_ratio: float) -> float:
+        """The share of full speed at this power and, of `light`, under this clock lock."""
+        match self.name:
+            case "light":
+                return clock_ratio
+            case "memory":
+                return min(1.0, power_w / self.product.peak_w)
+            case "compute":
+                static_w = self.cheapest_w / 1.5
+                dynamic = max(0.0, power_w - static_w) / (self.product.peak_w - static_w)
+                return min(1.0, max(_LEAST_SPEED, math.cbrt(dynamic)))
+
 
 _JOB = "simulated-load"
 _MEMORY_BYTES = 8 << 30
@@ -85,16 +133,14 @@ def _import_all() -> None:
     """What is slow to import, so that nothing of it is measured."""
     import numpy as np  # noqa: F401  # slow to import
 
-    from workloads.jobs.simulated import gpu as simulated  # noqa: F401  # of the contract: see shadow
-    from workloads.jobs.simulated import law as simulated_law  # noqa: F401  # as above
+    from workloads.runner import simulated_gpu as simulated  # noqa: F401  # of the contract: see shadow
 
 
 @contextlib.contextmanager
 def _loaded(path: Path, options: argparse.Namespace) -> Iterator[tuple[list[SimulatedGpu], Law]]:
     """The GPUs of the run, under the law's load."""
     from exporter.simulation import Simulation
-    from workloads.jobs.simulated.gpu import driven
-    from workloads.jobs.simulated.law import Law
+    from workloads.runner.simulated_gpu import driven
 
     with Simulation.open(path) as simulation:
         law = Law(options.law, simulation.gpus[0].product, options.best)

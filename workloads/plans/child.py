@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.contract.run import Outcome
-from workloads.client import run_id
+from workloads.client import values
 from workloads.plans import overlap, tied
 from workloads.plans.results import LOG_FILE
 from workloads.plans.steps import RunToMake
@@ -40,7 +40,7 @@ class ChildRun:
 
     def __init__(self, run: RunToMake, place: Place, environ: Mapping[str, str]) -> None:
         self.run = run
-        self.run_id = run_id.fresh(run.title)
+        self.run_id = values.fresh(run.title)
         self.labels = {**run.labels, "plan": place.label}
         self.folder = place.folder / self.run_id
         self.started_at = time.time()

@@ -132,14 +132,14 @@ def sweep(  # a command's options are its arguments
 
 
 def _say_what_it_would_do(read: PlanFile, out: Path | None, exporter: str | None) -> None:
-    from workloads.client.run_id import named as fitting
-    from workloads.plans import dry_run, schedule
+    from workloads.client.values import named as fitting
+    from workloads.plans import dry_run, steps
     from workloads.plans import results as plan_results
 
     named = exporter or os.environ.get(EXPORTER)
     asked = f"tells the exporter at {named} of its runs" if named else "starts an exporter where none answers here"
     results = str(out or plan_results.DEFAULT_FOLDER / fitting(read.plan.name, "TIME"))
-    for line in dry_run.lines(read.plan, schedule.whole(read.plan, read.steps), results, asked):
+    for line in dry_run.lines(read.plan, steps.whole(read.plan, read.steps), results, asked):
         print(line)
 
 
@@ -174,8 +174,8 @@ def make(read: PlanFile, resume: Path | None, out: Path | None, exporter: str | 
     from workloads.mps.session import MpsError
     from workloads.plans.results import Results, ResultsError
     from workloads.plans.runner import PlanError
-    from workloads.runner.interruption import unwound_when_signalled
     from workloads.runner.nsys import NsysError
+    from workloads.runner.signals import unwound_when_signalled
 
     try:
         if resume is not None:
@@ -197,7 +197,7 @@ def make(read: PlanFile, resume: Path | None, out: Path | None, exporter: str | 
 
 def _make_all(read: PlanFile, results: Results, exporter: str | None, *, live: bool) -> None:
     from workloads.plans import runner as plan_runner
-    from workloads.plans import schedule
+    from workloads.plans import steps
     from workloads.plans.child import Place
     from workloads.runner import exporter as reach
 
@@ -209,12 +209,13 @@ def _make_all(read: PlanFile, results: Results, exporter: str | None, *, live: b
     environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with _progress(reached.api, live=live and sys.stderr.isatty()) as progress:
         around = plan_runner.Around(reached.api, stays, progress, environ, place)
-        all_steps = schedule.whole(read.plan, read.steps)
+        all_steps = steps.whole(read.plan, read.steps)
         plan_runner.PlanRunner(read.plan, all_steps, results, around).make_all()
 
 
 def _progress(api: Api, *, live: bool) -> Progress:
-    from workloads.plans import live_readings, progress
+    from workloads.plans import progress
+    from workloads.plans import progress as live_readings
 
     if not live:
         return progress.Lines()
@@ -224,9 +225,9 @@ def _progress(api: Api, *, live: bool) -> Progress:
 
 def _say_ended(read: PlanFile, results: Results) -> int:
     """Where the results are, what is left and how to go on; the exit code."""
-    from workloads.plans import schedule
+    from workloads.plans import steps
 
-    count = len(schedule.whole(read.plan, read.steps))
+    count = len(steps.whole(read.plan, read.steps))
     left = count - len(results.steps_done())
     outcomes = Counter("background" if made.background and not made.is_bad else made.outcome for made in results.made)
     said = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items())) or "none"

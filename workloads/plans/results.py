@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from exporter.contract.record import EVENTS_FILE
 from exporter.contract.run import Outcome
-from workloads.client.run_id import named
+from workloads.client.values import named
 
 PLAN_FILE = "plan.yaml"
 JOURNAL_FILE = "runs.jsonl"

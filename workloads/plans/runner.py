@@ -6,22 +6,54 @@ import contextlib
 import itertools
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from exporter.contract.run import Gpus
 from workloads.caps.apply import Cap, CapsError, Setter, cards, check, restoring
+from workloads.client import gpus as gpu_choice
 from workloads.client.api import Api, ExporterError, UnreachableError
 from workloads.mps import daemon as mps_daemon
-from workloads.plans import cool_down, live_readings, mps_step, step_lines, steps
+from workloads.plans import progress as live_readings
+from workloads.plans import step_lines, steps, tenants
 from workloads.plans.child import ChildRun, Place
-from workloads.plans.model import POWER_LIMIT, SM_CLOCK, Plan
+from workloads.plans.model import POWER_LIMIT, SM_CLOCK, CoolDown, Plan
 from workloads.plans.progress import Now, Progress
 from workloads.plans.results import Results
 from workloads.plans.steps import RunToMake, Step
 from workloads.plans.tenants import SideBySide, StepFailedError, Watching
-from workloads.runner import gpus as gpu_choice
 from workloads.runner import nsys
+
+_COOL_DOWN_POLL_S = 1.0
+
+
+def wait(
+    wanted: CoolDown,
+    first_celsius: float | None,
+    hottest: Callable[[], float | None],
+    show: Callable[[str], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> str | None:
+    """None once it is as cool; else why it was not waited for any longer. `first_celsius` is that before the plan."""
+    until = wanted.to_celsius if wanted.to_celsius is not None else first_celsius
+    if until is None:
+        return "no cool-down: the exporter shows no temperature to come back to; see exporter check"
+    begin_s, waited_s = time.monotonic(), 0.0
+    while True:
+        celsius = hottest()
+        if celsius is None:
+            return "no cool-down: the exporter shows no temperature now; see exporter check"
+        if celsius <= until + wanted.tolerance_celsius:
+            return None
+        if waited_s >= wanted.at_most_seconds:
+            return (
+                f"still {celsius:.0f} °C after {waited_s:.0f} s of cool-down, not {until:.0f} °C; "
+                "give it more with at_most_seconds"
+            )
+        show(f"cools down, {celsius:.0f} °C until {until + wanted.tolerance_celsius:.0f} °C")
+        sleep(min(_COOL_DOWN_POLL_S, wanted.at_most_seconds - waited_s))
+        waited_s = time.monotonic() - begin_s
+
 
 _POLL_S = 0.1
 _EXPORTER_WITHIN_S = 5.0  # one that is being restarted is back by then
@@ -145,7 +177,7 @@ class PlanRunner:
             self._await_exporter(now)
         self._pause(now)
         if self._plan.cool_down is not None and step.phase == "measure":
-            said = cool_down.wait(
+            said = wait(
                 self._plan.cool_down,
                 self._first_celsius,
                 lambda: self._hottest(steps.gpus_of(step)),
@@ -184,7 +216,7 @@ class PlanRunner:
         step = replace(step, runs=tuple(self._by_uuid(run) for run in step.runs))
         attempt = self._results.attempts(number) + 1
         logs = self._results.folder / f"step-{number}-{attempt}"
-        with mps_step.shared(logs, self._around.environ, self._uuids(steps.gpus_of(step)), wanted=step.mps) as shared:
+        with tenants.shared(logs, self._around.environ, self._uuids(steps.gpus_of(step)), wanted=step.mps) as shared:
             tick = self._look_at_clocks if SM_CLOCK in step.settings else self._around.progress.follow
             watching = Watching(tick, shared.verify)
             together = SideBySide(step, self._around.place, shared.environ, watching)

@@ -2,13 +2,55 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from workloads.client import barrier
+from workloads.mps import other_daemons as mps_others
+from workloads.mps import session as mps
 from workloads.plans.child import ChildRun, Place
-from workloads.plans.meeting import Meeting, meeting
 from workloads.plans.steps import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    folder: Path
+    count: int
+    """Without the runner."""
+    timeout_s: float
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {barrier.FOLDER: f"{self.folder}:{self.count + 1}:{self.timeout_s:g}"}
+
+    def pids(self) -> list[int]:
+        """Of those who have come, the runner apart."""
+        pids = (int(path.name.removeprefix("ready-")) for path in self.folder.glob("ready-*"))
+        return sorted(pid for pid in pids if pid != os.getpid())
+
+    def release(self) -> float:
+        """Unix seconds."""
+        (self.folder / f"ready-{os.getpid()}").touch()
+        return time.time()
+
+    def abandon(self) -> None:
+        (self.folder / barrier.ABANDONED).touch()
+
+
+@contextlib.contextmanager
+def meeting(count: int, timeout_s: float) -> Iterator[Meeting | None]:
+    """None where nobody has to wait."""
+    if not count:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="wattline-barrier-") as folder, barrier.held(Path(folder)):
+        yield Meeting(Path(folder), count, timeout_s)
+
 
 _POLL_S = 0.05
 
@@ -99,3 +141,36 @@ class SideBySide:
     def _end_all(self, note: str) -> None:
         for child in self.children:
             child.ask_to_end(note)
+
+
+_ATTACHED_WITHIN_S = 5.0  # whoever is at the barrier has warmed up, so it is a client by now
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """How the jobs of a step are started."""
+
+    environ: Mapping[str, str]
+    verify: Callable[[Sequence[int]], None] | None = None
+    """None where the step is not under MPS; raises StepFailedError."""
+    doubt: str | None = None
+    """Why the jobs of a step without MPS are not without it."""
+
+
+@contextlib.contextmanager
+def shared(
+    folder: Path, environ: Mapping[str, str], gpus: Sequence[str], *, wanted: bool, proc: Path = Path("/proc")
+) -> Iterator[Shared]:
+    """`gpus` are UUIDs. Raises MpsError where the daemon cannot be had."""
+    if not wanted:
+        yield Shared(environ, doubt=mps_others.taking(environ, gpus, proc))
+        return
+    with mps.started(folder, environ, gpus) as session:
+
+        def verify(pids: Sequence[int]) -> None:
+            try:
+                session.verify(pids, _ATTACHED_WITHIN_S)
+            except mps.MpsError as error:
+                raise StepFailedError(str(error)) from error
+
+        yield Shared({**environ, **session.environment}, verify)

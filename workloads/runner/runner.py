@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,20 +16,48 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from exporter.contract.run import BeginRequest, Outcome, Run
+from exporter.contract.run import MAX_RESULTS, BeginRequest, EndRequest, Outcome, Run
 from workloads.client import api as run_api
-from workloads.client import recorder, run_id
-from workloads.client import systemd_scope as scope
+from workloads.client import recorder, registration, values
 from workloads.client.api import Api, ExporterError, RefusedError, UnreachableError
+from workloads.client.gpus import Choice
 from workloads.client.messages import say
 from workloads.client.registration import Membership
-from workloads.jobs.simulated.gpu import release_dead
-from workloads.runner import nsys, results_file
+from workloads.runner import nsys
 from workloads.runner import summary as ended_run
 from workloads.runner.exporter import Reached
-from workloads.runner.gpus import Choice
 from workloads.runner.run_folder import RunFolder
 from workloads.runner.signals import PassedSignals
+from workloads.runner.simulated_gpu import release_dead
+
+
+@contextlib.contextmanager
+def made() -> Iterator[Path]:
+    """Where there is no room for one, what takes everything and keeps nothing: the run goes on."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="wattline-")
+    except OSError as error:
+        say(f"the job's results will not be kept: {error.strerror}; make room there, or set TMPDIR")
+        yield Path(os.devnull)
+        return
+    with folder as name:
+        yield Path(name) / "results.jsonl"
+
+
+def read(path: Path) -> dict[str, float]:
+    """The last value of each name; a job may have no client, or be killed while it writes a line. Its processes may
+    have more together than a run can have, and all would be refused.
+    """
+    results: dict[str, float] = {}
+    lines = path.read_text().splitlines() if path.exists() else []
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            results |= EndRequest.model_validate({"results": json.loads(line)}).results
+    for name in list(results)[MAX_RESULTS:]:
+        say(f"result {name} is left out: a run has {MAX_RESULTS} at most")
+        del results[name]
+    return results
+
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 _BEGIN_ATTEMPTS = 3  # the exporter in reach may just be ending with its last run
@@ -71,8 +101,8 @@ def run_command(job: Job, find_exporter: Callable[[], Reached], environ: Mapping
             folder.discard()
         raise
     api = reached.api
-    with PassedSignals() as signals, results_file.made() as results, _lease(api, run.run_id):
-        membership = Membership(api, run.run_id, scope.named(environ), ExporterError, say)
+    with PassedSignals() as signals, made() as results, _lease(api, run.run_id):
+        membership = Membership(api, run.run_id, registration.named(environ), ExporterError, say)
         membership.add(os.getpid())  # the run must not end between the job's exit and its report
         environment = _environment(job, api, run, results, environ)
         if folder is not None:
@@ -83,7 +113,7 @@ def run_command(job: Job, find_exporter: Callable[[], Reached], environ: Mapping
         code, outcome = _execute(job, signals, environment, membership)
         if run.simulation is not None:
             release_dead(Path(run.simulation))
-        measured = results_file.read(results)
+        measured = read(results)
         ended = _end(api, run.run_id, outcome, measured)
     if folder is not None:
         folder.end(ended, outcome, code, measured)
@@ -102,7 +132,7 @@ def _request(job: Job) -> BeginRequest:
             {
                 "workload": job.workload,
                 "labels": dict(job.labels),
-                "run_id": job.run_id or run_id.fresh(job.workload),
+                "run_id": job.run_id or values.fresh(job.workload),
                 "lease_seconds": run_api.LEASE_S,
                 **job.gpus.field(),
             }

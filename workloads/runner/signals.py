@@ -12,9 +12,11 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import time
+from collections.abc import Iterator
 from types import FrameType, TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _SENTINEL_REPORTS_WITHIN_S = 0.1
@@ -100,3 +102,47 @@ def _stand_sentinel(signals: list[signal.Signals], report_to: int, lifeline: int
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     with contextlib.suppress(OSError):
         os.read(lifeline, 1)
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+OF_A_KERNEL_S = 10.0
+"""A kernel that is under way may take minutes: whoever asked for the end does not wait for it."""
+
+
+_SIGNALLED = 128
+
+
+class Interruption(KeyboardInterrupt):
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextlib.contextmanager
+def unwound_when_signalled(at_most_s: float | None = None) -> Iterator[None]:
+    """Within, a signal is an exception, so that every `with` is left; then the process ends by the same signal.
+
+    Where none came, signals do afterwards what they did before. With `at_most_s` a second signal ends the process at
+    once, and so does the first where the unwinding takes longer; without, nothing cuts the unwinding short.
+    """
+
+    def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+        for each in _SIGNALS:  # an exception of a second one would break the unwinding
+            signal.signal(each, signal.SIG_IGN if at_most_s is None else signal.SIG_DFL)
+        if at_most_s is not None:
+            deadline = threading.Timer(at_most_s, os._exit, [_SIGNALLED + number])
+            deadline.daemon = True
+            deadline.start()
+        raise Interruption(number)
+
+    before = {number: handler for number in _SIGNALS if (handler := signal.getsignal(number)) is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    except Interruption as interruption:
+        signal.signal(interruption.number, signal.SIG_DFL)
+        os.kill(os.getpid(), interruption.number)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -2,15 +2,124 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import re
 import threading
+from collections.abc import Iterator
 from typing import BinaryIO
 
 from workloads.client.messages import say
 from workloads.jobs.containers import life as container_life
 from workloads.jobs.containers.docker_engine import reason
 from workloads.jobs.containers.life import Created
-from workloads.jobs.containers.terminal_lines import TerminalLines
+
+_TOKEN = re.compile(
+    r"(?P<plain>[^\x1b\r\b]+)"
+    r"|\x1b\[(?P<numbers>[0-9;:?]*)(?P<final>[@-~])"
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # a title, a link
+    r"|(?P<move>[\r\b])"
+    r"|\x1b.?"
+)
+_UNFINISHED = re.compile(r"\x1b(?:\[[0-9;:?]{0,64}|\][^\x07\x1b]{0,4096}\x1b?)?\Z")
+_LONGEST = 1 << 20
+_LONGEST_COLOURS = 256
+
+
+class TerminalLines:
+    """One stream: bytes in any pieces come in, finished lines of UTF-8 go out, each as it stands when it is finished.
+
+    Of the escape sequences those that move in the line or erase it are obeyed, and colours kept; what moves between
+    lines is left out.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._unread = ""
+        self._line = _Line()
+
+    def feed(self, chunk: bytes) -> bytes:
+        """The lines that are finished by now, with their newlines."""
+        return "".join(self._finished(self._decoder.decode(chunk))).encode()
+
+    def close(self) -> bytes:
+        """What stands in the last line, if it has no newline yet."""
+        rest = "".join(self._finished(self._decoder.decode(b"", final=True)))
+        return (rest + self._line.take()).encode()
+
+    def _finished(self, text: str) -> Iterator[str]:
+        *lines, rest = (self._unread + text).split("\n")
+        for line in lines:
+            self._line.write(line)
+            yield self._line.take() + "\n"
+        unfinished = _UNFINISHED.search(rest)
+        self._unread = unfinished[0] if unfinished else ""
+        self._line.write(rest[: len(rest) - len(self._unread)])
+        if len(self._line) > _LONGEST:
+            yield self._line.take()
+
+
+class _Line:
+    """Each cell is a character, after the colours that were chosen before it."""
+
+    def __init__(self) -> None:
+        self._cells: list[str] = []
+        self._column = 0
+        self._colours = ""
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def take(self) -> str:
+        text = "".join(self._cells) + self._colours
+        self._cells, self._column, self._colours = [], 0, ""
+        return text
+
+    def write(self, text: str) -> None:
+        for token in _TOKEN.finditer(text):
+            if token["plain"]:
+                self._put(token["plain"])
+            elif token["move"]:
+                self._column = 0 if token["move"] == "\r" else max(0, self._column - 1)
+            elif token["final"] == "m":
+                self._colour(token[0], token["numbers"])
+            elif token["final"]:
+                self._control(token["final"], token["numbers"])
+
+    def _put(self, plain: str) -> None:
+        cells = list(plain)
+        cells[0] = self._colours + cells[0]
+        self._colours = ""
+        self._cells.extend(" " * (self._column - len(self._cells)))
+        self._cells[self._column : self._column + len(cells)] = cells
+        self._column += len(cells)
+
+    def _colour(self, sequence: str, numbers: str) -> None:
+        """A reset makes those before it void, so that they do not pile up."""
+        self._colours = sequence if numbers in {"", "0"} else self._colours + sequence
+        if len(self._colours) > _LONGEST_COLOURS:
+            self._colours = ""
+
+    def _control(self, final: str, numbers: str) -> None:
+        number = int(numbers) if numbers.isdecimal() else 0
+        if final in "KJ":
+            self._erase(number)
+        elif final == "G":
+            self._column = min(max(number, 1), _LONGEST) - 1
+        elif final == "C":
+            self._column = min(self._column + max(number, 1), _LONGEST)
+        elif final == "D":
+            self._column = max(self._column - max(number, 1), 0)
+
+    def _erase(self, number: int) -> None:
+        """0 from the cursor on, 1 up to it, 2 all of the line."""
+        if number == 0:
+            del self._cells[self._column :]
+        elif number == 1:
+            erased = min(self._column + 1, len(self._cells))
+            self._cells[:erased] = " " * erased
+        else:
+            self._cells.clear()
 
 
 class Output:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from workloads import jobs
-from workloads.jobs.kernels import launches, torch_device
+from workloads.jobs.kernels import timed_kernels, torch_device
 from workloads.jobs.kernels import timed_kernels as kernels
-from workloads.jobs.kernels.launches import Launch
+from workloads.jobs.kernels.timed_kernels import Launch
 
 if TYPE_CHECKING:
     import torch
@@ -47,12 +47,12 @@ def main(job: str, element: Element, options: argparse.Namespace) -> int:
 def _devices(element: Element, size: int, simulation: str | None) -> Iterator[list[Launch]]:
     """The simulated GPUs where they are, else CUDA's, else the CPU; those of CUDA_VISIBLE_DEVICES, else the first."""
     if simulation is not None:
-        from workloads.jobs.simulated.gpu import driven
+        from workloads.runner.simulated_gpu import driven
 
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         with driven(Path(simulation), visible, 3 * size**2 * element.size_bytes) as gpus:
             flop = 2.0 * size**3 / element.share_of_peak
-            yield [launches.on_simulated(gpu, flop / gpu.peak_flop_per_s) for gpu in gpus]
+            yield [timed_kernels.on_simulated(gpu, flop / gpu.peak_flop_per_s) for gpu in gpus]
     elif importlib.util.find_spec("torch") is not None:
         yield [_torch(device, element, size) for device in torch_device.devices()]
     else:
@@ -67,7 +67,7 @@ def _torch(device: torch.device, element: Element, size: int) -> Launch:
     dtype = getattr(torch, element.name)
     a, b = (torch.rand(size, size, device=device, dtype=dtype, generator=random) for _ in range(2))
     product = torch.empty_like(a)
-    return launches.on_torch(device, lambda: torch.matmul(a, b, out=product))
+    return timed_kernels.on_torch(device, lambda: torch.matmul(a, b, out=product))
 
 
 def _numpy(element: Element, size: int) -> Launch:
@@ -76,4 +76,4 @@ def _numpy(element: Element, size: int) -> Launch:
     random = np.random.default_rng(0)
     a, b = (random.random((size, size), dtype=element.name) for _ in range(2))
     product = np.empty_like(a)
-    return launches.on_clock(lambda: np.matmul(a, b, out=product))
+    return timed_kernels.on_clock(lambda: np.matmul(a, b, out=product))

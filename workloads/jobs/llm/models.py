@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from workloads.client.messages import say, say_once
 from workloads.jobs.kernels import torch_device
-from workloads.jobs.llm.presets import PRESETS, find
+from workloads.jobs.llm.options import PRESETS, find
 
 if TYPE_CHECKING:
     import torch

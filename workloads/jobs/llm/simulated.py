@@ -15,9 +15,9 @@ from pathlib import Path
 
 from workloads.client.messages import say
 from workloads.jobs.llm.models import ModelError
-from workloads.jobs.llm.presets import PRESETS, Preset, find
+from workloads.jobs.llm.options import PRESETS, Preset, find
 from workloads.jobs.llm.timing import Steps
-from workloads.jobs.simulated.gpu import SimulatedGpu, driven
+from workloads.runner.simulated_gpu import SimulatedGpu, driven
 
 _FEWEST = 28  # a data centre's GPU does so many 32-bit operations, in pairs, while it reads one parameter
 _BYTES_PER_PARAMETER = 4

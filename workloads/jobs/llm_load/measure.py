@@ -5,24 +5,67 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import math
+import random
+import signal
 import sys
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Coroutine, Iterator
+from typing import Any, Literal
 
 import aiohttp
 
 from workloads import client
 from workloads.client.barrier import BarrierError
 from workloads.client.messages import say
-from workloads.jobs.llm_load import arrivals, connection, endpoint, prompts, summary
+from workloads.jobs.llm_load import endpoint, prompts, summary
 from workloads.jobs.llm_load.answer import Answer
 from workloads.jobs.llm_load.endpoint import EndpointError, Target
-from workloads.jobs.llm_load.load import Load, Until
-from workloads.jobs.llm_load.progress import shown
+from workloads.jobs.llm_load.load import Load, Until, shown
 from workloads.jobs.llm_load.prompts import Request
-from workloads.jobs.llm_load.signalled import until_signalled
-from workloads.runner.interruption import Interruption
+from workloads.runner.signals import Interruption
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+async def until_signalled(work: Coroutine[Any, Any, object]) -> int | None:
+    """The number of the signal that cancelled the work, None where it ended by itself.
+
+    After one, all of them are ignored: what was measured is still to be reported.
+    """
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(work)
+    seen: list[int] = []
+
+    def interrupt(number: int) -> None:
+        if not seen:
+            task.cancel()
+        seen.append(number)
+
+    before = {number: handler for number in _SIGNALS if (handler := signal.getsignal(number)) is not signal.SIG_IGN}
+    for number in before:
+        loop.add_signal_handler(number, interrupt, number)
+    try:
+        await asyncio.wait([task])
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN if seen else handler)
+    if not task.cancelled():
+        task.result()
+    return seen[0] if seen else None
+
+
+Arrivals = Literal["poisson", "fixed"]
+
+
+def offsets_s(kind: Arrivals, rate_per_s: float, seed: int) -> Iterator[float]:
+    """Without end, rising."""
+    if kind == "fixed":
+        return (index / rate_per_s for index in itertools.count())
+    draw = random.Random(f"arrivals {seed}")  # noqa: S311  # a load, not a secret
+    return itertools.accumulate(draw.expovariate(rate_per_s) for _ in itertools.count())
+
 
 _DEFAULT_REQUESTS = 100
 
@@ -43,7 +86,7 @@ def measure(options: argparse.Namespace, key: str | None, run: client.Run) -> No
 
 
 async def _entered(stack: contextlib.AsyncExitStack, key: str | None) -> aiohttp.ClientSession:
-    return await stack.enter_async_context(connection.connected(key))
+    return await stack.enter_async_context(endpoint.connected(key))
 
 
 def _measure(
@@ -125,7 +168,7 @@ class _Sender:
         options = self._options
         async with shown(load, what):
             if options.rate:
-                due_s = arrivals.offsets_s(options.arrivals, options.rate, options.seed)
+                due_s = offsets_s(options.arrivals, options.rate, options.seed)
                 await load.open(self._requests, due_s, until)
             else:
                 await load.closed(self._requests, options.concurrency or 1, until)
