@@ -106,7 +106,7 @@ def test_a_barrier_whose_folder_is_gone_is_an_error(tmp_path):
 
 
 def test_nobody_waits_for_a_runner_that_was_killed(tenant, tmp_path):
-    script = "import sys, pathlib; from workloads import barrier\n"
+    script = "import sys, pathlib; from workloads.client import barrier\n"
     script += "with barrier.held(pathlib.Path(sys.argv[1])):\n    print('held', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", script, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as runner:

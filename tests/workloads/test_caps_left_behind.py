@@ -109,7 +109,7 @@ def test_a_journal_that_cannot_be_read_hides_no_other_from_who_restores(driver):
 def test_a_forked_child_that_leaves_puts_nothing_back(driver, write):
     script = write(
         "import os\n"
-        "from workloads import caps\n"
+        "from workloads.caps import apply as caps\n"
         "cards = caps.cards(None, os.environ['WATTLINE_SIMULATION'])\n"
         "with caps.restoring(cards) as setter:\n"
         "    setter.apply(caps.Cap('power_limit_watts', 300.0))\n"

@@ -105,7 +105,7 @@ def test_without_an_exporter_the_training_goes_on_after_one_line(exporter, scrip
 def test_an_exporter_that_dies_stops_no_training(exporter, script):
     job = script("""
         with client.run("train") as run:
-            run._api = run._contributor()._api = client.Api("http://127.0.0.1:1")
+            run._api = run._contributor()._api = client.api.Api("http://127.0.0.1:1")
             run.work(steps=1)
         print("trained")
         """)
@@ -151,7 +151,7 @@ def test_only_the_standard_library_is_imported(exporter, script):
 
 def test_the_lease_is_renewed_while_the_job_says_nothing(exporter, script, tmp_path):
     job = script(f"""
-        client.run_api.LEASE_S = 0.6
+        client.api.LEASE_S = 0.6
         with client.run("train"):
             while not os.path.exists("{tmp_path}/go"):
                 time.sleep(0.05)

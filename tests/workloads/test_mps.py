@@ -23,7 +23,7 @@ _SLEEPS = "import sys; print('ready', flush=True); sys.stdin.read()"
 _RUNNER = """
 import os, sys, time
 from pathlib import Path
-from workloads import mps
+from workloads.mps import session as mps
 with mps.started(Path(sys.argv[1]), os.environ) as session:
     print(*session._daemon.processes(), flush=True)
     time.sleep(60)

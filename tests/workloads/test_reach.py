@@ -21,7 +21,7 @@ from workloads.runner.exporter import find as find_named
 
 _FIND = """
 import json, os, sys
-from workloads import reach
+from workloads.runner import exporter as reach
 from workloads.client.api import ExporterError
 try:
     found = reach.find_or_start(sys.argv[1], os.environ, json.loads(sys.argv[2]))
