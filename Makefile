@@ -7,9 +7,9 @@ BIN := .venv/bin
 demo: ## measure a short run on this machine and report it (one to two minutes)
 	@$(PYTHON) deploy/demo.py
 
-test: lint types layers servers ## everything that is checked, the same as in CI
+test: lint types layers servers ## all checks, the same as in CI
 	$(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder || \
-		{ echo "Once more, each by itself: beside others a test may miss its moment."; \
+		{ echo "Retrying the failed tests, one at a time."; \
 		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
 
 lint: .venv/test.stamp
@@ -22,10 +22,10 @@ types: .venv/test.stamp
 layers: .venv/test.stamp
 	$(BIN)/lint-imports
 
-bench: .venv/test.stamp ## speed, memory and accuracy beside other tools, as ratios of one run
+bench: .venv/test.stamp ## speed, memory and accuracy, compared with other tools in the same run
 	$(BIN)/python -m tests.bench
 
-gpu: .venv/test.stamp ## on a real GPU: writes tests/gpu/results/
+gpu: .venv/test.stamp ## measure a real GPU; writes tests/gpu/results/
 	$(BIN)/python -m pytest -m gpu -s
 
 docs: metrics .venv/test.stamp ## regenerate the reference tables of the documents
@@ -41,7 +41,7 @@ format: .venv/test.stamp
 venv: .venv/run.stamp
 
 .venv/run.stamp: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Wattline needs Python 3.11, this is {sys.version.split()[0]}; try: make PYTHON=python3.11")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Wattline needs Python 3.11 or later, found {sys.version.split()[0]}; run: make PYTHON=python3.11")'
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || deploy/apt.sh python3-venv
 	@echo "Installing Wattline into .venv (once, a minute or two) ..." >&2
 	@$(PYTHON) -m venv .venv
@@ -53,7 +53,7 @@ venv: .venv/run.stamp
 	@$(BIN)/pip install --quiet --disable-pip-version-check --group lint --group test --group torch
 	@touch $@
 
-servers: ## the real servers, the browser, the container engine and the systemd that the tests talk to
+servers: ## install the servers, browser, container engine and systemd that the tests use
 	@missing=; for name in prometheus victoria-metrics chromium podman runc busybox:busybox-static \
 			systemd-analyze:systemd ip:iproute2 iptables netavark aardvark-dns debootstrap kubectl:kubernetes-client; do \
 		PATH="$$PATH:/usr/sbin:/usr/lib/podman" command -v $${name%:*} >/dev/null || missing="$$missing $${name#*:}"; done; \

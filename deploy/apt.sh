@@ -1,12 +1,12 @@
 #!/bin/sh
-# Installs Debian packages where it runs as root; else says what to type, and fails.
+# Install Debian packages as root; otherwise print the command and fail.
 set -u
 if ! command -v apt-get >/dev/null; then
-    echo "not installed: $*; install them with this system's package manager" >&2
+    echo "not installed: $*; install them with the package manager of this system" >&2
     exit 1
 fi
 if [ "$(id -u)" -ne 0 ]; then
-    echo "not installed: $*; to have them: sudo apt-get install -y $*" >&2
+    echo "not installed: $*; run: sudo apt-get install -y $*" >&2
     exit 1
 fi
 echo "Installing $* ..." >&2

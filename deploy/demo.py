@@ -1,6 +1,6 @@
-"""`make demo`: a short run on this machine, measured, stored and reported.
+"""Demonstration of Wattline: a short run, measured, stored and reported.
 
-It needs nothing but Python's own library, so that its first line can come before anything is installed.
+It imports the standard library only, so that its first line is printed before anything is installed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EXAMPLE_G_PER_KWH = 230
 
 
 def gpu_names() -> list[str]:
-    """The GPUs that NVML knows; none where there is no driver."""
+    """Return the names of the GPUs that NVML finds; empty without a driver."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
         if nvml.nvmlInit_v2() != 0:
@@ -50,7 +50,7 @@ def gpu_names() -> list[str]:
 
 
 def rapl_packages() -> list[str]:
-    """The RAPL packages whose energy this user may read."""
+    """Return the RAPL packages whose energy this user may read."""
     packages = []
     for zone in sorted(Path("/sys/class/powercap").glob("intel-rapl:*")):
         try:
@@ -63,8 +63,8 @@ def rapl_packages() -> list[str]:
     return packages
 
 
-def measured() -> tuple[str, bool]:
-    """What the demo will measure, in words, and whether GPUs are simulated for want of anything real."""
+def hardware() -> tuple[str, bool]:
+    """Describe the measured hardware, and tell whether GPUs are simulated because no hardware is readable."""
     names, packages = gpu_names(), rapl_packages()
     real = [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)] + [f"RAPL {name}" for name in packages]
     if real:
@@ -80,7 +80,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def exporter(address: str, *, simulated: bool) -> Iterator[None]:
-    """The daemon, for as long as the block runs. No Ctrl-C of the terminal reaches it: it is ended here."""
+    """Run the daemon during the block, in its own session, so that Ctrl-C does not reach it."""
     options = ["--web.listen-address", address, "--state.path", str(OUT / "state")]
     options += ["--carbon.intensity", str(EXAMPLE_G_PER_KWH)] + (["--simulate", SIMULATED] if simulated else [])
     with (OUT / "exporter.log").open("w") as log:
@@ -99,25 +99,25 @@ def exporter(address: str, *, simulated: bool) -> Iterator[None]:
 def wait_until_ready(daemon: subprocess.Popen[bytes], address: str) -> None:
     for _ in range(300):
         if daemon.poll() is not None:
-            sys.exit(f"the exporter did not start: {(OUT / 'exporter.log').read_text().strip().splitlines()[-1]}")
+            sys.exit(f"demo: the exporter did not start: {(OUT / 'exporter.log').read_text().strip().splitlines()[-1]}")
         with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
             urllib.request.urlopen(f"http://{address}/-/ready", timeout=1).close()
             return
         time.sleep(0.1)
-    sys.exit(f"the exporter is not ready after 30 s; see {OUT / 'exporter.log'}")
+    sys.exit(f"demo: the exporter is not ready after 30 s; see {OUT / 'exporter.log'}")
 
 
 def say(text: str) -> None:
     print(text, flush=True)
 
 
-def idle(seconds: int, what: str) -> None:
-    say(f"{what} ({seconds} s)")
+def idle(seconds: int, title: str) -> None:
+    say(f"{title} ({seconds} s)")
     time.sleep(seconds)
 
 
 def step(command: list[str], environment: dict[str, str] | None = None) -> None:
-    """Runs a command to its end. Where the demo is interrupted, so is the command, and it is waited for."""
+    """Run a command; if the demo is interrupted, terminate the command and wait for it."""
     with subprocess.Popen([str(part) for part in command], env=environment) as process:
         try:
             code = process.wait()
@@ -137,23 +137,23 @@ def demo(*, simulated: bool) -> None:
     url = f"http://{address}"
     environment = {**os.environ, "WATTLINE_EXPORTER": url, "WATTLINE_SOURCE": url}
     with exporter(address, simulated=simulated):
-        idle(IDLE_S, "Idle power before the run")
-        say(f"A run: matrix multiplications ({RUN_S} s)")
+        idle(IDLE_S, "Measuring idle power before the run")
+        say(f"Running matrix multiplications ({RUN_S} s)")
         step([f"{BIN}/workloads", "job", "sgemm", "--duration", str(RUN_S), "--gpus", "all"], environment)
-        idle(IDLE_S, "Idle power after the run")
+        idle(IDLE_S, "Measuring idle power after the run")
         with urllib.request.urlopen(f"{url}/api/v1/runs", timeout=10) as answer:  # noqa: S310  # our own loopback
             run_id = json.load(answer)[0]["run_id"]
         step([f"{BIN}/analyzer", "report", "--run-id", run_id, "--out", f"{OUT}/report"], environment)
-    say(f"\nCarbon intensity: {EXAMPLE_G_PER_KWH} gCO2eq/kWh, an example; set your own with --carbon.region.")
+    say(f"\nCarbon intensity: {EXAMPLE_G_PER_KWH} gCO2eq/kWh, an example value; set your region with --carbon.region.")
     for name in ("report.html", "report.png"):
         say(f"{name}: {OUT / 'report' / name}")
     again = f"{BIN}/analyzer report --run-id {run_id} --source {OUT}/state/history.sqlite"
-    say(f"The exporter has ended; its history stays: {again}")
+    say(f"To print the report again from the stored history: {again}")
 
 
 def main() -> None:
-    what, simulated = measured()
-    say(what)
+    description, simulated = hardware()
+    say(description)
     for sign in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, lambda number, _: sys.exit(128 + number))
     try:

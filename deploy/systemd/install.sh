@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the unit and what belongs to it; run as root, again after an update. Does not start anything.
+# Install the unit and its files. Run it as root, and again after an update. It starts nothing.
 set -eu
 here=$(dirname "$0")
 root=${DESTDIR:-}
@@ -13,7 +13,7 @@ test -n "$root" && exit
 systemd-sysusers
 systemctl daemon-reload
 runuser -u wattline -- /opt/wattline/bin/exporter --version >/dev/null || {
-	echo "The user wattline cannot run /opt/wattline/bin/exporter: make it with umask 022 and a Python outside of /root and /home." >&2
+	echo "install.sh: the user wattline cannot run /opt/wattline/bin/exporter; install it with umask 022 and a Python outside of /root and /home" >&2
 	exit 1
 }
-echo "Installed. Options: /etc/default/wattline-exporter. Start: systemctl enable --now wattline-exporter; after an update: systemctl restart wattline-exporter"
+echo "Installed. Options: /etc/default/wattline-exporter. Start: systemctl enable --now wattline-exporter. After an update: systemctl restart wattline-exporter"

@@ -1,4 +1,4 @@
-"""`make demo` as a newcomer sees it."""
+"""Output of `make demo`, and its behaviour when interrupted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def start(out: Path) -> subprocess.Popen[str]:
 
 
 def processes_of(out: Path) -> list[psutil.Process]:
-    """Those that have the demo's folder in their command line or in their environment."""
+    """Return the processes with the demo's folder in their command line or environment."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -42,7 +42,7 @@ def processes_of(out: Path) -> list[psutil.Process]:
     return found
 
 
-def test_the_demo_says_what_it_measures_and_where_its_report_is(tmp_path):
+def test_demo_prints_hardware_and_report_files(tmp_path):
     out = tmp_path / "demo"
     with start(out) as demo:
         said, _ = demo.communicate(timeout=240)
@@ -51,7 +51,7 @@ def test_the_demo_says_what_it_measures_and_where_its_report_is(tmp_path):
     assert demo.returncode == 0, said
     assert lines[0] == "SIMULATED 2 x H200: no GPU on this machine" or lines[0].startswith("Measuring ")
     assert lines[-3:-1] == [f"report.html: {out}/report/report.html", f"report.png: {out}/report/report.png"]
-    again = lines[-1].removeprefix("The exporter has ended; its history stays: ")
+    again = lines[-1].removeprefix("To print the report again from the stored history: ")
     reported = subprocess.run(shlex.split(again), capture_output=True, text=True, check=False, timeout=60)
     assert "energy, GPU" in reported.stdout, reported
     assert (out / "report/report.png").read_bytes().startswith(b"\x89PNG")
@@ -63,7 +63,7 @@ def test_the_demo_says_what_it_measures_and_where_its_report_is(tmp_path):
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, sign):
+def test_demo_interrupted_leaves_no_process(tmp_path, sign):
     out = tmp_path / "demo"
     with start(out) as demo:
         eventually(
