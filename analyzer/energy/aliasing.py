@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzer.energy.checks import Finding, card_text
+from analyzer.energy.checks import Finding
 from analyzer.model.samples import FloatArray, Samples, median_spacing_s
+from exporter.contract.power_sensors import SensorWindow
 
 LEAST_ERROR = 0.015
 """An error that could be no greater is not told."""
@@ -30,32 +31,6 @@ _MOST_MULTIPLE = 16
 _FEWEST_CYCLES = 8
 _HARMONICS = 5
 _UNKNOWN = "all or a part of the time, which is not known of this card"
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """A sensor averages `window_s` of each `update_s`, by Yang, Adamek, Armour, arXiv 2312.02741."""
-
-    update_s: float
-    window_s: float
-
-    @property
-    def seen_ratio(self) -> float:
-        return self.window_s / self.update_s
-
-
-_SIGHTS = (  # those that see all of the time are there too: their readings do not beat; nobody looked at H200, GH200
-    (("a100", "a800", "a30", "ga100", "h100"), Sight(0.1, 0.025)),
-    (("volta", "v100", "titan v", "pascal", "p100", "p40", "gtx 10"), Sight(0.02, 0.01)),
-    (("ada", "rtx 40", "l40", " l4", "ampere", "rtx 30", "turing", "rtx 20", " t4"), Sight(0.1, 0.1)),
-    (("kepler", "k40", "k80", "maxwell"), Sight(0.015, 0.015)),
-)
-
-
-def sight(name: str, architecture: str) -> Sight | None:
-    """None where no one has looked."""
-    text = card_text(name, architecture)
-    return next((found for marks, found in _SIGHTS if any(mark in text for mark in marks)), None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,7 +174,9 @@ def _explained(level: FloatArray, frequency: float, harmonics: int) -> float:
     return 1 - float((level - fitted).var() / level.var())
 
 
-def findings(subject: str, found: Beat | None, seen: Sight | None, power: Samples, *, counted: bool) -> list[Finding]:
+def findings(
+    subject: str, found: Beat | None, seen: SensorWindow | None, power: Samples, *, counted: bool
+) -> list[Finding]:
     """`counted` says that the energy is a counter's and not the power's integral."""
     if seen and seen.seen_ratio >= 1:
         return []

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from analyzer.energy import aliasing, states
 from analyzer.energy import integrate as energy
-from analyzer.energy.checks import Finding, systematic_band
+from analyzer.energy.checks import Finding
 from analyzer.energy.error_budget import Budget, gap_limits_j, sampling_half_j, sensor_limits_j
 from analyzer.model.report import Device
 from analyzer.model.samples import GAP_FACTOR, Samples, gaps, median_spacing_s
 from analyzer.model.timeline import Window
+from exporter.contract.power_sensors import sensor_window, systematic_band
 
 SIMULATED = "SIMULATED"
 
@@ -23,7 +24,7 @@ def of_gpu(
     beat = None if suspected else aliasing.find(power)
     findings = []
     if not simulated and not suspected:
-        seen, counted = aliasing.sight(device.name, device.architecture), _is_counted(device)
+        seen, counted = sensor_window(device.name, device.architecture), _is_counted(device)
         findings = aliasing.findings(device.label, beat, seen, power, counted=counted)
     band = systematic_band(device.name, device.architecture)
     budget = Budget(

@@ -10,6 +10,7 @@ import numpy as np
 
 from analyzer.energy.states import ESTIMATE
 from analyzer.model.samples import Gap, Samples, Stretch
+from exporter.contract.power_sensors import SystematicBand
 
 Level = Literal["note", "warning", "bad"]
 STUCK_SECONDS = 60.0
@@ -28,40 +29,7 @@ class Finding:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
-    """Reading relative to the true energy, in percent, as external meters found it for the architecture."""
-
-    architecture: str
-    low_percent: float
-    high_percent: float
-
-
-_BANDS = (  # Yang, Adamek, Armour, arXiv 2312.02741, raw results: each names what it matches in name or architecture
-    (("a100", "a800", "a30", "ga100"), Band("GA100", -6, 3)),
-    (("h100",), Band("GH100, none metered, so the default of its class", -6, 6)),
-    (("ada", "rtx 40", "l40", " l4"), Band("Ada", -6, 3)),
-    (("ampere", "rtx 30", "a40", "a10", "a6000", "a5000"), Band("Ampere GA10x", -7, 3)),
-    (("turing", "rtx 20", " t4"), Band("Turing", -8, 13)),
-    (("pascal", "p100", "gtx 10"), Band("Pascal", -1, 1)),
-    (("kepler", "k40", "k80"), Band("Kepler", -9, 4)),
-    (("maxwell",), Band("Maxwell", -41, 3)),
-)
-_ANY_BAND = Band("none metered of this architecture, so what most cards keep to", -9, 3)
-
-
-def card_text(name: str, architecture: str) -> str:
-    """What marks of a card are looked for in. The Quadro RTX 4000 is no RTX 40, and the RTX A3000 no A30."""
-    text = f" {name} {architecture}".lower()
-    return text.replace("quadro rtx", "turing").replace("rtx a", "ampere rtx-a-")
-
-
-def systematic_band(name: str, architecture: str) -> Band:
-    text = card_text(name, architecture)
-    return next((band for marks, band in _BANDS if any(mark in text for mark in marks)), _ANY_BAND)
-
-
-def band_finding(subject: str, band: Band) -> Finding:
+def band_finding(subject: str, band: SystematicBand) -> Finding:
     text = (
         f"sensor's systematic band {band.low_percent:+.0f} to {band.high_percent:+.0f} % (architecture: "
         f"{band.architecture}): not part of the interval, and the same for all runs on one card"

@@ -18,6 +18,7 @@ from analyzer.model.report import Device
 from analyzer.model.samples import Row, RunFrames, Samples, last, rests_s, samples
 from analyzer.model.timeline import OtherRun, Window, free_of, other_runs
 from exporter.contract import metrics as m
+from exporter.contract.power_sensors import systematic_band
 
 SIMULATED = certainty.SIMULATED
 
@@ -225,7 +226,7 @@ def _gpu_findings(device: Device, window: Window, seen: Signals) -> list[Finding
         *quality.outside_findings(label, device.energy.value, device.energy.half, limits_j),
     ]
     if not simulated:
-        findings.append(quality.band_finding(label, quality.systematic_band(device.name, device.architecture)))
+        findings.append(quality.band_finding(label, systematic_band(device.name, device.architecture)))
     return findings
 
 

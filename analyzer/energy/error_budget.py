@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer.energy.aliasing import updates
-from analyzer.energy.checks import Band
 from analyzer.model.samples import GAP_FACTOR, Gap, Samples, median_spacing_s
+from exporter.contract.power_sensors import SystematicBand
 
 _SIDES_95 = 1.96
 
@@ -61,7 +61,7 @@ class Budget:
         return part if size_j > 0 else None
 
 
-def sensor_limits_j(energy_j: float, band: Band) -> tuple[float, float]:
+def sensor_limits_j(energy_j: float, band: SystematicBand) -> tuple[float, float]:
     """The band is of the reading, relative to the truth."""
     truths_j = [energy_j / (1 + percent / 100) for percent in (band.high_percent, band.low_percent)]
     return truths_j[0] - energy_j, truths_j[1] - energy_j

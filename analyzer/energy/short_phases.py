@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from analyzer.energy.aliasing import sight
 from analyzer.energy.checks import Finding
 from analyzer.model.report import Phase, Report
+from exporter.contract.power_sensors import sensor_window
 
 FEWEST_UPDATES = 10
 _USUAL_S = 0.1
@@ -37,7 +37,7 @@ def without_energy(report: Report, worked: Collection[str] = ()) -> tuple[Report
 
 def _update_s(report: Report) -> float:
     """Of the slowest sensor among the run's GPUs."""
-    seen = [sight(gpu.name, gpu.architecture) for gpu in report.gpus]
+    seen = [sensor_window(gpu.name, gpu.architecture) for gpu in report.gpus]
     return max((one.update_s if one else _USUAL_S for one in seen), default=_USUAL_S)
 
 

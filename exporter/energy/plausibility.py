@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple, get_args
 
+from exporter.contract.power_sensors import sensor_window
 from exporter.energy.meter import EnergyLine
 
 Reason = Literal["frozen", "implausible", "disagrees", "aliasing"]
@@ -95,12 +96,11 @@ class EnergyCheck:
         return abs(self._off) >= 2
 
 
-_LEAST = 0.25
-_SHARES = {"Pascal": 0.5, "Volta": 0.5, "Turing": 1.0, "Ampere": 1.0, "Ada": 1.0}
-_GA100 = ("A100", "A800", "A30 ", "A30X", "DRIVE-PG199")
+_LEAST_SEEN_RATIO = 0.25
+"""The least of all metered sensors, for those that were not metered."""
 
 
 def seen_ratio(name: str, architecture: str) -> float:
-    if any(model in f"{name} " for model in _GA100):
-        return _LEAST
-    return _SHARES.get(architecture, _LEAST)
+    """Return the share of the time that the GPU's instant power covers."""
+    window = sensor_window(name, architecture)
+    return window.seen_ratio if window else _LEAST_SEEN_RATIO

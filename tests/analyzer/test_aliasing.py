@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.assess.run import assess
-from analyzer.energy.aliasing import Sight, find, findings, sight, updates
+from analyzer.energy.aliasing import find, findings, updates
 from analyzer.importers import assemble as assembled
 from analyzer.importers import recognize
 from analyzer.importers import write_history as history_file
@@ -17,10 +17,11 @@ from analyzer.importers.content import Reading
 from analyzer.model.samples import Exact, Samples, clean
 from analyzer.sources.history import HistorySource
 from analyzer.sources.runs.runs import Clock, load
+from exporter.contract.power_sensors import SensorWindow, sensor_window
 from tests.analyzer import loads
 from tests.analyzer.node import START_S
 
-QUARTER = Sight(0.1, 0.025)
+QUARTER = SensorWindow(0.1, 0.025)
 NOTHING = Samples(np.empty(0), np.empty(0))
 
 
@@ -137,30 +138,7 @@ def test_a_sensor_that_sees_all_of_the_time_cannot_be_fooled():
     beat = find(loads.log(loads.square(0.104, 0.5, (100, 300), 8, 0), 8, np.random.default_rng(16)))
 
     assert findings("GPU 0", beat, QUARTER, NOTHING, counted=False)
-    assert findings("GPU 0", beat, sight("NVIDIA A40", "ampere"), NOTHING, counted=False) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "architecture", "seen_ratio"),
-    [
-        ("NVIDIA A100-SXM4-80GB", "ampere", 0.25),
-        ("NVIDIA H100 80GB HBM3", "hopper", 0.25),
-        ("Tesla V100-SXM2-16GB", "volta", 0.5),
-        ("NVIDIA A40", "ampere", 1),
-        ("NVIDIA A30", "ampere", 0.25),
-        ("NVIDIA RTX A3000", "ampere", 1),
-    ],
-)
-def test_how_much_of_the_time_a_sensor_sees_is_known_by_the_card(name, architecture, seen_ratio):
-    assert sight(name, architecture).seen_ratio == seen_ratio
-
-
-@pytest.mark.parametrize(
-    ("name", "architecture"),
-    [("NVIDIA B200", "blackwell"), ("NVIDIA H200", "hopper"), ("NVIDIA GH200 480GB", "hopper")],
-)
-def test_of_a_card_that_no_one_has_looked_at_nothing_is_known(name, architecture):
-    assert sight(name, architecture) is None
+    assert findings("GPU 0", beat, sensor_window("NVIDIA A40", "ampere"), NOTHING, counted=False) == []
 
 
 def test_an_integral_of_a_card_that_no_one_has_looked_at_says_so():

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from analyzer.energy.checks import Band
 from analyzer.energy.error_budget import Budget, gap_limits_j, sampling_half_j, sensor_limits_j, total
 from analyzer.model.samples import Gap, clean
 from analyzer.output.documents import document
 from analyzer.output.sections.base import sections
+from exporter.contract.power_sensors import SystematicBand
 from tests.analyzer import loads
 from tests.analyzer.node import Run
 from tests.analyzer.reported import report_of
@@ -53,7 +53,7 @@ def test_a_gap_holds_no_less_and_no_more_than_the_least_and_the_greatest_power_t
 
 def test_the_sensors_band_is_of_the_reading_so_the_truth_lies_the_other_way():
     """A sensor that reads 6 % too low at most: 9,400 J are 10,000 J in truth."""
-    low_j, high_j = sensor_limits_j(9_400, Band("GA100", -6, 3))
+    low_j, high_j = sensor_limits_j(9_400, SystematicBand("GA100", -6, 3))
 
     assert high_j == pytest.approx(600)
     assert low_j == pytest.approx(9_400 / 1.03 - 9_400)

@@ -7,12 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analyzer.energy.aliasing import find, findings, sight, updates
+from analyzer.energy.aliasing import find, findings, updates
 from analyzer.energy.calibration import Calibration
 from analyzer.energy.checks import stuck_findings
 from analyzer.energy.integrate import trapezoid
 from analyzer.model.interval import Interval
 from analyzer.model.samples import Samples, clean
+from exporter.contract.power_sensors import sensor_window
 
 METERED = Path(__file__).parents[3] / "shared" / "data" / "metered"
 BRITISH_SUMMER = timezone(timedelta(hours=1))
@@ -133,7 +134,7 @@ def test_the_square_wave_that_agrees_with_the_meter_by_chance_is_flagged(whole):
     power = sensor(folder, INSTANT)
     beat = find(power if whole else power.between(*edges_s(folder)))
 
-    (said,) = findings("GPU 0", beat, sight("NVIDIA A100-PCIE-40GB", "ampere"), power, counted=False)
+    (said,) = findings("GPU 0", beat, sensor_window("NVIDIA A100-PCIE-40GB", "ampere"), power, counted=False)
 
     assert (said.level, said.code) == ("warning", "aliasing")
     assert beat.most_ratio > 0.058  # as far off as it is once the gain is put right

@@ -1,7 +1,6 @@
 import numpy as np
-import pytest
 
-from analyzer.energy.checks import stuck_findings, stuck_spans, systematic_band
+from analyzer.energy.checks import stuck_findings, stuck_spans
 from analyzer.model.samples import Gap, Samples, clean, gaps
 
 NOTHING = Samples(np.empty(0), np.empty(0))
@@ -42,26 +41,6 @@ def test_simulated_hardware_without_noise_is_not_stuck():
 
     assert stuck_findings("GPU 0", constant(300), constant(1), counter, simulated=True) == []
     assert stuck_findings("GPU 0", constant(300), constant(1), NOTHING, simulated=True)
-
-
-@pytest.mark.parametrize(
-    ("name", "architecture", "expected"),
-    [
-        ("NVIDIA A100-SXM4-80GB", "ampere", ("GA100", -6, 3)),
-        ("NVIDIA H100 80GB HBM3", "hopper", ("GH100, none metered, so the default of its class", -6, 6)),
-        ("NVIDIA H200", "hopper", ("none metered of this architecture, so what most cards keep to", -9, 3)),
-        ("NVIDIA A40", "ampere", ("Ampere GA10x", -7, 3)),
-        ("NVIDIA L4", "ada", ("Ada", -6, 3)),
-        ("Quadro RTX 4000", "turing", ("Turing", -8, 13)),
-        ("NVIDIA RTX A3000", "ampere", ("Ampere GA10x", -7, 3)),
-        ("Tesla K40m", "kepler", ("Kepler", -9, 4)),
-        ("NVIDIA B200", "blackwell", ("none metered of this architecture, so what most cards keep to", -9, 3)),
-    ],
-)
-def test_each_architecture_has_the_band_that_was_metered(name, architecture, expected):
-    band = systematic_band(name, architecture)
-
-    assert (band.architecture, band.low_percent, band.high_percent) == expected
 
 
 def test_a_gap_is_more_than_two_and_a_half_times_the_usual_spacing_and_is_cut_at_the_window():
