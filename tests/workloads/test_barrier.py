@@ -12,7 +12,7 @@ from workloads.client.barrier import ABANDONED, FOLDER, BarrierError
 
 _TENANT = """
 import os, sys, time
-from workloads import barrier
+from workloads.client import barrier
 try:
     barrier.await_all(os.environ)
 except barrier.BarrierError as error:
