@@ -13,11 +13,11 @@ from exporter.contract.metrics import (
     GPU_POWER_LIMIT,
     GPU_XID_ERRORS,
 )
-from exporter.energy.counters import Risen, RisingCounters, Series
-from exporter.energy.emissions import Slots, over_slots
-from exporter.energy.marks import FRESH, Totals
-from exporter.energy.meter import LIMIT_MARGIN, EnergyLine
-from exporter.energy.plausibility import SUSPICIONS, seen_ratio
+from exporter.energy.counters import CounterTotal, MonotonicCounters, SeriesKey
+from exporter.energy.emissions import SlotLookup, split_over_slots
+from exporter.energy.marks import ZERO_TOTALS, MeterTotals
+from exporter.energy.meter import LIMIT_MARGIN, DeviceMeter
+from exporter.energy.plausibility import REASON_TEXTS, sensor_share
 from exporter.latest_values import GpuState, SourceState
 from exporter.model import Batch, Device, Gpu, Poll, SourceError, boottime
 from exporter.nvml_worker.protocol import DriverGone, ReadingChanges, WorkerMessage
@@ -38,20 +38,20 @@ log = logging.getLogger(__name__)
 class Past:
     """What the last exporter on this state folder left; `saved_s` is when, where that was since the machine booted."""
 
-    totals: dict[Device, Totals] = field(default_factory=dict)
+    totals: dict[Device, MeterTotals] = field(default_factory=dict)
     emissions: dict[EmissionKey, float] = field(default_factory=dict)
-    counters: dict[Series, Risen] = field(default_factory=dict)
+    counters: dict[SeriesKey, CounterTotal] = field(default_factory=dict)
     attributed: dict[AttributedKey, int] = field(default_factory=dict)
     idle_w: dict[Device, float] = field(default_factory=dict)
     saved_s: float | None = None
 
 
 class Store:
-    def __init__(self, past: Past, *, version: str, slots_at: Slots = lambda _: ()) -> None:
+    def __init__(self, past: Past, *, version: str, slots_at: SlotLookup = lambda _: ()) -> None:
         self.version = version
         self.lines = {device: _line(device, kept, past.saved_s) for device, kept in past.totals.items()}
         self.emissions = dict(past.emissions)
-        self.counters = RisingCounters(past.counters)
+        self.counters = MonotonicCounters(past.counters)
         self.attribution = Attribution(
             past.attributed, {d: t.energy_j for d, t in past.totals.items()}, past.idle_w, past.saved_s
         )
@@ -77,7 +77,7 @@ class Store:
             if device.kind == "gpu":
                 line.period_s = self._period_of(line)
 
-    def _period_of(self, line: EnergyLine) -> float:
+    def _period_of(self, line: DeviceMeter) -> float:
         """The sampler polls a GPU without a counter fast, run or no run."""
         return self._period_s if line.counts else min(self._period_s, FAST_S)
 
@@ -122,7 +122,7 @@ class Store:
     def _driver_gone(self, gone: DriverGone) -> None:
         if gone.unloaded:
             for device, line in self.lines.items():
-                line.begins_anew = device.kind == "gpu"
+                line.counter_restarts = device.kind == "gpu"
         for gpu in self.gpus.values():
             gpu.up = False
         self.failed("nvml", SourceError(gone.reason, "waiting for the driver"), 0.0, SLOW_S)
@@ -142,7 +142,7 @@ class Store:
         self.gpus[gpu.uuid] = GpuState(gpu, Device("gpu", gpu.uuid), boottime())
         self._unattached.pop(int(gpu.index), None)
         self._introduced.add(gpu.uuid)
-        self._line(Device("gpu", gpu.uuid)).seen_ratio = seen_ratio(gpu.name, gpu.architecture)
+        self._line(Device("gpu", gpu.uuid)).sensor_share = sensor_share(gpu.name, gpu.architecture)
         if len(self._introduced) == self.expected_gpus:  # all are there: others are bound elsewhere, or taken out
             self.gpus = {uuid: state for uuid, state in self.gpus.items() if uuid in self._introduced}
         log.info("GPU %s answers: %s, %s", gpu.index, gpu.name, gpu.uuid)
@@ -212,9 +212,9 @@ class Store:
             self._emit(device, added_j, poll.after_s - last.after_s)
         self.on_poll(poll)
 
-    def _line(self, device: Device) -> EnergyLine:
+    def _line(self, device: Device) -> DeviceMeter:
         if device not in self.lines:
-            self.lines[device] = _line(device, FRESH, None)
+            self.lines[device] = _line(device, ZERO_TOTALS, None)
         return self.lines[device]
 
     def _emit(self, device: Device, joules: float, elapsed_s: float) -> None:
@@ -222,7 +222,7 @@ class Store:
         component = device.component
         if not component or joules <= 0:
             return
-        for share, slot in over_slots(self.slots_at, time.time(), elapsed_s):
+        for share, slot in split_over_slots(self.slots_at, time.time(), elapsed_s):
             key = (component, device.id, slot.basis, slot.quality)
             self.emissions[key] = self.emissions.get(key, 0.0) + share * joules / 3.6e6 * slot.grams_per_kwh
 
@@ -277,13 +277,13 @@ class Store:
         before = gpu.check.reasons
         gpu.check.look(line, now_s)
         for reason in gpu.check.reasons - before:
-            log.warning("GPU %s: its energy is not to be trusted: %s", gpu.info.index, SUSPICIONS[reason])
+            log.warning("GPU %s: its energy is not to be trusted: %s", gpu.info.index, REASON_TEXTS[reason])
         for reason in before - gpu.check.reasons:
             log.info("GPU %s: its energy is no longer %s", gpu.info.index, reason)
 
 
-def _line(device: Device, totals: Totals, saved_s: float | None) -> EnergyLine:
+def _line(device: Device, totals: MeterTotals, saved_s: float | None) -> DeviceMeter:
     last = Poll(device, saved_s, saved_s, counter_j=totals.raw_j) if saved_s is not None else None
     if device.kind == "gpu":
-        return EnergyLine(totals, last=last)
-    return EnergyLine(totals, last=last, update_s=RAPL_UPDATE_S)
+        return DeviceMeter(totals, last=last)
+    return DeviceMeter(totals, last=last, update_s=RAPL_UPDATE_S)

@@ -12,11 +12,11 @@ MOST_S = 86_400.0
 _LOOK_S = 900.0
 _LEAST_S = 1.0
 
-Slots = Callable[[float], tuple[Slot, ...]]
+SlotLookup = Callable[[float], tuple[Slot, ...]]
 """The carbon intensities in force at a Unix time, at most one a basis."""
 
 
-def over_slots(slots_at: Slots, until_at: float, elapsed_s: float) -> Iterator[tuple[float, Slot]]:
+def split_over_slots(slots_at: SlotLookup, until_at: float, elapsed_s: float) -> Iterator[tuple[float, Slot]]:
     """The slots of the last `elapsed_s` before `until_at` (Unix time), each with its share of that time."""
     if elapsed_s <= LONG_S:
         for slot in slots_at(until_at):
@@ -29,7 +29,7 @@ def over_slots(slots_at: Slots, until_at: float, elapsed_s: float) -> Iterator[t
             yield (end_at - begin_at) / (until_at - spans[0][0]), slot
 
 
-def slots_since(slots_at: Slots, until_at: float, elapsed_s: float) -> Iterator[tuple[float, tuple[Slot, ...]]]:
+def slots_since(slots_at: SlotLookup, until_at: float, elapsed_s: float) -> Iterator[tuple[float, tuple[Slot, ...]]]:
     """The slots that were in force in the last `elapsed_s` before `until_at`, and from when on each; a day at most."""
     at = max(until_at - elapsed_s, until_at - MOST_S)
     while True:

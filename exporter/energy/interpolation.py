@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from exporter.energy.marks import Seen
-from exporter.energy.sensor_clock import UpdateClock
+from exporter.energy.marks import MeteredPoll
+from exporter.energy.sensor_clock import SensorClock
 from exporter.model import Poll
 
 NEIGHBOURHOOD_S = 1.5
 """How far around an instant the least and the greatest power are looked for."""
-REACH_S = 0.3
+EXTRAPOLATION_S = 0.3
 """How far beyond the last update energy is carried on; from a sensor that is silent for longer nothing is invented."""
 _JITTER_S = 0.001
 """By how much the instants of updates and calls scatter on a machine at work."""
 
 
 @dataclass(frozen=True, slots=True)
-class Knot:
+class EnergyPoint:
     """The energy at an instant that is known to ± `slack_s`."""
 
     t_s: float
@@ -31,7 +31,7 @@ class Knot:
     slack_s: float
 
 
-def at(knots: Sequence[Knot], t_s: float, powers_w: Sequence[float] = ()) -> tuple[float, float]:
+def interpolate_energy(knots: Sequence[EnergyPoint], t_s: float, powers_w: Sequence[float] = ()) -> tuple[float, float]:
     """Joules at `t_s` and the half-width of the interval that holds them.
 
     Between two updates the energy is known at both ends, and the power lies between the least and the greatest seen
@@ -50,7 +50,7 @@ def at(knots: Sequence[Knot], t_s: float, powers_w: Sequence[float] = ()) -> tup
     low_w, high_w = min(slope_w, *slopes, *powers_w), max(slope_w, *slopes, *powers_w)
     if right in (0, len(knots)):  # outside of what was seen: as it went on, but for no longer than REACH_S
         edge = knots[0] if right == 0 else knots[-1]
-        reach_s = min(max(t_s - edge.t_s, -REACH_S), REACH_S)
+        reach_s = min(max(t_s - edge.t_s, -EXTRAPOLATION_S), EXTRAPOLATION_S)
         beyond_s = abs(t_s - edge.t_s) - abs(reach_s)
         half_width_j = abs(reach_s) * (high_w - low_w) + (beyond_s + edge.slack_s) * high_w
         return edge.joules + slope_w * reach_s, half_width_j
@@ -62,24 +62,24 @@ def at(knots: Sequence[Knot], t_s: float, powers_w: Sequence[float] = ()) -> tup
     return joules, max(most - joules, joules - least, 0.0) + (max(left.slack_s, after.slack_s) + _JITTER_S) * slope_w
 
 
-def _slope(a: Knot, b: Knot) -> float:
+def _slope(a: EnergyPoint, b: EnergyPoint) -> float:
     return (b.joules - a.joules) / (b.t_s - a.t_s)
 
 
-def _first_within(knots: Sequence[Knot], t_s: float) -> int:
+def _first_within(knots: Sequence[EnergyPoint], t_s: float) -> int:
     """Two knots before `t_s`: of a long silence also the power before it."""
     return max(0, bisect_right(knots, t_s, key=_t_s) - 2)
 
 
-def _last_within(knots: Sequence[Knot], t_s: float) -> int:
+def _last_within(knots: Sequence[EnergyPoint], t_s: float) -> int:
     return bisect_right(knots, t_s, key=_t_s) + 2
 
 
-def _t_s(knot: Knot) -> float:
+def _t_s(knot: EnergyPoint) -> float:
     return knot.t_s
 
 
-def _stepwise(knots: Sequence[Knot], right: int, t_s: float, low_w: float, high_w: float) -> float:
+def _stepwise(knots: Sequence[EnergyPoint], right: int, t_s: float, low_w: float, high_w: float) -> float:
     """Joules at `t_s`, if the power stepped once from the slope before the interval to the slope after it.
 
     Where one of the two is not known, the step is taken to be the greatest that was seen nearby.
@@ -103,7 +103,7 @@ def _stepwise(knots: Sequence[Knot], right: int, t_s: float, low_w: float, high_
     return after.joules - after_w * (after.t_s - t_s)
 
 
-def _neighbour(knots: Sequence[Knot], right: int, span_s: float) -> float | None:
+def _neighbour(knots: Sequence[EnergyPoint], right: int, span_s: float) -> float | None:
     """The slope of the interval that ends at knot number `right`, unless it is much longer than `span_s`."""
     if not 1 <= right < len(knots) or knots[right].t_s - knots[right - 1].t_s > 1.5 * span_s:
         return None
@@ -114,11 +114,11 @@ SENSOR_PERIOD_S = 0.1
 """How often a driver updates energy and power, unless the polls tell."""
 
 
-def counter_knots(seen: Sequence[Seen], clock: UpdateClock | None, update_s: float) -> list[Knot]:
+def counter_points(seen: Sequence[MeteredPoll], clock: SensorClock | None, update_s: float) -> list[EnergyPoint]:
     """One knot for each update of the counter that was seen, at the instant of the update."""
     first_s = seen[0].poll.after_s
     updated_s, slack_s = (clock.before(first_s), clock.slack_s) if clock else (first_s, update_s)
-    knots = [Knot(updated_s, seen[0].totals.energy_j, slack_s)]
+    knots = [EnergyPoint(updated_s, seen[0].totals.energy_j, slack_s)]
     for a, b in pairwise(seen):
         if b.poll.counter_j is None or b.totals.energy_j == a.totals.energy_j:
             continue
@@ -134,24 +134,24 @@ def counter_knots(seen: Sequence[Seen], clock: UpdateClock | None, update_s: flo
             earliest_s = max(earliest_s, b.poll.before_s - update_s)
             t_s, slack_s = (earliest_s + latest_s) / 2, (latest_s - earliest_s) / 2
         if t_s > knots[-1].t_s:
-            knots.append(Knot(t_s, b.totals.energy_j, slack_s))
+            knots.append(EnergyPoint(t_s, b.totals.energy_j, slack_s))
     return knots
 
 
-def integral_knots(seen: Sequence[Seen], lag_s: float, slack_s: float) -> list[Knot]:
+def integral_points(seen: Sequence[MeteredPoll], lag_s: float, slack_s: float) -> list[EnergyPoint]:
     """One knot for each update of the power, earlier by `lag_s`, by which the power shown trails the power drawn."""
     edges = [item for a, b in pairwise(seen) if b.moved_s is None for item in (a, b)]  # of gaps
-    knots = [Knot(after_s(item) - lag_s, item.totals.energy_j, slack_s) for item in [seen[0], *edges, seen[-1]]]
+    knots = [EnergyPoint(after_s(item) - lag_s, item.totals.energy_j, slack_s) for item in [seen[0], *edges, seen[-1]]]
     for a, b in pairwise(seen):
         watts = power_w(a.poll)
         if b.moved_s is not None and watts is not None and watts != power_w(b.poll):
             joules = a.totals.energy_j + watts * (b.moved_s - a.poll.after_s)
-            knots.append(Knot(b.moved_s - lag_s, joules, slack_s))
+            knots.append(EnergyPoint(b.moved_s - lag_s, joules, slack_s))
     knots.sort(key=lambda knot: knot.t_s)
     return [knot for i, knot in enumerate(knots) if i == 0 or knot.t_s > knots[i - 1].t_s]
 
 
-def after_s(item: Seen) -> float:
+def after_s(item: MeteredPoll) -> float:
     return item.poll.after_s
 
 
@@ -159,7 +159,7 @@ def power_w(poll: Poll) -> float | None:
     return poll.average_w if poll.average_w is not None else poll.power_w
 
 
-def changes(polls: Sequence[Poll], *, counter: bool) -> list[tuple[float, float]]:
+def value_changes(polls: Sequence[Poll], *, counter: bool) -> list[tuple[float, float]]:
     """Between which instants the value changed, for every change that was seen closely enough to tell a clock."""
     value = (lambda poll: poll.counter_j) if counter else power_w
     return [

@@ -10,7 +10,7 @@ from exporter.model import Poll
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class EnergyMark:
     """The state of an energy line at one instant; two of them make an `Energy`.
 
     `half_width_j` is half of the interval that holds `joules` with 95 %; `variance_j2` grows along the line wherever
@@ -31,7 +31,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Energy:
+class MeasuredEnergy:
     joules: float
     half_width_j: float
     integrated_j: float
@@ -39,7 +39,7 @@ class Energy:
     resets: int
 
 
-def between(begin: Mark, end: Mark) -> Energy:
+def energy_between(begin: EnergyMark, end: EnergyMark) -> MeasuredEnergy:
     """Never negative; half-widths of the two edges add up, since one clock's error may be in both.
 
     What a sensor does not see is no matter of chance: a load whose period is near a multiple of the sensor's shows it
@@ -50,7 +50,7 @@ def between(begin: Mark, end: Mark) -> Energy:
     joules, covered_s = max(0.0, end.joules - begin.joules), end.covered_s - begin.covered_s
     unseen_ratio, most_w = max(begin.unseen_ratio, end.unseen_ratio), max(begin.most_w, end.most_w)
     unseen_j = unseen_ratio * max(joules, most_w * covered_s - joules)
-    return Energy(
+    return MeasuredEnergy(
         joules=joules,
         half_width_j=begin.half_width_j
         + end.half_width_j
@@ -63,7 +63,7 @@ def between(begin: Mark, end: Mark) -> Energy:
     )
 
 
-class Totals(NamedTuple):
+class MeterTotals(NamedTuple):
     """What must outlive the process, for the counters never to fall."""
 
     energy_j: float = 0.0
@@ -78,21 +78,21 @@ class Totals(NamedTuple):
     """The greatest power that was seen."""
 
 
-FRESH = Totals()
+ZERO_TOTALS = MeterTotals()
 
 
-class Seen(NamedTuple):
+class MeteredPoll(NamedTuple):
     """A poll with the totals as they stood after it."""
 
     poll: Poll
-    totals: Totals
+    totals: MeterTotals
     moved_s: float | None
     """When the power that is integrated moved since the poll before, as far as that is known."""
 
 
-def at(totals: Totals) -> Mark:
+def mark_at_totals(totals: MeterTotals) -> EnergyMark:
     """The mark where the totals stand."""
-    return Mark(
+    return EnergyMark(
         totals.energy_j,
         0.0,
         totals.variance_j2,

@@ -13,19 +13,19 @@ from typing import NamedTuple
 
 from exporter.energy import interpolation
 from exporter.energy import sensor_clock as update_clock
-from exporter.energy.counters import MOST_W, counter_step, is_plausible
+from exporter.energy.counters import MAX_DEVICE_W, counter_step, is_plausible
 from exporter.energy.interpolation import (
     NEIGHBOURHOOD_S,
     SENSOR_PERIOD_S,
-    Knot,
+    EnergyPoint,
     after_s,
-    changes,
-    counter_knots,
-    integral_knots,
+    value_changes,
+    counter_points,
+    integral_points,
     power_w,
 )
-from exporter.energy.marks import FRESH, Mark, Seen, Totals, at
-from exporter.energy.sensor_clock import UpdateClock
+from exporter.energy.marks import ZERO_TOTALS, EnergyMark, MeteredPoll, MeterTotals, mark_at_totals
+from exporter.energy.sensor_clock import SensorClock
 from exporter.model import Poll
 
 GAP_PERIODS = 2.5
@@ -58,7 +58,7 @@ class _Step(NamedTuple):
     counted: bool
 
 
-class EnergyLine:
+class DeviceMeter:
     """The energy of one device since the state folder was fresh, and its recent polls.
 
     `period_s` is how often the device is polled now; the caller keeps it right. `update_s` is how often the counter
@@ -67,7 +67,7 @@ class EnergyLine:
 
     def __init__(
         self,
-        totals: Totals = FRESH,
+        totals: MeterTotals = ZERO_TOTALS,
         *,
         update_s: float = SENSOR_PERIOD_S,
         period_s: float = 1.0,
@@ -79,15 +79,15 @@ class EnergyLine:
         """Whether the device's own counter feeds the line, as far as the last poll tells."""
         self._update_s = update_s
         self._longest_s = period_s
-        self._seen: deque[Seen] = deque([Seen(last, totals, None)] if last else ())
+        self._seen: deque[MeteredPoll] = deque([MeteredPoll(last, totals, None)] if last else ())
         self._resumed = last is not None
         self._forgot = False
-        self._view: tuple[list[Seen], list[float], list[Knot]] | None = None
-        self.begins_anew = False
+        self._view: tuple[list[MeteredPoll], list[float], list[EnergyPoint]] | None = None
+        self.counter_restarts = False
         """Set where the driver was not loaded: its counter comes back from 0, be it above or below where it was."""
-        self.most_w = MOST_W
+        self.most_w = MAX_DEVICE_W
         """More than the device can draw: LIMIT_MARGIN times its limit, where that is known."""
-        self.seen_ratio = 1.0
+        self.sensor_share = 1.0
         """The share of the time that its instant power sees. It counts only where there is nothing better."""
         self.implausible_s = -math.inf
         """When its counter last moved by more than it can draw."""
@@ -95,7 +95,7 @@ class EnergyLine:
         self._counted_s = last.after_s if last else -math.inf
         """When the counter last moved: it may catch up with all that was drawn since."""
         self._counted_integral_j = totals.integrated_j
-        self._clock: UpdateClock | None = None
+        self._clock: SensorClock | None = None
         self._clock_due_s = -math.inf
 
     @property
@@ -103,21 +103,21 @@ class EnergyLine:
         return self._seen[-1].poll if self._seen else None
 
     @property
-    def relies_on_instant(self) -> bool:
+    def uses_instant_power(self) -> bool:
         """Whether the instant power is all there is."""
         return not self.counts and self.latest is not None and self.latest.average_w is None
 
     @property
     def unseen_ratio(self) -> float:
         """The share of the time of which the energy knows nothing, however often the sensor is read."""
-        return 1.0 - self.seen_ratio if self.relies_on_instant else 0.0
+        return 1.0 - self.sensor_share if self.uses_instant_power else 0.0
 
-    def totals_before(self, t_s: float) -> Totals:
+    def totals_before(self, t_s: float) -> MeterTotals:
         """The totals as they were last read at or before `t_s`."""
         right = bisect_right(self._seen, t_s, key=after_s)
         return self._seen[max(0, right - 1)].totals if self._seen else self.totals
 
-    def has_forgotten(self, t_s: float) -> bool:
+    def has_discarded(self, t_s: float) -> bool:
         """Whether the polls around `t_s` are no longer kept."""
         return self._forgot and t_s < after_s(self._seen[0])
 
@@ -141,7 +141,7 @@ class EnergyLine:
         unseen_j = self._unseen(step, peak_w) if step else 0.0
         if poll.counter_j != old.raw_j:
             self._counted_s, self._counted_integral_j = poll.after_s, old.integrated_j + integral_j
-        self.totals = Totals(
+        self.totals = MeterTotals(
             energy_j=old.energy_j + added_j,
             integrated_j=old.integrated_j + integral_j,
             raw_j=poll.counter_j,
@@ -154,7 +154,7 @@ class EnergyLine:
         self.counts = poll.counter_j is not None
         self._longest_s, self._resumed = self.period_s, False
         self._view = None
-        self._seen.append(Seen(poll, self.totals, moved_s))
+        self._seen.append(MeteredPoll(poll, self.totals, moved_s))
         while len(self._seen) > KEPT_POLLS and after_s(self._seen[1]) < poll.after_s - KEPT_S:
             self._seen.popleft()
             self._forgot = True
@@ -186,7 +186,7 @@ class EnergyLine:
 
     def _is_doubtful(self, poll: Poll, elapsed_s: float) -> bool:
         """Whether the counter fell, or moved by more than can be: that is believed when a second poll says so."""
-        if poll.counter_j is None or self.totals.raw_j is None or self.begins_anew:
+        if poll.counter_j is None or self.totals.raw_j is None or self.counter_restarts:
             return False
         fell = poll.counter_j < self.totals.raw_j and poll.counter_range_j is None
         step_j = counter_step(self.totals.raw_j, poll.counter_j, poll.counter_range_j, elapsed_s, self.most_w)
@@ -215,13 +215,13 @@ class EnergyLine:
         if poll.counter_j is None or self.totals.raw_j is None or poll.counter_range_j is not None:
             return False
         plausible = is_plausible(poll.counter_j, elapsed_s, self.most_w)
-        return poll.counter_j < self.totals.raw_j or (self.begins_anew and plausible)
+        return poll.counter_j < self.totals.raw_j or (self.counter_restarts and plausible)
 
     def _count(self, poll: Poll, elapsed_s: float, *, fell: bool) -> float | None:
         """The counter's step; None where there is none, was none at the poll before, or it cannot be true."""
         if poll.counter_j is None or self.totals.raw_j is None:
             return None
-        self.begins_anew = False
+        self.counter_restarts = False
         before_j = math.inf if fell else self.totals.raw_j
         return counter_step(before_j, poll.counter_j, poll.counter_range_j, elapsed_s, self.most_w)
 
@@ -238,14 +238,14 @@ class EnergyLine:
             return middle_s, slack_s
         return min(max(clock.nearest(middle_s), start_s), end_s), min(slack_s, clock.slack_s)
 
-    def _learned(self, poll: Poll) -> UpdateClock | None:
+    def _learned(self, poll: Poll) -> SensorClock | None:
         """The update clock of the power sensor, learned anew every few seconds."""
         if poll.after_s >= self._clock_due_s:
-            self._clock = update_clock.fit(changes([seen.poll for seen in self._seen], counter=False))
+            self._clock = update_clock.fit_sensor_clock(value_changes([seen.poll for seen in self._seen], counter=False))
             self._clock_due_s = poll.after_s + 5.0
         return self._clock
 
-    def settles_s(self) -> float:
+    def settling_s(self) -> float:
         """How long after an instant its mark is as good as it gets."""
         if self.counts or self.latest is None:
             return 2.2 * self._update_s
@@ -257,18 +257,18 @@ class EnergyLine:
         window_s = AVERAGING_S if self.latest and self.latest.average_w is not None else period_s
         return (period_s + window_s) / 2
 
-    def mark(self, t_s: float) -> Mark:
-        """The line at `t_s`, the better the more polls lie around it (`settles_s` after, a few seconds before)."""
+    def mark(self, t_s: float) -> EnergyMark:
+        """The line at `t_s`, the better the more polls lie around it (`settling_s` after, a few seconds before)."""
         if not self._seen:
             old = self.totals
-            return at(old)
+            return mark_at_totals(old)
         seen, times, knots = self._looked_at()
         nearby = seen[bisect_left(times, t_s - NEIGHBOURHOOD_S) : bisect_right(times, t_s + NEIGHBOURHOOD_S)]
         powers_w = [poll.power_w if poll.power_w is not None else poll.average_w for poll, _, _ in nearby]
         known_w = [power_w for power_w in powers_w if power_w is not None]
-        joules, half_width_j = interpolation.at(knots, t_s, known_w)
+        joules, half_width_j = interpolation.interpolate_energy(knots, t_s, known_w)
         if self._update_s >= SENSOR_PERIOD_S and known_w:
-            unresolved_s = SENSOR_PERIOD_S / 4 if self.relies_on_instant else UNRESOLVED_S
+            unresolved_s = SENSOR_PERIOD_S / 4 if self.uses_instant_power else UNRESOLVED_S
             half_width_j += unresolved_s * sum(known_w) / len(known_w)
         if not self.counts and seen[-1].poll.average_w is not None and known_w:
             # a mean over a window is off by at most an eighth of the window times the greatest step
@@ -278,7 +278,7 @@ class EnergyLine:
         right = bisect_right(times, t_s)
         before, after = seen[max(0, right - 1)].totals, seen[min(right, len(seen) - 1)].totals
         share = 0.0 if right in (0, len(seen)) else (t_s - times[right - 1]) / (times[right] - times[right - 1])
-        return Mark(
+        return EnergyMark(
             joules,
             half_width_j,
             before.variance_j2,
@@ -290,22 +290,22 @@ class EnergyLine:
             before.unseen_j,
         )
 
-    def _looked_at(self) -> tuple[list[Seen], list[float], list[Knot]]:
+    def _looked_at(self) -> tuple[list[MeteredPoll], list[float], list[EnergyPoint]]:
         """The polls, their times and the knots, put together once for all marks between two polls."""
         if self._view is None:
             seen = list(self._seen)
             if self.counts:
-                knots = counter_knots(seen, self._counter_clock(seen), self._update_s)
+                knots = counter_points(seen, self._counter_clock(seen), self._update_s)
             else:
-                knots = integral_knots(seen, self._lag_s(), self._clock.slack_s if self._clock else SENSOR_PERIOD_S / 2)
+                knots = integral_points(seen, self._lag_s(), self._clock.slack_s if self._clock else SENSOR_PERIOD_S / 2)
             self._view = seen, [after_s(item) for item in seen], knots
         return self._view
 
-    def _counter_clock(self, seen: Sequence[Seen]) -> UpdateClock | None:
+    def _counter_clock(self, seen: Sequence[MeteredPoll]) -> SensorClock | None:
         """When the counter updates; learned again once the polls have gone on for a while."""
         now_s = after_s(seen[-1])
         if now_s >= self._clock_due_s:
-            seen_changes = changes([item.poll for item in seen], counter=True)
-            self._clock = update_clock.fit(seen_changes)
+            seen_changes = value_changes([item.poll for item in seen], counter=True)
+            self._clock = update_clock.fit_sensor_clock(seen_changes)
             self._clock_due_s = now_s + 0.005 * len(seen_changes)  # the more is known, the less another change tells
         return self._clock

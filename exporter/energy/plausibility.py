@@ -10,11 +10,11 @@ import math
 from typing import Literal, NamedTuple, get_args
 
 from exporter.contract.power_sensors import sensor_window
-from exporter.energy.meter import EnergyLine
+from exporter.energy.meter import DeviceMeter
 
-Reason = Literal["frozen", "implausible", "disagrees", "aliasing"]
-REASONS: tuple[Reason, ...] = get_args(Reason)
-SUSPICIONS: dict[Reason, str] = {
+SuspectReason = Literal["frozen", "implausible", "disagrees", "aliasing"]
+REASONS: tuple[SuspectReason, ...] = get_args(SuspectReason)
+REASON_TEXTS: dict[SuspectReason, str] = {
     "frozen": "its counter stands still while power flows; try: nvidia-smi -q -d POWER, then reset the GPU",
     "implausible": "its counter jumped by more than it can draw; power fills the gap",
     "aliasing": "its only sensor sees a part of the time, and a load whose period is near the sensor's is off by up to "
@@ -44,20 +44,20 @@ class EnergyCheck:
     """Looks at one GPU's line about once a second; `reasons` are those not to trust it now."""
 
     def __init__(self) -> None:
-        self.reasons: frozenset[Reason] = frozenset()
+        self.reasons: frozenset[SuspectReason] = frozenset()
         self._moved: _Look | None = None
         self._window: _Look | None = None
         self._off = 0
         """So many windows in a row disagreed, negative where the counter was lower."""
 
-    def look(self, line: EnergyLine, now_s: float) -> None:
+    def look(self, line: DeviceMeter, now_s: float) -> None:
         poll, totals = line.latest, line.totals
         if poll is None or poll.counter_j is None or totals.raw_j is None:
             self.reasons = frozenset({"aliasing"}) if line.unseen_ratio > 0 else frozenset()
             self._moved, self._window, self._off = None, None, 0
             return
         seen = _Look(poll.after_s, totals.raw_j, totals.energy_j, totals.integrated_j, totals.covered_s)
-        found: set[Reason] = set()
+        found: set[SuspectReason] = set()
         if self._is_frozen(seen):
             found.add("frozen")
         if now_s - line.implausible_s < SHOWN_S:
@@ -100,7 +100,7 @@ _LEAST_SEEN_RATIO = 0.25
 """The least of all metered sensors, for those that were not metered."""
 
 
-def seen_ratio(name: str, architecture: str) -> float:
+def sensor_share(name: str, architecture: str) -> float:
     """Return the share of the time that the GPU's instant power covers."""
     window = sensor_window(name, architecture)
     return window.seen_ratio if window else _LEAST_SEEN_RATIO

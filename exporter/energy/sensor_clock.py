@@ -20,7 +20,7 @@ _SCATTER = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateClock:
+class SensorClock:
     """The sensor updates at `phase_s` + k · `period_s`, each instant known to ± `slack_s`."""
 
     phase_s: float
@@ -35,7 +35,7 @@ class UpdateClock:
         return self.phase_s + round((t_s - self.phase_s) / self.period_s) * self.period_s
 
 
-def fit(changes: Sequence[tuple[float, float]]) -> UpdateClock | None:
+def fit_sensor_clock(changes: Sequence[tuple[float, float]]) -> SensorClock | None:
     """The clock that best explains `changes`: (a, b] are seconds between which the sensor's value changed once.
 
     Every change says a < phase + k·period ≤ b. Of all clocks that agree with every change any may be the true one:
@@ -57,7 +57,7 @@ def fit(changes: Sequence[tuple[float, float]]) -> UpdateClock | None:
     period_s = sum(single) / len(single)
     if period_s < 1.3 * median(widths):
         return None
-    refined: list[tuple[float, UpdateClock]] = []
+    refined: list[tuple[float, SensorClock]] = []
     for candidate in _strongest(middles, period_s):
         refined.append(_refine(candidate, kept))
         if refined[-1][0] <= 0:
@@ -66,7 +66,7 @@ def fit(changes: Sequence[tuple[float, float]]) -> UpdateClock | None:
     return clock if scatter_s <= clock.period_s * _SCATTER and clock.slack_s <= clock.period_s / 4 else None
 
 
-def _strongest(instants: Sequence[float], period_s: float) -> list[UpdateClock]:
+def _strongest(instants: Sequence[float], period_s: float) -> list[SensorClock]:
     """Of the periods within 5 % of `period_s`, those at which the instants mod period lie closest together.
 
     The measure is the length of their mean on the circle; its peak is one part in the number of periods wide. The
@@ -74,13 +74,13 @@ def _strongest(instants: Sequence[float], period_s: float) -> list[UpdateClock]:
     """
     span = (instants[-1] - instants[0]) / period_s
     reach = math.ceil(0.05 * span * 4)
-    means: list[tuple[float, UpdateClock]] = []
+    means: list[tuple[float, SensorClock]] = []
     for step in range(-reach, reach + 1):
         candidate = period_s * (1 + step / (4 * span))
         turn = 2j * math.pi / candidate
         mean = sum(cmath.exp(turn * (instant - instants[0])) for instant in instants)
         phase_s = instants[0] + cmath.phase(mean) / (2 * math.pi) * candidate
-        means.append((abs(mean), UpdateClock(phase_s, candidate, candidate / 4)))
+        means.append((abs(mean), SensorClock(phase_s, candidate, candidate / 4)))
     peaks = [
         means[i]
         for i in range(len(means))
@@ -90,7 +90,7 @@ def _strongest(instants: Sequence[float], period_s: float) -> list[UpdateClock]:
     return [clock for _, clock in peaks[:_CANDIDATES]]
 
 
-def _refine(clock: UpdateClock, changes: Sequence[tuple[float, float]]) -> tuple[float, UpdateClock]:
+def _refine(clock: SensorClock, changes: Sequence[tuple[float, float]]) -> tuple[float, SensorClock]:
     """The best clock for `changes`, whose updates `clock` is good enough to number; first how far they scatter.
 
     That is 0 or less where the clock agrees with all of them.
@@ -110,11 +110,11 @@ def _refine(clock: UpdateClock, changes: Sequence[tuple[float, float]]) -> tuple
     first, last = phases(widest_s)
     if last <= first:  # no clock agrees with every change: they scatter
         slack_s = first - last + median(b - a for a, b in changes) / 4
-        return first - last, UpdateClock(origin + (first + last) / 2, widest_s, slack_s)
+        return first - last, SensorClock(origin + (first + last) / 2, widest_s, slack_s)
     return first - last, _mean(origin, _agreeing(phases, widest_s, reach), numbers)
 
 
-def _mean(origin: float, clocks: list[tuple[float, float, float]], numbers: list[int]) -> UpdateClock:
+def _mean(origin: float, clocks: list[tuple[float, float, float]], numbers: list[int]) -> SensorClock:
     """The mean of clocks (period, first and last phase) of which any may be the true one, and its slack of 95 %."""
     weights = [last - first for _, first, last in clocks]
     total = sum(weights)
@@ -126,7 +126,7 @@ def _mean(origin: float, clocks: list[tuple[float, float, float]], numbers: list
         off = [(first + last) / 2 - phase_s + number * (period - period_s) for period, first, last in clocks]
         return sum(w * (o**2 + w**2 / 12) for w, o in zip(weights, off, strict=True)) / total
 
-    return UpdateClock(origin + phase_s, period_s, 1.96 * math.sqrt(max(variance(numbers[0]), variance(numbers[-1]))))
+    return SensorClock(origin + phase_s, period_s, 1.96 * math.sqrt(max(variance(numbers[0]), variance(numbers[-1]))))
 
 
 def _agreeing(phases: PhaseRange, widest_s: float, reach: float) -> list[tuple[float, float, float]]:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from exporter.attribution import cgroups
 from exporter.attribution import procfs as processes
-from exporter.energy.emissions import Slots, slots_since
-from exporter.energy.plausibility import SUSPICIONS
+from exporter.energy.emissions import SlotLookup, slots_since
+from exporter.energy.plausibility import REASON_TEXTS
 from exporter.latest_values import GpuState
 from exporter.live_state import Store
 from exporter.model import Device, Poll
@@ -52,7 +52,7 @@ def known_until(run: RunRecord, t_s: float) -> float:
     return min(t_s, run.alive_s) if run.processes or run.cgroup else t_s
 
 
-def cut_at_slots(run: RunRecord, slots_at: Slots, looked_s: float, until_s: float, until_at: float) -> None:
+def cut_at_slots(run: RunRecord, slots_at: SlotLookup, looked_s: float, until_s: float, until_at: float) -> None:
     """A cut where each slot of intensity ended since the last look, and where what is known of it has changed.
 
     Not beyond the last moment at which the run was known to live: that may become its end.
@@ -81,7 +81,7 @@ def note_doubts(run: RunRecord, store: Store) -> None:
     for uuid, gpu in store.gpus.items():
         if gpu.check.reasons and Device("gpu", uuid) in run.measured():
             for reason in gpu.check.reasons:
-                run.note(f"gpu {uuid}: {SUSPICIONS[reason]}")
+                run.note(f"gpu {uuid}: {REASON_TEXTS[reason]}")
     for package in store.modelled_packages():
         run.note(f"package {package}: its energy is estimated from utilization (--cpu.power-model), not measured")
 

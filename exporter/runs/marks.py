@@ -6,8 +6,8 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from exporter.energy.marks import Totals, at
-from exporter.energy.meter import EnergyLine
+from exporter.energy.marks import MeterTotals, mark_at_totals
+from exporter.energy.meter import DeviceMeter
 from exporter.model import Device
 from exporter.runs.record import Marks, RunRecord, device_of, key
 
@@ -17,7 +17,7 @@ FIRST_MARK_S = 0.5
 SILENT_S = 30.0
 """For how long a device that is silent around a mark is waited for: its counter may yet tell."""
 
-Lines = Mapping[Device, EnergyLine]
+Lines = Mapping[Device, DeviceMeter]
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +30,15 @@ def take(run: RunRecord, lines: Lines, t_s: float, after: Marks, known: Marks | 
     marks = dict(known or {})
     for device, line in lines.items():
         name = key(device)
-        if name in run.devices and not (name in marks and line.has_forgotten(t_s)):
+        if name in run.devices and not (name in marks and line.has_discarded(t_s)):
             mark, before = line.mark(t_s), after.get(name)
             marks[name] = replace(mark, joules=before.joules) if before and before.joules > mark.joules else mark
     return marks
 
 
-def at_totals(totals: Mapping[Device, Totals]) -> Marks:
+def at_totals(totals: Mapping[Device, MeterTotals]) -> Marks:
     """The marks of an exporter that is gone: its last totals."""
-    return {key(device): at(reached) for device, reached in totals.items()}
+    return {key(device): mark_at_totals(reached) for device, reached in totals.items()}
 
 
 def settle(run: RunRecord, lines: Lines, now_s: float) -> None:

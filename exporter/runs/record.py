@@ -9,12 +9,12 @@ from pydantic import TypeAdapter
 
 from exporter.attribution.procfs import Process
 from exporter.contract.run import Outcome, RunGpu
-from exporter.energy.marks import Energy, Mark, between
+from exporter.energy.marks import MeasuredEnergy, EnergyMark, energy_between
 from exporter.model import Device, Slot
 
 MOST_NOTES = 64
 
-Marks = dict[str, Mark]
+Marks = dict[str, EnergyMark]
 
 
 def key(device: Device) -> str:
@@ -148,23 +148,23 @@ class RunRecord:
         """Books the segments whose two ends are settled."""
         while len(self.cuts) > 1 and self.cuts[0].settled and self.cuts[1].settled:
             first, second = self.cuts[0], self.cuts[1]
-            self._book(first, second.t_s, {k: between(m, second.marks[k]) for k, m in shared(first, second.marks)})
+            self._book(first, second.t_s, {k: energy_between(m, second.marks[k]) for k, m in shared(first, second.marks)})
             del self.cuts[0]
         if self.final_settled and len(self.cuts) == 1 and self.cuts[0].settled:
             last = self.cuts.pop()
             end_s = self.end_s if self.end_s is not None else now_s
-            self._book(last, end_s, {k: between(m, self.final[k]) for k, m in shared(last, self.final)})
+            self._book(last, end_s, {k: energy_between(m, self.final[k]) for k, m in shared(last, self.final)})
 
-    def _book(self, cut: Cut, until_s: float, energies: dict[str, Energy]) -> None:
+    def _book(self, cut: Cut, until_s: float, energies: dict[str, MeasuredEnergy]) -> None:
         self.phases, self.emissions = booked(self, cut, until_s, energies)
 
 
-def shared(cut: Cut, marks: Marks) -> list[tuple[str, Mark]]:
+def shared(cut: Cut, marks: Marks) -> list[tuple[str, EnergyMark]]:
     return [(device, mark) for device, mark in cut.marks.items() if device in marks]
 
 
 def booked(
-    run: RunRecord, cut: Cut, until_s: float, energies: dict[str, Energy]
+    run: RunRecord, cut: Cut, until_s: float, energies: dict[str, MeasuredEnergy]
 ) -> tuple[list[PhaseTotal], list[Emission]]:
     """The phases and emissions of the run with the segment that began at `cut` added to copies of them."""
     phases = [replace(p, joules=dict(p.joules), half_widths_j=dict(p.half_widths_j)) for p in run.phases]

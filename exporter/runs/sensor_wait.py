@@ -36,7 +36,7 @@ class Senses:
         lines = [self._store.lines[device] for device in run.measured() if self._answers(device)]
         latest_s = end_s + LONGEST_S
         while (now_s := self._clock_s()) < latest_s:
-            if all(line.latest and line.latest.after_s >= min(end_s + line.settles_s(), latest_s) for line in lines):
+            if all(line.latest and line.latest.after_s >= min(end_s + line.settling_s(), latest_s) for line in lines):
                 return
             await asyncio.sleep(min(0.02, latest_s - now_s))
 

@@ -27,8 +27,8 @@ from exporter.contract.metrics import (
     RUN_START,
     RUN_WORK,
 )
-from exporter.energy.marks import Energy, between
-from exporter.energy.meter import EnergyLine
+from exporter.energy.marks import MeasuredEnergy, energy_between
+from exporter.energy.meter import DeviceMeter
 from exporter.model import Device, Reading
 from exporter.runs.marks import SETTLED_S, Lines
 from exporter.runs.record import Cut, Emission, PhaseTotal, RunRecord, booked, key, shared
@@ -141,7 +141,7 @@ def _energy_readings(shown: contract.Run, run: RunRecord) -> Iterator[Reading]:
                 yield Reading(metric, (shown.run_id, component, device), value)
 
 
-def _energies(run: RunRecord, lines: Lines) -> dict[Device, Energy]:
+def _energies(run: RunRecord, lines: Lines) -> dict[Device, MeasuredEnergy]:
     """The final figures of a run that has ended; before that those so far, once its begin is settled.
 
     A begin that may yet move would let the run's counters fall.
@@ -155,10 +155,10 @@ def _energies(run: RunRecord, lines: Lines) -> dict[Device, Energy]:
         if run.final_settled:
             final = run.final.get(key(device))
             if final is not None:
-                energies[device] = between(begin, final)
+                energies[device] = energy_between(begin, final)
         elif line is not None and run.begin_settled:
             totals = line.totals_before(run.end_s or math.inf)
-            energies[device] = Energy(
+            energies[device] = MeasuredEnergy(
                 max(0.0, totals.energy_j - begin.joules),
                 begin.half_width_j,
                 totals.integrated_j - begin.integrated_j,
@@ -181,7 +181,7 @@ def _segments(run: RunRecord, lines: Lines, now_s: float) -> tuple[list[PhaseTot
         line = next((line for device, line in lines.items() if key(device) == text), None)
         if line is not None:
             then = replace(mark, joules=max(mark.joules, line.totals_before(until_s).energy_j))
-            energies[text] = between(mark, then)
+            energies[text] = energy_between(mark, then)
     return booked(run, cut, until_s, energies)
 
 
@@ -193,7 +193,7 @@ def _by_component(values: Mapping[Device, float]) -> dict[str, dict[str, float]]
     return shaped
 
 
-def _seen_s(run: RunRecord, line: EnergyLine | None) -> float:
+def _seen_s(run: RunRecord, line: DeviceMeter | None) -> float:
     """The length of the run; while it is on, up to the device's last poll."""
     if run.end_s is not None:
         return run.end_s - run.begin_s

@@ -15,8 +15,8 @@ from typing import IO
 
 from exporter.attribution.policy import AttributedKey, Changes
 from exporter.contract.history import STATE_FILE
-from exporter.energy.counters import Risen, Series
-from exporter.energy.marks import Totals
+from exporter.energy.counters import CounterTotal, SeriesKey
+from exporter.energy.marks import MeterTotals
 from exporter.model import Device
 from exporter.runs.record import STORED, RunRecord
 from exporter.settings import OperationError
@@ -73,12 +73,12 @@ def remedy(error: OSError | sqlite3.Error) -> str:
 class Saved:
     """What the last exporter left. `totals` have no raw values where the machine has booted since."""
 
-    totals: dict[Device, Totals]
+    totals: dict[Device, MeterTotals]
     emissions: dict[EmissionKey, float]
     running: list[RunRecord]
     ended: list[RunRecord]
     """Those that a scrape still shows."""
-    counters: dict[Series, Risen]
+    counters: dict[SeriesKey, CounterTotal]
     attributed: dict[AttributedKey, int]
     """Microjoules."""
     idle_w: dict[Device, float]
@@ -91,10 +91,10 @@ class Saved:
 class Snapshot:
     """What is written each second: all totals, and what changed of runs (as JSON), counters and attribution."""
 
-    totals: dict[Device, Totals]
+    totals: dict[Device, MeterTotals]
     emissions: dict[EmissionKey, float]
     runs: list[tuple[str, float, bool, str]]
-    counters: dict[Series, Risen | None]
+    counters: dict[SeriesKey, CounterTotal | None]
     attributed: Changes
     idle_w: dict[Device, float]
     now_s: float
@@ -150,7 +150,7 @@ class State:
         read = self._connection.execute
         same_boot = meta.get("boot_id") == boot_id()
         totals = {
-            Device(kind, identity): Totals(energy_j, integrated_j, raw_j if same_boot else None, *rest)
+            Device(kind, identity): MeterTotals(energy_j, integrated_j, raw_j if same_boot else None, *rest)
             for kind, identity, energy_j, integrated_j, raw_j, *rest in read("SELECT * FROM device")
         }
         rows = read("SELECT component, device, basis, quality, grams FROM emission")
@@ -160,7 +160,7 @@ class State:
             {(component, device, basis, quality): grams for component, device, basis, quality, grams in rows},
             [STORED.validate_json(body) for (body,) in read("SELECT body FROM run WHERE running = 1")],
             [run for run in self.runs(LATEST_RUNS) if run.ended_at is not None and run.ended_at > shown_since],
-            {_series(name, labels): Risen(total, raw) for name, labels, total, raw in read("SELECT * FROM counter")},
+            {_series(name, labels): CounterTotal(total, raw) for name, labels, total, raw in read("SELECT * FROM counter")},
             {
                 AttributedKey(Device(kind, identity), policy, run_id): amount
                 for kind, identity, policy, run_id, amount in read("SELECT * FROM attributed")
@@ -230,7 +230,7 @@ class State:
         self._lock.close()
 
 
-def _series(name: str, stored: str) -> Series:
+def _series(name: str, stored: str) -> SeriesKey:
     labels, extra = json.loads(stored)
     return name, tuple(labels), tuple((key, value) for key, value in extra)
 

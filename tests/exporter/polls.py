@@ -1,6 +1,6 @@
 """Polls of a device, and the line that they make."""
 
-from exporter.energy.meter import EnergyLine
+from exporter.energy.meter import DeviceMeter
 from exporter.model import Device, Poll
 
 GPU = Device("gpu", "GPU-0")
@@ -12,7 +12,7 @@ def poll(t, counter_j=None, power_w=None, *, average_w=None, range_j=None, devic
 
 
 def line_of(polls, **options):
-    line = EnergyLine(**options)
+    line = DeviceMeter(**options)
     for one in polls:
         line.push(one)
     return line

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from exporter.energy.marks import Energy, between
-from exporter.energy.meter import LIMIT_MARGIN, EnergyLine
+from exporter.energy.marks import MeasuredEnergy, energy_between
+from exporter.energy.meter import LIMIT_MARGIN, DeviceMeter
 from exporter.model import Device, Poll
 from exporter.runs.marks import FIRST_MARK_S, SETTLED_S
 from exporter.simulation import PRODUCTS, Constant, Gpu, Segment, Square
@@ -74,21 +74,21 @@ def poll_times(begin_s: float, end_s: float, rng: random.Random, *, always_fast:
         t = begin_s + rng.uniform(0.0005, 0.004) if slow and t < begin_s < wakes_s else wakes_s
 
 
-def measure(card: Card, seconds: float, rng: random.Random) -> tuple[Energy, float]:
+def measure(card: Card, seconds: float, rng: random.Random) -> tuple[MeasuredEnergy, float]:
     """A run of this length as the ledger measures it, and its true joules."""
     begin_s = START_S + rng.uniform(0, 10)
     end_s = begin_s + seconds
-    line = EnergyLine()
+    line = DeviceMeter()
     line.most_w = LIMIT_MARGIN * card.gpu.limit_w
-    line.seen_ratio = 0.25 if card.sensor == "sees a quarter" else 1.0
+    line.sensor_share = 0.25 if card.sensor == "sees a quarter" else 1.0
     begin, tick_s = line.mark(begin_s), begin_s + rng.uniform(FIRST_MARK_S, FIRST_MARK_S + 1)
     for t, period_s in poll_times(begin_s, end_s, rng, always_fast=card.sensor != "counter"):
         line.period_s = period_s
         line.push(card.poll(t))
         if tick_s <= t and tick_s <= begin_s + SETTLED_S + 1:  # the ledger ticks once a second
             begin, tick_s = line.mark(begin_s), tick_s + 1
-        if t > end_s + line.settles_s():
+        if t > end_s + line.settling_s():
             break
     if seconds < SETTLED_S:
         begin = line.mark(begin_s)
-    return between(begin, line.mark(end_s)), card.joules(begin_s, end_s)
+    return energy_between(begin, line.mark(end_s)), card.joules(begin_s, end_s)

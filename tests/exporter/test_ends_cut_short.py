@@ -11,7 +11,7 @@ from exporter.attribution import procfs as processes
 from exporter.attribution.policy import Changes
 from exporter.attribution.procfs import Process
 from exporter.contract.run import BeginRequest, EndRequest
-from exporter.energy.marks import Totals
+from exporter.energy.marks import MeterTotals
 from exporter.latest_values import GpuState
 from exporter.live_state import Past, Store
 from exporter.model import Device, Gpu, Poll, Slot, boottime
@@ -70,7 +70,7 @@ def test_a_run_killed_between_its_end_and_its_last_marks_is_ended_by_the_next_ex
     assert (again.outcome, again.is_open) == ("ok", False)
     assert again.final[f"gpu:{GPU.id}"].joules - again.begin[f"gpu:{GPU.id}"].joules > 3_000
     assert any("killed while the run ended" in note for note in again.notes)
-    assert isinstance(saved.totals[GPU], Totals)
+    assert isinstance(saved.totals[GPU], MeterTotals)
 
 
 def test_a_run_begun_just_after_a_boundary_leaves_the_others_their_new_slot(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.energy.marks import between
+from exporter.energy.marks import energy_between
 from tests.exporter.polls import counted, line_of, poll
 
 
@@ -43,7 +43,7 @@ def test_two_and_a_half_periods_are_not_yet_a_gap():
 def test_without_a_counter_what_a_gap_may_have_hidden_is_in_the_interval():
     times = [0.0, 1.0, 2.0, 12.0, 13.0]
     line = line_of([poll(t, power_w=300.0) for t in times])
-    energy = between(line.mark(0.5), line.mark(12.5))
+    energy = energy_between(line.mark(0.5), line.mark(12.5))
 
     assert energy.joules == pytest.approx(600.0, abs=40.0)  # 2 s of the 12 s were seen
     assert energy.half_width_j >= 3_000.0

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from exporter.energy.meter import EnergyLine
+from exporter.energy.meter import DeviceMeter
 from exporter.energy.plausibility import EnergyCheck
 from exporter.model import Device, Poll
 from exporter.simulation import PRODUCTS, Constant, Simulation, Square, create, make_gpus
@@ -12,7 +12,7 @@ GPU = Device("gpu", "GPU-0")
 
 def reasons_over(polls, every_s=1.0):
     """All reasons that were given while the polls came in, and those at the end."""
-    line, check = EnergyLine(), EnergyCheck()
+    line, check = DeviceMeter(), EnergyCheck()
     looked_s, given = polls[0].after_s, set()
     for poll in polls:
         line.push(poll)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.energy.counters import counter_step
-from exporter.energy.marks import Totals, between
-from exporter.energy.meter import EnergyLine
+from exporter.energy.marks import MeterTotals, energy_between
+from exporter.energy.meter import DeviceMeter
 from tests.exporter.polls import PACKAGE, counted, line_of, poll
 
 
@@ -53,7 +53,7 @@ def test_a_counter_that_jumps_by_what_no_card_can_draw_goes_on_from_there_and_po
 
 def test_half_as_much_again_as_the_limit_is_what_a_card_can_draw():
     # a limit of 400 W: 600 W × (1 s + 1 s of a counter that is behind) = 1,200 J
-    line = EnergyLine()
+    line = DeviceMeter()
     line.most_w = 600.0
     for t, counter_j in ((0.0, 0.0), (1.0, 1_200.0), (2.0, 2_401.0), (3.0, 3_300.0)):
         line.push(poll(t, counter_j, 200.0))
@@ -73,7 +73,7 @@ def test_a_wrapping_counter_adds_up_to_what_was_drawn(steps_j, range_j):
 
 @given(st.lists(st.tuples(st.floats(0.001, 100), st.floats(0, 1e7) | st.none(), st.floats(0, 2_000) | st.none())))
 def test_energy_never_falls_whatever_the_driver_says(said):
-    line, t, before_j = EnergyLine(), 0.0, 0.0
+    line, t, before_j = DeviceMeter(), 0.0, 0.0
     for elapsed_s, counter_j, power_w in said:
         t += elapsed_s
         assert line.push(poll(t, counter_j, power_w)) >= 0
@@ -93,7 +93,7 @@ def test_a_reload_of_the_driver_goes_on_from_where_it_was_and_says_so():
     # 100 W; at 5 s the driver goes, at 8 s it is back with its counter at 0
     polls = [poll(float(t), 1_000.0 + 100.0 * t, 100.0) for t in range(6)]
     line = line_of([*polls, poll(9.0, 100.0, 100.0), poll(10.0, 200.0, 100.0)])
-    energy = between(line.mark(0.0), line.mark(10.0))
+    energy = energy_between(line.mark(0.0), line.mark(10.0))
 
     assert line.totals.energy_j == pytest.approx(700.0)
     assert line.totals.resets == 1
@@ -103,7 +103,7 @@ def test_a_reload_of_the_driver_goes_on_from_where_it_was_and_says_so():
 def test_a_counter_that_began_anew_may_have_passed_its_old_value_meanwhile():
     # 500 W; read at 1,000 J, then the driver was gone for 3 s and has counted 1,100 J since it is back
     line = line_of([poll(0.0, 500.0, 500.0), poll(1.0, 1_000.0, 500.0)])
-    line.begins_anew = True
+    line.counter_restarts = True
     line.push(poll(6.2, 1_100.0, 500.0))
 
     assert line.totals.energy_j == pytest.approx(1_600.0)
@@ -114,7 +114,7 @@ def test_a_counter_that_began_anew_may_have_passed_its_old_value_meanwhile():
 
 def test_a_driver_that_was_only_said_to_be_gone_counts_nothing_twice():
     line = line_of([poll(0.0, 1_000_000.0, 500.0), poll(1.0, 1_000_500.0, 500.0)])
-    line.begins_anew = True
+    line.counter_restarts = True
     line.push(poll(3.0, 1_001_500.0, 500.0))
 
     assert line.totals.energy_j == pytest.approx(1_500.0)
@@ -123,7 +123,7 @@ def test_a_driver_that_was_only_said_to_be_gone_counts_nothing_twice():
 
 def test_totals_of_a_former_exporter_go_on_without_a_joule_twice():
     first = line_of(counted(100.0, [0.0, 1.0, 2.0]))
-    second = EnergyLine(first.totals, last=poll(2.0, counter_j=200.0))
+    second = DeviceMeter(first.totals, last=poll(2.0, counter_j=200.0))
     for one in counted(100.0, [30.0, 31.0]):
         second.push(one)
 
@@ -133,6 +133,6 @@ def test_totals_of_a_former_exporter_go_on_without_a_joule_twice():
 
 
 def test_after_a_boot_the_raw_values_are_new_and_nothing_is_added():
-    line = line_of([poll(5.0, counter_j=1_000.0), poll(6.0, counter_j=1_100.0)], totals=Totals(energy_j=500.0))
+    line = line_of([poll(5.0, counter_j=1_000.0), poll(6.0, counter_j=1_100.0)], totals=MeterTotals(energy_j=500.0))
 
     assert line.totals.energy_j == pytest.approx(600.0)

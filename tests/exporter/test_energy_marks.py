@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.energy.marks import between
-from exporter.energy.meter import KEPT_S, EnergyLine
+from exporter.energy.marks import energy_between
+from exporter.energy.meter import KEPT_S, DeviceMeter
 from exporter.model import Poll
 from tests.exporter.polls import GPU, counted, line_of, poll
 
@@ -33,8 +33,8 @@ def test_fast_polls_are_kept_for_as_long_as_a_mark_may_be_asked_for():
     line = line_of(counted(250.0, [t * 0.013 for t in range(2_000)]), period_s=0.013, update_s=0.001)
     latest_s = 1_999 * 0.013
 
-    assert not line.has_forgotten(latest_s - KEPT_S)
-    assert line.has_forgotten(latest_s - KEPT_S - 1)
+    assert not line.has_discarded(latest_s - KEPT_S)
+    assert line.has_discarded(latest_s - KEPT_S - 1)
     assert line.mark(latest_s - 9.0).joules == pytest.approx(250 * (latest_s - 9.0), abs=2.0)
 
 
@@ -47,19 +47,19 @@ def test_a_silent_sensor_is_not_carried_on_but_its_interval_is():
 
 
 def test_a_fresh_line_has_a_mark_too():
-    assert EnergyLine().mark(5.0).joules == 0.0
+    assert DeviceMeter().mark(5.0).joules == 0.0
 
 
 def test_pauses_that_no_poll_sees_widen_the_interval_each_to_the_same_side():
     # 400 W for a minute; after each second a pause of 0.3 s in which the card draws nothing, or all the time 400 W
-    line, t = EnergyLine(period_s=0.047), 0.0
+    line, t = DeviceMeter(period_s=0.047), 0.0
     while t < 60.0:
         for _ in range(21):
             t += 0.047
             line.push(poll(t, None, 400.0, average_w=400.0))
         t += 0.3
     begin, end = line.mark(55.0), line.mark(t - 0.35)
-    energy = between(begin, end)
+    energy = energy_between(begin, end)
 
     assert abs(energy.joules - 400.0 * (t - 0.35 - 55.0)) <= energy.half_width_j
 
@@ -68,8 +68,8 @@ def test_a_run_that_ends_while_its_counter_stands_still_has_an_interval_that_hol
     # 200 W; the counter stands still from 10 s on, power goes on to be seen
     times = [i * 0.047 for i in range(round(30 / 0.047))]
     line = line_of([poll(t, 200.0 * min(t, 10.0), 200.0, average_w=200.0) for t in times], period_s=0.047)
-    energy = between(line.mark(5.0), line.mark(29.0)) if not line.has_forgotten(5.0) else None
-    late = between(line.mark(20.0), line.mark(29.0))
+    energy = energy_between(line.mark(5.0), line.mark(29.0)) if not line.has_discarded(5.0) else None
+    late = energy_between(line.mark(20.0), line.mark(29.0))
 
     assert energy is None or abs(energy.joules - 4_800.0) <= energy.half_width_j
     assert abs(late.joules - 1_800.0) <= late.half_width_j
@@ -81,7 +81,7 @@ def test_a_call_that_was_held_up_after_it_had_read_the_counter_leaves_an_interva
     def counter_j(t):
         return 350.0 * math.floor(t / 0.1 + 1e-9) * 0.1
 
-    line = EnergyLine(period_s=0.047)
+    line = DeviceMeter(period_s=0.047)
     for n in range(213):
         t = n * 0.047
         line.push(Poll(GPU, t, t + 1e-4, counter_j(t), 350.0, 350.0))
@@ -89,5 +89,5 @@ def test_a_call_that_was_held_up_after_it_had_read_the_counter_leaves_an_interva
         line.push(Poll(GPU, t, t + held_up_s, counter_j(t), 350.0, 350.0))
     end = line.mark(10.03 + held_up_s)
 
-    energy = between(line.mark(5.0), end)
+    energy = energy_between(line.mark(5.0), end)
     assert abs(energy.joules - 350.0 * (5.03 + held_up_s)) <= energy.half_width_j

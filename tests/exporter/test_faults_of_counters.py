@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.energy.meter import EnergyLine
+from exporter.energy.meter import DeviceMeter
 from exporter.energy.plausibility import EnergyCheck
 from exporter.model import boottime
 from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Segment, Simulation, Square, create, make_gpus
@@ -112,7 +112,7 @@ def card(load, *, product="H200"):
 
 def reasons(polls, period_s):
     """All that was ever suspected, and the line at the end; looked at once a second."""
-    line, check, found, looked_s = EnergyLine(period_s=period_s), EnergyCheck(), set(), 0.0
+    line, check, found, looked_s = DeviceMeter(period_s=period_s), EnergyCheck(), set(), 0.0
     line.most_w = MOST_W
     for poll in polls:
         line.push(poll)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.energy.interpolation import Knot, at
+from exporter.energy.interpolation import EnergyPoint, interpolate_energy
 
 POWERS = st.lists(st.tuples(st.floats(0.02, 0.3), st.floats(50.0, 700.0)), min_size=4, max_size=40)
 
@@ -26,7 +26,7 @@ class Steps:
 
 
 def knots_of(energy_j, until_s, every_s=0.1, slack_s=0.0):
-    return [Knot(k * every_s, energy_j(k * every_s), slack_s) for k in range(int(until_s / every_s) + 1)]
+    return [EnergyPoint(k * every_s, energy_j(k * every_s), slack_s) for k in range(int(until_s / every_s) + 1)]
 
 
 @given(POWERS, st.floats(0.0, 1.0))
@@ -34,7 +34,7 @@ def test_the_interval_holds_the_truth_for_any_steps_of_power_that_were_seen(step
     load = Steps(steps)
     t = share * load.times[-1] // 0.1 * 0.1 * 0.999
     knots = knots_of(load.energy_j, load.times[-1] + 0.3)
-    joules, half_width_j = at(knots, t, load.watts)
+    joules, half_width_j = interpolate_energy(knots, t, load.watts)
 
     assert abs(joules - load.energy_j(t)) <= half_width_j + 1e-6
 
@@ -42,53 +42,53 @@ def test_the_interval_holds_the_truth_for_any_steps_of_power_that_were_seen(step
 def test_constant_power_is_a_straight_line():
     knots = knots_of(lambda t: 300 * t, 2.0)
 
-    assert at(knots, 1.234)[0] == pytest.approx(370.2)
+    assert interpolate_energy(knots, 1.234)[0] == pytest.approx(370.2)
 
 
 def test_one_step_between_two_updates_is_found_where_it_was():
     # 100 W until 1.03 s, then 600 W: at 1.05 s 103 J + 12 J
     load = Steps([(1.03, 100.0), (1.0, 600.0)])
 
-    assert at(knots_of(load.energy_j, 2.0), 1.05)[0] == pytest.approx(115.0)
-    assert at(knots_of(load.energy_j, 2.0), 1.02)[0] == pytest.approx(102.0)
+    assert interpolate_energy(knots_of(load.energy_j, 2.0), 1.05)[0] == pytest.approx(115.0)
+    assert interpolate_energy(knots_of(load.energy_j, 2.0), 1.02)[0] == pytest.approx(102.0)
 
 
 def test_where_the_power_before_is_not_known_the_greatest_step_is_taken():
     # polled slowly before 1.0 s, so that only the slope after is known; 600 W were seen nearby
     load = Steps([(1.06, 600.0), (1.0, 100.0)])
-    knots = [Knot(t, load.energy_j(t), 0.0) for t in (0.0, 1.0, 1.1, 1.2, 1.3)]
+    knots = [EnergyPoint(t, load.energy_j(t), 0.0) for t in (0.0, 1.0, 1.1, 1.2, 1.3)]
 
-    assert at(knots, 1.05, [600.0])[0] == pytest.approx(630.0)
+    assert interpolate_energy(knots, 1.05, [600.0])[0] == pytest.approx(630.0)
 
 
 def test_beyond_the_last_update_energy_goes_on_for_a_moment_only():
     knots = knots_of(lambda t: 300 * t, 2.0)
 
-    assert at(knots, 2.2)[0] == pytest.approx(660.0)
-    assert at(knots, 60.0)[0] == pytest.approx(690.0)
-    joules, half_width_j = at(knots, 60.0)
+    assert interpolate_energy(knots, 2.2)[0] == pytest.approx(660.0)
+    assert interpolate_energy(knots, 60.0)[0] == pytest.approx(690.0)
+    joules, half_width_j = interpolate_energy(knots, 60.0)
     assert joules + half_width_j >= 18_000.0 - 1e-6
 
 
 def test_in_a_long_silence_the_powers_around_it_bound_the_energy():
     # 100 W, then silence from 1 s to 11 s, then 600 W; the change may have come at any time
     load = Steps([(3.0, 100.0), (20.0, 600.0)])
-    knots = [Knot(t, load.energy_j(t), 0.0) for t in (0.8, 0.9, 1.0, 11.0, 11.1, 11.2)]
-    joules, half_width_j = at(knots, 6.0)
+    knots = [EnergyPoint(t, load.energy_j(t), 0.0) for t in (0.8, 0.9, 1.0, 11.0, 11.1, 11.2)]
+    joules, half_width_j = interpolate_energy(knots, 6.0)
 
     assert abs(joules - load.energy_j(6.0)) <= half_width_j
     assert half_width_j > 100
 
 
 def test_no_knots_and_one_knot_are_answered():
-    assert at([], 1.0) == (0.0, 0.0)
-    assert at([Knot(1.0, 50.0, 0.1)], 1.5, [200.0]) == (50.0, pytest.approx(120.0))
+    assert interpolate_energy([], 1.0) == (0.0, 0.0)
+    assert interpolate_energy([EnergyPoint(1.0, 50.0, 0.1)], 1.5, [200.0]) == (50.0, pytest.approx(120.0))
 
 
 @given(POWERS, st.lists(st.floats(0, 1), min_size=2, max_size=10))
 def test_the_line_never_falls(steps, shares):
     load = Steps(steps)
     knots = knots_of(load.energy_j, load.times[-1] + 0.3)
-    joules = [at(knots, share * load.times[-1], load.watts)[0] for share in sorted(shares)]
+    joules = [interpolate_energy(knots, share * load.times[-1], load.watts)[0] for share in sorted(shares)]
 
     assert all(b >= a - 1e-6 for a, b in pairwise(joules))

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from exporter.energy.marks import between
-from exporter.energy.meter import EnergyLine
+from exporter.energy.marks import energy_between
+from exporter.energy.meter import DeviceMeter
 from exporter.model import Device, Poll, Slot
 from exporter.runs import marks as run_marks
 from exporter.runs.record import Cut, RunRecord, key
@@ -39,7 +39,7 @@ def run_of(*cuts):
 
 def line_until(until_s, watts=lambda t: 300.0):
     """A counter that moves each 0.1 s, polled at 47 ms."""
-    line, joules, done_s = EnergyLine(period_s=0.047), 0.0, 95.0
+    line, joules, done_s = DeviceMeter(period_s=0.047), 0.0, 95.0
     for k in range(int((until_s - 95.0) / 0.047) + 1):
         t = 95.0 + 0.047 * k
         while done_s + 0.1 <= t:
@@ -57,7 +57,7 @@ def ended(*cuts, watts=bursts):
     run_marks.settle(run, lines, BEGIN_S + 6)
     run.end_s, run.ended_at, run.outcome = END_S, 1_790_000_010.0, "ok"
     run_marks.finish(run, lines)
-    return run, between(run.begin[key(GPU)], run.final[key(GPU)])
+    return run, energy_between(run.begin[key(GPU)], run.final[key(GPU)])
 
 
 def test_phases_from_the_begin_on_add_up_to_the_run():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.energy.plausibility import seen_ratio
+from exporter.energy.plausibility import sensor_share
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ from exporter.energy.plausibility import seen_ratio
     ],
 )
 def test_a_sensor_sees_what_was_metered_of_its_architecture_and_else_the_least(name, architecture, ratio):
-    assert seen_ratio(name, architecture) == ratio
+    assert sensor_share(name, architecture) == ratio

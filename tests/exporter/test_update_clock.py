@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.energy.sensor_clock import UpdateClock, fit
+from exporter.energy.sensor_clock import SensorClock, fit_sensor_clock
 
 
 def changes_seen(period_s, phase_s, polls):
@@ -31,7 +31,7 @@ def distance(clock, period_s, phase_s, t):
 def test_polls_of_47_ms_tell_a_sensor_of_100_ms_to_a_millisecond(seed):
     rng = random.Random(seed)
     phase_s = rng.uniform(0, 0.1)
-    clock = fit(changes_seen(0.1, phase_s, polled(0.047, 12.0, rng)))
+    clock = fit_sensor_clock(changes_seen(0.1, phase_s, polled(0.047, 12.0, rng)))
 
     assert clock is not None
     assert clock.period_s == pytest.approx(0.1, abs=1e-4)
@@ -45,7 +45,7 @@ def test_polls_of_47_ms_tell_a_sensor_of_100_ms_to_a_millisecond(seed):
 def test_other_periods_are_found_as_well_and_the_slack_is_honest(period_s, share, seed):
     rng = random.Random(seed)
     phase_s = share * period_s
-    clock = fit(changes_seen(period_s, phase_s, polled(0.047, 12.0, rng, jitter_s=0.004)))
+    clock = fit_sensor_clock(changes_seen(period_s, phase_s, polled(0.047, 12.0, rng, jitter_s=0.004)))
 
     if clock:
         assert distance(clock, period_s, phase_s, 1_006.0) <= 2 * clock.slack_s + 1e-3
@@ -56,7 +56,7 @@ def test_the_beat_of_the_polls_is_not_taken_for_the_sensor(seed):
     # polls of 49 ms on average: two of them are nearly a period of the sensor
     rng = random.Random(seed)
     phase_s = rng.uniform(0, 0.1)
-    clock = fit(changes_seen(0.1, phase_s, polled(0.047, 12.0, rng, jitter_s=0.004)))
+    clock = fit_sensor_clock(changes_seen(0.1, phase_s, polled(0.047, 12.0, rng, jitter_s=0.004)))
 
     assert clock is not None
     assert clock.period_s == pytest.approx(0.1, abs=2e-4)
@@ -67,32 +67,32 @@ def test_changes_at_random_instants_carry_no_clock():
     rng = random.Random(3)
     polls = polled(0.047, 12.0, rng)
 
-    assert fit([pair for pair in pairwise(polls) if rng.random() < 0.4]) is None
+    assert fit_sensor_clock([pair for pair in pairwise(polls) if rng.random() < 0.4]) is None
 
 
 def test_a_counter_that_changes_at_every_poll_carries_no_clock():
-    assert fit(list(pairwise(polled(0.047, 12.0, random.Random(4))))) is None
+    assert fit_sensor_clock(list(pairwise(polled(0.047, 12.0, random.Random(4))))) is None
 
 
 def test_seven_changes_are_too_few():
     changes = changes_seen(0.1, 0.03, polled(0.047, 12.0, random.Random(5)))
 
-    assert fit(changes[:7]) is None
-    assert fit([]) is None
-    assert fit(changes[:40]) is not None
+    assert fit_sensor_clock(changes[:7]) is None
+    assert fit_sensor_clock([]) is None
+    assert fit_sensor_clock(changes[:40]) is not None
 
 
 def test_missed_updates_do_not_mislead():
     rng = random.Random(6)
     changes = changes_seen(0.1, 0.03, polled(0.047, 12.0, rng))
-    clock = fit([change for change in changes if rng.random() < 0.7])
+    clock = fit_sensor_clock([change for change in changes if rng.random() < 0.7])
 
     assert clock is not None
     assert distance(clock, 0.1, 0.03, 1_006.0) <= 0.002
 
 
 def test_before_and_nearest():
-    clock = UpdateClock(phase_s=0.03, period_s=0.1, slack_s=0.001)
+    clock = SensorClock(phase_s=0.03, period_s=0.1, slack_s=0.001)
 
     assert clock.before(1.12) == pytest.approx(1.03)
     assert clock.before(1.131) == pytest.approx(1.13)

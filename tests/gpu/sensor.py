@@ -33,7 +33,7 @@ def update_period(polls: list[Seen]) -> dict[str, Any] | None:
     middles = [(begin_s + end_s) / 2 for begin_s, end_s in changes]
     steps_s = [b - a for a, b in pairwise(middles)]
     polled_s = [b.after_s - a.after_s for a, b in pairwise(polls)]
-    learned = update_clock.fit(changes)
+    learned = update_clock.fit_sensor_clock(changes)
     return {
         "changes": len(changes),
         "polled_every_seconds": quantile(polled_s, 0.5),

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from exporter.contract.metrics import CPU_ENERGY_METHOD
-from exporter.energy.marks import Totals
-from exporter.energy.meter import EnergyLine
+from exporter.energy.marks import MeterTotals
+from exporter.energy.meter import DeviceMeter
 from exporter.model import Batch, Device, Poll, SourceError
 from exporter.sources.cpu_energy.choose import CpuSource
 from exporter.sources.cpu_energy.model import CpuModelSource, PowerModel
@@ -39,7 +39,7 @@ class Node:
         ]
         self.measured = CpuSource(ways[:3], self.clock)
         self.estimated = CpuSource(ways, self.clock)
-        self.line = EnergyLine(update_s=0.001)
+        self.line = DeviceMeter(update_s=0.001)
 
     def clock(self) -> float:
         self.now_s += 1e-6
@@ -196,7 +196,7 @@ def test_an_exporter_that_finds_what_another_left_by_the_other_way_invents_no_jo
 
     node.now_s += 4
     tree = one_package(tmp_path, shown_j)
-    node.line = EnergyLine(left, update_s=0.001, last=Poll(PACKAGE, node.now_s - 4, node.now_s - 4, left.raw_j))
+    node.line = DeviceMeter(left, update_s=0.001, last=Poll(PACKAGE, node.now_s - 4, node.now_s - 4, left.raw_j))
     successor = CpuSource([RaplSource(tmp_path, node.clock, lambda: 0.0), node.perf], node.clock)
     for _ in range(20):
         node.second(successor)
@@ -207,7 +207,7 @@ def test_an_exporter_that_finds_what_another_left_by_the_other_way_invents_no_jo
 @pytest.mark.parametrize("left_j", [0.5, 50, 5_000, 250_000])
 def test_an_exporter_that_has_to_do_with_perf_after_powercap_invents_no_joule(tmp_path, node, left_j):
     pmu(tmp_path)
-    node.line = EnergyLine(Totals(1_000.0, raw_j=left_j), update_s=0.001, last=Poll(PACKAGE, 995.0, 995.0, left_j))
+    node.line = DeviceMeter(MeterTotals(1_000.0, raw_j=left_j), update_s=0.001, last=Poll(PACKAGE, 995.0, 995.0, left_j))
     for _ in range(20):
         node.second(node.measured, 100)
     assert node.line.totals.energy_j == pytest.approx(2_900, abs=250)

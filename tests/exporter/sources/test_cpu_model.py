@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.contract.metrics import CPU_ENERGY_METHOD
-from exporter.energy.meter import EnergyLine
+from exporter.energy.meter import DeviceMeter
 from exporter.model import Device, Reading, SourceError
 from exporter.sources.cpu_energy.model import CpuModelSource, PowerModel, cpu_seconds, parse
 
@@ -109,7 +109,7 @@ def test_it_says_at_each_read_that_it_is_a_model(node, source):
 
 
 def test_half_a_minute_of_it_integrates_to_its_joules(node, source):
-    line = EnergyLine(update_s=0.001)
+    line = DeviceMeter(update_s=0.001)
     source.read()
     for _ in range(31):  # 2 of 4 CPUs: 120 W, over the 30 s from the first poll
         node.run(1.0, busy=2)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from exporter.contract.metrics import CPU_ENERGY_METHOD, HWMON_POWER
-from exporter.energy.meter import EnergyLine
+from exporter.energy.meter import DeviceMeter
 from exporter.model import Batch, Device, Reading, SourceError
 from exporter.polled import polled
 from exporter.settings import Settings
@@ -116,7 +116,7 @@ def test_a_board_without_any_when_the_exporter_starts_has_no_such_source(tmp_pat
 def test_the_integral_of_a_sensor_is_its_energy(tmp_path):
     (place, *_) = hwmon.grace_hopper(tmp_path)
     clock = Clock()
-    source, line = HwmonSource(tmp_path, clock), EnergyLine(update_s=0.001)
+    source, line = HwmonSource(tmp_path, clock), DeviceMeter(update_s=0.001)
     for power_w in (500, 500, 700, 700, 500):  # 500 + 600 + 700 + 600 J
         (place / "power1_average").write_text(f"{power_w}000000\n")
         line.push(source.read().polls[0])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from exporter.contract.metrics import CPU_ENERGY_METHOD
-from exporter.energy.meter import EnergyLine
+from exporter.energy.meter import DeviceMeter
 from exporter.model import Batch, Device, Reading, SourceError
 from exporter.sources.cpu_energy.perf import ORIGIN_J, PerfSource
 from tests.fakes import power_pmu
@@ -192,7 +192,7 @@ def test_a_core_that_cannot_be_opened_leaves_the_sum_out_and_no_descriptor_open(
 def test_a_counter_that_the_kernel_gives_up_is_opened_anew_and_no_joule_is_invented(tmp_path, source, kernel, clock):
     power_pmu.pmu(tmp_path, "power", 9, "0", ["energy-pkg"])
     power_pmu.cpu(tmp_path, 0, 0)
-    line, package = EnergyLine(update_s=0.001), (9, 2, 0)
+    line, package = DeviceMeter(update_s=0.001), (9, 2, 0)
 
     def second(watts: float) -> tuple[str, ...]:
         clock.now_s += 1

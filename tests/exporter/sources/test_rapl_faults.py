@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.contract.metrics import CPU_ENERGY, CPU_POWER
-from exporter.energy.marks import between
-from exporter.energy.meter import EnergyLine
+from exporter.energy.marks import energy_between
+from exporter.energy.meter import DeviceMeter
 from exporter.exposition import readings as store_view
 from exporter.live_state import Past, Store
 from exporter.model import Batch, Device, SourceError
@@ -31,7 +31,7 @@ class Machine:
     def __init__(self, root: Path) -> None:
         self.now_s, self.slept_s = 1_000.0, 0.0
         self.source = RaplSource(root, self.clock, lambda: self.slept_s)
-        self.lines: dict[Device, EnergyLine] = {}
+        self.lines: dict[Device, DeviceMeter] = {}
 
     def clock(self) -> float:
         self.now_s += 1e-6  # as a clock does, which never shows the same twice
@@ -40,7 +40,7 @@ class Machine:
     def read(self) -> Batch:
         batch = self.source.read()
         for poll in batch.polls:
-            self.lines.setdefault(poll.device, EnergyLine(update_s=0.001)).push(poll)
+            self.lines.setdefault(poll.device, DeviceMeter(update_s=0.001)).push(poll)
         return batch
 
     def joules(self, device: Device = PACKAGE) -> float:
@@ -92,7 +92,7 @@ def test_polls_so_rare_that_it_wrapped_unseen_say_so_with_an_interval_that_holds
         machine.now_s += silence_s
         tree.tick((wraps + more) * AMD_J)
         machine.read()
-        energy = between(begin, line.mark(machine.now_s))
+        energy = energy_between(begin, line.mark(machine.now_s))
 
         assert abs(energy.joules - (wraps + more) * AMD_J) <= energy.half_width_j + 1.0
         assert energy.joules == pytest.approx(more * AMD_J, abs=1.0)

@@ -13,7 +13,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.energy.meter import EnergyLine
+from exporter.energy.meter import DeviceMeter
 from exporter.model import Batch, Device, Source, SourceError
 from exporter.sources.cpu_energy.perf import PerfSource
 from exporter.sources.cpu_energy.powercap_source import RaplSource
@@ -56,7 +56,7 @@ class Line:
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
-        self.lines: dict[Device, EnergyLine] = {}
+        self.lines: dict[Device, DeviceMeter] = {}
 
     def clock(self) -> float:
         self.now_s += 1e-6
@@ -75,7 +75,7 @@ class Line:
             assert all(label.isprintable() for label in reading.labels)
         for poll in batch.polls:
             assert 0 <= (poll.counter_j if poll.power_w is None else poll.power_w) < 2**64
-            added_j = self.lines.setdefault(poll.device, EnergyLine(update_s=0.001)).push(poll)
+            added_j = self.lines.setdefault(poll.device, DeviceMeter(update_s=0.001)).push(poll)
             assert math.isfinite(added_j)
             assert 0 <= added_j <= MOST_W * 100
 
