@@ -79,7 +79,7 @@ class Store:
 
     def _period_of(self, line: DeviceMeter) -> float:
         """The sampler polls a GPU without a counter fast, run or no run."""
-        return self._period_s if line.counts else min(self._period_s, FAST_S)
+        return self._period_s if line.has_counter else min(self._period_s, FAST_S)
 
     def take_worker(self, message: WorkerMessage) -> None:
         source = self.source("nvml", SLOW_S)
@@ -108,10 +108,10 @@ class Store:
         gpu = self.gpus[changes.uuid]
         for key in changes.removed:
             gpu.readings.pop(key, None)
-        for reading in self.counters.take(changes.changed, ours=False):
+        for reading in self.counters.accumulate(changes.changed, from_zero=False):
             gpu.readings[reading.metric.name, reading.labels] = reading
             if reading.metric is GPU_POWER_LIMIT and reading.labels[2] == "enforced" and gpu.device in self.lines:
-                self.lines[gpu.device].most_w = LIMIT_MARGIN * reading.value
+                self.lines[gpu.device].max_w = LIMIT_MARGIN * reading.value
 
     def _take_xid(self, uuid: str, xid: int) -> None:
         gpu = self.gpus.get(uuid)
@@ -155,7 +155,7 @@ class Store:
             self._push(poll, period_s)
         for problem in set(batch.problems) - set(source.batch.problems):
             log.warning("source=%s %s", name, problem)
-        source.batch = replace(batch, readings=tuple(self.counters.take(batch.readings, ours=True)))
+        source.batch = replace(batch, readings=tuple(self.counters.accumulate(batch.readings, from_zero=True)))
         self._succeeded(name, source)
 
     def failed(self, name: str, error: SourceError, took_s: float, period_s: float) -> None:
@@ -207,7 +207,7 @@ class Store:
             line.period_s = self._period_of(line)
         self.seen.add(device)
         if last and line.latest is poll and poll.after_s > last.after_s:
-            if not (poll.counter_j is None and poll.power_w is None and poll.average_w is None):
+            if not (poll.counter_j is None and poll.display_w is None):
                 self.power_w[device] = added_j / (poll.after_s - last.after_s)
             self._emit(device, added_j, poll.after_s - last.after_s)
         self.on_poll(poll)
@@ -275,7 +275,7 @@ class Store:
         if line is None or not gpu.up:
             return
         before = gpu.check.reasons
-        gpu.check.look(line, now_s)
+        gpu.check.update(line, now_s)
         for reason in gpu.check.reasons - before:
             log.warning("GPU %s: its energy is not to be trusted: %s", gpu.info.index, REASON_TEXTS[reason])
         for reason in before - gpu.check.reasons:

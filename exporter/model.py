@@ -1,4 +1,4 @@
-"""What a source yields, and how it fails."""
+"""Readings, polls and GPUs that sources yield, and their errors."""
 
 from __future__ import annotations
 
@@ -15,61 +15,69 @@ _COMPONENT: dict[str, Component] = {"gpu": "gpu", "package": "cpu", "dram": "dra
 
 @dataclass(frozen=True, slots=True, order=True)
 class Device:
-    """Something with an energy of its own: a GPU by UUID, a RAPL zone by the number of its package, `CHIP/SENSOR`."""
+    """Device with its own energy: a GPU by UUID, a RAPL zone by its package number, a board sensor as `CHIP/SENSOR`."""
 
     kind: DeviceKind
     id: str
 
     @property
     def component(self) -> Component | None:
-        """None for zones that overlap others and so are never counted into a run."""
+        """Component of a run's energy; None for zones that overlap others and are never added to a run."""
         return _COMPONENT.get(self.kind)
 
 
 class Reading(NamedTuple):
-    """One sample of a metric; `labels` are the values in the order of `metric.labels`."""
+    """Sample of a metric; `labels` are the values in the order of `metric.labels`."""
 
     metric: Metric
     labels: tuple[str, ...]
     value: float
     extra: tuple[tuple[str, str], ...] = ()
-    """Labels on top of the metric's own, where it has open labels."""
+    """Additional labels of a metric with open labels."""
 
 
 class Poll(NamedTuple):
-    """One look at a device's energy: the call lay between `before_s` and `after_s` (CLOCK_BOOTTIME).
+    """Poll of a device's energy and power, whose call lay between `before_s` and `after_s` (CLOCK_BOOTTIME).
 
-    A tuple, being made 200 times a second, at a third of a dataclass's cost.
+    A tuple, since 200 are made a second and a frozen dataclass costs three times as much.
     """
 
     device: Device
     before_s: float
     after_s: float
     counter_j: float | None = None
-    """The counter as the hardware gives it, in joules; it may wrap at `counter_range_j` and fall to 0."""
-    power_w: float | None = None
-    """The most instantaneous power."""
+    """Raw energy counter, in joules; it may wrap at `counter_range_j` or restart from 0."""
+    instant_w: float | None = None
+    """Most instantaneous power that the device reports."""
     average_w: float | None = None
-    """The driver's averaged power."""
+    """Power that the driver averages over a window."""
     counter_range_j: float | None = None
+
+    @property
+    def display_w(self) -> float | None:
+        """Power to display: instantaneous, else averaged."""
+        return self.instant_w if self.instant_w is not None else self.average_w
+
+    @property
+    def integrand_w(self) -> float | None:
+        """Power to integrate: averaged, which misses no time between updates, else instantaneous."""
+        return self.average_w if self.average_w is not None else self.instant_w
 
 
 class GpuProcess(NamedTuple):
-    """A process on a GPU, as this PID namespace numbers it; None is what the card does not tell.
-
-    `instance` is the UUID of the MIG instance it runs on, or empty.
-    """
+    """Process on a GPU, by its PID in this namespace. Values that the driver does not report are None."""
 
     pid: int
     memory_bytes: int | None = None
     utilization: float | None = None
-    """Share of time in which its kernels ran since the last look, 0 to 1."""
+    """Share of time in which its kernels ran since the previous read, 0 to 1."""
     instance: str = ""
+    """UUID of the MIG instance on which it runs, or empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one read gave. `problems` are parts that could not be read: cause and remedy, one line each."""
+    """Result of one read. `problems` are the parts that could not be read: cause and remedy, one line each."""
 
     readings: tuple[Reading, ...] = ()
     polls: tuple[Poll, ...] = ()
@@ -78,7 +86,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The carbon intensity of [begin_s, end_s) in Unix seconds, gCO2eq/kWh."""
+    """Carbon intensity of [begin_s, end_s) in Unix seconds, gCO2eq/kWh."""
 
     begin_s: float
     end_s: float
@@ -90,7 +98,7 @@ class Slot:
 
 
 class SourceError(Exception):
-    """The source as a whole cannot be read now. `remedy` is what to type or where to look."""
+    """Error of a source that cannot be read at all now. `remedy` is a command or a place to check."""
 
     def __init__(self, cause: str, remedy: str) -> None:
         super().__init__(f"{cause}; {remedy}")
@@ -99,7 +107,7 @@ class SourceError(Exception):
 
 
 class Source(Protocol):
-    """Blocking: the poll loop calls `read` in a thread. Raises SourceError."""
+    """Source of readings and polls. `read` blocks, is called in a thread, and raises SourceError."""
 
     name: str
 
@@ -107,13 +115,13 @@ class Source(Protocol):
 
 
 def boottime() -> float:
-    """Seconds on the clock that goes on through suspend and that no one sets."""
+    """Return seconds of CLOCK_BOOTTIME, which counts suspended time and is never set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU as it introduces itself, once."""
+    """Static properties of a GPU, reported when it is attached."""
 
     index: str
     uuid: str

@@ -34,7 +34,7 @@ _LONGEST = {
     "test_faults.py",
     "test_hangs.py",
     "test_lost.py",
-    "test_accuracy.py",
+    "test_meter_accuracy.py",
     "test_cluster.py",
     "test_disk.py",
     "test_image.py",

@@ -1,4 +1,4 @@
-"""Joules that were drawn over a time, by the slots of carbon intensity that the time spans (pure)."""
+"""Slots of carbon intensity that an interval of time spans (pure)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator
 from exporter.model import Slot
 
 LONG_S = 5.0
-"""Joules of a shorter time than this are of the slot in force at its end."""
-MOST_S = 86_400.0
-_LOOK_S = 900.0
-_LEAST_S = 1.0
+"""Interval up to which all energy is assigned to the slot at its end."""
+MAX_S = 86_400.0
+_STEP_S = 900.0
+"""Step to the next lookup where no slot is in force."""
+_MIN_STEP_S = 1.0
 
 SlotLookup = Callable[[float], tuple[Slot, ...]]
-"""The carbon intensities in force at a Unix time, at most one a basis."""
+"""Function from a Unix time to the carbon intensities in force then, at most one per basis."""
 
 
 def split_over_slots(slots_at: SlotLookup, until_at: float, elapsed_s: float) -> Iterator[tuple[float, Slot]]:
-    """The slots of the last `elapsed_s` before `until_at` (Unix time), each with its share of that time."""
+    """Yield the slots of the last `elapsed_s` before `until_at` (Unix time), each with its share of that time."""
     if elapsed_s <= LONG_S:
         for slot in slots_at(until_at):
             yield 1.0, slot
@@ -30,12 +31,12 @@ def split_over_slots(slots_at: SlotLookup, until_at: float, elapsed_s: float) ->
 
 
 def slots_since(slots_at: SlotLookup, until_at: float, elapsed_s: float) -> Iterator[tuple[float, tuple[Slot, ...]]]:
-    """The slots that were in force in the last `elapsed_s` before `until_at`, and from when on each; a day at most."""
-    at = max(until_at - elapsed_s, until_at - MOST_S)
+    """Yield the slots in force in the last `elapsed_s` before `until_at`, a day at most, each with its start."""
+    at = max(until_at - elapsed_s, until_at - MAX_S)
     while True:
         slots = slots_at(at)
         yield at, slots
-        at = max(min((slot.end_s for slot in slots), default=at + _LOOK_S), at + _LEAST_S)
+        at = max(min((slot.end_s for slot in slots), default=at + _STEP_S), at + _MIN_STEP_S)
         if at >= until_at:
             break
     if slots_at(until_at) != slots:

@@ -1,4 +1,4 @@
-"""The state of an energy line at an instant, and the energy between two such instants (pure)."""
+"""Energy totals of a device, their state at one instant, and the energy between two instants (pure)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from exporter.model import Poll
 
 @dataclass(frozen=True, slots=True)
 class EnergyMark:
-    """The state of an energy line at one instant; two of them make an `Energy`.
+    """State of a device's energy at one instant. Its field names are part of the state file.
 
-    `half_width_j` is half of the interval that holds `joules` with 95 %; `variance_j2` grows along the line wherever
-    energy is not known: between the updates of an integrated power, and where a counter began anew. `unseen_ratio` is
-    the share of the time that the sensor does not see, in which the device may have drawn anything up to `most_w`.
+    `half_width_j` is the half-width of the 95 % confidence interval of `joules`. `variance_j2` grows wherever the
+    energy is uncertain: between updates of an integrated power, and where a counter restarted. `unseen_ratio` is the
+    share of time that the sensor does not measure, in which the device may have drawn any power up to `most_w`.
     """
 
     joules: float
@@ -27,11 +27,13 @@ class EnergyMark:
     unseen_ratio: float = 0.0
     most_w: float = 0.0
     unseen_j: float = 0.0
-    """What may have been drawn on top, up to here, in times that were not seen."""
+    """Largest additional energy of the periods that were not measured, up to this instant."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredEnergy:
+    """Energy between two marks, with the half-width of its 95 % confidence interval."""
+
     joules: float
     half_width_j: float
     integrated_j: float
@@ -40,11 +42,12 @@ class MeasuredEnergy:
 
 
 def energy_between(begin: EnergyMark, end: EnergyMark) -> MeasuredEnergy:
-    """Never negative; half-widths of the two edges add up, since one clock's error may be in both.
+    """Return the energy between two marks, never negative. The half-widths of both edges add up: errors of one clock
+    may affect both.
 
-    What a sensor does not see is no matter of chance: a load whose period is near a multiple of the sensor's shows it
-    the same moment each time, however long the run. So the unseen share counts with all that it can have been, from
-    nothing to the most that the device draws.
+    The error of a sensor that measures only a part of the time is not random. A load whose period is near a multiple
+    of the sensor's shows it the same phase each time, however long the run. So the share that is not measured counts in
+    full, from zero power to the maximum power of the device.
     """
     variance_j2 = max(0.0, end.variance_j2 - begin.variance_j2)
     joules, covered_s = max(0.0, end.joules - begin.joules), end.covered_s - begin.covered_s
@@ -64,7 +67,7 @@ def energy_between(begin: EnergyMark, end: EnergyMark) -> MeasuredEnergy:
 
 
 class MeterTotals(NamedTuple):
-    """What must outlive the process, for the counters never to fall."""
+    """Sums that are persisted, so that the exported counters never fall."""
 
     energy_j: float = 0.0
     integrated_j: float = 0.0
@@ -73,25 +76,29 @@ class MeterTotals(NamedTuple):
     covered_s: float = 0.0
     resets: int = 0
     unseen_j: float = 0.0
-    """What may have been drawn on top in times that were not seen: bounds to one side, which add up."""
+    """Largest additional energy of the periods that were not measured; one-sided bounds, which add up."""
     peak_w: float = 0.0
-    """The greatest power that was seen."""
+    """Highest power in any poll."""
 
 
 ZERO_TOTALS = MeterTotals()
 
 
 class MeteredPoll(NamedTuple):
-    """A poll with the totals as they stood after it."""
+    """Poll with the totals after it."""
 
     poll: Poll
     totals: MeterTotals
     moved_s: float | None
-    """When the power that is integrated moved since the poll before, as far as that is known."""
+    """When the integrated power changed since the previous poll; None after a gap."""
+
+
+def poll_time_s(item: MeteredPoll) -> float:
+    return item.poll.after_s
 
 
 def mark_at_totals(totals: MeterTotals) -> EnergyMark:
-    """The mark where the totals stand."""
+    """Return the mark of the totals as they are."""
     return EnergyMark(
         totals.energy_j,
         0.0,

@@ -1,6 +1,6 @@
-"""Joules of one device from its counter and from its power, and at any instant between the sensor's updates.
+"""Energy of one device from its counter and its power, interpolated between sensor updates.
 
-Everything here is pure but for `EnergyLine`, which holds the running totals. Times are CLOCK_BOOTTIME seconds.
+Pure but for `DeviceMeter`, which holds the running totals. Times are CLOCK_BOOTTIME seconds.
 """
 
 from __future__ import annotations
@@ -8,47 +8,41 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from exporter.energy import interpolation
-from exporter.energy import sensor_clock as update_clock
 from exporter.energy.counters import MAX_DEVICE_W, counter_step, is_plausible
 from exporter.energy.interpolation import (
     NEIGHBOURHOOD_S,
-    SENSOR_PERIOD_S,
     EnergyPoint,
-    after_s,
-    value_changes,
     counter_points,
     integral_points,
-    power_w,
+    interpolate_energy,
 )
-from exporter.energy.marks import ZERO_TOTALS, EnergyMark, MeteredPoll, MeterTotals, mark_at_totals
-from exporter.energy.sensor_clock import SensorClock
+from exporter.energy.marks import ZERO_TOTALS, EnergyMark, MeteredPoll, MeterTotals, mark_at_totals, poll_time_s
+from exporter.energy.sensor_clock import SENSOR_PERIOD_S, SensorClockTracker
 from exporter.model import Poll
 
 GAP_PERIODS = 2.5
 BRIDGED_S = 1.0
-"""A pause up to this long is no gap: power is taken to have gone evenly from one poll to the next."""
-FROZEN_S = 2.5
-"""A counter that has not moved for so long stands still: of what flowed since it knows nothing."""
+"""Longest pause that is never a gap: power is interpolated from one poll to the next."""
+STALLED_S = 2.5
+"""Time without a change after which a counter has stalled and does not include the latest energy."""
 UNRESOLVED_S = 0.025 / 4
-"""A load that switches faster than the power sensor's window of 25 ms is seen as its mean and leaves no trace in the
-range of powers: at an edge its energy is off by up to a quarter of the window times its swing, taken as that mean."""
+"""Quarter of the power sensor's window of 25 ms. Times the mean power, it is the error from loads that switch faster:
+the sensor reports only their mean, so they do not widen the range of powers."""
 LIMIT_MARGIN = 1.5
-"""`EnergyLine.most_w` is so many times the card's limit, which its mean power keeps."""
-PACKAGE_MOST_W = 1_000.0
-"""More than any CPU package draws."""
+"""`DeviceMeter.max_w` as a multiple of the power limit, which the mean power does not exceed."""
+PACKAGE_MAX_W = 1_000.0
+"""Power above any CPU package's."""
 AVERAGING_S = 1.0
-"""The window of the driver's averaged power."""
+"""Window of the driver's averaged power."""
 KEPT_S = 12.0
-"""For how long polls are kept, however fast they come; and KEPT_POLLS of them, however slowly."""
+"""Time for which polls are kept at any rate; at a slow rate, the last KEPT_POLLS are kept."""
 KEPT_POLLS = 64
 
 
 class _Step(NamedTuple):
-    """What happened from one poll to the next; `counted` where the counter told."""
+    """Change from one poll to the next; `counted` where it comes from the counter."""
 
     last: Poll
     poll: Poll
@@ -59,10 +53,10 @@ class _Step(NamedTuple):
 
 
 class DeviceMeter:
-    """The energy of one device since the state folder was fresh, and its recent polls.
+    """Energy of one device since the state folder was fresh, and its latest polls.
 
-    `period_s` is how often the device is polled now; the caller keeps it right. `update_s` is how often the counter
-    moves: `SENSOR_PERIOD_S` for a GPU, a millisecond for RAPL. `last` is when a former exporter left `totals`.
+    `period_s` is the current polling period, kept up to date by the caller. `update_s` is the counter's update period:
+    `SENSOR_PERIOD_S` for a GPU, a millisecond for RAPL. `last` is when a previous exporter saved `totals`.
     """
 
     def __init__(
@@ -75,54 +69,53 @@ class DeviceMeter:
     ) -> None:
         self.totals = totals
         self.period_s = period_s
-        self.counts = last is not None and last.counter_j is not None
-        """Whether the device's own counter feeds the line, as far as the last poll tells."""
+        self.has_counter = last is not None and last.counter_j is not None
+        """True if the device's own counter provides the energy, according to the latest poll."""
+        self.counter_restarts = False
+        """Set after the driver was unloaded: its counter restarts from 0, and may already exceed its old value."""
+        self.max_w = MAX_DEVICE_W
+        """Power that the device cannot exceed: LIMIT_MARGIN times its limit, where that is known."""
+        self.sensor_share = 1.0
+        """Share of time that the instantaneous power covers. It matters only where there is no better sensor."""
+        self.implausible_s = -math.inf
+        """When the counter last moved by more than the device can draw."""
         self._update_s = update_s
         self._longest_s = period_s
-        self._seen: deque[MeteredPoll] = deque([MeteredPoll(last, totals, None)] if last else ())
+        self._polls: deque[MeteredPoll] = deque([MeteredPoll(last, totals, None)] if last else ())
         self._resumed = last is not None
-        self._forgot = False
+        self._discarded = False
         self._view: tuple[list[MeteredPoll], list[float], list[EnergyPoint]] | None = None
-        self.counter_restarts = False
-        """Set where the driver was not loaded: its counter comes back from 0, be it above or below where it was."""
-        self.most_w = MAX_DEVICE_W
-        """More than the device can draw: LIMIT_MARGIN times its limit, where that is known."""
-        self.sensor_share = 1.0
-        """The share of the time that its instant power sees. It counts only where there is nothing better."""
-        self.implausible_s = -math.inf
-        """When its counter last moved by more than it can draw."""
         self._doubted: Poll | None = None
         self._counted_s = last.after_s if last else -math.inf
-        """When the counter last moved: it may catch up with all that was drawn since."""
+        """When the counter last changed: it may catch up with all the energy since."""
         self._counted_integral_j = totals.integrated_j
-        self._clock: SensorClock | None = None
-        self._clock_due_s = -math.inf
+        self._clock = SensorClockTracker()
 
     @property
     def latest(self) -> Poll | None:
-        return self._seen[-1].poll if self._seen else None
+        return self._polls[-1].poll if self._polls else None
 
     @property
     def uses_instant_power(self) -> bool:
-        """Whether the instant power is all there is."""
-        return not self.counts and self.latest is not None and self.latest.average_w is None
+        """True if the energy comes from instantaneous power only."""
+        return not self.has_counter and self.latest is not None and self.latest.average_w is None
 
     @property
-    def unseen_ratio(self) -> float:
-        """The share of the time of which the energy knows nothing, however often the sensor is read."""
+    def unmeasured_share(self) -> float:
+        """Share of time that the sensor does not measure, however often it is read."""
         return 1.0 - self.sensor_share if self.uses_instant_power else 0.0
 
     def totals_before(self, t_s: float) -> MeterTotals:
-        """The totals as they were last read at or before `t_s`."""
-        right = bisect_right(self._seen, t_s, key=after_s)
-        return self._seen[max(0, right - 1)].totals if self._seen else self.totals
+        """Return the totals of the last poll at or before `t_s`."""
+        right = bisect_right(self._polls, t_s, key=poll_time_s)
+        return self._polls[max(0, right - 1)].totals if self._polls else self.totals
 
     def has_discarded(self, t_s: float) -> bool:
-        """Whether the polls around `t_s` are no longer kept."""
-        return self._forgot and t_s < after_s(self._seen[0])
+        """Return whether the polls around `t_s` are no longer kept."""
+        return self._discarded and t_s < poll_time_s(self._polls[0])
 
     def push(self, poll: Poll) -> float:
-        """Takes a poll in; returns the joules that it added."""
+        """Add a poll; return the joules that it added."""
         last, old = self.latest, self.totals
         elapsed_s = poll.after_s - last.after_s if last else math.inf
         if elapsed_s <= 0:
@@ -130,15 +123,14 @@ class DeviceMeter:
         uncounted_s = poll.after_s - self._counted_s
         if self._is_doubtful(poll, uncounted_s):
             return 0.0
-        steady_s = GAP_PERIODS * max(self.period_s, self._longest_s, self._update_s)
-        gap = last is None or self._resumed or elapsed_s > max(steady_s, BRIDGED_S)
+        gap = last is None or self._resumed or elapsed_s > max(self._steady_s(), BRIDGED_S)
         integral_j, variance_j2, moved_s = self._integrate(last, poll) if last and not gap else (0.0, 0.0, None)
         fell = self._fell(poll, uncounted_s)
         counted_j = self._count(poll, uncounted_s, fell=fell)
         added_j = integral_j if counted_j is None else counted_j
-        peak_w = max(old.peak_w, poll.power_w or 0.0, poll.average_w or 0.0)
+        peak_w = max(old.peak_w, poll.instant_w or 0.0, poll.average_w or 0.0)
         step = _Step(last, poll, added_j, fell, gap, counted_j is not None) if last else None
-        unseen_j = self._unseen(step, peak_w) if step else 0.0
+        unseen_j = self._unmeasured_j(step, peak_w) if step else 0.0
         if poll.counter_j != old.raw_j:
             self._counted_s, self._counted_integral_j = poll.after_s, old.integrated_j + integral_j
         self.totals = MeterTotals(
@@ -151,45 +143,49 @@ class DeviceMeter:
             unseen_j=old.unseen_j + unseen_j,
             peak_w=peak_w,
         )
-        self.counts = poll.counter_j is not None
+        self.has_counter = poll.counter_j is not None
         self._longest_s, self._resumed = self.period_s, False
         self._view = None
-        self._seen.append(MeteredPoll(poll, self.totals, moved_s))
-        while len(self._seen) > KEPT_POLLS and after_s(self._seen[1]) < poll.after_s - KEPT_S:
-            self._seen.popleft()
-            self._forgot = True
+        self._polls.append(MeteredPoll(poll, self.totals, moved_s))
+        while len(self._polls) > KEPT_POLLS and poll_time_s(self._polls[1]) < poll.after_s - KEPT_S:
+            self._polls.popleft()
+            self._discarded = True
         return added_j
 
-    def _unseen(self, step: _Step, peak_w: float) -> float:
-        """What may have been drawn in the step on top of what it added, or below it."""
+    def _steady_s(self) -> float:
+        """Return the longest time between two polls at the expected rate."""
+        return GAP_PERIODS * max(self.period_s, self._longest_s, self._update_s)
+
+    def _unmeasured_j(self, step: _Step, peak_w: float) -> float:
+        """Return by how much the energy of the step may differ from the energy that it added."""
         elapsed_s = step.poll.after_s - step.last.after_s
-        if step.gap and step.poll.counter_range_j and PACKAGE_MOST_W * elapsed_s > step.poll.counter_range_j:
-            return PACKAGE_MOST_W * elapsed_s - step.added_j  # it may have wrapped any number of times meanwhile
+        if step.gap and step.poll.counter_range_j and PACKAGE_MAX_W * elapsed_s > step.poll.counter_range_j:
+            return PACKAGE_MAX_W * elapsed_s - step.added_j  # it may have wrapped several times
         if step.fell or (step.gap and not step.counted):
-            # also of the time before the last poll in which the counter was behind
-            greatest_w = peak_w if self._resumed or elapsed_s > KEPT_S else self._swing_w(step.poll)[1]
-            return max(0.0, greatest_w * (elapsed_s + self._update_s) - step.added_j)
+            # includes the time before the last poll by which the counter was behind
+            highest_w = peak_w if self._resumed or elapsed_s > KEPT_S else self._power_range_w(step.poll)[1]
+            return max(0.0, highest_w * (elapsed_s + self._update_s) - step.added_j)
         if step.counted:
             return 0.0
         if step.poll.counter_j is not None and self.totals.raw_j is not None:
-            return self._swing_w(step.poll)[1] * self._update_s  # it jumped: what it was behind, before and after
-        if elapsed_s <= GAP_PERIODS * max(self.period_s, self._longest_s, self._update_s):
+            return self._power_range_w(step.poll)[1] * self._update_s  # implausible jump: the delay before and after it
+        if elapsed_s <= self._steady_s():
             return 0.0
-        least_w, most_w = self._swing_w(step.poll)
-        return (most_w - least_w) * elapsed_s / 2
+        lowest_w, highest_w = self._power_range_w(step.poll)
+        return (highest_w - lowest_w) * elapsed_s / 2
 
-    def _swing_w(self, poll: Poll) -> tuple[float, float]:
-        """The least and the greatest power of the polls that are kept, and of this one."""
-        polls = [*(seen.poll for seen in self._seen), poll]
-        watts = [w for one in polls for w in (one.power_w, one.average_w) if w is not None]
+    def _power_range_w(self, poll: Poll) -> tuple[float, float]:
+        """Return the lowest and the highest power of the kept polls and of this one."""
+        polls = [*(item.poll for item in self._polls), poll]
+        watts = [w for one in polls for w in (one.instant_w, one.average_w) if w is not None]
         return min(watts, default=0.0), max(watts, default=0.0)
 
     def _is_doubtful(self, poll: Poll, elapsed_s: float) -> bool:
-        """Whether the counter fell, or moved by more than can be: that is believed when a second poll says so."""
+        """Return whether the counter fell or jumped implausibly, and no second poll has confirmed it yet."""
         if poll.counter_j is None or self.totals.raw_j is None or self.counter_restarts:
             return False
         fell = poll.counter_j < self.totals.raw_j and poll.counter_range_j is None
-        step_j = counter_step(self.totals.raw_j, poll.counter_j, poll.counter_range_j, elapsed_s, self.most_w)
+        step_j = counter_step(self.totals.raw_j, poll.counter_j, poll.counter_range_j, elapsed_s, self.max_w)
         if step_j is None:
             self.implausible_s = poll.after_s
         elif not fell:
@@ -199,85 +195,73 @@ class DeviceMeter:
         if first is None or first.counter_j is None:
             return True
         between_s = poll.after_s - first.after_s
-        return counter_step(first.counter_j, max(poll.counter_j, first.counter_j), None, between_s, self.most_w) is None
+        return counter_step(first.counter_j, max(poll.counter_j, first.counter_j), None, between_s, self.max_w) is None
 
     def _integrate(self, last: Poll, poll: Poll) -> tuple[float, float, float]:
-        """Joules between two polls by their powers, the variance of that, and when the power moved."""
-        moved_s, slack_s = self._moved(last, poll)
-        from_w, to_w = power_w(last), power_w(poll)
+        """Return the joules between two polls from their powers, their variance, and when the power changed."""
+        moved_s, slack_s = self._power_change(last, poll)
+        from_w, to_w = last.integrand_w, poll.integrand_w
         if from_w is None or to_w is None:
             return 0.0, 0.0, moved_s
         joules = from_w * (moved_s - last.after_s) + to_w * (poll.after_s - moved_s)
         return joules, ((to_w - from_w) * slack_s) ** 2 / 3, moved_s
 
     def _fell(self, poll: Poll, elapsed_s: float) -> bool:
-        """Whether the counter began anew, at 0, since it was last read."""
+        """Return whether the counter restarted from 0 since the last poll."""
         if poll.counter_j is None or self.totals.raw_j is None or poll.counter_range_j is not None:
             return False
-        plausible = is_plausible(poll.counter_j, elapsed_s, self.most_w)
+        plausible = is_plausible(poll.counter_j, elapsed_s, self.max_w)
         return poll.counter_j < self.totals.raw_j or (self.counter_restarts and plausible)
 
     def _count(self, poll: Poll, elapsed_s: float, *, fell: bool) -> float | None:
-        """The counter's step; None where there is none, was none at the poll before, or it cannot be true."""
+        """Return the counter's step; None without a counter in both polls, or where the step is implausible."""
         if poll.counter_j is None or self.totals.raw_j is None:
             return None
         self.counter_restarts = False
         before_j = math.inf if fell else self.totals.raw_j
-        return counter_step(before_j, poll.counter_j, poll.counter_range_j, elapsed_s, self.most_w)
+        return counter_step(before_j, poll.counter_j, poll.counter_range_j, elapsed_s, self.max_w)
 
-    def _moved(self, a: Poll, b: Poll) -> tuple[float, float]:
-        """When the power shown moved between two polls, and how sure that is.
+    def _power_change(self, a: Poll, b: Poll) -> tuple[float, float]:
+        """Return when the reported power changed between two polls, and the half-width of that time.
 
-        It moved in one step when the sensor updated. Where that instant is not known the middle is taken, and the
-        integral is the trapezoid.
+        It changed in one step, when the sensor updated. Where that time is unknown it is the middle, which makes the
+        integral a trapezoid.
         """
         start_s, end_s = a.after_s, b.after_s
         middle_s, slack_s = (start_s + end_s) / 2, (end_s - start_s) / 2
-        clock = self._learned(b) if b.counter_j is None and end_s - start_s < SENSOR_PERIOD_S else None
+        if b.counter_j is not None or end_s - start_s >= SENSOR_PERIOD_S:
+            return middle_s, slack_s
+        clock = self._clock.from_power((item.poll for item in self._polls), b.after_s)
         if not clock:
             return middle_s, slack_s
         return min(max(clock.nearest(middle_s), start_s), end_s), min(slack_s, clock.slack_s)
 
-    def _learned(self, poll: Poll) -> SensorClock | None:
-        """The update clock of the power sensor, learned anew every few seconds."""
-        if poll.after_s >= self._clock_due_s:
-            self._clock = update_clock.fit_sensor_clock(value_changes([seen.poll for seen in self._seen], counter=False))
-            self._clock_due_s = poll.after_s + 5.0
-        return self._clock
-
     def settling_s(self) -> float:
-        """How long after an instant its mark is as good as it gets."""
-        if self.counts or self.latest is None:
+        """Return how long after an instant its mark no longer improves."""
+        if self.has_counter or self.latest is None:
             return 2.2 * self._update_s
         return self._lag_s() + 0.1
 
     def _lag_s(self) -> float:
-        """By how much the power shown trails the power drawn: half an averaging window and half an update."""
-        period_s = self._clock.period_s if self._clock else SENSOR_PERIOD_S
+        """Return the delay of reported power: half an averaging window and half an update period."""
+        period_s = self._clock.clock.period_s if self._clock.clock else SENSOR_PERIOD_S
         window_s = AVERAGING_S if self.latest and self.latest.average_w is not None else period_s
         return (period_s + window_s) / 2
 
     def mark(self, t_s: float) -> EnergyMark:
-        """The line at `t_s`, the better the more polls lie around it (`settling_s` after, a few seconds before)."""
-        if not self._seen:
-            old = self.totals
-            return mark_at_totals(old)
-        seen, times, knots = self._looked_at()
-        nearby = seen[bisect_left(times, t_s - NEIGHBOURHOOD_S) : bisect_right(times, t_s + NEIGHBOURHOOD_S)]
-        powers_w = [poll.power_w if poll.power_w is not None else poll.average_w for poll, _, _ in nearby]
-        known_w = [power_w for power_w in powers_w if power_w is not None]
-        joules, half_width_j = interpolation.interpolate_energy(knots, t_s, known_w)
-        if self._update_s >= SENSOR_PERIOD_S and known_w:
-            unresolved_s = SENSOR_PERIOD_S / 4 if self.uses_instant_power else UNRESOLVED_S
-            half_width_j += unresolved_s * sum(known_w) / len(known_w)
-        if not self.counts and seen[-1].poll.average_w is not None and known_w:
-            # a mean over a window is off by at most an eighth of the window times the greatest step
-            half_width_j += (max(known_w) - min(known_w)) * AVERAGING_S / 8
-        if self.counts and t_s - self._counted_s > FROZEN_S:
+        """Return the state at `t_s`; it is best `settling_s` later, with some seconds of polls before `t_s`."""
+        if not self._polls:
+            return mark_at_totals(self.totals)
+        polls, times, points = self._interpolated()
+        nearby = polls[bisect_left(times, t_s - NEIGHBOURHOOD_S) : bisect_right(times, t_s + NEIGHBOURHOOD_S)]
+        powers_w = [item.poll.display_w for item in nearby if item.poll.display_w is not None]
+        joules, half_width_j = interpolate_energy(points, t_s, powers_w)
+        half_width_j += self._sensor_error_j(polls[-1].poll, powers_w)
+        if self.has_counter and t_s - self._counted_s > STALLED_S:
             half_width_j += max(0.0, self.totals_before(t_s).integrated_j - self._counted_integral_j)
         right = bisect_right(times, t_s)
-        before, after = seen[max(0, right - 1)].totals, seen[min(right, len(seen) - 1)].totals
-        share = 0.0 if right in (0, len(seen)) else (t_s - times[right - 1]) / (times[right] - times[right - 1])
+        before, after = polls[max(0, right - 1)].totals, polls[min(right, len(polls) - 1)].totals
+        share = 0.0 if right in (0, len(polls)) else (t_s - times[right - 1]) / (times[right] - times[right - 1])
         return EnergyMark(
             joules,
             half_width_j,
@@ -285,27 +269,31 @@ class DeviceMeter:
             before.integrated_j + share * (after.integrated_j - before.integrated_j),
             before.covered_s + share * (after.covered_s - before.covered_s),
             before.resets,
-            self.unseen_ratio,
-            self.most_w / LIMIT_MARGIN,
+            self.unmeasured_share,
+            self.max_w / LIMIT_MARGIN,
             before.unseen_j,
         )
 
-    def _looked_at(self) -> tuple[list[MeteredPoll], list[float], list[EnergyPoint]]:
-        """The polls, their times and the knots, put together once for all marks between two polls."""
-        if self._view is None:
-            seen = list(self._seen)
-            if self.counts:
-                knots = counter_points(seen, self._counter_clock(seen), self._update_s)
-            else:
-                knots = integral_points(seen, self._lag_s(), self._clock.slack_s if self._clock else SENSOR_PERIOD_S / 2)
-            self._view = seen, [after_s(item) for item in seen], knots
-        return self._view
+    def _sensor_error_j(self, latest: Poll, powers_w: list[float]) -> float:
+        """Return the error at an instant from the windows over which sensor and driver average power."""
+        error_j = 0.0
+        if self._update_s >= SENSOR_PERIOD_S and powers_w:
+            unresolved_s = SENSOR_PERIOD_S / 4 if self.uses_instant_power else UNRESOLVED_S
+            error_j += unresolved_s * sum(powers_w) / len(powers_w)
+        if not self.has_counter and latest.average_w is not None and powers_w:
+            # a mean over a window is off by at most an eighth of the window times the largest step
+            error_j += (max(powers_w) - min(powers_w)) * AVERAGING_S / 8
+        return error_j
 
-    def _counter_clock(self, seen: Sequence[MeteredPoll]) -> SensorClock | None:
-        """When the counter updates; learned again once the polls have gone on for a while."""
-        now_s = after_s(seen[-1])
-        if now_s >= self._clock_due_s:
-            seen_changes = value_changes([item.poll for item in seen], counter=True)
-            self._clock = update_clock.fit_sensor_clock(seen_changes)
-            self._clock_due_s = now_s + 0.005 * len(seen_changes)  # the more is known, the less another change tells
-        return self._clock
+    def _interpolated(self) -> tuple[list[MeteredPoll], list[float], list[EnergyPoint]]:
+        """Return the polls, their times and the interpolation points, computed once for all marks between two polls."""
+        if self._view is None:
+            polls = list(self._polls)
+            if self.has_counter:
+                clock = self._clock.from_counter((item.poll for item in polls), poll_time_s(polls[-1]))
+                points = counter_points(polls, clock, self._update_s)
+            else:
+                slack_s = self._clock.clock.slack_s if self._clock.clock else SENSOR_PERIOD_S / 2
+                points = integral_points(polls, self._lag_s(), slack_s)
+            self._view = polls, [poll_time_s(item) for item in polls], points
+        return self._view

@@ -1,13 +1,21 @@
-"""When a sensor updates: learned from polls that only tell between which two of them its value changed (pure)."""
+"""Estimation of a sensor's update times from polls between which its value changed (pure)."""
 
 from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
+
+from exporter.model import Poll
+
+SENSOR_PERIOD_S = 0.1
+"""Update period of a driver's energy and power, unless the polls show another."""
+POWER_REFIT_S = 5.0
+COUNTER_REFIT_S = 0.005
+"""Time until the next fit, per known change: the more changes are known, the less another one adds."""
 
 PhaseRange = Callable[[float], tuple[float, float]]
 _MIN_CHANGES = 8
@@ -16,32 +24,63 @@ _BISECTIONS = 12
 _PERIODS = 9
 _CANDIDATES = 10
 _SCATTER = 0.05
-"""By so much of its period the changes of a real sensor may scatter: calls are late, too."""
+"""Largest scatter of a real sensor's changes, as a share of its period; includes delays of calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class SensorClock:
-    """The sensor updates at `phase_s` + k · `period_s`, each instant known to ± `slack_s`."""
+    """Updates at `phase_s` + k · `period_s`, each known to ± `slack_s`."""
 
     phase_s: float
     period_s: float
     slack_s: float
 
     def before(self, t_s: float) -> float:
-        """The last update at or before `t_s`."""
+        """Return the time of the last update at or before `t_s`."""
         return self.phase_s + math.floor((t_s - self.phase_s) / self.period_s) * self.period_s
 
     def nearest(self, t_s: float) -> float:
         return self.phase_s + round((t_s - self.phase_s) / self.period_s) * self.period_s
 
 
+def value_changes(polls: Sequence[Poll], *, counter: bool) -> list[tuple[float, float]]:
+    """Return the intervals in which the counter, or else the power, changed, between polls close enough for a fit."""
+    values = [poll.counter_j if counter else poll.integrand_w for poll in polls]
+    return [
+        (a.before_s, b.after_s)
+        for (a, b), (old, new) in zip(pairwise(polls), pairwise(values), strict=True)
+        if b.after_s - a.before_s < SENSOR_PERIOD_S and old is not None and new is not None and old != new
+    ]
+
+
+class SensorClockTracker:
+    """Clock of one device's sensor, fitted again at intervals."""
+
+    def __init__(self) -> None:
+        self.clock: SensorClock | None = None
+        self._due_s = -math.inf
+
+    def from_power(self, polls: Iterable[Poll], now_s: float) -> SensorClock | None:
+        if now_s >= self._due_s:
+            self.clock = fit_sensor_clock(value_changes(list(polls), counter=False))
+            self._due_s = now_s + POWER_REFIT_S
+        return self.clock
+
+    def from_counter(self, polls: Iterable[Poll], now_s: float) -> SensorClock | None:
+        if now_s >= self._due_s:
+            changes = value_changes(list(polls), counter=True)
+            self.clock = fit_sensor_clock(changes)
+            self._due_s = now_s + COUNTER_REFIT_S * len(changes)
+        return self.clock
+
+
 def fit_sensor_clock(changes: Sequence[tuple[float, float]]) -> SensorClock | None:
-    """The clock that best explains `changes`: (a, b] are seconds between which the sensor's value changed once.
+    """Return the clock that best explains `changes`: (a, b] in seconds, in each of which the value changed once.
 
-    Every change says a < phase + k·period ≤ b. Of all clocks that agree with every change any may be the true one:
-    the mean of them is taken, and the slack is what 95 % of them keep at the first and at the last change.
+    Every change means a < phase + k·period ≤ b. Any clock that satisfies all of these may be the true one. The result
+    is their mean; its slack covers 95 % of them at the first and at the last change.
 
-    None where the changes are too few, or come with every poll, so that they carry no period.
+    Return None where there are too few changes, or one with every poll, which determines no period.
     """
     if len(changes) < _MIN_CHANGES:
         return None
@@ -67,10 +106,10 @@ def fit_sensor_clock(changes: Sequence[tuple[float, float]]) -> SensorClock | No
 
 
 def _strongest(instants: Sequence[float], period_s: float) -> list[SensorClock]:
-    """Of the periods within 5 % of `period_s`, those at which the instants mod period lie closest together.
+    """Return the periods within 5 % of `period_s` at which the instants modulo the period lie closest together.
 
-    The measure is the length of their mean on the circle; its peak is one part in the number of periods wide. The
-    strongest is not always the sensor's: the polls have a period of their own, which beats with it.
+    The measure is the length of their mean on the unit circle; its peak is one part in the number of periods wide. The
+    strongest peak is not always the sensor's, since the polling period beats with it.
     """
     span = (instants[-1] - instants[0]) / period_s
     reach = math.ceil(0.05 * span * 4)
@@ -84,16 +123,16 @@ def _strongest(instants: Sequence[float], period_s: float) -> list[SensorClock]:
     peaks = [
         means[i]
         for i in range(len(means))
-        if means[i][0] == max(length for length, _ in means[max(0, i - 2) : i + 3])  # the highest of its width
+        if means[i][0] == max(length for length, _ in means[max(0, i - 2) : i + 3])  # the highest within its width
     ]
     peaks.sort(key=lambda peak: -peak[0])
     return [clock for _, clock in peaks[:_CANDIDATES]]
 
 
 def _refine(clock: SensorClock, changes: Sequence[tuple[float, float]]) -> tuple[float, SensorClock]:
-    """The best clock for `changes`, whose updates `clock` is good enough to number; first how far they scatter.
+    """Return the scatter of `changes` and their best clock; `clock` must be good enough to number their updates.
 
-    That is 0 or less where the clock agrees with all of them.
+    The scatter is 0 or less where the clock satisfies all changes.
     """
     origin = clock.phase_s
     numbers = [round(((a + b) / 2 - origin) / clock.period_s) for a, b in changes]
@@ -108,29 +147,29 @@ def _refine(clock: SensorClock, changes: Sequence[tuple[float, float]]) -> tuple
     reach = 2 * median(b - a for a, b in changes) / max(1, numbers[-1])
     widest_s = _widest(phases, clock.period_s - reach, clock.period_s + reach)
     first, last = phases(widest_s)
-    if last <= first:  # no clock agrees with every change: they scatter
+    if last <= first:  # no clock satisfies every change: they scatter
         slack_s = first - last + median(b - a for a, b in changes) / 4
         return first - last, SensorClock(origin + (first + last) / 2, widest_s, slack_s)
-    return first - last, _mean(origin, _agreeing(phases, widest_s, reach), numbers)
+    return first - last, _mean(origin, _possible_clocks(phases, widest_s, reach), numbers)
 
 
 def _mean(origin: float, clocks: list[tuple[float, float, float]], numbers: list[int]) -> SensorClock:
-    """The mean of clocks (period, first and last phase) of which any may be the true one, and its slack of 95 %."""
+    """Return the mean of possible clocks (period, first phase, last phase), with a slack that covers 95 % of them."""
     weights = [last - first for _, first, last in clocks]
     total = sum(weights)
     period_s = sum(w * period for w, (period, _, _) in zip(weights, clocks, strict=True)) / total
     phase_s = sum(w * (first + last) / 2 for w, (_, first, last) in zip(weights, clocks, strict=True)) / total
 
     def variance(number: int) -> float:
-        """Of the instant of that update."""
+        """Return the variance of the time of update `number`."""
         off = [(first + last) / 2 - phase_s + number * (period - period_s) for period, first, last in clocks]
         return sum(w * (o**2 + w**2 / 12) for w, o in zip(weights, off, strict=True)) / total
 
     return SensorClock(origin + phase_s, period_s, 1.96 * math.sqrt(max(variance(numbers[0]), variance(numbers[-1]))))
 
 
-def _agreeing(phases: PhaseRange, widest_s: float, reach: float) -> list[tuple[float, float, float]]:
-    """Periods from the shortest to the longest that agree with all changes, each with its range of phases."""
+def _possible_clocks(phases: PhaseRange, widest_s: float, reach: float) -> list[tuple[float, float, float]]:
+    """Return periods from the shortest to the longest that satisfy all changes, each with its range of phases."""
     ends = []
     for far_s in (widest_s - reach, widest_s + reach):
         inside, outside = widest_s, far_s
@@ -145,7 +184,10 @@ def _agreeing(phases: PhaseRange, widest_s: float, reach: float) -> list[tuple[f
 
 
 def _widest(phases: PhaseRange, low: float, high: float) -> float:
-    """Golden-section search: the width is concave in the period, being a minimum less a maximum of lines."""
+    """Return the period with the widest range of phases, by golden-section search.
+
+    The width is concave in the period: a minimum of lines less a maximum of lines.
+    """
     ratio = (math.sqrt(5) - 1) / 2
 
     def width(period: float) -> float:

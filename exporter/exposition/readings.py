@@ -34,7 +34,7 @@ def readings(store: Store) -> Iterator[Reading]:
     yield Reading(BUILD_INFO, (store.version,), 1.0)
     for gpu in store.gpus.values():
         yield from _gpu_readings(store, gpu)
-    yield from store.counters.shown(GPU_XID_ERRORS)
+    yield from store.counters.readings(GPU_XID_ERRORS)
     shown = shown_devices(store)
     for device in shown:
         if device.kind != "gpu":
@@ -44,7 +44,7 @@ def readings(store: Store) -> Iterator[Reading]:
     yield from store.attribution.readings(shown)
     for name, source in store.sources.items():
         yield from source.batch.readings
-        yield from store.counters.take(_source_readings(name, source), ours=True)
+        yield from store.counters.accumulate(_source_readings(name, source), from_zero=True)
 
 
 def shown_devices(store: Store) -> list[Device]:
@@ -62,12 +62,12 @@ def _gpu_readings(store: Store, gpu: GpuState) -> Iterator[Reading]:
         return
     described = (info.name, info.architecture, info.pci_bus_id, info.driver_version)
     yield Reading(GPU_INFO, (*labels, *described), 1.0)
-    power_w = poll.power_w if poll.power_w is not None else poll.average_w
+    power_w = poll.display_w
     if power_w is not None:
         yield Reading(GPU_POWER, labels, power_w)
     yield Reading(GPU_ENERGY, labels, line.totals.energy_j)
     yield Reading(GPU_INTEGRATED_ENERGY, labels, line.totals.integrated_j)
-    yield Reading(GPU_ENERGY_METHOD, (*labels, "counter" if line.counts else "integral"), 1.0)
+    yield Reading(GPU_ENERGY_METHOD, (*labels, "counter" if line.has_counter else "integral"), 1.0)
     for reason in REASONS:
         yield Reading(GPU_ENERGY_SUSPECT, (*labels, reason), float(reason in gpu.check.reasons))
     yield from gpu.readings.values()

@@ -69,7 +69,7 @@ class PolledGpu:
         writer.put(poll)
 
     def read(self, writer: MessageWriter, processes_every_s: float) -> None:
-        """Read what is due, and send the readings that changed. Raises NVMLError, and may hang."""
+        """Read the values that are due, and send those that changed. Raises NVMLError, and may hang."""
         assert self._gpu
         now, uuid = boottime(), self._gpu.info.uuid
         if now >= self._readings_s + READINGS_EVERY_S * _DUE_SHARE:

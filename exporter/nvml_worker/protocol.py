@@ -76,7 +76,7 @@ class GpuFailure:
 
 @dataclass(frozen=True, slots=True)
 class DriverGone:
-    """Last message of a worker: the driver cannot be used any more.
+    """Last message of a worker: the driver is no longer usable.
 
     `unloaded`: the driver was not loaded, so its energy counters restart from 0.
     """
@@ -136,7 +136,7 @@ def _gpu_device(uuid: str) -> Device:
 
 def _encode_poll(poll: Poll) -> list[Any]:
     """Encode all but the counter's range, which no GPU has."""
-    return [poll.device.id, poll.before_s, poll.after_s, poll.counter_j, poll.power_w, poll.average_w]
+    return [poll.device.id, poll.before_s, poll.after_s, poll.counter_j, poll.instant_w, poll.average_w]
 
 
 def _decode_poll(item: list[Any]) -> Poll:

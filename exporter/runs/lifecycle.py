@@ -87,7 +87,7 @@ def note_doubts(run: RunRecord, store: Store) -> None:
 
 
 def note_power(run: RunRecord, poll: Poll) -> None:
-    power_w = poll.power_w if poll.power_w is not None else poll.average_w
+    power_w = poll.display_w
     is_on = run.begin_s <= poll.after_s and (run.end_s is None or poll.after_s <= run.end_s)
     if power_w is not None and is_on and power_w > run.power_max_w.get(poll.device.id, 0.0):
         run.power_max_w[poll.device.id] = power_w

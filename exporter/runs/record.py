@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from exporter.attribution.procfs import Process
 from exporter.contract.run import Outcome, RunGpu
-from exporter.energy.marks import MeasuredEnergy, EnergyMark, energy_between
+from exporter.energy.marks import EnergyMark, MeasuredEnergy, energy_between
 from exporter.model import Device, Slot
 
 MOST_NOTES = 64
@@ -148,7 +148,9 @@ class RunRecord:
         """Books the segments whose two ends are settled."""
         while len(self.cuts) > 1 and self.cuts[0].settled and self.cuts[1].settled:
             first, second = self.cuts[0], self.cuts[1]
-            self._book(first, second.t_s, {k: energy_between(m, second.marks[k]) for k, m in shared(first, second.marks)})
+            self._book(
+                first, second.t_s, {k: energy_between(m, second.marks[k]) for k, m in shared(first, second.marks)}
+            )
             del self.cuts[0]
         if self.final_settled and len(self.cuts) == 1 and self.cuts[0].settled:
             last = self.cuts.pop()

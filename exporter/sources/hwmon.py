@@ -55,7 +55,7 @@ class _Sensors:
             except (OSError, ValueError) as error:
                 self._failed[device] = before_s, _explain(sensor, error)
                 continue
-            polls.append(Poll(device, before_s, self._clock(), power_w=power_w))
+            polls.append(Poll(device, before_s, self._clock(), instant_w=power_w))
         self._failed = {device: (at_s, why) for device, (at_s, why) in self._failed.items() if now_s - at_s < QUIET_S}
         return polls
 
@@ -83,7 +83,7 @@ class HwmonSource:
             raise SourceError("no power sensor of the board answers", "; ".join(problems))
         names = {device: (sensor.chip, sensor.name) for device, sensor in self._sensors.chosen.items()}
         readings = [
-            Reading(HWMON_POWER, names[poll.device], poll.power_w) for poll in polls if poll.power_w is not None
+            Reading(HWMON_POWER, names[poll.device], poll.instant_w) for poll in polls if poll.instant_w is not None
         ]
         return Batch(tuple(readings), tuple(polls), problems)
 

@@ -160,7 +160,10 @@ class State:
             {(component, device, basis, quality): grams for component, device, basis, quality, grams in rows},
             [STORED.validate_json(body) for (body,) in read("SELECT body FROM run WHERE running = 1")],
             [run for run in self.runs(LATEST_RUNS) if run.ended_at is not None and run.ended_at > shown_since],
-            {_series(name, labels): CounterTotal(total, raw) for name, labels, total, raw in read("SELECT * FROM counter")},
+            {
+                _series(name, labels): CounterTotal(total, raw)
+                for name, labels, total, raw in read("SELECT * FROM counter")
+            },
             {
                 AttributedKey(Device(kind, identity), policy, run_id): amount
                 for kind, identity, policy, run_id, amount in read("SELECT * FROM attributed")

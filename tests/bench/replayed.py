@@ -15,7 +15,7 @@ from itertools import product
 from statistics import fmean
 
 from tests.bench.statistics_of import quantile
-from tests.exporter.replay import Sensor, measure, square_wave
+from tests.exporter.energy.replay import Sensor, measure, square_wave
 
 PERIODS_S = (0.05, 0.31, 1.0, 1.73, 7.0)
 DUTIES = (0.2, 0.5)

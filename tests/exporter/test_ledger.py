@@ -44,7 +44,7 @@ def line_until(until_s, watts=lambda t: 300.0):
         t = 95.0 + 0.047 * k
         while done_s + 0.1 <= t:
             joules, done_s = joules + 0.1 * watts(done_s + 0.05), done_s + 0.1
-        line.push(Poll(GPU, t, t, counter_j=joules, power_w=watts(t)))
+        line.push(Poll(GPU, t, t, counter_j=joules, instant_w=watts(t)))
     return line
 
 

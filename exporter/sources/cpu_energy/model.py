@@ -84,7 +84,7 @@ class CpuModelSource:
         mark = f"the CPU's energy is an estimate from its utilization, by --cpu.power-model {self._model}"
         if self._utilization is None:
             return Batch(problems=(mark,))
-        poll = Poll(_NODE, before_s, now_s, power_w=self._model.power_w(self._utilization))
+        poll = Poll(_NODE, before_s, now_s, instant_w=self._model.power_w(self._utilization))
         return Batch((Reading(CPU_ENERGY_METHOD, (_NODE.id, "model"), 1),), (poll,), (mark,))
 
     def _take(self, busy_s: float, total_s: float, now_s: float) -> None:

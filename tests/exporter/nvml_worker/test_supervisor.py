@@ -54,7 +54,7 @@ def supervise(supervisor, until):
 
     async def supervised():
         task = asyncio.create_task(supervisor.run())
-        await asyncio.to_thread(eventually, until, "what the test waits for")
+        await asyncio.to_thread(eventually, until, "the condition of the test")
         cancelled_s = time.monotonic()
         task.cancel()
         await asyncio.wait({task})

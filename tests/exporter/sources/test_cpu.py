@@ -105,7 +105,7 @@ def test_a_grace_has_its_sockets_sensor_for_a_package(tmp_path, node):
     hwmon.grace_hopper(tmp_path)
     batch = node.estimated.read()
     assert methods(batch) == {"hwmon"}
-    assert [(poll.device, poll.power_w) for poll in batch.polls] == [(PACKAGE, 150.0)]
+    assert [(poll.device, poll.instant_w) for poll in batch.polls] == [(PACKAGE, 150.0)]
 
 
 def test_a_model_is_used_only_where_it_is_asked_for_and_nothing_else_answers(node):
@@ -207,7 +207,9 @@ def test_an_exporter_that_finds_what_another_left_by_the_other_way_invents_no_jo
 @pytest.mark.parametrize("left_j", [0.5, 50, 5_000, 250_000])
 def test_an_exporter_that_has_to_do_with_perf_after_powercap_invents_no_joule(tmp_path, node, left_j):
     pmu(tmp_path)
-    node.line = DeviceMeter(MeterTotals(1_000.0, raw_j=left_j), update_s=0.001, last=Poll(PACKAGE, 995.0, 995.0, left_j))
+    node.line = DeviceMeter(
+        MeterTotals(1_000.0, raw_j=left_j), update_s=0.001, last=Poll(PACKAGE, 995.0, 995.0, left_j)
+    )
     for _ in range(20):
         node.second(node.measured, 100)
     assert node.line.totals.energy_j == pytest.approx(2_900, abs=250)

@@ -88,10 +88,10 @@ def test_power_is_linear_in_the_utilization_since_the_last_read(node, source):
     source.read()
     node.run(1.0, busy=1)  # one CPU of four: 40 W + 160 W / 4
     (poll,) = source.read().polls
-    assert (poll.device, poll.power_w, poll.counter_j) == (Device("package", "0"), 80.0, None)
+    assert (poll.device, poll.instant_w, poll.counter_j) == (Device("package", "0"), 80.0, None)
     node.run(2.0, busy=4)
     (poll,) = source.read().polls
-    assert poll.power_w == 200.0
+    assert poll.instant_w == 200.0
 
 
 def test_the_first_read_knows_no_utilization_yet(source):
@@ -124,10 +124,10 @@ def test_a_read_that_follows_at_once_repeats_the_last_utilization_and_not_the_ti
     source.read()
     node.run(0.01, busy=4)  # one tick, and all of it busy
     (poll,) = source.read().polls
-    assert poll.power_w == 80.0
+    assert poll.instant_w == 80.0
     node.run(0.99, busy=1)  # 0.04 s + 0.99 s of 4 s
     (poll,) = source.read().polls
-    assert poll.power_w == pytest.approx(40 + 160 * 1.03 / 4)
+    assert poll.instant_w == pytest.approx(40 + 160 * 1.03 / 4)
 
 
 def test_a_machine_that_slept_is_not_idle_for_that_time(node, source):
@@ -135,7 +135,7 @@ def test_a_machine_that_slept_is_not_idle_for_that_time(node, source):
     node.run(1.0, busy=4)
     node.now_s += 600.0  # no CPU time goes by
     (poll,) = source.read().polls
-    assert poll.power_w == 200.0
+    assert poll.instant_w == 200.0
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(-5, 50), st.floats(-5, 50)), max_size=20))
@@ -147,8 +147,8 @@ def test_whatever_the_kernel_counts_power_stays_between_idle_and_max(steps):
         node.busy_s += busy_s
         node.total_s += total_s
         for poll in source.read().polls:
-            assert poll.power_w is not None
-            assert 40.0 <= poll.power_w <= 200.0
+            assert poll.instant_w is not None
+            assert 40.0 <= poll.instant_w <= 200.0
 
 
 def test_a_proc_that_cannot_be_read_is_a_source_error():

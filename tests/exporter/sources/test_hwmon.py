@@ -23,7 +23,7 @@ class Clock:
 
 
 def watts(batch: Batch) -> dict[str, float | None]:
-    return {poll.device.id: poll.power_w for poll in batch.polls}
+    return {poll.device.id: poll.instant_w for poll in batch.polls}
 
 
 # -- the board
@@ -194,7 +194,7 @@ def test_a_sensor_that_comes_later_is_found_within_a_minute(tmp_path):
 def test_the_whole_socket_is_the_package_and_neither_the_module_nor_the_cores_rail(tmp_path):
     hwmon.grace_hopper(tmp_path)
     batch = SocketSource(tmp_path).read()
-    assert [(poll.device, poll.power_w) for poll in batch.polls] == [(Device("package", "0"), 150.0)]
+    assert [(poll.device, poll.instant_w) for poll in batch.polls] == [(Device("package", "0"), 150.0)]
     assert batch.readings == (Reading(CPU_ENERGY_METHOD, ("0", "hwmon"), 1),)
 
 
@@ -203,13 +203,13 @@ def test_each_socket_of_a_grace_superchip_is_a_package(tmp_path):
         hwmon.meter(tmp_path, 2 * socket, f"Grace Power Socket {socket}", 200 + socket)
         hwmon.meter(tmp_path, 2 * socket + 1, f"CPU Power Socket {socket}", 120 + socket)
     batch = SocketSource(tmp_path).read()
-    assert {poll.device.id: poll.power_w for poll in batch.polls} == {"0": 200.0, "1": 201.0}
+    assert {poll.device.id: poll.instant_w for poll in batch.polls} == {"0": 200.0, "1": 201.0}
 
 
 def test_the_cores_rail_has_to_do_where_the_socket_is_not_shown(tmp_path):
     hwmon.meter(tmp_path, 0, "CPU Power Socket 0", 110)
     hwmon.meter(tmp_path, 1, "Module Power Socket 0", 520)
-    assert [poll.power_w for poll in SocketSource(tmp_path).read().polls] == [110.0]
+    assert [poll.instant_w for poll in SocketSource(tmp_path).read().polls] == [110.0]
 
 
 def test_a_package_never_switches_between_the_socket_and_the_rail_of_its_cores(tmp_path):
@@ -219,7 +219,7 @@ def test_a_package_never_switches_between_the_socket_and_the_rail_of_its_cores(t
     source.read()
     hwmon.meter(tmp_path, 1, "Grace Power Socket 0", 150)
     clock.now_s += 61
-    assert [poll.power_w for poll in source.read().polls] == [110.0]
+    assert [poll.instant_w for poll in source.read().polls] == [110.0]
 
 
 def test_a_board_without_a_sockets_sensor_is_no_way_to_the_cpus_energy(tmp_path):

@@ -74,7 +74,7 @@ class Line:
             assert math.isfinite(reading.value)
             assert all(label.isprintable() for label in reading.labels)
         for poll in batch.polls:
-            assert 0 <= (poll.counter_j if poll.power_w is None else poll.power_w) < 2**64
+            assert 0 <= (poll.counter_j if poll.instant_w is None else poll.instant_w) < 2**64
             added_j = self.lines.setdefault(poll.device, DeviceMeter(update_s=0.001)).push(poll)
             assert math.isfinite(added_j)
             assert 0 <= added_j <= MOST_W * 100

@@ -1,3 +1,5 @@
+"""Plausibility checks on polls of healthy and faulty counters."""
+
 import random
 
 import pytest
@@ -11,24 +13,24 @@ GPU = Device("gpu", "GPU-0")
 
 
 def reasons_over(polls, every_s=1.0):
-    """All reasons that were given while the polls came in, and those at the end."""
-    line, check = DeviceMeter(), EnergyCheck()
-    looked_s, given = polls[0].after_s, set()
+    """Return all reasons reported during the polls, and those at the end."""
+    meter, check = DeviceMeter(), EnergyCheck()
+    checked_s, reported = polls[0].after_s, set()
     for poll in polls:
-        line.push(poll)
-        if poll.after_s >= looked_s + every_s:
-            looked_s = poll.after_s
-            check.look(line, looked_s)
-            given |= check.reasons
-    return given, check.reasons
+        meter.push(poll)
+        if poll.after_s >= checked_s + every_s:
+            checked_s = poll.after_s
+            check.update(meter, checked_s)
+            reported |= check.reasons
+    return reported, check.reasons
 
 
 def poll(t, counter_j, watts, average_w=None):
     return Poll(GPU, t, t, counter_j, watts, average_w)
 
 
-def test_a_counter_that_stands_still_while_power_flows_is_frozen_and_is_not_once_it_moves_again():
-    # 200 W; from 20 s to 50 s the counter stands at 4,000 J, then shows all of it
+def test_plausibility_frozen_counter_is_flagged_until_it_moves():
+    # 200 W; from 20 s to 50 s the counter stays at 4,000 J, then catches up
     polls = [poll(float(t), 4_000.0 if 20 <= t < 50 else 200.0 * t, 200.0, 200.0) for t in range(49)]
     assert reasons_over(polls) == ({"frozen"}, {"frozen"})
 
@@ -36,11 +38,11 @@ def test_a_counter_that_stands_still_while_power_flows_is_frozen_and_is_not_once
     assert reasons_over(polls)[1] == set()
 
 
-def test_a_counter_that_stands_still_without_power_is_not_frozen():
+def test_plausibility_constant_counter_without_power_is_healthy():
     assert reasons_over([poll(float(t), 4_000.0, 0.0, 0.0) for t in range(100)]) == (set(), set())
 
 
-def test_a_jump_by_what_no_card_can_draw_is_shown_for_a_minute():
+def test_plausibility_implausible_jump_is_flagged_for_a_minute():
     polls = [poll(float(t), 200.0 * t + (1e6 if t >= 20 else 0), 200.0, 200.0) for t in range(140)]
 
     assert "implausible" in reasons_over(polls[:70])[1]
@@ -48,34 +50,34 @@ def test_a_jump_by_what_no_card_can_draw_is_shown_for_a_minute():
 
 
 @pytest.mark.parametrize("gain", [0.9, 1.1])
-def test_a_counter_that_is_ten_percent_off_disagrees_after_two_minutes_and_not_before(gain):
+def test_plausibility_ten_percent_error_is_flagged_after_two_minutes(gain):
     polls = [poll(float(t), gain * 300.0 * t, 300.0, 300.0) for t in range(200)]
 
     assert reasons_over(polls[:100])[0] == set()
     assert reasons_over(polls)[1] == {"disagrees"}
 
 
-def test_one_that_is_three_percent_off_does_not_disagree():
+def test_plausibility_three_percent_error_is_tolerated():
     assert reasons_over([poll(float(t), 1.03 * 300.0 * t, 300.0, 300.0) for t in range(600)])[0] == set()
 
 
-def test_a_disagreement_ends_with_a_minute_that_agrees():
+def test_plausibility_disagreement_ends_with_a_minute_that_agrees():
     polls = [poll(float(t), 330.0 * min(t, 180) + 300.0 * max(0, t - 180), 300.0, 300.0) for t in range(320)]
 
     assert "disagrees" in reasons_over(polls[:181])[1]
     assert reasons_over(polls)[1] == set()
 
 
-def test_a_sensor_that_sees_a_quarter_of_the_time_is_no_witness_against_the_counter():
+def test_plausibility_instant_power_is_not_compared_with_the_counter():
     polls = [poll(float(t), 300.0 * t, 500.0) for t in range(600)]
 
     assert reasons_over(polls)[0] == set()
 
 
-@pytest.mark.parametrize("fast", [True, False], ids=["while a run is on", "at 1 Hz"])
+@pytest.mark.parametrize("fast", [True, False], ids=["polled fast", "polled at 1 Hz"])
 @pytest.mark.parametrize("product", ["H200", "A100"])
 @pytest.mark.parametrize("period_s", [0.024, 0.1, 0.33, 1.0, 2.0, 61.0])
-def test_a_healthy_card_is_never_flagged_whatever_its_load(tmp_path, period_s, product, fast):
+def test_plausibility_healthy_gpu_is_never_flagged(tmp_path, period_s, product, fast):
     card = PRODUCTS[product]
     random.seed(round(period_s * 1_000))
     path = tmp_path / "state"

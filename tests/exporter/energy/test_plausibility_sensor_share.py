@@ -1,4 +1,4 @@
-"""Which cards' instant power sees all of the time, by what their driver calls them."""
+"""Share of time that instantaneous power covers, by GPU name and architecture."""
 
 import pytest
 
@@ -17,8 +17,8 @@ from exporter.energy.plausibility import sensor_share
         ("Tesla T4", "Turing", 1.0),
         ("Tesla P100-PCIE-16GB", "Pascal", 0.5),
         ("NVIDIA B200", "Blackwell", 0.25),
-        ("a card of next year", "", 0.25),
+        ("a future GPU", "", 0.25),
     ],
 )
-def test_a_sensor_sees_what_was_metered_of_its_architecture_and_else_the_least(name, architecture, ratio):
+def test_sensor_share_known_and_unknown_architectures(name, architecture, ratio):
     assert sensor_share(name, architecture) == ratio

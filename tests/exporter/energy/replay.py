@@ -1,4 +1,4 @@
-"""Polls of a simulated GPU in virtual time, as sampler and app would make them around a run; and its true energy."""
+"""Polls of a simulated GPU around a run, in virtual time, and its true energy."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from exporter.energy.marks import MeasuredEnergy, energy_between
 from exporter.energy.meter import LIMIT_MARGIN, DeviceMeter
 from exporter.model import Device, Poll
 from exporter.runs.marks import FIRST_MARK_S, SETTLED_S
-from exporter.simulation import PRODUCTS, Constant, Gpu, Segment, Square
-from exporter.simulation import make_gpus as made
+from exporter.simulation import PRODUCTS, Constant, Gpu, Segment, Square, make_gpus
 from exporter.simulation.gpu import energy_j
 from exporter.simulation.sensors import average_w, counter_j, instant_w
 
@@ -20,16 +19,18 @@ START_S = 1_000.0
 FAST_S, BURST_PERIOD_S, BURST_S, SLOW_S = 0.047, 0.013, 0.6, 1.0
 CALL_S = 0.0001
 WAKES_S = (0.0001, 0.002)
-"""How late the sampler wakes up."""
+"""Range of the delay of a wake-up."""
 LOW_W, HIGH_W = 72.0, 640.0
 
-Sensor = Literal["counter", "averaged", "sees all", "sees a quarter"]
-"""What the card tells beside its instant power: an energy counter and the 1 s average, that average only, or nothing;
-where it is nothing, the instant power is of all the 100 ms between two updates, or of the last 25 of them."""
+Sensor = Literal["counter", "averaged", "full window", "quarter window"]
+"""Values in addition to the instantaneous power: an energy counter and the 1 s average, that average only, or none.
+
+Without any, the instantaneous power covers all of the 100 ms between two updates, or the last 25 of them.
+"""
 
 
 @dataclass(frozen=True)
-class Card:
+class ReplayedGpu:
     gpu: Gpu
     sensor: Sensor = "counter"
 
@@ -43,25 +44,27 @@ class Card:
         return energy_j(self.gpu, begin_s, end_s)
 
 
-def square_wave(rng: random.Random, sensor: Sensor = "counter", period_s: float = 1.73, duty: float = 0.5) -> Card:
-    """72 and 640 W, at a random phase, of a sensor that updates at a random one."""
+def square_wave(
+    rng: random.Random, sensor: Sensor = "counter", period_s: float = 1.73, duty: float = 0.5
+) -> ReplayedGpu:
+    """Return a GPU with a load of 72 and 640 W, with random phases of load and sensor."""
     product = PRODUCTS["H200"]
-    if sensor == "sees all":
+    if sensor == "full window":
         product = replace(product, instant_window_s=product.sensor_period_s)
-    (gpu,) = made(1, product)
+    (gpu,) = make_gpus(1, product)
     load = Square(LOW_W, HIGH_W, period_s, duty, phase_s=rng.uniform(0, period_s))
     segments = (
         Segment(0.0, 0.0, gpu.limit_w, 0.0, Constant(LOW_W)),
         Segment(900.0, 900.0 * LOW_W, gpu.limit_w, 900.0, load),
     )
     phases = {"sensor_phase_s": rng.uniform(0, 0.1), "counter_phase_s": rng.uniform(0, 0.1)}
-    return Card(replace(gpu, **phases, segments=segments, changes=2), sensor)
+    return ReplayedGpu(replace(gpu, **phases, segments=segments, changes=2), sensor)
 
 
 def poll_times(begin_s: float, end_s: float, rng: random.Random, *, always_fast: bool) -> Iterator[tuple[float, float]]:
-    """(when, period): the sampler polls at multiples of the period, in a burst for a moment after begin and end.
+    """Yield time and period of each poll: at multiples of the period, and in a burst after the start and the end.
 
-    An order for that wakes it from a sleep of a second, and not from one of 47 ms.
+    An order ends a wait of a second early, but not one of 47 ms.
     """
     t = begin_s - 20.0 + rng.uniform(0, SLOW_S)
     while t < end_s + 0.5:
@@ -74,21 +77,21 @@ def poll_times(begin_s: float, end_s: float, rng: random.Random, *, always_fast:
         t = begin_s + rng.uniform(0.0005, 0.004) if slow and t < begin_s < wakes_s else wakes_s
 
 
-def measure(card: Card, seconds: float, rng: random.Random) -> tuple[MeasuredEnergy, float]:
-    """A run of this length as the ledger measures it, and its true joules."""
+def measure(gpu: ReplayedGpu, seconds: float, rng: random.Random) -> tuple[MeasuredEnergy, float]:
+    """Return the energy of a run of this length as the ledger measures it, and its true joules."""
     begin_s = START_S + rng.uniform(0, 10)
     end_s = begin_s + seconds
-    line = DeviceMeter()
-    line.most_w = LIMIT_MARGIN * card.gpu.limit_w
-    line.sensor_share = 0.25 if card.sensor == "sees a quarter" else 1.0
-    begin, tick_s = line.mark(begin_s), begin_s + rng.uniform(FIRST_MARK_S, FIRST_MARK_S + 1)
-    for t, period_s in poll_times(begin_s, end_s, rng, always_fast=card.sensor != "counter"):
-        line.period_s = period_s
-        line.push(card.poll(t))
+    meter = DeviceMeter()
+    meter.max_w = LIMIT_MARGIN * gpu.gpu.limit_w
+    meter.sensor_share = 0.25 if gpu.sensor == "quarter window" else 1.0
+    begin, tick_s = meter.mark(begin_s), begin_s + rng.uniform(FIRST_MARK_S, FIRST_MARK_S + 1)
+    for t, period_s in poll_times(begin_s, end_s, rng, always_fast=gpu.sensor != "counter"):
+        meter.period_s = period_s
+        meter.push(gpu.poll(t))
         if tick_s <= t and tick_s <= begin_s + SETTLED_S + 1:  # the ledger ticks once a second
-            begin, tick_s = line.mark(begin_s), tick_s + 1
-        if t > end_s + line.settling_s():
+            begin, tick_s = meter.mark(begin_s), tick_s + 1
+        if t > end_s + meter.settling_s():
             break
     if seconds < SETTLED_S:
-        begin = line.mark(begin_s)
-    return energy_between(begin, line.mark(end_s)), card.joules(begin_s, end_s)
+        begin = meter.mark(begin_s)
+    return energy_between(begin, meter.mark(end_s)), gpu.joules(begin_s, end_s)
