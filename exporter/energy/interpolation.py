@@ -46,7 +46,7 @@ def interpolate_energy(
     inner = min(max(right, 1), len(points) - 1)
     slope_w = _slope(points[inner - 1], points[inner])
     low_w, high_w = min(slope_w, *slopes, *powers_w), max(slope_w, *slopes, *powers_w)
-    if right in (0, len(points)):  # outside of what was seen: as it went on, but for no longer than REACH_S
+    if right in (0, len(points)):  # outside of the points
         edge = points[0] if right == 0 else points[-1]
         reach_s = min(max(t_s - edge.t_s, -EXTRAPOLATION_S), EXTRAPOLATION_S)
         beyond_s = abs(t_s - edge.t_s) - abs(reach_s)
