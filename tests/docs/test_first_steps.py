@@ -1,0 +1,64 @@
+"""First steps of the documents, run against an exporter with simulated GPUs."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import daemon, environment
+from tests.docs import markdown
+from tests.docs.reference import ROOT
+
+SHOWN_ADDRESS = "http://127.0.0.1:9847"
+RUN_ID = "first-steps"
+
+
+@pytest.fixture(scope="module")
+def exporter(tmp_path_factory):
+    with daemon(tmp_path_factory.mktemp("exporter"), "--simulate", "2xH200") as running:
+        yield running
+
+
+@pytest.fixture
+def shell(exporter, tmp_path):
+    """Return a function that runs shell commands with the programs of this environment in PATH."""
+    programs = str(Path(sys.executable).parent)
+    path = f"{programs}:{environment()['PATH']}"
+    env = environment({"PATH": path, "WATTLINE_EXPORTER": exporter.url, "WATTLINE_SOURCE": exporter.url})
+
+    def run(script):
+        command = ["bash", "-euo", "pipefail", "-c", script.replace(SHOWN_ADDRESS, exporter.url)]
+        ended = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    return run
+
+
+def test_readme_run_and_report_work_as_shown(shell, tmp_path):
+    (block,) = [b for b in markdown.blocks(ROOT / "README.md") if b.text.startswith("workloads run")]
+    run, runs, report = [shlex.join(words) for words in markdown.command_lines(block)]
+    (tmp_path / "train.py").write_text("import time\ntime.sleep(1)\n")
+
+    shell(run.replace("workloads run", f"workloads run --gpus all --run-id {RUN_ID}"))
+    listed = shell(runs)
+    printed = shell(report.replace("RUN_ID", RUN_ID))
+
+    assert "train.py" in listed
+    assert RUN_ID in printed
+    assert (tmp_path / "report" / "report.html").stat().st_size > 0
+
+
+def test_run_api_example_reports_a_run_with_its_work(shell, exporter):
+    (block,) = [b for b in markdown.blocks(ROOT / "exporter/docs/run-api.md") if "curl" in b.text]
+
+    shell(block.text)
+
+    (run,) = [run for run in exporter.get("/api/v1/runs")[1] if run["workload"] == "train"]
+    assert (run["state"], run["outcome"]) == ("ended", "ok")
+    assert (run["work"], run["results"]) == ({"steps": 100.0}, {"loss": 0.31})
+    assert [gpu["gpu"] for gpu in run["gpus"]] == ["0"]
