@@ -64,7 +64,7 @@ def rapl_packages() -> list[str]:
 
 
 def hardware() -> tuple[str, bool]:
-    """Describe the measured hardware, and tell whether GPUs are simulated because no hardware is readable."""
+    """Return a description of the measured hardware; True if GPUs are simulated, because none is readable."""
     names, packages = gpu_names(), rapl_packages()
     real = [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)] + [f"RAPL {name}" for name in packages]
     if real:

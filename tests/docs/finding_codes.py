@@ -22,11 +22,11 @@ MEANINGS = {
     "clock_mixed": "Samples of two clocks or of two exporters overlap in one series; the report uses the ledger alone.",
     "clock_set": "The node's wall clock was set during the run; energy and duration are not affected.",
     "counted_once": "Two exporters show the same device; it is counted once.",
-    "counter_implausible": "Counter and scraped power disagree beyond what the scrape interval explains.",
+    "counter_implausible": "Counter and scraped power differ by more than the scrape interval explains.",
     "counter_integral_apart": "Energy counter and integral of power differ by more than 5 %.",
     "counter_reset": "The energy counter fell during the run; energy not yet reported before the fall is missing.",
     "coverage": "The device was not read during a part of the run.",
-    "divided": "Other processes used the device during the run; the run's share is reported beside it.",
+    "divided": "Other processes used the device during the run; the attributed share is reported as well.",
     "duplicate_samples": "A series has two different values at one time; the first one counts.",
     "estimate": "The CPU energy is an estimate from utilization; its uncertainty is not known.",
     "gap": "Samples are missing; a counter bridges the gap, an integral leaves it out.",
@@ -40,13 +40,13 @@ MEANINGS = {
     "node_unknown": "Two exporters may show the same CPUs under different node names; one of them is left out.",
     "nominal_time": "The imported file computes its total from a nominal interval; the report uses its timestamps.",
     "not_calibrated": "The calibration file has no entry for this GPU.",
-    "not_ended": "The end of the run is not known; the figures are those of the latest scrape.",
+    "not_ended": "The end of the run is not known; the figures come from the latest scrape.",
     "not_restated": "The emissions could not be restated; the ledger's emissions stand.",
     "outcome": "The run failed or was interrupted; its work may be incomplete.",
-    "outside_bound": "The ledger's energy lies outside the bound computed from raw samples.",
+    "outside_bound": "The ledger's energy is outside the bound computed from raw samples.",
     "phase_too_short": "A phase is too short for the sensor's update interval; its GPU energy is left out.",
-    "rapl_wrap": "A RAPL counter wrapped: repaired (note), or not repairable because its range is unknown (warning).",
-    "rapl_wrap_unseen": "The scrape interval is so long that a wrap of the RAPL counter may be missed.",
+    "rapl_wrap": "A RAPL counter wrapped: repaired (note), or not repairable without the counter's range (warning).",
+    "rapl_wrap_unseen": "The scrape interval is too long to detect every wrap of the RAPL counter.",
     "restated_missing": "No intensity is known for a part of the energy; restated emissions do not include it.",
     "restated_partly": "A part of the energy is restated with intensities that are not actual ones.",
     "restated_unknown": "The restating file does not state the quality of its intensities.",
@@ -59,7 +59,7 @@ MEANINGS = {
     "systematic_band": "Known systematic error of the sensor for this architecture; not part of the interval.",
     "tagged_runs": "Runs were open in the untagged range; its energy includes theirs.",
     "token_counters": "Source and uncertainty of the work that the token servers counted.",
-    "uncovered": "Samples cover a part of the time only; the energy is that of this part.",
+    "uncovered": "Samples cover a part of the time only; the energy covers the same part.",
     "units_uncovered": "Work covers the whole range and energy a part of it; no energy per unit is reported.",
     "untagged_range": "The report covers a range of time without a run; it names the exporters used.",
     "wall_meter": "Energy of the wall meter that no sensor of the node covers.",
@@ -72,7 +72,7 @@ MEANINGS = {
 def collected() -> dict[str, set[str]]:
     """Return the levels of each code: the first two arguments of each `Finding(…)` in the analyzer.
 
-    A code with a computed part ends with `*`; a level that is computed stands for all levels.
+    A code with a computed part ends with `*`; a computed level means any level.
     """
     found: dict[str, set[str]] = {}
     for path in sorted((ROOT / "analyzer").rglob("*.py")):
