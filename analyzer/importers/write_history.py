@@ -13,7 +13,7 @@ from analyzer.importers.assemble import Assembled, AssembledRun
 from analyzer.importers.ledger import LONGEST
 from analyzer.sources.error import SourceError
 from exporter.contract import metrics as m
-from exporter.contract.history import SCHEMA, SCHEMA_VERSION, canonical
+from exporter.contract.history import SCHEMA, SCHEMA_VERSION, canonical_labels
 from exporter.contract.metrics import Metric
 from exporter.contract.run import MAX_LABELS
 
@@ -52,7 +52,7 @@ def _write(connection: sqlite3.Connection, path: Path, found: Assembled, instanc
     ids: dict[tuple[str, str], int] = {}
     written: set[tuple[int, int]] = set()
     for metric, labels, t_s, value in _samples(found):
-        key = (metric.name, canonical({**labels, "instance": instance}))
+        key = (metric.name, canonical_labels({**labels, "instance": instance}))
         if key not in ids:
             ids[key] = _series(connection, key)
         place = (round(t_s * 1_000), ids[key])

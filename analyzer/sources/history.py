@@ -12,7 +12,7 @@ import numpy as np
 from analyzer.model.samples import Series, tidy
 from analyzer.sources.error import SourceError
 from analyzer.sources.progress import Progress, named, untold
-from exporter.contract.history import HISTORY_FILE, Matcher, RangeQuery, open_read_only, select
+from exporter.contract.history import HISTORY_FILE, Matcher, RangeQuery, open_read_only, select_series
 from exporter.contract.metrics import Metric
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class HistorySource:
 
     def _select(self, query: RangeQuery, end_s: float) -> Iterator[Series]:
         try:
-            found = select(self._connection, query, end_s)
+            found = select_series(self._connection, query, end_s)
         except sqlite3.Error as error:
             raise SourceError(f"cannot read {self._path}: {error}", "was it moved, or is the disk full?") from error
         for one in found:

@@ -1,6 +1,6 @@
-"""The local history: its file, and the one form of query that it answers, in Prometheus's dialect.
+"""Local history: schema of its SQLite file, and the one form of PromQL query that it supports.
 
-The file is SQLite in WAL mode. `samples.t_ms` is Unix time in milliseconds; `series.labels` is canonical JSON.
+The file is in WAL mode. `samples.t_ms` is Unix time in milliseconds; `series.labels` is canonical JSON.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-
-from exporter.contract.pattern import Pattern, PatternError
 
 SCHEMA_VERSION = 1
 SCHEMA = """
@@ -32,37 +30,35 @@ _SELECTOR = re.compile(
     r"^\s*([a-zA-Z_:][a-zA-Z0-9_:]*)?\s*(?:\{(.*)\})?\s*\[(\d+(?:\.\d+)?)(ms|s|m|h|d)\]\s*$", re.DOTALL
 )
 _MATCHER = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)', re.DOTALL)
+_LITERAL_ALTERNATIVES = re.compile(r"[\w:/ |-]*", re.ASCII)
+"""Value of `=~` and `!~`: texts separated by `|`, which a client needs to select several metrics in one query."""
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", '"': '"'}
 
 
 class QueryError(ValueError):
-    """The query is not of the one form that the history answers; the text says why."""
+    """Error of a query that the history does not support; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
+    """Label matcher. With `=~` and `!~`, `value` holds literal alternatives separated by `|`."""
+
     label: str
     operator: Literal["=", "!=", "=~", "!~"]
     value: str
-    pattern: Pattern | None = field(default=None, init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Raises PatternError."""
-        if self.operator in ("=~", "!~"):
-            object.__setattr__(self, "pattern", Pattern(self.value))
 
     def accepts(self, labels: dict[str, str]) -> bool:
-        """Prometheus's rules: an absent label is empty, a regular expression matches the whole value."""
+        """Return whether the labels match by Prometheus's rules: an absent label is empty."""
         value = labels.get(self.label, "")
-        if self.pattern is None:
+        if self.operator in ("=", "!="):
             return (value == self.value) == (self.operator == "=")
-        return self.pattern.matches(value) == (self.operator == "=~")
+        return (value in self.value.split("|")) == (self.operator == "=~")
 
 
 @dataclass(frozen=True, slots=True)
 class RangeQuery:
-    """`name{matchers}[window_s]`; an empty name is any."""
+    """Query `name{matchers}[window_s]`; an empty name selects all metrics."""
 
     name: str
     matchers: tuple[Matcher, ...]
@@ -71,34 +67,33 @@ class RangeQuery:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """`samples` are (Unix seconds, value), oldest first."""
+    """Labels and samples (Unix seconds, value) of a series, oldest first."""
 
     labels: dict[str, str]
     samples: list[tuple[float, float]]
 
 
-def parse(query: str) -> RangeQuery:
+def parse_query(query: str) -> RangeQuery:
     found = _SELECTOR.match(query)
     if not found or not (found[1] or found[2]):
-        raise QueryError(f'this history answers only metric{{label="value"}}[300s], not: {query[:200]}')
+        raise QueryError(f'unsupported query: {query[:200]}; use metric{{label="value"}}[300s]')
     matchers: list[Matcher] = []
     text, position = found[2] or "", 0
     while text[position:].strip():
         match = _MATCHER.match(text, position)
         if not match:
-            raise QueryError(f"cannot read the label matcher at: {text[position : position + 80]}")
+            raise QueryError(f"invalid label matcher: {text[position : position + 80]}")
         operator: Any = match[2]
         value = re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[0]), match[3], flags=re.DOTALL)
-        try:
-            matchers.append(Matcher(match[1], operator, value))
-        except PatternError as error:
-            raise QueryError(f"{match[1]}: not a regular expression: {value[:200]!r} ({error})") from error
+        if operator in ("=~", "!~") and not _LITERAL_ALTERNATIVES.fullmatch(value):
+            raise QueryError(f"{match[1]}: unsupported regular expression {value[:200]!r}; use texts separated by |")
+        matchers.append(Matcher(match[1], operator, value))
         position = match.end()
     return RangeQuery(found[1] or "", tuple(matchers), float(found[3]) * _SECONDS[found[4]])
 
 
 def open_read_only(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write. Raises `sqlite3.Error` where the file is not a history."""
+    """Return a read-only connection. Raises `sqlite3.Error` where the file is not a history."""
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5)
     try:
         connection.execute("PRAGMA query_only = ON")
@@ -112,26 +107,28 @@ def open_read_only(path: Path) -> sqlite3.Connection:
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     found = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
     if not found or int(found[0]) != SCHEMA_VERSION:
-        raise sqlite3.DatabaseError(f"{path}: schema {found and found[0]}, this version reads {SCHEMA_VERSION}")
+        raise sqlite3.DatabaseError(
+            f"{path} has schema {found and found[0]}; this version reads schema {SCHEMA_VERSION}"
+        )
 
 
-def select(
+def select_series(
     connection: sqlite3.Connection,
     query: RangeQuery,
     end_s: float,
-    most: int | None = None,
-    late: Callable[[], bool] = lambda: False,
+    max_samples: int | None = None,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> list[Series]:
-    """The raw samples of `query` in (end_s − window, end_s], as Prometheus would give them.
+    """Return the raw samples of `query` in (end_s − window, end_s], as Prometheus does.
 
-    Raises QueryError where there are more than `most`, or where it is `late` before they are found.
+    Raises QueryError where there are more than `max_samples`, or where `is_late` returns true before they are selected.
     """
     where, parameters = ("WHERE name = ?", [query.name]) if query.name else ("", [])
-    candidates = connection.execute(f"SELECT id, name, labels FROM series {where}", parameters).fetchall()  # noqa: S608  # a constant
+    candidates = connection.execute(f"SELECT id, name, labels FROM series {where}", parameters).fetchall()  # noqa: S608  # `where` is one of two constants
     chosen: dict[int, Series] = {}
     for series_id, name, text in candidates:
-        if late():
-            raise QueryError("it took too long; name the metric, or use simpler matchers")
+        if is_late():
+            raise QueryError("the query took too long; name the metric, or use fewer matchers")
         labels = {"__name__": name, **json.loads(text)}
         if all(matcher.accepts(labels) for matcher in query.matchers):
             chosen[series_id] = Series(labels, [])
@@ -142,22 +139,22 @@ def select(
             round((end_s - query.window_s) * 1_000),
             round(end_s * 1_000),
             json.dumps(list(chosen)),
-            -1 if most is None else most + 1,
+            -1 if max_samples is None else max_samples + 1,
         ),
     )
     for number, (series_id, t_ms, value) in enumerate(rows):
-        if most is not None and number >= most:
-            raise QueryError(f"these are more than {most} samples; ask for a shorter window or fewer series")
+        if max_samples is not None and number >= max_samples:
+            raise QueryError(f"the query selects more than {max_samples} samples; use a shorter window or fewer series")
         chosen[series_id].samples.append((t_ms / 1_000, value))
     return [series for series in chosen.values() if series.samples]
 
 
-def canonical(labels: dict[str, str]) -> str:
-    """The labels as they stand in the `series` table."""
+def canonical_labels(labels: dict[str, str]) -> str:
+    """Return the labels as the `series` table holds them."""
     return json.dumps(labels, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def answer(series: list[Series]) -> dict[str, Any]:
-    """Prometheus's JSON of an instant query over a range vector."""
+def query_response(series: list[Series]) -> dict[str, Any]:
+    """Return the JSON of Prometheus for an instant query over a range vector."""
     result = [{"metric": s.labels, "values": [[t, repr(value)] for t, value in s.samples]} for s in series]
     return {"status": "success", "data": {"resultType": "matrix", "result": result}}

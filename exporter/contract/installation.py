@@ -1,8 +1,8 @@
-"""How to install what is missing: the one place that says it, since no package index has Wattline yet."""
+"""Installation command for optional parts, since no package index has Wattline yet."""
 
 from __future__ import annotations
 
 
 def install(extra: str) -> str:
-    """The command that adds an optional part; it is typed in the clone of the repository."""
-    return f"in the clone of Wattline, type: pip install '.[{extra}]'"
+    """Return the command that installs an optional part from a clone of the repository."""
+    return f"in the clone of Wattline, run: pip install '.[{extra}]'"

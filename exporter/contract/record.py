@@ -1,7 +1,7 @@
-"""What the runner and its jobs write beside a run: the lines of `events.jsonl`, and `metrics.yml`.
+"""Files that the runner and its jobs write for a run: `events.jsonl` and `metrics.yml`.
 
-`events.jsonl` is JSON, one event a line, in the order in which they were written; every line has `t`, the Unix time in
-seconds. Runner and job append to the same file, whole lines at a time. Work is by unit; a latency is in seconds.
+`events.jsonl` has one JSON event per line, in the order of writing; each has `t`, the Unix time in seconds. Runner and
+job append whole lines to the same file. Work is by unit; a latency is in seconds.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class _Event(BaseModel):
     t: float
 
 
-class Start(_Event):
-    """By the runner: all that is needed to do the same again."""
+class StartEvent(_Event):
+    """Event of the runner, with all inputs that are needed to repeat the run."""
 
     event: Literal["start"] = "start"
     run_id: str
@@ -32,41 +32,41 @@ class Start(_Event):
     gpus: list[str]
     command: list[str]
     config: dict[str, Any]
-    """The job's options with their defaults; empty for a command that is not ours."""
+    """Options of a built-in job with their defaults; empty for other commands."""
 
 
-class Phase(_Event):
-    """By the job: from `t` on it is in this phase."""
+class PhaseEvent(_Event):
+    """Event of the job: the phase starts at `t`."""
 
     event: Literal["phase"] = "phase"
     name: str
 
 
-class Iteration(_Event):
-    """By the job: one step, batch, kernel or request, which ended at `t`; what more it measured is in `values`."""
+class IterationEvent(_Event):
+    """Event of the job: a step, batch, kernel or request that ended at `t`; `values` has further measurements."""
 
     event: Literal["iteration"] = "iteration"
     contributor: str
     index: NonNegativeInt
-    """From 0 on, for each contributor."""
+    """Number of the iteration, from 0 for each contributor."""
     phase: str | None = None
     latency_seconds: NonNegativeFloat
     work: dict[str, float] = Field(default_factory=dict)
     values: dict[str, float] = Field(default_factory=dict)
 
 
-class End(_Event):
-    """By the runner; `work` are totals of the whole run, `results` what the job measured."""
+class EndEvent(_Event):
+    """Event of the runner, with the work of the whole run and the results that the job measured."""
 
     event: Literal["end"] = "end"
     outcome: Outcome
     exit_code: int
     duration_seconds: float | None = None
-    """None where the exporter could not be told of the end."""
+    """Duration by the exporter; None where it could not be reached."""
     work: dict[str, float] = Field(default_factory=dict)
     results: dict[str, float] = Field(default_factory=dict)
 
 
-Event = Annotated[Start | Phase | Iteration | End, Field(discriminator="event")]
-EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+RecordEvent = Annotated[StartEvent | PhaseEvent | IterationEvent | EndEvent, Field(discriminator="event")]
+RECORD_EVENT: TypeAdapter[RecordEvent] = TypeAdapter(RecordEvent)
 """`EVENT.validate_json(line)`; raises pydantic's ValidationError."""

@@ -1,4 +1,4 @@
-"""A run, and the bodies of the run API."""
+"""Runs, and the request and response bodies of the run API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 RUN_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 LABEL_NAME_PATTERN = r"^[a-zA-Z_][a-zA-Z0-9_]*$"
 TEXT_PATTERN = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"
-"""No control characters but tab and newline: Prometheus refuses a whole scrape for a NUL, and a terminal obeys ESC."""
+"""Text without control characters other than tab and newline: Prometheus rejects a scrape with a NUL, and terminals
+interpret ESC."""
 UNIT_PATTERN = r"^[a-zA-Z_][a-zA-Z0-9_]{0,63}$"
 MAX_RUNNING = 64
 MAX_LABELS = 16
@@ -19,7 +20,7 @@ MAX_UNITS = 16
 MAX_CONTRIBUTORS = 4096
 MAX_PROCESSES = 4096
 MAX_RECENT_PHASES = 50
-"""So many changes of phase in RECENT_S: each is a mark on every device, taken anew until it is as good as it gets."""
+"""Phase changes allowed within RECENT_S: each one marks the energy of every device several times."""
 RECENT_S = 5.0
 DEFAULT_LEASE_S = 24 * 3_600.0
 
@@ -35,16 +36,16 @@ Pid = Annotated[int, Field(ge=1)]
 
 
 class Body(BaseModel):
-    """A request's body: unknown fields are an error, and a number is a number, never a text that looks like one."""
+    """Request body. Unknown fields, and strings in place of numbers, are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class BeginRequest(Body):
-    """`gpus` by UUID or index.
+    """Start of a run, with `gpus` by UUID or index.
 
-    None is every GPU of the node; an empty list is those on which the run's processes are seen. `cgroup` (v2) is a path
-    below the hierarchy, or `slurm:JOB[.STEP]`, `container:ID` or `pod:UID`.
+    Without `gpus`, the run has all GPUs of the node; with an empty list, those on which its processes run. `cgroup`
+    (v2) is a path within the hierarchy, or `slurm:JOB[.STEP]`, `container:ID` or `pod:UID`.
     """
 
     workload: Text
@@ -57,8 +58,9 @@ class BeginRequest(Body):
 
 
 class ProcessesRequest(Body):
-    """`pid_namespace` is the inode of the client's `/proc/self/ns/pid`: of another one than the exporter's, a number is
-    somebody else's process.
+    """Processes of a run. `pid_namespace` is the inode of the client's `/proc/self/ns/pid`.
+
+    In another PID namespace than the exporter's, the same number denotes another process.
     """
 
     pids: Annotated[list[Pid], Field(max_length=MAX_PROCESSES)] = []
@@ -67,7 +69,7 @@ class ProcessesRequest(Body):
 
 
 class WorkRequest(BaseModel):
-    """`contributor` and one field a unit: the totals of that contributor so far, never falling."""
+    """Work of a contributor: one field per unit, with its total so far, which never falls."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     __pydantic_extra__: dict[Unit, Amount] = Field(init=False)
@@ -83,7 +85,7 @@ class PhaseRequest(Body):
 
 
 class EndRequest(Body):
-    """`work` is that of the contributor who ends the run (""), the totals so far as in `WorkRequest`."""
+    """End of a run. `work` holds the totals of the contributor that ends it (""), as in `WorkRequest`."""
 
     outcome: Outcome = "ok"
     work: Annotated[dict[Unit, Amount], Field(max_length=MAX_UNITS)] = {}
@@ -95,11 +97,11 @@ class Phase(BaseModel):
     started_at: float
     duration_seconds: float
     energy_joules: dict[str, float]
-    """By component."""
+    """Energy by component."""
     energy_uncertainty_joules: dict[str, float] = {}
-    """Half of the interval that holds the truth with 95 %, by component, once the run has ended."""
+    """Half-width of the 95 % confidence interval, by component, once the run has ended."""
     work: dict[str, float] = {}
-    """What was reported while the phase was on."""
+    """Work reported during the phase."""
 
 
 class RunGpu(BaseModel):
@@ -109,11 +111,11 @@ class RunGpu(BaseModel):
 
 
 class Gpus(BaseModel):
-    """The GPUs that answer now, by index."""
+    """GPUs that respond now, by index."""
 
     gpus: list[RunGpu]
     simulation: str | None = None
-    """Path of the simulated GPUs' state file, where the GPUs are simulated (see `simulation.py`)."""
+    """Path of the state file of simulated GPUs (see `exporter.simulation`)."""
 
 
 class Emissions(BaseModel):
@@ -124,7 +126,7 @@ class Emissions(BaseModel):
 
 
 class Run(BaseModel):
-    """A run as the exporter knows it. Times are Unix seconds, energies joules, each by component and device."""
+    """State of a run. Times are in Unix seconds, energies in joules by component and device."""
 
     run_id: str
     workload: str
@@ -140,18 +142,18 @@ class Run(BaseModel):
     results: dict[str, float]
     energy_joules: dict[str, dict[str, float]]
     energy_uncertainty_joules: dict[str, dict[str, float]]
-    """Half of the interval that holds the truth with 95 %; the shape of `energy_joules`, once the run has ended."""
+    """Half-widths of the 95 % confidence intervals of `energy_joules`, once the run has ended."""
     integrated_energy_joules: dict[str, float]
-    """The cross-check, by GPU's UUID."""
+    """Integrated power as a cross-check, by GPU UUID."""
     emissions_grams: list[Emissions]
     covered_ratio: dict[str, dict[str, float]]
     notes: list[str]
     simulation: str | None = None
-    """Path of the simulated GPUs' state file, where the GPUs are simulated (see `simulation.py`)."""
+    """Path of the state file of simulated GPUs (see `exporter.simulation`)."""
 
 
 class Problem(BaseModel):
-    """RFC 9457, sent as `application/problem+json`."""
+    """Error body by RFC 9457, sent as `application/problem+json`."""
 
     type: str = "about:blank"
     title: str

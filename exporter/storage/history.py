@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from exporter.contract.history import HISTORY_FILE, SCHEMA, SCHEMA_VERSION, canonical
+from exporter.contract.history import HISTORY_FILE, SCHEMA, SCHEMA_VERSION, canonical_labels
 from exporter.exposition.label_text import shown
 from exporter.model import Reading
 from exporter.storage.push_queue import PushQueue
@@ -155,7 +155,7 @@ class History:
 
     def _find(self, reading: Reading) -> int:
         pairs = (*zip(reading.metric.labels, reading.labels, strict=True), *reading.extra)
-        labels = canonical({name: shown(value) for name, value in pairs})
+        labels = canonical_labels({name: shown(value) for name, value in pairs})
         row = (reading.metric.name, labels)
         found = self._connection.execute("SELECT id FROM series WHERE name = ? AND labels = ?", row).fetchone()
         if found:

@@ -41,7 +41,7 @@ class Queries:
     async def answer(self, request: web.Request) -> web.Response:
         at = request.query.get("time")
         try:
-            parsed = history.parse(request.query.get("query", ""))
+            parsed = history.parse_query(request.query.get("query", ""))
             end_s = time.time() if at is None else float(at)
         except history.QueryError as error:
             return _error("bad_data", str(error))
@@ -75,7 +75,7 @@ def _read(path: Path, parsed: history.RangeQuery, end_s: float) -> str:
     give_up_s = time.monotonic() + WITHIN_S
     connection.set_progress_handler(lambda: time.monotonic() > give_up_s, _STEPS)
     try:
-        series = history.select(connection, parsed, end_s, MAX_SAMPLES, lambda: time.monotonic() > give_up_s)
+        series = history.select_series(connection, parsed, end_s, MAX_SAMPLES, lambda: time.monotonic() > give_up_s)
     except history.QueryError as error:
         raise TooMuchError(str(error)) from error
     except sqlite3.OperationalError as error:
@@ -84,7 +84,7 @@ def _read(path: Path, parsed: history.RangeQuery, end_s: float) -> str:
         raise
     finally:
         connection.close()
-    return json.dumps(history.answer(series), separators=(",", ":"))
+    return json.dumps(history.query_response(series), separators=(",", ":"))
 
 
 def _error(kind: str, detail: str, status: int = 400) -> web.Response:

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from exporter.contract.history import QueryError, answer, open_read_only, parse, select
+from exporter.contract.history import QueryError, open_read_only, parse_query, query_response, select_series
 
 
 @dataclass
@@ -78,7 +78,9 @@ def history_api(path: Path, prefix: str = "", *, spoil: Callable[[dict], None] |
             return Reply(404, b"<h1>404</h1>", "text/html")
         connection = open_read_only(path)
         try:
-            body = answer(select(connection, parse(parameters["query"]), float(parameters["time"])))
+            body = query_response(
+                select_series(connection, parse_query(parameters["query"]), float(parameters["time"]))
+            )
         except QueryError as error:
             return error_reply(400, "bad_data", str(error))
         finally:

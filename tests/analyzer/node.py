@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from exporter.contract import metrics as m
-from exporter.contract.history import SCHEMA, SCHEMA_VERSION, Series, canonical
+from exporter.contract.history import SCHEMA, SCHEMA_VERSION, Series, canonical_labels
 
 START_S = 1_789_000_000.0
 
@@ -137,7 +137,7 @@ def scraped(scrapes: Iterable[tuple[float, Iterable[tuple]]], instance: str = ""
     for t, values in scrapes:
         for metric, labels, value in values:
             text = {"__name__": metric.name, **labels} | ({"instance": instance, "job": "wattline"} if instance else {})
-            found.setdefault((metric.name, canonical(labels)), Series(text, [])).samples.append((t, value))
+            found.setdefault((metric.name, canonical_labels(labels)), Series(text, [])).samples.append((t, value))
     return list(found.values())
 
 
@@ -155,7 +155,7 @@ def write_history(folder: Path, series: Iterable[Series]) -> Path:
     for one in series:
         labels = {name: text for name, text in one.labels.items() if name != "__name__"}
         cursor = connection.execute(
-            "INSERT INTO series (name, labels) VALUES (?, ?)", (one.labels["__name__"], canonical(labels))
+            "INSERT INTO series (name, labels) VALUES (?, ?)", (one.labels["__name__"], canonical_labels(labels))
         )
         connection.executemany(
             "INSERT INTO samples VALUES (?, ?, ?)",

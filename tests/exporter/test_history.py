@@ -37,7 +37,7 @@ def times(history):
 def read(history, query, at):
     connection = contract.open_read_only(history.path)
     try:
-        return contract.select(connection, contract.parse(query), at)
+        return contract.select_series(connection, contract.parse_query(query), at)
     finally:
         connection.close()
 

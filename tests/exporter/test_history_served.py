@@ -57,10 +57,10 @@ def test_the_minute_before_a_run_is_there_to_tell_what_idling_costs(start):
 @pytest.mark.parametrize(
     ("query", "more", "words"),
     [
-        ("", {}, "answers only"),
+        ("", {}, "unsupported query"),
         ("wattline_gpu_power_watts", {}, "[300s]"),
-        ("rate(wattline_gpu_energy_joules_total[60s])", {}, "answers only"),
-        ("sum(x)", {}, "answers only"),
+        ("rate(wattline_gpu_energy_joules_total[60s])", {}, "unsupported query"),
+        ("sum(x)", {}, "unsupported query"),
         ('x{a="b}[60s]', {}, "label matcher"),
         ('x{a=~"("}[60s]', {}, "regular expression"),
         ("x[60s]", {"time": "noon"}, "time"),

@@ -88,9 +88,9 @@ def test_the_history_keeps_a_hostile_label_as_it_is(tmp_path):
     history.add(1_000.0, readings, run_open=True)
     history.close()
 
-    from exporter.contract.history import open_read_only, parse, select
+    from exporter.contract.history import open_read_only, parse_query, select_series
 
     connection = open_read_only(tmp_path / "history.sqlite")
-    found = select(connection, parse("wattline_run_info[10s]"), 1_001.0)
+    found = select_series(connection, parse_query("wattline_run_info[10s]"), 1_001.0)
     connection.close()
     assert {series.labels["workload"] for series in found} == {value or "x" for value in HOSTILE}

@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from exporter.contract.record import EVENT, EVENTS_FILE, METRICS_FILE, Iteration
+from exporter.contract.record import EVENTS_FILE, METRICS_FILE, RECORD_EVENT, IterationEvent
 from tests.gpu.card import ROOT, torch_trouble
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
@@ -44,8 +44,8 @@ def test_a_job_counts_its_work_and_its_joules(card, record, exporter, tmp_path, 
 
     assert done.returncode == 0, done.stderr
     metrics = yaml.safe_load((tmp_path / job / METRICS_FILE).read_text())
-    events = [EVENT.validate_json(line) for line in (tmp_path / job / EVENTS_FILE).read_text().splitlines()]
-    iterations = [event for event in events if isinstance(event, Iteration) and event.phase == "measure"]
+    events = [RECORD_EVENT.validate_json(line) for line in (tmp_path / job / EVENTS_FILE).read_text().splitlines()]
+    iterations = [event for event in events if isinstance(event, IterationEvent) and event.phase == "measure"]
     assert iterations
     assert metrics["work"][unit] == pytest.approx(sum(event.work.get(unit, 0.0) for event in iterations))
     measured = next(phase for phase in metrics["phases"] if phase["name"] == "measure")

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from exporter import simulation
-from exporter.contract.record import EVENT, Iteration, Phase
+from exporter.contract.record import RECORD_EVENT, IterationEvent, PhaseEvent
 from tests.fakes.run_api import RunApi, serving
 from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
@@ -31,11 +31,11 @@ def simulated(tmp_path):
 def recorded(folder):
     """The events of the only run below it."""
     (path,) = folder.glob("*/events.jsonl")
-    return [EVENT.validate_json(line) for line in path.read_text().splitlines()]
+    return [RECORD_EVENT.validate_json(line) for line in path.read_text().splitlines()]
 
 
 def iterations(folder):
-    return [event for event in recorded(folder) if isinstance(event, Iteration)]
+    return [event for event in recorded(folder) if isinstance(event, IterationEvent)]
 
 
 def test_dgemm_multiplies_and_adds_for_each_element_of_each_sum(exporter):
@@ -67,7 +67,7 @@ def test_kernels_do_not_overlap_and_begin_after_the_warm_up(exporter, tmp_path):
     exporter.workloads(*arguments, OMP_NUM_THREADS="1")
 
     events = recorded(tmp_path)
-    began = {event.name: event.t for event in events if isinstance(event, Phase)}
+    began = {event.name: event.t for event in events if isinstance(event, PhaseEvent)}
     found = iterations(tmp_path)
     assert list(began) == ["load", "warmup", "measure", "rest"]
     assert began["measure"] <= found[0].t - found[0].latency_seconds + 0.001  # of rounding

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from exporter.contract.record import EVENT, Iteration, Phase
+from exporter.contract.record import RECORD_EVENT, IterationEvent, PhaseEvent
 from exporter.contract.run import Run
 from tests.workloads.in_process import in_process
 from tests.workloads.llm_models import EOS, SIZE, counting, knowing_nothing
@@ -25,7 +25,7 @@ TINY = ("--random", "tiny", "--device", "cpu")
 @dataclass
 class Done:
     run: Run
-    iterations: list[Iteration]
+    iterations: list[IterationEvent]
     phases: list[str]
 
 
@@ -46,9 +46,9 @@ def job(environment, tmp_path):
 
 def _done(run: Run, tmp_path) -> Done:
     lines = (tmp_path / "record" / "events.jsonl").read_text().splitlines()
-    events = [EVENT.validate_python(json.loads(line)) for line in lines]
-    iterations = [event for event in events if isinstance(event, Iteration)]
-    return Done(run, iterations, [event.name for event in events if isinstance(event, Phase)])
+    events = [RECORD_EVENT.validate_python(json.loads(line)) for line in lines]
+    iterations = [event for event in events if isinstance(event, IterationEvent)]
+    return Done(run, iterations, [event.name for event in events if isinstance(event, PhaseEvent)])
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from exporter.contract.record import EVENT
+from exporter.contract.record import RECORD_EVENT
 from tests.fakes import nsys
 
 
@@ -41,7 +41,7 @@ def test_the_events_say_that_nsys_was_there(exporter, tmp_path, path):
     exporter.workloads("run", "--nsys", "--out", str(tmp_path / "out"), "--run-id", "a", "true", PATH=path)
 
     first = (tmp_path / "out" / "a" / "events.jsonl").read_bytes().splitlines()[0]
-    assert EVENT.validate_json(first).command[:2] == ["nsys", "profile"]
+    assert RECORD_EVENT.validate_json(first).command[:2] == ["nsys", "profile"]
 
 
 def test_a_built_in_job_may_be_run_under_nsys(exporter, tmp_path, path):

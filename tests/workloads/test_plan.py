@@ -4,7 +4,7 @@ import sys
 import pytest
 import yaml
 
-from exporter.contract.record import EVENT, Start
+from exporter.contract.record import RECORD_EVENT, StartEvent
 from tests.fakes import nsys
 from tests.workloads.plans import TWICE, journal, make, write
 
@@ -29,8 +29,8 @@ def test_each_repeat_is_a_run_with_its_labels_and_a_folder_of_its_own(exporter, 
             "repeat": str(line["repeat"]),
         }
         folder = results / line["folder"]
-        start = EVENT.validate_json((folder / "events.jsonl").read_text().splitlines()[0])
-        assert isinstance(start, Start)
+        start = RECORD_EVENT.validate_json((folder / "events.jsonl").read_text().splitlines()[0])
+        assert isinstance(start, StartEvent)
         assert start.config == {"duration": 0.1}
         assert yaml.safe_load((folder / "metrics.yml").read_text())["run_id"] == run.run_id
         assert f"run {run.run_id} ok" in (folder / "output.log").read_text()

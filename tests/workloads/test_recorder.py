@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from exporter.contract.record import EVENT, Iteration, Phase
+from exporter.contract.record import RECORD_EVENT, IterationEvent, PhaseEvent
 from tests.workloads.conftest import ROOT
 from workloads.client import recorder
 from workloads.client.recorder import Recorder
@@ -28,11 +28,11 @@ def record(exporter, write, tmp_path):
 
 
 def events(folder):
-    return [EVENT.validate_json(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
+    return [RECORD_EVENT.validate_json(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
 
 
 def iterations(recorded):
-    return [event for event in recorded if isinstance(event, Iteration)]
+    return [event for event in recorded if isinstance(event, IterationEvent)]
 
 
 def test_an_iteration_has_its_phase_its_latency_its_work_and_its_values(record, exporter):
@@ -120,7 +120,7 @@ def test_a_forked_child_does_not_write_what_its_parent_still_keeps(record):
         """)
 
     assert sorted(event.latency_seconds for event in iterations(recorded)) == [0.1, 0.2, 0.3]
-    assert [event.name for event in recorded if isinstance(event, Phase)] == ["child"]
+    assert [event.name for event in recorded if isinstance(event, PhaseEvent)] == ["child"]
 
 
 def test_a_spawned_child_may_change_the_phase_of_the_run(record, exporter):

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from exporter import simulation
-from exporter.contract.record import EVENT, Iteration
+from exporter.contract.record import RECORD_EVENT, IterationEvent
 from tests.fakes.run_api import RunApi, serving
 from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
@@ -42,7 +42,7 @@ def test_training_counts_images_and_steps_and_reports_the_loss(exporter, tmp_pat
     assert run.work == {"images": 6, "steps": 3}
     assert [body["name"] for body in exporter.api.bodies("/phase")] == ["load", "warmup", "measure", "rest"]
     lines = next(tmp_path.glob("*/events.jsonl")).read_text().splitlines()
-    found = [event for event in map(EVENT.validate_json, lines) if isinstance(event, Iteration)]
+    found = [event for event in map(RECORD_EVENT.validate_json, lines) if isinstance(event, IterationEvent)]
     seconds = [event.latency_seconds for event in found]
     assert [event.work for event in found] == [{"images": 2, "steps": 1}] * 3
     assert run.results["step_seconds_mean"] == pytest.approx(sum(seconds) / 3)

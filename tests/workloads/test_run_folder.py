@@ -1,6 +1,6 @@
 import yaml
 
-from exporter.contract.record import EVENT
+from exporter.contract.record import RECORD_EVENT
 from tests.fakes.run_api import RunApi, serving
 from tests.workloads.conftest import Exporter
 
@@ -91,4 +91,4 @@ def test_metrics_that_cannot_be_written_do_not_change_the_exit_code(exporter, tm
 
 
 def _events(folder):
-    return [EVENT.validate_json(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
+    return [RECORD_EVENT.validate_json(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.contract.record import End, Iteration, Start
+from exporter.contract.record import EndEvent, IterationEvent, StartEvent
 from tests.fakes.run_api import RunApi, serving
 from tests.workloads.conftest import Exporter
 from tests.workloads.plans import journal, make, write
@@ -51,7 +51,7 @@ def test_tenants_begin_together_and_are_measured_over_their_overlap(exporter, tm
         second["overlap"]["end"],
     )
     events = overlap.events(tmp_path / "results" / second["folder"])
-    iterations = [event for event in events if isinstance(event, Iteration)]
+    iterations = [event for event in events if isinstance(event, IterationEvent)]
     within = [event for event in iterations if first["overlap"]["begin"] < event.t <= first["overlap"]["end"]]
     # the second one went on alone, which is no part of it
     assert 0 < second["overlap"]["iterations"] == len(within) < len(iterations)
@@ -140,7 +140,7 @@ def test_each_placed_run_has_the_gpu_where_it_stands_and_sees_no_other(tmp_path)
     assert [line["tenant"] for line in lines] == ["show-0", "show-2"]
     for line, uuid in zip(lines, ("GPU-a", "GPU-c"), strict=True):
         folder = tmp_path / "results" / line["folder"]
-        (start,) = [event for event in overlap.events(folder) if isinstance(event, Start)]
+        (start,) = [event for event in overlap.events(folder) if isinstance(event, StartEvent)]
         assert start.gpus == [uuid]
         assert f"sees {uuid}\n" in (folder / "output.log").read_text()
     assert nowhere.returncode == 1
@@ -148,14 +148,17 @@ def test_each_placed_run_has_the_gpu_where_it_stands_and_sees_no_other(tmp_path)
 
 
 A = [
-    Start(t=100, run_id="a", workload="w", labels={}, gpus=[], command=[], config={}),
-    *(Iteration(t=110 + i, contributor="a", index=i, latency_seconds=1, work={"samples": 8}) for i in range(5)),
-    End(t=130, outcome="ok", exit_code=0),
+    StartEvent(t=100, run_id="a", workload="w", labels={}, gpus=[], command=[], config={}),
+    *(IterationEvent(t=110 + i, contributor="a", index=i, latency_seconds=1, work={"samples": 8}) for i in range(5)),
+    EndEvent(t=130, outcome="ok", exit_code=0),
 ]
 B = [
-    Start(t=101, run_id="b", workload="w", labels={}, gpus=[], command=[], config={}),
-    *(Iteration(t=110 + 2 * i, contributor="b", index=i, latency_seconds=2, work={"samples": 4}) for i in range(9)),
-    End(t=131, outcome="ok", exit_code=0),
+    StartEvent(t=101, run_id="b", workload="w", labels={}, gpus=[], command=[], config={}),
+    *(
+        IterationEvent(t=110 + 2 * i, contributor="b", index=i, latency_seconds=2, work={"samples": 4})
+        for i in range(9)
+    ),
+    EndEvent(t=131, outcome="ok", exit_code=0),
 ]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from exporter.contract.record import EVENT, EVENTS_FILE, End, Event, Iteration, Start
+from exporter.contract.record import EVENTS_FILE, RECORD_EVENT, EndEvent, IterationEvent, RecordEvent, StartEvent
 
 _LONGEST_END_BYTES = 64 * 1024
 
@@ -25,22 +25,22 @@ class Overlap:
     end: float
 
 
-def events(folder: Path) -> list[Event]:
+def events(folder: Path) -> list[RecordEvent]:
     """Those of the run's `events.jsonl` that can be read."""
     try:
         lines = (folder / EVENTS_FILE).read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-    found: list[Event] = []
+    found: list[RecordEvent] = []
     for line in lines:
         try:
-            found.append(EVENT.validate_json(line))
+            found.append(RECORD_EVENT.validate_json(line))
         except ValidationError:  # a line that was cut off in the middle
             continue
     return found
 
 
-def end_of(folder: Path) -> End | None:
+def end_of(folder: Path) -> EndEvent | None:
     """The run's own end, which stands last; None where there is none."""
     try:
         with (folder / EVENTS_FILE).open("rb") as file:
@@ -50,15 +50,15 @@ def end_of(folder: Path) -> End | None:
         return None
     for line in reversed(lines):
         with contextlib.suppress(ValidationError):  # a line of which only a part was read
-            event = EVENT.validate_json(line)
-            if isinstance(event, End):
+            event = RECORD_EVENT.validate_json(line)
+            if isinstance(event, EndEvent):
                 return event
     return None
 
 
-def of(tenants: Sequence[Sequence[Event]], released_at: float | None) -> Overlap | None:
+def of(tenants: Sequence[Sequence[RecordEvent]], released_at: float | None) -> Overlap | None:
     """None where they never ran together."""
-    begins = [event.t for events in tenants for event in events if isinstance(event, Start)]
+    begins = [event.t for events in tenants for event in events if isinstance(event, StartEvent)]
     ends = [_end(events) for events in tenants]
     if len(begins) < len(tenants) or any(end is None for end in ends):
         return None
@@ -67,9 +67,9 @@ def of(tenants: Sequence[Sequence[Event]], released_at: float | None) -> Overlap
     return Overlap(begin, end) if end > begin else None
 
 
-def share(overlap: Overlap, tenant: Sequence[Event]) -> dict[str, Any]:
+def share(overlap: Overlap, tenant: Sequence[RecordEvent]) -> dict[str, Any]:
     """What the journal says of one tenant; iterations count where they end within the overlap."""
-    within = [event for event in tenant if isinstance(event, Iteration) and overlap.begin < event.t <= overlap.end]
+    within = [event for event in tenant if isinstance(event, IterationEvent) and overlap.begin < event.t <= overlap.end]
     seconds = overlap.end - overlap.begin
     found: dict[str, Any] = {"begin": overlap.begin, "end": overlap.end, "seconds": seconds, "iterations": len(within)}
     if within:
@@ -78,13 +78,13 @@ def share(overlap: Overlap, tenant: Sequence[Event]) -> dict[str, Any]:
     return found
 
 
-def _work(within: Sequence[Iteration]) -> Mapping[str, float]:
+def _work(within: Sequence[IterationEvent]) -> Mapping[str, float]:
     units = {unit for event in within for unit in event.work}
     return {unit: sum(event.work.get(unit, 0.0) for event in within) for unit in sorted(units)}
 
 
-def _end(events: Sequence[Event]) -> float | None:
+def _end(events: Sequence[RecordEvent]) -> float | None:
     """The last iteration, as a job may take long to clear up; the run's end where it has none."""
-    iterations = [event.t for event in events if isinstance(event, Iteration)]
-    ends = [event.t for event in events if isinstance(event, End)]
+    iterations = [event.t for event in events if isinstance(event, IterationEvent)]
+    ends = [event.t for event in events if isinstance(event, EndEvent)]
     return max(iterations, default=None) or max(ends, default=None)

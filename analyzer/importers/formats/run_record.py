@@ -10,7 +10,15 @@ from pydantic import ValidationError
 
 from analyzer.importers.content import BadLine, Content, FileEnergy, FilePhase, FileRun, Reading, UnreadableError
 from analyzer.importers.text import content_of, finite
-from exporter.contract.record import EVENT, METRICS_FILE, End, Event, Iteration, Phase, Start
+from exporter.contract.record import (
+    METRICS_FILE,
+    RECORD_EVENT,
+    EndEvent,
+    IterationEvent,
+    PhaseEvent,
+    RecordEvent,
+    StartEvent,
+)
 
 FORM = "wattline"
 
@@ -22,16 +30,16 @@ def is_it(first: dict[str, Any]) -> bool:
 def read(path: Path, _reading: Reading) -> Content:
     """Of events.jsonl. Raises UnreadableError."""
     content = Content(path, FORM)
-    events: list[Event] = []
+    events: list[RecordEvent] = []
     for line, text in enumerate(content_of(path).splitlines(), 1):
         try:
-            events += [EVENT.validate_json(text)] if text.strip() else []
+            events += [RECORD_EVENT.validate_json(text)] if text.strip() else []
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
             content.bad.append(BadLine(line, f"{where or 'the event'}: {first['msg']}"))
-    start = next((event for event in events if isinstance(event, Start)), None)
-    end = next((event for event in events if isinstance(event, End)), None)
+    start = next((event for event in events if isinstance(event, StartEvent)), None)
+    end = next((event for event in events if isinstance(event, EndEvent)), None)
     if start is None or end is None:
         content.bad.append(BadLine(0, "no start and end: the run did not begin, is on still, or its runner was killed"))
         return content
@@ -51,7 +59,7 @@ def _metrics(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _run(start: Start, end: End, events: list[Event], metrics: dict[str, Any]) -> FileRun:
+def _run(start: StartEvent, end: EndEvent, events: list[RecordEvent], metrics: dict[str, Any]) -> FileRun:
     started_s, ended_s = (finite(metrics).get(name) for name in ("started_at", "ended_at"))
     begin_s = start.t if started_s is None else started_s
     final_s = end.t if ended_s is None else ended_s
@@ -81,12 +89,12 @@ def _energies(metrics: dict[str, Any]) -> tuple[FileEnergy, ...]:
     )
 
 
-def _phases(events: list[Event], end_s: float) -> list[FilePhase]:
+def _phases(events: list[RecordEvent], end_s: float) -> list[FilePhase]:
     """Each from when it was named to the next; work by the phase that the iteration names."""
-    named = [event for event in events if isinstance(event, Phase)]
+    named = [event for event in events if isinstance(event, PhaseEvent)]
     work: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for event in events:
-        if isinstance(event, Iteration) and event.phase is not None:
+        if isinstance(event, IterationEvent) and event.phase is not None:
             for unit, amount in event.work.items():
                 work[event.phase][unit] += amount
     ends_s = [*(phase.t for phase in named[1:]), end_s][: len(named)]
