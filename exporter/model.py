@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
@@ -114,6 +115,19 @@ class Source(Protocol):
     def read(self) -> Batch: ...
 
 
+class Service:
+    """Part of the daemon. It is started once, runs in the background until it is cancelled, and is stopped once."""
+
+    async def start(self) -> None:
+        """Prepare. Raises OperationError where that fails."""
+
+    async def run(self) -> None:
+        """Run until cancelled; return at once where there is nothing to do."""
+
+    async def stop(self) -> None:
+        """Release what `start` and `run` took."""
+
+
 def boottime() -> float:
     """Return seconds of CLOCK_BOOTTIME, which counts suspended time and is never set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -129,3 +143,11 @@ class Gpu:
     architecture: str
     pci_bus_id: str
     driver_version: str
+
+
+_UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Without what breaks a scrape (NUL), cannot be encoded (half a character) or gives a terminal orders (ESC)."""
+    return text if text.isprintable() else _UNFIT.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -14,17 +14,17 @@ MOST_LISTED = 5
 _DEEPEST = 32
 _PREFIX_LENGTH = 12
 
-Kind = Literal["slurm", "container", "pod", "service", "user", "other"]
+CgroupKind = Literal["slurm", "container", "pod", "service", "user", "other"]
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class CgroupIdentity:
     """Whose a cgroup is: `kind` and `id` of the innermost that its path tells, and all that it lies in besides.
 
     The ids: a job, or `JOB.STEP`; a container's 64 hex digits; a pod's UID; a unit; a user's number; else the path.
     """
 
-    kind: Kind
+    kind: CgroupKind
     id: str
     container: str = ""
     pod_uid: str = ""
@@ -54,7 +54,7 @@ _STEP = re.compile(r"step_(?P<step>[\w.+-]+)")
 _USER = re.compile(r"user-(?P<uid>\d+)\.slice")
 
 
-def describe(path: str) -> Identity:
+def parse_cgroup_path(path: str) -> CgroupIdentity:
     """Whose the cgroup is, from its path alone: by systemd's drivers and cgroupfs's, by Slurm's plugins v1 and v2."""
     container = pod_uid = job = step = service = user = ""
     innermost: Literal["", "container", "pod", "slurm"] = ""
@@ -79,12 +79,12 @@ def describe(path: str) -> Identity:
             service = service or name
         before = name
     job_id = f"{job}.{step}" if step else job
-    kind: Kind = innermost or ("user" if user else "service" if service else "other")
+    kind: CgroupKind = innermost or ("user" if user else "service" if service else "other")
     ids = {"container": container, "pod": pod_uid, "slurm": job_id, "user": user, "service": service, "other": path}
-    return Identity(kind, ids[kind], container=container, pod_uid=pod_uid, job=job, step=step)
+    return CgroupIdentity(kind, ids[kind], container=container, pod_uid=pod_uid, job=job, step=step)
 
 
-def hierarchy(root: Path = CGROUPS) -> Path:
+def cgroup_root(root: Path = CGROUPS) -> Path:
     """Where cgroup v2 is mounted: `root` itself, or below it on a hybrid host. Raises ValueError where it is not."""
     for folder in (root, root / "unified"):
         if (folder / "cgroup.controllers").exists():
@@ -97,10 +97,10 @@ def hierarchy(root: Path = CGROUPS) -> Path:
     raise ValueError(f"there is no cgroup file system at {root}; mount the host's there, or name the processes by pid")
 
 
-def visible(root: Path = CGROUPS) -> str:
+def describe_visible_cgroups(root: Path = CGROUPS) -> str:
     """One line: which cgroups the exporter sees."""
     try:
-        top = hierarchy(root)
+        top = cgroup_root(root)
     except ValueError as error:
         return str(error)
     if _is_inside(top):
@@ -116,23 +116,23 @@ def _is_inside(top: Path) -> bool:
     return (top / "cgroup.events").exists()
 
 
-def folder_of(path: str, root: Path = CGROUPS) -> Path:
+def cgroup_folder(path: str, root: Path = CGROUPS) -> Path:
     """The folder of a cgroup by its path. Raises ValueError where cgroup v2 is not mounted."""
-    return hierarchy(root) / path.lstrip("/")
+    return cgroup_root(root) / path.lstrip("/")
 
 
 def has_cgroup(path: str, root: Path = CGROUPS) -> bool:
     try:
-        return path.startswith("/") and ".." not in path and (folder_of(path, root) / "cgroup.procs").exists()
+        return path.startswith("/") and ".." not in path and (cgroup_folder(path, root) / "cgroup.procs").exists()
     except (OSError, ValueError):  # a name too long for the file system, or with a NUL in it, is no cgroup's
         return False
 
 
-def in_cgroup(path: str, root: Path = CGROUPS) -> set[int]:
+def pids_in_cgroup(path: str, root: Path = CGROUPS) -> set[int]:
     """The pids in a cgroup and in those below it, of those that this PID namespace numbers; none where it is gone."""
     pids: set[int] = set()
     try:
-        top = folder_of(path, root)
+        top = cgroup_folder(path, root)
     except ValueError:
         return pids
     for folder, _ in _walk(top, path):
@@ -143,19 +143,19 @@ def in_cgroup(path: str, root: Path = CGROUPS) -> set[int]:
     return pids - {0}  # the kernel's number for a process of another PID namespace
 
 
-def is_populated(path: str, root: Path = CGROUPS) -> bool:
+def is_cgroup_populated(path: str, root: Path = CGROUPS) -> bool:
     """Whether a process lives in the cgroup or below it, seen from here or not."""
     try:
-        events = (folder_of(path, root) / "cgroup.events").read_text()
+        events = (cgroup_folder(path, root) / "cgroup.events").read_text()
     except (OSError, ValueError):
         return False
     return "populated 1" in events
 
 
-def cpu_seconds(path: str, root: Path = CGROUPS) -> float | None:
+def cgroup_cpu_seconds(path: str, root: Path = CGROUPS) -> float | None:
     """CPU time of all that ever ran in the cgroup and below it; None where it is gone."""
     try:
-        stat = (folder_of(path, root) / "cpu.stat").read_text()
+        stat = (cgroup_folder(path, root) / "cpu.stat").read_text()
     except (OSError, ValueError):
         return None
     fields = dict(line.split() for line in stat.splitlines())
@@ -174,16 +174,16 @@ def _walk(folder: Path, path: str, depth: int = 0) -> Iterator[tuple[Path, str]]
         yield from _walk(folder / name, f"{path.rstrip('/')}/{name}", depth + 1)
 
 
-def resolve(text: str, root: Path = CGROUPS) -> str:
+def resolve_cgroup(text: str, root: Path = CGROUPS) -> str:
     """The path of the cgroup that a text names: `/…`, `slurm:JOB[.STEP]`, `container:ID`, `pod:UID`.
 
     Raises ValueError where there is none, or more than one, with what to do about it.
     """
     kind, _, name = text.partition(":")
     if text.startswith("/"):
-        hierarchy(root)
+        cgroup_root(root)
         if not has_cgroup(text, root):
-            raise ValueError(f"no cgroup {text!r} below {hierarchy(root)}{_advice(root, 'cat /proc/PID/cgroup')}")
+            raise ValueError(f"no cgroup {text!r} below {cgroup_root(root)}{_advice(root, 'cat /proc/PID/cgroup')}")
         return text.rstrip("/") or "/"
     if kind == "container":
         return _container(name, root)
@@ -224,11 +224,11 @@ def _pod(name: str, root: Path) -> str:
     return _only(f"pod:{name}", known, _advice(root, "kubectl get pod NAME -o jsonpath={.metadata.uid}"))
 
 
-def _topmost(root: Path, kind: Kind) -> Iterator[tuple[str, Identity]]:
+def _topmost(root: Path, kind: CgroupKind) -> Iterator[tuple[str, CgroupIdentity]]:
     """The cgroups of that kind, each once: not what a container or a step has made below its own."""
-    above = Identity("other", "")
+    above = CgroupIdentity("other", "")
     top_path = "\0"
-    for path, who in ((path, describe(path)) for _, path in _walk(hierarchy(root), "/")):
+    for path, who in ((path, parse_cgroup_path(path)) for _, path in _walk(cgroup_root(root), "/")):
         if who.kind != kind or (path.startswith(f"{top_path}/") and who.id == above.id):
             continue
         above, top_path = who, path
@@ -245,6 +245,6 @@ def _only(text: str, known: list[tuple[str, str]], hint: str) -> str:
 
 
 def _advice(root: Path, command: str) -> str:
-    if _is_inside(hierarchy(root)):
-        return f"; it sees {visible(root)}"
+    if _is_inside(cgroup_root(root)):
+        return f"; it sees {describe_visible_cgroups(root)}"
     return f"; see: {command}"

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from exporter.attribution.cgroups import CGROUPS, cpu_seconds, in_cgroup
-from exporter.attribution.process_tree_time import Member, Part, TreeTime
-from exporter.attribution.procfs import PROC, Process, Snapshot, Stat, node_busy_s
+from exporter.attribution.cgroups import CGROUPS, cgroup_cpu_seconds, pids_in_cgroup
+from exporter.attribution.process_tree_time import CpuOwner, ProcessTreeTime, TreeMember
+from exporter.attribution.procfs import PROC, ProcessKey, ProcessSnapshot, ProcessStat, node_busy_s
 from exporter.model import boottime
 
 
@@ -30,12 +30,12 @@ from exporter.model import boottime
 class RunProcesses:
     """What a run was given as its own: processes, with all that descend from them, and a cgroup's path."""
 
-    processes: tuple[Process, ...] = ()
+    processes: tuple[ProcessKey, ...] = ()
     cgroup: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class RunUsage:
+class RunCpuUsage:
     """`cpu_s` is since the run was first looked at, and never falls."""
 
     cpu_s: float
@@ -46,39 +46,39 @@ class RunUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class NodeCpuUsage:
     """`at_s` is CLOCK_BOOTTIME; `busy_s` the CPU time that all CPUs of the node spent on work since boot."""
 
     at_s: float
     busy_s: float
-    runs: Mapping[str, RunUsage]
+    runs: Mapping[str, RunCpuUsage]
 
 
 class _Claim(NamedTuple):
     """A process lies in the tree of this run, below this root."""
 
     run_id: str
-    root: Process
+    root: ProcessKey
 
 
 class _Seen(NamedTuple):
     """`is_orphan`: its parent has died; the one that it has now tells nothing of whose it is."""
 
-    stat: Stat
-    parent: Process | None
+    stat: ProcessStat
+    parent: ProcessKey | None
     claims: tuple[_Claim, ...]
     is_orphan: bool
 
 
-class CpuUsage:
+class CpuUsageReader:
     """`read` blocks for some milliseconds: call it in a thread, about once a second, with the runs that are open."""
 
     def __init__(self, proc: Path = PROC, cgroups: Path = CGROUPS, clock: Callable[[], float] = boottime) -> None:
         self._proc = proc
         self._cgroups = cgroups
         self._clock = clock
-        self._tree = TreeTime()
-        self._seen: dict[Process, _Seen] = {}
+        self._tree = ProcessTreeTime()
+        self._seen: dict[ProcessKey, _Seen] = {}
         self._since_s: dict[str, float] = {}
         self._total_s: dict[str, float] = {}
         self._shown_s: dict[tuple[str, str], float] = {}
@@ -86,14 +86,14 @@ class CpuUsage:
         self._ahead_s: dict[str, float] = {}
         """By how much the runs within a cgroup are ahead of its own counter, which is finer than the kernel's ticks."""
 
-    def read(self, runs: Mapping[str, RunProcesses]) -> Usage:
+    def read(self, runs: Mapping[str, RunProcesses]) -> NodeCpuUsage:
         """Raises OSError where /proc/stat cannot be read."""
         at_s = self._clock()
         self._since_s = {run_id: self._since_s.get(run_id, at_s) for run_id in runs}
         groups = _Groups(runs, self._cgroups)
         self._seen = self._look(runs)
         members = {
-            process: Member(_owner(seen, groups), seen.parent, seen.stat.own_s, seen.stat.waited_s)
+            process: TreeMember(_owner(seen, groups), seen.parent, seen.stat.own_s, seen.stat.waited_s)
             for process, seen in self._seen.items()
         }
         used = self._tree.take(members, self._since_s)
@@ -101,17 +101,17 @@ class CpuUsage:
         self._total_s = {run_id: self._total_s.get(run_id, 0.0) + grown.get(run_id, 0.0) for run_id in runs}
         living = {seen.stat.process.pid: seen for seen in self._seen.values() if not seen.stat.is_over}
         owners = {process.pid: member.owner.run_id for process, member in members.items()}
-        return Usage(at_s, node_busy_s(self._proc), self._by_run(runs, groups, living, owners))
+        return NodeCpuUsage(at_s, node_busy_s(self._proc), self._by_run(runs, groups, living, owners))
 
-    def _look(self, runs: Mapping[str, RunProcesses]) -> dict[Process, _Seen]:
+    def _look(self, runs: Mapping[str, RunProcesses]) -> dict[ProcessKey, _Seen]:
         """All processes of all trees, each after its parent: an ancestor has always started before."""
-        roots: dict[Process, list[str]] = defaultdict(list)
+        roots: dict[ProcessKey, list[str]] = defaultdict(list)
         for run_id, run in runs.items():
             for process in run.processes:
                 roots[process].append(run_id)
-        snapshot = Snapshot(self._proc)
-        found: dict[Process, _Seen] = {}
-        by_pid: dict[int, Process] = {}
+        snapshot = ProcessSnapshot(self._proc)
+        found: dict[ProcessKey, _Seen] = {}
+        by_pid: dict[int, ProcessKey] = {}
         for start in sorted({*roots, *self._seen}, key=lambda process: (process.started_s, process.pid)):
             for stat in () if start in found else snapshot.tree(start):
                 parent = by_pid.get(stat.parent)
@@ -123,13 +123,13 @@ class CpuUsage:
                     found[stat.process], by_pid[stat.process.pid] = seen._replace(claims=(*kept, *own)), stat.process
         return found
 
-    def _running(self, runs: Mapping[str, RunProcesses], process: Process) -> tuple[_Claim, ...]:
+    def _running(self, runs: Mapping[str, RunProcesses], process: ProcessKey) -> tuple[_Claim, ...]:
         """In whose trees the process was at the last look, of the runs that are still open."""
         last = self._seen.get(process)
         return tuple(claim for claim in last.claims if claim.run_id in runs) if last else ()
 
     def _claimed(
-        self, stat: Stat, parent: Process | None, above: tuple[_Claim, ...], before: tuple[_Claim, ...]
+        self, stat: ProcessStat, parent: ProcessKey | None, above: tuple[_Claim, ...], before: tuple[_Claim, ...]
     ) -> _Seen:
         """In whose trees the process lies, outermost first: in its parent's, or, of an orphan, where it was before."""
         last = self._seen.get(stat.process)
@@ -137,7 +137,9 @@ class CpuUsage:
         claims = before or above if is_orphan else above or before
         return _Seen(stat, parent, claims, is_orphan)
 
-    def _grown(self, runs: Mapping[str, RunProcesses], groups: _Groups, used: Mapping[Part, float]) -> dict[str, float]:
+    def _grown(
+        self, runs: Mapping[str, RunProcesses], groups: _Groups, used: Mapping[CpuOwner, float]
+    ) -> dict[str, float]:
         """CPU seconds of each run since the last look."""
         grown: dict[str, float] = defaultdict(float)
         of_cgroup = self._cgroups_growth(runs)
@@ -164,7 +166,7 @@ class CpuUsage:
             if not run.cgroup:
                 continue
             growth[run_id] = 0.0
-            last_s, now_s = before.get((run_id, run.cgroup)), cpu_seconds(run.cgroup, self._cgroups)
+            last_s, now_s = before.get((run_id, run.cgroup)), cgroup_cpu_seconds(run.cgroup, self._cgroups)
             if now_s is None:
                 now_s = last_s
             elif last_s is not None:
@@ -179,7 +181,7 @@ class CpuUsage:
         groups: _Groups,
         living: Mapping[int, _Seen],
         owners: Mapping[int, str],
-    ) -> dict[str, RunUsage]:
+    ) -> dict[str, RunCpuUsage]:
         pids: dict[str, set[int]] = defaultdict(set)
         family: dict[str, set[int]] = defaultdict(set)
         for pid, seen in living.items():
@@ -190,7 +192,9 @@ class CpuUsage:
             family[run_id] |= held
             pids[run_id] |= {pid for pid in held if pid not in owners and groups.innermost(pid) == run_id}
         return {
-            run_id: RunUsage(self._total_s[run_id], frozenset(pids[run_id]), frozenset(family[run_id] | pids[run_id]))
+            run_id: RunCpuUsage(
+                self._total_s[run_id], frozenset(pids[run_id]), frozenset(family[run_id] | pids[run_id])
+            )
             for run_id in runs
         }
 
@@ -202,7 +206,7 @@ class _Groups:
         paths = {run_id: run.cgroup.rstrip("/") for run_id, run in runs.items() if run.cgroup}
         inwards = sorted(paths, key=lambda run_id: paths[run_id].count("/"))  # and, of equals, as they began
         self._outwards = inwards[::-1]
-        self.pids = {run_id: in_cgroup(paths[run_id] or "/", root) for run_id in inwards}
+        self.pids = {run_id: pids_in_cgroup(paths[run_id] or "/", root) for run_id in inwards}
         self.outer: dict[str, str] = {}
         for place, run_id in enumerate(inwards):
             holders = [other for other in inwards[:place] if f"{paths[run_id]}/".startswith(f"{paths[other]}/")]
@@ -214,9 +218,9 @@ class _Groups:
         return next((run_id for run_id in self._outwards if pid in self.pids[run_id]), "")
 
 
-def _owner(seen: _Seen, groups: _Groups) -> Part:
+def _owner(seen: _Seen, groups: _Groups) -> CpuOwner:
     inside = groups.innermost(seen.stat.process.pid)
     claim = seen.claims[-1]
     if inside and claim.root.pid not in groups.pids[inside]:
-        return Part(inside, inside)
-    return Part(claim.run_id, inside)
+        return CpuOwner(inside, inside)
+    return CpuOwner(claim.run_id, inside)

@@ -1,29 +1,39 @@
-"""Which runs hold which device, and how much each of them loads it (pure)."""
+"""Load of each run on a device, from its processes there (pure)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from exporter.attribution.policy import NO_RUN, Tenancy
-from exporter.model import Device, GpuProcess
-from exporter.runs.record import RunRecord
+from exporter.attribution.policy import NO_RUN, DeviceLoads
+from exporter.model import GpuProcess
 
 
-def of_gpu(
-    device: Device, runs: Iterable[RunRecord], processes: Iterable[GpuProcess], pids: Mapping[str, Collection[int]]
-) -> Tenancy:
-    """A run loads a GPU by its processes there: by the time their kernels ran, else by their memory, else by number.
+def gpu_loads(
+    holders: Sequence[str], processes: Iterable[GpuProcess], pids: Mapping[str, Collection[int]]
+) -> DeviceLoads:
+    """Return the loads on a GPU that the runs `holders` hold, by kernel time, else by memory, else by process count.
 
-    `pids` are those of each run that named processes or a cgroup. A run that named none stands for all processes
-    there that are of no other run; it and the runs with processes hold the GPU from their begin to their end.
+    `pids` has the processes of each run that named processes or a cgroup. A run that named none is assigned all
+    processes there of no other run. It and the runs with processes hold the GPU from their start to their end.
     """
-    holding = [run for run in runs if device in run.measured()]
-    loads: dict[str, float] = {run.run_id: 0.0 for run in holding}
+    loads: dict[str, float] = dict.fromkeys(holders, 0.0)
     found = list(processes)
     for process, weight in zip(found, _weights(found), strict=True):
-        owner = next((run.run_id for run in holding if process.pid in pids.get(run.run_id, ())), NO_RUN)
+        owner = next((run_id for run_id in holders if process.pid in pids.get(run_id, ())), NO_RUN)
         loads[owner] = loads.get(owner, 0.0) + weight
-    return Tenancy(_claimed(loads, [run.run_id for run in holding if run.run_id not in pids]))
+    return DeviceLoads(_assign_rest(loads, holders, pids))
+
+
+def cpu_loads(
+    holders: Sequence[str], cpu_s: Mapping[str, float], busy_s: float, pids: Mapping[str, object]
+) -> DeviceLoads:
+    """Return the loads on a CPU package or its memory, by the runs' CPU time since the last scan.
+
+    `busy_s` is the CPU time of the whole node. Processes are not bound to packages, so all have the same loads.
+    """
+    loads = {run_id: max(0.0, cpu_s.get(run_id, 0.0)) for run_id in holders}
+    loads[NO_RUN] = max(0.0, busy_s - sum(loads.values()))
+    return DeviceLoads(_assign_rest(loads, holders, pids))
 
 
 def _weights(processes: list[GpuProcess]) -> list[float]:
@@ -34,24 +44,10 @@ def _weights(processes: list[GpuProcess]) -> list[float]:
     return [1.0] * len(processes)
 
 
-def _claimed(loads: dict[str, float], claimants: list[str]) -> dict[str, float]:
-    """What is of no run goes to those who stand for it, in equal parts."""
+def _assign_rest(loads: dict[str, float], holders: Sequence[str], pids: Mapping[str, object]) -> dict[str, float]:
+    """Divide the load of no run equally among the runs that named no processes, if there are any."""
+    claimants = [run_id for run_id in holders if run_id not in pids]
     if not claimants:
         return loads
-    unclaimed = loads.pop(NO_RUN, 0.0)
-    return {
-        run_id: load + (unclaimed / len(claimants) if run_id in claimants else 0.0) for run_id, load in loads.items()
-    }
-
-
-def of_cpu(
-    device: Device, runs: Iterable[RunRecord], cpu_s: Mapping[str, float], busy_s: float, pids: Mapping[str, object]
-) -> Tenancy:
-    """A run loads the node's CPUs by the CPU time of its processes since the last look; `busy_s` is that of all.
-
-    Processes are not bound to packages, so each package and its memory are divided alike.
-    """
-    holding = [run for run in runs if device in run.measured()]
-    loads = {run.run_id: max(0.0, cpu_s.get(run.run_id, 0.0)) for run in holding}
-    loads[NO_RUN] = max(0.0, busy_s - sum(loads.values()))
-    return Tenancy(_claimed(loads, [run.run_id for run in holding if run.run_id not in pids]))
+    rest = loads.pop(NO_RUN, 0.0)
+    return {run_id: load + (rest / len(claimants) if run_id in claimants else 0.0) for run_id, load in loads.items()}

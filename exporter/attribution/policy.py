@@ -25,7 +25,7 @@ POLICIES: tuple[Policy, ...] = get_args(Policy)
 NO_RUN = ""
 IDLE_S = 10
 """The idle power is the least mean over so many seconds that was seen while nothing ran."""
-MOST_CHANGES = 64
+MAX_LOAD_CHANGES = 64
 """Of a device that draws nothing, so many changes of hands are kept."""
 _UJ = 1_000_000
 
@@ -36,14 +36,14 @@ class AttributedKey(NamedTuple):
     run_id: str
 
 
-class Changes(NamedTuple):
+class AttributionChanges(NamedTuple):
     microjoules: dict[AttributedKey, int]
     forgotten: set[str]
     """Runs that are no longer kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tenancy:
+class DeviceLoads:
     """Who held a device, and how much each of them loaded it, in any one unit. NO_RUN is what belongs to no run."""
 
     loads: Mapping[str, float] = field(default_factory=dict)
@@ -53,7 +53,9 @@ class Tenancy:
         return list(self.loads)
 
 
-def parts(energy_uj: int, idle_uj: int, tenancy: Tenancy, policy: Policy, *, idle_by_load: bool) -> dict[str, int]:
+def split_energy(
+    energy_uj: int, idle_uj: int, tenancy: DeviceLoads, policy: Policy, *, idle_by_load: bool
+) -> dict[str, int]:
     """Microjoules by run; they add up to `energy_uj` to the last one."""
     idle_uj = min(idle_uj, energy_uj)
     holders = tenancy.holders or [NO_RUN]
@@ -120,17 +122,17 @@ class Attribution:
         self._divided_s = {} if saved_s is None else dict.fromkeys(self._done_uj, saved_s)
         self._changed: set[AttributedKey] = set()
         self._forgotten: set[str] = set()
-        self._tenancies: dict[Device, list[tuple[float, Tenancy]]] = {}
+        self._tenancies: dict[Device, list[tuple[float, DeviceLoads]]] = {}
         """Who holds it from when on, in order."""
 
     @property
     def idle_w(self) -> dict[Device, float]:
         return {device: idle.watts for device, idle in self._idle.items() if idle.watts is not None}
 
-    def hold(self, device: Device, tenancy: Tenancy, from_s: float) -> None:
+    def hold(self, device: Device, tenancy: DeviceLoads, from_s: float) -> None:
         """From `from_s` on these hold the device; of what is divided already nothing changes hands."""
         changes = self._tenancies.setdefault(device, [])
-        changes[:] = [change for change in changes if change[0] < from_s][-MOST_CHANGES:]
+        changes[:] = [change for change in changes if change[0] < from_s][-MAX_LOAD_CHANGES:]
         if not changes or changes[-1][1] != tenancy:
             changes.append((from_s, tenancy))
 
@@ -160,18 +162,20 @@ class Attribution:
             rest_uj -= part_uj
             self._book(device, part_uj, int((idle.watts or 0.0) * (until_s - from_s) * _UJ), tenancy)
 
-    def _held(self, device: Device, since_s: float, at_s: float) -> list[tuple[float, float, Tenancy]]:
+    def _held(self, device: Device, since_s: float, at_s: float) -> list[tuple[float, float, DeviceLoads]]:
         """Who held the device when, from `since_s` to `at_s` without a gap; what is over is forgotten."""
         changes = self._tenancies.setdefault(device, [])
-        begun = [change for change in changes if change[0] <= since_s][-1:] or [(since_s, Tenancy())]
+        begun = [change for change in changes if change[0] <= since_s][-1:] or [(since_s, DeviceLoads())]
         begun += [change for change in changes if since_s < change[0] < at_s]
         changes[:] = [begun[-1], *(change for change in changes if change[0] >= at_s)]
         ends_s = [*(from_s for from_s, _ in begun[1:]), at_s]
         return [(max(from_s, since_s), end_s, tenancy) for (from_s, tenancy), end_s in zip(begun, ends_s, strict=True)]
 
-    def _book(self, device: Device, energy_uj: int, idle_uj: int, tenancy: Tenancy) -> None:
+    def _book(self, device: Device, energy_uj: int, idle_uj: int, tenancy: DeviceLoads) -> None:
         for policy in POLICIES:
-            for run_id, amount in parts(energy_uj, idle_uj, tenancy, policy, idle_by_load=device.kind != "gpu").items():
+            for run_id, amount in split_energy(
+                energy_uj, idle_uj, tenancy, policy, idle_by_load=device.kind != "gpu"
+            ).items():
                 key = AttributedKey(device, policy, run_id)
                 self.microjoules[key] = self.microjoules.get(key, 0) + amount
                 self._changed.add(key)
@@ -183,13 +187,15 @@ class Attribution:
             self._forgotten |= gone
             self.microjoules = {key: amount for key, amount in self.microjoules.items() if key.run_id not in gone}
 
-    def take_changes(self) -> Changes:
+    def take_changes(self) -> AttributionChanges:
         """Since the last call."""
-        changes = Changes({k: self.microjoules[k] for k in self._changed & self.microjoules.keys()}, self._forgotten)
+        changes = AttributionChanges(
+            {k: self.microjoules[k] for k in self._changed & self.microjoules.keys()}, self._forgotten
+        )
         self._changed, self._forgotten = set(), set()
         return changes
 
-    def give_back(self, changes: Changes) -> None:
+    def give_back(self, changes: AttributionChanges) -> None:
         """They could not be saved."""
         self._changed |= changes.microjoules.keys()
         self._forgotten |= changes.forgotten

@@ -21,21 +21,21 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from exporter.attribution.procfs import TICK_S, Process
+from exporter.attribution.procfs import TICK_S, ProcessKey
 
 
-class Part(NamedTuple):
+class CpuOwner(NamedTuple):
     """To whom CPU time belongs: a run, and the run inside whose cgroup it was used, or empty."""
 
     run_id: str
     inside: str = ""
 
 
-class Member(NamedTuple):
+class TreeMember(NamedTuple):
     """A process of a tree at one look. `parent` is the member that is its parent, if one is."""
 
-    owner: Part
-    parent: Process | None
+    owner: CpuOwner
+    parent: ProcessKey | None
     own_s: float
     waited_s: float
 
@@ -45,17 +45,17 @@ class Member(NamedTuple):
 
 
 class _Debt(NamedTuple):
-    owner: Part
+    owner: CpuOwner
     seconds: float
 
 
-class TreeTime:
+class ProcessTreeTime:
     def __init__(self) -> None:
-        self.members: Mapping[Process, Member] = {}
+        self.members: Mapping[ProcessKey, TreeMember] = {}
         """Those of the last look."""
-        self._debts: dict[Process, list[_Debt]] = {}
+        self._debts: dict[ProcessKey, list[_Debt]] = {}
 
-    def take(self, members: Mapping[Process, Member], since_s: Mapping[str, float]) -> dict[Part, float]:
+    def take(self, members: Mapping[ProcessKey, TreeMember], since_s: Mapping[str, float]) -> dict[CpuOwner, float]:
         """CPU seconds used since the last look, by owner; `since_s` is when each run was first looked at.
 
         A new process counts whole where it descends from one that was there at the last look, and started after its
@@ -64,7 +64,7 @@ class TreeTime:
         before, self.members = self.members, members
         fresh = self._vanished(before)
         old, self._debts = self._debts, {}
-        used: dict[Part, float] = defaultdict(float)
+        used: dict[CpuOwner, float] = defaultdict(float)
         for process, now in members.items():
             last = before.get(process)
             if last is None:
@@ -81,9 +81,9 @@ class TreeTime:
                 self._debts[process] = _unpaid(fresh[process], -rest_s)
         return used
 
-    def _vanished(self, before: Mapping[Process, Member]) -> dict[Process, list[_Debt]]:
+    def _vanished(self, before: Mapping[ProcessKey, TreeMember]) -> dict[ProcessKey, list[_Debt]]:
         """By the nearest ancestor that is left: what was counted of those that are no more, and what they owed."""
-        debts: dict[Process, list[_Debt]] = defaultdict(list)
+        debts: dict[ProcessKey, list[_Debt]] = defaultdict(list)
         for process, last in before.items():
             if process in self.members:
                 continue
@@ -94,14 +94,14 @@ class TreeTime:
                 debts[ancestor] += [_Debt(last.owner, last.seen_s), *self._debts.get(process, ())]
         return debts
 
-    def _descends(self, process: Process, before: Mapping[Process, Member]) -> bool:
+    def _descends(self, process: ProcessKey, before: Mapping[ProcessKey, TreeMember]) -> bool:
         ancestor = self.members[process].parent
         while ancestor is not None and ancestor not in before:
             ancestor = self.members[ancestor].parent if ancestor in self.members else None
         return ancestor is not None
 
 
-def _heir(owner: Part, debts: list[_Debt]) -> Part:
+def _heir(owner: CpuOwner, debts: list[_Debt]) -> CpuOwner:
     """Whose the rest is: that of another owner's process which vanished, since it is of its last moments."""
     return next((debt.owner for debt in debts if debt.owner != owner), owner)
 

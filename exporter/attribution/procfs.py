@@ -11,22 +11,7 @@ from typing import NamedTuple
 
 import psutil
 
-from exporter.attribution.cgroups import CGROUPS, has_cgroup, in_cgroup
-
-__all__ = [
-    "CGROUPS",
-    "PROC",
-    "Process",
-    "Snapshot",
-    "Stat",
-    "cpu_seconds",
-    "family",
-    "find",
-    "has_cgroup",
-    "in_cgroup",
-    "is_alive",
-    "node_busy_s",
-]
+from exporter.attribution.cgroups import CGROUPS, pids_in_cgroup
 
 PROC = Path("/proc")
 _LONGEST = 1 << 16
@@ -38,17 +23,17 @@ _PF_KTHREAD = 0x0020_0000
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcessKey:
     """`started_s` is CLOCK_BOOTTIME: unlike Unix time it does not change when the clock is set."""
 
     pid: int
     started_s: float
 
 
-class Stat(NamedTuple):
+class ProcessStat(NamedTuple):
     """A process as /proc/PID/stat shows it; also one that is over and was not yet waited for."""
 
-    process: Process
+    process: ProcessKey
     name: str
     is_over: bool
     parent: int
@@ -61,7 +46,7 @@ class Stat(NamedTuple):
     is_kernel: bool
 
 
-def read_stat(pid: int, proc: Path = PROC) -> Stat | None:
+def read_stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
     """None where there is no such process. See man 5 proc_pid_stat for the fields."""
     text = _read(f"{proc}/{pid}/stat")
     if text is None:
@@ -69,8 +54,8 @@ def read_stat(pid: int, proc: Path = PROC) -> Stat | None:
     # the command, in parentheses, may hold anything, also parentheses
     name, _, rest = text.partition(b"(")[2].rpartition(b")")
     fields = rest.split()
-    return Stat(
-        Process(pid, int(fields[19]) / _TICKS_PER_S),
+    return ProcessStat(
+        ProcessKey(pid, int(fields[19]) / _TICKS_PER_S),
         name.decode(errors="replace"),
         fields[0] in (b"Z", b"X"),
         int(fields[1]),
@@ -100,14 +85,14 @@ def _read(path: str) -> bytes | None:
     return text or None
 
 
-def find(pid: int, proc: Path = PROC) -> Process | None:
+def find_process(pid: int, proc: Path = PROC) -> ProcessKey | None:
     """The process that has this pid now; None where there is none, or one that is over and not yet waited for."""
     stat = read_stat(pid, proc)
     return None if stat is None or stat.is_over else stat.process
 
 
-def is_alive(process: Process, proc: Path = PROC) -> bool:
-    return find(process.pid, proc) == process
+def is_process_alive(process: ProcessKey, proc: Path = PROC) -> bool:
+    return find_process(process.pid, proc) == process
 
 
 def all_pids(proc: Path = PROC) -> list[int]:
@@ -124,14 +109,14 @@ def node_busy_s(proc: Path = PROC) -> float:
     return (user + nice + system + irq + softirq) / _TICKS_PER_S
 
 
-def cpu_seconds() -> tuple[float, float]:
+def host_cpu_seconds() -> tuple[float, float]:
     """Busy and total of all CPUs since boot. `user` and `nice` contain the guests' time; waiting for a disk is idle."""
     times = psutil.cpu_times()
     total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
     return total_s - times.idle - getattr(times, "iowait", 0.0), total_s
 
 
-class Snapshot:
+class ProcessSnapshot:
     """Who descends from whom, now; to be kept for a second at most.
 
     The children of a process come from the kernel's own lists, one for each of its threads. Where the kernel has none
@@ -146,7 +131,7 @@ class Snapshot:
         self._threads_left = (proc.stat().st_nlink if most_threads is None else most_threads) if has_lists else 0
         self._scanned: dict[int, list[int]] | None = None
 
-    def tree(self, process: Process) -> Iterator[Stat]:
+    def tree(self, process: ProcessKey) -> Iterator[ProcessStat]:
         """The process and its descendants, each read after its parent; nothing where it is gone."""
         root = read_stat(process.pid, self.proc)
         if root is None or root.process != process:
@@ -159,7 +144,7 @@ class Snapshot:
             # a pid that was given anew meanwhile has another parent
             waiting += [child for child in children if child and child.parent == stat.process.pid]
 
-    def _children(self, stat: Stat) -> list[int]:
+    def _children(self, stat: ProcessStat) -> list[int]:
         if stat.threads > self._threads_left or self._scanned is not None:
             return self._all_children().get(stat.process.pid, [])
         self._threads_left -= stat.threads
@@ -181,14 +166,16 @@ class Snapshot:
         return self._scanned
 
 
-def family(
-    processes: Iterable[Process],
+def process_family(
+    processes: Iterable[ProcessKey],
     cgroup: str | None = None,
     *,
-    snapshot: Snapshot | None = None,
+    snapshot: ProcessSnapshot | None = None,
     root: Path = CGROUPS,
 ) -> set[int]:
     """The pids of the processes that live, of all their descendants, and of the cgroup."""
-    seen = snapshot or Snapshot()
+    seen = snapshot or ProcessSnapshot()
     trees = (stat for process in processes for stat in seen.tree(process))
-    return (in_cgroup(cgroup, root) if cgroup else set()) | {stat.process.pid for stat in trees if not stat.is_over}
+    return (pids_in_cgroup(cgroup, root) if cgroup else set()) | {
+        stat.process.pid for stat in trees if not stat.is_over
+    }

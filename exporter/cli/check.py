@@ -20,7 +20,6 @@ from exporter.contract.history import STATE_FILE
 from exporter.model import Source, SourceError
 from exporter.nvml_worker.protocol import DriverGone, GpuCount, WorkerMessage, decode_message
 from exporter.nvml_worker.supervisor import cannot_run
-from exporter.polled import cpu_source, kubelet_source
 from exporter.settings import Settings
 from exporter.sources.carbon.config import carbon_feeds, carbon_providers
 from exporter.sources.carbon.feed import CarbonFeed
@@ -28,8 +27,8 @@ from exporter.sources.cpu_energy.choose import CpuSource
 from exporter.sources.host import HostSource
 from exporter.sources.hwmon import HwmonSource
 from exporter.sources.processes.table import DENIED, ProcessTable, may_read_all
-from exporter.storage.state_file import remedy
-from exporter.wiring import sampler_arguments, simulated_file
+from exporter.storage.state_file import storage_remedy
+from exporter.wiring import cpu_source, kubelet_source, simulated_file, worker_arguments
 
 NVML_WITHIN_S = 5.0
 STATE_BYTES = 1 << 16
@@ -67,7 +66,7 @@ async def _nvml(settings: Settings, idle_s: float) -> list[Line]:
     """Check NVML in the same worker process that the daemon uses, so that a hanging driver does no harm."""
     with TemporaryDirectory() as folder:  # a separate simulation: the daemon's may be in use
         simulated = simulated_file(replace(settings, state_path=Path(folder)))
-        message, in_time = await _worker_message(sampler_arguments(settings, simulated) or [])
+        message, in_time = await _worker_message(worker_arguments(simulated))
         answered = _polled_uuids(message)
         indices = [int(gpu.index) for gpu in message.gpus if gpu.uuid in answered]
         idle = await idle_power.texts(indices, idle_s, simulated)
@@ -203,6 +202,6 @@ def _state(settings: Settings) -> Line:
             os.fsync(file.fileno())
     except (OSError, sqlite3.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        advice = f"{remedy(error)}, or choose another folder with --state.path"
+        advice = f"{storage_remedy(error)}, or choose another folder with --state.path"
         return Line(f"state   cannot write to {folder}: {reason}; {advice}")
     return Line(f"state   works: {folder}" if folder == there else f"state   will be made: {folder}")

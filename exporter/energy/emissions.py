@@ -13,6 +13,9 @@ _STEP_S = 900.0
 """Step to the next lookup where no slot is in force."""
 _MIN_STEP_S = 1.0
 
+EmissionKey = tuple[str, str, str, str]
+"""Component, device, basis and quality."""
+
 SlotLookup = Callable[[float], tuple[Slot, ...]]
 """Function from a Unix time to the carbon intensities in force then, at most one per basis."""
 

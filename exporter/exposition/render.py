@@ -1,7 +1,7 @@
-"""Readings in the formats that Prometheus scrapes. One rendering serves all scrapes of the same quarter second.
+"""Rendering of metrics in the formats that Prometheus scrapes.
 
-The encoders of prometheus_client put each series' name and labels together at every scrape, which is nine tenths of the
-work; here that is done once a series. A test holds the bytes against theirs.
+The encoders of prometheus_client build each series' name and labels again at every scrape, which is nine tenths of the
+work. Here that is done once per series. A test compares the bytes with theirs.
 """
 
 from __future__ import annotations
@@ -9,86 +9,86 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.utils import floatToGoString
 
 from exporter.contract.metrics import METRICS, Metric
-from exporter.exposition.label_text import shown
-from exporter.model import Reading
+from exporter.model import Reading, boottime, printable
 
 SHARED_S = 0.25
 _ORDER = {metric.name: place for place, metric in enumerate(METRICS)}
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 Families = list[tuple[Metric, list[str]]]
-"""The lines of each metric, in the contract's order; the same for both formats."""
+"""Lines of each metric in the contract's order, the same for both formats."""
+
+
+class CollectedSeries(NamedTuple):
+    """All series of one instant. Those of ended runs do not change, and are rendered already."""
+
+    readings: Iterable[Reading]
+    ended: Iterable[Families] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class MetricsPage:
     body: bytes
     content_type: str
     compressed: bool
 
 
-class Exposition:
-    """`readings` gives what there is now, and `finished`, after it, what no longer changes.
+class MetricsRenderer:
+    """Pages of metrics. `collect` is called once for all requests within SHARED_S."""
 
-    They are called once for all who ask within SHARED_S.
-    """
-
-    def __init__(
-        self,
-        readings: Callable[[], Iterable[Reading]],
-        clock: Callable[[], float],
-        finished: Callable[[], Iterable[Families]] = tuple,
-    ) -> None:
-        self._readings = readings
-        self._finished = finished
+    def __init__(self, collect: Callable[[], CollectedSeries], clock: Callable[[], float] = boottime) -> None:
+        self._collect = collect
         self._clock = clock
-        self._pages: dict[tuple[str, bool], Page] = {}
+        self._pages: dict[tuple[str, bool], MetricsPage] = {}
         self._series: dict[tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]], str] = {}
-        """As text, those of the last rendering."""
+        """Text of each series of the last rendering."""
         self._families: Families = []
         self.rendered_s = float("-inf")
 
-    def page(self, accept: str, *, compress: bool) -> Page:
+    def page(self, accept: str, *, compress: bool) -> MetricsPage:
         now_s = self._clock()
         if now_s - self.rendered_s >= SHARED_S:
             self.rendered_s = now_s
             self._pages = {}
-            self._families = self._lines(self._readings())
+            self._families = self._lines(self._collect())
         _, content_type = choose_encoder(accept)
         found = self._pages.get((content_type, compress))
         if found is None:
             plain = self._pages.get((content_type, False))
             openmetrics = content_type.startswith("application/openmetrics-text")
-            body = plain.body if plain else encode(self._families, openmetrics=openmetrics)
-            self._pages[content_type, False] = Page(body, content_type, compressed=False)
+            body = plain.body if plain else encode_families(self._families, openmetrics=openmetrics)
+            self._pages[content_type, False] = MetricsPage(body, content_type, compressed=False)
             if compress:
-                self._pages[content_type, True] = Page(gzip.compress(body, 1, mtime=0), content_type, compressed=True)
+                self._pages[content_type, True] = MetricsPage(
+                    gzip.compress(body, 1, mtime=0), content_type, compressed=True
+                )
             found = self._pages[content_type, compress]
         return found
 
-    def _lines(self, readings: Iterable[Reading]) -> Families:
+    def _lines(self, series: CollectedSeries) -> Families:
         grouped: dict[str, tuple[Metric, list[str]]] = {}
         used = {}
-        for reading in readings:
+        for reading in series.readings:
             metric = reading.metric
             key = metric.name, reading.labels, reading.extra
-            used[key] = series = self._series.get(key) or series_text(reading)
+            used[key] = text = self._series.get(key) or series_text(reading)
             if metric.name not in grouped:
                 grouped[metric.name] = metric, []
-            grouped[metric.name][1].append(_line(series, reading))
+            grouped[metric.name][1].append(_line(text, reading))
         self._series = used
-        for metric, lines in (family for families in self._finished() for family in families):
+        for metric, lines in (family for families in series.ended for family in families):
             grouped.setdefault(metric.name, (metric, []))[1].extend(lines)
         return [grouped[name] for name in sorted(grouped, key=_ORDER.__getitem__)]
 
 
-def families(readings: Iterable[Reading]) -> Families:
-    """In the order of their first readings."""
+def group_families(readings: Iterable[Reading]) -> Families:
+    """Return the readings grouped by metric, in the order of their first readings."""
     grouped: dict[str, tuple[Metric, list[str]]] = {}
     for reading in readings:
         grouped.setdefault(reading.metric.name, (reading.metric, []))[1].append(_line(series_text(reading), reading))
@@ -101,13 +101,13 @@ def _line(series: str, reading: Reading) -> str:
 
 
 def series_text(reading: Reading) -> str:
-    """`name{label="value"} `, the labels by name."""
+    """Return `name{label="value"} `, the labels sorted by name."""
     labels = {**dict(zip(reading.metric.labels, reading.labels, strict=True)), **dict(reading.extra)}
-    inner = ",".join(f'{name}="{shown(labels[name]).translate(_ESCAPED)}"' for name in sorted(labels))
+    inner = ",".join(f'{name}="{printable(labels[name]).translate(_ESCAPED)}"' for name in sorted(labels))
     return f"{reading.metric.name}{{{inner}}} " if inner else f"{reading.metric.name} "
 
 
-def encode(families: Families, *, openmetrics: bool) -> bytes:
+def encode_families(families: Families, *, openmetrics: bool) -> bytes:
     parts: list[str] = []
     for metric, lines in families:
         name = metric.name.removesuffix("_total") if openmetrics and metric.kind == "counter" else metric.name

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from exporter.contract.metrics import PUSH_SAMPLES, PUSH_TIMESTAMP, PUSH_UP
-from exporter.model import Reading, boottime
+from exporter.model import Reading, Service, boottime
 from exporter.push.certainty import FORGETS_S, Certainty
 from exporter.push.config import Target
 from exporter.push.http import TIMEOUT_S, Server
@@ -61,7 +61,7 @@ class Pace:
 _PACE = Pace()
 
 
-class Pusher:
+class Pusher(Service):
     """What it holds is one batch: whatever waits, waits in the history's file."""
 
     def __init__(self, target: Target, in_history: InHistory, pace: Pace = _PACE) -> None:
@@ -117,7 +117,7 @@ class Pusher:
             self._outage.say_begun(waiting)
         return bool(waiting)
 
-    async def finish(self) -> None:
+    async def stop(self) -> None:
         """Sends what is left, as far as the server takes it at once. `run` has ended."""
         if boottime() < self._not_before_s:
             return

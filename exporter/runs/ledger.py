@@ -1,118 +1,123 @@
-"""The runs: begin, work done, phases, end; their joules and grams. It survives a restart of the exporter."""
+"""The ledger: all runs with their start, phases, work and end. It survives a restart of the exporter."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
-from exporter.contract.run import (
-    MAX_PHASES,
-    MAX_RUNNING,
-    BeginRequest,
-    EndRequest,
-    ProcessesRequest,
-    WorkRequest,
-)
-from exporter.live_state import Store
-from exporter.model import Poll
-from exporter.runs import lifecycle as run_watch
-from exporter.runs import marks as run_marks
-from exporter.runs import requests as run_request
-from exporter.runs.clock_steps import Moment, Wall, now
-from exporter.runs.record import Cut, RunRecord, key
-from exporter.runs.requests import LedgerError
-from exporter.runs.sensor_wait import Senses
-from exporter.storage.state_file import SHOWN_S, Saved, State
+from exporter.contract import run as contract
+from exporter.contract.run import MAX_PHASES, MAX_RUNNING, BeginRequest, EndRequest, ProcessesRequest, WorkRequest
+from exporter.runs import lifecycle, marks, requests
+from exporter.runs.attribution import RunAttribution
+from exporter.runs.lifecycle import ClockReading, ClockSteps, Shutdown, has_living_process, read_clocks
+from exporter.runs.record import STORED, Cut, RunRecord
+from exporter.runs.requests import RunError
+from exporter.runs.view import RunSnapshot, run_view
+from exporter.sensors.live_state import LiveState
+from exporter.storage.state_file import SHOWN_S, SavedState, StateChanges, StoredRun
 
 log = logging.getLogger(__name__)
 
 
-class Ledger:
-    """`sense` asks all sensors for a reading at once and returns when RAPL's is in.
+class RunArchive(Protocol):
+    """Stored runs, as JSON."""
 
-    `changed_hands` is called with the instant from which on other runs are on.
-    """
+    def run(self, run_id: str) -> str | None: ...
+
+    def runs(self, limit: int) -> list[str]: ...
+
+
+class Ledger:
+    """Running runs, and those that ended in the last ten minutes. `archive` has all others."""
 
     def __init__(
         self,
-        store: Store,
-        state: State,
+        live: LiveState,
+        attribution: RunAttribution,
+        archive: RunArchive,
         *,
-        sense: Callable[[], Awaitable[None]],
-        changed_hands: Callable[[float], None] = lambda _: None,
-        clock: Callable[[], Moment] = now,
+        clock: Callable[[], ClockReading] = read_clocks,
+        is_alive: Callable[[RunRecord], bool] = has_living_process,
     ) -> None:
         self.runs: dict[str, RunRecord] = {}
-        """Those that run, and those that ended in the last ten minutes."""
-        self.changed: set[str] = set()
         self.ended = 0
-        self.disk_is_well = True
-        """Whether what was last to be saved is saved."""
-        self._ended_s: dict[str, float] = {}
-        self._store = store
-        self._state = state
-        self._senses = Senses(store, sense, lambda: clock().s)
-        self._changed_hands = changed_hands
+        """Number of runs that this process has ended."""
+        self.attribution = attribution
+        self._live = live
+        self.archive = archive
         self._clock = clock
-        self._wall = Wall()
-        self._families: Mapping[str, Collection[int]] = {}
-        self._ending: dict[str, asyncio.Event] = {}
-        store.on_poll = self._watch_power
+        self._is_alive = is_alive
+        self._steps = ClockSteps()
+        self._changed: set[str] = set()
+        """Runs that changed since they were last taken to be saved."""
+        self._saving: set[str] = set()
+        """Runs whose save is under way."""
+        self._ended_s: dict[str, float] = {}
 
-    def restore(self, saved: Saved, *, same_boot: bool) -> None:
-        """Takes up the runs that an exporter before this one left open, and shows those that ended a while ago."""
-        left = run_marks.at_totals(saved.totals)
-        self.runs |= {run.run_id: run for run in [*saved.ended, *saved.running]}
-        for run in saved.running:
-            self.changed.add(run.run_id)
+    def restore(self, saved: SavedState, *, same_boot: bool) -> None:
+        """Continue or end the runs that a previous exporter left open; keep those that ended recently."""
+        last = Shutdown(saved.saved_s, saved.saved_at, marks.marks_of_totals(saved.totals))
+        ended, running = ([STORED.validate_json(run) for run in runs] for runs in (saved.ended, saved.running))
+        self.runs |= {run.run_id: run for run in [*ended, *running]}
+        for run in running:
+            self._changed.add(run.run_id)
             if run.end_s is not None:
-                run_watch.end_late(run, left)
+                lifecycle.end_late(run, last)
                 self.ended += 1
             elif same_boot:
-                run_watch.take_up(run, saved, left, self._clock())
+                lifecycle.resume(run, last, self._clock())
             else:
-                run_watch.cut_off(run, saved, left)
+                lifecycle.end_by_reboot(run, last)
                 self.ended += 1
+        self.attribution.hold(self.open_runs)
 
     @property
-    def running(self) -> list[RunRecord]:
-        """Those that are open: their last marks are still to be taken."""
+    def open_runs(self) -> list[RunRecord]:
+        """Runs whose final marks are still to be taken."""
         return [run for run in self.runs.values() if run.is_open]
 
     def find(self, run_id: str) -> RunRecord:
-        run = self.runs.get(run_id) or self._state.run(run_id)
+        """Return the run. Raises RunError where there is none."""
+        run = self._find(run_id)
         if run is None:
             known = ", ".join(list(self.runs)[-5:]) or "none"
-            raise LedgerError(404, f"run_id: there is no run {run_id!r}; the latest are: {known}. See GET /api/v1/runs")
+            raise RunError(404, f"run_id: no run {run_id!r}; the latest runs are: {known}; see GET /api/v1/runs")
+        return run
+
+    def _find(self, run_id: str) -> RunRecord | None:
+        run = self.runs.get(run_id)
+        if run is None and (stored := self.archive.run(run_id)):
+            return STORED.validate_json(stored)
         return run
 
     def _find_running(self, run_id: str) -> RunRecord:
         run = self.find(run_id)
         if not run.running:
-            raise LedgerError(409, f"run_id: run {run_id!r} has ended ({run.outcome}); begin another run")
+            raise RunError(409, f"run_id: run {run_id!r} has ended ({run.outcome}); begin another run")
         return run
 
-    async def begin(self, request: BeginRequest) -> tuple[RunRecord, bool]:
-        """The run, and whether it is new."""
-        body = request.model_dump_json()
-        if request.run_id is not None and (known := self.runs.get(request.run_id) or self._state.run(request.run_id)):
+    # -- requests
+
+    def begin(self, request: BeginRequest) -> tuple[RunRecord, bool]:
+        """Return the run and whether it is new. `confirm_begin` follows for a new one."""
+        if request.run_id is not None and (known := self._find(request.run_id)):
             if BeginRequest.model_validate_json(known.request) == request:
                 return known, False
-            raise LedgerError(409, f"run_id: run {request.run_id!r} was begun with another body; choose another run_id")
-        if len(self.running) >= MAX_RUNNING:
-            raise LedgerError(429, f"{MAX_RUNNING} runs are open already; end one (GET /api/v1/runs?state=running)")
-        gpus = run_request.gpus(self._store, request.gpus or None)
-        cgroup = run_request.cgroup(request.cgroup)
-        own = run_request.processes(request.pids)
+            raise RunError(409, f"run_id: run {request.run_id!r} began with a different body; choose another run_id")
+        if len(self.open_runs) >= MAX_RUNNING:
+            raise RunError(429, f"{MAX_RUNNING} runs are open, the maximum; end one (GET /api/v1/runs?state=running)")
+        gpus = requests.find_gpus(self._live, request.gpus or None)
+        cgroup = requests.find_cgroup(request.cgroup)
+        processes = requests.find_processes(request.pids)
         now_s, now_at, _ = self._clock()
         run = RunRecord(
-            run_id=request.run_id or run_request.new_run_id(),
+            run_id=request.run_id or requests.new_run_id(),
             workload=request.workload,
             labels=dict(request.labels),
-            request=body,
-            devices=[key(device) for device in [*gpus, *run_request.cpus(self._store)]],
-            gpus={gpu.id: run_request.introduced(self._store, gpu.id) for gpu in gpus},
+            request=request.model_dump_json(),
+            devices=[*gpus, *requests.cpu_devices(self._live)],
+            gpus={gpu.id: requests.run_gpu(self._live, gpu.id) for gpu in gpus},
             discovers=request.gpus == [],
             whole_node=request.gpus is None,
             begin_s=now_s,
@@ -121,31 +126,36 @@ class Ledger:
             lease_until_s=now_s + request.lease_seconds,
             alive_s=now_s,
             cgroup=cgroup,
-            processes=own,
-            cuts=[Cut(now_s, None, self._store.slots_at(now_at))],
+            processes=processes,
+            cuts=[Cut(now_s, None, self._live.slots_at(now_at))],
         )
         self.runs[run.run_id] = run
-        self.changed.add(run.run_id)
-        run.begin = run.cuts[0].marks = run_marks.take(run, self._store.lines, now_s, {})
-        await self._senses.feel()
-        if not run.begin_settled:
-            run.begin = run.cuts[0].marks = run_marks.take(run, self._store.lines, now_s, {})
-        self._changed_hands(now_s)
-        log.info("run %s (%s) began on %d devices", run.run_id, run.workload, len(run.devices))
+        self._changed.add(run.run_id)
+        self._mark_begin(run)
         return run, True
+
+    def confirm_begin(self, run: RunRecord) -> None:
+        """Improve the marks at the start of the run, once the sensors have been updated; give it its devices."""
+        if not run.begin_settled:
+            self._mark_begin(run)
+        self.attribution.change_holders(self.runs.values(), run.begin_s)
+        log.info("run %s (%s) began on %d devices", run.run_id, run.workload, len(run.devices))
+
+    def _mark_begin(self, run: RunRecord) -> None:
+        run.begin = run.cuts[0].marks = marks.take_marks(run, self._live.lines, run.begin_s, {})
 
     def add_processes(self, run_id: str, request: ProcessesRequest) -> RunRecord:
         run = self._find_running(run_id)
-        cgroup = run_request.cgroup(request.cgroup)
-        own = run_request.processes(request.pids, request.pid_namespace)
-        run.processes = run_request.joined(run.processes, own)
+        cgroup = requests.find_cgroup(request.cgroup)
+        processes = requests.find_processes(request.pids, request.pid_namespace)
+        run.processes = requests.merge_processes(run.processes, processes)
         run.cgroup = cgroup or run.cgroup
         self._renew(run)
         return run
 
     def work(self, run_id: str, request: WorkRequest) -> RunRecord:
         run = self._find_running(run_id)
-        run_request.add_work(run, request.contributor, request.amounts)
+        requests.add_reported_work(run, request.contributor, request.amounts)
         self._renew(run)
         return run
 
@@ -153,10 +163,10 @@ class Ledger:
         run = self._find_running(run_id)
         names = {p.name for p in run.phases} | {cut.phase for cut in run.cuts if cut.phase}
         if name not in names and len(names) >= MAX_PHASES:
-            raise LedgerError(422, f"name: a run has at most {MAX_PHASES} phases; it has {', '.join(sorted(names))}")
+            raise RunError(422, f"name: a run has at most {MAX_PHASES} phases; it has {', '.join(sorted(names))}")
         if run.cuts[-1].phase != name:
             now_s = self._clock().s
-            run_request.refuse_hasty_phase(run, now_s)
+            requests.check_phase_rate(run, now_s)
             run.cuts.append(Cut(now_s, name, run.cuts[-1].slots))
         self._renew(run)
         return run
@@ -164,89 +174,126 @@ class Ledger:
     def _renew(self, run: RunRecord) -> None:
         now_s = self._clock().s
         run.alive_s, run.lease_until_s = now_s, now_s + run.lease_s
-        self.changed.add(run.run_id)
+        self._changed.add(run.run_id)
 
-    async def end(self, run_id: str, request: EndRequest) -> RunRecord:
-        """Ending twice gives the same answer; so does a second call while the first still waits for the sensors."""
-        if run_id in self._ending:
-            await self._ending[run_id].wait()
-        run = self.find(run_id)
-        if not run.running:
-            return run
-        self._follow_wall()
-        run_request.add_work(run, "", request.work, in_phase=False)
+    def stop(self, run: RunRecord, request: EndRequest) -> None:
+        """Set the end of a running run; `finish` follows once its sensors have been read."""
+        self._follow_clock()
+        requests.add_reported_work(run, "", request.work, in_phase=False)
         run.results.update(request.results)
         (run.end_s, run.ended_at, _), run.outcome = self._clock(), request.outcome
-        done = self._ending[run_id] = asyncio.Event()
-        try:
-            await self._senses.feel()
-            self._changed_hands(run.end_s)
-            await self._senses.settle(run, run.end_s)
-            self._end(run)
-        finally:
-            del self._ending[run_id]
-            done.set()
-        return run
 
-    def _end(self, run: RunRecord) -> None:
-        run_watch.note_doubts(run, self._store)
-        run_marks.finish(run, self._store.lines)
+    def release(self, run: RunRecord) -> None:
+        """Take the run's devices from it, as of its end."""
+        assert run.end_s is not None
+        self.attribution.change_holders(self.runs.values(), run.end_s)
+
+    def finish(self, run: RunRecord) -> None:
+        """Take the final marks of a stopped run."""
+        self._record_power()
+        lifecycle.note_doubts(run, self._live)
+        marks.finish(run, self._live.lines)
         self.ended += 1
-        self.changed.add(run.run_id)
+        self._changed.add(run.run_id)
 
-    def take_families(self, families: Mapping[str, Collection[int]]) -> None:
-        """The processes of each run, with all that descend from them, as they are now."""
-        self._families = families
+    # -- time
 
     def tick(self) -> None:
-        """Once a second: marks that have settled, runs that have died, runs to forget, a new slot of intensity."""
-        ticked_s = self._wall.looked_s
-        self._follow_wall()
+        """Settle marks, end dead runs, forget old runs and follow the carbon intensity, about once a second."""
+        ticked_s = self._steps.read_s
+        self._follow_clock()
+        self._record_power()
         now_s, now_at, _ = self._clock()
+        families = self.attribution.families()
         for run in list(self.runs.values()):
-            if run.run_id in self._ending:
-                continue
             if not run.running:
                 self._forget(run, now_s, now_at)
                 continue
-            self.changed.add(run.run_id)
-            run_watch.discover(run, self._store.gpus, self._families.get(run.run_id, ()))
-            run_marks.settle(run, self._store.lines, now_s)
-            run_watch.note_doubts(run, self._store)
-            from_s = run_watch.known_until(run, ticked_s)
-            self._bury(run, now_s, now_at)
+            self._changed.add(run.run_id)
+            lifecycle.discover_gpus(run, self._live.gpus, families.get(run.run_id, ()))
+            marks.settle(run, self._live.lines, now_s)
+            lifecycle.note_doubts(run, self._live)
+            from_s = lifecycle.known_alive_until(run, ticked_s)
+            self._end_if_dead(run, now_s, now_at)
             if run.running:
-                until_s = run_watch.known_until(run, now_s)
-                run_watch.cut_at_slots(run, self._store.slots_at, from_s, until_s, now_at - (now_s - until_s))
+                until_s = lifecycle.known_alive_until(run, now_s)
+                lifecycle.cut_at_slots(run, self._live.slots_at, from_s, until_s, now_at - (now_s - until_s))
 
     def _forget(self, run: RunRecord, now_s: float, now_at: float) -> None:
-        """Ten minutes after its end, by a clock that no one sets, and not before it is on the disk."""
+        """Forget a run ten minutes after its end on CLOCK_BOOTTIME, but not before it is saved."""
+        if run.is_open:  # its end is under way
+            return
         age_s = min(max(0.0, now_at - (run.ended_at or now_at)), SHOWN_S)
         ended_s = self._ended_s.setdefault(run.run_id, now_s - age_s)
-        if now_s - ended_s > SHOWN_S and run.run_id not in self.changed and self.disk_is_well:
+        if now_s - ended_s > SHOWN_S and run.run_id not in self._changed | self._saving:
             del self.runs[run.run_id], self._ended_s[run.run_id]
 
-    def _follow_wall(self) -> None:
-        """Where the wall clock was set, or the machine slept: a run lies on the clock that is in force at its end."""
-        stepped_s, slept_s = self._wall.look(self._clock())
-        if not stepped_s and not slept_s:
+    def _follow_clock(self) -> None:
+        """Move running runs along with wall clock steps and system sleep."""
+        step_s, sleep_s = self._steps.take(self._clock())
+        if not step_s and not sleep_s:
             return
         for run in self.runs.values():
             if run.running:
-                run_watch.follow_wall(run, stepped_s, slept_s)
-                self.changed.add(run.run_id)
+                lifecycle.adjust_to_clock(run, step_s, sleep_s)
+                self._changed.add(run.run_id)
 
-    def _bury(self, run: RunRecord, now_s: float, now_at: float) -> None:
-        """Ends a run whose processes are gone or whose lease is over, at the last moment it was known to live."""
-        death = run_watch.death(run, now_s)
+    def _end_if_dead(self, run: RunRecord, now_s: float, now_at: float) -> None:
+        """End a run without processes or lease at the last instant at which it was known to live."""
+        death = lifecycle.find_death(run, now_s, self._is_alive)
         if death:
-            run.end_s, why = death
+            run.end_s, reason = death
             run.ended_at, run.outcome = now_at - (now_s - run.end_s), "interrupted"
-            run.note(why)
-            self._end(run)
-            self._changed_hands(run.end_s)
+            run.note(reason)
+            self.finish(run)
+            self.release(run)
 
-    def _watch_power(self, poll: Poll) -> None:
-        for run in self.runs.values():
-            if run.is_open:
-                run_watch.note_power(run, poll)
+    def _record_power(self) -> None:
+        samples = self._live.drain_power_samples()
+        for run in self.open_runs:
+            lifecycle.note_power(run, samples)
+
+    # -- output
+
+    def view(self, run: RunRecord) -> contract.Run:
+        return run_view(run, self._live.lines, self._clock().s, self._live.simulation)
+
+    def update(self) -> None:
+        """Bring sensors, attribution and runs up to date, for snapshots."""
+        self._live.update(self._clock().s)
+        self.attribution.divide()
+        self._record_power()
+
+    def snapshots(self, runs: Iterable[RunRecord]) -> Iterator[RunSnapshot]:
+        return (RunSnapshot(self.view(run), dict(run.power_max_w)) for run in runs)
+
+    def take_changes(self) -> StateChanges:
+        """Return what changed since the last call, for the state file; `confirm` or `put_back` follows.
+
+        All parts are of one instant, so that the shares of a device's energy add up to it after a SIGKILL, too.
+        """
+        self.attribution.divide()
+        runs = [self.runs[run_id] for run_id in self._changed if run_id in self.runs]
+        self._saving |= {run.run_id for run in runs}
+        self._changed = set()
+        return StateChanges(
+            {device: line.totals for device, line in self._live.lines.items()},
+            dict(self._live.emissions),
+            [StoredRun(run.run_id, run.started_at, run.is_open, STORED.dump_json(run).decode()) for run in runs],
+            self._live.counters.take_changed(),
+            self.attribution.energies.take_changes(),
+            self.attribution.energies.idle_w,
+            self._clock().s,
+        )
+
+    def confirm(self, changes: StateChanges) -> None:
+        """Note that the changes are saved."""
+        self._saving -= {run.run_id for run in changes.runs}
+
+    def put_back(self, changes: StateChanges) -> None:
+        """Note that the changes could not be saved: they belong to the next ones."""
+        run_ids = {run.run_id for run in changes.runs}
+        self._saving -= run_ids
+        self._changed |= run_ids
+        self._live.counters.changed |= changes.counters.keys()
+        self.attribution.energies.give_back(changes.attributed)

@@ -1,44 +1,82 @@
-"""What becomes of a run without a word of its client: where it is seen, when it has died, how it outlives us."""
+"""Server-side run lifecycle: GPU discovery, lease expiry, clock steps, recovery after a restart."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
+from typing import NamedTuple
 
-from exporter.attribution import cgroups
-from exporter.attribution import procfs as processes
+from exporter.attribution.cgroups import is_cgroup_populated
+from exporter.attribution.procfs import is_process_alive
 from exporter.energy.emissions import SlotLookup, slots_since
 from exporter.energy.plausibility import REASON_TEXTS
-from exporter.latest_values import GpuState
-from exporter.live_state import Store
-from exporter.model import Device, Poll
-from exporter.runs import marks as run_marks
-from exporter.runs.clock_steps import STEP_S, Moment
+from exporter.model import Device, boottime
+from exporter.runs.marks import close
 from exporter.runs.record import Cut, Marks, RunRecord
-from exporter.storage.state_file import Saved
+from exporter.sensors.health import GpuHealth
+from exporter.sensors.live_state import LiveState, PowerSample
 
+STEP_S = 1.0
+"""Smaller changes of the wall clock are drift, which its synchronization corrects slowly."""
 GONE_S = 8.0
-"""Processes are gone for good when none was there for so long: a launcher may start the next."""
+"""Time without any process after which a run ends: a launcher may start the next one."""
 SILENT_S = 60.0
-"""In less time than this no slot of intensity comes and goes."""
+"""No slot of carbon intensity is shorter than this."""
 
 
-def discover(run: RunRecord, gpus: Mapping[str, GpuState], family: Collection[int]) -> None:
-    """Adds the GPUs on which one of `family` computes: a process of the run, or a child of one.
+class ClockReading(NamedTuple):
+    """One instant on three clocks: CLOCK_BOOTTIME, Unix time and CLOCK_MONOTONIC, which stops in system sleep."""
 
-    One that came to the node after the run's begin has no mark there, so it cannot be the run's: that is noted.
+    s: float
+    at: float
+    awake_s: float
+
+
+def read_clocks() -> ClockReading:
+    return ClockReading(boottime(), time.time(), time.monotonic())
+
+
+class ClockSteps:
+    """Detector of wall clock steps and system sleep. `read_s`: time of the last reading (CLOCK_BOOTTIME)."""
+
+    def __init__(self) -> None:
+        self.read_s = -math.inf
+        self._last: ClockReading | None = None
+
+    def take(self, reading: ClockReading) -> tuple[float, float]:
+        """Return the wall clock's step and the seconds of sleep since the last reading; 0 for none."""
+        last, self._last, self.read_s = self._last, reading, reading.s
+        if last is None:
+            return 0.0, 0.0
+        elapsed_s = reading.s - last.s
+        step_s, sleep_s = reading.at - last.at - elapsed_s, elapsed_s - (reading.awake_s - last.awake_s)
+        return step_s if abs(step_s) > STEP_S else 0.0, sleep_s if sleep_s > STEP_S else 0.0
+
+
+def discover_gpus(run: RunRecord, gpus: Mapping[str, GpuHealth], pids: Collection[int]) -> None:
+    """Add the GPUs on which one of the run's processes `pids` computes.
+
+    A GPU that appeared after the run's start has no mark there and is not counted; a note says so.
     """
     for uuid, gpu in gpus.items() if run.discovers or run.whole_node else ():
-        is_here = run.whole_node or any(process.pid in family for process in gpu.processes)
-        if is_here and f"gpu:{uuid}" not in run.devices:
-            run.note(f"gpu {uuid} came after the run's begin: its energy is not counted; begin another run for it")
+        is_here = run.whole_node or any(process.pid in pids for process in gpu.processes)
+        if is_here and Device("gpu", uuid) not in run.devices:
+            run.note(f"gpu {uuid}: appeared after the run's start; its energy is not counted; begin another run for it")
         elif is_here and uuid not in run.seen_on and run.discovers:
             run.seen_on.append(uuid)
 
 
-def death(run: RunRecord, now_s: float) -> tuple[float, str] | None:
-    """The last moment at which the run was known to live, and why it lives no more; None while it does."""
-    if any(map(processes.is_alive, run.processes)) or (run.cgroup and cgroups.is_populated(run.cgroup)):
+def has_living_process(run: RunRecord) -> bool:
+    return any(map(is_process_alive, run.processes)) or bool(run.cgroup and is_cgroup_populated(run.cgroup))
+
+
+def find_death(
+    run: RunRecord, now_s: float, is_alive: Callable[[RunRecord], bool] = has_living_process
+) -> tuple[float, str] | None:
+    """Return the last instant at which a dead run was known to live, and the reason; None while it lives."""
+    if is_alive(run):
         run.alive_s = now_s
     if (run.processes or run.cgroup) and now_s - run.alive_s > GONE_S:
         return run.alive_s, "its processes were gone"
@@ -47,18 +85,18 @@ def death(run: RunRecord, now_s: float) -> tuple[float, str] | None:
     return None
 
 
-def known_until(run: RunRecord, t_s: float) -> float:
-    """Up to when the run is known to live, at `t_s`; one that named no process lives as long as its lease."""
+def known_alive_until(run: RunRecord, t_s: float) -> float:
+    """Return the last instant up to `t_s` at which the run is known to live; without processes, the lease decides."""
     return min(t_s, run.alive_s) if run.processes or run.cgroup else t_s
 
 
-def cut_at_slots(run: RunRecord, slots_at: SlotLookup, looked_s: float, until_s: float, until_at: float) -> None:
-    """A cut where each slot of intensity ended since the last look, and where what is known of it has changed.
+def cut_at_slots(run: RunRecord, slots_at: SlotLookup, from_s: float, until_s: float, until_at: float) -> None:
+    """Add a cut at each change of the carbon intensity between `from_s` and `until_s`.
 
-    Not beyond the last moment at which the run was known to live: that may become its end.
+    `until_s` is the last instant at which the run was known to live, since that may become its end.
     """
     last = run.cuts[-1]
-    from_s = max(looked_s, last.t_s)
+    from_s = max(from_s, last.t_s)
     if until_s < from_s or (until_s - from_s < SILENT_S and slots_at(until_at) == last.slots):
         return
     for begin_at, slots in slots_since(slots_at, until_at, until_s - from_s):
@@ -67,70 +105,79 @@ def cut_at_slots(run: RunRecord, slots_at: SlotLookup, looked_s: float, until_s:
             run.cuts.append(Cut(at_s, last.phase, slots))
 
 
-def follow_wall(run: RunRecord, stepped_s: float, slept_s: float) -> None:
-    """The wall clock was set by `stepped_s`, or the machine slept for `slept_s` and no one could renew a lease."""
-    run.started_at += stepped_s
+def adjust_to_clock(run: RunRecord, step_s: float, sleep_s: float) -> None:
+    """Move the run's Unix times by a wall clock step; extend its lease by the time of a system sleep."""
+    run.started_at += step_s
     for phase in run.phases:
-        phase.started_at += stepped_s
-    run.lease_until_s += slept_s
-    run.alive_s += slept_s
+        phase.started_at += step_s
+    run.lease_until_s += sleep_s
+    run.alive_s += sleep_s
 
 
-def note_doubts(run: RunRecord, store: Store) -> None:
-    """Why a figure of the run is not to be taken as a measurement."""
-    for uuid, gpu in store.gpus.items():
+def note_doubts(run: RunRecord, live: LiveState) -> None:
+    """Note figures of the run that are not reliable measurements."""
+    for uuid, gpu in live.gpus.items():
         if gpu.check.reasons and Device("gpu", uuid) in run.measured():
             for reason in gpu.check.reasons:
                 run.note(f"gpu {uuid}: {REASON_TEXTS[reason]}")
-    for package in store.modelled_packages():
+    for package in live.modelled_packages():
         run.note(f"package {package}: its energy is estimated from utilization (--cpu.power-model), not measured")
 
 
-def note_power(run: RunRecord, poll: Poll) -> None:
-    power_w = poll.display_w
-    is_on = run.begin_s <= poll.after_s and (run.end_s is None or poll.after_s <= run.end_s)
-    if power_w is not None and is_on and power_w > run.power_max_w.get(poll.device.id, 0.0):
-        run.power_max_w[poll.device.id] = power_w
+def note_power(run: RunRecord, samples: Iterable[PowerSample]) -> None:
+    """Raise the run's maximum power per GPU to that of the samples within the run."""
+    for device_id, t_s, power_w in samples:
+        is_within = run.begin_s <= t_s and (run.end_s is None or t_s <= run.end_s)
+        if is_within and power_w > run.power_max_w.get(device_id, 0.0):
+            run.power_max_w[device_id] = power_w
 
 
-def take_up(run: RunRecord, saved: Saved, left: Marks, now: Moment) -> None:
-    """The run goes on under another exporter. `left` are the marks at the end of the one before."""
-    _stand(run, left)
-    away_s = max(0.0, now.s - saved.saved_s)
-    stepped_s = now.at - saved.saved_at - away_s
-    if abs(stepped_s) > STEP_S:
-        run.started_at += stepped_s
-    run.lease_until_s += away_s  # no one could renew it
+class Shutdown(NamedTuple):
+    """Last save of a previous exporter: its instant on CLOCK_BOOTTIME and in Unix time, and the marks at its totals."""
+
+    s: float
+    at: float
+    marks: Marks
+
+
+def resume(run: RunRecord, last: Shutdown, now: ClockReading) -> None:
+    """Continue a run that a previous exporter of this boot left open."""
+    _fix_marks(run, last.marks)
+    away_s = max(0.0, now.s - last.s)
+    step_s = now.at - last.at - away_s
+    if abs(step_s) > STEP_S:
+        run.started_at += step_s
+    run.lease_until_s += away_s  # clients could not renew it
     run.note(
-        f"the exporter was not running for {away_s:.1f} s from {_moment(saved.saved_at)}: power was not seen; "
-        "energy counters bridge that time, and what none bridges widens the interval"
+        f"the exporter was not running for {away_s:.1f} s from {_time_text(last.at)}: power was not sampled; energy "
+        "counters cover that time, and the uncertainty includes what no counter covers"
     )
 
 
-def cut_off(run: RunRecord, saved: Saved, left: Marks) -> None:
-    """The machine was started anew, and so ended the run."""
-    _stand(run, left)
-    run.note(f"the machine was started anew; the run ended when it was last seen, {_moment(saved.saved_at)}")
-    run.end_s, run.ended_at, run.outcome = saved.saved_s, saved.saved_at, "interrupted"
-    run.final = left
-    run_marks.close(run)
+def end_by_reboot(run: RunRecord, last: Shutdown) -> None:
+    """End a run that a previous boot of the machine left open."""
+    _fix_marks(run, last.marks)
+    run.note(f"the machine was restarted; the run ended when it was last recorded, {_time_text(last.at)}")
+    run.end_s, run.ended_at, run.outcome = last.s, last.at, "interrupted"
+    run.final = last.marks
+    close(run)
 
 
-def end_late(run: RunRecord, left: Marks) -> None:
-    """The exporter was killed between the run's end and its last marks, less than a second later."""
-    _stand(run, left)
-    run.note("the exporter was killed while the run ended: its energy is as last saved, at most a second off")
-    run.final = left
-    run_marks.close(run)
+def end_late(run: RunRecord, last: Shutdown) -> None:
+    """Finish a run whose exporter was killed between its end and its final marks."""
+    _fix_marks(run, last.marks)
+    run.note("the exporter was killed while the run ended: its energy is the last saved one, up to a second off")
+    run.final = last.marks
+    close(run)
 
 
-def _stand(run: RunRecord, left: Marks) -> None:
-    """The marks stand as they are: the polls that could make them better are gone."""
-    run.begin = run.begin or left
+def _fix_marks(run: RunRecord, marks: Marks) -> None:
+    """Declare the run's marks final: the polls that could improve them are gone."""
+    run.begin = run.begin or marks
     run.begin_settled = True
     for cut in run.cuts:
-        cut.marks, cut.settled = cut.marks or left, True
+        cut.marks, cut.settled = cut.marks or marks, True
 
 
-def _moment(at: float) -> str:
+def _time_text(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"

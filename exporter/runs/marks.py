@@ -1,4 +1,4 @@
-"""The marks of a run on the energy lines of its devices: taken, made better as polls come in, and booked at its end."""
+"""Marks of a run on the energy meters of its devices."""
 
 from __future__ import annotations
 
@@ -9,88 +9,87 @@ from dataclasses import replace
 from exporter.energy.marks import MeterTotals, mark_at_totals
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Device
-from exporter.runs.record import Marks, RunRecord, device_of, key
+from exporter.runs.record import Marks, RunRecord
 
 SETTLED_S = 5.0
-"""After so long a mark is as good as it gets: the polls around it tell when the sensor updates."""
+"""Age at which a mark is final: the polls around it have shown when the sensor updates."""
 FIRST_MARK_S = 0.5
 SILENT_S = 30.0
-"""For how long a device that is silent around a mark is waited for: its counter may yet tell."""
+"""Longest wait for a device that is silent around a mark: its counter may still show the energy."""
 
 Lines = Mapping[Device, DeviceMeter]
 
 log = logging.getLogger(__name__)
 
 
-def take(run: RunRecord, lines: Lines, t_s: float, after: Marks, known: Marks | None = None) -> Marks:
-    """The marks at `t_s`, none below those `after` which they come: so the energies between them add up exactly.
+def take_marks(run: RunRecord, lines: Lines, t_s: float, after: Marks, known: Marks | None = None) -> Marks:
+    """Return the marks at `t_s`, none of them below the earlier marks `after`, so that energies add up exactly.
 
-    A mark that is `known` stays where its line has let go of the polls around it.
+    A `known` mark is kept where the meter no longer has the polls around `t_s`.
     """
     marks = dict(known or {})
-    for device, line in lines.items():
-        name = key(device)
-        if name in run.devices and not (name in marks and line.has_discarded(t_s)):
-            mark, before = line.mark(t_s), after.get(name)
-            marks[name] = replace(mark, joules=before.joules) if before and before.joules > mark.joules else mark
+    for device in run.devices:
+        line = lines.get(device)
+        if line is not None and not (device in marks and line.has_discarded(t_s)):
+            mark, before = line.mark(t_s), after.get(device)
+            marks[device] = replace(mark, joules=before.joules) if before and before.joules > mark.joules else mark
     return marks
 
 
-def at_totals(totals: Mapping[Device, MeterTotals]) -> Marks:
-    """The marks of an exporter that is gone: its last totals."""
-    return {key(device): mark_at_totals(reached) for device, reached in totals.items()}
+def marks_of_totals(totals: Mapping[Device, MeterTotals]) -> Marks:
+    """Return the marks at the last totals of a previous exporter."""
+    return {device: mark_at_totals(total) for device, total in totals.items()}
 
 
 def settle(run: RunRecord, lines: Lines, now_s: float) -> None:
-    """Takes the marks of a running run anew until they are as good as they get, and books what lies between them."""
+    """Take the marks of a running run again until they are final, and book the energy between final marks."""
     before: Marks = {}
     for cut in run.cuts:
         age_s = now_s - cut.t_s
         if not cut.settled and age_s >= FIRST_MARK_S:
-            cut.marks = take(run, lines, cut.t_s, before, known=cut.marks)
-            cut.settled = age_s >= SETTLED_S and (age_s >= SILENT_S or _heard(run, lines, cut.t_s))
+            cut.marks = take_marks(run, lines, cut.t_s, before, known=cut.marks)
+            cut.settled = age_s >= SETTLED_S and (age_s >= SILENT_S or _all_read_after(run, lines, cut.t_s))
             if cut.t_s == run.begin_s:
                 run.begin, run.begin_settled = cut.marks, cut.settled
         before = cut.marks
     run.fold(now_s)
 
 
-def _heard(run: RunRecord, lines: Lines, since_s: float) -> bool:
-    """Whether every device of the run was read after `since_s`."""
-    found = [lines.get(device_of(name)) for name in run.devices]
-    return all(line and line.latest and line.latest.after_s > since_s for line in found)
+def _all_read_after(run: RunRecord, lines: Lines, t_s: float) -> bool:
+    found = [lines.get(device) for device in run.devices]
+    return all(line and line.latest and line.latest.after_s > t_s for line in found)
 
 
 def finish(run: RunRecord, lines: Lines) -> None:
-    """The run's end is known: takes its last marks and books what is left."""
+    """Take the final marks of a run whose end is known, and book the rest of its energy."""
     assert run.end_s is not None
     for device in run.measured():
         line = lines.get(device)
         latest = line.latest if line else None
         if latest is None or latest.after_s < run.end_s:
-            read = f"was last read {run.end_s - latest.after_s:.1f} s before" if latest else "was not read in"
-            run.note(f"{device.kind} {device.id} {read} the run's end: its energy after that is missing")
-    if run.discovers and not run.seen_on and any(text.startswith("gpu:") for text in run.devices):
-        run.note("no process of the run was seen on a GPU, so no GPU is counted; name them with --gpus")
+            read = f"last read {run.end_s - latest.after_s:.1f} s before" if latest else "not read in"
+            run.note(f"{device.kind} {device.id}: {read} the run's end; its energy after that is missing")
+    if run.discovers and not run.seen_on and any(device.kind == "gpu" for device in run.devices):
+        run.note("no process of the run was found on a GPU, so no GPU is counted; name the GPUs with --gpus")
     before: Marks = {}
     for cut in run.cuts:
         if not cut.settled:
-            cut.marks = take(run, lines, cut.t_s, before, known=cut.marks)
+            cut.marks = take_marks(run, lines, cut.t_s, before, known=cut.marks)
             if cut.t_s == run.begin_s:
                 run.begin = cut.marks
         before = cut.marks
-    run.final = take(run, lines, run.end_s, before)
+    run.final = take_marks(run, lines, run.end_s, before)
     close(run)
 
 
 def close(run: RunRecord) -> None:
-    """All marks stand."""
+    """Declare all marks final and book the rest of the run's energy."""
     run.begin_settled = run.final_settled = True
     for cut in run.cuts:
         cut.settled = True
     run.fold(run.end_s or run.begin_s)
     for device in run.measured():
-        begin, final = run.begin.get(key(device)), run.final.get(key(device))
+        begin, final = run.begin.get(device), run.final.get(device)
         if begin and final and final.resets > begin.resets:
-            run.note(f"{device.kind} {device.id}: its counter fell and started anew; energy goes on from where it was")
+            run.note(f"{device.kind} {device.id}: its energy counter was reset; the energy continues from before")
     log.info("run %s ended: %s", run.run_id, run.outcome)

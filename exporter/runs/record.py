@@ -1,63 +1,70 @@
-"""A run as the ledger keeps it: what it was asked for, and the marks between which its energy lies."""
+"""Record of a run: its request, its devices and the marks that bound its energy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
-from pydantic import TypeAdapter
+from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
-from exporter.attribution.procfs import Process
+from exporter.attribution.procfs import ProcessKey
 from exporter.contract.run import Outcome, RunGpu
 from exporter.energy.marks import EnergyMark, MeasuredEnergy, energy_between
 from exporter.model import Device, Slot
 
-MOST_NOTES = 64
-
-Marks = dict[str, EnergyMark]
+MAX_NOTES = 64
 
 
-def key(device: Device) -> str:
+def _stored_key(device: Device) -> str:
     return f"{device.kind}:{device.id}"
 
 
-def device_of(text: str) -> Device:
-    kind, _, identity = text.partition(":")
-    return Device(kind, identity)  # type: ignore[arg-type]  # written by `key`
+def _device(stored: object) -> object:
+    if not isinstance(stored, str):
+        return stored
+    kind, _, identity = stored.partition(":")
+    return {"kind": kind, "id": identity}
+
+
+DeviceKey = Annotated[Device, BeforeValidator(_device), PlainSerializer(_stored_key, return_type=str)]
+"""A device; `KIND:ID` in the stored JSON."""
+
+Marks = dict[DeviceKey, EnergyMark]
 
 
 @dataclass
 class Cut:
-    """An instant of the run from which on another phase or another carbon intensity holds.
+    """Start of a segment of a run: a change of phase or of carbon intensity.
 
-    `settled` once the marks are as good as they get.
+    `settled`: further polls no longer improve the marks.
     """
 
     t_s: float
     phase: str | None
     slots: tuple[Slot, ...] = ()
-    """At most one a basis."""
+    """At most one per basis."""
     marks: Marks = field(default_factory=dict)
     settled: bool = False
 
 
 @dataclass
 class PhaseTotal:
-    """`joules` by device, also of GPUs on which the run has not been seen yet."""
+    """MeterTotals of a phase. The values per device include GPUs on which no process of the run was found yet."""
 
     name: str
     started_at: float
     seconds: float = 0.0
-    joules: dict[str, float] = field(default_factory=dict)
-    half_widths_j: dict[str, float] = field(default_factory=dict)
-    """Likewise; those of its segments added up, as if none of an edge's error were the next one's gain."""
+    joules: dict[DeviceKey, float] = field(default_factory=dict)
+    half_widths_j: dict[DeviceKey, float] = field(default_factory=dict)
+    """Sum of the half-widths of the phase's segments: errors at their common edges are not set off."""
 
 
 @dataclass
-class Emission:
-    """Of one device, likewise."""
+class RunEmission:
+    """Emissions of one device, basis and quality."""
 
-    device: str
+    device: DeviceKey
     basis: str
     quality: str
     grams: float = 0.0
@@ -65,19 +72,19 @@ class Emission:
 
 @dataclass
 class RunRecord:
-    """Seconds ending in `_s` are CLOCK_BOOTTIME of this boot, those ending in `_at` Unix time.
+    """A run. Fields in `_s` are CLOCK_BOOTTIME of this boot, fields in `_at` are Unix time.
 
-    The run is a chain of cuts; the first is its begin. Once two neighbours are settled, the energy between them goes
-    into `phases` and `emissions`, and the older cut is dropped.
+    The run is a chain of cuts; the first one is its start. When two neighbours are settled, the energy between them is
+    added to `phases` and `emissions`, and the older cut is removed.
     """
 
     run_id: str
     workload: str
     labels: dict[str, str]
     request: str
-    devices: list[str]
+    devices: list[DeviceKey]
     gpus: dict[str, RunGpu]
-    """Those of `devices`, by UUID, as they introduced themselves."""
+    """The GPUs among `devices`, by UUID."""
     discovers: bool
     begin_s: float
     started_at: float
@@ -94,17 +101,17 @@ class RunRecord:
     final_settled: bool = False
     seen_on: list[str] = field(default_factory=list)
     cgroup: str | None = None
-    processes: list[Process] = field(default_factory=list)
+    processes: list[ProcessKey] = field(default_factory=list)
     contributors: dict[str, dict[str, float]] = field(default_factory=dict)
     phases: list[PhaseTotal] = field(default_factory=list)
     phase_work: dict[str, dict[str, float]] = field(default_factory=dict)
-    """By phase and unit: what was reported while it was on."""
-    emissions: list[Emission] = field(default_factory=list)
+    """Work reported during each phase, by unit."""
+    emissions: list[RunEmission] = field(default_factory=list)
     results: dict[str, float] = field(default_factory=dict)
     power_max_w: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     whole_node: bool = False
-    """It named no GPUs: all that there were at its begin are its own."""
+    """The request named no GPUs: the run has all GPUs present at its start."""
 
     @property
     def running(self) -> bool:
@@ -112,15 +119,17 @@ class RunRecord:
 
     @property
     def is_open(self) -> bool:
-        """Until its last marks are taken, which is a moment after its end."""
+        """True until the final marks are taken, up to half a second after the end."""
         return not self.final_settled
 
     def measured(self) -> list[Device]:
-        """The devices whose energy is the run's: of the GPUs only those it was seen on, where it asked for that."""
-        devices = [device_of(text) for text in self.devices]
+        """Return the devices whose energy counts for the run.
+
+        A run that discovers its GPUs has only those on which one of its processes was found.
+        """
         if not self.discovers:
-            return devices
-        return [device for device in devices if device.kind != "gpu" or device.id in self.seen_on]
+            return list(self.devices)
+        return [device for device in self.devices if device.kind != "gpu" or device.id in self.seen_on]
 
     def work(self) -> dict[str, float]:
         total: dict[str, float] = {}
@@ -130,47 +139,48 @@ class RunRecord:
         return total
 
     def add_work(self, contributor: str, totals: Mapping[str, float], *, in_phase: bool = True) -> None:
-        """A contributor's totals so far. `in_phase`: what is new in them was done in the phase that is on."""
+        """Set a contributor's totals; with `in_phase`, add the increase to the current phase."""
         old = self.contributors.get(contributor, {})
         phase = self.cuts[-1].phase if self.cuts and in_phase else None
         if phase is not None:
             done = self.phase_work.setdefault(phase, {})
             for unit, amount in totals.items():
-                # in this order, in which rounding never lets it fall
+                # in this order rounding never decreases the sum
                 done[unit] = done.get(unit, 0.0) + (amount - old.get(unit, 0.0))
         self.contributors[contributor] = {**old, **totals}
 
     def note(self, text: str) -> None:
-        if text not in self.notes and len(self.notes) < MOST_NOTES:
+        if text not in self.notes and len(self.notes) < MAX_NOTES:
             self.notes.append(text)
 
     def fold(self, now_s: float) -> None:
-        """Books the segments whose two ends are settled."""
+        """Add the segments between settled cuts to the phases and emissions."""
         while len(self.cuts) > 1 and self.cuts[0].settled and self.cuts[1].settled:
             first, second = self.cuts[0], self.cuts[1]
             self._book(
-                first, second.t_s, {k: energy_between(m, second.marks[k]) for k, m in shared(first, second.marks)}
+                first, second.t_s, {d: energy_between(m, second.marks[d]) for d, m in shared_marks(first, second.marks)}
             )
             del self.cuts[0]
         if self.final_settled and len(self.cuts) == 1 and self.cuts[0].settled:
             last = self.cuts.pop()
             end_s = self.end_s if self.end_s is not None else now_s
-            self._book(last, end_s, {k: energy_between(m, self.final[k]) for k, m in shared(last, self.final)})
+            self._book(last, end_s, {d: energy_between(m, self.final[d]) for d, m in shared_marks(last, self.final)})
 
-    def _book(self, cut: Cut, until_s: float, energies: dict[str, MeasuredEnergy]) -> None:
-        self.phases, self.emissions = booked(self, cut, until_s, energies)
+    def _book(self, cut: Cut, until_s: float, energies: dict[Device, MeasuredEnergy]) -> None:
+        self.phases, self.emissions = add_segment(self, cut, until_s, energies)
 
 
-def shared(cut: Cut, marks: Marks) -> list[tuple[str, EnergyMark]]:
+def shared_marks(cut: Cut, marks: Marks) -> list[tuple[Device, EnergyMark]]:
+    """Return the cut's marks of the devices that `marks` has too."""
     return [(device, mark) for device, mark in cut.marks.items() if device in marks]
 
 
-def booked(
-    run: RunRecord, cut: Cut, until_s: float, energies: dict[str, MeasuredEnergy]
-) -> tuple[list[PhaseTotal], list[Emission]]:
-    """The phases and emissions of the run with the segment that began at `cut` added to copies of them."""
+def add_segment(
+    run: RunRecord, cut: Cut, until_s: float, energies: dict[Device, MeasuredEnergy]
+) -> tuple[list[PhaseTotal], list[RunEmission]]:
+    """Return copies of the run's phases and emissions with the segment from `cut` to `until_s` added."""
     phases = [replace(p, joules=dict(p.joules), half_widths_j=dict(p.half_widths_j)) for p in run.phases]
-    emissions = [Emission(e.device, e.basis, e.quality, e.grams) for e in run.emissions]
+    emissions = [RunEmission(e.device, e.basis, e.quality, e.grams) for e in run.emissions]
     if cut.phase is not None:
         phase = next((p for p in phases if p.name == cut.phase), None)
         if phase is None:
@@ -186,13 +196,13 @@ def booked(
     return phases, emissions
 
 
-def _emission(emissions: list[Emission], device: str, slot: Slot) -> Emission:
+def _emission(emissions: list[RunEmission], device: Device, slot: Slot) -> RunEmission:
     for emission in emissions:
         if (emission.device, emission.basis, emission.quality) == (device, slot.basis, slot.quality):
             return emission
-    emissions.append(Emission(device, slot.basis, slot.quality))
+    emissions.append(RunEmission(device, slot.basis, slot.quality))
     return emissions[-1]
 
 
 STORED = TypeAdapter(RunRecord)
-"""A run to and from JSON, as `state.sqlite` holds it."""
+"""Conversion of a run to and from the JSON in `state.sqlite`."""

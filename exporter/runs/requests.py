@@ -1,4 +1,4 @@
-"""What a request names, found on this node: GPUs, CPUs, processes, a cgroup."""
+"""Checks of run API requests, and lookup of the GPUs, CPUs, processes and cgroup that they name."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 
-from exporter.attribution import cgroups
-from exporter.attribution.procfs import Process, find, is_alive
+from exporter.attribution.cgroups import resolve_cgroup
+from exporter.attribution.procfs import ProcessKey, find_process, is_process_alive
 from exporter.contract.run import MAX_CONTRIBUTORS, MAX_PROCESSES, MAX_RECENT_PHASES, MAX_UNITS, RECENT_S, RunGpu
-from exporter.live_state import Store
 from exporter.model import Device
 from exporter.runs.record import RunRecord
+from exporter.sensors.live_state import LiveState
 
 
-class LedgerError(Exception):
-    """What was asked cannot be done. `status` is the HTTP status that says so."""
+class RunError(Exception):
+    """A request that cannot be fulfilled. `status`: the HTTP status of the response."""
 
     def __init__(self, status: int, detail: str, retry_after_s: int | None = None) -> None:
         super().__init__(detail)
@@ -24,45 +24,45 @@ class LedgerError(Exception):
         self.retry_after_s = retry_after_s
 
 
-def gpus(store: Store, wanted: list[str] | None) -> list[Device]:
-    """GPUs by index or UUID, or by that of a MIG instance, whose energy is its GPU's; None is all of them.
+def find_gpus(live: LiveState, names: list[str] | None) -> list[Device]:
+    """Return GPUs by index or UUID, or by the UUID of a MIG instance; None means all GPUs.
 
-    Raises LedgerError for one that this node does not have.
+    Raises RunError for one that this node does not have.
     """
-    by_name = {gpu.info.index: uuid for uuid, gpu in store.gpus.items()} | {u: u for u in store.gpus}
-    by_name |= {instance: uuid for uuid, gpu in store.gpus.items() for instance in gpu.instances()}
-    unknown = [name for name in wanted or () if name not in by_name]
+    by_name = {gpu.info.index: uuid for uuid, gpu in live.gpus.items()} | {u: u for u in live.gpus}
+    by_name |= {instance: uuid for uuid, gpu in live.gpus.items() for instance in gpu.instances()}
+    unknown = [name for name in names or () if name not in by_name]
     if unknown:
-        known = ", ".join(f"{g.info.index} ({uuid})" for uuid, g in store.gpus.items()) or "none"
-        raise LedgerError(422, f"gpus: no GPU {unknown[0]!r} on this node; it has: {known}")
-    chosen = [by_name[name] for name in wanted] if wanted else list(store.gpus)
+        known = ", ".join(f"{g.info.index} ({uuid})" for uuid, g in live.gpus.items()) or "none"
+        raise RunError(422, f"gpus: no GPU {unknown[0]!r} on this node; available: {known}")
+    chosen = [by_name[name] for name in names] if names else list(live.gpus)
     return [Device("gpu", uuid) for uuid in dict.fromkeys(chosen)]
 
 
-def introduced(store: Store, uuid: str) -> RunGpu:
-    info = store.gpus[uuid].info
+def run_gpu(live: LiveState, uuid: str) -> RunGpu:
+    info = live.gpus[uuid].info
     return RunGpu(gpu=info.index, uuid=uuid, name=info.name)
 
 
-def cpus(store: Store) -> list[Device]:
-    return [device for device in store.seen if device.component in ("cpu", "dram")]
+def cpu_devices(live: LiveState) -> list[Device]:
+    return [device for device in live.seen if device.component in ("cpu", "dram")]
 
 
-def processes(pids: list[int], namespace: int | None = None) -> list[Process]:
-    """Those that are there. Raises LedgerError for a process that the exporter cannot see.
+def find_processes(pids: list[int], namespace: int | None = None) -> list[ProcessKey]:
+    """Return the processes with these pids. Raises RunError for one that the exporter cannot see.
 
-    `namespace` is the one in which the numbers are meant, where that is known.
+    `namespace` is the client's PID namespace, if it is known.
     """
     if pids and namespace is not None and namespace != _own_namespace():
-        raise LedgerError(
+        raise RunError(
             422,
-            "pids: they are of another PID namespace than the exporter's, where the same numbers are other processes; "
-            "name the control group: WATTLINE_CGROUP=pod:UID, or container:ID",
+            "pids: they belong to a PID namespace other than the exporter's, where the same numbers are other "
+            "processes; name the control group instead: WATTLINE_CGROUP=pod:UID, or container:ID",
         )
-    found = {pid: find(pid) for pid in pids}
+    found = {pid: find_process(pid) for pid in pids}
     for pid, process in found.items():
         if process is None:
-            raise LedgerError(422, f"pids: the exporter sees no process {pid}; does it run in another PID namespace?")
+            raise RunError(422, f"pids: the exporter sees no process {pid}; check whether it has another PID namespace")
     return [process for process in found.values() if process]
 
 
@@ -73,51 +73,54 @@ def _own_namespace() -> int | None:
         return None
 
 
-def joined(known: list[Process], own: list[Process], most: int = MAX_PROCESSES) -> list[Process]:
-    """The processes of a run that gets more of them. Raises LedgerError where more than `most` live at once."""
-    every = list(dict.fromkeys([*known, *own]))
-    if len(every) > most:
-        every = [process for process in every if is_alive(process)]
-    if len(every) > most:
-        raise LedgerError(422, f"pids: a run names at most {most} living processes; name their parent, or its cgroup")
-    return every
+def merge_processes(known: list[ProcessKey], new: list[ProcessKey], limit: int = MAX_PROCESSES) -> list[ProcessKey]:
+    """Return the processes of a run with the new ones. Raises RunError where more than `limit` of them live."""
+    merged = list(dict.fromkeys([*known, *new]))
+    if len(merged) > limit:
+        merged = [process for process in merged if is_process_alive(process)]
+    if len(merged) > limit:
+        raise RunError(
+            422, f"pids: a run has at most {limit} living processes; name their parent process or their cgroup"
+        )
+    return merged
 
 
-def cgroup(wanted: str | None) -> str | None:
-    """The path of a cgroup below the hierarchy. Raises LedgerError for one that the exporter cannot see."""
-    if wanted is None:
+def find_cgroup(name: str | None) -> str | None:
+    """Return the path of a cgroup in the hierarchy. Raises RunError for one that the exporter cannot see."""
+    if name is None:
         return None
     try:
-        return cgroups.resolve(wanted)
+        return resolve_cgroup(name)
     except ValueError as error:
-        raise LedgerError(422, f"cgroup: {error}") from error
+        raise RunError(422, f"cgroup: {error}") from error
 
 
-def add_work(run: RunRecord, contributor: str, amounts: dict[str, float], *, in_phase: bool = True) -> None:
+def add_reported_work(run: RunRecord, contributor: str, amounts: dict[str, float], *, in_phase: bool = True) -> None:
+    """Set a contributor's totals. Raises RunError for totals that fall, and beyond the limits of a run."""
     old = run.contributors.get(contributor, {})
     for unit, amount in amounts.items():
         if amount < old.get(unit, 0.0):
-            raise LedgerError(
+            raise RunError(
                 422,
                 f"{unit}: {amount:g} is less than the {old[unit]:g} that contributor {contributor!r} reported "
                 "before; send totals so far, not increments",
             )
     units = {unit for known in run.contributors.values() for unit in known} | set(amounts)
     if len(units) > MAX_UNITS:
-        raise LedgerError(422, f"work: more than {MAX_UNITS} units in one run")
+        raise RunError(422, f"work: a run has at most {MAX_UNITS} units")
     if contributor not in run.contributors and len(run.contributors) >= MAX_CONTRIBUTORS:
-        raise LedgerError(422, f"contributor: more than {MAX_CONTRIBUTORS} in one run")
+        raise RunError(422, f"contributor: a run has at most {MAX_CONTRIBUTORS} contributors")
     if amounts:
         run.add_work(contributor, amounts, in_phase=in_phase)
 
 
-def refuse_hasty_phase(run: RunRecord, now_s: float) -> None:
-    """Raises LedgerError where the run changes its phase too often: no sensor would tell such phases apart."""
+def check_phase_rate(run: RunRecord, now_s: float) -> None:
+    """Raise RunError where the run changes its phase too often for any sensor to resolve."""
     if sum(now_s - cut.t_s < RECENT_S for cut in run.cuts[1:]) < MAX_RECENT_PHASES:
         return
-    most = f"{MAX_RECENT_PHASES} times in {RECENT_S:g} s"
-    run.note(f"it changed its phase more than {most}: what came beyond was refused and counts to the phase before")
-    raise LedgerError(429, f"name: a run changes its phase at most {most}; join short phases", retry_after_s=1)
+    limit = f"{MAX_RECENT_PHASES} times in {RECENT_S:g} s"
+    run.note(f"the run changed its phase more than {limit}: further changes were rejected, and count to the last phase")
+    raise RunError(429, f"name: a run changes its phase at most {limit}; merge short phases", retry_after_s=1)
 
 
 def new_run_id() -> str:

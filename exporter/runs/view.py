@@ -1,40 +1,29 @@
-"""What the API and a scrape show of a run: the same figures in both."""
+"""Public view of a run, from which the API and the metrics are made."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from exporter.contract import run as contract
-from exporter.contract.metrics import (
-    RUN_COVERED_RATIO,
-    RUN_DURATION,
-    RUN_EMISSIONS,
-    RUN_END,
-    RUN_ENERGY,
-    RUN_ENERGY_UNCERTAINTY,
-    RUN_GPU_INFO,
-    RUN_INFO,
-    RUN_INTEGRATED_ENERGY,
-    RUN_OUTCOME,
-    RUN_PHASE_ENERGY,
-    RUN_PHASE_ENERGY_UNCERTAINTY,
-    RUN_PHASE_SECONDS,
-    RUN_PHASE_WORK,
-    RUN_POWER_MAX,
-    RUN_RESULT,
-    RUN_START,
-    RUN_WORK,
-)
 from exporter.energy.marks import MeasuredEnergy, energy_between
 from exporter.energy.meter import DeviceMeter
-from exporter.model import Device, Reading
+from exporter.model import Device
 from exporter.runs.marks import SETTLED_S, Lines
-from exporter.runs.record import Cut, Emission, PhaseTotal, RunRecord, booked, key, shared
+from exporter.runs.record import Cut, PhaseTotal, RunEmission, RunRecord, add_segment, shared_marks
 
 
-def view(run: RunRecord, lines: Lines, now_s: float, simulation: str | None) -> contract.Run:
+@dataclass(frozen=True, slots=True)
+class RunSnapshot:
+    """A run at one instant, with the maximum power by GPU, which only the metrics show."""
+
+    run: contract.Run
+    power_max_w: Mapping[str, float]
+
+
+def run_view(run: RunRecord, lines: Lines, now_s: float, simulation: str | None) -> contract.Run:
+    """Return the run as the API shows it; `simulation` is the path of the simulated GPUs' state file."""
     energies = _energies(run, lines)
     phases, emissions = _segments(run, lines, now_s)
     duration_s = max(0.0, (run.end_s if run.end_s is not None else now_s) - run.begin_s)
@@ -67,24 +56,25 @@ def view(run: RunRecord, lines: Lines, now_s: float, simulation: str | None) -> 
         ),
         integrated_energy_joules={d.id: e.integrated_j for d, e in energies.items() if d.kind == "gpu"},
         emissions_grams=_grams(run, emissions),
-        covered_ratio=_by_component({d: _ratio(e.covered_s, _seen_s(run, lines.get(d))) for d, e in energies.items()}),
+        covered_ratio=_by_component(
+            {d: _ratio(e.covered_s, _observed_s(run, lines.get(d))) for d, e in energies.items()}
+        ),
         notes=list(run.notes),
         simulation=simulation,
     )
 
 
-def _summed(run: RunRecord, amounts: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Amounts by device, by component: of the devices that are the run's."""
-    measured = {key(device): device.component for device in run.measured()}
+def _summed(run: RunRecord, amounts: Iterable[tuple[Device, float]]) -> dict[str, float]:
+    """Return the sum of the amounts by component, over the run's measured devices."""
+    measured = set(run.measured())
     summed: dict[str, float] = {}
-    for text, amount in amounts:
-        component = measured.get(text)
-        if component:
-            summed[component] = summed.get(component, 0.0) + amount
+    for device, amount in amounts:
+        if device in measured and device.component:
+            summed[device.component] = summed.get(device.component, 0.0) + amount
     return summed
 
 
-def _grams(run: RunRecord, emissions: list[Emission]) -> list[contract.Emissions]:
+def _grams(run: RunRecord, emissions: list[RunEmission]) -> list[contract.Emissions]:
     kinds = dict.fromkeys((e.basis, e.quality) for e in emissions)
     return [
         contract.Emissions(component=component, basis=basis, quality=quality, grams=grams)
@@ -95,65 +85,19 @@ def _grams(run: RunRecord, emissions: list[Emission]) -> list[contract.Emissions
     ]
 
 
-def readings(shown: contract.Run, run: RunRecord) -> Iterator[Reading]:
-    """The run's own series; `shown` is its view."""
-    identity = (shown.run_id,)
-    labels = tuple((f"label_{name}", value) for name, value in shown.labels.items())
-    yield Reading(RUN_INFO, (shown.run_id, shown.workload), 1.0, labels)
-    yield Reading(RUN_START, identity, shown.started_at)
-    yield Reading(RUN_DURATION, identity, shown.duration_seconds)
-    if shown.ended_at is not None:
-        yield Reading(RUN_END, identity, shown.ended_at)
-        yield Reading(RUN_OUTCOME, (shown.run_id, shown.outcome or "interrupted"), 1.0)
-    yield from _energy_readings(shown, run)
-    for emission in shown.emissions_grams:
-        whose = (shown.run_id, emission.component, emission.basis, emission.quality)
-        yield Reading(RUN_EMISSIONS, whose, emission.grams)
-    for unit, amount in shown.work.items():
-        yield Reading(RUN_WORK, (shown.run_id, unit), amount)
-    for name, value in shown.results.items():
-        yield Reading(RUN_RESULT, (shown.run_id, name), value)
-    for phase in shown.phases:
-        yield Reading(RUN_PHASE_SECONDS, (shown.run_id, phase.name), phase.duration_seconds)
-        for component, joules in phase.energy_joules.items():
-            yield Reading(RUN_PHASE_ENERGY, (shown.run_id, phase.name, component), joules)
-        for component, half_j in phase.energy_uncertainty_joules.items():
-            yield Reading(RUN_PHASE_ENERGY_UNCERTAINTY, (shown.run_id, phase.name, component), half_j)
-        for unit, amount in phase.work.items():
-            yield Reading(RUN_PHASE_WORK, (shown.run_id, phase.name, unit), amount)
-
-
-def _energy_readings(shown: contract.Run, run: RunRecord) -> Iterator[Reading]:
-    for gpu in shown.gpus:
-        labels = (shown.run_id, gpu.gpu, gpu.uuid)
-        yield Reading(RUN_GPU_INFO, labels, 1.0)
-        if gpu.uuid in shown.integrated_energy_joules:
-            yield Reading(RUN_INTEGRATED_ENERGY, labels, shown.integrated_energy_joules[gpu.uuid])
-        if gpu.uuid in run.power_max_w:
-            yield Reading(RUN_POWER_MAX, labels, run.power_max_w[gpu.uuid])
-    for metric, values in (
-        (RUN_ENERGY, shown.energy_joules),
-        (RUN_ENERGY_UNCERTAINTY, shown.energy_uncertainty_joules),
-        (RUN_COVERED_RATIO, shown.covered_ratio),
-    ):
-        for component, devices in values.items():
-            for device, value in devices.items():
-                yield Reading(metric, (shown.run_id, component, device), value)
-
-
 def _energies(run: RunRecord, lines: Lines) -> dict[Device, MeasuredEnergy]:
-    """The final figures of a run that has ended; before that those so far, once its begin is settled.
+    """Return the final energies of an ended run, else those so far, once the marks at its start are final.
 
-    A begin that may yet move would let the run's counters fall.
+    With marks that may still change, the run's counters could fall.
     """
     energies = {}
     for device in run.measured():
-        begin = run.begin.get(key(device))
+        begin = run.begin.get(device)
         line = lines.get(device)
         if begin is None:
             continue
         if run.final_settled:
-            final = run.final.get(key(device))
+            final = run.final.get(device)
             if final is not None:
                 energies[device] = energy_between(begin, final)
         elif line is not None and run.begin_settled:
@@ -168,8 +112,11 @@ def _energies(run: RunRecord, lines: Lines) -> dict[Device, MeasuredEnergy]:
     return energies
 
 
-def _segments(run: RunRecord, lines: Lines, now_s: float) -> tuple[list[PhaseTotal], list[Emission]]:
-    """Phases and emissions with what is not booked yet, as of a few seconds ago, so that no mark takes it back."""
+def _segments(run: RunRecord, lines: Lines, now_s: float) -> tuple[list[PhaseTotal], list[RunEmission]]:
+    """Return phases and emissions with the open segment up to a few seconds ago.
+
+    Marks before that are final, so the totals cannot fall.
+    """
     if run.final_settled or not run.cuts:
         return run.phases, run.emissions
     cut: Cut = run.cuts[0]
@@ -177,12 +124,12 @@ def _segments(run: RunRecord, lines: Lines, now_s: float) -> tuple[list[PhaseTot
     if not cut.settled or until_s <= cut.t_s:
         return run.phases, run.emissions
     energies = {}
-    for text, mark in shared(cut, cut.marks):
-        line = next((line for device, line in lines.items() if key(device) == text), None)
+    for device, mark in shared_marks(cut, cut.marks):
+        line = lines.get(device)
         if line is not None:
             then = replace(mark, joules=max(mark.joules, line.totals_before(until_s).energy_j))
-            energies[text] = energy_between(mark, then)
-    return booked(run, cut, until_s, energies)
+            energies[device] = energy_between(mark, then)
+    return add_segment(run, cut, until_s, energies)
 
 
 def _by_component(values: Mapping[Device, float]) -> dict[str, dict[str, float]]:
@@ -193,8 +140,8 @@ def _by_component(values: Mapping[Device, float]) -> dict[str, dict[str, float]]
     return shaped
 
 
-def _seen_s(run: RunRecord, line: DeviceMeter | None) -> float:
-    """The length of the run; while it is on, up to the device's last poll."""
+def _observed_s(run: RunRecord, line: DeviceMeter | None) -> float:
+    """Return the length of the run; of a running one, up to the device's last poll."""
     if run.end_s is not None:
         return run.end_s - run.begin_s
     return line.latest.after_s - run.begin_s if line and line.latest else 0.0

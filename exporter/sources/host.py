@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import psutil
 
-from exporter.attribution.procfs import cpu_seconds
+from exporter.attribution.procfs import host_cpu_seconds
 from exporter.contract.metrics import (
     HOST_CPU_UTILIZATION,
     HOST_MEMORY_TOTAL,
@@ -36,7 +36,7 @@ class HostSource:
 
     def _utilization(self) -> list[Reading]:
         """Of the time since the last read; nothing at the first."""
-        busy_s, total_s = cpu_seconds()
+        busy_s, total_s = host_cpu_seconds()
         last, self._last = self._last, (busy_s, total_s)
         if last is None or total_s <= last[1]:
             return []

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exporter.contract.history import HISTORY_FILE, SCHEMA, SCHEMA_VERSION, canonical_labels
-from exporter.exposition.label_text import shown
-from exporter.model import Reading
+from exporter.model import Reading, printable
 from exporter.storage.push_queue import PushQueue
-from exporter.storage.state_file import StateError, remedy
+from exporter.storage.state_file import StateError, storage_remedy
 
 SPARSE_S = 15.0
 AROUND_S = 60.0
@@ -85,7 +84,9 @@ class History:
             self._last_id: int = self._connection.execute("SELECT coalesce(max(id), 0) FROM series").fetchone()[0]
             self.settled_ms = self._connection.execute("SELECT coalesce(max(t_ms), 0) FROM samples").fetchone()[0]
         except sqlite3.Error as error:
-            raise StateError(f"cannot use {self.path}: {error}; {remedy(error)}, or use --no-history") from error
+            raise StateError(
+                f"cannot use {self.path}: {error}; {storage_remedy(error)}, or use --no-history"
+            ) from error
 
     def add(self, now_at: float, readings: Iterable[Reading], *, run_open: bool, now_s: float | None = None) -> None:
         """Takes in what there is at `now_at` (Unix time). Raises sqlite3.Error; what waits is written the next time.
@@ -155,7 +156,7 @@ class History:
 
     def _find(self, reading: Reading) -> int:
         pairs = (*zip(reading.metric.labels, reading.labels, strict=True), *reading.extra)
-        labels = canonical_labels({name: shown(value) for name, value in pairs})
+        labels = canonical_labels({name: printable(value) for name, value in pairs})
         row = (reading.metric.name, labels)
         found = self._connection.execute("SELECT id FROM series WHERE name = ? AND labels = ?", row).fetchone()
         if found:

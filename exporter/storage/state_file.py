@@ -1,4 +1,4 @@
-"""state.sqlite: what must outlive the exporter, so that no counter falls and no run is lost."""
+"""The file state.sqlite: totals, counters and runs that continue after a restart."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
-from exporter.attribution.policy import AttributedKey, Changes
+from exporter.attribution.policy import AttributedKey, AttributionChanges
 from exporter.contract.history import STATE_FILE
 from exporter.energy.counters import CounterTotal, SeriesKey
+from exporter.energy.emissions import EmissionKey
 from exporter.energy.marks import MeterTotals
 from exporter.model import Device
-from exporter.runs.record import STORED, RunRecord
 from exporter.settings import OperationError
 
 SCHEMA_VERSION = 2
 SHOWN_S = 600.0
-"""For how long a scrape shows a run that has ended."""
+"""Time for which the metrics show an ended run."""
 LATEST_RUNS = 256
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -52,15 +52,13 @@ CREATE TABLE IF NOT EXISTS run (
 CREATE INDEX IF NOT EXISTS run_by_state ON run (running, started_at);
 """
 
-EmissionKey = tuple[str, str, str, str]
-
 
 class StateError(OperationError):
-    """The state folder cannot be used."""
+    """A state folder that cannot be used."""
 
 
-def remedy(error: OSError | sqlite3.Error) -> str:
-    """About what cannot be opened or written; a disk that takes nothing is no reason to give up what is there."""
+def storage_remedy(error: OSError | sqlite3.Error) -> str:
+    """Return what to do about a file that cannot be opened or written."""
     if isinstance(error, OSError):
         return "make room on its disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "let this user write there"
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF
@@ -69,15 +67,25 @@ def remedy(error: OSError | sqlite3.Error) -> str:
     return "move it away to start afresh"
 
 
+class StoredRun(NamedTuple):
+    """A run as JSON, with the columns by which it is found."""
+
+    run_id: str
+    started_at: float
+    is_open: bool
+    body: str
+
+
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """What the last exporter left. `totals` have no raw values where the machine has booted since."""
+class SavedState:
+    """Everything that a previous exporter saved. `totals` have no raw values if the machine was restarted since."""
 
     totals: dict[Device, MeterTotals]
     emissions: dict[EmissionKey, float]
-    running: list[RunRecord]
-    ended: list[RunRecord]
-    """Those that a scrape still shows."""
+    running: list[str]
+    """Open runs, as JSON."""
+    ended: list[str]
+    """Ended runs that the metrics still show, as JSON."""
     counters: dict[SeriesKey, CounterTotal]
     attributed: dict[AttributedKey, int]
     """Microjoules."""
@@ -88,24 +96,24 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What is written each second: all totals, and what changed of runs (as JSON), counters and attribution."""
+class StateChanges:
+    """What is saved each second: all totals, and the changes of runs, counters and attribution."""
 
     totals: dict[Device, MeterTotals]
     emissions: dict[EmissionKey, float]
-    runs: list[tuple[str, float, bool, str]]
+    runs: list[StoredRun]
     counters: dict[SeriesKey, CounterTotal | None]
-    attributed: Changes
+    attributed: AttributionChanges
     idle_w: dict[Device, float]
     now_s: float
 
 
-def boot_id(root: Path = Path("/proc")) -> str:
+def read_boot_id(root: Path = Path("/proc")) -> str:
     return (root / "sys/kernel/random/boot_id").read_text().strip()
 
 
-class State:
-    """The open file and the lock on its folder. One at a time: raises StateError where another exporter runs."""
+class StateFile:
+    """The open file, and the lock on its folder. Raises StateError where another exporter holds it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -122,16 +130,16 @@ class State:
             raise StateError(f"cannot use {folder}: it is a file; name a folder with --state.path") from error
         except OSError as error:
             raise StateError(
-                f"cannot write to {folder}: {error.strerror}; {remedy(error)}, "
+                f"cannot write to {folder}: {error.strerror}; {storage_remedy(error)}, "
                 "or choose another folder with --state.path"
             ) from error
         except sqlite3.Error as error:
             raise StateError(
-                f"cannot use {folder / STATE_FILE}: {error}; {remedy(error)}, or choose --state.path"
+                f"cannot use {folder / STATE_FILE}: {error}; {storage_remedy(error)}, or choose --state.path"
             ) from error
 
-    def load(self) -> Saved:
-        """Raises StateError where another version wrote the file, or it is damaged."""
+    def load(self) -> SavedState:
+        """Return the saved state. Raises StateError for a file that is damaged or of another version."""
         path = self.folder / STATE_FILE
         try:
             meta = dict(self._connection.execute("SELECT key, value FROM meta").fetchall())
@@ -146,20 +154,20 @@ class State:
             cause = str(error).splitlines()[0]
             raise StateError(f"cannot read {path}: {cause}; move it away to start afresh") from error
 
-    def _load(self, meta: dict[str, str]) -> Saved:
+    def _load(self, meta: dict[str, str]) -> SavedState:
         read = self._connection.execute
-        same_boot = meta.get("boot_id") == boot_id()
+        same_boot = meta.get("boot_id") == read_boot_id()
         totals = {
             Device(kind, identity): MeterTotals(energy_j, integrated_j, raw_j if same_boot else None, *rest)
             for kind, identity, energy_j, integrated_j, raw_j, *rest in read("SELECT * FROM device")
         }
         rows = read("SELECT component, device, basis, quality, grams FROM emission")
         shown_since = time.time() - SHOWN_S
-        return Saved(
+        return SavedState(
             totals,
             {(component, device, basis, quality): grams for component, device, basis, quality, grams in rows},
-            [STORED.validate_json(body) for (body,) in read("SELECT body FROM run WHERE running = 1")],
-            [run for run in self.runs(LATEST_RUNS) if run.ended_at is not None and run.ended_at > shown_since],
+            [body for (body,) in read("SELECT body FROM run WHERE running = 1")],
+            self._ended_since(shown_since),
             {
                 _series(name, labels): CounterTotal(total, raw)
                 for name, labels, total, raw in read("SELECT * FROM counter")
@@ -174,8 +182,8 @@ class State:
             float(meta.get("saved_s", 0)),
         )
 
-    def save(self, snapshot: Snapshot) -> None:
-        """Raises sqlite3.Error, on a full disk for one; the next call writes what this one could not."""
+    def save(self, snapshot: StateChanges) -> None:
+        """Save in one transaction. Raises sqlite3.Error."""
         with self._connection as connection:
             connection.executemany(
                 "INSERT OR REPLACE INTO device VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -210,22 +218,25 @@ class State:
                 "INSERT OR REPLACE INTO meta VALUES (?, ?)",
                 [
                     ("schema_version", str(SCHEMA_VERSION)),
-                    ("boot_id", boot_id()),
+                    ("boot_id", read_boot_id()),
                     ("saved_at", repr(time.time())),
                     ("saved_s", repr(snapshot.now_s)),
                 ],
             )
 
-    def run(self, run_id: str) -> RunRecord | None:
-        """For the event loop: one row by its key, over a connection of its own."""
+    def run(self, run_id: str) -> str | None:
+        """Return a run as JSON. For the event loop: one row by its key, over a separate connection."""
         found = self._reader.execute("SELECT body FROM run WHERE run_id = ?", (run_id,)).fetchone()
-        return STORED.validate_json(found[0]) if found else None
+        return str(found[0]) if found else None
 
-    def runs(self, limit: int) -> list[RunRecord]:
-        """The newest first; over a connection of its own, so that whoever asks holds up no write."""
+    def runs(self, limit: int) -> list[str]:
+        """Return the newest runs as JSON, over a separate connection so that no write waits."""
         with closing(sqlite3.connect(self.folder / STATE_FILE, timeout=1)) as connection:
             rows = connection.execute("SELECT body FROM run ORDER BY started_at DESC LIMIT ?", (limit,)).fetchall()
-        return [STORED.validate_json(body) for (body,) in rows]
+        return [body for (body,) in rows]
+
+    def _ended_since(self, at: float) -> list[str]:
+        return [body for body in self.runs(LATEST_RUNS) if (json.loads(body).get("ended_at") or 0.0) > at]
 
     def close(self) -> None:
         self._reader.close()
@@ -239,7 +250,7 @@ def _series(name: str, stored: str) -> SeriesKey:
 
 
 def _lock(folder: Path) -> IO[str]:
-    """Held until closed. The file carries the holder's pid, for the message of the one that comes second."""
+    """Return the locked file; it has the pid of its owner for the error message of a second exporter."""
     file = (folder / "lock").open("a+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,19 +6,19 @@ import html
 
 from aiohttp import web
 
-from exporter.daemon import App
+from exporter.sensors.hub import SensorHub
 
 
-def landing(app: App) -> web.Response:
+def landing(sensors: SensorHub, version: str) -> web.Response:
     sources = "".join(
         f"<tr><td>{html.escape(name)}<td>{'up' if source.up else 'down'}<td>{html.escape(source.trouble)}"
-        for name, source in app.store.sources.items()
+        for name, source in sensors.live.sources.items()
     )
     gpus = "".join(
         f"<tr><td>{html.escape(gpu.info.index)}<td>{html.escape(gpu.info.name)}<td>{html.escape(gpu.info.uuid)}"
-        for gpu in app.store.gpus.values()
+        for gpu in sensors.live.gpus.values()
     )
-    page = _LANDING.format(version=html.escape(app.parts.version), sources=sources, gpus=gpus)
+    page = _LANDING.format(version=html.escape(version), sources=sources, gpus=gpus)
     return web.Response(text=page, content_type="text/html")
 
 

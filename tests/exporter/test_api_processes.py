@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.attribution import procfs as processes
-from exporter.attribution.procfs import Process
-from exporter.runs.requests import LedgerError, joined
+from exporter.attribution.procfs import ProcessKey, find_process
+from exporter.runs.requests import RunError, merge_processes
 from tests.daemon import begin, end, eventually
 from tests.exporter.api import UUIDS, refused, sleeper
 
@@ -65,14 +64,14 @@ def test_a_process_that_is_not_waited_for_is_gone(exporter):
 
 def test_of_more_processes_than_a_run_may_name_those_that_are_gone_make_room():
     living = [sleeper() for _ in range(3)]
-    first, second, third = [Process(child.pid, processes.find(child.pid).started_s) for child in living]
-    gone = Process(os.getpid(), -1.0)  # of that pid there is another now
+    first, second, third = [ProcessKey(child.pid, find_process(child.pid).started_s) for child in living]
+    gone = ProcessKey(os.getpid(), -1.0)  # of that pid there is another now
 
     try:
-        assert joined([gone, first], [first, second], most=3) == [gone, first, second]
-        assert joined([gone, first], [second], most=2) == [first, second]
-        with pytest.raises(LedgerError, match="at most 2 living") as error:
-            joined([first, second], [third], most=2)
+        assert merge_processes([gone, first], [first, second], limit=3) == [gone, first, second]
+        assert merge_processes([gone, first], [second], limit=2) == [first, second]
+        with pytest.raises(RunError, match="at most 2 living") as error:
+            merge_processes([first, second], [third], limit=2)
         assert error.value.status == 422
     finally:
         for child in living:
@@ -106,4 +105,4 @@ def test_a_run_that_is_seen_on_no_gpu_says_so(exporter):
     run = end(exporter, begin(exporter, gpus=[], pids=[os.getpid()])["run_id"])
 
     assert run["gpus"] == []
-    assert any("no process of the run was seen on a GPU" in note for note in run["notes"])
+    assert any("no process of the run was found on a GPU" in note for note in run["notes"])

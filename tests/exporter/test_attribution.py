@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.attribution.policy import MOST_CHANGES, NO_RUN, POLICIES, AttributedKey, Attribution, Tenancy, parts
+from exporter.attribution.policy import (
+    MAX_LOAD_CHANGES,
+    NO_RUN,
+    POLICIES,
+    AttributedKey,
+    Attribution,
+    DeviceLoads,
+    split_energy,
+)
 from exporter.model import Device
 
 GPU = Device("gpu", "GPU-0")
@@ -23,7 +31,7 @@ def divided(*steps, idle_w=100.0, device=GPU):
     now_s = energy_j = 0.0
     attribution.divide(device, 1e-6, now_s)
     for seconds, watts, held in steps:
-        attribution.hold(device, Tenancy(held), now_s)
+        attribution.hold(device, DeviceLoads(held), now_s)
         now_s, energy_j = now_s + seconds, energy_j + watts * seconds
         attribution.divide(device, energy_j + 1e-6, now_s)
     return attribution
@@ -31,7 +39,7 @@ def divided(*steps, idle_w=100.0, device=GPU):
 
 @given(st.integers(0, 10**15), st.integers(0, 10**15), loads, st.sampled_from(POLICIES), st.booleans())
 def test_the_parts_of_all_runs_and_the_rest_add_up_to_the_last_microjoule(energy_uj, idle_uj, held, policy, by_load):
-    shares = parts(energy_uj, idle_uj, Tenancy(held), policy, idle_by_load=by_load)
+    shares = split_energy(energy_uj, idle_uj, DeviceLoads(held), policy, idle_by_load=by_load)
 
     assert sum(shares.values()) == energy_uj
     assert min(shares.values()) >= 0
@@ -79,7 +87,7 @@ def test_a_run_that_begins_and_ends_between_two_looks_has_its_share_of_the_time(
     attribution = Attribution()
     attribution.divide(GPU, 1e-6, 0.0)
     for from_s, held in ((2.0, {"a": 1.0}), (4.5, {"b": 1.0}), (9.5, {})):
-        attribution.hold(GPU, Tenancy(held), from_s)
+        attribution.hold(GPU, DeviceLoads(held), from_s)
     attribution.divide(GPU, 4_000 + 1e-6, 10.0)
 
     assert joules(attribution, "idle_shared", "a") == pytest.approx(1_000)
@@ -90,7 +98,7 @@ def test_a_run_that_begins_and_ends_between_two_looks_has_its_share_of_the_time(
 
 def test_what_is_divided_already_does_not_change_hands():
     attribution = divided((10.0, 400.0, {"a": 1.0}))
-    attribution.hold(GPU, Tenancy({"b": 1.0}), 3.0)
+    attribution.hold(GPU, DeviceLoads({"b": 1.0}), 3.0)
     attribution.divide(GPU, 4_400 + 1e-6, 11.0)
 
     assert joules(attribution, "idle_shared", "a") == pytest.approx(4_000)
@@ -136,7 +144,7 @@ def test_what_is_drawn_under_load_is_not_the_idle_power():
 def test_what_is_drawn_while_no_exporter_ran_has_its_idle_part_too():
     # 60 s away at 80 W, 75 W of them idle
     attribution = Attribution({AttributedKey(GPU, "idle_apart", NO_RUN): 0}, {GPU: 0.0}, {GPU: 75.0}, saved_s=100.0)
-    attribution.hold(GPU, Tenancy({"a": 0.0}), 100.0)
+    attribution.hold(GPU, DeviceLoads({"a": 0.0}), 100.0)
     attribution.divide(GPU, 4_800.0, 160.0)
 
     assert joules(attribution, "idle_apart", NO_RUN) == pytest.approx(4_500)
@@ -146,9 +154,9 @@ def test_what_is_drawn_while_no_exporter_ran_has_its_idle_part_too():
 def test_changes_of_hands_do_not_pile_up_on_a_device_that_draws_nothing():
     attribution = Attribution()
     for n in range(10_000):
-        attribution.hold(GPU, Tenancy({"a": float(n)}), float(n))
+        attribution.hold(GPU, DeviceLoads({"a": float(n)}), float(n))
 
-    assert len(attribution._tenancies[GPU]) <= MOST_CHANGES + 1
+    assert len(attribution._tenancies[GPU]) <= MAX_LOAD_CHANGES + 1
 
 
 def test_a_gap_says_nothing_of_idleness():
@@ -163,7 +171,7 @@ def test_a_gap_says_nothing_of_idleness():
 
 def test_what_was_drawn_before_attribution_began_belongs_to_no_run():
     attribution = Attribution(energy_j={GPU: 1_000.0})
-    attribution.hold(GPU, Tenancy({"a": 1.0}), 0.0)
+    attribution.hold(GPU, DeviceLoads({"a": 1.0}), 0.0)
     attribution.divide(GPU, 1_500.0, 1.0)
 
     assert joules(attribution, "idle_shared", NO_RUN) == 1_000
@@ -174,7 +182,7 @@ def test_it_goes_on_where_the_last_exporter_left_it():
     first = divided((10.0, 500.0, {"a": 1.0}))
     changes = first.take_changes()
     second = Attribution(changes.microjoules, {GPU: 5_000 + 1e-6}, first.idle_w)
-    second.hold(GPU, Tenancy({"a": 1.0}), 10.0)
+    second.hold(GPU, DeviceLoads({"a": 1.0}), 10.0)
     second.divide(GPU, 5_600 + 1e-6, 20.0)
 
     assert joules(second, "idle_shared", "a") == pytest.approx(5_600)
@@ -197,7 +205,7 @@ def test_a_part_never_falls():
     attribution = Attribution(idle_w={GPU: 100.0})
     before = {}
     for second in range(1, 50):
-        attribution.hold(GPU, Tenancy({"a": float(second % 3), "b": float(second % 5)}), second - 1.0)
+        attribution.hold(GPU, DeviceLoads({"a": float(second % 3), "b": float(second % 5)}), second - 1.0)
         attribution.divide(GPU, 300.0 * second, float(second))
         assert all(attribution.microjoules[key] >= amount for key, amount in before.items())
         before = dict(attribution.microjoules)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.attribution import cgroups
-from exporter.attribution.cgroups import describe, resolve
+from exporter.attribution.cgroups import parse_cgroup_path, resolve_cgroup
 from tests.fakes.cgroup_tree import (
     CONTAINERS,
     ID,
@@ -35,9 +35,9 @@ def tree(tmp_path):
 @pytest.mark.parametrize("layout", CONTAINERS, ids=lambda layout: layout.__name__)
 def test_a_container_is_found_by_the_first_digits_of_its_id_in_every_layout(tree, layout):
     path = layout(tree)
-    assert resolve(f"container:{ID[:12]}", tree.root) == path
-    assert resolve(f"container:{ID}", tree.root) == path
-    found = describe(path)
+    assert resolve_cgroup(f"container:{ID[:12]}", tree.root) == path
+    assert resolve_cgroup(f"container:{ID}", tree.root) == path
+    found = parse_cgroup_path(path)
     assert (found.kind, found.id, found.container) == ("container", ID, ID)
     assert found.text == f"container:{ID[:12]}"
 
@@ -45,36 +45,36 @@ def test_a_container_is_found_by_the_first_digits_of_its_id_in_every_layout(tree
 @pytest.mark.parametrize("layout", [kubernetes_containerd_systemd, kubernetes_cgroupfs, kubernetes_in_docker])
 def test_a_pod_is_found_by_its_uid_and_its_container_knows_it(tree, layout):
     path = layout(tree)
-    assert resolve(f"pod:{UID}", tree.root) == str(Path(path).parent)
-    assert describe(path).pod_uid == UID
-    assert describe(str(Path(path).parent)).kind == "pod"
-    assert describe(str(Path(path).parent)).text == f"pod:{UID}"
+    assert resolve_cgroup(f"pod:{UID}", tree.root) == str(Path(path).parent)
+    assert parse_cgroup_path(path).pod_uid == UID
+    assert parse_cgroup_path(str(Path(path).parent)).kind == "pod"
+    assert parse_cgroup_path(str(Path(path).parent)).text == f"pod:{UID}"
 
 
 def test_the_uid_of_a_static_pod_is_a_hash():
     uid = "0123456789abcdef" * 2
-    assert describe(f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice").id == uid
+    assert parse_cgroup_path(f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice").id == uid
 
 
 def test_the_id_may_carry_the_runtime_as_kubernetes_writes_it(tree):
     path = kubernetes_cgroupfs(tree)
-    assert resolve(f"container:containerd://{ID}", tree.root) == path
+    assert resolve_cgroup(f"container:containerd://{ID}", tree.root) == path
 
 
 def test_the_scope_that_watches_over_a_container_is_not_the_container():
     for name in (f"libpod-conmon-{ID}.scope", f"crio-conmon-{ID}.scope", f"conmon-{ID}"):
-        assert describe(f"/machine.slice/{name}").container == ""
+        assert parse_cgroup_path(f"/machine.slice/{name}").container == ""
 
 
 def test_a_slurm_job_and_its_steps_are_found_by_number(tree):
     path = slurm(tree)
     slurm(tree, job=47)
-    assert resolve("slurm:4711", tree.root) == path
-    assert resolve("slurm:4711.0", tree.root) == f"{path}/step_0"
-    assert resolve("slurm:4711.batch", tree.root) == f"{path}/step_batch"
-    task = describe(f"{path}/step_0/user/task_0")
+    assert resolve_cgroup("slurm:4711", tree.root) == path
+    assert resolve_cgroup("slurm:4711.0", tree.root) == f"{path}/step_0"
+    assert resolve_cgroup("slurm:4711.batch", tree.root) == f"{path}/step_batch"
+    task = parse_cgroup_path(f"{path}/step_0/user/task_0")
     assert (task.kind, task.id, task.job, task.step) == ("slurm", "4711.0", "4711", "0")
-    assert describe(path).text == "slurm:4711"
+    assert parse_cgroup_path(path).text == "slurm:4711"
 
 
 @pytest.mark.parametrize(
@@ -95,19 +95,19 @@ def test_a_slurm_job_and_its_steps_are_found_by_number(tree):
     ],
 )
 def test_a_path_alone_tells_whose_it_is(path, identity):
-    found = describe(path)
+    found = parse_cgroup_path(path)
     assert (found.kind, found.id) == identity
 
 
 def test_a_container_in_a_slurm_job_knows_the_job():
-    found = describe(f"/system.slice/slurmstepd.scope/job_5/step_0/user/docker-{ID}.scope")
+    found = parse_cgroup_path(f"/system.slice/slurmstepd.scope/job_5/step_0/user/docker-{ID}.scope")
     assert (found.job, found.step) == ("5", "0")
 
 
 def test_a_path_is_taken_as_it_stands(tree):
     tree.group("/training/llm", 301)
-    assert resolve("/training/llm", tree.root) == "/training/llm"
-    assert resolve("/training/llm/", tree.root) == "/training/llm"
+    assert resolve_cgroup("/training/llm", tree.root) == "/training/llm"
+    assert resolve_cgroup("/training/llm/", tree.root) == "/training/llm"
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,14 @@ def test_what_names_no_cgroup_is_told_with_what_to_do(tree, text, reason):
     docker_systemd(tree)
     slurm(tree)
     with pytest.raises(ValueError, match=reason):
-        resolve(text, tree.root)
+        resolve_cgroup(text, tree.root)
 
 
 def test_what_names_two_cgroups_is_told_with_both(tree):
     one = slurm(tree, scope="node1_slurmstepd.scope")
     other = slurm(tree, scope="node2_slurmstepd.scope")
     with pytest.raises(ValueError, match="slurm:4711 is not one cgroup but 2") as caught:
-        resolve("slurm:4711", tree.root)
+        resolve_cgroup("slurm:4711", tree.root)
     assert one in str(caught.value)
     assert other in str(caught.value)
 
@@ -148,7 +148,7 @@ def test_digits_that_two_containers_share_are_told(tree):
     tree.group(f"/docker/{ID[:12]}{'0' * 52}", 1)
     tree.group(f"/docker/{ID[:12]}{'1' * 52}", 2)
     with pytest.raises(ValueError, match="not one cgroup but 2"):
-        resolve(f"container:{ID[:12]}", tree.root)
+        resolve_cgroup(f"container:{ID[:12]}", tree.root)
 
 
 def test_a_hybrid_host_has_its_cgroups_below_unified(tmp_path):
@@ -157,10 +157,10 @@ def test_a_hybrid_host_has_its_cgroups_below_unified(tmp_path):
     tree = CgroupTree(tmp_path / "unified")
     path = docker_cgroupfs(tree)
     tree.use(path, 12.5)
-    assert resolve(f"container:{ID[:12]}", tmp_path) == path
-    assert cgroups.in_cgroup(path, tmp_path) == {101}
-    assert cgroups.cpu_seconds(path, tmp_path) == 12.5
-    assert cgroups.visible(tmp_path).startswith("all of the host's (v2, on a hybrid host), at ")
+    assert resolve_cgroup(f"container:{ID[:12]}", tmp_path) == path
+    assert cgroups.pids_in_cgroup(path, tmp_path) == {101}
+    assert cgroups.cgroup_cpu_seconds(path, tmp_path) == 12.5
+    assert cgroups.describe_visible_cgroups(tmp_path).startswith("all of the host's (v2, on a hybrid host), at ")
 
 
 def test_cgroup_v1_is_told_as_such(tmp_path):
@@ -169,42 +169,42 @@ def test_cgroup_v1_is_told_as_such(tmp_path):
     with pytest.raises(
         ValueError, match=r"cgroup v1, .*name the processes by pid, or start .*unified_cgroup_hierarchy=1"
     ):
-        resolve("/cpu/docker", tmp_path)
+        resolve_cgroup("/cpu/docker", tmp_path)
     assert not cgroups.has_cgroup("/cpu/docker", tmp_path)
-    assert cgroups.in_cgroup("/cpu/docker", tmp_path) == set()
-    assert cgroups.cpu_seconds("/cpu/docker", tmp_path) is None
-    assert "cgroup v1" in cgroups.visible(tmp_path)
+    assert cgroups.pids_in_cgroup("/cpu/docker", tmp_path) == set()
+    assert cgroups.cgroup_cpu_seconds("/cpu/docker", tmp_path) is None
+    assert "cgroup v1" in cgroups.describe_visible_cgroups(tmp_path)
 
 
 def test_no_cgroup_file_system_is_told_as_such(tmp_path):
     with pytest.raises(ValueError, match=r"there is no cgroup file system at .*mount the host's there"):
-        resolve("/a", tmp_path)
+        resolve_cgroup("/a", tmp_path)
 
 
 def test_an_exporter_in_a_container_says_that_it_sees_only_its_own(tmp_path):
     tree = CgroupTree(tmp_path, seen_from_inside=True)
-    assert cgroups.visible(tree.root).startswith("only its own container's cgroups")
+    assert cgroups.describe_visible_cgroups(tree.root).startswith("only its own container's cgroups")
     with pytest.raises(ValueError, match=r"only its own container's cgroups.*docker run --cgroupns=host"):
-        resolve(f"container:{ID[:12]}", tree.root)
+        resolve_cgroup(f"container:{ID[:12]}", tree.root)
 
 
 def test_a_group_holds_the_processes_of_those_below_it_and_none_of_another_pid_namespace(tree):
     path = slurm(tree)
     tree.group(f"{path}/step_1/user/task_0", 0, 0, 205)
-    assert cgroups.in_cgroup(path, tree.root) == {200, 201, 202, 203, 204, 205}
+    assert cgroups.pids_in_cgroup(path, tree.root) == {200, 201, 202, 203, 204, 205}
 
 
 def test_a_group_lives_while_a_process_does_that_is_not_seen_from_here(tree):
     tree.group("/a", 0)
     tree.group("/b")
-    assert cgroups.is_populated("/a", tree.root)
-    assert not cgroups.is_populated("/b", tree.root)
-    assert not cgroups.is_populated("/gone", tree.root)
+    assert cgroups.is_cgroup_populated("/a", tree.root)
+    assert not cgroups.is_cgroup_populated("/b", tree.root)
+    assert not cgroups.is_cgroup_populated("/gone", tree.root)
 
 
 def _writable_top() -> Path | None:
     try:
-        top = cgroups.hierarchy()
+        top = cgroups.cgroup_root()
     except ValueError:
         return None
     return top if os.geteuid() == 0 and os.access(top, os.W_OK) else None
@@ -221,14 +221,14 @@ def test_a_real_cgroup_counts_children_that_were_never_seen():
     shell = subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         (folder / "cgroup.procs").write_text(f"{shell.pid}\n")
-        assert resolve(path) == path
-        before_s = cgroups.cpu_seconds(path)
+        assert resolve_cgroup(path) == path
+        before_s = cgroups.cgroup_cpu_seconds(path)
         shell.stdin.write(b"\n")
         shell.stdin.flush()
         assert shell.stdout.readline() == b"done\n"
-        assert cgroups.in_cgroup(path) == {shell.pid}
-        assert cgroups.is_populated(path)
-        assert cgroups.cpu_seconds(path) - before_s >= 0.4  # 2 x 0.2 s, and what starting them took
+        assert cgroups.pids_in_cgroup(path) == {shell.pid}
+        assert cgroups.is_cgroup_populated(path)
+        assert cgroups.cgroup_cpu_seconds(path) - before_s >= 0.4  # 2 x 0.2 s, and what starting them took
     finally:
         shell.communicate(b"\n")
         folder.rmdir()
@@ -237,12 +237,12 @@ def test_a_real_cgroup_counts_children_that_were_never_seen():
 
 @given(st.text(max_size=200) | st.from_regex(r"(/|slurm:|container:|pod:)[^\n]*"))
 def test_whatever_text_a_client_sends_is_a_path_or_a_reason(text):
-    describe(text)
+    parse_cgroup_path(text)
     with TemporaryDirectory() as folder:
         tree = CgroupTree(Path(folder))
         docker_systemd(tree)
         try:
-            path = resolve(text, tree.root)
+            path = resolve_cgroup(text, tree.root)
         except ValueError as error:
             assert str(error)  # noqa: PT017  # it may also be a path
         else:

@@ -8,12 +8,12 @@ import errno
 import pytest
 
 from exporter.cli.check import Line, _board, _cpu
-from exporter.polled import cpu_source
 from exporter.settings import Settings, UsageError
 from exporter.sources.cpu_energy.choose import CpuSource
 from exporter.sources.cpu_energy.perf import PerfSource
 from exporter.sources.cpu_energy.powercap_source import RaplSource
 from exporter.sources.hwmon import HwmonSource
+from exporter.wiring import cpu_source
 from tests.fakes import hwmon, power_pmu, powercap
 from tests.fakes.power_pmu import FakeKernel
 

@@ -6,11 +6,13 @@ from itertools import pairwise
 import pytest
 import requests
 
-from exporter.live_state import Past, Store
+from exporter.attribution.policy import Attribution
 from exporter.model import Slot
-from exporter.runs.clock_steps import Moment
+from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
+from exporter.runs.lifecycle import ClockReading
 from exporter.runs.record import Cut
+from exporter.sensors.live_state import LiveState
 from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
 from tests.daemon import begin, daemon, end
 from tests.exporter.test_ledger import run_of
@@ -157,19 +159,19 @@ def test_an_exporter_that_comes_back_to_another_hour_goes_on_with_the_run(tmp_pa
 def test_a_step_to_another_slot_of_intensity_books_nothing_of_the_past_there():
     """An hour forward at a second's tick: what was drawn before belongs to the slot in which it was drawn."""
     now_at = 1_800_001_000.0
-    moment = [Moment(100.0, now_at, 100.0)]
+    moment = [ClockReading(100.0, now_at, 100.0)]
 
     def slots_at(at):
         begin_s = at - at % 1_800.0
         return (Slot(begin_s, begin_s + 1_800.0, 230.0, "GB", "gb", "average", "actual"),)
 
-    store = Store(Past(), version="test", slots_at=slots_at)
-    ledger = Ledger(store, None, sense=None, clock=lambda: moment[0])
+    live = LiveState(slots_at=slots_at)
+    ledger = Ledger(live, RunAttribution(live, Attribution(), 0.0), None, clock=lambda: moment[0])
     run = run_of(Cut(90.0, None, slots_at(now_at - 10)))
     ledger.runs[run.run_id] = run
     ledger.tick()
     before = [cut.t_s for cut in run.cuts]
-    moment[0] = Moment(101.0, now_at + 1 + HOUR_S, 101.0)
+    moment[0] = ClockReading(101.0, now_at + 1 + HOUR_S, 101.0)
     ledger.tick()
 
     assert before == [90.0]

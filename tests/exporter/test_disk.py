@@ -17,7 +17,7 @@ import pytest
 from exporter.contract.history import HISTORY_FILE, STATE_FILE
 from exporter.simulation import Constant
 from exporter.storage.history import History
-from exporter.storage.state_file import State
+from exporter.storage.state_file import StateFile
 from tests.daemon import begin, daemon, end, environment, eventually, start, wait_until_it_serves
 
 OPTIONS = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
@@ -268,7 +268,7 @@ def test_a_journal_that_was_cut_off_anywhere_costs_its_last_seconds_and_no_more(
         for name, content in whole.items():
             (folder / f"{name}-wal").write_bytes(content[: rng.randrange(len(content) + 1)])
             (folder / f"{name}-shm").unlink(missing_ok=True)
-        state, history = State(folder), History(folder)
+        state, history = StateFile(folder), History(folder)
         saved = state.load()
         assert {run.run_id for run in saved.running} <= {"open", "run-0", "run-1", "run-2"}
         assert all(totals.energy_j >= 0 for totals in saved.totals.values())

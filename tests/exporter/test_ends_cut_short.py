@@ -7,18 +7,19 @@ import time
 
 import pytest
 
-from exporter.attribution import procfs as processes
-from exporter.attribution.policy import Changes
-from exporter.attribution.procfs import Process
+from exporter.attribution.policy import Attribution, AttributionChanges
+from exporter.attribution.procfs import ProcessKey
 from exporter.contract.run import BeginRequest, EndRequest
 from exporter.energy.marks import MeterTotals
-from exporter.latest_values import GpuState
-from exporter.live_state import Past, Store
 from exporter.model import Device, Gpu, Poll, Slot, boottime
-from exporter.runs.clock_steps import Moment
+from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
+from exporter.runs.lifecycle import ClockReading
 from exporter.runs.record import STORED
-from exporter.storage.state_file import Snapshot, State
+from exporter.runs.service import RunService
+from exporter.sensors.health import GpuHealth
+from exporter.sensors.live_state import LiveState
+from exporter.storage.state_file import StateChanges, StateFile, StoredRun
 
 GPU = Device("gpu", "GPU-1")
 
@@ -27,65 +28,95 @@ def slot(begin_s: float, grams_per_kwh: float) -> Slot:
     return Slot(begin_s, begin_s + 1_800, grams_per_kwh, "test", "test", "average", "actual")
 
 
-class Node:
-    """A store and a ledger on a GPU of 360 W, in a time of the test's own."""
+class FakeSensors:
+    """Sensors that take 0.3 s to be updated, in the time of the node."""
 
-    def __init__(self, state: State, slots_at=lambda _: ()) -> None:
+    def __init__(self, node) -> None:
+        self.node = node
+
+    async def wait_until_ready(self) -> None:
+        pass
+
+    async def wait_for_update(self, _) -> None:
+        self.node.run_for(0.3)
+
+    async def wait_until_settled(self, *_) -> None:
+        pass
+
+
+class NoStorage:
+    async def save_soon(self) -> None:
+        pass
+
+
+class Node:
+    """Sensors and ledger of a GPU of 360 W, in virtual time."""
+
+    def __init__(self, file: StateFile, slots_at=lambda _: (), is_alive=lambda _: True) -> None:
         self.now_s = self.first_s = boottime()
         self.first_at = time.time()
-        self.store = Store(Past(), version="test", slots_at=slots_at)
-        self.store.gpus[GPU.id] = GpuState(Gpu("0", GPU.id, "test", "", "", ""), GPU, self.now_s)
+        self.live = LiveState(slots_at=slots_at)
+        self.live.gpus[GPU.id] = GpuHealth(Gpu("0", GPU.id, "test", "", "", ""), GPU, self.now_s)
         self.begun_s = self.now_s
-        self.ledger = Ledger(self.store, state, sense=self.sense, clock=self.now)
+        attribution = RunAttribution(self.live, Attribution(), self.now_s)
+        self.ledger = Ledger(self.live, attribution, file, clock=self.now, is_alive=is_alive)
+        self.service = RunService(self.ledger, FakeSensors(self), NoStorage(), stopping=asyncio.Event())
         self.run_for(3)
 
-    def now(self) -> Moment:
-        return Moment(self.now_s, self.first_at + self.now_s - self.first_s, self.now_s)
+    def now(self) -> ClockReading:
+        return ClockReading(self.now_s, self.first_at + self.now_s - self.first_s, self.now_s)
 
-    async def sense(self) -> None:
-        self.run_for(0.3)
+    def begin(self, **request):
+        shown, _ = asyncio.run(self.service.begin(BeginRequest(workload="test", **request)))
+        return self.ledger.runs[shown.run_id]
+
+    def end(self, run_id):
+        asyncio.run(self.service.end(run_id, EndRequest()))
+        return self.ledger.find(run_id)
 
     def run_for(self, seconds: float) -> None:
         for _ in range(round(seconds / 0.05)):
             self.now_s += 0.05
             joules = 360.0 * (self.now_s - self.begun_s)
-            self.store._push(Poll(GPU, self.now_s, self.now_s, joules, 360.0, 360.0))
+            self.live._push(Poll(GPU, self.now_s, self.now_s, joules, 360.0, 360.0))
 
 
 def test_a_run_killed_between_its_end_and_its_last_marks_is_ended_by_the_next_exporter(tmp_path):
-    state = State(tmp_path)
+    state = StateFile(tmp_path)
     node = Node(state)
-    run, _ = asyncio.run(node.ledger.begin(BeginRequest(workload="test", run_id="r")))
+    run = node.begin(run_id="r")
     node.run_for(10)
     run.end_s, run.ended_at, run.outcome = node.now_s, run.started_at + 10, "ok"  # as `end` does before it waits
-    stored = [(run.run_id, run.started_at, run.is_open, STORED.dump_json(run).decode())]
-    state.save(Snapshot({GPU: node.store.lines[GPU].totals}, {}, stored, {}, Changes({}, set()), {}, node.now_s))
+    stored = [StoredRun(run.run_id, run.started_at, run.is_open, STORED.dump_json(run).decode())]
+    state.save(
+        StateChanges({GPU: node.live.lines[GPU].totals}, {}, stored, {}, AttributionChanges({}, set()), {}, node.now_s)
+    )
     saved = state.load()
     later = Node(state)
     later.ledger.restore(saved, same_boot=True)
-    again = asyncio.run(later.ledger.end("r", EndRequest()))
+    again = later.end("r")
     state.close()
 
-    assert [run.run_id for run in saved.running] == ["r"]
+    assert [STORED.validate_json(body).run_id for body in saved.running] == ["r"]
     assert (again.outcome, again.is_open) == ("ok", False)
-    assert again.final[f"gpu:{GPU.id}"].joules - again.begin[f"gpu:{GPU.id}"].joules > 3_000
+    assert again.final[GPU].joules - again.begin[GPU].joules > 3_000
     assert any("killed while the run ended" in note for note in again.notes)
     assert isinstance(saved.totals[GPU], MeterTotals)
 
 
 def test_a_run_begun_just_after_a_boundary_leaves_the_others_their_new_slot(tmp_path):
-    state = State(tmp_path)
+    state = StateFile(tmp_path)
     slots = [slot(0, 100)]
     node = Node(state, slots_at=lambda _: (slots[-1],))
-    first, _ = asyncio.run(node.ledger.begin(BeginRequest(workload="first")))
+    first = node.begin()
     node.run_for(8)
     node.ledger.tick()
     slots.append(slot(0, 300))
-    asyncio.run(node.ledger.begin(BeginRequest(workload="second")))
+    node.begin()
     node.ledger.tick()
     node.run_for(10)
     node.ledger.tick()
-    ended = asyncio.run(node.ledger.end(first.run_id, EndRequest()))
+    ended = node.end(first.run_id)
     state.close()
 
     grams = sum(emission.grams for emission in ended.emissions)
@@ -96,9 +127,9 @@ def test_a_run_begun_just_after_a_boundary_leaves_the_others_their_new_slot(tmp_
 
 
 def test_a_run_has_each_joule_at_its_own_slot_also_where_the_machine_slept_over_several(tmp_path):
-    state = State(tmp_path)
+    state = StateFile(tmp_path)
     node = Node(state, slots_at=lambda at: (half_hour(at),))
-    run, _ = asyncio.run(node.ledger.begin(BeginRequest(workload="test")))
+    run = node.begin()
     node.run_for(8)
     node.ledger.tick()
     node.now_s += 7_200.0  # 360 W go on: two hours, four slots
@@ -106,7 +137,7 @@ def test_a_run_has_each_joule_at_its_own_slot_also_where_the_machine_slept_over_
     node.ledger.tick()
     node.run_for(8)
     node.ledger.tick()
-    ended = asyncio.run(node.ledger.end(run.run_id, EndRequest()))
+    ended = node.end(run.run_id)
     state.close()
 
     begun_at, ended_at = ended.started_at, ended.started_at + (ended.end_s or 0) - ended.begin_s
@@ -120,12 +151,11 @@ def test_a_run_has_each_joule_at_its_own_slot_also_where_the_machine_slept_over_
 class Dying(Node):
     """Its run has a process that is there for ten seconds; `after_s` later another slot of intensity begins."""
 
-    def __init__(self, state: State, monkeypatch: pytest.MonkeyPatch, after_s: float) -> None:
+    def __init__(self, state: StateFile, after_s: float) -> None:
         self.is_there, self.changes_at = True, float("inf")
-        super().__init__(state, slots_at=self.slots_at)
-        self.run, _ = asyncio.run(self.ledger.begin(BeginRequest(workload="test")))
-        self.run.processes.append(Process(4711, 1.0))
-        monkeypatch.setattr(processes, "is_alive", lambda _: self.is_there)
+        super().__init__(state, slots_at=self.slots_at, is_alive=lambda _: self.is_there)
+        self.run = self.begin()
+        self.run.processes.append(ProcessKey(4711, 1.0))
         self.changes_at = self.now().at + 10 + after_s
         self.tick_for(10)
         self.is_there = False
@@ -141,26 +171,26 @@ class Dying(Node):
 
 
 @pytest.mark.parametrize("after_s", [2, 6, 1_000])
-def test_a_slot_that_changes_after_the_last_process_has_gone_adds_no_energy_to_the_run(tmp_path, monkeypatch, after_s):
-    state = State(tmp_path)
-    node = Dying(state, monkeypatch, after_s)
+def test_a_slot_that_changes_after_the_last_process_has_gone_adds_no_energy_to_the_run(tmp_path, after_s):
+    state = StateFile(tmp_path)
+    node = Dying(state, after_s)
     node.tick_for(10)
     state.close()
 
     run = node.run
-    joules = run.final[f"gpu:{GPU.id}"].joules - run.begin[f"gpu:{GPU.id}"].joules
+    joules = run.final[GPU].joules - run.begin[GPU].joules
     assert run.outcome == "interrupted"
     assert joules == pytest.approx(360.0 * 10.3, abs=1.0)  # 0.3 s are those of the begin
     assert sum(emission.grams for emission in run.emissions) == pytest.approx(joules * 100.0 / 3.6e6)
 
 
-def test_a_slot_that_changes_while_a_launcher_starts_the_next_process_counts_from_then_on(tmp_path, monkeypatch):
-    state = State(tmp_path)
-    node = Dying(state, monkeypatch, after_s=2.5)
+def test_a_slot_that_changes_while_a_launcher_starts_the_next_process_counts_from_then_on(tmp_path):
+    state = StateFile(tmp_path)
+    node = Dying(state, after_s=2.5)
     node.tick_for(5)
     node.is_there = True
     node.tick_for(10)
-    ended = asyncio.run(node.ledger.end(node.run.run_id, EndRequest()))
+    ended = node.end(node.run.run_id)
     state.close()
 
     # 360 W at 100 g/kWh for 0.3 + 10 + 2.5 s, then at 200 g/kWh for 12.5 s
@@ -169,16 +199,17 @@ def test_a_slot_that_changes_while_a_launcher_starts_the_next_process_counts_fro
 
 
 def test_the_highest_power_is_of_the_time_between_begin_and_end(tmp_path):
-    state = State(tmp_path)
+    state = StateFile(tmp_path)
     node = Node(state)
-    run, _ = asyncio.run(node.ledger.begin(BeginRequest(workload="test")))
-    node.store._push(Poll(GPU, run.begin_s - 0.01, run.begin_s - 0.01, 0.0, 700.0))  # polls come in late
+    run = node.begin()
+    node.live._push(Poll(GPU, run.begin_s - 0.01, run.begin_s - 0.01, 0.0, 700.0))  # polls come in late
     node.run_for(2)
     run.end_s = node.now_s  # as `end` does before it waits
-    node.store._push(Poll(GPU, run.end_s - 0.01, run.end_s - 0.01, 0.0, 500.0))
-    node.store._push(Poll(GPU, run.end_s + 0.01, run.end_s + 0.01, 0.0, 600.0))
+    node.live._push(Poll(GPU, run.end_s - 0.01, run.end_s - 0.01, 0.0, 500.0))
+    node.live._push(Poll(GPU, run.end_s + 0.01, run.end_s + 0.01, 0.0, 600.0))
     state.close()
 
+    node.ledger.update()
     assert run.power_max_w == {GPU.id: 500.0}
 
 
@@ -189,33 +220,37 @@ def half_hour(at: float) -> Slot:
 
 
 def test_a_run_that_could_not_be_written_is_not_forgotten(tmp_path):
-    state = State(tmp_path)
+    state = StateFile(tmp_path)
     node = Node(state)
-    run, _ = asyncio.run(node.ledger.begin(BeginRequest(workload="test")))
-    asyncio.run(node.ledger.end(run.run_id, EndRequest()))
-    node.ledger.changed, node.ledger.disk_is_well = set(), False
+    run = node.begin()
+    node.end(run.run_id)
+    changes = node.ledger.take_changes()
     node.ledger.tick()
     node.run_for(700)
     node.ledger.tick()
     assert run.run_id in node.ledger.runs
 
-    node.ledger.disk_is_well = True
+    node.ledger.put_back(changes)
+    node.ledger.tick()
+    assert run.run_id in node.ledger.runs
+
+    node.ledger.confirm(node.ledger.take_changes())
     node.ledger.tick()
     assert run.run_id not in node.ledger.runs
     state.close()
 
 
 def test_the_counters_of_a_run_never_fall_while_its_begin_settles(tmp_path):
-    from exporter.runs.view import view
+    from exporter.runs.view import run_view
 
-    state = State(tmp_path)
+    state = StateFile(tmp_path)
     node = Node(state)
-    run, _ = asyncio.run(node.ledger.begin(BeginRequest(workload="test")))
+    run = node.begin()
     shown: list[float] = []
     for _ in range(60):
         node.run_for(0.25)
         node.ledger.tick()
-        seen = view(run, node.store.lines, node.now_s, None).energy_joules.get("gpu", {})
+        seen = run_view(run, node.live.lines, node.now_s, None).energy_joules.get("gpu", {})
         shown += seen.values()
     state.close()
 

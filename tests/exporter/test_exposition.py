@@ -22,9 +22,8 @@ from exporter.contract.metrics import (
     RUN_INFO,
     SOURCE_UP,
 )
-from exporter.exposition.label_text import shown
-from exporter.exposition.render import SHARED_S, Exposition
-from exporter.model import Reading
+from exporter.exposition.render import SHARED_S, CollectedSeries, MetricsRenderer
+from exporter.model import Reading, printable
 from tests.daemon import begin, end
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"
@@ -44,16 +43,16 @@ class Readings:
 
     def __call__(self):
         self.calls += 1
-        return self.readings
+        return CollectedSeries(self.readings)
 
 
 def page_of(*readings, accept="", compress=False):
-    return Exposition(Readings(*readings), Clock()).page(accept, compress=compress)
+    return MetricsRenderer(Readings(*readings), Clock()).page(accept, compress=compress)
 
 
 def test_one_rendering_serves_all_scrapes_of_a_quarter_second():
     clock, readings = Clock(), Readings(Reading(SOURCE_UP, ("host",), 1.0))
-    exposition = Exposition(readings, clock)
+    exposition = MetricsRenderer(readings, clock)
     for accept in ("", OPENMETRICS, "text/plain"):
         for compress in (True, False):
             exposition.page(accept, compress=compress)
@@ -85,8 +84,8 @@ def test_the_bytes_are_those_of_the_library(accept, encode):
                 family = Metric(name, metric.help, metric.kind)
                 for reading in readings:
                     if reading.metric is metric:
-                        labels = dict(zip(metric.labels, map(shown, reading.labels), strict=True))
-                        extra = {name: shown(value) for name, value in reading.extra}
+                        labels = dict(zip(metric.labels, map(printable, reading.labels), strict=True))
+                        extra = {name: printable(value) for name, value in reading.extra}
                         family.add_sample(metric.name, {**labels, **extra}, reading.value)
                 yield family
 

@@ -7,15 +7,20 @@ from contextlib import closing
 
 import pytest
 
+from exporter.attribution.policy import Attribution
 from exporter.contract.history import HISTORY_FILE, STATE_FILE
 from exporter.contract.metrics import STATE_UP
 from exporter.contract.run import BeginRequest
-from exporter.live_state import Past, Store
 from exporter.model import Reading
+from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
+from exporter.runs.lifecycle import read_clocks
+from exporter.sensors.live_state import LiveState
+from exporter.storage.disk_health import DiskHealth
 from exporter.storage.history import History
-from exporter.storage.state_file import State
-from exporter.storage.writer import KEEP_UNWRITTEN, Keeper
+from exporter.storage.history_writer import MAX_QUEUED_SECONDS, HistorySecond, HistoryWriter
+from exporter.storage.state_file import StateFile
+from exporter.storage.writer import StateWriter, StorageFiles
 
 
 class BusyHistory(History):
@@ -31,18 +36,28 @@ class BusyHistory(History):
         super().add(*arguments, **options)
 
 
-async def nothing_to_sense():
-    pass
-
-
 class Node:
     def __init__(self, folder):
         self.folder = folder
-        self.state, self.history = State(folder), BusyHistory(folder)
-        self.store = Store(Past(), version="test", slots_at=lambda _: ())
-        self.ledger = Ledger(self.store, self.state, sense=nothing_to_sense)
-        shown = [Reading(STATE_UP, (), 1.0)]
-        self.keeper = Keeper(self.state, self.history, self.store, self.ledger, lambda: iter(shown))
+        self.state = StateFile(folder)
+        health = DiskHealth(folder)
+        self.history = BusyHistory(folder)
+        self.writes = HistoryWriter(self.history, health)
+        live = LiveState()
+        self.ledger = Ledger(live, RunAttribution(live, Attribution(), 0.0), self.state)
+        self.writer = StateWriter(self.state, self.ledger, health, self.writes, self.second)
+
+    def second(self):
+        clocks = read_clocks()
+        return HistorySecond(clocks.at, clocks.s, [Reading(STATE_UP, (), 1.0)], {}, run_open=True)
+
+    def begin(self, run_id):
+        run, _ = self.ledger.begin(BeginRequest(workload="test", run_id=run_id))
+        self.ledger.confirm_begin(run)
+
+    async def close(self):
+        await self.writer.stop()
+        await StorageFiles(self.writer, self.writes).stop()
 
     def stored(self):
         with closing(sqlite3.connect(self.folder / STATE_FILE)) as connection:
@@ -60,19 +75,19 @@ def node(tmp_path):
 
 def test_runs_are_kept_and_listed_while_the_history_is_swept_and_its_seconds_come_after_it(node):
     async def lived():
-        await node.ledger.begin(BeginRequest(workload="test", run_id="run-0"))
-        await node.keeper.save_each_second()
+        node.begin("run-0")
+        await node.writer.save_each_second()
         await asyncio.to_thread(node.history.is_in_it.wait)
         for number in (1, 2, 3):
-            await node.ledger.begin(BeginRequest(workload="test", run_id=f"run-{number}"))
-            await node.keeper.soon()
+            node.begin(f"run-{number}")
+            await node.writer.next_save()
             assert node.stored()[-1] == f"run-{number}"
             assert len(await asyncio.to_thread(node.state.runs, 10)) == number + 1
-            await node.keeper.save_each_second()
+            await node.writer.save_each_second()
             await asyncio.sleep(0.002)  # another millisecond, by which the history tells moments apart
         assert node.moments() == 0
         node.history.may_go_on.set()
-        await node.keeper.close()
+        await node.close()
 
     asyncio.run(asyncio.wait_for(lived(), 60))
 
@@ -81,13 +96,13 @@ def test_runs_are_kept_and_listed_while_the_history_is_swept_and_its_seconds_com
 
 def test_seconds_that_the_history_never_takes_do_not_pile_up(node):
     async def lived():
-        await node.ledger.begin(BeginRequest(workload="test", run_id="run-0"))
-        for _ in range(KEEP_UNWRITTEN + 20):
-            await node.keeper.save_each_second()
+        node.begin("run-0")
+        for _ in range(MAX_QUEUED_SECONDS + 20):
+            await node.writer.save_each_second()
             await asyncio.sleep(0.002)
         node.history.may_go_on.set()
-        await node.keeper.close()
+        await node.close()
 
     asyncio.run(asyncio.wait_for(lived(), 60))
 
-    assert KEEP_UNWRITTEN <= node.moments() <= KEEP_UNWRITTEN + 2  # and the one that it was at
+    assert MAX_QUEUED_SECONDS <= node.moments() <= MAX_QUEUED_SECONDS + 2  # and the one that it was at

@@ -11,9 +11,8 @@ from pydantic import ValidationError
 
 from exporter.contract.metrics import RUN_INFO
 from exporter.contract.run import BeginRequest
-from exporter.exposition.label_text import shown
-from exporter.exposition.render import Exposition
-from exporter.model import Reading
+from exporter.exposition.render import CollectedSeries, MetricsRenderer
+from exporter.model import Reading, printable
 from exporter.storage.history import History
 from tests.servers import require
 
@@ -26,7 +25,7 @@ HOSTILE = ['a"} 1\nwattline_gpu_power_watts{gpu="0"} 9', "\\", '\\"', "\\n", "{}
 def page(workload, labels, accept=""):
     extra = tuple((f"label_{name}", value) for name, value in labels.items())
     reading = Reading(RUN_INFO, ("r1", workload), 1.0, extra)
-    return Exposition(lambda: [reading], lambda: 0.0).page(accept, compress=False).body
+    return MetricsRenderer(lambda: CollectedSeries([reading]), lambda: 0.0).page(accept, compress=False).body
 
 
 @given(VALUES.filter(bool), st.dictionaries(NAMES, VALUES, max_size=16))
@@ -78,7 +77,7 @@ def test_a_processes_name_may_be_any_bytes_and_the_scrape_is_still_read(tmp_path
     text = page(name, {}).decode()
     ((sample,),) = [family.samples for family in classic(text)]
 
-    assert sample.labels["workload"] == "a\ufffdb\ufffd[2J\ufffd\ufffd\r\n" == shown(name)
+    assert sample.labels["workload"] == "a\ufffdb\ufffd[2J\ufffd\ufffd\r\n" == printable(name)
     assert not set(text) & {"\0", "\x1b"}
 
 

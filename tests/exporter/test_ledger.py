@@ -9,7 +9,7 @@ from exporter.energy.marks import energy_between
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Device, Poll, Slot
 from exporter.runs import marks as run_marks
-from exporter.runs.record import Cut, RunRecord, key
+from exporter.runs.record import Cut, RunRecord
 
 GPU = Device("gpu", "GPU-0")
 BEGIN_S, END_S = 100.0, 110.0
@@ -25,7 +25,7 @@ def run_of(*cuts):
         workload="test",
         labels={},
         request="",
-        devices=[key(GPU)],
+        devices=[GPU],
         gpus={},
         discovers=False,
         begin_s=BEGIN_S,
@@ -57,14 +57,14 @@ def ended(*cuts, watts=bursts):
     run_marks.settle(run, lines, BEGIN_S + 6)
     run.end_s, run.ended_at, run.outcome = END_S, 1_790_000_010.0, "ok"
     run_marks.finish(run, lines)
-    return run, energy_between(run.begin[key(GPU)], run.final[key(GPU)])
+    return run, energy_between(run.begin[GPU], run.final[GPU])
 
 
 def test_phases_from_the_begin_on_add_up_to_the_run():
     cuts = [Cut(BEGIN_S + s, name) for s, name in ((0, "a"), (0.02, "b"), (0.03, "a"), (4.0, "c"), (9.99, "b"))]
     run, energy = ended(*cuts)
 
-    assert math.fsum(phase.joules[key(GPU)] for phase in run.phases) == pytest.approx(energy.joules, rel=1e-9)
+    assert math.fsum(phase.joules[GPU] for phase in run.phases) == pytest.approx(energy.joules, rel=1e-9)
     assert math.fsum(phase.seconds for phase in run.phases) == pytest.approx(10.0)
     assert [phase.name for phase in run.phases] == ["a", "b", "c"]
     assert run.cuts == []
@@ -84,9 +84,9 @@ def test_the_interval_of_a_phase_holds_its_true_energy():
         run, _ = ended(Cut(BEGIN_S, "a"), Cut(first_s, "b"), Cut(second_s, "a"))
         truths = {"a": true_j(BEGIN_S, first_s) + true_j(second_s, END_S), "b": true_j(first_s, second_s)}
         for phase in run.phases:
-            held += abs(phase.joules[key(GPU)] - truths[phase.name]) <= phase.half_widths_j[key(GPU)]
+            held += abs(phase.joules[GPU] - truths[phase.name]) <= phase.half_widths_j[GPU]
             phases += 1
-            assert 0 < phase.half_widths_j[key(GPU)] < 4 * 0.1 * 640  # at most a sensor period at each of its edges
+            assert 0 < phase.half_widths_j[GPU] < 4 * 0.1 * 640  # at most a sensor period at each of its edges
     assert phases == 60
     assert held >= 0.95 * phases
 
@@ -103,9 +103,9 @@ def test_each_joule_has_the_grams_of_its_own_slot():
 def test_a_mark_never_lies_below_the_one_before_it():
     lines = {GPU: line_until(105.0)}
     run = run_of(Cut(BEGIN_S, None))
-    above = run_marks.take(run, lines, 103.0, {})
+    above = run_marks.take_marks(run, lines, 103.0, {})
 
-    assert run_marks.take(run, lines, 102.0, above)[key(GPU)].joules == above[key(GPU)].joules
+    assert run_marks.take_marks(run, lines, 102.0, above)[GPU].joules == above[GPU].joules
 
 
 def test_a_cut_is_settled_once_its_devices_were_read_after_it():
@@ -116,7 +116,7 @@ def test_a_cut_is_settled_once_its_devices_were_read_after_it():
 
     run_marks.settle(run, {GPU: line_until(106.0)}, BEGIN_S + 6.0)
     assert run.begin_settled
-    assert run.begin[key(GPU)].joules == pytest.approx(300.0 * 5.0, abs=1.0)
+    assert run.begin[GPU].joules == pytest.approx(300.0 * 5.0, abs=1.0)
 
 
 def test_a_device_that_stays_silent_is_not_waited_for_for_ever():
@@ -128,8 +128,8 @@ def test_a_device_that_stays_silent_is_not_waited_for_for_ever():
 
 def test_a_known_mark_stays_where_its_polls_are_gone():
     run = run_of(Cut(BEGIN_S, None))
-    early = run_marks.take(run, {GPU: line_until(103.0)}, BEGIN_S, {})
-    late = run_marks.take(run, {GPU: line_until(160.0)}, BEGIN_S, {}, known=early)
+    early = run_marks.take_marks(run, {GPU: line_until(103.0)}, BEGIN_S, {})
+    late = run_marks.take_marks(run, {GPU: line_until(160.0)}, BEGIN_S, {}, known=early)
 
     assert late == early
 

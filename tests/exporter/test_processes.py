@@ -7,8 +7,16 @@ import time
 
 import pytest
 
-from exporter.attribution import procfs as processes
-from exporter.attribution.procfs import Process, Snapshot, family, find, is_alive, node_busy_s, read_stat
+from exporter.attribution.cgroups import has_cgroup, pids_in_cgroup
+from exporter.attribution.procfs import (
+    ProcessKey,
+    ProcessSnapshot,
+    find_process,
+    is_process_alive,
+    node_busy_s,
+    process_family,
+    read_stat,
+)
 from tests.fakes.cgroup_tree import CgroupTree
 from tests.fakes.process_tree import ProcessTree
 
@@ -46,8 +54,8 @@ def pids_of(tree):
 def test_all_descendants_of_a_process_are_found_whichever_thread_forked_them(relatives, most_threads):
     shell, pids = relatives
     assert len(pids) == 3
-    assert pids_of(Snapshot(most_threads=most_threads).tree(find(shell.pid))) == pids
-    assert family([find(shell.pid)]) == pids
+    assert pids_of(ProcessSnapshot(most_threads=most_threads).tree(find_process(shell.pid))) == pids
+    assert process_family([find_process(shell.pid)]) == pids
 
 
 @pytest.mark.parametrize("has_children_lists", [True, False])
@@ -55,7 +63,7 @@ def test_each_process_of_a_tree_comes_after_its_parent(tmp_path, has_children_li
     proc = ProcessTree(tmp_path, has_children_lists=has_children_lists)
     for pid, parent in ((10, 1), (9, 10), (12, 10), (8, 9), (7, 8), (50, 1), (51, 50)):
         proc.add(pid, parent)
-    found = [stat.process.pid for stat in Snapshot(tmp_path).tree(find(10, tmp_path))]
+    found = [stat.process.pid for stat in ProcessSnapshot(tmp_path).tree(find_process(10, tmp_path))]
     assert sorted(found) == [7, 8, 9, 10, 12]
     assert all(found.index(proc.processes[pid].parent) < found.index(pid) for pid in found if pid != 10)
 
@@ -64,11 +72,11 @@ def test_without_the_kernels_lists_all_processes_are_read_once_for_all_who_ask(t
     proc = ProcessTree(tmp_path, has_children_lists=False)
     proc.add(10)
     proc.add(20)
-    snapshot = Snapshot(tmp_path)
-    assert pids_of(snapshot.tree(find(10, tmp_path))) == {10}
+    snapshot = ProcessSnapshot(tmp_path)
+    assert pids_of(snapshot.tree(find_process(10, tmp_path))) == {10}
     proc.add(21, parent=20)
-    assert pids_of(snapshot.tree(find(20, tmp_path))) == {20}  # of the moment of the first question
-    assert pids_of(Snapshot(tmp_path).tree(find(20, tmp_path))) == {20, 21}
+    assert pids_of(snapshot.tree(find_process(20, tmp_path))) == {20}  # of the moment of the first question
+    assert pids_of(ProcessSnapshot(tmp_path).tree(find_process(20, tmp_path))) == {20, 21}
 
 
 def test_a_process_of_very_many_threads_is_left_to_one_reading_of_all(tmp_path):
@@ -76,7 +84,7 @@ def test_a_process_of_very_many_threads_is_left_to_one_reading_of_all(tmp_path):
     proc.add(10, threads=5_000)
     proc.add(11, parent=10)
     (tmp_path / "10/task/10/children").write_text("")  # so that only a reading of all can find the child
-    assert pids_of(Snapshot(tmp_path).tree(find(10, tmp_path))) == {10, 11}
+    assert pids_of(ProcessSnapshot(tmp_path).tree(find_process(10, tmp_path))) == {10, 11}
 
 
 def test_a_real_list_of_children_that_is_longer_than_a_page_is_read_whole():
@@ -87,7 +95,7 @@ def test_a_real_list_of_children_that_is_longer_than_a_page_is_read_whole():
     )
     try:
         assert shell.stdout.readline() == b"forked\n"
-        assert len(family([find(shell.pid)], snapshot=Snapshot(most_threads=10_000))) == 901
+        assert len(process_family([find_process(shell.pid)], snapshot=ProcessSnapshot(most_threads=10_000))) == 901
     finally:
         shell.communicate(b"\n")
 
@@ -95,12 +103,12 @@ def test_a_real_list_of_children_that_is_longer_than_a_page_is_read_whole():
 def test_another_process_with_the_same_pid_is_not_the_process(tmp_path):
     proc = ProcessTree(tmp_path)
     proc.add(10, started=100)
-    before = find(10, tmp_path)
-    assert before == Process(10, 1.0)
+    before = find_process(10, tmp_path)
+    assert before == ProcessKey(10, 1.0)
     proc.add(10, started=250)
     proc.add(11, parent=10)
-    assert not is_alive(before, tmp_path)
-    assert pids_of(Snapshot(tmp_path).tree(before)) == set()
+    assert not is_process_alive(before, tmp_path)
+    assert pids_of(ProcessSnapshot(tmp_path).tree(before)) == set()
 
 
 def test_a_pid_of_the_kernels_list_that_was_given_anew_is_not_a_child(tmp_path):
@@ -108,7 +116,7 @@ def test_a_pid_of_the_kernels_list_that_was_given_anew_is_not_a_child(tmp_path):
     proc.add(10)
     proc.add(11, parent=1)
     (tmp_path / "10/task/10/children").write_text("11 ")
-    assert pids_of(Snapshot(tmp_path).tree(find(10, tmp_path))) == {10}
+    assert pids_of(ProcessSnapshot(tmp_path).tree(find_process(10, tmp_path))) == {10}
 
 
 def test_the_name_of_a_process_may_hold_anything(tmp_path):
@@ -122,18 +130,18 @@ def test_one_that_is_over_and_not_yet_waited_for_is_read_but_not_found():
     shell = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, shell.pid, os.WEXITED | os.WNOWAIT)
     assert read_stat(shell.pid).is_over
-    assert find(shell.pid) is None
-    assert family([Process(shell.pid, read_stat(shell.pid).process.started_s)]) == set()
+    assert find_process(shell.pid) is None
+    assert process_family([ProcessKey(shell.pid, read_stat(shell.pid).process.started_s)]) == set()
     shell.wait()
     assert read_stat(shell.pid) is None
 
 
 def test_the_family_of_a_run_holds_its_cgroup(tmp_path):
     CgroupTree(tmp_path).group("/a/b", 1234, 0)
-    assert family([], "/a", root=tmp_path) == {1234}
-    assert family([find(os.getpid())], "/a", root=tmp_path) >= {1234, os.getpid()}
-    assert processes.in_cgroup("/a", tmp_path) == {1234}
-    assert processes.has_cgroup("/a/b", tmp_path)
+    assert process_family([], "/a", root=tmp_path) == {1234}
+    assert process_family([find_process(os.getpid())], "/a", root=tmp_path) >= {1234, os.getpid()}
+    assert pids_in_cgroup("/a", tmp_path) == {1234}
+    assert has_cgroup("/a/b", tmp_path)
 
 
 def test_the_nodes_work_is_neither_idle_nor_stolen(tmp_path):

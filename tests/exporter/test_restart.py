@@ -108,7 +108,7 @@ def test_the_driver_may_be_loaded_anew_while_a_run_is_on_and_its_counter_is_foun
     joules = run["energy_joules"]["gpu"][UUIDS[0]]
     assert 500.0 < joules < truth
     assert truth - joules <= run["energy_uncertainty_joules"]["gpu"][UUIDS[0]]
-    assert any("started anew" in note for note in run["notes"])
+    assert any("was reset" in note for note in run["notes"])
     assert run["covered_ratio"]["gpu"][UUIDS[0]] < 1
 
 
@@ -127,7 +127,7 @@ def test_a_boot_ends_the_run_where_it_was_last_seen(tmp_path):
 
     assert (run["state"], run["outcome"]) == ("ended", "interrupted")
     assert run["ended_at"] == pytest.approx(saved_at, abs=0.01)
-    assert any("machine was started anew" in note for note in run["notes"])
+    assert any("machine was restarted" in note for note in run["notes"])
     assert run["energy_joules"]["gpu"][UUIDS[0]] == pytest.approx(
         78 * run["duration_seconds"], abs=78 * 0.3
     )  # polls on their way

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.attribution.process_tree_time import Member, Part, TreeTime
-from exporter.attribution.procfs import Process
+from exporter.attribution.process_tree_time import CpuOwner, ProcessTreeTime, TreeMember
+from exporter.attribution.procfs import ProcessKey
 
 ROOT = 1
 OUTSIDE = 0
@@ -25,8 +25,8 @@ class Modelled:
     is_over: bool = False
 
     @property
-    def process(self) -> Process:
-        return Process(self.pid, self.born_s)
+    def process(self) -> ProcessKey:
+        return ProcessKey(self.pid, self.born_s)
 
 
 @dataclass
@@ -81,15 +81,17 @@ class Kernel:
 
 def look(kernel, known, meanwhile, owner_of):
     """As CpuUsage looks: each process after its parent, also those known from before; the world goes on meanwhile."""
-    found: dict[Process, Member] = {}
-    by_pid: dict[int, Process] = {}
+    found: dict[ProcessKey, TreeMember] = {}
+    by_pid: dict[int, ProcessKey] = {}
     waiting = [ROOT, *(process.pid for process in known)]
     while waiting:
         pid = waiting.pop(0)
         now = kernel.processes.get(pid)
         if now is not None and now.process not in found:
             parent = by_pid.get(now.parent)
-            found[now.process] = Member(owner_of(now, found, parent, known), parent, float(now.own), float(now.waited))
+            found[now.process] = TreeMember(
+                owner_of(now, found, parent, known), parent, float(now.own), float(now.waited)
+            )
             by_pid[pid] = now.process
             if meanwhile:
                 kernel.do(meanwhile.pop())
@@ -99,7 +101,7 @@ def look(kernel, known, meanwhile, owner_of):
 
 
 def only_one(_now, _found, _parent, _known):
-    return Part("run")
+    return CpuOwner("run")
 
 
 EVENTS = st.tuples(st.sampled_from(["fork", "work", "work", "end", "wait"]), st.integers(0, 30), st.integers(1, 50))
@@ -109,7 +111,7 @@ SINCE = {"run": BEGUN_S, "outer": BEGUN_S, "inner": BEGUN_S}
 
 def follow(kernel, rounds, owner_of=only_one):
     """The totals after each look, and what was truly used by then."""
-    tree, known, total = TreeTime(), {}, {}
+    tree, known, total = ProcessTreeTime(), {}, {}
     tree.take(look(kernel, known, [], owner_of), SINCE)
     known = dict(tree.members)
     for events, meanwhile in rounds:
@@ -143,10 +145,10 @@ def test_the_total_is_exact_after_a_quiet_look_where_all_who_end_are_waited_for(
 def nested(now, found, parent, known):
     """The second process is another run's root."""
     if now.pid == ROOT + 1:
-        return Part("inner")
+        return CpuOwner("inner")
     if parent:
         return found[parent].owner
-    return known[now.process].owner if now.process in known else Part("outer")
+    return known[now.process].owner if now.process in known else CpuOwner("outer")
 
 
 @settings(max_examples=200, deadline=None)
@@ -168,11 +170,17 @@ def test_the_model_can_lose_what_no_one_waited_for():
 
 
 def test_what_a_process_owed_when_it_vanished_its_parent_owes():
-    root, middle, leaf = Process(1, 1.0), Process(2, 6.0), Process(3, 6.0)
-    tree = TreeTime()
-    part = Part("run")
-    tree.take({root: Member(part, None, 0, 0)}, SINCE)
-    there = {root: Member(part, None, 0, 0), middle: Member(part, root, 2, 0), leaf: Member(part, middle, 10, 0)}
+    root, middle, leaf = ProcessKey(1, 1.0), ProcessKey(2, 6.0), ProcessKey(3, 6.0)
+    tree = ProcessTreeTime()
+    part = CpuOwner("run")
+    tree.take({root: TreeMember(part, None, 0, 0)}, SINCE)
+    there = {
+        root: TreeMember(part, None, 0, 0),
+        middle: TreeMember(part, root, 2, 0),
+        leaf: TreeMember(part, middle, 10, 0),
+    }
     assert tree.take(there, SINCE) == {part: 12}
-    tree.take({root: Member(part, None, 0, 0), middle: Member(part, root, 2, 0)}, SINCE)  # the leaf went as we looked
-    assert sum(tree.take({root: Member(part, None, 0, 13)}, SINCE).values()) == 1  # 13 of both, 12 of them counted
+    tree.take(
+        {root: TreeMember(part, None, 0, 0), middle: TreeMember(part, root, 2, 0)}, SINCE
+    )  # the leaf went as we looked
+    assert sum(tree.take({root: TreeMember(part, None, 0, 13)}, SINCE).values()) == 1  # 13 of both, 12 of them counted

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from exporter.attribution.cpu_usage import CpuUsage, RunProcesses
-from exporter.attribution.procfs import Process, find
+from exporter.attribution.cpu_usage import CpuUsageReader, RunProcesses
+from exporter.attribution.procfs import ProcessKey, find_process
 from tests.exporter.usage_node import Node
 
 
@@ -199,8 +199,8 @@ def test_real_processes_use_what_the_kernel_tells_their_parent():
         shell.stdin.flush()
         return shell.stdout.readline().strip()
 
-    usage = CpuUsage()
-    runs = {"a": RunProcesses((find(shell.pid),))}
+    usage = CpuUsageReader()
+    runs = {"a": RunProcesses((find_process(shell.pid),))}
     try:
         assert usage.read(runs).runs["a"].pids == {shell.pid}
         busy_s = usage.read(runs).busy_s
@@ -218,5 +218,5 @@ def test_real_processes_use_what_the_kernel_tells_their_parent():
 
 
 def test_a_run_of_processes_that_are_gone_uses_nothing():
-    found = CpuUsage().read({"a": RunProcesses((Process(os.getpid(), 0.0),))})
+    found = CpuUsageReader().read({"a": RunProcesses((ProcessKey(os.getpid(), 0.0),))})
     assert (found.runs["a"].cpu_s, found.runs["a"].pids) == (0.0, frozenset())

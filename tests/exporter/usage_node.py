@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from exporter.attribution.cpu_usage import CpuUsage, RunProcesses
-from exporter.attribution.procfs import find
+from exporter.attribution.cpu_usage import CpuUsageReader, RunProcesses
+from exporter.attribution.procfs import find_process
 from tests.fakes.cgroup_tree import CgroupTree
 from tests.fakes.process_tree import ProcessTree
 
@@ -15,7 +15,7 @@ class Node:
         self.proc = ProcessTree(folder / "proc", **more)
         self.groups = CgroupTree(folder / "cgroup")
         self.now_s = 100.0
-        self.usage = CpuUsage(self.proc.root, self.groups.root, clock=lambda: self.now_s)
+        self.usage = CpuUsageReader(self.proc.root, self.groups.root, clock=lambda: self.now_s)
         self.runs: dict[str, RunProcesses] = {}
 
     def look(self):
@@ -27,4 +27,4 @@ class Node:
         return {run_id: run.cpu_s for run_id, run in self.look().runs.items()}
 
     def run(self, run_id, *pids, cgroup=None):
-        self.runs[run_id] = RunProcesses(tuple(find(pid, self.proc.root) for pid in pids), cgroup)
+        self.runs[run_id] = RunProcesses(tuple(find_process(pid, self.proc.root) for pid in pids), cgroup)

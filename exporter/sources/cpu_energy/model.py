@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import psutil
 
-from exporter.attribution.procfs import cpu_seconds
+from exporter.attribution.procfs import host_cpu_seconds
 from exporter.contract.metrics import CPU_ENERGY_METHOD
 from exporter.model import Batch, Device, Poll, Reading, SourceError, boottime
 
@@ -61,7 +61,7 @@ class CpuModelSource:
     def __init__(
         self,
         model: PowerModel,
-        seconds: Callable[[], tuple[float, float]] = cpu_seconds,
+        seconds: Callable[[], tuple[float, float]] = host_cpu_seconds,
         clock: Callable[[], float] = boottime,
     ) -> None:
         self._model = model

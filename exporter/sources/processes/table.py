@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from exporter.attribution.cgroups import describe
-from exporter.attribution.procfs import PROC, TICK_S, Process, Stat, all_pids, read_stat
+from exporter.attribution.cgroups import parse_cgroup_path
+from exporter.attribution.procfs import PROC, TICK_S, ProcessKey, ProcessStat, all_pids, read_stat
 from exporter.contract.metrics import HOST_PROCESS_CPU, HOST_PROCESS_PSS, HOST_PROCESS_USS
 from exporter.model import Batch, Reading, SourceError, boottime
 from exporter.sources.processes.groups import Group, label, largest
@@ -83,7 +83,7 @@ class ProcessTable:
         self._pids = pids
         self._proc = proc
         self._clock = clock
-        self._known: dict[Process, _Known] = {}
+        self._known: dict[ProcessKey, _Known] = {}
         self._totals: dict[Group, _Total] = {}
         self._shown_cpu: set[Group] = set()
         self._shown_memory: set[Group] = set()
@@ -99,7 +99,7 @@ class ProcessTable:
             ) from error
         stats = [stat for stat in found if stat and not stat.is_over]
         self._count(stats, now_s)
-        by_group: dict[Group, list[Stat]] = defaultdict(list)
+        by_group: dict[Group, list[ProcessStat]] = defaultdict(list)
         for stat in stats:
             by_group[self._known[stat.process].group].append(stat)
         self._totals = {group: self._totals[group] for group in by_group}
@@ -118,7 +118,7 @@ class ProcessTable:
             readings += self._memory_readings(group, members, now_s)
         return Batch(tuple(readings), problems=self._problems())
 
-    def _count(self, stats: Iterable[Stat], now_s: float) -> None:
+    def _count(self, stats: Iterable[ProcessStat], now_s: float) -> None:
         """Adds to each group's total what its members have used since the last look."""
         fade = math.exp(-(now_s - self._last_s) / RECENT_S) if self._last_s is not None else 1.0
         for total in self._totals.values():
@@ -136,12 +136,12 @@ class ProcessTable:
             known.own_s = max(known.own_s, stat.own_s)
             self._known[stat.process] = known
 
-    def _used_before(self, stat: Stat) -> float:
+    def _used_before(self, stat: ProcessStat) -> float:
         """Of a process that is new to us: nothing, where it has started since the last look."""
         is_born = self._last_s is not None and stat.process.started_s > self._last_s - TICK_S
         return 0.0 if is_born else stat.own_s
 
-    def _group(self, stat: Stat, known: _Known, now_s: float) -> Group:
+    def _group(self, stat: ProcessStat, known: _Known, now_s: float) -> Group:
         pid = str(stat.process.pid) if self._pids else ""
         if self._by == "name":
             return Group(shown_name(stat), pid)
@@ -151,7 +151,7 @@ class ProcessTable:
 
     # -- memory
 
-    def _read_memory(self, stats: list[Stat], now_s: float) -> None:
+    def _read_memory(self, stats: list[ProcessStat], now_s: float) -> None:
         """Of those whose turn it is: few at each look, and those first that were not read for the longest time."""
         wanted = [stat for stat in stats if self._may_read(stat, now_s)]
         wanted.sort(key=lambda stat: self._read_s(stat.process))
@@ -168,16 +168,16 @@ class ProcessTable:
                 continue
             known.memory = memory or known.memory
 
-    def _read_s(self, process: Process) -> float:
+    def _read_s(self, process: ProcessKey) -> float:
         memory = self._known[process].memory
         return memory.read_s if memory else -math.inf
 
-    def _may_read(self, stat: Stat, now_s: float) -> bool:
+    def _may_read(self, stat: ProcessStat, now_s: float) -> bool:
         if stat.is_kernel or stat.rss_bytes > LARGEST_RSS or self._known[stat.process].memory_is_denied:
             return False
         return now_s - self._read_s(stat.process) >= MEMORY_EVERY_S
 
-    def _memory_readings(self, group: Group, members: list[Stat], now_s: float) -> list[Reading]:
+    def _memory_readings(self, group: Group, members: list[ProcessStat], now_s: float) -> list[Reading]:
         """Nothing where a member cannot be read, or was not yet, unless it is younger than the others' last reading."""
         counted = [self._known[stat.process] for stat in members if stat.rss_bytes]
         if any(stat.rss_bytes > LARGEST_RSS for stat in members) or any(known.memory_is_denied for known in counted):
@@ -205,7 +205,7 @@ def may_read_all(proc: Path = PROC) -> bool:
     return any(line.startswith("CapEff:") and int(line.split()[1], 16) >> 19 & 1 for line in lines)
 
 
-def shown_name(stat: Stat) -> str:
+def shown_name(stat: ProcessStat) -> str:
     """The command's name; of the kernel's workers, which are named by what they do, only what they are."""
     name = stat.name.partition("/")[0] if stat.is_kernel else stat.name
     return label(name)
@@ -217,7 +217,7 @@ def cgroup_of(pid: int, proc: Path = PROC) -> str:
         lines = (proc / str(pid) / "cgroup").read_text(errors="replace").splitlines()
     except OSError:
         return ""
-    return next((describe(line[3:]).text for line in lines if line.startswith("0::")), "")
+    return next((parse_cgroup_path(line[3:]).text for line in lines if line.startswith("0::")), "")
 
 
 def group_of_pid(pid: int, by: GroupBy, *, pids: bool, proc: Path = PROC) -> Group:

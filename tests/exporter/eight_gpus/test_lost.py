@@ -76,6 +76,6 @@ def test_a_gpu_that_comes_to_the_node_during_a_run_is_not_the_runs_and_the_run_s
 
     assert [gpu["uuid"] for gpu in whole_node["gpus"]] == [first]
     assert [note for note in whole_node["notes"] if late in note] == [
-        f"gpu {late} came after the run's begin: its energy is not counted; begin another run for it"
+        f"gpu {late}: appeared after the run's start; its energy is not counted; begin another run for it"
     ]
     assert not any(late in note for note in one_gpu["notes"])

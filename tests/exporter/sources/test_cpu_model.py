@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.attribution.procfs import host_cpu_seconds
 from exporter.contract.metrics import CPU_ENERGY_METHOD
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Device, Reading, SourceError
-from exporter.sources.cpu_energy.model import CpuModelSource, PowerModel, cpu_seconds, parse
+from exporter.sources.cpu_energy.model import CpuModelSource, PowerModel, parse
 
 MODEL = PowerModel(40.0, 200.0)
 
@@ -160,5 +161,5 @@ def test_a_proc_that_cannot_be_read_is_a_source_error():
 
 
 def test_this_machines_cpus_are_busy_for_a_part_of_the_time():
-    busy_s, total_s = cpu_seconds()
+    busy_s, total_s = host_cpu_seconds()
     assert 0 < busy_s < total_s

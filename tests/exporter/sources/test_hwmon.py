@@ -5,10 +5,11 @@ import pytest
 from exporter.contract.metrics import CPU_ENERGY_METHOD, HWMON_POWER
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Batch, Device, Reading, SourceError
-from exporter.polled import polled
+from exporter.sensors.live_state import LiveState
 from exporter.settings import Settings
 from exporter.sources.board import sensors
 from exporter.sources.hwmon import HwmonSource, SocketSource
+from exporter.wiring import polled_sources
 from tests.fakes import hwmon
 
 MODULE, GRACE, CPU, SYSIO = (f"power_meter-ACPI000D:{number:02d}" for number in range(4))
@@ -107,7 +108,7 @@ def test_a_board_without_any_when_the_exporter_starts_has_no_such_source(tmp_pat
     hwmon.grace_hopper(board)
 
     def names(sysfs):
-        return [source.name for source, _ in polled(Settings(state_path=tmp_path, sysfs=sysfs), {})]
+        return [source.name for source, _ in polled_sources(Settings(state_path=tmp_path, sysfs=sysfs), LiveState())]
 
     assert "hwmon" not in names(bare)
     assert "hwmon" in names(board)

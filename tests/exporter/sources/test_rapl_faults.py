@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from exporter.contract.metrics import CPU_ENERGY, CPU_POWER
 from exporter.energy.marks import energy_between
 from exporter.energy.meter import DeviceMeter
-from exporter.exposition import readings as store_view
-from exporter.live_state import Past, Store
+from exporter.exposition.readings import NodeSnapshot, node_readings
 from exporter.model import Batch, Device, SourceError
+from exporter.sensors.live_state import LiveState
 from exporter.sources.cpu_energy.powercap_source import RaplSource
 from tests.exporter.sources.nobody import as_nobody
 from tests.fakes import powercap
@@ -23,6 +23,10 @@ from tests.fakes import powercap
 NOBODY = 65_534
 PACKAGE = Device("package", "0")
 INTEL_J, AMD_J = powercap.RANGE_UJ / 1e6, 65_532.610987
+
+
+def node_snapshot(live: LiveState) -> NodeSnapshot:
+    return NodeSnapshot("test", live.snapshot(), (), (), ())
 
 
 class Machine:
@@ -213,7 +217,11 @@ def test_the_other_package_goes_on_while_one_is_offline(tmp_path):
 
 
 def test_a_package_that_went_offline_is_absent_and_shows_no_stale_power(tmp_path):
-    tree, machine, store = powercap.intel_two_packages(tmp_path), Machine(tmp_path), Store(Past(), version="test")
+    tree, machine, store = (
+        powercap.intel_two_packages(tmp_path),
+        Machine(tmp_path),
+        LiveState(),
+    )
 
     def shown() -> set[str]:
         for _ in range(3):
@@ -221,7 +229,9 @@ def test_a_package_that_went_offline_is_absent_and_shows_no_stale_power(tmp_path
             tree.tick(100)
             store.take_batch("rapl", machine.read(), 0.001, 1.0)
         return {
-            reading.labels[0] for reading in store_view.readings(store) if reading.metric in (CPU_ENERGY, CPU_POWER)
+            reading.labels[0]
+            for reading in node_readings(node_snapshot(store))
+            if reading.metric in (CPU_ENERGY, CPU_POWER)
         }
 
     assert shown() == {"0", "1"}

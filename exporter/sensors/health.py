@@ -1,17 +1,26 @@
-"""What a GPU and a source have told last, and whether they still answer."""
+"""Latest readings and liveness of each GPU and source."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from exporter.contract.metrics import GPU_MIG_INFO, GPU_UTILIZATION
+from exporter.contract.metrics import (
+    GPU_MIG_INFO,
+    GPU_UTILIZATION,
+    SOURCE_READ_SECONDS,
+    SOURCE_READ_TIMESTAMP,
+    SOURCE_READS,
+    SOURCE_RESTARTS,
+    SOURCE_UP,
+)
 from exporter.energy.plausibility import EnergyCheck
 from exporter.model import Batch, Device, Gpu, GpuProcess, Reading
 
 
 @dataclass
-class GpuState:
-    """A GPU that has introduced itself; `read_s` is when it last answered."""
+class GpuHealth:
+    """A GPU that has been attached; `read_s` is the time of its last answer (CLOCK_BOOTTIME)."""
 
     info: Gpu
     device: Device
@@ -22,21 +31,21 @@ class GpuState:
     up: bool = True
     check: EnergyCheck = field(default_factory=EnergyCheck)
 
-    def is_at_work(self) -> bool:
-        """Whether anything ran on it at the last look; as far as the card tells."""
+    def is_busy(self) -> bool:
+        """Return True if anything ran on the GPU at the last reading, as far as it reports that."""
         utilization = self.readings.get((GPU_UTILIZATION.name, (self.info.index, self.info.uuid, "gpu")))
         if utilization is not None and utilization.value > 0:
             return True
         return any(process.utilization != 0 for process in self.processes)
 
     def instances(self) -> list[str]:
-        """The UUIDs of its MIG instances."""
+        """Return the UUIDs of the MIG instances."""
         return [labels[1] for name, labels in self.readings if name == GPU_MIG_INFO.name]
 
 
 @dataclass
-class SourceState:
-    """The health of a source, and what it last read apart from energies."""
+class SourceHealth:
+    """Health of a source, and its last readings other than energies."""
 
     period_s: float
     up: bool = False
@@ -44,6 +53,8 @@ class SourceState:
     read_s: float | None = None
     changed_s: float = 0.0
     batch: Batch = field(default_factory=Batch)
+    health: tuple[Reading, ...] = ()
+    """The source's own metrics, with counters that continue over restarts."""
     reads: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     restarts: int = 0
@@ -52,3 +63,13 @@ class SourceState:
     def count(self, outcome: str, took_s: float) -> None:
         self.reads[outcome] = self.reads.get(outcome, 0) + 1
         self.seconds[outcome] = self.seconds.get(outcome, 0.0) + took_s
+
+    def readings(self, name: str) -> Iterator[Reading]:
+        """Yield the source's own metrics; its counters start at 0 with this process."""
+        yield Reading(SOURCE_UP, (name,), float(self.up))
+        if self.read_at is not None:
+            yield Reading(SOURCE_READ_TIMESTAMP, (name,), self.read_at)
+        for outcome, count in self.reads.items():
+            yield Reading(SOURCE_READS, (name, outcome), float(count))
+            yield Reading(SOURCE_READ_SECONDS, (name, outcome), self.seconds[outcome])
+        yield Reading(SOURCE_RESTARTS, (name,), float(self.restarts))

@@ -1,84 +1,95 @@
-"""The latest of every source, and its age."""
+"""Latest values of all sensors, their energy meters and their health."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
-from exporter.attribution.policy import AttributedKey, Attribution
 from exporter.contract.metrics import (
     CPU_ENERGY_METHOD,
     GPU_POWER_LIMIT,
     GPU_XID_ERRORS,
+    HOST_CPU_UTILIZATION,
 )
 from exporter.energy.counters import CounterTotal, MonotonicCounters, SeriesKey
-from exporter.energy.emissions import SlotLookup, split_over_slots
+from exporter.energy.emissions import EmissionKey, SlotLookup, split_over_slots
 from exporter.energy.marks import ZERO_TOTALS, MeterTotals
 from exporter.energy.meter import LIMIT_MARGIN, DeviceMeter
 from exporter.energy.plausibility import REASON_TEXTS, sensor_share
-from exporter.latest_values import GpuState, SourceState
 from exporter.model import Batch, Device, Gpu, Poll, SourceError, boottime
 from exporter.nvml_worker.protocol import DriverGone, ReadingChanges, WorkerMessage
-from exporter.storage.state_file import EmissionKey
+from exporter.sensors.health import GpuHealth, SourceHealth
+from exporter.sensors.snapshot import DeviceSnapshot, GpuEnergySnapshot, GpuSnapshot, SensorSnapshot
 
 FAST_S = 0.047
 SLOW_S = 1.0
 RAPL_UPDATE_S = 0.001
 _LATE_PERIODS = 3.0
 GPU_LATE_S = 2.5
-"""A GPU that has been silent for so long shows nothing."""
+"""Age of the last poll at which a GPU counts as silent."""
 SILENT_S = 5.0
+IDLE_RATIO = 0.05
+"""Utilization below which the CPUs count as idle."""
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
-    """What the last exporter on this state folder left; `saved_s` is when, where that was since the machine booted."""
+class PowerSample(NamedTuple):
+    """Power of a GPU at one poll (CLOCK_BOOTTIME)."""
 
-    totals: dict[Device, MeterTotals] = field(default_factory=dict)
-    emissions: dict[EmissionKey, float] = field(default_factory=dict)
-    counters: dict[SeriesKey, CounterTotal] = field(default_factory=dict)
-    attributed: dict[AttributedKey, int] = field(default_factory=dict)
-    idle_w: dict[Device, float] = field(default_factory=dict)
-    saved_s: float | None = None
+    uuid: str
+    t_s: float
+    power_w: float
 
 
-class Store:
-    def __init__(self, past: Past, *, version: str, slots_at: SlotLookup = lambda _: ()) -> None:
-        self.version = version
-        self.lines = {device: _line(device, kept, past.saved_s) for device, kept in past.totals.items()}
-        self.emissions = dict(past.emissions)
-        self.counters = MonotonicCounters(past.counters)
-        self.attribution = Attribution(
-            past.attributed, {d: t.energy_j for d, t in past.totals.items()}, past.idle_w, past.saved_s
-        )
-        self.gpus: dict[str, GpuState] = {}
-        self.sources: dict[str, SourceState] = {}
+class LiveState:
+    """Latest values of all sensors.
+
+    The totals are those of the previous exporter on this state folder, saved at `saved_s`; None after a reboot.
+    """
+
+    def __init__(
+        self,
+        totals: Mapping[Device, MeterTotals] | None = None,
+        emissions: Mapping[EmissionKey, float] | None = None,
+        counters: Mapping[SeriesKey, CounterTotal] | None = None,
+        saved_s: float | None = None,
+        *,
+        slots_at: SlotLookup = lambda _: (),
+    ) -> None:
+        self.lines = {device: _line(device, total, saved_s) for device, total in (totals or {}).items()}
+        self.emissions = dict(emissions or {})
+        self.counters = MonotonicCounters(dict(counters or {}))
+        self.gpus: dict[str, GpuHealth] = {}
+        self.sources: dict[str, SourceHealth] = {}
         self.seen: set[Device] = set()
+        """Devices that were polled at least once."""
         self.power_w: dict[Device, float] = {}
         self.expected_gpus: int | None = None
-        """As many as the driver counts, once it has."""
-        self.on_poll: Callable[[Poll], None] = lambda _: None
+        """Number of GPUs that the driver listed."""
         self.slots_at = slots_at
+        self.simulation: str | None = None
+        """Path of the simulated GPUs' state file, if the GPUs are simulated."""
+        self._power_samples: list[PowerSample] = []
         self._polled_by: dict[Device, str] = {}
         self._introduced: set[str] = set()
         self._unattached: dict[int, str] = {}
         self._period_s = SLOW_S
 
-    # -- taking in
+    # -- input
 
     def set_period(self, period_s: float) -> None:
-        """How often GPUs are polled from now on."""
+        """Set the period at which GPUs are polled from now on."""
         self._period_s = period_s
         for device, line in self.lines.items():
             if device.kind == "gpu":
                 line.period_s = self._period_of(line)
 
     def _period_of(self, line: DeviceMeter) -> float:
-        """The sampler polls a GPU without a counter fast, run or no run."""
+        """Return the polling period of a GPU: one without a counter is always polled fast."""
         return self._period_s if line.has_counter else min(self._period_s, FAST_S)
 
     def take_worker(self, message: WorkerMessage) -> None:
@@ -127,7 +138,7 @@ class Store:
             gpu.up = False
         self.failed("nvml", SourceError(gone.reason, "waiting for the driver"), 0.0, SLOW_S)
 
-    def _take_polls(self, source: SourceState, polls: tuple[Poll, ...]) -> None:
+    def _take_polls(self, source: SourceHealth, polls: tuple[Poll, ...]) -> None:
         for poll in polls:
             gpu = self.gpus[poll.device.id]
             self._push(poll)
@@ -139,7 +150,7 @@ class Store:
         self._succeeded("nvml", source)
 
     def _attach(self, gpu: Gpu) -> None:
-        self.gpus[gpu.uuid] = GpuState(gpu, Device("gpu", gpu.uuid), boottime())
+        self.gpus[gpu.uuid] = GpuHealth(gpu, Device("gpu", gpu.uuid), boottime())
         self._unattached.pop(int(gpu.index), None)
         self._introduced.add(gpu.uuid)
         self._line(Device("gpu", gpu.uuid)).sensor_share = sensor_share(gpu.name, gpu.architecture)
@@ -168,17 +179,17 @@ class Store:
         source.up, source.trouble, source.batch = False, str(error), Batch()
 
     def has_read_gpus(self) -> bool:
-        """Whether each GPU has answered or failed to, or the driver has."""
+        """Return True once each GPU, or the driver as a whole, has answered or failed."""
         source = self.sources.get("nvml")
         if source is None or self.expected_gpus is None:
             return source is not None and bool(source.trouble)
         answered = sum(Device("gpu", uuid) in self.seen for uuid in self.gpus)
         return answered + len(self._unattached) >= self.expected_gpus
 
-    def source(self, name: str, period_s: float) -> SourceState:
-        return self.sources.setdefault(name, SourceState(period_s, changed_s=boottime()))
+    def source(self, name: str, period_s: float) -> SourceHealth:
+        return self.sources.setdefault(name, SourceHealth(period_s, changed_s=boottime()))
 
-    def _succeeded(self, name: str, source: SourceState) -> None:
+    def _succeeded(self, name: str, source: SourceHealth) -> None:
         source.read_at, source.read_s = time.time(), boottime()
         if not source.up:
             if source.trouble:
@@ -210,7 +221,9 @@ class Store:
             if not (poll.counter_j is None and poll.display_w is None):
                 self.power_w[device] = added_j / (poll.after_s - last.after_s)
             self._emit(device, added_j, poll.after_s - last.after_s)
-        self.on_poll(poll)
+        power_w = poll.display_w
+        if device.kind == "gpu" and power_w is not None:
+            self._power_samples.append(PowerSample(device.id, poll.after_s, power_w))
 
     def _line(self, device: Device) -> DeviceMeter:
         if device not in self.lines:
@@ -218,7 +231,7 @@ class Store:
         return self.lines[device]
 
     def _emit(self, device: Device, joules: float, elapsed_s: float) -> None:
-        """Grams for joules drawn evenly over the last `elapsed_s`, each at the intensity of its own slot."""
+        """Add the emissions of energy used evenly over the last `elapsed_s`, at the carbon intensity of each slot."""
         component = device.component
         if not component or joules <= 0:
             return
@@ -227,28 +240,77 @@ class Store:
             self.emissions[key] = self.emissions.get(key, 0.0) + share * joules / 3.6e6 * slot.grams_per_kwh
 
     def is_read(self, device: Device) -> bool:
-        """Whether its energy is known up to now: of a source that answers, one device may have gone."""
+        """Return True if the device's energy is known up to now; a source that answers may lack one of its devices."""
         if device.kind == "gpu":
             return device.id in self.gpus and self.gpus[device.id].up
         name = self._polled_by.get(device)
         return name is not None and any(poll.device == device for poll in self.sources[name].batch.polls)
 
     def modelled_packages(self) -> list[str]:
-        """CPU packages whose energy is an estimate."""
+        """Return the CPU packages whose energy is estimated."""
         rapl = self.sources.get("rapl")
         readings = rapl.batch.readings if rapl else ()
         return [r.labels[0] for r in readings if r.metric is CPU_ENERGY_METHOD and r.labels[1] == "model"]
 
-    def divide(self) -> None:
-        """What the devices have drawn, among those who have held them up to now."""
+    def energies(self) -> Iterator[tuple[Device, float, float]]:
+        """Yield each device that runs can have, its energy in joules, and the time of its last poll."""
         for device, line in self.lines.items():
             if line.latest and device.component:
-                self.attribution.divide(device, line.totals.energy_j, line.latest.after_s)
+                yield device, line.totals.energy_j, line.latest.after_s
 
-    # -- growing old
+    def busy_devices(self) -> Iterator[Device]:
+        """Yield the devices that are in use now, whose power is not their idle power."""
+        host = self.sources.get("host")
+        ratios = [r.value for r in host.batch.readings if r.metric is HOST_CPU_UTILIZATION] if host else []
+        cpus_busy = not ratios or ratios[0] > IDLE_RATIO
+        for device in self.lines:
+            gpu = self.gpus.get(device.id)
+            if (gpu.is_busy() if gpu else cpus_busy) and device.component:
+                yield device
+
+    def drain_power_samples(self) -> Collection[PowerSample]:
+        """Return the GPUs' power samples since the last call, and forget them."""
+        drained, self._power_samples = self._power_samples, []
+        return drained
+
+    # -- output
+
+    def update(self, now_s: float) -> None:
+        """Bring the health of all sources up to date, for a snapshot."""
+        self.age(now_s)
+        for name, source in self.sources.items():
+            source.health = tuple(self.counters.accumulate(source.readings(name), from_zero=True))
+
+    def snapshot(self) -> SensorSnapshot:
+        readable = [device for device in self.lines if self.is_read(device)]
+        return SensorSnapshot(
+            gpus=tuple(self._gpu_snapshot(gpu) for gpu in self.gpus.values()),
+            devices=tuple(
+                DeviceSnapshot(device, self.lines[device].totals.energy_j, self.power_w.get(device))
+                for device in readable
+                if device.kind != "gpu"
+            ),
+            xid_errors=tuple(self.counters.readings(GPU_XID_ERRORS)),
+            emissions_grams=dict(self.emissions),
+            source_readings=tuple((*source.batch.readings, *source.health) for source in self.sources.values()),
+            readable=frozenset(readable),
+        )
+
+    def _gpu_snapshot(self, gpu: GpuHealth) -> GpuSnapshot:
+        line = self.lines.get(gpu.device)
+        poll = line.latest if line else None
+        if not gpu.up or line is None or poll is None:
+            return GpuSnapshot(gpu.info, gpu.up)
+        power_w = poll.display_w
+        energy = GpuEnergySnapshot(
+            line.totals.energy_j, line.totals.integrated_j, line.has_counter, power_w, frozenset(gpu.check.reasons)
+        )
+        return GpuSnapshot(gpu.info, up=True, energy=energy, readings=tuple(gpu.readings.values()))
+
+    # -- liveness
 
     def age(self, now_s: float) -> None:
-        """Marks as down what has been silent for too long."""
+        """Mark silent GPUs and sources as down."""
         for gpu in self.gpus.values():
             if gpu.up and now_s - gpu.read_s > GPU_LATE_S:
                 gpu.up = False
@@ -266,11 +328,11 @@ class Store:
                 log.warning("source=%s down: no answer for %.1f s", name, late_s)
 
     def check_energies(self, now_s: float) -> None:
-        """To be called about once a second."""
+        """Check the energy of each GPU for plausibility, about once a second."""
         for gpu in self.gpus.values():
             self._check(gpu, now_s)
 
-    def _check(self, gpu: GpuState, now_s: float) -> None:
+    def _check(self, gpu: GpuHealth, now_s: float) -> None:
         line = self.lines.get(gpu.device)
         if line is None or not gpu.up:
             return

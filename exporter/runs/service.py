@@ -1,0 +1,168 @@
+"""The run service: what the run API does, and the work of each second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Literal
+
+from exporter.contract import run as contract
+from exporter.contract.run import BeginRequest, EndRequest, ProcessesRequest, WorkRequest
+from exporter.model import Service, boottime
+from exporter.runs.ledger import Ledger
+from exporter.runs.record import STORED, RunRecord
+from exporter.runs.requests import RunError
+from exporter.runs.view import run_view
+from exporter.sensors.hub import UPDATE_WITHIN_S, PollingDemand, SensorHub
+from exporter.storage.writer import StateWriter
+
+TICK_S = 1.0
+IDLE_START_S = 60.0
+"""Time for which --exit-when-idle waits for a first run."""
+MAX_RUNS_LISTED = 1_000
+RUNS_AT_ONCE = 10
+"""Runs converted to JSON before other tasks have their turn; one takes about a millisecond."""
+
+
+class RunService(Service):
+    """Runs of this node. `stopping` is set once the daemon shall stop; with `exit_when_idle`, this service sets it."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        sensors: SensorHub,
+        storage: StateWriter,
+        *,
+        stopping: asyncio.Event,
+        exit_when_idle: bool = False,
+    ) -> None:
+        self._ledger = ledger
+        self._sensors = sensors
+        self._storage = storage
+        self._stopping = stopping
+        self._exit_when_idle = exit_when_idle
+        self._started_s = boottime()
+        self._ending: dict[str, asyncio.Event] = {}
+
+    # -- requests
+
+    async def begin(self, request: BeginRequest) -> tuple[contract.Run, bool]:
+        """Return the run and whether it is new. Raises RunError."""
+        await self._sensors.wait_until_ready()  # the GPUs are not known before
+        if self._stopping.is_set():
+            raise RunError(503, "the exporter is stopping; begin the run after its restart")
+        run, is_new = self._ledger.begin(request)
+        if is_new:
+            await self._wait_for_update()
+            self._ledger.confirm_begin(run)
+        await self._storage.save_soon()
+        return self._ledger.view(run), is_new
+
+    def add_processes(self, run_id: str, request: ProcessesRequest) -> contract.Run:
+        return self._ledger.view(self._ledger.add_processes(run_id, request))
+
+    def work(self, run_id: str, request: WorkRequest) -> contract.Run:
+        return self._ledger.view(self._ledger.work(run_id, request))
+
+    def phase(self, run_id: str, name: str) -> contract.Run:
+        return self._ledger.view(self._ledger.phase(run_id, name))
+
+    async def end(self, run_id: str, request: EndRequest) -> contract.Run:
+        """End the run, also where the client disconnects. Ending it again returns the same. Raises RunError."""
+        await self._sensors.wait_until_ready()  # no sensor was read since the previous exporter before
+        run = await asyncio.shield(self._end(run_id, request))
+        await self._storage.save_soon()
+        return self._ledger.view(run)
+
+    async def _end(self, run_id: str, request: EndRequest) -> RunRecord:
+        if run_id in self._ending:
+            await self._ending[run_id].wait()
+        run = self._ledger.find(run_id)
+        if not run.running:
+            return run
+        self._ledger.stop(run, request)
+        assert run.end_s is not None
+        done = self._ending[run_id] = asyncio.Event()
+        try:
+            await self._wait_for_update()
+            self._ledger.release(run)
+            await self._sensors.wait_until_settled(run.measured(), run.end_s)
+            self._ledger.finish(run)
+        finally:
+            del self._ending[run_id]
+            done.set()
+        return run
+
+    async def _wait_for_update(self) -> None:
+        """Read all sensors and the runs' processes now; do not wait for one that hangs."""
+        scan = asyncio.ensure_future(self._ledger.attribution.scan(self._ledger.open_runs))
+        await asyncio.gather(
+            self._sensors.wait_for_update(self._demand()), asyncio.wait({scan}, timeout=UPDATE_WITHIN_S)
+        )
+        if scan.done():
+            scan.result()
+
+    def get(self, run_id: str) -> contract.Run:
+        """Return a run. Raises RunError."""
+        return self._ledger.view(self._ledger.find(run_id))
+
+    async def list_runs(self, state: Literal["running", "ended"] | None, limit: int = MAX_RUNS_LISTED) -> list[bytes]:
+        """Return the newest runs as JSON, the newest first. Raises sqlite3.Error."""
+        stored = await asyncio.to_thread(self._stored_runs)
+        runs = (stored | self._ledger.runs).values()
+        chosen = [run for run in runs if state in (None, "running" if run.is_open else "ended")]
+        chosen.sort(key=lambda run: run.started_at, reverse=True)
+        shown: list[bytes] = []
+        for first in range(0, min(limit, len(chosen)), RUNS_AT_ONCE):
+            shown += await self._as_json(chosen[first : min(limit, first + RUNS_AT_ONCE)], stored)
+        return shown
+
+    def _stored_runs(self) -> dict[str, RunRecord]:
+        runs = (STORED.validate_json(run) for run in self._ledger.archive.runs(MAX_RUNS_LISTED))
+        return {run.run_id: run for run in runs}
+
+    async def _as_json(self, runs: list[RunRecord], stored: Mapping[str, RunRecord]) -> list[bytes]:
+        """Convert open runs here, where they do not change meanwhile, and ended ones in a thread, as stored."""
+        ended = [stored[run.run_id] for run in runs if _is_final(run, stored.get(run.run_id))]
+        shown = await asyncio.to_thread(_ended_as_json, ended, self._sensors.live.simulation)
+        shown |= {r.run_id: self._ledger.view(r).model_dump_json().encode() for r in runs if r.run_id not in shown}
+        return [shown[run.run_id] for run in runs]
+
+    # -- time
+
+    async def run(self) -> None:
+        """Tick once a second until cancelled, or until the node is idle."""
+        due_s = boottime()
+        while True:
+            await self._tick()
+            if self._exit_when_idle and self._is_idle():
+                self._stopping.set()
+                return
+            due_s = max(due_s + TICK_S, boottime())
+            await asyncio.sleep(due_s - boottime())
+
+    async def _tick(self) -> None:
+        self._sensors.tick()
+        await self._ledger.attribution.scan(self._ledger.open_runs)
+        self._ledger.tick()
+        self._sensors.set_demand(self._demand())
+        self._ledger.attribution.tick(self._ledger.runs.values(), boottime())
+        await self._storage.save_each_second()
+
+    def _demand(self) -> PollingDemand:
+        runs = self._ledger.open_runs
+        return PollingDemand(bool(runs), any(run.discovers for run in runs))
+
+    def _is_idle(self) -> bool:
+        if self._ledger.open_runs:
+            return False
+        return self._ledger.ended > 0 or boottime() - self._started_s > IDLE_START_S
+
+
+def _is_final(run: RunRecord, stored: RunRecord | None) -> bool:
+    return not run.is_open and stored is not None and not stored.is_open
+
+
+def _ended_as_json(runs: list[RunRecord], simulation: str | None) -> dict[str, bytes]:
+    """Convert runs that no longer change, for which no device is needed."""
+    return {run.run_id: run_view(run, {}, 0.0, simulation).model_dump_json().encode() for run in runs}

@@ -1,0 +1,49 @@
+"""Service that keeps the carbon intensities up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import aiohttp
+
+from exporter.model import Batch, Reading, Service, SourceError, boottime
+from exporter.sensors.live_state import LiveState
+from exporter.sources.carbon.feed import CarbonFeed, CarbonFeeds
+from exporter.sources.carbon.gauges import carbon_readings
+
+PERIOD_S = 86_400.0
+"""Age at which a feed is late: forecasts reach two days ahead, so an outage of a day loses nothing."""
+
+
+class CarbonService(Service):
+    """Refreshes each feed when it is due. `live` has the feeds' health."""
+
+    def __init__(self, feeds: CarbonFeeds, live: LiveState) -> None:
+        self._feeds = feeds.feeds
+        self._live = live
+
+    async def run(self) -> None:
+        """Refresh the feeds until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for feed in self._feeds:
+                tasks.create_task(self._follow(feed))
+
+    def readings(self) -> Iterator[Reading]:
+        """Yield the intensities in force now."""
+        return carbon_readings(self._feeds, time.time())
+
+    async def _follow(self, feed: CarbonFeed) -> None:
+        name = "carbon" if feed is self._feeds[0] else f"carbon_{feed.basis}"
+        async with aiohttp.ClientSession(trust_env=True) as session:
+            while True:
+                started_s = boottime()
+                try:
+                    await feed.refresh(session)
+                except SourceError as error:
+                    self._live.failed(name, error, boottime() - started_s, PERIOD_S)
+                else:
+                    self._live.take_batch(name, Batch(), boottime() - started_s, PERIOD_S)
+                while time.time() < feed.due_s:  # noqa: ASYNC110  # the wall clock may be set meanwhile
+                    await asyncio.sleep(min(10.0, max(0.1, feed.due_s - time.time())))

@@ -1,0 +1,55 @@
+"""Devices that each run holds."""
+
+from exporter.attribution.policy import NO_RUN, Attribution
+from exporter.attribution.procfs import ProcessKey
+from exporter.model import Device, Gpu, GpuProcess, Poll
+from exporter.runs.attribution import RunAttribution
+from exporter.runs.record import RunRecord
+from exporter.sensors.health import GpuHealth
+from exporter.sensors.live_state import LiveState
+
+GPU, OTHER = Device("gpu", "GPU-0"), Device("gpu", "GPU-1")
+
+
+def run_on(*devices, discovers=False, seen_on=()):
+    return RunRecord(
+        run_id="a",
+        workload="test",
+        labels={},
+        request="{}",
+        devices=list(devices),
+        gpus={},
+        discovers=discovers,
+        begin_s=0.0,
+        started_at=0.0,
+        lease_s=60.0,
+        lease_until_s=60.0,
+        alive_s=0.0,
+        processes=[ProcessKey(1, 1.0)],
+        seen_on=list(seen_on),
+    )
+
+
+def loads_of(run, processes=None):
+    """Return the loads on each GPU; `processes` are those on it."""
+    live, energies = LiveState(), Attribution()
+    for device in (GPU, OTHER):
+        live.gpus[device.id] = GpuHealth(Gpu("0", device.id, "test", "", "", ""), device, 0.0)
+        live.gpus[device.id].processes = tuple((processes or {}).get(device, ()))
+        live._push(Poll(device, 0.0, 0.0, 0.0, 300.0))
+    attribution = RunAttribution(live, energies, 0.0)
+    attribution._owners = {1: ("a", 0.0)}
+    attribution.hold([run])
+    return {device: changes[-1][1].loads for device, changes in energies._tenancies.items()}
+
+
+def test_run_holds_its_gpus_before_its_processes_are_there_and_no_others():
+    loads = loads_of(run_on(GPU), {OTHER: [GpuProcess(1, None, 0.5)]})
+
+    assert loads == {GPU: {"a": 0}, OTHER: {NO_RUN: 0.5}}
+
+
+def test_run_that_discovers_its_gpus_holds_those_with_its_processes():
+    loads = loads_of(run_on(GPU, OTHER, discovers=True, seen_on=["GPU-1"]))
+
+    assert loads == {GPU: {}, OTHER: {"a": 0}}
