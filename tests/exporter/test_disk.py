@@ -15,6 +15,7 @@ from contextlib import closing
 import pytest
 
 from exporter.contract.history import HISTORY_FILE, STATE_FILE
+from exporter.runs.record import STORED
 from exporter.simulation import Constant
 from exporter.storage.history import History
 from exporter.storage.state_file import StateFile
@@ -270,7 +271,7 @@ def test_a_journal_that_was_cut_off_anywhere_costs_its_last_seconds_and_no_more(
             (folder / f"{name}-shm").unlink(missing_ok=True)
         state, history = StateFile(folder), History(folder)
         saved = state.load()
-        assert {run.run_id for run in saved.running} <= {"open", "run-0", "run-1", "run-2"}
+        assert {STORED.validate_json(body).run_id for body in saved.running} <= {"open", "run-0", "run-1", "run-2"}
         assert all(totals.energy_j >= 0 for totals in saved.totals.values())
         history.close()
         state.close()

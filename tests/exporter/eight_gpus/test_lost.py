@@ -39,10 +39,10 @@ def test_one_of_eight_falls_off_the_bus_and_comes_back_with_its_counter_at_zero(
     assert seven == {node.gpus[i].uuid for i in OTHERS}
     assert untrue(run, node) == {}
     assert run["energy_joules"]["gpu"][node.gpus[SICK].uuid] <= watts(SICK) * run["duration_seconds"] * 1.01
-    assert any("started anew" in note and node.gpus[SICK].uuid in note for note in run["notes"])
+    assert any("was reset" in note and node.gpus[SICK].uuid in note for note in run["notes"])
     if not reload:
         assert all(covered(run, node, i) > 0.95 for i in OTHERS)
-        assert not any("started anew" in note and node.gpus[i].uuid in note for note in run["notes"] for i in OTHERS)
+        assert not any("was reset" in note and node.gpus[i].uuid in note for note in run["notes"] for i in OTHERS)
 
 
 def test_gpus_that_are_bound_elsewhere_or_come_back_are_followed(tmp_path):
