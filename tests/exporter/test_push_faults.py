@@ -10,7 +10,7 @@ from exporter.push.encoding import snappy
 from exporter.storage.history import KEEP_S
 from tests.exporter.push_node import PROMETHEUS, VICTORIA, agrees, readings, remember
 from tests.exporter.push_proxy import proxy
-from tests.exporter.test_disk import FullDisk
+from tests.exporter.storage.test_disk_faults import FullDisk
 
 
 def lines(caplog, text):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.exporter.usage_node import Node
+from tests.exporter.attribution.cpu_usage_node import Node
 
 
 @pytest.fixture(params=[True, False], ids=["with the kernel's lists", "without"])

@@ -7,7 +7,17 @@ import pytest
 from exporter.model import boottime
 from exporter.simulation import Fault
 from tests.daemon import begin, daemon, end, eventually
-from tests.exporter.eight_gpus.looks import OTHERS, SICK, _read, covered, is_rising, rising, untrue, ups, watts
+from tests.exporter.daemon.eight_gpus.observation import (
+    OTHERS,
+    SICK,
+    _read,
+    covered,
+    is_rising,
+    rising,
+    untrue,
+    ups,
+    watts,
+)
 
 
 @pytest.mark.parametrize("reload", [False, True], ids=["the card alone is reset", "the driver is loaded anew"])

@@ -3,7 +3,7 @@ import pytest
 from exporter.model import boottime
 from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
 from tests.daemon import daemon
-from tests.exporter.eight_gpus.looks import watts
+from tests.exporter.daemon.eight_gpus.observation import watts
 from tests.fakes import nvml
 from tests.fakes.powercap import Powercap
 

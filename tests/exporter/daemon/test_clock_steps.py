@@ -15,7 +15,7 @@ from exporter.runs.record import Cut
 from exporter.sensors.live_state import LiveState
 from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
 from tests.daemon import begin, daemon, end
-from tests.exporter.test_ledger import run_of
+from tests.exporter.runs.test_marks import run_of
 from tests.fakes import nvml
 from tests.fakes.clock import Clock
 

@@ -4,7 +4,7 @@ import time
 
 from exporter.simulation import Fault
 from tests.daemon import begin, end, eventually
-from tests.exporter.eight_gpus.looks import (
+from tests.exporter.daemon.eight_gpus.observation import (
     OTHERS,
     SICK,
     Scraper,

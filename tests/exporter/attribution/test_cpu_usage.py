@@ -8,7 +8,7 @@ import pytest
 
 from exporter.attribution.cpu_usage import CpuUsageReader, RunProcesses
 from exporter.attribution.procfs import ProcessKey, find_process
-from tests.exporter.usage_node import Node
+from tests.exporter.attribution.cpu_usage_node import Node
 
 
 @pytest.fixture(params=[True, False], ids=["with the kernel's lists", "without"])
