@@ -1,4 +1,4 @@
-"""The analyzer's command line. What is heavy is imported by the command that needs it."""
+"""Command line of the analyzer: its commands, exit codes and output streams."""
 
 from __future__ import annotations
 
@@ -7,131 +7,111 @@ import errno
 import io
 import os
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, cast
 
 import typer
 
-from analyzer.commands.best_start import best_start
-from analyzer.commands.compare import compare
-from analyzer.commands.export import export
-from analyzer.commands.fleet import fleet
-from analyzer.commands.import_ import import_
-from analyzer.commands.options.connection import (
-    DEFAULT_SINCE,
-    Connection,
-    FormatOption,
-    SinceOption,
-    reads,
-    say,
-    seconds,
-)
-from analyzer.commands.recommend import recommend
-from analyzer.commands.report import report
-from analyzer.commands.tenants import tenants
-from analyzer.commands.variability import variability
-from analyzer.commands.watch import watch
-from analyzer.output.form import Format
+from analyzer.commands.best_start import best_start_command
+from analyzer.commands.compare import compare_command
+from analyzer.commands.export import export_command
+from analyzer.commands.fleet import fleet_command
+from analyzer.commands.import_ import import_command
+from analyzer.commands.messages import print_message
+from analyzer.commands.recommend import recommend_command
+from analyzer.commands.report import report_command
+from analyzer.commands.runs import runs_command
+from analyzer.commands.tenants import tenants_command
+from analyzer.commands.variability import variability_command
+from analyzer.commands.watch import watch_command
+from exporter.contract.command_line import usage_message, version_line
 from exporter.contract.installation import install
 
-if TYPE_CHECKING:
-    from analyzer.model.catalog import ListedRun
-    from analyzer.sources.base import Source
-
 app = typer.Typer(
-    help="Joules, joules per unit of work, and grams of CO2 of runs, from raw samples.",
+    help="Reports of runs from raw samples: energy, energy per unit of work, emissions.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-_EXTRA = ("jinja2", "matplotlib", "pandas", "plotly", "requests", "rich", "scipy", "yaml")
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# typer brings a click of its own in newer versions, so click's classes are reached through typer.
+_OPTIONAL_PACKAGES = ("jinja2", "matplotlib", "pandas", "plotly", "requests", "rich", "scipy", "yaml")
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# newer versions of typer include their own click, so click's class is taken from typer
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
+for _name, _command in (
+    ("runs", runs_command),
+    ("report", report_command),
+    ("import", import_command),
+    ("export", export_command),
+    ("recommend", recommend_command),
+    ("compare", compare_command),
+    ("variability", variability_command),
+    ("tenants", tenants_command),
+    ("best-start", best_start_command),
+    ("fleet", fleet_command),
+    ("watch", watch_command),
+):
+    app.command(_name)(_command)
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
 
-        print(f"analyzer {version('wattline')}")
+def _print_version(requested: bool) -> None:
+    if requested:
+        print(version_line("analyzer"))
         raise typer.Exit
 
 
-VersionOption = Annotated[
-    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-]
-
-
 @app.callback()
-def _commands(_version: VersionOption = False) -> None:
-    """A group, whatever the number of commands."""
-
-
-@app.command()
-@reads
-def runs(  # typer makes each argument an option
-    connection: Connection,
-    form: FormatOption = Format.TABLE,
-    since: SinceOption = DEFAULT_SINCE,
-    limit: Annotated[int, typer.Option(min=1, help="How many to list, the newest first.")] = 50,
+def _options_before_command(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
-    """The runs that the source knows, the newest first."""
-    since_s = seconds(since)
-    from analyzer.output import documents as formats
-    from analyzer.output.sections import run as tables
-
-    with connection.open() as chosen:
-        listed = _listed(chosen, since_s, limit)
-    if form is Format.TABLE:
-        tables.console(plain_columns=tables.UNLIMITED_COLUMNS).print(tables.runs_table(listed))
-    elif form is Format.CSV:
-        print(formats.runs_csv(listed))
-    else:
-        write = formats.as_json if form is Format.JSON else formats.as_yaml
-        print(write([formats.listed(run) for run in listed]))
+    """Accept options before the command."""
 
 
-def _listed(source: Source, since_s: float, limit: int) -> list[ListedRun]:
-    from analyzer.model.catalog import listed
-    from analyzer.sources.runs import runs as stored
+def main() -> None:
+    """Run a command. Exit code 0: success, 1: bad or missing data, 2: usage error, 130: interrupted."""
+    _disable_pyarrow()
+    _prepare_stdout()
+    from analyzer.sources.base import SourceError
 
-    now_s = time.time()
-    seen = stored.sightings(source, now_s - since_s, now_s + stored.AHEAD_S)
-    newest = list(dict.fromkeys(row.labels["run_id"] for row in reversed(seen)))
-    if len(newest) > limit:
-        say(f"the newest {limit} of {len(newest)} runs; --limit {len(newest)} lists all")
-    beat = stored.pulse(source, now_s, set())
-    found = []
-    for run_id in newest[:limit]:
-        rows = [row for row in seen if row.labels["run_id"] == run_id]
-        fresh = beat is not None and max(row.t for row in rows) >= now_s - max(3 * beat.interval_s, stored.PATIENCE_S)
-        found.append(listed(stored.ledger(source, run_id, rows), run_id, fresh=fresh))
-    return found
+    try:
+        code = app(prog_name="analyzer", standalone_mode=False) or 0
+        sys.stdout.flush()
+    except _UsageError as error:
+        print(usage_message("analyzer", error, arguments=len(sys.argv) > 1), file=sys.stderr)
+        code = 2
+    except SourceError as error:
+        print_message(str(error))
+        code = 1
+    except ModuleNotFoundError as error:
+        if error.name not in _OPTIONAL_PACKAGES:
+            raise
+        print_message(f"{error.name} is not installed; {install('analyzer')}")
+        code = 1
+    except BrokenPipeError:  # the reader of stdout has closed it
+        _discard_stdout()
+        code = 1
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            raise
+        _discard_stdout()
+        print_message(f"cannot write the output: {error.strerror}; free disk space, or write it elsewhere")
+        code = 1
+    except (typer.Abort, KeyboardInterrupt):
+        code = 130
+    sys.exit(code)
 
 
-app.command()(report)
-app.command("import")(import_)
-app.command()(export)
-app.command()(recommend)
-app.command()(compare)
-app.command()(variability)
-app.command()(tenants)
-app.command("best-start")(best_start)
-app.command()(fleet)
-app.command()(watch)
-
-
-def _leave_pyarrow_out() -> None:
-    """Where it is installed pandas loads it: 66 MB and a fifth more of start-up, and only Parquet needs it."""
+def _disable_pyarrow() -> None:
+    """Keep pandas from loading pyarrow, which only Parquet needs: 66 MB and a fifth of the start-up time."""
     if "pandas" not in sys.modules and "export" not in sys.argv:
-        sys.modules.setdefault("pyarrow", None)  # type: ignore[arg-type]  # None: import it and there is none
+        sys.modules.setdefault("pyarrow", None)  # type: ignore[arg-type]  # None makes its import fail
 
 
-def _write_any_character() -> None:
-    """Where the locale is ASCII, UTF-8, as Python itself does for C (PEP 540); what an encoding lacks becomes a `?`."""
+def _prepare_stdout() -> None:
+    """Use UTF-8 where the locale is ASCII, as Python does for C (PEP 540); write `?` for other missing characters."""
     if sys.stdout is None:  # closed by the shell: >&-
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # open until the end
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -139,43 +119,6 @@ def _write_any_character() -> None:
         sys.stdout.reconfigure(encoding="utf-8" if is_ascii else None, errors="replace")
 
 
-def _write_no_more() -> None:
-    """Nothing may be flushed at exit into what takes nothing."""
+def _discard_stdout() -> None:
+    """Redirect stdout to the null device, so that the flush at exit cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def main() -> None:
-    """Exit 0 good, 1 the data is bad or not there, 2 usage; errors are one line."""
-    _leave_pyarrow_out()
-    _write_any_character()
-    from analyzer.sources.error import SourceError
-
-    try:
-        code = app(prog_name="analyzer", standalone_mode=False) or 0
-        sys.stdout.flush()
-    except _UsageError as error:
-        context = getattr(error, "ctx", None)
-        tried = context.command_path if context else "analyzer"
-        text = " ".join(error.format_message().split()).replace("Value error, ", "")
-        print(f"{tried}: {text} (see {tried} --help)" if sys.argv[1:] else error.format_message(), file=sys.stderr)
-        code = 2
-    except SourceError as error:
-        say(str(error))
-        code = 1
-    except ModuleNotFoundError as error:
-        if error.name not in _EXTRA:
-            raise
-        say(f"{error.name} is not installed; {install('analyzer')}")
-        code = 1
-    except BrokenPipeError:  # what reads our stdout has seen enough
-        _write_no_more()
-        code = 1
-    except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        _write_no_more()
-        say(f"cannot write: {error.strerror}; make room, or send the output elsewhere")
-        code = 1
-    except (typer.Abort, KeyboardInterrupt):
-        code = 130
-    sys.exit(code)

@@ -1,1 +1,1 @@
-"""What the analyzer is asked on the command line, a command a file."""
+"""Commands of the analyzer, one per module."""

@@ -1,4 +1,4 @@
-"""`analyzer export`: a run's raw samples for other programs."""
+"""`analyzer export`: a run's raw samples as a file for other programs."""
 
 from __future__ import annotations
 
@@ -12,58 +12,72 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.options.connection import DEFAULT_SINCE, Connection, SinceOption, fail, reads, say, seconds
+from analyzer.commands.messages import exit_with_error, print_message
+from analyzer.commands.options.common import DEFAULT_SINCE, SinceOption, duration_option
+from analyzer.commands.options.connection import ConnectionOptions
+from exporter.contract.command_line import with_option_groups
 from exporter.contract.installation import install
 
 if TYPE_CHECKING:
     from analyzer.model.samples import Series
 
 
-class Kind(StrEnum):
+class ExportFormat(StrEnum):
     OPENMETRICS = "openmetrics"
     CSV = "csv"
     PARQUET = "parquet"
 
 
-_SUFFIXES = {".csv": Kind.CSV, ".parquet": Kind.PARQUET, ".om": Kind.OPENMETRICS, ".txt": Kind.OPENMETRICS}
+_BY_SUFFIX = {
+    ".csv": ExportFormat.CSV,
+    ".parquet": ExportFormat.PARQUET,
+    ".om": ExportFormat.OPENMETRICS,
+    ".txt": ExportFormat.OPENMETRICS,
+}
 _NO_PARQUET = f"Parquet needs pyarrow, which is not installed: {install('parquet')}; or export to a .csv"
 
 
-@reads
-def export(
-    connection: Connection,
-    run_id: Annotated[str, typer.Option(help="The run; see: analyzer runs.")],
-    out: Annotated[Path, typer.Option(help="The file to write; .om or .txt, .csv, .parquet.")],
-    form: Annotated[Kind | None, typer.Option("--format", help="What to write, else by the name of --out.")] = None,
-    margin: Annotated[str, typer.Option(help="How much before and after the run to take along: 2m, 1h.")] = "2m",
+@with_option_groups
+def export_command(
+    *,
+    run_id: Annotated[str, typer.Option(help="ID of the run; `analyzer runs` lists them.")],
+    out: Annotated[Path, typer.Option(help="File to create: .om or .txt, .csv, .parquet.")],
+    form: Annotated[
+        ExportFormat | None, typer.Option("--format", help="Format of the file (default: by the suffix of --out).")
+    ] = None,
+    margin: Annotated[str, typer.Option(help="Time before and after the run to include: 2m, 1h.")] = "2m",
     since: SinceOption = DEFAULT_SINCE,
+    connection: ConnectionOptions,
 ) -> None:
-    """A run's raw samples: OpenMetrics for promtool and VictoriaMetrics, CSV, Parquet."""
-    kind = form or _SUFFIXES.get(out.suffix.lower())
-    if kind is None:
-        raise typer.BadParameter(f"--format is needed: {out.name} ends in none of {', '.join(_SUFFIXES)}")
-    since_s, margin_s = seconds(since), seconds(margin)
+    """Export a run's raw samples: OpenMetrics for promtool and VictoriaMetrics, CSV, Parquet."""
+    file_format = form or _BY_SUFFIX.get(out.suffix.lower())
+    if file_format is None:
+        raise typer.BadParameter(f"--format is required: {out.name} ends in none of {', '.join(_BY_SUFFIX)}")
+    since_s, margin_s = duration_option(since), duration_option(margin, "--margin")
     if out.exists():
-        fail(f"{out} is there already and is left as it is; give another --out")
-    if kind is Kind.PARQUET:
+        exit_with_error(f"cannot write {out}: it exists and is not overwritten; give another --out")
+    if file_format is ExportFormat.PARQUET:
         _check_parquet()
-    from analyzer.sources.runs.raw import whole_run
-    from analyzer.sources.runs.runs import AHEAD_S
-    from analyzer.sources.spool import Spool
+    from analyzer.sources.runs.load import AHEAD_S
+    from analyzer.sources.runs.raw import SeriesSpool, fetch_whole_run
 
-    with _written_to(out), TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
-        spool, now_s = Spool(Path(folder)), time.time()
-        with connection.open() as chosen:
-            for part in whole_run(chosen, run_id, (now_s - since_s, now_s + AHEAD_S), margin_s, say):
+    with _exit_if_not_writable(out), TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
+        spool, now_s = SeriesSpool(Path(folder)), time.time()
+        with connection.open() as source:
+            within = (now_s - since_s, now_s + AHEAD_S)
+            for part in fetch_whole_run(source, run_id, within, margin_s, print_message):
                 spool.add(part)
-        counted = Counted(spool.series())
-        _write(Path(folder) / "whole", kind, counted, spool.label_names)
+        counted = CountedSeries(spool.series())
+        # written beside --out and moved at the end: an incomplete file is never taken for a complete one
+        _write_export(Path(folder) / "whole", file_format, counted, spool.label_names)
         (Path(folder) / "whole").replace(out)
-    say(f"wrote {counted.samples} samples of {len(counted.metrics)} metrics to {out}{_next(kind, out)}")
+    print_message(
+        f"wrote {counted.samples} samples of {len(counted.metrics)} metrics to {out}{_next_step(file_format, out)}"
+    )
 
 
-class Counted:
-    """What went by."""
+class CountedSeries:
+    """Series that counts its samples and metrics while it is read."""
 
     def __init__(self, series: Iterable[Series]) -> None:
         self._series = series
@@ -78,33 +92,33 @@ class Counted:
 
 
 @contextmanager
-def _written_to(out: Path) -> Iterator[None]:
+def _exit_if_not_writable(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fail(f"cannot write {out}: {error.strerror or error}; give --out a place that you may write to")
+        exit_with_error(f"cannot write {out}: {error.strerror or error}; give --out a path with write permission")
 
 
 def _check_parquet() -> None:
     from importlib.util import find_spec
 
     if find_spec("pyarrow") is None:
-        fail(_NO_PARQUET)
+        exit_with_error(_NO_PARQUET)
 
 
-def _write(path: Path, kind: Kind, series: Iterable[Series], names: list[str]) -> None:
-    """Beside what is asked for first, so that a half one is never taken for whole."""
+def _write_export(path: Path, file_format: ExportFormat, series: Iterable[Series], names: list[str]) -> None:
     from analyzer.output import export as samples
 
-    if kind is Kind.PARQUET:
+    if file_format is ExportFormat.PARQUET:
         samples.write_parquet(path, series, names)
         return
     with path.open("w", encoding="utf-8", newline="") as file:
-        file.writelines(samples.openmetrics(series) if kind is Kind.OPENMETRICS else samples.rows_csv(series, names))
+        is_openmetrics = file_format is ExportFormat.OPENMETRICS
+        file.writelines(samples.openmetrics(series) if is_openmetrics else samples.rows_csv(series, names))
 
 
-def _next(kind: Kind, out: Path) -> str:
-    if kind is not Kind.OPENMETRICS:
+def _next_step(file_format: ExportFormat, out: Path) -> str:
+    if file_format is not ExportFormat.OPENMETRICS:
         return ""
     return (
         f"; Prometheus: promtool tsdb create-blocks-from openmetrics {out} DATA-FOLDER, "

@@ -1,4 +1,4 @@
-"""`analyzer recommend`: which power limit, or clock, to set by the runs of a sweep."""
+"""`analyzer recommend`: best power limit, or clock, by the runs of a sweep."""
 
 from __future__ import annotations
 
@@ -8,19 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.options.connection import (
-    DEFAULT_SINCE,
-    Connection,
-    FormatOption,
-    SinceOption,
-    fail,
-    reads,
-    say,
-    seconds,
-    write_into,
-)
-from analyzer.output.compatible.options import SweepTool, SweepToolsOption, check
+from analyzer.commands.messages import exit_with_error, print_message, write_files
+from analyzer.commands.options.common import DEFAULT_SINCE, FormatOption, SinceOption, duration_option
+from analyzer.commands.options.compatible import SweepTool, SweepToolsOption, check_compatible_option
+from analyzer.commands.options.connection import ConnectionOptions
 from analyzer.output.form import Format
+from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
     from analyzer.sources.base import Source
@@ -30,79 +23,87 @@ if TYPE_CHECKING:
 OBJECTIVES = ("energy", "energy-per-unit", "edp", "ed2p", "zeus", "units-per-joule")
 
 
-@reads
-def recommend(  # a command's options are its arguments
-    connection: Connection,
+@with_option_groups
+def recommend_command(  # a command's options are its arguments
+    *,
     experiment: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The runs of that experiment, or plan.")
+        str | None, typer.Option(metavar="NAME", help="Experiment, or plan, whose runs to compare.")
     ] = None,
-    run_id: Annotated[list[str] | None, typer.Option(metavar="ID", help="These runs instead; repeatable.")] = None,
+    run_id: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="ID of a run, in place of --experiment; repeatable."),
+    ] = None,
     objective: Annotated[
         str | None,
-        typer.Option(metavar="|".join(OBJECTIVES), help="What shall be best; else energy per unit, if work is known."),
+        typer.Option(
+            metavar="|".join(OBJECTIVES),
+            help="Quantity to optimize (default: energy per unit if the work is known, else energy).",
+        ),
     ] = None,
-    unit: Annotated[str | None, typer.Option(help="Of work: generated_tokens, steps, …")] = None,
+    unit: Annotated[str | None, typer.Option(help="Unit of work: generated_tokens, steps, …")] = None,
     max_slowdown: Annotated[
-        float | None, typer.Option(min=0, metavar="PERCENT", help="How much slower than at the highest cap.")
+        float | None,
+        typer.Option(min=0, metavar="PERCENT", help="Highest accepted slowdown against the highest power limit."),
     ] = None,
     slo: Annotated[
-        list[str] | None, typer.Option(metavar="RESULT=MOST", help="Like ttft_seconds_p99=0.5; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="RESULT=MOST", help="Upper limit of a result, e.g. ttft_seconds_p99=0.5; repeatable."),
     ] = None,
-    eta: Annotated[float, typer.Option(min=0, max=1, help="Of zeus: the weight of energy against time.")] = 0.5,
+    eta: Annotated[float, typer.Option(min=0, max=1, help="Weight of energy against time for --objective zeus.")] = 0.5,
     joint: Annotated[
-        list[str] | None, typer.Option(metavar="LABEL", help="Choose this along with the cap, like batch_size.")
+        list[str] | None,
+        typer.Option(metavar="LABEL", help="Label to choose together with the power limit, e.g. batch_size."),
     ] = None,
     baseline: Annotated[
-        list[str] | None, typer.Option(metavar="LABEL=VALUE", help="With --joint: what is compared with.")
+        list[str] | None, typer.Option(metavar="LABEL=VALUE", help="Value of a --joint label in the baseline.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for report.png, sweep.csv (a row a run) and recommendation.json.")
+        Path | None, typer.Option(help="Folder for report.png, sweep.csv (one row per run) and recommendation.json.")
     ] = None,
     compatible: SweepToolsOption = None,
     form: FormatOption = Format.TABLE,
     since: SinceOption = DEFAULT_SINCE,
+    connection: ConnectionOptions,
 ) -> None:
-    """Which power limit or clock to set, by the runs of a sweep; "no clear difference" is an answer."""
+    """Recommend a power limit or clock by the runs of a sweep; "no clear difference" is a possible answer."""
     if bool(experiment) == bool(run_id):
         raise typer.BadParameter("give --experiment NAME, or --run-id of each run of the sweep")
     if objective is not None and objective not in OBJECTIVES:
-        raise typer.BadParameter(f"--objective is one of {', '.join(OBJECTIVES)}, not {objective!r}")
-    check(compatible, out)
-    slos, compared_with = _limits(slo or []), _pairs("--baseline", baseline or [])
-    since_s = seconds(since)
+        raise typer.BadParameter(f"--objective: expected one of {', '.join(OBJECTIVES)}, not {objective!r}")
+    check_compatible_option(compatible, out)
+    slos, baselines = _parse_slos(slo or []), _parse_pairs("--baseline", baseline or [])
+    since_s = duration_option(since)
     from analyzer.studies import recommend as advisor
     from analyzer.studies.objective import Objective, Question, QuestionError
     from analyzer.studies.sweep import sweeps
 
-    named = Objective(objective) if objective else None
+    goal = Objective(objective) if objective else None
     slowdown = None if max_slowdown is None else max_slowdown / 100
-    question = Question(named, unit, slowdown, slos, eta, compared_with, seed)
-    with connection.open() as chosen:
-        runs = _runs(chosen, experiment, run_id or [], since_s, joint or [])
-        name = chosen.name
+    question = Question(goal, unit, slowdown, slos, eta, baselines, seed)
+    with connection.open() as source:
+        runs = _load_runs(source, experiment, run_id or [], since_s, joint or [])
+        name = source.name
     found = sweeps(runs, joint or [])
     if not found:
-        fail(
-            "none of the runs can be compared: all are idle, or warm-up, or without energy of a GPU; see: analyzer runs"
-        )
+        exit_with_error("no run can be compared: all are idle, warm-up, or without GPU energy; see: analyzer runs")
     try:
         advices = [advisor.advise(sweep, question) for sweep in found]
     except QuestionError as error:
-        fail(str(error))
-    _print(advices, name, form)
+        exit_with_error(str(error))
+    _print_advices(advices, name, form)
     if out is not None:
-        _write(out, advices, name, for_others=bool(compatible))
+        _write_advices(out, advices, name, for_others=bool(compatible))
 
 
-def _limits(texts: list[str]) -> dict[str, float]:
+def _parse_slos(texts: list[str]) -> dict[str, float]:
     try:
-        return {name: float(most) for name, most in _pairs("--slo", texts).items()}
+        return {name: float(most) for name, most in _parse_pairs("--slo", texts).items()}
     except ValueError as error:
-        raise typer.BadParameter(f"--slo: {error}; give RESULT=NUMBER, like ttft_seconds_p99=0.5") from error
+        raise typer.BadParameter(f"--slo: {error}; give RESULT=NUMBER, such as ttft_seconds_p99=0.5") from error
 
 
-def _pairs(option: str, texts: list[str]) -> dict[str, str]:
+def _parse_pairs(option: str, texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
@@ -110,37 +111,38 @@ def _pairs(option: str, texts: list[str]) -> dict[str, str]:
     return dict(text.split("=", 1) for text in texts)
 
 
-def _runs(
+def _load_runs(
     source: Source, experiment: str | None, run_ids: list[str], since_s: float, joint: list[str]
 ) -> list[SweepRun]:
-    """A run that is no part of any comparison is said on stderr, with the reason."""
+    """Load the runs of a sweep; one that cannot be compared is named on stderr, with the reason."""
     from analyzer.assess import run as assess
-    from analyzer.sources.runs import runs, sweeps
-    from analyzer.sources.runs import select as selected
+    from analyzer.sources.runs.load import Clock, load_run
+    from analyzer.sources.runs.select import load_found_run
+    from analyzer.sources.runs.sweeps import find_sweep_runs, with_throttling_samples
     from analyzer.studies import sweep
 
-    clock = runs.Clock(time.time, time.sleep)
-    seen_s = sweeps.seen(source, experiment, since_s, clock.now()) if experiment else {}
+    clock = Clock(time.time, time.sleep)
+    scraped_s = find_sweep_runs(source, experiment, since_s, clock.now()) if experiment else {}
     found = []
-    for number, run_id in enumerate(seen_s or run_ids, 1):
+    for number, run_id in enumerate(scraped_s or run_ids, 1):
         if number % 20 == 0:
-            say(f"{number} of {len(seen_s or run_ids)} runs read")
+            print_message(f"{number} of {len(scraped_s or run_ids)} runs read")
         frames = (
-            selected.load_seen(source, run_id, seen_s[run_id], clock, say)
-            if run_id in seen_s
-            else runs.load(source, run_id, since_s, clock, say)
+            load_found_run(source, run_id, scraped_s[run_id], clock, print_message)
+            if run_id in scraped_s
+            else load_run(source, run_id, since_s, clock, print_message)
         )
         try:
-            run = sweep.of(sweeps.with_throttling(source, frames), assess.assess(frames), joint)
+            run = sweep.of(with_throttling_samples(source, frames), assess.assess(frames), joint)
         except (assess.NoEnergyError, ValueError) as error:
-            say(f"run {frames.run_id} is left out: {error}")
+            print_message(f"left out: run {frames.run_id}: {error}")
             continue
         if run is not None:
             found.append(run)
     return found
 
 
-def _print(advices: list[Advice], source: str, form: Format) -> None:
+def _print_advices(advices: list[Advice], source: str, form: Format) -> None:
     from analyzer.output import documents as formats
     from analyzer.output.sections import run as tables
     from analyzer.output.studies import recommend_formats as advice_formats
@@ -154,7 +156,7 @@ def _print(advices: list[Advice], source: str, form: Format) -> None:
         print(write(advice_formats.document(advices, source)))
 
 
-def _write(folder: Path, advices: list[Advice], source: str, *, for_others: bool) -> None:
+def _write_advices(folder: Path, advices: list[Advice], source: str, *, for_others: bool) -> None:
     from analyzer.output import documents as formats
     from analyzer.output.compatible import summary as compatible_summary
     from analyzer.output.plots import sweep as sweep_plot
@@ -168,4 +170,4 @@ def _write(folder: Path, advices: list[Advice], source: str, *, for_others: bool
     if for_others:
         summaries = compatible_summary.files([advice.sweep for advice in advices])
         contents |= {f"{SweepTool.GPU_TUNE}/{name}": content for name, content in summaries.items()}
-    write_into(folder, contents)
+    write_files(folder, contents)

@@ -1,4 +1,4 @@
-"""`analyzer report`: one run, on stdout and as files."""
+"""`analyzer report`: report of one run, on stdout and as files."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.options.connection import (
-    DEFAULT_SINCE,
-    Connection,
-    FormatOption,
-    SinceOption,
-    fail,
-    reads,
-    say,
-    seconds,
-    write_into,
+from analyzer.commands.messages import exit_with_error, print_message, write_files
+from analyzer.commands.options.common import DEFAULT_SINCE, CarbonOption, FormatOption, SinceOption, duration_option
+from analyzer.commands.options.compatible import (
+    RunToolsOption,
+    check_compatible_option,
+    compatible_contents,
+    compatible_samples,
 )
-from analyzer.commands.options.time_range import spans
-from analyzer.commands.options.user_inputs import Told, read_again, tells
-from analyzer.output.compatible import options as compatible_files
-from analyzer.output.compatible.options import RunToolsOption
+from analyzer.commands.options.connection import ConnectionOptions
+from analyzer.commands.options.run_or_range import RunOrRangeOptions
+from analyzer.commands.options.user_inputs import UserInputOptions, load_restatement
 from analyzer.output.form import Format
+from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,118 +31,117 @@ if TYPE_CHECKING:
     from analyzer.model.samples import RunFrames
     from analyzer.model.user_inputs import Given
     from analyzer.sources.base import Source
-    from analyzer.sources.untagged.request import Asked
+    from analyzer.sources.untagged.request import RangeRequest
 
 
-@reads
-@tells
-@spans
-def report(  # typer makes each argument an option
-    connection: Connection,
-    told: Told,
-    asked: str | Asked,
+@with_option_groups
+def report_command(
+    run_or_range: RunOrRangeOptions,
+    *,
     form: FormatOption = Format.TABLE,
     out: Annotated[
         Path | None, typer.Option(help="Folder for report.html, report.png, timeseries.csv and metrics.yml.")
     ] = None,
-    carbon: Annotated[
-        float | None, typer.Option(min=0, metavar="G/KWH", help="Add emissions at this intensity, gCO2eq/kWh.")
-    ] = None,
+    carbon: CarbonOption = None,
     compatible: RunToolsOption = None,
     calibration: Annotated[
-        Path | None, typer.Option(help="CSV or YAML of uuid, gain, offset_watts by card: adds calibrated energy.")
+        Path | None, typer.Option(help="CSV or YAML of uuid, gain, offset_watts per GPU: adds calibrated energy.")
     ] = None,
     since: SinceOption = DEFAULT_SINCE,
+    inputs: UserInputOptions,
+    connection: ConnectionOptions,
 ) -> None:
-    """One run, or a range of time: a table on stdout, and files in the folder of --out."""
-    since_s = seconds(since)
-    compatible_files.check(compatible, out)
-    cards = _calibrations(calibration) if calibration else ()
+    """Report a run, or a time range: a table on stdout, and files in the folder of --out."""
+    request = run_or_range.request()
+    since_s = duration_option(since)
+    check_compatible_option(compatible, out)
+    calibrations = _read_calibrations(calibration) if calibration else ()
     from analyzer.model.user_inputs import Given
-    from analyzer.sources.runs.sensors import sensors
+    from analyzer.sources.runs.samples import fetch_chart_samples
 
-    with connection.open() as chosen:
-        frames, finish = _found(chosen, asked, since_s)
-        frames, past = read_again(told, chosen, frames)
-        for_charts = None if out is None else frames.raw if frames.untagged else sensors(chosen, frames)
-        for_others = compatible_files.scrapes(compatible, chosen, frames)
-    measured = finish(_assessed(frames, Given(carbon, told.pue, told.price, past, told.hardware, cards)))
-    _print(measured, form)
-    if out is not None and for_charts is not None:
-        others = compatible_files.contents(compatible, measured, for_others)
-        _write_files(out, measured, frames, for_charts, others)
+    with connection.open() as source:
+        frames, complete = _load(source, request, since_s)
+        frames, past = load_restatement(inputs, source, frames)
+        chart_samples = None if out is None else frames.raw if frames.untagged else fetch_chart_samples(source, frames)
+        other_samples = compatible_samples(compatible, source, frames)
+    given = Given(carbon, inputs.pue, inputs.energy_price, past, inputs.hardware, calibrations)
+    report = complete(_assess(frames, given))
+    _print_report(report, form)
+    if out is not None and chart_samples is not None:
+        others = compatible_contents(compatible, report, other_samples)
+        _write_report(out, report, frames, chart_samples, others)
 
 
-def _assessed(frames: RunFrames, given: Given) -> Report:
+def _assess(frames: RunFrames, given: Given) -> Report:
     from analyzer.assess import run as assess
     from analyzer.energy.calibration import CalibrationError
 
     try:
         return assess.assess(frames, given)
     except CalibrationError as error:
-        fail(str(error))
+        exit_with_error(str(error))
     except assess.NoEnergyError as error:
-        fail(
-            f"{error}: no process of it was seen on a GPU and no CPU could be read, or the node has neither, "
-            "or it began seconds ago; "
-            "name its GPUs (workloads run --gpus 0,1 or all), and see on the node: exporter check"
+        exit_with_error(
+            f"{error}: none of its processes used a GPU, and no CPU energy is known (not readable, or the run began "
+            "seconds ago); name its GPUs (workloads run --gpus 0,1 or all), and run on the node: exporter check"
         )
 
 
-def _print(measured: Report, form: Format) -> None:
+def _print_report(report: Report, form: Format) -> None:
     from analyzer.output import documents as formats
     from analyzer.output.sections import run as tables
 
     if form is Format.TABLE:
-        tables.console().print(tables.report_table(measured))
+        tables.console().print(tables.report_table(report))
     elif form is Format.CSV:
-        print(formats.report_csv(measured))
+        print(formats.report_csv(report))
     else:
         write = formats.as_json if form is Format.JSON else formats.as_yaml
-        print(write(formats.document(measured)))
+        print(write(formats.document(report)))
 
 
-def _found(chosen: Source, asked: str | Asked, since_s: float) -> tuple[RunFrames, Callable[[Report], Report]]:
-    """A run's frames, or a range's, and what completes the report."""
-    if isinstance(asked, str):
-        from analyzer.sources.runs import runs as stored
+def _load(source: Source, request: str | RangeRequest, since_s: float) -> tuple[RunFrames, Callable[[Report], Report]]:
+    """Return the frames of a run or a range, and the function that completes the report."""
+    if isinstance(request, str):
+        from analyzer.sources.runs import load
 
-        return stored.load(chosen, asked, since_s, stored.Clock(time.time, time.sleep), say), lambda report: report
-    from analyzer.assess import untagged as ranged
-    from analyzer.sources.untagged import load as loaded
+        clock = load.Clock(time.time, time.sleep)
+        return load.load_run(source, request, since_s, clock, print_message), lambda report: report
+    from analyzer.assess import untagged
+    from analyzer.sources.untagged.load import load_range
 
-    found = loaded.load(chosen, asked, say)
-    return found.frames, lambda report: ranged.told(
-        ranged.widened(report, found.work_limits), found.findings, found.cut, found.spacing_s
+    found = load_range(source, request, print_message)
+    return found.frames, lambda report: untagged.told(
+        untagged.widened(report, found.work_limits), found.findings, found.cut, found.spacing_s
     )
 
 
-def _calibrations(path: Path) -> tuple[Calibration, ...]:
+def _read_calibrations(path: Path) -> tuple[Calibration, ...]:
     from analyzer.energy.calibration import CalibrationError, parse
 
     try:
         return parse(path.read_text(encoding="utf-8-sig"), path.name)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise typer.BadParameter(f"--calibration: cannot read {path}: {reason}") from error
     except CalibrationError as error:
         raise typer.BadParameter(f"--calibration: {error}") from error
 
 
-def _write_files(
-    folder: Path, measured: Report, frames: RunFrames, for_charts: pd.DataFrame, others: dict[str, bytes]
+def _write_report(
+    folder: Path, report: Report, frames: RunFrames, chart_samples: pd.DataFrame, others: dict[str, bytes]
 ) -> None:
     from analyzer.output import documents as formats
     from analyzer.output import timeseries
     from analyzer.output.html import page as html
     from analyzer.output.plots import run as plots
 
-    table = timeseries.timeseries(frames, measured)
-    picture = plots.picture(measured, table)
+    table = timeseries.timeseries(frames, report)
+    picture = plots.picture(report, table)
     contents = {
-        "report.html": html.page(measured, frames, for_charts, picture).encode(),
+        "report.html": html.page(report, frames, chart_samples, picture).encode(),
         "report.png": picture,
         "timeseries.csv": table.to_csv(index=False).encode(),
-        "metrics.yml": f"{formats.as_yaml(formats.document(measured))}\n".encode(),
+        "metrics.yml": f"{formats.as_yaml(formats.document(report))}\n".encode(),
     }
-    write_into(folder, contents | others)
+    write_files(folder, contents | others)

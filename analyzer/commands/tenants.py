@@ -1,4 +1,4 @@
-"""`analyzer tenants`: what jobs that ran side by side cost each other."""
+"""`analyzer tenants`: effect of jobs on each other that ran side by side."""
 
 from __future__ import annotations
 
@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.options.connection import (
-    DEFAULT_SINCE,
-    Connection,
-    FormatOption,
-    SinceOption,
-    fail,
-    reads,
-    say,
-    seconds,
-)
+from analyzer.commands.messages import exit_with_error, print_message
+from analyzer.commands.options.common import DEFAULT_SINCE, FormatOption, SinceOption, duration_option
+from analyzer.commands.options.connection import ConnectionOptions
 from analyzer.output.form import Format
+from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
     from analyzer.model.selection import Selector
@@ -25,64 +19,69 @@ if TYPE_CHECKING:
     from analyzer.studies.tenants import Together
 
 
-@reads
-def tenants(
-    connection: Connection,
-    experiment: Annotated[str, typer.Option(help="The runs with this label experiment.")],
+@with_option_groups
+def tenants_command(
+    *,
+    experiment: Annotated[str, typer.Option(help="Label `experiment` of the runs.")],
     solo: Annotated[
         list[str] | None,
         typer.Option(
             metavar="EXPERIMENT|TENANT=RUNS",
-            help="Where runs alone are: an experiment, or of a tenant a run's id or labels, as small=case=alone.",
+            help="Runs of tenants alone: an experiment, or for one tenant a run ID or labels, as small=case=alone.",
         ),
     ] = None,
     form: FormatOption = Format.TABLE,
     since: SinceOption = DEFAULT_SINCE,
+    connection: ConnectionOptions,
 ) -> None:
-    """Over the overlap: throughput, STP, ANTT, fairness, energy against running alone, MPS against none."""
-    since_s = seconds(since)
+    """Compare side-by-side runs with solo runs: throughput, STP, ANTT, fairness, energy, with and without MPS."""
+    since_s = duration_option(since)
     from analyzer.model.selection import Selector
     from analyzer.output.studies import tenants as tenancy
     from analyzer.output.view import show
-    from analyzer.sources.runs import runs
-    from analyzer.sources.runs import tenants as tenant_runs
+    from analyzer.sources.runs.load import Clock
+    from analyzer.sources.runs.tenants import choose_solo_runs, find_tenant_runs
     from analyzer.studies.tenant_overlap import side_by_side
     from analyzer.studies.tenant_summary import summary
 
-    clock = runs.Clock(time.time, time.sleep)
-    of_tenant, experiments = _solo(experiment, solo or [])
-    with connection.open() as chosen:
-        wanted = Selector(f"experiment={experiment}", {"experiment": experiment})
-        found = tenant_runs.of_selector(chosen, wanted, since_s, clock, say)
-        more = [run for each in experiments for run in tenant_runs.of_selector(chosen, each, since_s, clock, say)]
-        named = {name: tenant_runs.of_selector(chosen, one, since_s, clock, say) for name, one in of_tenant.items()}
+    clock = Clock(time.time, time.sleep)
+    of_tenant, experiments = _solo_selectors(experiment, solo or [])
+    with connection.open() as source:
+
+        def find(selector: Selector) -> list[TenantRun]:
+            return find_tenant_runs(source, selector, since_s, clock, print_message)
+
+        found = find(Selector(f"experiment={experiment}", {"experiment": experiment}))
+        more = [run for each in experiments for run in find(each)]
+        named = {name: find(one) for name, one in of_tenant.items()}
     steps = side_by_side([run for run in found if run.name])
     extra = side_by_side([run for run in more if run.name])
-    alone = tenant_runs.alone([*steps, *extra], [run for run in [*found, *more] if not run.name], named)
-    made = _made([step for step in steps if len(step) > 1])
-    if not made:
-        fail(f"no tenants of experiment={experiment} measured at the same time; see: analyzer runs")
-    show(tenancy.view(summary(made, alone)), form)
+    solo_runs = choose_solo_runs([*steps, *extra], [run for run in [*found, *more] if not run.name], named)
+    together = _together([step for step in steps if len(step) > 1])
+    if not together:
+        exit_with_error(f"no tenants of experiment={experiment} were measured at the same time; see: analyzer runs")
+    show(tenancy.view(summary(together, solo_runs)), form)
 
 
-def _made(steps: list[list[TenantRun]]) -> list[Together]:
+def _together(steps: list[list[TenantRun]]) -> list[Together]:
     from analyzer.studies.tenant_overlap import together
 
     found = []
     for step in steps:
         one = together(step)
         if isinstance(one, str):
-            say(f"left out: {', '.join(run.report.run_id for run in step)}: {one}")
+            print_message(f"left out: {', '.join(run.report.run_id for run in step)}: {one}")
         else:
             found.append(one)
     return found
 
 
-def _solo(experiment: str, given: list[str]) -> tuple[dict[str, Selector], list[Selector]]:
+def _solo_selectors(experiment: str, texts: list[str]) -> tuple[dict[str, Selector], list[Selector]]:
+    """Return the selectors of --solo: by tenant, and of whole experiments."""
     from analyzer.model.selection import SelectionError, Selector, selector
 
     of_tenant, experiments = {}, []
-    for text in given:
+    for text in texts:
         name, equals, runs = text.partition("=")
         try:
             if not equals:

@@ -1,4 +1,4 @@
-"""`analyzer watch`: what nodes and runs do now, in the terminal, until Ctrl-C."""
+"""`analyzer watch`: live table of nodes and runs in the terminal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.options.connection import Connection, FormatOption, fail, reads, seconds
+from analyzer.commands.messages import exit_with_error
+from analyzer.commands.options.common import FormatOption, duration_option
+from analyzer.commands.options.connection import ConnectionOptions
 from analyzer.output.form import Format
+from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,72 +28,75 @@ _LATE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """`trouble` is why the source could not be read; `interval_s` is how long until the next look."""
+class WatchUpdate:
+    """State at one poll; `problem` is why the source could not be read, `interval_s` the time until the next poll."""
 
     found: Glance
     source: str
-    trouble: str
+    problem: str
     interval_s: float
 
 
-@reads
-def watch(
-    connection: Connection,
-    run_id: Annotated[str | None, typer.Option(help="Only this run and its GPUs, until it ends.")] = None,
+@with_option_groups
+def watch_command(
+    *,
+    run_id: Annotated[str | None, typer.Option(help="ID of a run: show only it and its GPUs, until it ends.")] = None,
     node: Annotated[
-        str | None, typer.Option(metavar="INSTANCE", help="Only this node; of many one must be named.")
+        str | None, typer.Option(metavar="INSTANCE", help="Node to show; required if there are many.")
     ] = None,
-    interval: Annotated[str, typer.Option(help="Between two looks: 2s, 1m.")] = "2s",
-    once: Annotated[bool, typer.Option(help="One look; a table that is not for a terminal is one, too.")] = False,
+    interval: Annotated[str, typer.Option(help="Time between polls: 2s, 1m.")] = "2s",
+    once: Annotated[
+        bool, typer.Option(help="Single poll; the default for a table if stdout is not a terminal.")
+    ] = False,
     form: FormatOption = Format.TABLE,
+    connection: ConnectionOptions,
 ) -> None:
-    """The live table of nodes and runs; with --format json a line a look. Ctrl-C ends it."""
-    interval_s = max(seconds(interval, "--interval"), _SHORTEST_S)
-    with connection.open() as chosen:
-        looks = _looks(chosen, node, run_id, 0.0 if once else interval_s)
+    """Show a live table of nodes and runs, or with --format json one line per poll. Ctrl-C ends it."""
+    interval_s = max(duration_option(interval, "--interval"), _SHORTEST_S)
+    with connection.open() as source:
+        updates = _poll(source, node, run_id, 0.0 if once else interval_s)
         try:
             if form is Format.TABLE:
-                _table(looks, live=not once and sys.stdout.isatty())
+                _show_table(updates, live=not once and sys.stdout.isatty())
             else:
-                _lines(looks, form)
-        except KeyboardInterrupt:  # how one leaves it
+                _print_lines(updates, form)
+        except KeyboardInterrupt:  # the usual way to leave
             return
 
 
-def _looks(source: Source, node: str | None, run_id: str | None, interval_s: float) -> Iterator[Look]:
-    """One after the other; one only where `interval_s` is 0. Raises SourceError where the first one fails."""
+def _poll(source: Source, node: str | None, run_id: str | None, interval_s: float) -> Iterator[WatchUpdate]:
+    """Yield updates; only one if `interval_s` is 0. Raises SourceError if the first poll fails."""
     from analyzer.live.watch import glance, lost
-    from analyzer.sources import live
-    from analyzer.sources.error import SourceError
+    from analyzer.sources.base import SourceError
+    from analyzer.sources.live import fetch_latest, find_nodes
 
-    instances = live.nodes(source, time.time(), node, run_id)
+    instances = find_nodes(source, time.time(), node, run_id)
     found: Glance | None = None
     began_j: dict[tuple[str, str], float] = {}
     while True:
-        next_s, trouble = time.monotonic() + interval_s, ""
+        next_s, problem = time.monotonic() + interval_s, ""
         now_s = time.time()
         try:
-            found = glance(live.latest(source, instances, now_s), now_s, began_j, found, run_id)
+            found = glance(fetch_latest(source, instances, now_s), now_s, began_j, found, run_id)
             began_j = found.counters_j | began_j
         except SourceError as error:
             if found is None:
                 raise
-            found, trouble = lost(found, time.time()), str(error)
-        if run_id and not found.runs and not trouble:
+            found, problem = lost(found, time.time()), str(error)
+        if run_id and not found.runs and not problem:
             raise SourceError(f"run {run_id!r} has ended", f"see: analyzer report --run-id {run_id}")
-        yield Look(found, source.name, trouble, interval_s)
-        if interval_s == 0 or (run_id and found.runs and all(_over(run.state) for run in found.runs)):
+        yield WatchUpdate(found, source.name, problem, interval_s)
+        if interval_s == 0 or (run_id and found.runs and all(_has_ended(run.state) for run in found.runs)):
             return
         time.sleep(max(next_s - time.monotonic(), 0))
 
 
-def _over(state: str) -> bool:
+def _has_ended(state: str) -> bool:
     return state not in ("running", "stale")
 
 
-def _table(looks: Iterator[Look], *, live: bool) -> None:
-    """On the terminal's other screen, so that it can be resized; what was last there stays behind."""
+def _show_table(updates: Iterator[WatchUpdate], *, live: bool) -> None:
+    """Draw on the terminal's alternate screen, which can be resized; the last table stays after the end."""
     from rich.live import Live
 
     from analyzer.live.watch import lost
@@ -98,44 +104,44 @@ def _table(looks: Iterator[Look], *, live: bool) -> None:
     from analyzer.output.sections import run as tables
 
     console = tables.console()
-    look = next(looks)
+    update = next(updates)
 
-    def shown() -> RenderableType:
-        """A source that takes its time is not live either."""
-        late_s = time.time() - look.found.at_s
-        if late_s > _LATE_S + look.interval_s:
-            return live_table(lost(look.found, time.time()), look.source, console.width, "no answer yet")
-        return live_table(look.found, look.source, console.width, look.trouble)
+    def table() -> RenderableType:
+        """Return the table; a source that answers late counts as lost."""
+        late_s = time.time() - update.found.at_s
+        if late_s > _LATE_S + update.interval_s:
+            return live_table(lost(update.found, time.time()), update.source, console.width, "no answer yet")
+        return live_table(update.found, update.source, console.width, update.problem)
 
     if not live:
-        console.print(shown())
+        console.print(table())
         return
     try:
-        with Live(get_renderable=shown, console=console, screen=True, refresh_per_second=4):
-            for look in looks:  # noqa: B007  # shown by the Live's own thread
+        with Live(get_renderable=table, console=console, screen=True, refresh_per_second=4):
+            for update in updates:  # noqa: B007  # drawn by the thread of Live
                 pass
     finally:
-        console.print(shown())
+        console.print(table())
 
 
-def _lines(looks: Iterator[Look], form: Format) -> None:
+def _print_lines(updates: Iterator[WatchUpdate], form: Format) -> None:
     from analyzer.output import documents as formats
     from analyzer.output import live_formats
 
-    heads = True
-    for look in looks:
-        found, name = look.found, look.source
-        if look.trouble:
-            fail(look.trouble)
+    first = True
+    for update in updates:
+        found, name = update.found, update.source
+        if update.problem:
+            exit_with_error(update.problem)
         if form is Format.CSV:
             rows = [{"t_unix_seconds": found.at_s, **_flat(live_formats.gpu_row(gpu))} for gpu in found.gpus]
             text = formats.rows_csv(rows)
-            print(text if heads else text.partition("\n")[2], flush=True)
+            print(text if first else text.partition("\n")[2], flush=True)
         elif form is Format.JSON:
             print(json.dumps(live_formats.document(found, name), ensure_ascii=False, allow_nan=False), flush=True)
         else:
             print(f"---\n{formats.as_yaml(live_formats.document(found, name))}", flush=True)
-        heads = False
+        first = False
 
 
 def _flat(row: dict[str, object]) -> dict[str, object]:

@@ -1,30 +1,75 @@
-"""From files' contents to runs with energies: logs laid beside the runs that other files tell of. Pure.
+"""Runs with energies from the contents of imported files.
 
-Energy is the file's own counter's where it has one, else the integral of power over the file's real timestamps. Where
-neither is known there is none, and no interval is made up.
+The energy is that of the file's own counter, else the integral of power over the file's timestamps. If neither is
+known, the run has no energy and no uncertainty.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
 
 import numpy as np
 
 from analyzer.energy.integrate import SENSOR_S, trapezoid
-from analyzer.importers.content import Content, FileRun
-from analyzer.importers.gpus import IMPORTED, Gpu, gpus_of
+from analyzer.importers.content import FileContent, FileRun, UnreadableError, short_uuid
 from analyzer.model.samples import GAP_FACTOR, Samples, clean, median_spacing_s
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
+IMPORTED = "imported-"
+"""Prefix of the name of a GPU whose UUID is in no file."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedGpu:
+    """GPU of imported files."""
+
+    index: str
+    uuid: str
+    info: Mapping[str, str] = field(default_factory=dict)
+
+
+def imported_gpus(contents: Sequence[FileContent], node: str) -> list[ImportedGpu]:
+    """Return the GPUs by index; one whose UUID is in no file gets a name that no driver gives.
+
+    Raises UnreadableError if files give two UUIDs for one index.
+    """
+    uuids: dict[str, str] = {}
+    info: dict[str, dict[str, str]] = {}
+    for content in contents:
+        for _, labels in content.series.found:
+            where = dict(labels)
+            if "gpu" in where:
+                _name(uuids, where["gpu"], where["uuid"])
+        for index, more in content.gpu_info.items():
+            info.setdefault(index, {}).update(more)
+    for energy in (energy for content in contents for run in content.runs for energy in run.energies):
+        if energy.component == "gpu" and energy.device not in {*uuids, *uuids.values()}:
+            is_uuid = energy.device.startswith(("GPU-", "MIG-"))
+            index = (energy.index or short_uuid(energy.device)) if is_uuid else energy.device
+            _name(uuids, index, energy.device if is_uuid else "")
+    return [
+        ImportedGpu(index, uuid or f"{IMPORTED}{node}-{index}", info.get(index, {})) for index, uuid in uuids.items()
+    ]
+
+
+def _name(uuids: dict[str, str], index: str, uuid: str) -> None:
+    known = uuids.get(index, "")
+    if uuid and known not in ("", uuid):
+        raise UnreadableError(
+            f"two files disagree about GPU {index}: it is {known} and {uuid}, on two nodes or after a reboot; "
+            "import the files of each node separately, each with its own --node"
+        )
+    uuids[index] = uuid or known
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Track:
-    """One series, cleaned; `labels` are the metric's own and the instance."""
+class ImportedSeries:
+    """Cleaned series with the labels of its metric and the instance."""
 
     metric: Metric
     labels: Mapping[str, str]
@@ -32,8 +77,8 @@ class Track:
 
 
 @dataclass(frozen=True, slots=True)
-class Energy:
-    """`method` is counter or integral; of an integral, `covered_ratio` is the part of the run that samples cover."""
+class RunDeviceEnergy:
+    """Energy of one device over a run; for an integral, `covered_ratio` is the part of the run with samples."""
 
     component: str
     device: str
@@ -46,76 +91,84 @@ class Energy:
 
 
 @dataclass(frozen=True, slots=True)
-class AssembledRun:
+class ImportedRun:
+    """Run of imported files with its devices and energies."""
+
     run_id: str
-    told: FileRun
+    file_run: FileRun
     forms: tuple[str, ...]
     files: tuple[str, ...]
-    gpus: tuple[Gpu, ...]
-    energies: tuple[Energy, ...]
+    gpus: tuple[ImportedGpu, ...]
+    energies: tuple[RunDeviceEnergy, ...]
     phase_energies: Mapping[str, Mapping[str, float]]
-    """Joules by phase and component, of the phases that samples cover."""
-    wall: Energy | None
-    """The whole node's, from a meter at the wall."""
+    """Joules by phase and component, of the phases that are covered by samples."""
+    wall: RunDeviceEnergy | None
+    """Energy of the whole node from a wall meter."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Assembled:
-    runs: tuple[AssembledRun, ...]
-    tracks: tuple[Track, ...]
-    gpus: tuple[Gpu, ...]
+class Assembly:
+    """Runs, series and GPUs of all files of an import."""
+
+    runs: tuple[ImportedRun, ...]
+    series: tuple[ImportedSeries, ...]
+    gpus: tuple[ImportedGpu, ...]
 
 
-def assembled(
-    contents: Sequence[Content], node: str, window: tuple[float | None, float | None], named: str | None = None
-) -> Assembled:
-    """`window` cuts the run out of logs that tell of none; `named` is the run's id, where there is but one."""
-    gpus = gpus_of(contents, node)
-    tracks = tuple(_tracks(contents, gpus))
-    told = [(run, content) for content in contents for run in content.runs]
-    if not told:
-        told = _of_logs(contents, tracks, window)
+def assemble_runs(
+    contents: Sequence[FileContent], node: str, window: tuple[float | None, float | None], named: str | None = None
+) -> Assembly:
+    """Combine runs with the logs of their time.
+
+    `window` is the time range of the run if the files hold only logs; `named` is the id of a single run. Raises
+    UnreadableError.
+    """
+    gpus = imported_gpus(contents, node)
+    series = tuple(_clean_series(contents, gpus))
+    file_runs = [(run, content) for content in contents for run in content.runs]
+    if not file_runs:
+        file_runs = _run_of_logs(contents, series, window)
     logs = [content for content in contents if not content.runs]
-    made: list[AssembledRun] = []
-    for run, content in told:
-        run_id = named if named and len(told) == 1 else _run_id(run, content, {one.run_id for one in made})
+    made: list[ImportedRun] = []
+    for run, content in file_runs:
+        run_id = named if named and len(file_runs) == 1 else _run_id(run, content, {one.run_id for one in made})
         beside = [content, *(log for log in logs if log is not content)]
-        made.append(_run(run_id, run, beside, gpus, tracks))
-    return Assembled(tuple(made), tracks, tuple(gpus))
+        made.append(_run(run_id, run, beside, gpus, series))
+    return Assembly(tuple(made), series, tuple(gpus))
 
 
-def _tracks(contents: Sequence[Content], gpus: list[Gpu]) -> list[Track]:
+def _clean_series(contents: Sequence[FileContent], gpus: list[ImportedGpu]) -> list[ImportedSeries]:
     by_index = {gpu.index: gpu.uuid for gpu in gpus}
     found: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Metric, list[tuple[float, float]]]] = {}
     for content in contents:
-        for (metric, labels), samples in content.tracks.found.items():
+        for (metric, labels), samples in content.series.found.items():
             where = dict(labels)
             if "gpu" in where:
                 where["uuid"] = by_index[where["gpu"]]
             found.setdefault((metric.name, tuple(sorted(where.items()))), (metric, []))[1].extend(samples)
     return [
-        Track(metric, dict(labels), clean(*np.array(samples, dtype=np.float64).T))
+        ImportedSeries(metric, dict(labels), clean(*np.array(samples, dtype=np.float64).T))
         for (_, labels), (metric, samples) in found.items()
     ]
 
 
-def _of_logs(
-    contents: Sequence[Content], tracks: Sequence[Track], window: tuple[float | None, float | None]
-) -> list[tuple[FileRun, Content]]:
-    """One run of all the logs, from their first sample of power to their last, or as the user says."""
-    seen = [track.samples.t for track in tracks if track.metric is m.GPU_POWER and len(track.samples)]
-    if not seen:
+def _run_of_logs(
+    contents: Sequence[FileContent], series: Sequence[ImportedSeries], window: tuple[float | None, float | None]
+) -> list[tuple[FileRun, FileContent]]:
+    """Return one run of all logs, from their first to their last sample of power, or over `window`."""
+    times = [one.samples.t for one in series if one.metric is m.GPU_POWER and len(one.samples)]
+    if not times:
         return []
-    start_s = window[0] if window[0] is not None else min(float(t[0]) for t in seen)
-    end_s = window[1] if window[1] is not None else max(float(t[-1]) for t in seen)
-    powers = [content for content in contents if any(metric is m.GPU_POWER for metric, _ in content.tracks.found)]
+    start_s = window[0] if window[0] is not None else min(float(t[0]) for t in times)
+    end_s = window[1] if window[1] is not None else max(float(t[-1]) for t in times)
+    powers = [content for content in contents if any(metric is m.GPU_POWER for metric, _ in content.series.found)]
     stem = powers[0].path.stem
     whole = window == (None, None)
     return [(FileRun(stem, stem, start_s, end_s, caveats=("whole_log",) if whole else ()), powers[0])]
 
 
-def _run_id(run: FileRun, content: Content, taken: set[str]) -> str:
-    """A run of ours keeps its id; others get their name and begin, so that the same file gives the same id again."""
+def _run_id(run: FileRun, content: FileContent, taken: set[str]) -> str:
+    """Return the id of a Wattline run; for other runs name and start, so that the same file gives the same id."""
     clean_name = re.sub(r"[^A-Za-z0-9._-]+", "-", run.name).strip("-._") or "run"
     if content.form == "wattline":
         return clean_name[:64]
@@ -126,89 +179,98 @@ def _run_id(run: FileRun, content: Content, taken: set[str]) -> str:
 
 
 def _run(
-    run_id: str, told: FileRun, beside: Sequence[Content], gpus: Sequence[Gpu], tracks: Sequence[Track]
-) -> AssembledRun:
-    mine = _gpus_of(told, gpus)
+    run_id: str,
+    file_run: FileRun,
+    beside: Sequence[FileContent],
+    gpus: Sequence[ImportedGpu],
+    series: Sequence[ImportedSeries],
+) -> ImportedRun:
+    mine = _gpus_of(file_run, gpus)
     counted = {
-        (energy.component, _device(energy.device, gpus)): Energy(
+        (energy.component, _device(energy.device, gpus)): RunDeviceEnergy(
             energy.component, _device(energy.device, gpus), energy.energy_j, "counter", energy.half_j
         )
-        for energy in told.energies
+        for energy in file_run.energies
     }
-    powers = _powers(tracks, mine)
-    integrals = {key: found for key, samples in powers.items() if (found := integral(key, samples, told))}
-    walls = [track for track in tracks if track.metric is m.HWMON_POWER]
-    wall = integral(("wall", ""), walls[0].samples, told) if len(walls) == 1 else None
+    powers = _powers(series, mine)
+    integrals = {key: found for key, samples in powers.items() if (found := integrate_power(key, samples, file_run))}
+    walls = [one for one in series if one.metric is m.HWMON_POWER]
+    wall = integrate_power(("wall", ""), walls[0].samples, file_run) if len(walls) == 1 else None
     energies = counted or integrals
     devices = {device for component, device in energies if component == "gpu"}
     used = [content for content in beside if content.runs or _is_used(content, integrals, wall)]
-    return AssembledRun(
+    return ImportedRun(
         run_id,
-        told,
+        file_run,
         tuple(dict.fromkeys(content.form for content in used)),
         tuple(dict.fromkeys(str(content.path) for content in used)),
         tuple(gpu for gpu in gpus if gpu.uuid in devices),
         tuple(energies[key] for key in sorted(energies)),
-        _phase_energies(told, {key: powers[key] for key in energies if key in powers}),
+        _phase_energies(file_run, {key: powers[key] for key in energies if key in powers}),
         wall,
     )
 
 
-def _gpus_of(told: FileRun, gpus: Sequence[Gpu]) -> list[Gpu]:
-    """A run's one GPU, and a log's one GPU of which it names no UUID, are taken for the same."""
-    mine = [gpu for gpu in gpus if not told.gpus or gpu.index in told.gpus or gpu.uuid in told.gpus]
-    if not mine and len(told.gpus) == len(gpus) == 1 and gpus[0].uuid.startswith(IMPORTED):
+def _gpus_of(file_run: FileRun, gpus: Sequence[ImportedGpu]) -> list[ImportedGpu]:
+    """Return the run's GPUs; a run's only GPU and a log's only GPU without a UUID are assumed to be the same."""
+    mine = [gpu for gpu in gpus if not file_run.gpus or gpu.index in file_run.gpus or gpu.uuid in file_run.gpus]
+    if not mine and len(file_run.gpus) == len(gpus) == 1 and gpus[0].uuid.startswith(IMPORTED):
         return list(gpus)
     return mine
 
 
-def _device(named: str, gpus: Sequence[Gpu]) -> str:
+def _device(named: str, gpus: Sequence[ImportedGpu]) -> str:
     return next((gpu.uuid for gpu in gpus if named in (gpu.index, gpu.uuid)), named)
 
 
-def _is_used(content: Content, integrals: Mapping[tuple[str, str], Energy], wall: Energy | None) -> bool:
-    metrics = {metric for metric, _ in content.tracks.found}
+def _is_used(
+    content: FileContent, integrals: Mapping[tuple[str, str], RunDeviceEnergy], wall: RunDeviceEnergy | None
+) -> bool:
+    metrics = {metric for metric, _ in content.series.found}
     return bool(integrals and metrics & {m.GPU_POWER, m.CPU_POWER}) or bool(wall and m.HWMON_POWER in metrics)
 
 
-def _powers(tracks: Sequence[Track], gpus: Sequence[Gpu]) -> dict[tuple[str, str], Samples]:
+def _powers(series: Sequence[ImportedSeries], gpus: Sequence[ImportedGpu]) -> dict[tuple[str, str], Samples]:
     uuids, found = {gpu.uuid for gpu in gpus}, {}
-    for track in tracks:
-        if track.metric is m.GPU_POWER and track.labels["uuid"] in uuids:
-            found["gpu", track.labels["uuid"]] = track.samples
-        elif track.metric is m.CPU_POWER:
-            component = "dram" if track.labels["zone"] == "dram" else "cpu"
-            found[component, track.labels["package"]] = track.samples
+    for one in series:
+        if one.metric is m.GPU_POWER and one.labels["uuid"] in uuids:
+            found["gpu", one.labels["uuid"]] = one.samples
+        elif one.metric is m.CPU_POWER:
+            component = "dram" if one.labels["zone"] == "dram" else "cpu"
+            found[component, one.labels["package"]] = one.samples
     return found
 
 
-def integral(key: tuple[str, str], power: Samples, told: FileRun) -> Energy | None:
-    """None where fewer than two samples touch the run."""
-    spacing_s = median_spacing_s(power.between(told.start_s, told.end_s)) or median_spacing_s(power)
+def integrate_power(key: tuple[str, str], power: Samples, file_run: FileRun) -> RunDeviceEnergy | None:
+    """Return the energy from power samples, None if fewer than two samples touch the run."""
+    spacing_s = median_spacing_s(power.between(file_run.start_s, file_run.end_s)) or median_spacing_s(power)
     if spacing_s is None:
         return None
-    found = trapezoid(power, told.start_s, told.end_s, max(GAP_FACTOR * spacing_s, SENSOR_S))
+    found = trapezoid(power, file_run.start_s, file_run.end_s, max(GAP_FACTOR * spacing_s, SENSOR_S))
     if found.covered_s <= 0:
         return None
-    during_w = power.between(told.start_s, told.end_s).value
-    return Energy(
+    during_w = power.between(file_run.start_s, file_run.end_s).value
+    return RunDeviceEnergy(
         *key,
         found.energy_j,
         "integral",
-        covered_ratio=min(found.covered_s / (told.end_s - told.start_s), 1.0),
+        covered_ratio=min(found.covered_s / (file_run.end_s - file_run.start_s), 1.0),
         spacing_s=spacing_s,
         max_w=float(during_w.max()) if len(during_w) else None,
     )
 
 
-def _phase_energies(told: FileRun, powers: Mapping[tuple[str, str], Samples]) -> dict[str, dict[str, float]]:
-    """A phase that came more than once is the sum of its times; one that samples do not cover whole has no energy."""
+def _phase_energies(file_run: FileRun, powers: Mapping[tuple[str, str], Samples]) -> dict[str, dict[str, float]]:
+    """Return joules by phase and component; phases without full coverage by samples are left out.
+
+    The energy of a phase that occurs several times is the sum.
+    """
     sums: dict[str, dict[str, float]] = {}
     uncovered: set[tuple[str, str]] = set()
-    for phase in told.phases:
+    for phase in file_run.phases:
         for key, power in powers.items():
-            span = replace(told, start_s=phase.start_s, end_s=phase.end_s)
-            found = integral(key, power, span) if phase.end_s > phase.start_s else None
+            span = replace(file_run, start_s=phase.start_s, end_s=phase.end_s)
+            found = integrate_power(key, power, span) if phase.end_s > phase.start_s else None
             if found is None or (found.covered_ratio or 0.0) < 0.99:
                 uncovered.add((phase.name, key[0]))
                 continue

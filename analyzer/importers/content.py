@@ -1,4 +1,4 @@
-"""What a file of another tool holds, in the house's units: series with real timestamps, and the runs it tells of."""
+"""Contents of an imported file: series with timestamps, in Wattline's units, and runs."""
 
 from __future__ import annotations
 
@@ -12,22 +12,20 @@ from exporter.contract.run import Outcome
 
 _FIRST_PART = 8
 ALL_GPUS = "all"
-"""The index of what stands for all GPUs of a node, where the file has but their sum."""
+"""Index that stands for all GPUs of a node, if the file has only their sum."""
+ONLY_GPU = "unnamed"
+"""Index of the only GPU of a file that gives neither index nor UUID."""
 
 
-def short(uuid: str) -> str:
-    """What a GPU is called of which a file tells its UUID and no index: the first part of it, `3f2a9c1e`."""
+def short_uuid(uuid: str) -> str:
+    """Return the first part of a UUID, `3f2a9c1e`, the index of a GPU whose file gives no index."""
     bare = uuid.partition("-")[2] or uuid
     return bare.partition("-")[0] if len(bare.partition("-")[0]) == _FIRST_PART else bare
 
 
-ONLY_GPU = "unnamed"
-"""The index of the one GPU of a file that names none: nobody knows which of the node's it was."""
-
-
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """`line` counts from 1; 0 is the file as a whole."""
+    """Unreadable line, counted from 1; 0 is the file as a whole."""
 
     line: int
     reason: str
@@ -35,9 +33,9 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class FileEnergy:
-    """Joules from the file's own counter over the run; `device` is a GPU's UUID or index, a package for the CPU.
+    """Energy of the run by the file's own counter; `device` is a GPU's UUID or index, or a CPU package.
 
-    `index` is that of a GPU beside its UUID, where the file tells it.
+    `index` is the index of a GPU that is named by UUID, if the file contains it.
     """
 
     component: str
@@ -49,6 +47,8 @@ class FileEnergy:
 
 @dataclass(frozen=True, slots=True)
 class FilePhase:
+    """Phase of a run, with its work."""
+
     name: str
     start_s: float
     end_s: float
@@ -57,9 +57,9 @@ class FilePhase:
 
 @dataclass(frozen=True, slots=True)
 class FileRun:
-    """A run that a file tells of; `gpus` are UUIDs or indices, empty where it has all of the power logs'.
+    """Run in a file; `gpus` are UUIDs or indices, empty if the run used all GPUs of the power logs.
 
-    `caveats` are codes of what is wrong with the file's own figures, see `analyzer.assess.imported`.
+    `caveats` are codes of known defects of the file's own figures, see `analyzer.assess.imported`.
     """
 
     name: str
@@ -78,8 +78,8 @@ class FileRun:
 
 
 @dataclass(slots=True)
-class Tracks:
-    """Series as they grow, by metric and labels; `gpu` and `uuid` are empty where the file does not tell."""
+class SeriesBuilder:
+    """Growing series by metric and labels; `gpu` and `uuid` are empty if the file does not contain them."""
 
     found: dict[tuple[Metric, tuple[tuple[str, str], ...]], list[tuple[float, float]]] = field(default_factory=dict)
 
@@ -91,25 +91,25 @@ class Tracks:
 
 
 @dataclass(slots=True)
-class Content:
-    """One file, or a folder that belongs together. Without `runs`, a file with `tracks` is a log beside a run."""
+class FileContent:
+    """Content of one file, or of a folder; without `runs` it is a log."""
 
     path: Path
     form: str
-    tracks: Tracks = field(default_factory=Tracks)
+    series: SeriesBuilder = field(default_factory=SeriesBuilder)
     gpu_info: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By index: name, driver_version, pci_bus_id."""
+    """Name, driver_version and pci_bus_id by index."""
     runs: list[FileRun] = field(default_factory=list)
     bad: list[BadLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How to read: `zone` is that of timestamps which name none."""
+class ReadOptions:
+    """Options of reading a file; `zone` is the time zone of timestamps that name none."""
 
     zone: tzinfo
 
 
 class UnreadableError(Exception):
-    """The file is not what its format asks for; the text has cause and remedy."""
+    """File that cannot be read as its format; the text has cause and remedy."""

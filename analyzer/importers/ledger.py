@@ -1,29 +1,29 @@
-"""A run as the exporter's ledger would show it: what assembled energies, work and results become in series. Pure."""
+"""Ledger series of an imported run, as an exporter would show them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from analyzer.assess.imported import WALL_ENERGY, WALL_RATIO
-from analyzer.importers.assemble import AssembledRun
+from analyzer.importers.assemble import ImportedRun
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
-LONGEST = 128
-"""Of a label's text, in characters."""
+LONGEST_LABEL = 128
+"""Length limit of a label's text, in characters."""
 
-Row = tuple[Metric, Mapping[str, str], float]
-
-
-def rows(run: AssembledRun, about: Mapping[str, str]) -> Iterator[Row]:
-    """`about` are the run's labels."""
-    yield from _node(run)
-    yield from _run(run, about)
-    yield from _energies(run)
-    yield from _done(run)
+LedgerRow = tuple[Metric, Mapping[str, str], float]
 
 
-def _node(run: AssembledRun) -> Iterator[Row]:
+def ledger_rows(run: ImportedRun, about: Mapping[str, str]) -> Iterator[LedgerRow]:
+    """Yield metric, labels and value; `about` are the run's labels."""
+    yield from _device_rows(run)
+    yield from _run_rows(run, about)
+    yield from _energy_rows(run)
+    yield from _result_rows(run)
+
+
+def _device_rows(run: ImportedRun) -> Iterator[LedgerRow]:
     methods = {(energy.component, energy.device): energy.method for energy in run.energies}
     for gpu in run.gpus:
         where = {"gpu": gpu.index, "uuid": gpu.uuid}
@@ -36,20 +36,20 @@ def _node(run: AssembledRun) -> Iterator[Row]:
             yield m.CPU_ENERGY_METHOD, {"package": device, "method": named}, 1.0
 
 
-def _run(run: AssembledRun, about: Mapping[str, str]) -> Iterator[Row]:
-    own, told = {"run_id": run.run_id}, run.told
-    labels = {f"label_{name}": text[:LONGEST] for name, text in about.items()}
-    yield m.RUN_INFO, {**own, "workload": told.workload[:LONGEST], **labels}, 1.0
-    yield m.RUN_START, own, told.start_s
-    yield m.RUN_END, own, told.end_s
-    yield m.RUN_DURATION, own, told.end_s - told.start_s if told.duration_s is None else told.duration_s
-    if told.outcome:
-        yield m.RUN_OUTCOME, {**own, "outcome": told.outcome}, 1.0
+def _run_rows(run: ImportedRun, about: Mapping[str, str]) -> Iterator[LedgerRow]:
+    own, file_run = {"run_id": run.run_id}, run.file_run
+    labels = {f"label_{name}": text[:LONGEST_LABEL] for name, text in about.items()}
+    yield m.RUN_INFO, {**own, "workload": file_run.workload[:LONGEST_LABEL], **labels}, 1.0
+    yield m.RUN_START, own, file_run.start_s
+    yield m.RUN_END, own, file_run.end_s
+    yield m.RUN_DURATION, own, file_run.end_s - file_run.start_s if file_run.duration_s is None else file_run.duration_s
+    if file_run.outcome:
+        yield m.RUN_OUTCOME, {**own, "outcome": file_run.outcome}, 1.0
     for gpu in run.gpus:
         yield m.RUN_GPU_INFO, {**own, "gpu": gpu.index, "uuid": gpu.uuid}, 1.0
 
 
-def _energies(run: AssembledRun) -> Iterator[Row]:
+def _energy_rows(run: ImportedRun) -> Iterator[LedgerRow]:
     own, indices = {"run_id": run.run_id}, {gpu.uuid: gpu.index for gpu in run.gpus}
     for energy in run.energies:
         device = {**own, "component": energy.component, "device": energy.device}
@@ -62,17 +62,17 @@ def _energies(run: AssembledRun) -> Iterator[Row]:
             yield m.RUN_POWER_MAX, {**own, "gpu": indices[energy.device], "uuid": energy.device}, energy.max_w
 
 
-def _done(run: AssembledRun) -> Iterator[Row]:
+def _result_rows(run: ImportedRun) -> Iterator[LedgerRow]:
     own = {"run_id": run.run_id}
-    for unit, amount in run.told.work.items():
+    for unit, amount in run.file_run.work.items():
         yield m.RUN_WORK, {**own, "unit": unit}, amount
-    results = dict(run.told.results)
+    results = dict(run.file_run.results)
     if run.wall is not None:
         results |= {WALL_ENERGY: run.wall.energy_j, WALL_RATIO: run.wall.covered_ratio or 0.0}
     for name, value in results.items():
         yield m.RUN_RESULT, {**own, "name": name}, value
     seconds: dict[str, float] = {}
-    for phase in run.told.phases:
+    for phase in run.file_run.phases:
         seconds[phase.name] = seconds.get(phase.name, 0.0) + phase.end_s - phase.start_s
         for unit, amount in phase.work.items():
             yield m.RUN_PHASE_WORK, {**own, "phase": phase.name, "unit": unit}, amount

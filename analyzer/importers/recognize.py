@@ -1,4 +1,4 @@
-"""Which format a file or a folder is, and what it holds."""
+"""Recognition of the format of files and folders, and their contents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from analyzer.importers.content import Content, Reading, UnreadableError
+from analyzer.importers.content import FileContent, ReadOptions, UnreadableError
 from analyzer.importers.formats import (
     aiperf,
     aipowermeter,
@@ -20,86 +20,93 @@ from analyzer.importers.formats import (
     tenant_events,
     wall_meter,
 )
-from analyzer.importers.text import content_of, header
+from analyzer.importers.text import csv_header, read_text
 from exporter.contract.record import EVENTS_FILE, METRICS_FILE
 
-READERS: dict[str, Callable[[Path, Reading], Content]] = {
-    module.FORM: module.read
-    for module in (
-        run_record,
-        gpu_tune,
-        iris,
-        tenant_events,
-        aipowermeter,
-        nvidia_smi,
-        wall_meter,
-        aiperf,
-        ml_energy,
-    )
+READERS: dict[str, Callable[[Path, ReadOptions], FileContent]] = {
+    run_record.FORM: run_record.read_run_record,
+    gpu_tune.FORM: gpu_tune.read_gpu_tune,
+    iris.FORM: iris.read_iris,
+    tenant_events.FORM: tenant_events.read_tenant_events,
+    aipowermeter.FORM: aipowermeter.read_aipowermeter,
+    nvidia_smi.FORM: nvidia_smi.read_nvidia_smi,
+    wall_meter.FORM: wall_meter.read_wall_meter,
+    aiperf.FORM: aiperf.read_aiperf,
+    ml_energy.FORM: ml_energy.read_ml_energy,
 }
 AUTO = "auto"
-_TABLES = ((gpu_tune.is_it, gpu_tune.FORM), (iris.is_it, iris.FORM), (nvidia_smi.is_it, nvidia_smi.FORM))
+_TABLES = (
+    (gpu_tune.is_gpu_tune, gpu_tune.FORM),
+    (iris.is_iris, iris.FORM),
+    (nvidia_smi.is_nvidia_smi, nvidia_smi.FORM),
+    (wall_meter.is_wall_meter, wall_meter.FORM),
+)
+_DOCUMENTS = ((ml_energy.is_ml_energy, ml_energy.FORM), (aiperf.is_aiperf, aiperf.FORM))
+_EVENTS = ((run_record.is_run_record, run_record.FORM), (tenant_events.is_tenant_events, tenant_events.FORM))
 _WITH_ANOTHER = (METRICS_FILE, ml_energy.TIMES_FILE)
-"""Files that are read with the one beside them."""
+"""Names of files that are read together with another file."""
 _SUFFIXES = (".csv", ".json", ".jsonl")
 
 
-def read_all(paths: Iterable[Path], form: str, reading: Reading, say: Callable[[str], None]) -> list[Content]:
-    """What the files hold, those in folders too. Raises UnreadableError for a file that was named or is broken."""
+def read_files(paths: Iterable[Path], form: str, options: ReadOptions, log: Callable[[str], None]) -> list[FileContent]:
+    """Return the contents of the files, and of the files in folders. Raises UnreadableError.
+
+    A file inside a folder may have an unknown format: it is logged and left out.
+    """
     found = []
     for path in paths:
         if not path.exists():
-            raise UnreadableError(f"there is no {path}")
+            raise UnreadableError(f"cannot read {path}: no such file; check the path")
         if path.is_dir():
-            inside = list(_inside(path, form, reading, say))
+            inside = list(_inside(path, form, options, log))
             if not inside:
-                raise UnreadableError(f"{path} holds no file of a format known here: {', '.join(READERS)}")
+                raise UnreadableError(f"cannot import {path}: it holds no file of a known format: {', '.join(READERS)}")
             found += inside
         else:
-            found.append(_read(path, form, reading))
+            found.append(_read(path, form, options))
     return found
 
 
-def _inside(folder: Path, form: str, reading: Reading, say: Callable[[str], None]) -> Iterator[Content]:
+def _inside(folder: Path, form: str, options: ReadOptions, log: Callable[[str], None]) -> Iterator[FileContent]:
     for path in sorted(one for one in folder.rglob("*") if one.suffix in _SUFFIXES and one.is_file()):
         if path.name in _WITH_ANOTHER:
             continue
-        kind = recognized(path) if form == AUTO else form
+        kind = recognize_format(path) if form == AUTO else form
         if kind is None:
-            say(f"left out {path}: not of a format known here")
+            log(f"left out {path}: unknown format")
         else:
-            yield READERS[kind](path, reading)
+            yield READERS[kind](path, options)
 
 
-def _read(path: Path, form: str, reading: Reading) -> Content:
+def _read(path: Path, form: str, options: ReadOptions) -> FileContent:
     if path.name == METRICS_FILE:
-        raise UnreadableError(f"{path} has totals only; name its folder, or the {iris.SERIES_FILE} beside it")
-    kind = recognized(path) if form == AUTO else form
+        raise UnreadableError(
+            f"cannot import {path}: it holds only totals; give its folder, or the {iris.SERIES_FILE} in it"
+        )
+    kind = recognize_format(path) if form == AUTO else form
     if kind is None:
-        raise UnreadableError(f"{path} is of no format known here; name it: --format-of {'|'.join(READERS)}")
-    return READERS[kind](path, reading)
+        raise UnreadableError(f"cannot import {path}: unknown format; give --format-of {'|'.join(READERS)}")
+    return READERS[kind](path, options)
 
 
-def recognized(path: Path) -> str | None:
-    """By its name and its first line."""
-    if path.name == EVENTS_FILE or path.suffix == ".jsonl":
-        first = _first_object(path)
-        return next((module.FORM for module in (run_record, tenant_events) if module.is_it(first)), None)
+def recognize_format(path: Path) -> str | None:
+    """Return the format by the file's name and content, None if it is unknown."""
     if path.name == aipowermeter.FILE:
         return aipowermeter.FORM
+    if path.name == EVENTS_FILE or path.suffix == ".jsonl":
+        return next((form for recognizes, form in _EVENTS if recognizes(_first_object(path))), None)
     if path.suffix == ".json":
         document = _document(path)
         if document is None:
             return aipowermeter.FORM if "metrics" in _first_object(path) else None
-        return next((module.FORM for module in (ml_energy, aiperf) if module.is_it(document)), None)
-    columns = header(path)
-    kind = next((form for is_it, form in _TABLES if is_it(columns)), None)
-    return kind or (wall_meter.FORM if wall_meter.is_it(columns) else None)
+        return next((form for recognizes, form in _DOCUMENTS if recognizes(document)), None)
+    columns = csv_header(path)
+    return next((form for recognizes, form in _TABLES if recognizes(columns)), None)
 
 
 def _first_object(path: Path) -> dict[str, Any]:
-    """Of JSON lines; empty where the first is none."""
-    for line in islice((text for text in content_of(path).splitlines() if text.strip()), 1):
+    """Return the first object of JSON lines, empty if the first line is not one."""
+    for line in islice((text for text in read_text(path).splitlines() if text.strip()), 1):
         try:
             found = json.loads(line)
         except json.JSONDecodeError:
@@ -109,9 +116,9 @@ def _first_object(path: Path) -> dict[str, Any]:
 
 
 def _document(path: Path) -> dict[str, Any] | None:
-    """None where it is not one JSON object."""
+    """Return the file's JSON object, None if it is not one."""
     try:
-        found = json.loads(content_of(path))
+        found = json.loads(read_text(path))
     except json.JSONDecodeError:
         return None
     return found if isinstance(found, dict) else None

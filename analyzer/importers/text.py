@@ -1,4 +1,4 @@
-"""Moments, numbers, lines and rows, as tools write them into files."""
+"""Numbers, CSV rows and JSON of files as other tools write them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import csv
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime, tzinfo
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,45 +25,31 @@ _ABSENT = (
     "none",
     "",
 )
-_SCALES = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
-"""From which size on a Unix time is in ns, µs or ms: in seconds it would lie thousands of years ahead."""
 
 
-def moment_s(text: str, zone: tzinfo) -> float:
-    """Unix seconds of a Unix time or a date of ISO's or nvidia-smi's kind. Raises ValueError."""
-    text = text.strip()
-    if re.fullmatch(r"\d{9,}(\.\d+)?", text):
-        value = float(text)
-        return value / next((scale for limit, scale in _SCALES if value >= limit), 1.0)
-    try:
-        found = datetime.fromisoformat(text.replace("/", "-"))
-    except ValueError as error:
-        raise ValueError(f"{text[:60]!r} is no time") from error
-    return (found if found.tzinfo else found.replace(tzinfo=zone)).timestamp()
-
-
-def number(text: str) -> float | None:
-    """Of `46.19 W` the number; None where a tool writes that it has none. Raises ValueError for other text."""
+def parse_number(text: str) -> float | None:
+    """Return the number of a text such as `46.19 W`, None for a tool's mark of an absent value. Raises ValueError."""
     if text.strip().lower().strip("[]") in _ABSENT:
         return None
     found = _NUMBER.match(text)
     if not found or not math.isfinite(float(found[1])):
-        raise ValueError(f"{text.strip()[:60]!r} is no number")
+        raise ValueError(f"{text.strip()[:60]!r} is not a number")
     return float(found[1])
 
 
-def content_of(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the text of a file. Raises UnreadableError."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UnreadableError(f"{path} is no text; which format is it? see --format-of") from error
+        raise UnreadableError(f"cannot read {path}: not UTF-8 text; see --format-of for the known formats") from error
     except OSError as error:
-        raise UnreadableError(f"cannot read {path}: {error.strerror}") from error
+        raise UnreadableError(f"cannot read {path}: {error.strerror}; check the path and its permissions") from error
 
 
-def rows(path: Path, header_line: int = 1) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line number and cells by column, which have no blanks around; cells without a column are left out."""
-    lines = content_of(path).splitlines()
+def csv_rows(path: Path, header_line: int = 1) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield line number and cells by column, without surrounding blanks; cells without a column are left out."""
+    lines = read_text(path).splitlines()
     header = [name.strip() for name in next(csv.reader(lines[header_line - 1 : header_line]), [])]
     for position, line in enumerate(lines[header_line:], header_line + 1):
         if not line.strip():
@@ -72,48 +58,51 @@ def rows(path: Path, header_line: int = 1) -> Iterator[tuple[int, dict[str, str]
         yield position, dict(zip(header, cells, strict=False))
 
 
-def header(path: Path) -> list[str]:
-    """The columns of the first line."""
-    return [name.strip() for name in next(csv.reader(content_of(path).splitlines()[:1]), [])]
+def csv_header(path: Path) -> list[str]:
+    """Return the columns of the first line."""
+    return [name.strip() for name in next(csv.reader(read_text(path).splitlines()[:1]), [])]
 
 
-def json_lines(path: Path, bad: list[BadLine]) -> Iterator[tuple[int, dict[str, Any]]]:
-    for position, line in enumerate(content_of(path).splitlines(), 1):
+def read_json_lines(path: Path, bad: list[BadLine]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield line number and object; other lines are added to `bad`."""
+    for position, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip():
             continue
         try:
             found = json.loads(line)
         except json.JSONDecodeError as error:
-            bad.append(BadLine(position, f"no JSON: {error.msg}"))
+            bad.append(BadLine(position, f"not JSON: {error.msg}"))
             continue
         if isinstance(found, dict):
             yield position, found
         else:
-            bad.append(BadLine(position, "no JSON object"))
+            bad.append(BadLine(position, "not a JSON object"))
 
 
-def json_object(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file. Raises UnreadableError."""
     try:
-        found = json.loads(content_of(path))
+        found = json.loads(read_text(path))
     except json.JSONDecodeError as error:
-        raise UnreadableError(f"{path}:{error.lineno}: no JSON: {error.msg}") from error
+        raise UnreadableError(f"cannot read {path}, line {error.lineno}: not JSON: {error.msg}") from error
     if not isinstance(found, dict):
-        raise UnreadableError(f"{path}: no JSON object")
+        raise UnreadableError(f"cannot read {path}: not a JSON object")
     return found
 
 
-def guarded(bad: list[BadLine], line: int, read: Callable[[], None]) -> None:
-    """What cannot be read in a line makes it a bad one, and nothing of it is kept."""
+@contextmanager
+def collect_bad_line(bad: list[BadLine], line: int) -> Iterator[None]:
+    """Record a line as bad if its values cannot be read."""
     try:
-        read()
+        yield
     except KeyError as error:
         bad.append(BadLine(line, f"no {error.args[0]}"))
     except (TypeError, ValueError, AttributeError) as error:
         bad.append(BadLine(line, str(error)))
 
 
-def finite(values: Mapping[str, object]) -> dict[str, float]:
-    """The numbers among them."""
+def finite_numbers(values: Mapping[str, object]) -> dict[str, float]:
+    """Return the finite numbers among the values."""
     return {
         name: float(value)
         for name, value in values.items()

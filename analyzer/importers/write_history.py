@@ -1,4 +1,4 @@
-"""Imported runs into a history file. Nothing in it is overwritten: a run that is there already is refused."""
+"""Writing of imported runs to a history file, without overwriting anything in it."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from contextlib import closing
 from pathlib import Path
 
 from analyzer.assess.imported import FILE_LABEL, FORMAT_LABEL, NOTES_LABEL, SPACING_LABEL
-from analyzer.importers import ledger
-from analyzer.importers.assemble import Assembled, AssembledRun
-from analyzer.importers.ledger import LONGEST
-from analyzer.sources.error import SourceError
+from analyzer.importers.assemble import Assembly, ImportedRun
+from analyzer.importers.ledger import LONGEST_LABEL, ledger_rows
 from exporter.contract import metrics as m
 from exporter.contract.history import SCHEMA, SCHEMA_VERSION, canonical_labels
 from exporter.contract.metrics import Metric
 from exporter.contract.run import MAX_LABELS
 
 _SHOWN_AFTER_S = 2.0
-"""How long after its end a run's figures are stamped, which is when an exporter's are final."""
+"""Time between a run's end and the timestamp of its figures: an exporter's figures are final then."""
 
 _Sample = tuple[Metric, Mapping[str, str], float, float]
 
 
-def write(path: Path, found: Assembled, instance: str) -> int:
-    """How many samples were written. Raises SourceError; then nothing was."""
+class UnwritableError(Exception):
+    """History file that cannot take the runs; nothing was written. The text has cause and remedy."""
+
+
+def write_history(path: Path, found: Assembly, instance: str) -> int:
+    """Return the number of samples written. Raises UnwritableError."""
     try:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -36,18 +38,20 @@ def write(path: Path, found: Assembled, instance: str) -> int:
             connection.execute("COMMIT")
             return count
     except sqlite3.Error as error:
-        raise SourceError(
-            f"cannot write {path}: {error}", "give --out a history.sqlite that no exporter writes"
+        raise UnwritableError(
+            f"cannot write {path}: {error}; give --out a history.sqlite that no exporter writes"
         ) from error
 
 
-def _write(connection: sqlite3.Connection, path: Path, found: Assembled, instance: str) -> int:
+def _write(connection: sqlite3.Connection, path: Path, found: Assembly, instance: str) -> int:
     for statement in filter(str.strip, SCHEMA.split(";")):
         connection.execute(statement)
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
     there = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()[0]
     if int(there) != SCHEMA_VERSION:
-        raise SourceError(f"{path} has schema {there}, this version writes {SCHEMA_VERSION}", "give another --out")
+        raise UnwritableError(
+            f"cannot write {path}: it has schema {there}, this version writes {SCHEMA_VERSION}; give another --out"
+        )
     _refuse_known(connection, path, found)
     ids: dict[tuple[str, str], int] = {}
     written: set[tuple[int, int]] = set()
@@ -56,7 +60,7 @@ def _write(connection: sqlite3.Connection, path: Path, found: Assembled, instanc
         if key not in ids:
             ids[key] = _series(connection, key)
         place = (round(t_s * 1_000), ids[key])
-        if place in written:  # two samples within a millisecond: the first stays
+        if place in written:  # of two samples within a millisecond the first is kept
             continue
         written.add(place)
         _insert(connection, path, place, value, f"{metric.name} of {instance}")
@@ -64,27 +68,27 @@ def _write(connection: sqlite3.Connection, path: Path, found: Assembled, instanc
 
 
 def _insert(connection: sqlite3.Connection, path: Path, place: tuple[int, int], value: float, what: str) -> None:
-    """The same sample may be there from another run of the same log, another one may not."""
+    """Insert a sample unless another run of the same log has it. Raises UnwritableError for a different value."""
     there = connection.execute("SELECT value FROM samples WHERE t_ms = ? AND series_id = ?", place).fetchone()
     if there is None:
         connection.execute("INSERT INTO samples VALUES (?, ?, ?)", (*place, value))
     elif there[0] != value:
-        raise SourceError(
-            f"{path} has another {what} at {place[0] / 1_000:.3f} already",
-            "nothing was written; give another --node, or another --out",
+        raise UnwritableError(
+            f"nothing was written: {path} has a different {what} at {place[0] / 1_000:.3f}; "
+            "give another --node, or another --out"
         )
 
 
-def _refuse_known(connection: sqlite3.Connection, path: Path, found: Assembled) -> None:
+def _refuse_known(connection: sqlite3.Connection, path: Path, found: Assembly) -> None:
     mine = {run.run_id for run in found.runs}
     known = connection.execute(
         "SELECT json_extract(labels, '$.run_id') FROM series WHERE name = ?", (m.RUN_START.name,)
     )
     there = sorted(mine & {row[0] for row in known})
     if there:
-        raise SourceError(
-            f"{path} has the run{'s' if len(there) > 1 else ''} {', '.join(there)} already",
-            "nothing was written; give another --out, or --run-id where there is one run",
+        raise UnwritableError(
+            f"nothing was written: {path} already has the run{'s' if len(there) > 1 else ''} {', '.join(there)}; "
+            "give another --out, or --run-id for a single run"
         )
 
 
@@ -95,28 +99,28 @@ def _series(connection: sqlite3.Connection, key: tuple[str, str]) -> int:
     return int(connection.execute("INSERT INTO series (name, labels) VALUES (?, ?)", key).lastrowid or 0)
 
 
-def _samples(found: Assembled) -> Iterator[_Sample]:
-    for track in found.tracks:
-        for t_s, value in zip(track.samples.t.tolist(), track.samples.value.tolist(), strict=True):
-            yield track.metric, track.labels, t_s, value
+def _samples(found: Assembly) -> Iterator[_Sample]:
+    for one in found.series:
+        for t_s, value in zip(one.samples.t.tolist(), one.samples.value.tolist(), strict=True):
+            yield one.metric, one.labels, t_s, value
     for run in found.runs:
-        at_s = run.told.end_s + _SHOWN_AFTER_S
-        for metric, labels, value in ledger.rows(run, _labels(run)):
+        at_s = run.file_run.end_s + _SHOWN_AFTER_S
+        for metric, labels, value in ledger_rows(run, _labels(run)):
             yield metric, labels, at_s, value
 
 
-def _labels(run: AssembledRun) -> dict[str, str]:
-    """The file's own, and where the run comes from; the file's make room."""
+def _labels(run: ImportedRun) -> dict[str, str]:
+    """Return the labels of the file and of the import; the file's are cut to the limit of labels."""
     spacings_s = [energy.spacing_s for energy in run.energies if energy.spacing_s is not None]
     about = {FORMAT_LABEL: "+".join(run.forms), FILE_LABEL: _names(run.files)}
     if spacings_s:
         about[SPACING_LABEL] = f"{max(spacings_s):.3g}"
-    if run.told.caveats:
-        about[NOTES_LABEL] = ",".join(run.told.caveats)
-    return {**dict(list(run.told.labels.items())[: MAX_LABELS - len(about)]), **about}
+    if run.file_run.caveats:
+        about[NOTES_LABEL] = ",".join(run.file_run.caveats)
+    return {**dict(list(run.file_run.labels.items())[: MAX_LABELS - len(about)]), **about}
 
 
 def _names(files: tuple[str, ...]) -> str:
-    """What fits into a label; of a long path, its end."""
+    """Return the paths, or as much of their end as fits into a label."""
     text = ", ".join(files)
-    return text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}"
+    return text if len(text) <= LONGEST_LABEL else f"…{text[1 - LONGEST_LABEL :]}"

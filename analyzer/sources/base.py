@@ -1,36 +1,94 @@
-"""What a source of raw samples is."""
+"""Interface, errors and credentials of the sources of raw samples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from analyzer.model.samples import Series
 from exporter.contract.metrics import Metric
+from exporter.contract.secret_file import SecretFileError, read_secret
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+class SourceError(Exception):
+    """Samples that cannot be read; `remedy` is what to type or to check."""
+
+    def __init__(self, cause: str, remedy: str) -> None:
+        super().__init__(f"{cause}; {remedy}")
+        self.cause = cause
+        self.remedy = remedy
+
+
 class Source(Protocol):
-    """Holds a connection until it is closed."""
+    """Source of raw samples that holds a connection until it is closed."""
 
     name: str
-    """How it introduces itself, without credentials."""
+    """Address or path without credentials."""
 
     def fetch(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
     ) -> pd.DataFrame:
-        """The raw samples in [start_s, end_s] as a tidy frame (see `analyzer.model.samples`). Raises SourceError."""
+        """Return raw samples in [start_s, end_s] as a tidy frame, see `analyzer.model.samples`. Raises SourceError."""
 
     def close(self) -> None: ...
 
 
 @runtime_checkable
 class PartedSource(Source, Protocol):
-    """One that hands out a long stretch of time in parts, none of which is large."""
+    """Source that yields a long time range in small parts."""
 
     def parts(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
     ) -> Iterator[list[Series]]:
-        """In the order of time: every part is after all of the parts before it. Raises SourceError."""
+        """Yield raw samples in time order, part by part. Raises SourceError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Credentials and TLS settings for a server."""
+
+    basic_auth: tuple[str, str] | None = None
+    bearer_token: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    ca_file: Path | None = None
+
+
+def read_access(
+    basic_auth: str | None, bearer_token_file: Path | None, headers: Iterable[str], ca_file: Path | None
+) -> Access:
+    """Return the credentials that options name; secrets are read from files, which no process list shows.
+
+    Raises SourceError for an unreadable file, ValueError for an invalid option.
+    """
+    user, _, password_file = (basic_auth or "").partition(":")
+    if basic_auth and not (user and password_file):
+        raise ValueError(f"--basic-auth: expected USER:PASSWORD-FILE, not {basic_auth!r}")
+    if basic_auth and bearer_token_file:
+        raise ValueError("--basic-auth and --bearer-token-file exclude each other")
+    if ca_file and not ca_file.is_file():
+        raise SourceError(f"cannot read {ca_file}: no such file", "give --ca-file the PEM file of the authority")
+    return Access(
+        (user, _secret(Path(password_file))) if basic_auth else None,
+        _secret(bearer_token_file) if bearer_token_file else None,
+        dict(_header(text) for text in headers),
+        ca_file,
+    )
+
+
+def _secret(path: Path) -> str:
+    try:
+        return read_secret(path.expanduser())
+    except SecretFileError as error:
+        raise SourceError(str(error), "store the password or token there, in one line") from error
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or any(c in text for c in "\r\n"):
+        raise ValueError(f"--header: expected 'Name: value', not {text!r}")
+    return name.strip(), value.strip()

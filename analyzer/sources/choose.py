@@ -1,4 +1,4 @@
-"""Which source to read: what the user names, else the first that is there."""
+"""Choice of the source: the one that the user names, else the first available one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from analyzer.sources.access import Access
-from analyzer.sources.base import Source
-from analyzer.sources.error import SourceError
+from analyzer.sources.base import Access, Source, SourceError
 from analyzer.sources.history import HistorySource
-from analyzer.sources.progress import Progress, untold
+from analyzer.sources.progress import Progress, no_progress
 from analyzer.sources.prometheus import PrometheusSource
 from exporter.contract.history import HISTORY_FILE
 from exporter.contract.metrics import BUILD_INFO
@@ -21,57 +19,57 @@ SYSTEM_FOLDER = Path("/var/lib/wattline")
 _PROBE_S = 2.0
 
 
-def choose(  # noqa: PLR0913  # half of them only tests give
+def choose_source(  # noqa: PLR0913  # tests pass half of them
     named: str | None,
     access: Access,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     environ: Mapping[str, str] = os.environ,
     system_folder: Path = SYSTEM_FOLDER,
     *,
-    progress: Progress = untold,
+    progress: Progress = no_progress,
 ) -> Source:
-    """`named` is a server's address, a history file or its folder. Raises SourceError."""
+    """Open the source; `named` is a server's address, a history file or its folder. Raises SourceError."""
     if named:
         if "://" in named:
-            return PrometheusSource(checked_address(named), access, progress=progress)
+            return PrometheusSource(check_address(named), access, progress=progress)
         return HistorySource(Path(named).expanduser(), progress)
     exporter = environ.get("WATTLINE_EXPORTER") or DEFAULT_EXPORTER
-    if exporter.startswith("unix:"):  # where runs are tagged; what is to be read is served over TCP, too
+    if exporter.startswith("unix:"):  # socket of the run API; the history is served over TCP
         exporter = DEFAULT_EXPORTER
     folders = (system_folder, state_folder(environ))
-    chosen = _answering(checked_address(exporter), access, progress) or next(
+    chosen = _answering(check_address(exporter), access, progress) or next(
         (HistorySource(folder, progress) for folder in folders if os.access(folder / HISTORY_FILE, os.R_OK)), None
     )
     if chosen is None:
         places = " and ".join(str(folder) for folder in folders)
         raise SourceError(
-            f"no source: no exporter's history answers at {exporter}, and no {HISTORY_FILE} can be read in {places}",
+            f"no source found: no exporter's history at {exporter}, and no readable {HISTORY_FILE} in {places}",
             "give --source http://prometheus:9090, or a history file, or set WATTLINE_SOURCE",
         )
-    say(f"reading from {chosen.name}")
+    log(f"reading from {chosen.name}")
     return chosen
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
-    """Where an exporter of this user keeps its state (XDG)."""
+    """Return the state folder of an exporter of this user (XDG)."""
     state = environ.get("XDG_STATE_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".local" / "state")
     return Path(state) / "wattline"
 
 
-def checked_address(address: str) -> str:
-    """Raises SourceError for what is no address of a server."""
+def check_address(address: str) -> str:
+    """Return the address if it is one of a server. Raises SourceError."""
     try:
         parts = urlsplit(address)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         usable = False
     if not usable:
-        raise SourceError(f"{address!r} is no server's address", "write it as http://host:9090 or https://host/path")
+        raise SourceError(f"invalid server address {address!r}", "write it as http://host:9090 or https://host/path")
     return address
 
 
 def _answering(exporter: str, access: Access, progress: Progress) -> Source | None:
-    """An exporter without history, or none at all, is no error here: other places are tried next."""
+    """Return the exporter's history, None if it has none or is not running."""
     source = PrometheusSource(exporter, access, timeout_s=_PROBE_S)
     try:
         source.fetch([BUILD_INFO], {}, 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""The exporter's local history, read from its file without a server."""
+"""Source that reads the exporter's local history from its file."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analyzer.model.samples import Series, tidy
-from analyzer.sources.error import SourceError
-from analyzer.sources.progress import Progress, named, untold
+from analyzer.sources.base import SourceError
+from analyzer.sources.progress import Progress, metric_names, no_progress
 from exporter.contract.history import HISTORY_FILE, Matcher, RangeQuery, open_read_only, select_series
 from exporter.contract.metrics import Metric
 
@@ -21,26 +21,27 @@ if TYPE_CHECKING:
 FIRST_CHUNK_S = 3_600.0
 LONGEST_CHUNK_S = 43_200.0
 MANY_SAMPLES = 200_000
-"""A sample that comes out of the file is a tuple of its own until it is in an array."""
+"""Target size of a part: samples from the file are tuples until they are in an array."""
 
 
 class HistorySource:
-    """`path` is the file, or the folder that holds it. Raises SourceError where it cannot be read."""
+    """Local history; `path` is the file or its folder. Raises SourceError if it cannot be read."""
 
-    def __init__(self, path: Path, progress: Progress = untold) -> None:
+    def __init__(self, path: Path, progress: Progress = no_progress) -> None:
         self._path = path / HISTORY_FILE if path.is_dir() else path
         self._progress = progress
         self.name = str(self._path)
         if not self._path.exists():
             raise SourceError(
-                f"there is no {self._path}", "give --source a history.sqlite, its folder, or a server's http:// address"
+                f"cannot read {self._path}: no such file",
+                "give --source a history.sqlite, its folder, or a server's http:// address",
             )
         try:
             self._connection = open_read_only(self._path)
         except (sqlite3.Error, ValueError) as error:
             raise SourceError(
                 f"cannot read {self._path}: {error}",
-                "is it the exporter's history.sqlite, readable for you, from this version of Wattline?",
+                "check that it is an exporter's history.sqlite of this version, and its permissions",
             ) from error
 
     def fetch(
@@ -51,12 +52,12 @@ class HistorySource:
     def parts(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
     ) -> Iterator[list[Series]]:
-        """Metric by metric within each part; parts are as long as makes them neither large nor many."""
+        """Yield samples in time order; the length of a part adapts to the number of samples."""
         equal = tuple(Matcher(label, "=", text) for label, text in matchers.items())
-        chunk_s, position_s = FIRST_CHUNK_S, start_s - 0.001  # the range excludes its begin
+        chunk_s, position_s = FIRST_CHUNK_S, start_s - 0.001  # the range excludes its start
         try:
             while position_s < end_s:
-                self._progress(named(metrics), (position_s - start_s) / max(end_s - start_s, 1.0))
+                self._progress(metric_names(metrics), (position_s - start_s) / max(end_s - start_s, 1.0))
                 until_s = min(position_s + chunk_s, end_s)
                 found = [
                     one
@@ -68,7 +69,7 @@ class HistorySource:
                 yield found
                 position_s = until_s
         finally:
-            self._progress(named(metrics), 1.0)
+            self._progress(metric_names(metrics), 1.0)
 
     def close(self) -> None:
         self._connection.close()
@@ -77,7 +78,7 @@ class HistorySource:
         try:
             found = select_series(self._connection, query, end_s)
         except sqlite3.Error as error:
-            raise SourceError(f"cannot read {self._path}: {error}", "was it moved, or is the disk full?") from error
+            raise SourceError(f"cannot read {self._path}: {error}", "check the file and its disk") from error
         for one in found:
             pairs = np.array(one.samples, dtype=np.float64).reshape(-1, 2)
             yield one.labels, pairs[:, 0], pairs[:, 1]

@@ -1,4 +1,4 @@
-"""A connection to a server of samples: what lets us in, and in one line why there is no answer."""
+"""HTTP sessions with servers of samples, and the errors of their requests."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from urllib.parse import urlsplit
 import requests
 from requests.auth import AuthBase
 
-from analyzer.sources.access import Access
-from analyzer.sources.error import SourceError
+from analyzer.sources.base import Access, SourceError
 
-PATHS = "a VictoriaMetrics cluster wants …/select/0/prometheus, Mimir …/prometheus"
+PATHS = "for a VictoriaMetrics cluster …/select/0/prometheus, for Mimir …/prometheus"
 
 
 class _Bearer(AuthBase):
-    """A header alone would lose against ~/.netrc."""
+    """Authentication by a bearer token, which has precedence over ~/.netrc."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -26,7 +25,7 @@ class _Bearer(AuthBase):
         return r
 
 
-def opened(access: Access) -> requests.Session:
+def open_session(access: Access) -> requests.Session:
     session = requests.Session()
     session.headers.update(access.headers)
     if access.basic_auth:
@@ -38,44 +37,47 @@ def opened(access: Access) -> requests.Session:
     return session
 
 
-def name_of(address: str) -> str:
-    """As it may be shown: without credentials."""
+def server_name(address: str) -> str:
+    """Return the address without credentials."""
     parts = urlsplit(address)
     port = f":{parts.port}" if parts.port else ""
     return f"{parts.scheme}://{parts.hostname}{port}{parts.path.rstrip('/')}"
 
 
 @contextmanager
-def answering(name: str, timeout_s: float) -> Iterator[None]:
-    """Around a request: raises SourceError where no answer comes."""
+def translate_errors(name: str, timeout_s: float) -> Iterator[None]:
+    """Raise SourceError if the request inside fails without a response."""
     try:
         yield
     except requests.exceptions.SSLError as error:
         raise SourceError(
-            f"{name} has a certificate that is not trusted here",
-            "give --ca-file the authority that signed it, or use http:// where the server speaks no TLS",
+            f"cannot connect to {name}: its TLS certificate is not trusted",
+            "give --ca-file the authority that signed it, or use http:// if the server has no TLS",
         ) from error
     except requests.Timeout as error:
         raise SourceError(
-            f"no answer from {name} within {timeout_s:.0f} s", "is it overloaded, or a firewall between?"
+            f"no response from {name} within {timeout_s:.0f} s", "check its load, and firewalls on the way"
         ) from error
     except requests.ConnectionError as error:
-        raise SourceError(f"cannot reach {name}", "is it running, and is the address right? see --source") from error
+        raise SourceError(
+            f"cannot connect to {name}", "check that it is running, and the address in --source"
+        ) from error
     except (requests.RequestException, ValueError) as error:
-        raise SourceError(f"{name} is no address to read from: {error}", "see --source") from error
+        raise SourceError(f"cannot read from {name}: {error}", "check the address in --source") from error
 
 
-def locked_out(name: str, response: requests.Response) -> SourceError:
-    """Of an answer with 401 or 403."""
-    cause = f"{name} does not let us in (HTTP {response.status_code})"
+def access_denied(name: str, response: requests.Response) -> SourceError:
+    """Return the error of a response with 401 or 403."""
+    cause = f"{name} denied access (HTTP {response.status_code})"
     if "no org id" in response.text.lower():
-        return SourceError(f"{cause}: it wants to know the tenant", "give --header 'X-Scope-OrgID: TENANT'")
+        return SourceError(f"{cause}: it requires a tenant", "give --header 'X-Scope-OrgID: TENANT'")
     return SourceError(cause, "give --basic-auth USER:PASSWORD-FILE, --bearer-token-file or --header")
 
 
-def no_json(name: str, response: requests.Response) -> SourceError:
+def not_json(name: str, response: requests.Response) -> SourceError:
+    """Return the error of a response that is not Prometheus's JSON."""
     kind = response.headers.get("Content-Type", "nothing").partition(";")[0]
     return SourceError(
-        f"{name} answered HTTP {response.status_code} with {kind}, not with Prometheus's JSON",
-        f"is its path missing? {PATHS}",
+        f"{name} returned HTTP {response.status_code} with {kind} instead of Prometheus's JSON",
+        f"check the path of --source: {PATHS}",
     )

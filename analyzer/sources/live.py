@@ -1,4 +1,4 @@
-"""The samples of the last seconds, in one request a node."""
+"""Fetch of the latest samples, with one request per node."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pandas as pd
 
 from analyzer.live.watch import USUAL_INTERVAL_S, WATCHED
 from analyzer.model.samples import joined, last
-from analyzer.sources.base import Source
-from analyzer.sources.error import SourceError
-from analyzer.sources.runs.runs import AHEAD_S
+from analyzer.sources.base import Source, SourceError
+from analyzer.sources.runs.load import AHEAD_S
 from exporter.contract import metrics as m
 
 MOST_NODES = 8
@@ -19,17 +18,17 @@ _LOOK_BACK_S = 180.0
 _NAMED = 5
 
 
-def nodes(source: Source, now_s: float, node: str | None, run_id: str | None) -> dict[str, float]:
-    """The instances to watch, each with the interval of its scrapes in seconds.
+def find_nodes(source: Source, now_s: float, node: str | None, run_id: str | None) -> dict[str, float]:
+    """Return the instances to watch, each with its scrape interval in seconds.
 
-    Raises SourceError where none was scraped in the last minutes, or there are more than a terminal can show.
+    Raises SourceError if none was scraped in the last minutes, or there are too many for a terminal.
     """
     frame = source.fetch([m.BUILD_INFO], {}, now_s - _LOOK_BACK_S, now_s + AHEAD_S)
     every = {str(instance): _interval_s(rows) for instance, rows in frame.groupby("instance")}
     if not every:
         raise SourceError(
             f"no node was scraped by {source.name} in the last {_LOOK_BACK_S / 60:.0f} min",
-            "is its exporter running, and the clock here right? see on the node: exporter check",
+            "check the exporter (run on the node: exporter check), and the clock of this machine",
         )
     chosen = set(every)
     if run_id is not None:
@@ -37,7 +36,8 @@ def nodes(source: Source, now_s: float, node: str | None, run_id: str | None) ->
         chosen &= {row.instance for row in rows}
         if not chosen:
             raise SourceError(
-                f"no run {run_id!r} is on at {source.name}", "see: analyzer runs, and for an ended run: analyzer report"
+                f"no active run {run_id!r} at {source.name}",
+                "see: analyzer runs, or for an ended run: analyzer report",
             )
     if node is not None:
         chosen = {one for one in chosen if node in (one, one.rpartition(":")[0])}
@@ -45,7 +45,7 @@ def nodes(source: Source, now_s: float, node: str | None, run_id: str | None) ->
         raise SourceError(f"no node {node!r} at {source.name}", _nodes_there(sorted(every)))
     if len(chosen) > MOST_NODES:
         raise SourceError(
-            f"{source.name} has {len(chosen)} nodes: {_some(sorted(chosen))}", "name the one to watch with --node"
+            f"{source.name} has {len(chosen)} nodes: {_first_names(sorted(chosen))}", "select one with --node"
         )
     return {one: every[one] for one in sorted(chosen)}
 
@@ -56,17 +56,17 @@ def _interval_s(rows: pd.DataFrame) -> float:
 
 
 def _nodes_there(names: Sequence[str]) -> str:
-    """An exporter and its history have no name for the one node that they are of."""
-    return f"there are {_some(names)}" if any(names) else "it is of one node alone: leave out --node"
+    """Return the hint; an exporter and its history have no name for their only node."""
+    return f"known nodes: {_first_names(names)}" if any(names) else "this source has a single node: leave out --node"
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}"
 
 
-def latest(source: Source, instances: dict[str, float], now_s: float) -> pd.DataFrame:
-    """Raw samples of some scrapes back, as one tidy frame; `instances` are those of `nodes`. Raises SourceError."""
+def fetch_latest(source: Source, instances: dict[str, float], now_s: float) -> pd.DataFrame:
+    """Return raw samples of the last scrapes; `instances` is the result of `find_nodes`. Raises SourceError."""
     parts = []
     for instance, interval_s in instances.items():
         where = {"instance": instance} if instance else {}

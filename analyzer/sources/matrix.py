@@ -1,7 +1,7 @@
-"""Raw samples out of the body of an answer, without an object for each of them.
+"""Fast parser of Prometheus's matrix results, without a Python object per sample.
 
-Each `"values":[[…]]` of a compact body is cut out, its brackets and quotes are deleted, and the rest is a list of
-numbers. Whatever looks otherwise is read as any JSON is.
+Each `"values":[[…]]` of a compact body is cut out, its brackets and quotes are removed, and the rest is parsed as a
+list of numbers. A body with another layout is parsed as JSON.
 """
 
 from __future__ import annotations
@@ -22,24 +22,21 @@ _PUNCTUATION = b'[]"'
 
 
 class NotJsonError(ValueError):
-    pass
+    """Body that is not JSON."""
 
 
-def parse(body: bytes) -> tuple[Any, list[Series]]:
-    """What stands around the series, as from JSON but with an empty `result`, and the series; those of a matrix only.
-
-    Raises NotJsonError.
-    """
+def parse_matrix(body: bytes) -> tuple[Any, list[Series]]:
+    """Return the JSON document with an empty `result`, and the series of a matrix. Raises NotJsonError."""
     try:
-        return sliced(body) or _loaded(body)
+        return parse_compact_matrix(body) or _loaded(body)
     except (ValueError, RecursionError) as error:
         raise NotJsonError(str(error)) from error
 
 
-def sliced(body: bytes) -> tuple[Any, list[Series]] | None:
-    """None where the body is not laid out as expected.
+def parse_compact_matrix(body: bytes) -> tuple[Any, list[Series]] | None:
+    """Return as `parse_matrix`, None if the body has another layout.
 
-    A quote inside of a string is escaped, so that none of the marks can begin or end within a label.
+    Quotes in strings are escaped, so no mark can begin or end within a label.
     """
     start = body.find(_RESULT)
     if start < 0:
@@ -47,7 +44,7 @@ def sliced(body: bytes) -> tuple[Any, list[Series]] | None:
     position = start + len(_RESULT)
     found: list[Series] = []
     with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # numbers that end too early
+        warnings.simplefilter("error", DeprecationWarning)  # text after the last number
         try:
             while body[position : position + 1] != b"]":
                 one, position = _one(body, position)
@@ -61,7 +58,7 @@ def sliced(body: bytes) -> tuple[Any, list[Series]] | None:
 
 
 def _one(body: bytes, position: int) -> tuple[Series, int]:
-    """The series at `position`, and where what follows begins. Raises ValueError where none is there."""
+    """Return the series at `position` and the position after it. Raises ValueError."""
     if not body.startswith(_METRIC, position):
         raise ValueError
     values = body.index(_VALUES, position)
@@ -88,7 +85,7 @@ def _loaded(body: bytes) -> tuple[Any, list[Series]]:
     try:
         found: list[Series] = [(dict(one["metric"]), *_pairs(one.get("values", []))) for one in data["result"] or []]
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"a series that is none: {error!r}") from error
+        raise ValueError(f"invalid series: {error!r}") from error
     return {**around, "data": {**data, "result": []}}, found
 
 

@@ -1,4 +1,4 @@
-"""How far a fetch is: a bar on a terminal's stderr, once there is something to wait for."""
+"""Progress bar of slow fetches on a terminal's stderr."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
 Progress = Callable[[str, float], None]
-"""Told what is being fetched, and which part of it is there, from 0 to 1; with 1 it is over."""
+"""Callback with the name and the progress of a fetch, from 0 to 1; 1 ends it."""
 SHOWN_AFTER_S = 1.0
 _APART_S = 0.5
-"""Fetches that are further apart have something else between them: a live table asks once a second."""
+"""Maximum time between two fetches of one sequence: a live table polls once a second."""
 
 
-def untold(_what: str, _ratio: float) -> None:
+def no_progress(_what: str, _ratio: float) -> None:
     pass
 
 
-def named(metrics: Sequence[Metric]) -> str:
-    """For who waits for them."""
+def metric_names(metrics: Sequence[Metric]) -> str:
+    """Return a short name of the metrics."""
     first = metrics[0].name.removeprefix("wattline_")
     return first if len(metrics) == 1 else f"{first} and {len(metrics) - 1} more"
 
 
-class Bar:
-    """A `Progress` that draws nothing where `stream` is no terminal, nor in the first second of a row of fetches.
+class ProgressBar:
+    """Progress callback that draws a bar on a terminal, after the first second of a sequence of fetches.
 
-    Between two fetches nothing is drawn, so that others can print.
+    Between two fetches the bar is removed, so that other output can be printed.
     """
 
     def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:

@@ -1,6 +1,6 @@
-"""One client for Prometheus, VictoriaMetrics, Thanos, Mimir and an exporter's own history: they speak one dialect.
+"""Source that reads raw samples from Prometheus, VictoriaMetrics, Thanos, Mimir or an exporter.
 
-Only raw samples are asked for, `metric{…}[window]` at an instant: `query_range` resamples, and `increase` extrapolates.
+The queries are `metric{…}[window]` at an instant: `query_range` resamples, and `increase` extrapolates.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import requests
 from analyzer.model.samples import Series, tidy
 from analyzer.sources import http as session
 from analyzer.sources import matrix
-from analyzer.sources.access import Access
-from analyzer.sources.error import SourceError
-from analyzer.sources.progress import Progress, named, untold
+from analyzer.sources.base import Access, SourceError
+from analyzer.sources.progress import Progress, metric_names, no_progress
 from exporter.contract.metrics import Metric, escape
 
 if TYPE_CHECKING:
@@ -31,35 +30,36 @@ FEW_SAMPLES = 50_000
 MANY_SAMPLES = 500_000
 TIMEOUT_S = 30.0
 RAW_ONLY = {
-    "nocache": "1",  # VictoriaMetrics answers as of 30 s ago without it
-    "partial_response": "false",  # Thanos fails where a store does, as of old Prometheus would
-    "dedup": "true",  # Thanos makes one series of those of its replicas
-    "max_source_resolution": "0s",  # and takes nothing that was downsampled
+    "nocache": "1",  # without it VictoriaMetrics lags by 30 s
+    "partial_response": "false",  # Thanos fails if one of its stores does
+    "dedup": "true",  # Thanos merges the series of its replicas
+    "max_source_resolution": "0s",  # Thanos leaves out downsampled data
 }
-"""What the servers need to be told; each passes over what it does not know."""
+"""Parameters for exact results; each server ignores those that it does not know."""
 _LIMITS = ("too many", "maxsamples", "exceeds", "limit", "too large")
 _HARMLESS = "no storeapis matched"
-"""Thanos's warning where no store has anything of that time, https://thanos.io/tip/components/query.md"""
+"""Thanos's warning if no store has data of that time, https://thanos.io/tip/components/query.md"""
 
 
 class _TooMuchError(Exception):
-    """The server refuses an answer of this size; the text is its own."""
+    """Result that the server refuses for its size; the text is the server's."""
 
 
 class PrometheusSource:
-    """`address` is what stands before `/api/v1/query`, path included. Holds the connection until it is closed."""
+    """Server of raw samples; `address` is the part before `/api/v1/query`, path included."""
 
     def __init__(
-        self, address: str, access: Access | None = None, timeout_s: float = TIMEOUT_S, progress: Progress = untold
+        self, address: str, access: Access | None = None, timeout_s: float = TIMEOUT_S, progress: Progress = no_progress
     ) -> None:
         access = access or Access()
         self._url = f"{address.rstrip('/')}/api/v1/query"
-        self.name = session.name_of(address)
+        self.name = session.server_name(address)
         self._timeout_s = timeout_s
         self._progress = progress
-        self._session = session.opened(access)
-        near = _is_near(urlsplit(address).hostname or "")
-        self._session.headers["Accept-Encoding"] = "identity" if near else "gzip"
+        self._session = session.open_session(access)
+        is_local = _is_loopback(urlsplit(address).hostname or "")
+        # on the same machine compression takes longer than the transfer
+        self._session.headers["Accept-Encoding"] = "identity" if is_local else "gzip"
 
     def fetch(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
@@ -69,9 +69,9 @@ class PrometheusSource:
     def parts(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
     ) -> Iterator[list[Series]]:
-        """In chunks that grow while answers are small and shrink while the server refuses them."""
-        what, selector = named(metrics), _selector(metrics, matchers)
-        chunk_s, position_s = FIRST_CHUNK_S, start_s - 0.001  # a range excludes its begin, in Prometheus 3 at least
+        """Yield samples in chunks that grow while results are small and shrink while the server refuses them."""
+        what, selector = metric_names(metrics), _selector(metrics, matchers)
+        chunk_s, position_s = FIRST_CHUNK_S, start_s - 0.001  # a range excludes its start, in Prometheus 3 at least
         try:
             while position_s < end_s:
                 self._progress(what, (position_s - start_s) / (end_s - start_s) if end_s > start_s else 0.0)
@@ -99,7 +99,7 @@ class PrometheusSource:
         if chunk_s / 4 < SHORTEST_CHUNK_S:
             raise SourceError(
                 f"{self.name} refuses even {chunk_s:.0f} s of samples: {error}",
-                "raise its limit (Prometheus: --query.max-samples) or ask for fewer nodes",
+                "raise its limit (Prometheus: --query.max-samples) or select fewer nodes",
             ) from error
         return chunk_s / 4
 
@@ -110,20 +110,20 @@ class PrometheusSource:
             "time": f"{end_ms / 1_000:.3f}",
             **RAW_ONLY,
         }
-        with session.answering(self.name, self._timeout_s):
+        with session.translate_errors(self.name, self._timeout_s):
             response = self._session.get(self._url, params=parameters, timeout=self._timeout_s)
         return self._series(response)
 
     def _series(self, response: requests.Response) -> list[Series]:
         try:
-            around, series = matrix.parse(response.content)
+            around, series = matrix.parse_matrix(response.content)
         except matrix.NotJsonError:
             around, series = {}, []
         if not isinstance(around, dict):
             around = {}
         reason = str(around.get("error") or around.get("detail") or "")
         if response.status_code in (401, 403):
-            raise session.locked_out(self.name, response)
+            raise session.access_denied(self.name, response)
         if reason and response.status_code != 404 and any(mark in reason.lower() for mark in _LIMITS):
             raise _TooMuchError(reason)
         if around.get("status") != "success" or not response.ok:
@@ -131,25 +131,25 @@ class PrometheusSource:
         self._refuse_partial(around)
         data = around.get("data")
         if not isinstance(data, dict) or data.get("resultType") != "matrix":
-            raise SourceError(f"{self.name} did not answer with raw samples", "is it Prometheus or VictoriaMetrics?")
+            raise SourceError(f"{self.name} returned no raw samples", "check that it is Prometheus or VictoriaMetrics")
         return series
 
     def _refuse_partial(self, around: Mapping[str, Any]) -> None:
-        """A part of the samples would make a part of the energy, and no one would see that."""
+        """Raise SourceError for a partial result: the energy would be too low without notice."""
         if around.get("isPartial"):
-            raise SourceError(f"{self.name} answered only in part", "a storage node of it is down; try again later")
+            raise SourceError(f"{self.name} returned a partial result", "one of its storage nodes is down; retry later")
         warned = [str(text) for text in around.get("warnings") or [] if _HARMLESS not in str(text).lower()]
         if warned:
             text = " ".join(warned[0].split())[:300]
             raise SourceError(
-                f"{self.name} answered only in part: {text}", "a store behind it did not answer; try again later"
+                f"{self.name} returned a partial result: {text}", "one of its stores did not respond; retry later"
             )
 
     def _refusal(self, response: requests.Response, reason: str) -> SourceError:
         if reason and response.status_code != 404:
             text = " ".join(reason.split())[:300]
-            return SourceError(f"{self.name} refused the query: {text}", "see the server's log")
-        return session.no_json(self.name, response)
+            return SourceError(f"{self.name} refused the query: {text}", "check the server's log")
+        return session.not_json(self.name, response)
 
 
 def _selector(metrics: Sequence[Metric], matchers: Mapping[str, str]) -> str:
@@ -161,7 +161,7 @@ def _selector(metrics: Sequence[Metric], matchers: Mapping[str, str]) -> str:
 
 
 def _within(one: Series, start_s: float, end_s: float) -> Series:
-    """(start_s, end_s]: Prometheus 2 repeats the sample on the border of two chunks."""
+    """Return the samples in (start_s, end_s]: Prometheus 2 repeats the sample at the border of two chunks."""
     labels, t, value = one
     if not len(t) or (t[0] > start_s and t[-1] <= end_s):
         return one
@@ -169,8 +169,7 @@ def _within(one: Series, start_s: float, end_s: float) -> Series:
     return labels, t[inside], value[inside]
 
 
-def _is_near(host: str) -> bool:
-    """On this machine packing takes longer than sending."""
+def _is_loopback(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -10,8 +10,8 @@ from analyzer.output import timeseries
 from analyzer.output.html import page as html
 from analyzer.output.plots import run as plots
 from analyzer.sources.history import HistorySource
-from analyzer.sources.runs.runs import Clock, load
-from analyzer.sources.runs.sensors import sensors
+from analyzer.sources.runs.load import Clock, load_run
+from analyzer.sources.runs.samples import fetch_chart_samples
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history
 
@@ -53,8 +53,8 @@ def write_page(folder: Path) -> Path:
     times = [t for t in every(1, START_S - 10, START_S + 30) if not GAP_S[0] < t - START_S < GAP_S[1]]
     source = HistorySource(write_history(folder, scraped((t, list(_values(gpus, t))) for t in times)))
     try:
-        frames = load(source, "train-1", 86_400, Clock(lambda: START_S + 3_600, lambda _: None), lambda _: None)
-        for_charts = sensors(source, frames)
+        frames = load_run(source, "train-1", 86_400, Clock(lambda: START_S + 3_600, lambda _: None), lambda _: None)
+        for_charts = fetch_chart_samples(source, frames)
     finally:
         source.close()
     report = assess(frames, Given())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from analyzer.assess.run import assess
 from analyzer.model.user_inputs import Given
 from analyzer.sources.history import HistorySource
-from analyzer.sources.runs.runs import Clock, load
+from analyzer.sources.runs.load import Clock, load_run
 from tests.analyzer.node import START_S, Gpu, Run, every, run_series, scrape, scraped, write_history
 
 BOX = [(START_S - 1_000, 60), (START_S, 300), (START_S + 20, 60)]
@@ -16,7 +16,7 @@ TIMES = every(1, START_S - 60.5, START_S + 60)
 def frames_of(folder, series, run_id="train-1"):
     source = HistorySource(write_history(folder, series))
     try:
-        return load(source, run_id, 86_400, Clock(lambda: START_S + 3_600, lambda _: None), lambda _: None)
+        return load_run(source, run_id, 86_400, Clock(lambda: START_S + 3_600, lambda _: None), lambda _: None)
     finally:
         source.close()
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.sources.fleet.results import Wish, read
-from analyzer.sources.instant import InstantServer
+from analyzer.sources.fleet.results import FleetRequest, fetch_fleet
+from analyzer.sources.promql import InstantServer
 from analyzer.studies.fleet import Fleet, Group, Keys, fleet
 from tests import servers
 from tests.analyzer.fleet_nodes import (
@@ -121,7 +121,7 @@ def asked(address: str, by: str, *, rules: bool = False, carbon: float | None = 
     keys = tuple(by.split(","))
     window = {"policy": "idle_shared", "start_s": BEGIN_S, "end_s": END_S, **more}
     with contextlib.closing(InstantServer(address)) as server:
-        counts = read(server, Wish(keys, **window, emissions=carbon is None, rules=rules), say)
+        counts = fetch_fleet(server, FleetRequest(keys, **window, emissions=carbon is None, rules=rules), say)
     return fleet(keys, window["policy"], counts, carbon)
 
 

@@ -13,10 +13,10 @@ from analyzer.energy.aliasing import find, findings, updates
 from analyzer.importers import assemble as assembled
 from analyzer.importers import recognize
 from analyzer.importers import write_history as history_file
-from analyzer.importers.content import Reading
+from analyzer.importers.content import ReadOptions
 from analyzer.model.samples import Exact, Samples, clean
 from analyzer.sources.history import HistorySource
-from analyzer.sources.runs.runs import Clock, load
+from analyzer.sources.runs.load import Clock, load_run
 from exporter.contract.power_sensors import SensorWindow, sensor_window
 from tests.analyzer import loads
 from tests.analyzer.node import START_S
@@ -158,13 +158,13 @@ def reported(folder, power):
         lines.append(f"{when}, 0, GPU-a, NVIDIA A100-SXM4-40GB, {watts:.2f} W")
     log, history = folder / "log.csv", folder / "history.sqlite"
     log.write_text("\n".join([*lines, ""]))
-    contents = recognize.read_all([log], "auto", Reading(UTC), lambda _: None)
-    found = assembled.assembled(contents, "node", (None, None), "run-1")
-    history_file.write(history, found, "node")
+    contents = recognize.read_files([log], "auto", ReadOptions(UTC), lambda _: None)
+    found = assembled.assemble_runs(contents, "node", (None, None), "run-1")
+    history_file.write_history(history, found, "node")
     source = HistorySource(history)
     try:
         clock = Clock(lambda: START_S + 3_600, lambda _: None)
-        return assess(load(source, "run-1", 86_400, clock, lambda _: None))
+        return assess(load_run(source, "run-1", 86_400, clock, lambda _: None))
     finally:
         source.close()
 

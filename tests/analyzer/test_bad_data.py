@@ -12,12 +12,12 @@ import pytest
 
 from analyzer.assess.run import assess
 from analyzer.sources.prometheus import PrometheusSource
-from analyzer.sources.runs.runs import Clock, load
+from analyzer.sources.runs.load import Clock, load_run
 from exporter.contract import metrics as m
 from exporter.contract.history import Series
 from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped
-from tests.analyzer.ranges import foreign
 from tests.analyzer.reported import BOX, BOXED, TIMES, codes, found, frames_of, frames_with, report_of
+from tests.analyzer.sources.untagged import foreign_exporters as foreign
 
 LONG_END_S = START_S + 400
 LONG = Gpu([(START_S - 1_000, 60), (START_S, 300), (LONG_END_S, 60)])
@@ -185,7 +185,7 @@ def test_a_real_server_that_holds_two_values_at_one_time_and_no_numbers_gives_no
 
     with foreign.victoria_metrics_with(tmp_path, lines) as address, closing(PrometheusSource(address)) as source:
         clock = Clock(lambda: START_S + 3_600, lambda _: None)
-        report = assess(load(source, "train-1", 86_400, clock, lambda _: None))
+        report = assess(load_run(source, "train-1", 86_400, clock, lambda _: None))
 
     assert holds(report)
     assert {"duplicate_samples", "counter_reset", "clock_mixed"} & set(codes(report))

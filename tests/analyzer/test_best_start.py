@@ -209,14 +209,18 @@ def test_the_command_takes_a_forecast_from_a_file_and_a_run_from_the_source(anal
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
-        ([], 2, "give --run-id of a run like it, or both --energy-kwh and --hours"),
+        ([], 2, "give --run-id of a similar run, or both --energy-kwh and --hours"),
         (["--energy-kwh", "1"], 2, "both --energy-kwh and --hours"),
-        (["--energy-kwh", "inf", "--hours", "1"], 2, "--energy-kwh is above 0, not inf"),
-        (["--energy-kwh", "0", "--hours", "1"], 2, "--energy-kwh is above 0, not 0"),
+        (["--energy-kwh", "inf", "--hours", "1"], 2, "--energy-kwh: expected more than 0, not inf"),
+        (["--energy-kwh", "0", "--hours", "1"], 2, "--energy-kwh: expected more than 0, not 0"),
         (["--energy-kwh", "1", "--hours", "1", "--forecast", "f.csv", "--region", "GB"], 2, "leave it out with"),
-        (["--energy-kwh", "1", "--hours", "0"], 2, "--hours is more than 0"),
-        (["--energy-kwh", "1", "--hours", "1", "--run-id", "x"], 2, "leave out --energy-kwh"),
-        (["--energy-kwh", "1", "--hours", "1", "--within", "2"], 2, "--within is a number with s, m, h or d"),
+        (["--energy-kwh", "1", "--hours", "0"], 2, "--hours: expected more than 0"),
+        (["--energy-kwh", "1", "--hours", "1", "--run-id", "x"], 2, "--run-id excludes --energy-kwh"),
+        (
+            ["--energy-kwh", "1", "--hours", "1", "--within", "2"],
+            2,
+            "--within: expected a duration above 0 in s",
+        ),
         (["--energy-kwh", "1", "--hours", "1"], 1, "has no average forecast of the last 24 h"),
         (["--energy-kwh", "1", "--hours", "1", "--forecast", "nowhere.csv"], 1, "cannot read nowhere.csv"),
     ],
@@ -237,6 +241,6 @@ def test_forecasts_for_two_regions_need_one_to_be_named(analyzer, tmp_path):
     neither, named = analyzer(*call), analyzer(*call, "--region", "London")
 
     assert neither.returncode == 1
-    assert "has forecasts for GB, London; choose one with --region" in neither.stderr
+    assert "has forecasts for GB, London; select one with --region" in neither.stderr
     assert json.loads(named.stdout)["best"]["emissions_grams"] == pytest.approx(100)
     assert json.loads(named.stdout)["clear"] is False

@@ -12,7 +12,7 @@ import yaml
 from analyzer.assess.run import assess
 from analyzer.cli import main
 from analyzer.sources.history import HistorySource
-from analyzer.sources.runs.runs import Clock, load
+from analyzer.sources.runs.load import Clock, load_run
 from exporter.contract import metrics as m
 from tests.analyzer import experiments
 from tests.analyzer.node import Gpu, Run, every, scrape, scraped, write_history
@@ -89,7 +89,7 @@ def joules_again(call, folder, tmp_path):
     assert code == 0, said
     clock = Clock(time.time, time.sleep)
     with closing(HistorySource(history)) as source:
-        report = assess(load(source, shown.partition(":")[0], 7_200, clock, lambda _: None))
+        report = assess(load_run(source, shown.partition(":")[0], 7_200, clock, lambda _: None))
     return sum(device.energy.value for device in report.gpus)
 
 

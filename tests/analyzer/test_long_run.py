@@ -12,8 +12,8 @@ from analyzer.model.samples import samples, tidy
 from analyzer.model.timeline import windows
 from analyzer.output.html.charts import charts
 from analyzer.sources.downsample import WHOLE
-from analyzer.sources.runs.runs import MARGIN_S, Clock, load
-from analyzer.sources.runs.sweeps import with_throttling
+from analyzer.sources.runs.load import MARGIN_S, Clock, load_run
+from analyzer.sources.runs.sweeps import with_throttling_samples
 from exporter.contract import metrics as m
 from tests.bench import long_run
 from tests.bench.long_run import Stored, uuid
@@ -96,7 +96,7 @@ def stored():
 @pytest.fixture(scope="module")
 def thinned(stored):
     now_s = START_S + RUN_S + 3_600
-    return load(stored, long_run.RUN_ID, 7 * 86_400.0, Clock(lambda: now_s, lambda _: None), lambda _: None)
+    return load_run(stored, long_run.RUN_ID, 7 * 86_400.0, Clock(lambda: now_s, lambda _: None), lambda _: None)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_percentiles_and_means_of_a_long_run_are_of_all_samples(stored, thinned)
     """GPU 4 draws 454 W for 49 % of the time and more for 2 %: that is no power limit of 690 W that held it."""
     (window,) = windows(thinned).values()
 
-    seen = Seen.of(with_throttling(stored, thinned), window, uuid(4), set())
+    seen = Seen.of(with_throttling_samples(stored, thinned), window, uuid(4), set())
 
     assert seen.p95_power_w == pytest.approx(454, abs=1.1)
     assert seen.utilization == pytest.approx(0.97 - 0.4 / 4, abs=1e-3)

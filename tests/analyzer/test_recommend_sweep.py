@@ -45,7 +45,7 @@ def test_an_experiment_that_is_not_there_is_said_with_those_that_are(swept_expor
 
     assert (done.returncode, done.stdout) == (1, "")
     assert "no run with experiment=other" in done.stderr
-    assert "there are simulated-load-sweep" in done.stderr
+    assert "known experiments: simulated-load-sweep" in done.stderr
 
 
 @pytest.mark.parametrize(

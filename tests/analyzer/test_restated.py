@@ -16,7 +16,7 @@ from analyzer.model import timeline
 from analyzer.model.user_inputs import Given
 from analyzer.output.documents import document
 from analyzer.output.sections import run as tables
-from analyzer.sources.carbon.restating import with_cpu_counters
+from analyzer.sources.carbon.past_intensity import with_cpu_counters
 from analyzer.sources.history import HistorySource
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped

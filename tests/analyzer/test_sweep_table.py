@@ -5,8 +5,8 @@ import pytest
 from analyzer.assess.run import assess
 from analyzer.sources.history import HistorySource
 from analyzer.sources.runs import sweeps
-from analyzer.sources.runs.runs import Clock
-from analyzer.sources.runs.select import load_seen
+from analyzer.sources.runs.load import Clock
+from analyzer.sources.runs.select import load_found_run
 from analyzer.studies import sweep
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Gpu, Run, scrape, scraped, write_history
@@ -25,9 +25,11 @@ def swept_run(folder, run, reason="sw_power_cap", gpu=BOXED):
     history = write_history(folder, scraped((t, [*scrape([gpu], run, t), *more(t)]) for t in TIMES))
     with closing(HistorySource(history)) as source:
         clock = Clock(lambda: START_S + 3_600, lambda _: None)
-        seen_s = sweeps.seen(source, "caps", 86_400, START_S + 3_600)
+        seen_s = sweeps.find_sweep_runs(source, "caps", 86_400, START_S + 3_600)
         assert list(seen_s) == [run.run_id]
-        frames = sweeps.with_throttling(source, load_seen(source, run.run_id, seen_s[run.run_id], clock, print))
+        frames = sweeps.with_throttling_samples(
+            source, load_found_run(source, run.run_id, seen_s[run.run_id], clock, print)
+        )
     return sweep.of(frames, assess(frames))
 
 

@@ -212,8 +212,8 @@ def test_each_source_shows_the_same_node_live(places, looked, source):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--node", "nowhere"), "it is of one node alone: leave out --node"),
-        (("--run-id", "nothing"), "no run 'nothing' is on"),
+        (("--node", "nowhere"), "this source has a single node: leave out --node"),
+        (("--run-id", "nothing"), "no active run 'nothing'"),
     ],
 )
 def test_what_is_not_there_is_said_in_a_line(places, looked, options, said):

@@ -12,9 +12,9 @@ from scipy.stats import binom
 
 from analyzer.assess.run import assess
 from analyzer.model.interval import Interval
-from analyzer.sources.error import SourceError
+from analyzer.sources.base import SourceError
 from analyzer.sources.prometheus import PrometheusSource
-from analyzer.sources.runs import runs
+from analyzer.sources.runs import load as runs
 from tests.end_to_end.cluster_node import Node
 
 LONG_S = 10.0
@@ -158,7 +158,7 @@ def reported(address: str, run_id: str, labels: Mapping[str, str]) -> Told:
     """What the analyzer reports of the run from that server."""
     source = PrometheusSource(address)
     try:
-        report = assess(runs.load(source, run_id, 3_600.0, _CLOCK, lambda _: None))
+        report = assess(runs.load_run(source, run_id, 3_600.0, _CLOCK, lambda _: None))
     except SourceError as error:
         return Told(None, notes=(str(error),))
     finally:

@@ -1,19 +1,16 @@
-"""Options by which the user tells what no sensor knows: facility, price, hardware made, intensities of the past."""
+"""Options for inputs that no sensor measures: PUE, price, hardware, past carbon intensities."""
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.options.connection import Connection, say
+from analyzer.commands.messages import print_message
 from analyzer.model.cost import Price
 from analyzer.model.hardware import Hardware
 
@@ -22,123 +19,118 @@ if TYPE_CHECKING:
     from analyzer.model.samples import RunFrames
     from analyzer.sources.base import Source
 
-P = ParamSpec("P")
-_MOST_PUE = 10.0
+_HIGHEST_PUE = 10.0
 _PROVIDERS = ("gb", "electricitymaps", "energy-charts")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """As the user gave it, checked."""
+class UserInputOptions:
+    """Values as the user typed them, checked."""
 
-    pue: float | None = None
-    price: Price | None = None
-    hardware: Hardware | None = None
-    restate: tuple[str, ...] = ()
-    restate_url: str | None = None
-    carbon_token_file: Path | None = None
-
-
-def read_again(told: Told, source: Source, frames: RunFrames) -> tuple[RunFrames, tuple[Past, ...]]:
-    """What --restate asks for: the frames with what it takes, and the intensities. Raises SourceError."""
-    if not told.restate:
-        return frames, ()
-    from analyzer.sources.carbon import restating
-
-    found = restating.pasts(frames, told.restate, told.carbon_token_file, told.restate_url)
-    for one in found:
-        if one.problem:
-            say(f"not restated: {one.problem}; the ledger's grams stand")
-    return restating.with_cpu_counters(source, frames), found
-
-
-def _options(  # a command's options are its arguments
     pue: Annotated[
         float | None,
         typer.Option(
-            min=1, max=_MOST_PUE, metavar="RATIO", help="The facility's power usage effectiveness: adds energy × PUE."
+            min=1,
+            max=_HIGHEST_PUE,
+            metavar="RATIO",
+            help="PUE (power usage effectiveness) of the facility: adds energy × PUE.",
         ),
-    ] = None,
-    price: Annotated[float | None, typer.Option(min=0, metavar="MONEY", help="Price of a kWh: adds costs.")] = None,
-    currency: Annotated[str, typer.Option(metavar="NAME", help="Of --price, such as EUR.")] = "",
+    ] = None
+    price: Annotated[float | None, typer.Option(min=0, metavar="MONEY", help="Price of a kWh: adds costs.")] = None
+    currency: Annotated[str, typer.Option(metavar="NAME", help="Currency of --price, e.g. EUR.")] = ""
     embodied_kg: Annotated[
         float | None,
-        typer.Option(min=0, metavar="KG", help="CO2eq of making all hardware the run used: adds the SCI."),
-    ] = None,
+        typer.Option(
+            min=0,
+            metavar="KG",
+            help="Embodied emissions of all hardware that the run used, in kg CO2eq: adds the SCI.",
+        ),
+    ] = None
     lifetime_years: Annotated[
-        float | None, typer.Option(metavar="YEARS", help="How long that hardware is expected to serve.")
-    ] = None,
+        float | None, typer.Option(metavar="YEARS", help="Expected lifetime of that hardware.")
+    ] = None
     reserved_share: Annotated[
-        float, typer.Option(min=0, max=1, metavar="RATIO", help="The part of it that the run reserved.")
-    ] = 1.0,
+        float, typer.Option(min=0, max=1, metavar="RATIO", help="Share of that hardware that the run reserved.")
+    ] = 1.0
     restate: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PROVIDER[:REGION]|FILE",
-            help="Emissions by what is known now: gb, electricitymaps, energy-charts, or a CSV of time,g_per_kwh.",
+            help="Source of carbon intensities known now, to compute emissions again: gb, electricitymaps, "
+            "energy-charts, or a CSV of time,g_per_kwh.",
         ),
-    ] = None,
-    restate_url: Annotated[str | None, typer.Option(metavar="URL", help="Another address of that provider.")] = None,
+    ] = None
+    restate_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Base URL of that provider, in place of its public one.")
+    ] = None
     carbon_token_file: Annotated[
-        Path | None, typer.Option(help="File with the token of electricitymaps; else WATTLINE_CARBON_TOKEN.")
-    ] = None,
-) -> Told:
-    _refuse_infinite({"--pue": pue, "--price": price, "--embodied-kg": embodied_kg, "--lifetime-years": lifetime_years})
-    if currency and price is None:
-        raise typer.BadParameter(
-            "--currency names the money of --price, which is not given; add it, as in --price 0.31"
-        )
-    if len(currency) > 8 or not currency.isprintable():
-        raise typer.BadParameter(f"--currency is a short name, as EUR, not {currency!r}")
-    if restate_url is not None and not re.fullmatch(r"https?://[^\s@?#]+", restate_url):
-        raise typer.BadParameter("--restate-url is http://HOST/PATH or https://HOST/PATH")
-    return Told(
-        pue,
-        None if price is None else Price(price, currency),
-        _hardware(embodied_kg, lifetime_years, reserved_share),
-        _restate(tuple(restate or ())),
-        restate_url,
-        carbon_token_file,
+        Path | None, typer.Option(help="File with the token of electricitymaps (default: WATTLINE_CARBON_TOKEN).")
+    ] = None
+
+    def __post_init__(self) -> None:
+        self._refuse_infinite()
+        if self.currency and self.price is None:
+            raise typer.BadParameter("--currency has no effect without --price; add it, as in --price 0.31")
+        if len(self.currency) > 8 or not self.currency.isprintable():
+            raise typer.BadParameter(f"--currency: expected a short name such as EUR, not {self.currency!r}")
+        if self.restate_url is not None and not re.fullmatch(r"https?://[^\s@?#]+", self.restate_url):
+            raise typer.BadParameter("--restate-url: expected http://HOST/PATH or https://HOST/PATH")
+        self._check_hardware()
+        self._check_restate()
+
+    @property
+    def energy_price(self) -> Price | None:
+        return None if self.price is None else Price(self.price, self.currency)
+
+    @property
+    def hardware(self) -> Hardware | None:
+        if self.embodied_kg is None or self.lifetime_years is None:
+            return None
+        return Hardware(self.embodied_kg, self.lifetime_years, self.reserved_share)
+
+    def _refuse_infinite(self) -> None:
+        values = {
+            "--pue": self.pue,
+            "--price": self.price,
+            "--embodied-kg": self.embodied_kg,
+            "--lifetime-years": self.lifetime_years,
+        }
+        for name, value in values.items():
+            if value is not None and not math.isfinite(value):
+                raise typer.BadParameter(f"{name}: expected a finite number, not {value}")
+
+    def _check_hardware(self) -> None:
+        if (self.embodied_kg is None) != (self.lifetime_years is None):
+            raise typer.BadParameter("the SCI needs both --embodied-kg and --lifetime-years; add the missing one")
+        if self.lifetime_years is not None and not self.lifetime_years > 0:
+            raise typer.BadParameter("--lifetime-years: expected more than 0, such as 4")
+
+    def _check_restate(self) -> None:
+        inputs = self.restate or []
+        providers = [text for text in inputs if text.partition(":")[0] in _PROVIDERS]
+        if len(providers) > 1:
+            raise typer.BadParameter("--restate: average intensities of several providers cannot be added; name one")
+        for text in inputs:
+            if text not in providers and not Path(text).is_file():
+                known = ", ".join(_PROVIDERS)
+                raise typer.BadParameter(f"--restate: {text} is neither a provider ({known}) nor an existing file")
+
+
+def load_restatement(
+    options: UserInputOptions, source: Source, frames: RunFrames
+) -> tuple[RunFrames, tuple[Past, ...]]:
+    """Return the intensities that --restate names, and the frames with the counters that they need.
+
+    Raises SourceError.
+    """
+    if not options.restate:
+        return frames, ()
+    from analyzer.sources.carbon import past_intensity
+
+    found = past_intensity.load_past_intensities(
+        frames, options.restate, options.carbon_token_file, options.restate_url
     )
-
-
-def _refuse_infinite(given: Mapping[str, float | None]) -> None:
-    for name, value in given.items():
-        if value is not None and not math.isfinite(value):
-            raise typer.BadParameter(f"{name} is a number, not {value}")
-
-
-def _hardware(embodied_kg: float | None, lifetime_years: float | None, reserved_share: float) -> Hardware | None:
-    if embodied_kg is None and lifetime_years is None:
-        return None
-    if embodied_kg is None or lifetime_years is None:
-        raise typer.BadParameter("the SCI needs both --embodied-kg and --lifetime-years; add the other one")
-    if not lifetime_years > 0:
-        raise typer.BadParameter("--lifetime-years is more than 0, such as 4")
-    return Hardware(embodied_kg, lifetime_years, reserved_share)
-
-
-def _restate(wanted: tuple[str, ...]) -> tuple[str, ...]:
-    providers = [text for text in wanted if text.partition(":")[0] in _PROVIDERS]
-    if len(providers) > 1:
-        raise typer.BadParameter("--restate: all providers give average intensities, which are not added up; name one")
-    for text in wanted:
-        if text not in providers and not Path(text).is_file():
-            known = ", ".join(_PROVIDERS)
-            raise typer.BadParameter(f"--restate: {text} is no provider ({known}), and there is no such file")
-    return wanted
-
-
-def tells(command: Callable[Concatenate[Connection, Told, P], None]) -> Callable[Concatenate[Connection, P], None]:
-    """A command with the options of a Told in place of its second parameter; goes below `reads`."""
-    theirs = inspect.signature(_options, eval_str=True).parameters
-    first, _, *mine = inspect.signature(command, eval_str=True).parameters.values()
-
-    @wraps(command)
-    def with_options(connection: Connection, **given: Any) -> None:
-        told = _options(**{name: given.pop(name) for name in theirs})
-        command(connection, told, **given)  # type: ignore[call-arg]  # typer gives names
-
-    last_first = sorted([*mine, *theirs.values()], key=lambda parameter: parameter.default is not parameter.empty)
-    with_options.__signature__ = inspect.Signature([first, *last_first])  # type: ignore[attr-defined]  # functions take any attribute
-    return with_options  # type: ignore[return-value]  # what typer calls by names
+    for one in found:
+        if one.problem:
+            print_message(f"emissions not restated: {one.problem}; the report keeps the ledger's emissions")
+    return past_intensity.with_cpu_counters(source, frames), found

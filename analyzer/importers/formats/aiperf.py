@@ -1,6 +1,6 @@
-"""AIPerf's profile_export_aiperf.json: one run with its requests, tokens, latencies and GPUs' energy.
+"""Reader of AIPerf's profile_export_aiperf.json: requests, tokens, latencies, GPU energy.
 
-Each metric carries its unit, which alone says what its numbers are.
+Each metric carries its unit, which decides the meaning of its numbers.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-from analyzer.importers.content import ALL_GPUS, Content, FileEnergy, FileRun, Reading, UnreadableError
-from analyzer.importers.text import finite, json_object, moment_s
+from analyzer.importers.content import ALL_GPUS, FileContent, FileEnergy, FileRun, ReadOptions, UnreadableError
+from analyzer.importers.text import finite_numbers, read_json_object
+from analyzer.model.time_text import parse_moment
 
 FORM = "aiperf"
 FILE = "profile_export_aiperf.json"
@@ -24,21 +25,23 @@ _LATENCIES = {
 _STATISTICS = {"avg": "mean", "p50": "p50", "p90": "p90", "p99": "p99"}
 
 
-def is_it(document: dict[str, Any]) -> bool:
+def is_aiperf(document: dict[str, Any]) -> bool:
     return "request_latency" in document and "start_time" in document
 
 
-def read(path: Path, _reading: Reading) -> Content:
+def read_aiperf(path: Path, _options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
-    document = json_object(path)
+    document = read_json_object(path)
     try:
-        start_s, end_s = (moment_s(str(document[name]), UTC) for name in ("start_time", "end_time"))
+        start_s, end_s = (parse_moment(str(document[name]), UTC) for name in ("start_time", "end_time"))
     except (KeyError, ValueError) as error:
-        raise UnreadableError(f"{path}: no start_time and end_time ({error}); is it {FILE}?") from error
-    content = Content(path, FORM)
+        raise UnreadableError(
+            f"cannot import {path}: no start_time and end_time ({error}); check that it is {FILE}"
+        ) from error
+    content = FileContent(path, FORM)
     energies = _energies(document)
     if not energies:
-        content.notes.append(f"{path} has no energy of the GPUs (--gpu-telemetry): import a power log beside it")
+        content.notes.append(f"{path} has no GPU energy (--gpu-telemetry): also import a power log of that time")
     run = FileRun(
         name=str(document.get("benchmark_id") or "aiperf")[:40],
         workload="aiperf",
@@ -55,7 +58,7 @@ def read(path: Path, _reading: Reading) -> Content:
 
 
 def _work(document: dict[str, Any]) -> dict[str, float]:
-    """Totals: a count's `avg` is the count; lengths a request have their sum."""
+    """Return totals: the `avg` of a count is the count, lengths per request have a `sum`."""
     found = {
         "requests": _value(document, "request_count", "avg"),
         "generated_tokens": _value(document, "total_output_tokens", "avg")
@@ -68,7 +71,7 @@ def _work(document: dict[str, Any]) -> dict[str, float]:
 
 def _value(document: dict[str, Any], metric: str, statistic: str) -> float | None:
     block = document.get(metric)
-    return finite(block).get(statistic) if isinstance(block, dict) else None
+    return finite_numbers(block).get(statistic) if isinstance(block, dict) else None
 
 
 def _results(document: dict[str, Any]) -> dict[str, float]:
@@ -86,7 +89,7 @@ def _results(document: dict[str, Any]) -> dict[str, float]:
 
 
 def _energies(document: dict[str, Any]) -> tuple[FileEnergy, ...]:
-    """Of each GPU where the telemetry has what its counter rose by, else of all of them together."""
+    """Return the energy of each GPU if the telemetry has its counter's increase, else their sum."""
     telemetry = document.get("telemetry_data") or {}
     endpoints = telemetry.get("endpoints") or {} if isinstance(telemetry, dict) else {}
     gpus = [gpu for endpoint in endpoints.values() for gpu in (endpoint.get("gpus") or {}).values()]
@@ -94,7 +97,9 @@ def _energies(document: dict[str, Any]) -> tuple[FileEnergy, ...]:
     for gpu in gpus:
         metrics = gpu.get("metrics") or {}
         block = metrics.get("nvidia_energy_consumption") or metrics.get("energy_consumption") or {}
-        energy_j = _joules(block) if not {"min", "max"} & set(block) else None  # else it is the counter, not its rise
+        energy_j = (
+            _joules(block) if not {"min", "max"} & set(block) else None
+        )  # with min or max it is the counter's value
         if energy_j is not None:
             index = str(gpu.get("gpu_index", ""))
             found.append(FileEnergy("gpu", str(gpu.get("gpu_uuid") or index), energy_j, index=index))
@@ -106,5 +111,5 @@ def _energies(document: dict[str, Any]) -> tuple[FileEnergy, ...]:
 
 
 def _joules(block: dict[str, Any]) -> float | None:
-    factor, value = _JOULES.get(str(block.get("unit"))), finite(block).get("avg")
+    factor, value = _JOULES.get(str(block.get("unit"))), finite_numbers(block).get("avg")
     return value * factor if factor is not None and value is not None else None

@@ -1,6 +1,6 @@
-"""AIPowerMeter's power_metrics.json: JSON lines with RAPL's watts and each GPU's.
+"""Reader of AIPowerMeter's power_metrics.json: JSON lines with RAPL and GPU power.
 
-A domain that the machine lacks stands there as -1 and is left out; psys holds the package, so it is never added.
+An absent RAPL domain is -1 and is left out; psys contains the package, so it is never added.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from analyzer.importers.content import ALL_GPUS, Content, FileRun, Reading
-from analyzer.importers.text import guarded, json_lines, moment_s
+from analyzer.importers.content import ALL_GPUS, FileContent, FileRun, ReadOptions
+from analyzer.importers.text import collect_bad_line, read_json_lines
+from analyzer.model.time_text import parse_moment
 from exporter.contract import metrics as m
 
 FORM = "aipowermeter"
@@ -21,19 +22,20 @@ _ALL_GPUS = ("nvidia_draw_absolute", "nvidia_power")
 _CPU = {"intel_power": "package", "total_dram_power": "dram"}
 
 
-def read(path: Path, reading: Reading) -> Content:
-    content = Content(path, FORM)
-    for line, record in json_lines(path, content.bad):
-        guarded(content.bad, line, lambda record=record: _take(content, record, reading))  # type: ignore[misc]  # a default binds the loop's value
-    times = [t_s for samples in content.tracks.found.values() for t_s, _ in samples]
+def read_aipowermeter(path: Path, options: ReadOptions) -> FileContent:
+    content = FileContent(path, FORM)
+    for line, record in read_json_lines(path, content.bad):
+        with collect_bad_line(content.bad, line):
+            _take(content, record, options)
+    times = [t_s for samples in content.series.found.values() for t_s, _ in samples]
     if times:
         name = path.parent.name or "power"
         content.runs.append(FileRun(name, name, min(times), max(times)))
     return content
 
 
-def _take(content: Content, record: dict[str, Any], reading: Reading) -> None:
-    t_s, metrics = moment_s(record["date"], reading.zone), record["metrics"]
+def _take(content: FileContent, record: dict[str, Any], options: ReadOptions) -> None:
+    t_s, metrics = parse_moment(record["date"], options.zone), record["metrics"]
     cpu, gpu = metrics.get("cpu") or {}, metrics.get("gpu") or {}
     powers_w = {zone: value for name, zone in _CPU.items() if (value := _watts(cpu, name)) is not None}
     each: Mapping[str, Any] = next((gpu[name] for name in _EACH_GPU if isinstance(gpu.get(name), Mapping)), {})
@@ -42,13 +44,13 @@ def _take(content: Content, record: dict[str, Any], reading: Reading) -> None:
         whole_w = next((value for name in _ALL_GPUS if (value := _watts(gpu, name)) is not None), None)
         gpus_w = {} if whole_w is None else {ALL_GPUS: whole_w}
     for zone, value in powers_w.items():
-        content.tracks.add(m.CPU_POWER, {"package": "0", "zone": zone}, t_s, value)
+        content.series.add(m.CPU_POWER, {"package": "0", "zone": zone}, t_s, value)
     for index, value in gpus_w.items():
-        content.tracks.add(m.GPU_POWER, {"gpu": index, "uuid": ""}, t_s, value)
+        content.series.add(m.GPU_POWER, {"gpu": index, "uuid": ""}, t_s, value)
 
 
 def _watts(values: Mapping[str, Any], name: str) -> float | None:
-    """None for what is not there, and for the -1 that stands for it."""
+    """Return the value, None if it is absent or the mark -1."""
     value = values.get(name)
     known = isinstance(value, int | float) and math.isfinite(value) and value >= 0
     return float(value) if known else None  # type: ignore[arg-type]  # known says so

@@ -1,6 +1,7 @@
-"""gpu-tune's training_stats.csv and inference_stats.csv: a row a batch, one power sample each, runs appended.
+"""Reader of gpu-tune's training_stats.csv and inference_stats.csv: one row and power sample per batch.
 
-A run is the rows of one power cap in a row. Its first batch ended with its first sample, so it is not in the window.
+Runs are appended to each other. A run is a sequence of rows with one power cap; its first batch ended with its first
+sample, so it is outside of the run.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from analyzer.importers.content import ALL_GPUS, Content, FileRun, Reading, UnreadableError
-from analyzer.importers.text import guarded, header, moment_s, number, rows
+from analyzer.importers.content import ALL_GPUS, FileContent, FileRun, ReadOptions, UnreadableError
+from analyzer.importers.text import collect_bad_line, csv_header, csv_rows, parse_number
+from analyzer.model.time_text import parse_moment
 from exporter.contract import metrics as m
 
 FORM = "gpu-tune"
 _PAUSE_FACTOR = 10
-"""A pause of this many usual spacings is no batch: another run of the same cap was appended."""
+"""Pause, in usual spacings, from which on another run of the same cap begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +28,25 @@ class _Batch:
     cells: dict[str, float]
 
 
-def is_it(columns: list[str]) -> bool:
+def is_gpu_tune(columns: list[str]) -> bool:
     return {"timestamp", "tokens_per_sec", "max_watt"} <= set(columns)
 
 
-def read(path: Path, reading: Reading) -> Content:
+def read_gpu_tune(path: Path, options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
-    content = Content(path, FORM)
-    columns = header(path)
+    content = FileContent(path, FORM)
+    columns = csv_header(path)
     power = next((name for name in ("total_power_draw", "power_draw") if name in columns), None)
-    if power is None or not is_it(columns):
-        raise UnreadableError(f"{path}:1: no columns timestamp, tokens_per_sec, max_watt and total_power_draw")
+    if power is None or not is_gpu_tune(columns):
+        raise UnreadableError(
+            f"cannot import {path}: no columns timestamp, tokens_per_sec, max_watt and total_power_draw in line 1"
+        )
     if power == "power_draw":
-        content.notes.append(f"{path} has the power of GPU 0 only: what other GPUs of the run drew is not in it")
+        content.notes.append(f"{path} has the power of GPU 0 only: the energy of other GPUs is not included")
     batches: list[_Batch] = []
-    for line, cells in rows(path):
-        guarded(content.bad, line, lambda line=line, cells=cells: batches.append(_batch(line, cells, power, reading)))  # type: ignore[misc]  # defaults bind the loop's values
+    for line, cells in csv_rows(path):
+        with collect_bad_line(content.bad, line):
+            batches.append(_batch(line, cells, power, options))
     gpu = ALL_GPUS if power == "total_power_draw" else "0"
     for group in _runs(batches):
         content.runs.append(_run(path, group, gpu))
@@ -50,18 +55,18 @@ def read(path: Path, reading: Reading) -> Content:
     return content
 
 
-def _batch(line: int, cells: dict[str, str], power: str, reading: Reading) -> _Batch:
-    t_s = moment_s(cells["timestamp"], reading.zone)
-    values = {name: number(text) for name, text in cells.items() if name != "timestamp" and _is_number(text)}
+def _batch(line: int, cells: dict[str, str], power: str, options: ReadOptions) -> _Batch:
+    t_s = parse_moment(cells["timestamp"], options.zone)
+    values = {name: parse_number(text) for name, text in cells.items() if name != "timestamp" and _is_number(text)}
     if values.get(power) is None:
         raise ValueError(f"no {power}")
     return _Batch(line, t_s, {name: value for name, value in values.items() if value is not None})
 
 
 def _is_number(text: str) -> bool:
-    """A callback of the user may have put any text into a column of its own."""
+    """Return whether a cell holds a number: a callback of the user may write any text."""
     try:
-        return number(text) is not None
+        return parse_number(text) is not None
     except ValueError:
         return False
 
@@ -109,13 +114,13 @@ def _run(path: Path, batches: list[_Batch], gpu: str) -> FileRun:
     )
 
 
-def _track(content: Content, batch: _Batch, gpu: str, power: str) -> None:
+def _track(content: FileContent, batch: _Batch, gpu: str, power: str) -> None:
     where, cells, t_s = {"gpu": gpu, "uuid": ""}, batch.cells, batch.t_s
-    content.tracks.add(m.GPU_POWER, where, t_s, cells[power])
+    content.series.add(m.GPU_POWER, where, t_s, cells[power])
     of_gpu_0 = {"gpu": "0", "uuid": ""}
     if "temperature" in cells:
-        content.tracks.add(m.GPU_TEMPERATURE, of_gpu_0 | {"sensor": "gpu"}, t_s, cells["temperature"])
+        content.series.add(m.GPU_TEMPERATURE, of_gpu_0 | {"sensor": "gpu"}, t_s, cells["temperature"])
     if "gpu_utilization" in cells:
-        content.tracks.add(m.GPU_UTILIZATION, of_gpu_0 | {"engine": "gpu"}, t_s, cells["gpu_utilization"] / 100)
+        content.series.add(m.GPU_UTILIZATION, of_gpu_0 | {"engine": "gpu"}, t_s, cells["gpu_utilization"] / 100)
     if "power_limit" in cells:
-        content.tracks.add(m.GPU_POWER_LIMIT, of_gpu_0 | {"kind": "enforced"}, t_s, cells["power_limit"])
+        content.series.add(m.GPU_POWER_LIMIT, of_gpu_0 | {"kind": "enforced"}, t_s, cells["power_limit"])

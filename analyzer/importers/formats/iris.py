@@ -1,7 +1,7 @@
-"""iris-gpubench's folder: timeseries.csv, and metrics.yml beside it.
+"""Reader of iris-gpubench's folder: timeseries.csv and metrics.yml.
 
-Its own energy is by the nominal interval, not by the timestamps (known to be 3.2 times too low where the loop was
-slower than --interval), so it is kept as what the file claims, and the energy is taken from the series.
+The file's own energy uses the nominal interval instead of the timestamps (3.2 times too low in a known case), so it is
+kept only as a claimed value; the run's energy comes from the series.
 """
 
 from __future__ import annotations
@@ -10,8 +10,16 @@ import math
 from pathlib import Path
 from typing import Any
 
-from analyzer.importers.content import Content, FileRun, Reading, UnreadableError
-from analyzer.importers.text import content_of, finite, guarded, header, moment_s, number, rows
+from analyzer.importers.content import FileContent, FileRun, ReadOptions, UnreadableError
+from analyzer.importers.text import (
+    collect_bad_line,
+    csv_header,
+    csv_rows,
+    finite_numbers,
+    parse_number,
+    read_text,
+)
+from analyzer.model.time_text import parse_moment
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 from exporter.contract.record import METRICS_FILE
@@ -29,50 +37,49 @@ _GAUGES: dict[str, tuple[Metric, dict[str, str], float]] = {
 _JOULES_PER_KWH = 3.6e6
 
 
-def is_it(columns: list[str]) -> bool:
+def is_iris(columns: list[str]) -> bool:
     return {"timestamp", "gpu_index", "power"} <= set(columns)
 
 
-def read(path: Path, reading: Reading) -> Content:
-    """Of timeseries.csv. Raises UnreadableError."""
-    content = Content(path, FORM)
-    if not is_it(header(path)):
-        raise UnreadableError(f"{path}:1: no columns timestamp, gpu_index and power")
-    for line, cells in rows(path):
-
-        def take(cells: dict[str, str] = cells) -> None:
-            t_s, where = moment_s(cells["timestamp"], reading.zone), {"gpu": cells["gpu_index"], "uuid": ""}
-            values = {name: number(cells[name]) for name in _GAUGES if name in cells}
+def read_iris(path: Path, options: ReadOptions) -> FileContent:
+    """Read timeseries.csv, and metrics.yml if it exists. Raises UnreadableError."""
+    content = FileContent(path, FORM)
+    if not is_iris(csv_header(path)):
+        raise UnreadableError(f"cannot import {path}: no columns timestamp, gpu_index and power in line 1")
+    for line, cells in csv_rows(path):
+        with collect_bad_line(content.bad, line):
+            t_s, where = parse_moment(cells["timestamp"], options.zone), {"gpu": cells["gpu_index"], "uuid": ""}
+            values = {name: parse_number(cells[name]) for name in _GAUGES if name in cells}
             for name, value in values.items():
                 metric, more, factor = _GAUGES[name]
                 if value is not None:
-                    content.tracks.add(metric, where | more, t_s, value * factor)
-
-        guarded(content.bad, line, take)
-    times = [t_s for samples in content.tracks.found.values() for t_s, _ in samples]
+                    content.series.add(metric, where | more, t_s, value * factor)
+    times = [t_s for samples in content.series.found.values() for t_s, _ in samples]
     if times:
-        content.runs.append(_run(content, _metrics(path.with_name(METRICS_FILE)), (min(times), max(times)), reading))
+        content.runs.append(_run(content, _metrics(path.with_name(METRICS_FILE)), (min(times), max(times)), options))
     return content
 
 
 def _metrics(path: Path) -> dict[str, Any]:
-    """Empty where there is none."""
+    """Return the content of metrics.yml, empty if it does not exist."""
     if not path.exists():
         return {}
     import yaml
 
     try:
-        found = yaml.safe_load(content_of(path))
+        found = yaml.safe_load(read_text(path))
     except yaml.YAMLError as error:
-        raise UnreadableError(f"{path}: no YAML: {' '.join(str(error).split())[:200]}") from error
+        raise UnreadableError(f"cannot read {path}: not YAML: {' '.join(str(error).split())[:200]}") from error
     return found if isinstance(found, dict) else {}
 
 
-def _run(content: Content, metrics: dict[str, Any], seen: tuple[float, float], reading: Reading) -> FileRun:
-    numbers = finite(metrics)
-    start_s, end_s = seen
+def _run(
+    content: FileContent, metrics: dict[str, Any], sampled_s: tuple[float, float], options: ReadOptions
+) -> FileRun:
+    numbers = finite_numbers(metrics)
+    start_s, end_s = sampled_s
     if "start_time" in metrics and "elapsed_time" in numbers:
-        start_s = min(moment_s(str(metrics["start_time"]), reading.zone), start_s)
+        start_s = min(parse_moment(str(metrics["start_time"]), options.zone), start_s)
         end_s = max(start_s + numbers["elapsed_time"], end_s)
     results = {f"iris_{name}": value for name, value in numbers.items() if name in ("score", "av_util", "av_temp")}
     caveats: tuple[str, ...] = ()
@@ -83,14 +90,14 @@ def _run(content: Content, metrics: dict[str, Any], seen: tuple[float, float], r
     if "total_carbon" in numbers:
         results["claimed_emissions_grams"] = numbers["total_carbon"]
     name = str(metrics.get("name", ""))
-    for (metric, labels), samples in list(content.tracks.found.items()):
+    for (metric, labels), samples in list(content.series.found.items()):
         where = dict(labels)
         if metric is m.GPU_POWER:
             if name:
                 content.gpu_info.setdefault(where["gpu"], {})["name"] = name
             limit_w = numbers.get("max_power_limit")
             if limit_w is not None and math.isfinite(limit_w):
-                content.tracks.add(m.GPU_POWER_LIMIT, where | {"kind": "enforced"}, samples[0][0], limit_w)
-                content.tracks.add(m.GPU_POWER_LIMIT, where | {"kind": "enforced"}, samples[-1][0], limit_w)
+                content.series.add(m.GPU_POWER_LIMIT, where | {"kind": "enforced"}, samples[0][0], limit_w)
+                content.series.add(m.GPU_POWER_LIMIT, where | {"kind": "enforced"}, samples[-1][0], limit_w)
     workload = str(metrics.get("benchmark", "benchmark"))
     return FileRun(workload, workload, start_s, end_s, {}, {}, results, caveats=caveats)

@@ -1,6 +1,7 @@
-"""ML.ENERGY benchmark's results.json of an LLM, with prometheus.json beside it, which says when the steady state was.
+"""Reader of the ML.ENERGY benchmark's results.json of an LLM, and its prometheus.json.
 
-The run is the steady state: its energy is Zeus's, from the GPUs' counters, and its tokens are those of that window.
+The run is the steady state, whose times are in prometheus.json. Its energy is Zeus's, from the GPUs' counters, and its
+tokens are those of that window.
 """
 
 from __future__ import annotations
@@ -8,33 +9,34 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from analyzer.importers.content import ALL_GPUS, Content, FileEnergy, FileRun, Reading, UnreadableError
-from analyzer.importers.text import finite, json_object
+from analyzer.importers.content import ALL_GPUS, FileContent, FileEnergy, FileRun, ReadOptions, UnreadableError
+from analyzer.importers.text import finite_numbers, read_json_object
 
 FORM = "ml-energy"
 TIMES_FILE = "prometheus.json"
 _LABELS = {"model_id": "model", "gpu_model": "gpu_model", "num_gpus": "num_gpus", "max_num_seqs": "max_num_seqs"}
 
 
-def is_it(document: dict[str, Any]) -> bool:
+def is_ml_energy(document: dict[str, Any]) -> bool:
     return {"steady_state_energy", "steady_state_duration"} <= set(document)
 
 
-def read(path: Path, _reading: Reading) -> Content:
+def read_ml_energy(path: Path, _options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
-    document, beside = json_object(path), path.with_name(TIMES_FILE)
-    numbers = finite(document)
-    if not is_it(numbers):
+    document, beside = read_json_object(path), path.with_name(TIMES_FILE)
+    numbers = finite_numbers(document)
+    if not is_ml_energy(numbers):
         raise UnreadableError(
-            f"{path}: no steady_state_energy and steady_state_duration; is it results.json of an LLM?"
+            f"cannot import {path}: no steady_state_energy and steady_state_duration; "
+            "check that it is results.json of an LLM"
         )
-    times = finite(json_object(beside)) if beside.exists() else {}
+    times = finite_numbers(read_json_object(beside)) if beside.exists() else {}
     if not {"steady_state_start_time", "steady_state_end_time"} <= set(times):
         raise UnreadableError(
-            f"{path}: no {TIMES_FILE} beside it with steady_state_start_time: nobody knows when it was"
+            f"cannot import {path}: its time is unknown; put {TIMES_FILE} with steady_state_start_time in its folder"
         )
     energy_j, per_token_j = numbers["steady_state_energy"], numbers.get("steady_state_energy_per_token", 0.0)
-    content = Content(path, FORM)
+    content = FileContent(path, FORM)
     content.runs.append(
         FileRun(
             name=f"ml-energy-{document.get('model_id', 'llm')}",

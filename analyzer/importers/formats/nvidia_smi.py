@@ -1,11 +1,12 @@
-"""Logs of `nvidia-smi --query-gpu=timestamp,index,uuid,power.draw,… --format=csv [-l]`, with units or without."""
+"""Reader of logs of `nvidia-smi --query-gpu=timestamp,index,uuid,power.draw,… --format=csv`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from analyzer.importers.content import ONLY_GPU, Content, Reading, UnreadableError, short
-from analyzer.importers.text import guarded, header, moment_s, number, rows
+from analyzer.importers.content import ONLY_GPU, FileContent, ReadOptions, UnreadableError, short_uuid
+from analyzer.importers.text import collect_bad_line, csv_header, csv_rows, parse_number
+from analyzer.model.time_text import parse_moment
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
@@ -30,52 +31,56 @@ _GAUGES: dict[str, tuple[Metric, dict[str, str], float]] = {
 _INFO = {"name": "name", "gpu_name": "name", "driver_version": "driver_version", "pci.bus_id": "pci_bus_id"}
 
 
-def is_it(columns: list[str]) -> bool:
+def is_nvidia_smi(columns: list[str]) -> bool:
     names = [_name(column) for column in columns]
     return "timestamp" in names and any(name in names for name in _POWER)
 
 
-def read(path: Path, reading: Reading) -> Content:
+def read_nvidia_smi(path: Path, options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
-    content = Content(path, FORM)
-    names = [_name(column) for column in header(path)]
+    content = FileContent(path, FORM)
+    names = [_name(column) for column in csv_header(path)]
     power = next((name for name in _POWER if name in names), None)
     if power is None or "timestamp" not in names:
-        raise UnreadableError(f"{path}:1: no columns timestamp and power.draw; log with --query-gpu=timestamp,…")
+        raise UnreadableError(
+            f"cannot import {path}: no columns timestamp and power.draw in line 1; log with "
+            "--query-gpu=timestamp,index,uuid,power.draw"
+        )
     if not {"index", "uuid", "gpu_uuid"} & set(names):
         content.notes.append(
-            f"{path} has neither index nor uuid, so all of its lines are taken for one GPU; "
-            "of several, log --query-gpu=timestamp,index,uuid,power.draw"
+            f"{path} has neither index nor uuid: all lines are assumed to be of one GPU; "
+            "to log several GPUs, use --query-gpu=timestamp,index,uuid,power.draw"
         )
-    for line, cells in rows(path):
+    for line, cells in csv_rows(path):
         named = {_name(column): cell for column, cell in cells.items()}
-        if named.get("timestamp") != "timestamp":  # logs that were appended to each other repeat it
-            guarded(content.bad, line, lambda named=named: _line(content, named, power, reading))  # type: ignore[misc]  # a default binds the loop's value
+        if named.get("timestamp") != "timestamp":  # logs appended to each other repeat the header
+            with collect_bad_line(content.bad, line):
+                _line(content, named, power, options)
     return content
 
 
 def _name(column: str) -> str:
-    """`power.draw [W]` is `power.draw`."""
+    """Return a column's name without its unit: `power.draw` for `power.draw [W]`."""
     return column.partition("[")[0].strip().lower()
 
 
-def _line(content: Content, cells: dict[str, str], power: str, reading: Reading) -> None:
-    t_s = moment_s(cells["timestamp"], reading.zone)
+def _line(content: FileContent, cells: dict[str, str], power: str, options: ReadOptions) -> None:
+    t_s = parse_moment(cells["timestamp"], options.zone)
     uuid = cells.get("uuid") or cells.get("gpu_uuid") or ""
-    index = cells.get("index") or (short(uuid) if uuid else ONLY_GPU)
+    index = cells.get("index") or (short_uuid(uuid) if uuid else ONLY_GPU)
     where = {"gpu": index, "uuid": uuid}
     found: list[tuple[Metric, dict[str, str], float]] = []
-    power_w = number(cells[power])
+    power_w = parse_number(cells[power])
     if power_w is not None:
         found.append((m.GPU_POWER, {}, power_w))
     for name, (metric, more, factor) in _GAUGES.items():
-        value = number(cells[name]) if name in cells else None
+        value = parse_number(cells[name]) if name in cells else None
         if value is not None:
             found.append((metric, more, value * factor))
-    if "enforced.power.limit" not in cells and (limit_w := number(cells.get("power.limit", ""))) is not None:
+    if "enforced.power.limit" not in cells and (limit_w := parse_number(cells.get("power.limit", ""))) is not None:
         found.append((m.GPU_POWER_LIMIT, {"kind": "enforced"}, limit_w))
     for metric, more, value in found:
-        content.tracks.add(metric, where | more, t_s, value)
+        content.series.add(metric, where | more, t_s, value)
     info = {label: cells[name] for name, label in _INFO.items() if cells.get(name)}
     if info:
         content.gpu_info.setdefault(index, {}).update(info)

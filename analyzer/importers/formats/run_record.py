@@ -1,4 +1,4 @@
-"""The folder that `workloads` writes beside a run: events.jsonl, and metrics.yml with the exporter's own figures."""
+"""Reader of the run folder of `workloads`: events.jsonl and metrics.yml."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from analyzer.importers.content import BadLine, Content, FileEnergy, FilePhase, FileRun, Reading, UnreadableError
-from analyzer.importers.text import content_of, finite
+from analyzer.importers.content import (
+    BadLine,
+    FileContent,
+    FileEnergy,
+    FilePhase,
+    FileRun,
+    ReadOptions,
+    UnreadableError,
+)
+from analyzer.importers.text import finite_numbers, read_text
 from exporter.contract.record import (
     METRICS_FILE,
     RECORD_EVENT,
@@ -23,15 +31,15 @@ from exporter.contract.record import (
 FORM = "wattline"
 
 
-def is_it(first: dict[str, Any]) -> bool:
+def is_run_record(first: dict[str, Any]) -> bool:
     return first.get("event") in ("start", "phase", "iteration", "end")
 
 
-def read(path: Path, _reading: Reading) -> Content:
-    """Of events.jsonl. Raises UnreadableError."""
-    content = Content(path, FORM)
+def read_run_record(path: Path, _options: ReadOptions) -> FileContent:
+    """Read events.jsonl, and metrics.yml with the exporter's figures if it exists. Raises UnreadableError."""
+    content = FileContent(path, FORM)
     events: list[RecordEvent] = []
-    for line, text in enumerate(content_of(path).splitlines(), 1):
+    for line, text in enumerate(read_text(path).splitlines(), 1):
         try:
             events += [RECORD_EVENT.validate_json(text)] if text.strip() else []
         except ValidationError as error:
@@ -41,7 +49,9 @@ def read(path: Path, _reading: Reading) -> Content:
     start = next((event for event in events if isinstance(event, StartEvent)), None)
     end = next((event for event in events if isinstance(event, EndEvent)), None)
     if start is None or end is None:
-        content.bad.append(BadLine(0, "no start and end: the run did not begin, is on still, or its runner was killed"))
+        content.bad.append(
+            BadLine(0, "no start and end: the run did not begin, is still running, or its runner was killed")
+        )
         return content
     content.runs.append(_run(start, end, events, _metrics(path.with_name(METRICS_FILE))))
     return content
@@ -53,14 +63,14 @@ def _metrics(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        found = yaml.safe_load(content_of(path))
+        found = yaml.safe_load(read_text(path))
     except yaml.YAMLError as error:
-        raise UnreadableError(f"{path}: no YAML: {' '.join(str(error).split())[:200]}") from error
+        raise UnreadableError(f"cannot read {path}: not YAML: {' '.join(str(error).split())[:200]}") from error
     return found if isinstance(found, dict) else {}
 
 
 def _run(start: StartEvent, end: EndEvent, events: list[RecordEvent], metrics: dict[str, Any]) -> FileRun:
-    started_s, ended_s = (finite(metrics).get(name) for name in ("started_at", "ended_at"))
+    started_s, ended_s = (finite_numbers(metrics).get(name) for name in ("started_at", "ended_at"))
     begin_s = start.t if started_s is None else started_s
     final_s = end.t if ended_s is None else ended_s
     return FileRun(
@@ -80,17 +90,17 @@ def _run(start: StartEvent, end: EndEvent, events: list[RecordEvent], metrics: d
 
 
 def _energies(metrics: dict[str, Any]) -> tuple[FileEnergy, ...]:
-    """The ledger's, with its intervals."""
+    """Return the ledger's energies with their uncertainties."""
     energies, halves = metrics.get("energy_joules") or {}, metrics.get("energy_uncertainty_joules") or {}
     return tuple(
-        FileEnergy(component, device, energy_j, finite(halves.get(component) or {}).get(device))
+        FileEnergy(component, device, energy_j, finite_numbers(halves.get(component) or {}).get(device))
         for component, devices in energies.items()
-        for device, energy_j in finite(devices).items()
+        for device, energy_j in finite_numbers(devices).items()
     )
 
 
 def _phases(events: list[RecordEvent], end_s: float) -> list[FilePhase]:
-    """Each from when it was named to the next; work by the phase that the iteration names."""
+    """Return the phases, each until the next one starts; iterations name the phase of their work."""
     named = [event for event in events if isinstance(event, PhaseEvent)]
     work: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for event in events:

@@ -12,7 +12,7 @@ _OF_RUNS = {"gpu-tune": compatible_gpu_tune.files, "iris-gpubench": compatible_i
 
 
 def of_run(names: list[str], report: Report, frame: pd.DataFrame) -> dict[str, bytes]:
-    """Each tool's in a folder of its own; `frame` is that of `analyzer.sources.runs.every_scrape`."""
+    """Each tool's in a folder of its own; `frame` is that of `analyzer.sources.runs.raw`."""
     return {
         f"{name}/{file}": content
         for name in dict.fromkeys(names)

@@ -72,7 +72,7 @@ _PLANS = (
 
 
 def charts(report: Report, frames: RunFrames, sensors: pd.DataFrame) -> list[Chart]:
-    """Those of which there are samples. `sensors` is the frame of `analyzer.sources.runs.sensors`."""
+    """Those of which there are samples. `sensors` is the frame of `analyzer.sources.runs.samples`."""
     plans = _PLANS if report.gpus else ()
     lines = len(shown(report)) * (1 + sum(len(plan.measures) for plan in plans))
     points = int(np.clip(_POINTS_OF_ALL / max(lines, 1), *_POINTS))

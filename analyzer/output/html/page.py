@@ -35,7 +35,7 @@ _LEVEL = 4
 
 
 def page(report: Report, frames: RunFrames, sensors: pd.DataFrame, picture: bytes) -> str:
-    """`sensors` is the frame of `analyzer.sources.runs.sensors`, `picture` a PNG for readers without scripts."""
+    """`sensors` is the frame of `analyzer.sources.runs.samples`, `picture` a PNG for readers without scripts."""
     environment = Environment(
         loader=PackageLoader("analyzer.output.html"),
         autoescape=True,

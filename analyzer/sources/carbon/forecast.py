@@ -1,4 +1,4 @@
-"""The forecast that an exporter publishes: the intensity so many hours after a scrape, 1 to 48."""
+"""Forecasts of carbon intensity, from an exporter's series or a file."""
 
 from __future__ import annotations
 
@@ -7,35 +7,34 @@ from pathlib import Path
 from analyzer.carbon.best_start import Forecast
 from analyzer.carbon.intensity import PastSlot
 from analyzer.model.samples import Row, last
-from analyzer.sources.base import Source
+from analyzer.sources.base import Source, SourceError
 from analyzer.sources.carbon import file as carbon_file
-from analyzer.sources.error import SourceError
 from exporter.contract import metrics as m
 
 _LOOK_BACK_S = 86_400.0
 _AHEAD_S = 120.0
 _HOUR_S = 3_600.0
 _AROUND_S = 60.0
-_REMEDY = "does its --carbon.provider forecast? see: exporter check; or give --forecast FILE"
+_REMEDY = "check that its --carbon.provider has forecasts (exporter check), or give --forecast FILE"
 
 
-def newest(source: Source, now_s: float, basis: str, region: str | None) -> Forecast:
-    """Of the newest scrape. An hour's value holds from half an hour before to half an hour after it.
+def fetch_forecast(source: Source, now_s: float, basis: str, region: str | None) -> Forecast:
+    """Return the forecast of the newest scrape, for 1 to 48 hours after it. Raises SourceError.
 
-    Raises SourceError.
+    The value of an hour applies from half an hour before to half an hour after it.
     """
     matchers = {"basis": basis} | ({"region": region} if region else {})
     first = source.fetch(
         [m.CARBON_FORECAST], {**matchers, "horizon_hours": "1"}, now_s - _LOOK_BACK_S, now_s + _AHEAD_S
     )
-    seen = last(first, m.CARBON_FORECAST)
-    if not seen:
+    rows = last(first, m.CARBON_FORECAST)
+    if not rows:
         where = f" for {region}" if region else ""
         raise SourceError(f"{source.name} has no {basis} forecast{where} of the last 24 h", _REMEDY)
-    places = sorted({row.labels["region"] for row in seen})
-    if len(places) > 1:
-        raise SourceError(f"{source.name} has forecasts for {', '.join(places)}", "choose one with --region")
-    row = max(seen, key=lambda row: row.t)
+    regions = sorted({row.labels["region"] for row in rows})
+    if len(regions) > 1:
+        raise SourceError(f"{source.name} has forecasts for {', '.join(regions)}", "select one with --region")
+    row = max(rows, key=lambda row: row.t)
     return _of_scrape(source, row, basis)
 
 
@@ -64,10 +63,10 @@ def _of_scrape(source: Source, row: Row, basis: str) -> Forecast:
     return Forecast(row.labels["provider"], region, basis, slots, made_s)
 
 
-def from_file(path: Path, basis: str) -> Forecast:
-    """Raises SourceError."""
-    found = {past.basis: past for past in carbon_file.read(path)}
+def read_forecast_file(path: Path, basis: str) -> Forecast:
+    """Return the forecast in a CSV file. Raises SourceError."""
+    found = {past.basis: past for past in carbon_file.read_carbon_file(path)}
     if basis not in found:
         there = ", ".join(found)
-        raise SourceError(f"{path} has no {basis} intensities, only {there}", f"ask for them: --basis {there}")
+        raise SourceError(f"{path} has no {basis} intensities, only {there}", f"give --basis {there}")
     return Forecast(path.name, "", basis, found[basis].slots)

@@ -1,7 +1,7 @@
-"""What a fleet's server is asked: PromQL whose answers have a row a group, however many samples and days lie behind.
+"""PromQL queries of a fleet, whose results have one row per group.
 
-Every text is evaluated at the end of the whole window; a `Span` says which part of it is meant. Series that two jobs
-scraped from one exporter count once. Pure.
+Every query is evaluated at the end of the whole window; a `QuerySpan` selects a part of it. Series that two jobs
+scraped from one exporter count once.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from analyzer.sources.fleet import recorded
-from analyzer.sources.instant import Dialect
+from analyzer.sources.fleet import recording_rules
 from analyzer.sources.promql import (
     RUN,
-    Counter,
+    Dialect,
+    QueryCounter,
+    QuerySpan,
     Side,
-    Span,
-    counted,
-    listed,
-    most,
-    recorded_rise,
-    renamed,
-    rise,
-    total,
+    copy_label,
+    device_increase,
+    label_list,
+    max_by,
+    recorded_increase,
+    run_counter,
+    sum_by,
 )
 from exporter.contract import metrics as m
 
 HELD = "idle_shared"
-"""The policy by which all of a GPU's energy is its holders' for as long as it is held."""
+"""Policy that attributes all energy of an allocated GPU to its runs."""
 NODE, GPU_MODEL, WORKLOAD, NAMESPACE = "node", "gpu_model", "workload", "label_namespace"
 _DEVICE = ("component", "device")
 _BASIS = ("basis", "quality")
@@ -37,206 +37,214 @@ _SOON_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """How the fleet is cut: `by` has the keys as the user names them; `whole` is the window.
+class FleetCut:
+    """Grouping of a fleet by the user's keys over a window.
 
-    `recorded` says to take from recording rules what they hold; `pods` that GPUs may be known by their pods.
+    With `recorded` the queries use recording rules; with `pods` a run's namespace may be that of its GPUs' pods.
     """
 
     by: tuple[str, ...]
     policy: str
     dialect: Dialect
-    whole: Span
+    whole: QuerySpan
     recorded: bool = False
     pods: bool = False
 
     @property
     def run_labels(self) -> tuple[str, ...]:
-        """The labels of `wattline_run_info` for those keys that are labels of runs."""
-        return tuple(label(key) for key in self.by if key not in (NODE, GPU_MODEL))
+        """Labels of `wattline_run_info` for the keys that are labels of runs."""
+        return tuple(label_of_key(key) for key in self.by if key not in (NODE, GPU_MODEL))
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(label(key) for key in self.by)
+        return tuple(label_of_key(key) for key in self.by)
 
     @property
     def device_labels(self) -> tuple[str, ...]:
-        """Of those keys that a device has, whoever uses it."""
-        return tuple(label(key) for key in self.by if key in (NODE, GPU_MODEL))
+        """Labels for the keys that belong to a device."""
+        return tuple(label_of_key(key) for key in self.by if key in (NODE, GPU_MODEL))
 
 
-def label(key: str) -> str:
+def label_of_key(key: str) -> str:
     if key in (GPU_MODEL, WORKLOAD):
         return key
     return "instance" if key == NODE else f"label_{key}"
 
 
-def devices(asked: Asked, span: Span) -> Iterator[str]:
-    """Joules by component and the devices' keys."""
+def device_energy_queries(asked: FleetCut, span: QuerySpan) -> Iterator[str]:
+    """Yield queries for the joules of devices by component and the devices' keys."""
     if asked.recorded:
-        yield total((*asked.device_labels, "component"), recorded_rise(recorded.DEVICES, span, recorded.BEHIND_MS))
+        yield sum_by(
+            (*asked.device_labels, "component"),
+            recorded_increase(recording_rules.DEVICES, span, recording_rules.BEHIND_MS),
+        )
         return
-    gpus = rise(Counter(m.GPU_ENERGY.name, ("instance", "gpu", "uuid")), span, asked.dialect)
-    gpus = total(asked.device_labels, _with_model(asked, renamed(gpus, "device", "uuid")))
+    gpus = device_increase(QueryCounter(m.GPU_ENERGY.name, ("instance", "gpu", "uuid")), span, asked.dialect)
+    gpus = sum_by(asked.device_labels, _with_model(asked, copy_label(gpus, "device", "uuid")))
     yield f'label_replace({gpus}, "component", "gpu", "", "")'
     for component, zone in (("cpu", "package"), ("dram", "dram")):
-        packages = Counter(m.CPU_ENERGY.name, ("instance", "package"), f'zone="{zone}"')
-        joules = total(asked.device_labels, rise(packages, span, asked.dialect))
+        packages = QueryCounter(m.CPU_ENERGY.name, ("instance", "package"), f'zone="{zone}"')
+        joules = sum_by(asked.device_labels, device_increase(packages, span, asked.dialect))
         yield f'label_replace({joules}, "component", "{component}", "", "")'
 
 
-def unclaimed(asked: Asked, span: Span) -> Iterator[str]:
-    """Joules of no run, by component and the devices' keys."""
+def unattributed_energy_queries(asked: FleetCut, span: QuerySpan) -> Iterator[str]:
+    """Yield queries for unattributed joules by component and the devices' keys."""
     labels = (*asked.device_labels, "component")
     if asked.recorded:
-        yield total(labels, recorded_rise(recorded.UNCLAIMED, span, recorded.BEHIND_MS))
+        yield sum_by(labels, recorded_increase(recording_rules.UNCLAIMED, span, recording_rules.BEHIND_MS))
         return
     for which, join in _components(asked):
         matchers = f'run_id="",policy="{asked.policy}"{which}'
-        joules = rise(Counter(m.RUN_ATTRIBUTED_ENERGY.name, ("instance", *_DEVICE), matchers), span, asked.dialect)
-        yield total(labels, _with_model(asked, joules) if join else joules)
+        joules = device_increase(
+            QueryCounter(m.RUN_ATTRIBUTED_ENERGY.name, ("instance", *_DEVICE), matchers), span, asked.dialect
+        )
+        yield sum_by(labels, _with_model(asked, joules) if join else joules)
 
 
-def claimed(asked: Asked, span: Span, side: Side) -> Iterator[str]:
-    """Joules of runs, by component and the keys."""
+def attributed_energy_queries(asked: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
+    """Yield queries for the joules of runs by component and the keys."""
     for which, join in _components(asked):
-        joules = counted(_joules(asked, which), span, side)
+        joules = run_counter(_joules(asked, which), span, side)
         if join:
             joules = _with_model(asked, joules)
         labels, own = (asked.run_labels, (GPU_MODEL,)) if join else (_all_of_runs(asked), ())
-        by_run = total((*RUN, "component", *own), joules)  # fewer to join
-        yield total((*asked.labels, "component"), _with_labels(asked, by_run, labels, RUN))
+        by_run = sum_by((*RUN, "component", *own), joules)  # fewer series to join
+        yield sum_by((*asked.labels, "component"), _with_labels(asked, by_run, labels, RUN))
 
 
-def work(asked: Asked, span: Span, side: Side) -> Iterator[str]:
-    """Amounts by unit and the keys. Each instance counts the contributors that reported to it, so that they add."""
-    amounts = counted(Counter(m.RUN_WORK.name, ("unit",)), span, side)
-    yield total((*asked.labels, "unit"), _with_labels(asked, amounts, _all_of_runs(asked), RUN))
+def work_queries(asked: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
+    """Yield queries for work by unit and the keys; instances count different contributors, so that they add up."""
+    amounts = run_counter(QueryCounter(m.RUN_WORK.name, ("unit",)), span, side)
+    yield sum_by((*asked.labels, "unit"), _with_labels(asked, amounts, _all_of_runs(asked), RUN))
 
 
-def working(asked: Asked, span: Span, side: Side) -> Iterator[str]:
-    """Joules of those runs that counted a unit, by unit and the keys: what the unit's amount is to be held against.
+def working_energy_queries(asked: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
+    """Yield queries for the joules of the runs that counted a unit, by unit and the keys.
 
-    A run on several nodes may count on one of them; where nodes are keys, each has its own.
+    A run on several nodes may count its work on one of them; if nodes are keys, each node is separate.
     """
     identity = RUN if NODE in asked.by else ("run_id",)
-    units = f"group by ({listed((*identity, 'unit'))}) (max_over_time({m.RUN_WORK.name}{asked.whole.range}))"
-    joules = total(identity, counted(_joules(asked), span, side))
-    each = f"({units} * on ({listed(identity)}) group_left () {joules})"
-    yield total((*asked.labels, "unit"), _with_labels(asked, each, _all_of_runs(asked), identity))
+    units = f"group by ({label_list((*identity, 'unit'))}) (max_over_time({m.RUN_WORK.name}{asked.whole.range}))"
+    joules = sum_by(identity, run_counter(_joules(asked), span, side))
+    each = f"({units} * on ({label_list(identity)}) group_left () {joules})"
+    yield sum_by((*asked.labels, "unit"), _with_labels(asked, each, _all_of_runs(asked), identity))
 
 
-def grams(asked: Asked, span: Span, side: Side) -> Iterator[str]:
-    """By basis, quality and the keys: of a run's emissions the part that its attributed energy is of its devices'.
+def emission_queries(asked: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
+    """Yield queries for the emissions of runs by basis, quality and the keys.
 
-    Of a run that ended before the span or soon in it, what it had before is by joules: grams are booked seconds later.
+    A run's share of its devices' emissions is that of its attributed energy. For a run that ended before the span or
+    soon after its start, the part before the span is by joules: emissions are counted seconds later.
     """
     part = _grams(asked, span, side)
     if side == "before":
         of = RUN if asked.recorded else (*RUN, "component")
         ended = f"({_ends(asked)} < time() - {(span.from_ms - _SOON_MS) / 1_000:.3f})"
-        joules = [total(of, counted(_joules(asked), *when)) for when in ((span, "before"), (asked.whole, "until"))]
-        share = f"({joules[0]} / ({joules[1]} > 0) and on ({listed(RUN)}) {ended})"
-        by_joules = f"({_grams(asked, asked.whole, 'until')} * on ({listed(of)}) group_left () {share})"
+        joules = [sum_by(of, run_counter(_joules(asked), *when)) for when in ((span, "before"), (asked.whole, "until"))]
+        share = f"({joules[0]} / ({joules[1]} > 0) and on ({label_list(RUN)}) {ended})"
+        by_joules = f"({_grams(asked, asked.whole, 'until')} * on ({label_list(of)}) group_left () {share})"
         part = f"({by_joules} or {part})"
-    yield total((*asked.labels, *_BASIS), _with_labels(asked, part, _all_of_runs(asked), RUN))
+    yield sum_by((*asked.labels, *_BASIS), _with_labels(asked, part, _all_of_runs(asked), RUN))
 
 
-def _grams(asked: Asked, span: Span, side: Side) -> str:
-    """By run, basis and quality, and by component where that is not recorded as a sum."""
+def _grams(asked: FleetCut, span: QuerySpan, side: Side) -> str:
+    """Return the query by run, basis and quality, and by component unless the sum is recorded."""
     if asked.recorded:
-        return counted(Counter(recorded.RUN_GRAMS, _BASIS, "", recorded.BEHIND_MS), span, side)
+        return run_counter(QueryCounter(recording_rules.RUN_GRAMS, _BASIS, "", recording_rules.BEHIND_MS), span, side)
     of = (*RUN, "component")
-    emitted = counted(Counter(m.RUN_EMISSIONS.name, ("component", *_BASIS)), span, side)
-    energy = total(of, counted(Counter(m.RUN_ENERGY.name, _DEVICE), asked.whole, "until"))
-    share = f"({total(of, counted(_joules(asked), asked.whole, 'until'))} / ({energy} > 0))"
-    return f"({emitted} * on ({listed(of)}) group_left () {share})"
+    emitted = run_counter(QueryCounter(m.RUN_EMISSIONS.name, ("component", *_BASIS)), span, side)
+    energy = sum_by(of, run_counter(QueryCounter(m.RUN_ENERGY.name, _DEVICE), asked.whole, "until"))
+    share = f"({sum_by(of, run_counter(_joules(asked), asked.whole, 'until'))} / ({energy} > 0))"
+    return f"({emitted} * on ({label_list(of)}) group_left () {share})"
 
 
-def device_grams(asked: Asked, span: Span) -> Iterator[str]:
-    """Of all devices, by basis and quality."""
+def device_emission_queries(asked: FleetCut, span: QuerySpan) -> Iterator[str]:
+    """Yield queries for the emissions of all devices by basis and quality."""
     if asked.recorded:
-        yield total(_BASIS, recorded_rise(recorded.GRAMS, span, recorded.BEHIND_MS))
+        yield sum_by(_BASIS, recorded_increase(recording_rules.GRAMS, span, recording_rules.BEHIND_MS))
         return
-    yield total(_BASIS, rise(Counter(m.EMISSIONS.name, ("instance", *_DEVICE, *_BASIS)), span, asked.dialect))
+    yield sum_by(
+        _BASIS, device_increase(QueryCounter(m.EMISSIONS.name, ("instance", *_DEVICE, *_BASIS)), span, asked.dialect)
+    )
 
 
-def number(asked: Asked) -> str:
-    """How many runs there were, by the keys; those that had ended before the window are shown within it, too."""
+def run_count_query(asked: FleetCut) -> str:
+    """Return the query for the number of runs by the keys, without runs that ended before the window."""
     over = f"({_ends(asked)} < time() - {asked.whole.from_ms / 1_000:.3f})"
-    seen = f"({_info(asked, _all_of_runs(asked), RUN)}) unless on ({listed(RUN)}) {over}"
-    return f"count by ({listed(asked.labels)}) (group by ({listed(('run_id', *asked.labels))}) ({seen}))"
+    seen = f"({_info(asked, _all_of_runs(asked), RUN)}) unless on ({label_list(RUN)}) {over}"
+    return f"count by ({label_list(asked.labels)}) (group by ({label_list(('run_id', *asked.labels))}) ({seen}))"
 
 
-def _ends(asked: Asked) -> str:
-    """When runs ended, by run; those alone that have."""
-    return most(RUN, f"max_over_time({m.RUN_END.name}{asked.whole.range})")
+def _ends(asked: FleetCut) -> str:
+    """Return the query for the end times of ended runs."""
+    return max_by(RUN, f"max_over_time({m.RUN_END.name}{asked.whole.range})")
 
 
-def any_pods(span: Span) -> str:
-    """Whether a kubelet told of any pod in the last day."""
-    lately = Span(min(span.long_ms, _DAY_MS), span.until_ms)
+def pods_query(span: QuerySpan) -> str:
+    """Return the query for the number of GPUs with a pod in the last day."""
+    lately = QuerySpan(min(span.long_ms, _DAY_MS), span.until_ms)
     return f"count(last_over_time({m.GPU_POD_INFO.name}{lately.range}))"
 
 
-def _joules(asked: Asked, which: str = "") -> Counter:
-    """Attributed: by run and device, or by run and component where that is recorded."""
+def _joules(asked: FleetCut, which: str = "") -> QueryCounter:
+    """Return the counter of attributed energy by run and device, or by run and component if recorded."""
     if asked.recorded:
-        return Counter(recorded.RUN_JOULES, ("component",), "", recorded.BEHIND_MS)
-    return Counter(m.RUN_ATTRIBUTED_ENERGY.name, _DEVICE, f'run_id!="",policy="{asked.policy}"{which}')
+        return QueryCounter(recording_rules.RUN_JOULES, ("component",), "", recording_rules.BEHIND_MS)
+    return QueryCounter(m.RUN_ATTRIBUTED_ENERGY.name, _DEVICE, f'run_id!="",policy="{asked.policy}"{which}')
 
 
-def _all_of_runs(asked: Asked) -> tuple[str, ...]:
+def _all_of_runs(asked: FleetCut) -> tuple[str, ...]:
     return (*asked.run_labels, GPU_MODEL) if GPU_MODEL in asked.by else asked.run_labels
 
 
-def _components(asked: Asked) -> list[tuple[str, bool]]:
-    """More matchers, and whether what they take are GPUs whose model is a key."""
+def _components(asked: FleetCut) -> list[tuple[str, bool]]:
+    """Return additional matchers, and whether they select GPUs whose model is a key."""
     return [(',component="gpu"', True), (',component!="gpu"', False)] if GPU_MODEL in asked.by else [("", False)]
 
 
-def _with_model(asked: Asked, values: str) -> str:
-    """By its device each gets its GPU's model, where that is a key."""
+def _with_model(asked: FleetCut, values: str) -> str:
+    """Add the label of the GPU's model, if it is a key."""
     if GPU_MODEL not in asked.by:
         return values
-    named = most(("instance", "uuid", "name"), f"max_over_time({m.GPU_INFO.name}{asked.whole.range})")
-    models = renamed(renamed(f"topk by (instance, uuid) (1, {named})", "device", "uuid"), GPU_MODEL, "name")
+    named = max_by(("instance", "uuid", "name"), f"max_over_time({m.GPU_INFO.name}{asked.whole.range})")
+    models = copy_label(copy_label(f"topk by (instance, uuid) (1, {named})", "device", "uuid"), GPU_MODEL, "name")
     return f"({values} * on (instance, device) group_left ({GPU_MODEL}) {models})"
 
 
-def _with_labels(asked: Asked, values: str, labels: Sequence[str], identity: Sequence[str]) -> str:
+def _with_labels(asked: FleetCut, values: str, labels: Sequence[str], identity: Sequence[str]) -> str:
     if not labels:
         return values
-    return f"{values} * on ({listed(identity)}) group_left ({listed(labels)}) {_info(asked, labels, identity)}"
+    return f"{values} * on ({label_list(identity)}) group_left ({label_list(labels)}) {_info(asked, labels, identity)}"
 
 
-def _info(asked: Asked, labels: Sequence[str], identity: Sequence[str]) -> str:
-    """1 for each run, with its labels; where nodes disagree about them, one's. Of several models of GPUs, too."""
+def _info(asked: FleetCut, labels: Sequence[str], identity: Sequence[str]) -> str:
+    """Return the query for the value 1 per run with its labels; of contradicting labels one is used."""
     info = f"max_over_time({m.RUN_INFO.name}{asked.whole.range})"
     if NAMESPACE in labels and asked.pods:
         bare = f'max_over_time({m.RUN_INFO.name}{{{NAMESPACE}=""}}{asked.whole.range})'
-        info = _joined(bare, NAMESPACE, renamed(_of_runs("namespace", _pods(asked)), NAMESPACE, "namespace"), info)
+        info = _joined(bare, NAMESPACE, copy_label(_of_runs("namespace", _pods(asked)), NAMESPACE, "namespace"), info)
     if GPU_MODEL in labels:
-        gpus = most((*RUN, "uuid"), f"max_over_time({m.RUN_GPU_INFO.name}{asked.whole.range})")
-        models = _of_runs(GPU_MODEL, _with_model(asked, renamed(gpus, "device", "uuid")))
-        known = most((*RUN, *(name for name in labels if name != GPU_MODEL)), info)
+        gpus = max_by((*RUN, "uuid"), f"max_over_time({m.RUN_GPU_INFO.name}{asked.whole.range})")
+        models = _of_runs(GPU_MODEL, _with_model(asked, copy_label(gpus, "device", "uuid")))
+        known = max_by((*RUN, *(name for name in labels if name != GPU_MODEL)), info)
         info = _joined(known, GPU_MODEL, models, known)
-    return f"topk by ({listed(identity)}) (1, {most((*identity, *labels), info)})"
+    return f"topk by ({label_list(identity)}) (1, {max_by((*identity, *labels), info)})"
 
 
 def _joined(values: str, label: str, others: str, else_: str) -> str:
-    """The runs' values with the label of others; where there is none, else."""
-    on = f"on ({listed(RUN)})"
+    """Add the label of `others` to the values; for runs without it, use `else_`."""
+    on = f"on ({label_list(RUN)})"
     return f"({values} * {on} group_left ({label}) ({others})) or {on} {else_}"
 
 
 def _of_runs(label: str, values: str) -> str:
-    return f"topk by ({listed(RUN)}) (1, {most((*RUN, label), values)})"
+    return f"topk by ({label_list(RUN)}) (1, {max_by((*RUN, label), values)})"
 
 
-def _pods(asked: Asked) -> str:
-    """The namespaces of the pods that had a run's GPUs while it was shown: a GPU changes hands, so step by step."""
-    pods = f"topk by (instance, uuid) (1, {most(('instance', 'uuid', 'namespace'), m.GPU_POD_INFO.name)})"
+def _pods(asked: FleetCut) -> str:
+    """Return the query for the namespaces of the pods that used a run's GPUs, step by step as pods change."""
+    pods = f"topk by (instance, uuid) (1, {max_by(('instance', 'uuid', 'namespace'), m.GPU_POD_INFO.name)})"
     held = f"{m.RUN_GPU_INFO.name} * on (instance, uuid) group_left (namespace) {pods}"
     step = f"[{asked.whole.long_ms}ms:{_PODS_STEP}]"
     return f"max_over_time(({held}){step})"

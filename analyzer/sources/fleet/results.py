@@ -1,4 +1,4 @@
-"""A fleet's sums, fetched from its server: the whole window at once, or in as few parts as the server takes."""
+"""Sums of a fleet from its server, over the whole window at once or in as few parts as possible."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from analyzer.sources.error import SourceError
+from analyzer.sources.base import SourceError
 from analyzer.sources.fleet import queries as q
-from analyzer.sources.fleet import recorded
-from analyzer.sources.instant import Answer, InstantServer, TooMuchError
-from analyzer.sources.promql import Side, Span
+from analyzer.sources.fleet import recording_rules
+from analyzer.sources.promql import InstantServer, InstantValue, QuerySpan, QueryTooLargeError, Side
 from analyzer.studies.fleet import NO_RUN, Counts, Keys, Means, Sums, plus
 from exporter.contract import metrics as m
 
 SHORTEST_MS = 600_000
 _COMPONENT, _UNIT, _BASIS = ("component",), ("unit",), ("basis", "quality")
-Question = Callable[[Span], Iterable[tuple[float, str]]]
-"""What to ask of a span, each with the sign that its answer has in the sum."""
+SpanQueries = Callable[[QuerySpan], Iterable[tuple[float, str]]]
+"""Queries of a span, each with the sign of its result in the sum."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """A window and how to cut it. `emissions` says whether to ask for those that the nodes counted."""
+class FleetRequest:
+    """Window and keys of a fleet report; `emissions` includes those that the nodes counted."""
 
     by: Keys
     policy: str
@@ -33,36 +32,36 @@ class Wish:
     rules: bool = True
 
 
-class Asking:
-    """Puts questions to a server and remembers into how many parts it wants them cut."""
+class FleetClient:
+    """Client that splits queries into as many parts as the server requires."""
 
-    def __init__(self, server: InstantServer, asked: q.Asked, end_s: float, say: Callable[[str], None]) -> None:
+    def __init__(self, server: InstantServer, asked: q.FleetCut, end_s: float, log: Callable[[str], None]) -> None:
         self._server = server
         self._asked = asked
         self._end_s = end_s
-        self._say = say
+        self._log = log
         self._spans = [asked.whole]
 
     @property
     def spans(self) -> int:
         return len(self._spans)
 
-    def sums(self, question: Question, what: Sequence[str], *, of_runs: bool = True) -> Sums:
-        """`what` are the labels beside the keys."""
+    def sums(self, question: SpanQueries, what: Sequence[str], *, of_runs: bool = True) -> Sums:
+        """Return sums by the keys and the additional labels `what`."""
         while True:
             try:
                 return plus(self._sums(text_of, what, of_runs) for text_of in self._texts(question))
-            except TooMuchError as error:
-                self._cut(str(error))
+            except QueryTooLargeError as error:
+                self._split(str(error))
 
     def once(self, text: str) -> Sums:
-        """Of the whole window; nothing where the server takes that for too much."""
+        """Return sums over the whole window, empty if the server refuses a query of this size."""
         try:
             return self._sums((1.0, text), (), True)
-        except TooMuchError:
+        except QueryTooLargeError:
             return {}
 
-    def _texts(self, question: Question) -> Iterator[tuple[float, str]]:
+    def _texts(self, question: SpanQueries) -> Iterator[tuple[float, str]]:
         for span in self._spans:
             yield from question(span)
 
@@ -70,18 +69,18 @@ class Asking:
         sign, text = text_of
         return plus(
             {self._key(answer, what, of_runs): sign * answer.value}
-            for answer in self._server.ask(text, self._end_s)
+            for answer in self._server.query(text, self._end_s)
             if math.isfinite(answer.value)
         )
 
-    def _key(self, answer: Answer, what: Sequence[str], of_runs: bool) -> tuple[Keys, Keys]:
+    def _key(self, answer: InstantValue, what: Sequence[str], of_runs: bool) -> tuple[Keys, Keys]:
         device = (q.NODE, q.GPU_MODEL)
         keys = tuple(
-            answer.labels.get(q.label(key), "") if of_runs or key in device else NO_RUN for key in self._asked.by
+            answer.labels.get(q.label_of_key(key), "") if of_runs or key in device else NO_RUN for key in self._asked.by
         )
         return keys, tuple(answer.labels.get(name, "") for name in what)
 
-    def _cut(self, reason: str) -> None:
+    def _split(self, reason: str) -> None:
         if self._spans[0].long_ms < 2 * SHORTEST_MS:
             raise SourceError(
                 f"{self._server.name} refuses even {self._spans[0].long_ms / 60_000:.0f} min of this fleet: {reason}",
@@ -89,31 +88,35 @@ class Asking:
                 "deploy/prometheus",
             )
         self._spans = [half for span in self._spans for half in span.halves()]
-        self._say(f"the server refuses so much at once; asking in {len(self._spans)} parts ({reason[:120]})")
+        self._log(f"the server refused a query for its size; retrying in {len(self._spans)} parts ({reason[:120]})")
 
 
-def read(server: InstantServer, wish: Wish, say: Callable[[str], None]) -> Counts:
-    """From recording rules where they hold the window, else from raw samples. Raises SourceError."""
+def fetch_fleet(server: InstantServer, wish: FleetRequest, log: Callable[[str], None]) -> Counts:
+    """Return the sums from recording rules if they cover the window, else from raw samples. Raises SourceError."""
     asked, start_s, end_s, why_not = _asked(server, wish)
-    asking = Asking(server, asked, end_s, say)
-    devices = asking.sums(_rises(asked, q.devices), _COMPONENT, of_runs=False)
+    asking = FleetClient(server, asked, end_s, log)
+    devices = asking.sums(_rises(asked, q.device_energy_queries), _COMPONENT, of_runs=False)
     if not devices:
-        raise _nothing(server, wish)
-    unclaimed = asking.sums(_rises(asked, q.unclaimed), _COMPONENT, of_runs=False)
+        raise _no_samples(server, wish)
+    unclaimed = asking.sums(_rises(asked, q.unattributed_energy_queries), _COMPONENT, of_runs=False)
     idle = unclaimed
     if wish.policy != q.HELD:
-        idle = asking.sums(_rises(replace(asked, policy=q.HELD), q.unclaimed), _COMPONENT, of_runs=False)
-    work = asking.sums(_counted(asked, q.work), _UNIT)
-    device_grams = asking.sums(_rises(asked, q.device_grams), _BASIS, of_runs=False) if wish.emissions else {}
+        idle = asking.sums(
+            _rises(replace(asked, policy=q.HELD), q.unattributed_energy_queries), _COMPONENT, of_runs=False
+        )
+    work = asking.sums(_counted(asked, q.work_queries), _UNIT)
+    device_grams = (
+        asking.sums(_rises(asked, q.device_emission_queries), _BASIS, of_runs=False) if wish.emissions else {}
+    )
     return Counts(
         devices=devices,
         unclaimed=unclaimed,
-        claimed=asking.sums(_counted(asked, q.claimed), _COMPONENT),
+        claimed=asking.sums(_counted(asked, q.attributed_energy_queries), _COMPONENT),
         work=work,
-        working=asking.sums(_counted(asked, q.working), _UNIT) if work else {},
-        grams=asking.sums(_counted(asked, q.grams), _BASIS) if device_grams else {},
+        working=asking.sums(_counted(asked, q.working_energy_queries), _UNIT) if work else {},
+        grams=asking.sums(_counted(asked, q.emission_queries), _BASIS) if device_grams else {},
         device_grams=device_grams,
-        runs=asking.once(q.number(asked)),
+        runs=asking.once(q.run_count_query(asked)),
         idle={key: value for key, value in idle.items() if key[1] == ("gpu",)},
         means=Means(
             "recording rules" if asked.recorded else "raw samples",
@@ -121,46 +124,48 @@ def read(server: InstantServer, wish: Wish, say: Callable[[str], None]) -> Count
             end_s,
             server.name,
             asking.spans,
-            server.asked,
-            server.moved_bytes,
+            server.query_count,
+            server.transferred_bytes,
             why_not,
         ),
     )
 
 
-def _asked(server: InstantServer, wish: Wish) -> tuple[q.Asked, float, float, str]:
-    """What to ask, of which window, and why not of the recording rules."""
+def _asked(server: InstantServer, wish: FleetRequest) -> tuple[q.FleetCut, float, float, str]:
+    """Return the grouping, start and end of the window, and the reason why recording rules are not used."""
     dialect = server.dialect()
-    if q.GPU_MODEL in wish.by or wish.policy != recorded.POLICY:
-        found: recorded.Covered | str = f"the recording rules hold no {q.GPU_MODEL}, and {recorded.POLICY} alone"
+    if q.GPU_MODEL in wish.by or wish.policy != recording_rules.POLICY:
+        found: recording_rules.RecordedWindow | str = (
+            f"the recording rules have no {q.GPU_MODEL}, and only the policy {recording_rules.POLICY}"
+        )
     else:
-        found = recorded.covered(server, dialect, wish.start_s, wish.end_s) if wish.rules else ""
+        found = recording_rules.recorded_window(server, dialect, wish.start_s, wish.end_s) if wish.rules else ""
     start_s, end_s, why_not = wish.start_s, wish.end_s, ""
     if isinstance(found, str):
         why_not = found
     else:
         start_s, end_s = found.start_s, found.end_s
-    whole = Span(round((end_s - start_s) * 1_000))
-    pods = "namespace" in wish.by and bool(server.ask(q.any_pods(whole), end_s))
-    return q.Asked(wish.by, wish.policy, dialect, whole, not isinstance(found, str), pods), start_s, end_s, why_not
+    whole = QuerySpan(round((end_s - start_s) * 1_000))
+    pods = "namespace" in wish.by and bool(server.query(q.pods_query(whole), end_s))
+    return q.FleetCut(wish.by, wish.policy, dialect, whole, not isinstance(found, str), pods), start_s, end_s, why_not
 
 
-def _rises(asked: q.Asked, texts: Callable[[q.Asked, Span], Iterable[str]]) -> Question:
+def _rises(asked: q.FleetCut, texts: Callable[[q.FleetCut, QuerySpan], Iterable[str]]) -> SpanQueries:
     return lambda span: [(1.0, text) for text in texts(asked, span)]
 
 
-def _counted(asked: q.Asked, texts: Callable[[q.Asked, Span, Side], Iterable[str]]) -> Question:
-    """What was counted up to the span's end, less what had been before it."""
+def _counted(asked: q.FleetCut, texts: Callable[[q.FleetCut, QuerySpan, Side], Iterable[str]]) -> SpanQueries:
+    """Return queries for the count up to the span's end minus the count before the span."""
     return lambda span: [
         *((1.0, text) for text in texts(asked, span, "until")),
         *((-1.0, text) for text in texts(asked, span, "before")),
     ]
 
 
-def _nothing(server: InstantServer, wish: Wish) -> SourceError:
+def _no_samples(server: InstantServer, wish: FleetRequest) -> SourceError:
     start, end = (datetime.fromtimestamp(t).astimezone() for t in (wish.start_s, wish.end_s))
     return SourceError(
         f"no samples of {m.GPU_ENERGY.name} or {m.CPU_ENERGY.name} between {start:%Y-%m-%d %H:%M:%S} and "
         f"{end:%Y-%m-%d %H:%M:%S} at {server.name}",
-        "were the exporters up, and are they scraped by it? see --since and --source",
+        "check that it scrapes the exporters, and that they were running; see --since and --source",
     )

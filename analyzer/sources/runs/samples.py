@@ -1,18 +1,20 @@
-"""The raw samples of a run's node: states, power, counters, and the other runs that were on beside it."""
+"""Raw samples of a run's node: states, power, counters, other runs, charts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import pandas as pd
 
-from analyzer.model.samples import Exact, Row, joined, of
+from analyzer.model.samples import Exact, Row, RunFrames, joined, of
 from analyzer.model.timeline import Window
-from analyzer.sources import downsampled as thinned
+from analyzer.sources import fetch as thinned
 from analyzer.sources.base import Source
-from analyzer.sources.downsample import plan
-from analyzer.sources.downsampled import Asked, Place
+from analyzer.sources.downsample import Plan, plan
+from analyzer.sources.fetch import Place, SeriesRequest, fetch_signals
 from exporter.contract import metrics as m
+from exporter.contract.metrics import Metric
 
 LEDGER_S = 60.0
 _STATES = (
@@ -22,24 +24,28 @@ _STATES = (
 _CARBON = (m.CARBON_INTENSITY, m.CARBON_INTENSITY_TIMESTAMP, m.CARBON_FETCHED_TIMESTAMP)
 
 
-def raw(
+def fetch_raw(
     source: Source, row: Row, window: Window | None, span_s: tuple[float, float]
 ) -> tuple[pd.DataFrame, dict[Place, Exact]]:
-    """What there is in `span_s`, and what is exact of GPUs' power where that was thinned. Raises SourceError.
+    """Return the samples in `span_s`, and exact values of GPU power where it was downsampled. Raises SourceError.
 
-    `row` is where and when the run was last scraped, `window` when it was on there.
+    `row` is the run's last scrape at the node, `window` the run's time there.
     """
     where = {"instance": row.instance} if row.instance else {}
     on_s = (window.start_s, window.end_s) if window else None
     edges_s = on_s or ()
-    about = [thinned.states(source, Asked([*_STATES, *_CARBON], where, span_s), edges_s)]
+    about = [thinned.fetch_states(source, SeriesRequest([*_STATES, *_CARBON], where, span_s), edges_s)]
     if not span_s[0] <= row.t <= span_s[1]:  # the clocks disagree, or the run has long ended
         about.append(source.fetch(_STATES, where, row.t - LEDGER_S, row.t))
-    about.append(thinned.states(source, Asked([m.GPU_POWER_LIMIT], {**where, "kind": "enforced"}, span_s), edges_s))
-    power, exact = thinned.signals(source, Asked([m.GPU_POWER], where, span_s), plan(*span_s, edges_s), on_s)
+    about.append(
+        thinned.fetch_states(source, SeriesRequest([m.GPU_POWER_LIMIT], {**where, "kind": "enforced"}, span_s), edges_s)
+    )
+    power, exact = thinned.fetch_signals(
+        source, SeriesRequest([m.GPU_POWER], where, span_s), plan(*span_s, edges_s), on_s
+    )
     planned = plan(*span_s, edges_s, [*_slots_s(about[0]), *_stretches_s(exact.values())])
     more = [
-        thinned.signals(source, Asked([metric], {**where, **labels}, span_s), planned)[0]
+        thinned.fetch_signals(source, SeriesRequest([metric], {**where, **labels}, span_s), planned)[0]
         for metric, labels in (
             (m.GPU_ENERGY, {}),
             (m.GPU_UTILIZATION, {"engine": "gpu"}),
@@ -49,18 +55,45 @@ def raw(
     return joined([*about, power, *more]), exact
 
 
-def others(source: Source, row: Row, span_s: tuple[float, float]) -> pd.DataFrame:
-    """Begin, end and GPUs of all runs that were on there in `span_s`. Raises SourceError."""
+def fetch_other_runs(source: Source, row: Row, span_s: tuple[float, float]) -> pd.DataFrame:
+    """Return start, end and GPUs of all runs at the node in `span_s`. Raises SourceError."""
     where = {"instance": row.instance} if row.instance else {}
-    return thinned.states(source, Asked([m.RUN_START, m.RUN_END, m.RUN_GPU_INFO], where, span_s))
+    return thinned.fetch_states(source, SeriesRequest([m.RUN_START, m.RUN_END, m.RUN_GPU_INFO], where, span_s))
 
 
 def _slots_s(about: pd.DataFrame) -> set[float]:
-    """The moments at which one carbon intensity gave way to another."""
+    """Return the times at which the carbon intensity changed."""
     begins = of(about, m.CARBON_INTENSITY_TIMESTAMP)
     return {*begins["value"].tolist(), *begins["t"].tolist()}
 
 
 def _stretches_s(exact: Iterable[Exact]) -> set[float]:
-    """A sensor is stuck only where load and counter say otherwise in just that time."""
+    """Return the edges of stretches of constant power: load and counter there show whether a sensor is stuck."""
     return {edge_s for taken in exact for same in taken.stretches for edge_s in (same.start_s, same.end_s)}
+
+
+_BUCKETS = 800
+"""Number of buckets of a long series; each keeps its lowest and its highest value."""
+_WANTED: tuple[tuple[Metric, dict[str, str]], ...] = (
+    (m.GPU_TEMPERATURE, {"sensor": "gpu"}),
+    (m.GPU_CLOCK, {"domain": "sm"}),
+    (m.GPU_CLOCK, {"domain": "memory"}),
+    (m.GPU_UTILIZATION, {"engine": "gpu"}),
+    (m.GPU_UTILIZATION, {"engine": "memory"}),
+    (m.GPU_MEMORY_USED, {}),
+)
+
+
+def fetch_chart_samples(source: Source, frames: RunFrames) -> pd.DataFrame:
+    """Return GPU sensors for charts over the time of `frames.raw`, long series downsampled. Raises SourceError."""
+    times = frames.raw["t"]
+    if not len(times):
+        return frames.raw
+    span_s = float(times.min()), float(times.max())
+    fine = Plan(np.linspace(*span_s, _BUCKETS), ())
+    parts = []
+    for instance in sorted(str(instance) for instance in frames.raw["instance"].unique()):
+        where = {"instance": instance} if instance else {}
+        for metric, labels in _WANTED:
+            parts.append(fetch_signals(source, SeriesRequest([metric], {**where, **labels}, span_s), fine)[0])
+    return joined(parts)

@@ -1,4 +1,4 @@
-"""The runs that a selector means, each with all that the source holds of it."""
+"""Search and loading of the runs that match a selector."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from dataclasses import replace
 
 from analyzer.model.samples import RunFrames, last, of
 from analyzer.model.selection import Selector, Sighting, sighted
-from analyzer.sources import downsampled as thinned
-from analyzer.sources.base import Source
-from analyzer.sources.downsampled import Asked
-from analyzer.sources.error import SourceError
-from analyzer.sources.runs.runs import AHEAD_S, Clock, lately, load
+from analyzer.sources import fetch as thinned
+from analyzer.sources.base import Source, SourceError
+from analyzer.sources.fetch import SeriesRequest
+from analyzer.sources.runs.load import AHEAD_S, Clock, duration_text, load_run
 from exporter.contract import metrics as m
 
 _EARLIER_S = 600.0
 _LATER_S = 900.0
-"""By then the exporter shows nothing more of an ended run."""
+"""Time after which an exporter no longer shows an ended run."""
 
 
-def select(source: Source, wanted: Selector, since_s: float, now_s: float) -> list[Sighting]:
-    """In the order in which they began to be seen. Raises SourceError where there is none."""
-    asked = Asked([m.RUN_INFO], wanted.matchers, (now_s - since_s, now_s + AHEAD_S))
-    rows = of(thinned.states(source, asked), m.RUN_INFO)  # of which the first and the last scrape are kept
+def find_runs(source: Source, wanted: Selector, since_s: float, now_s: float) -> list[Sighting]:
+    """Return the matching runs, in the order of their first scrapes. Raises SourceError if there are none."""
+    asked = SeriesRequest([m.RUN_INFO], wanted.matchers, (now_s - since_s, now_s + AHEAD_S))
+    rows = of(thinned.fetch_states(source, asked), m.RUN_INFO)  # the first and the last scrape are kept
     keys = ["run_id", "instance"]
     newest = last(rows, m.RUN_INFO)
     firsts = rows.groupby(keys)["t"].min()
@@ -31,22 +30,20 @@ def select(source: Source, wanted: Selector, since_s: float, now_s: float) -> li
     if not found:
         what = "no run" if "run_id" in wanted.equal else "no run with"
         raise SourceError(
-            f"{what} {wanted.text} at {source.name} in the last {lately(since_s)}",
-            "see its runs and their labels: analyzer runs; --since looks further back",
+            f"{what} {wanted.text} at {source.name} in the last {duration_text(since_s)}",
+            "list runs and labels with: analyzer runs; search further back with --since",
         )
     return found
 
 
-def load_all(source: Source, sightings: list[Sighting], clock: Clock, say: Callable[[str], None]) -> list[RunFrames]:
-    return [load_seen(source, one.run_id, (one.first_s, one.last_s), clock, say) for one in sightings]
+def load_runs(source: Source, sightings: list[Sighting], clock: Clock, log: Callable[[str], None]) -> list[RunFrames]:
+    return [load_found_run(source, one.run_id, (one.first_s, one.last_s), clock, log) for one in sightings]
 
 
-def load_seen(
-    source: Source, run_id: str, seen_s: tuple[float, float], clock: Clock, say: Callable[[str], None]
+def load_found_run(
+    source: Source, run_id: str, seen_s: tuple[float, float], clock: Clock, log: Callable[[str], None]
 ) -> RunFrames:
-    """A run of which it is known when its first and last scrapes were: one that has long ended is read as one would
-    have read it soon after, so that the time since then is not asked for again for each run.
-    """
+    """Load a run with known first and last scrapes; the time long after the last one is not queried."""
     if clock.now() - seen_s[1] > 2 * _LATER_S:
         clock = Clock(lambda: seen_s[1] + _LATER_S, clock.sleep)
-    return load(source, run_id, clock.now() - seen_s[0] + _EARLIER_S, clock, say)
+    return load_run(source, run_id, clock.now() - seen_s[0] + _EARLIER_S, clock, log)

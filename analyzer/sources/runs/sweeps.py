@@ -1,4 +1,4 @@
-"""The runs of an experiment, with what a sweep needs beside a run's own report."""
+"""Runs of a sweep, with the samples that a sweep needs in addition to a report."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 
 from analyzer.model.samples import RunFrames, joined, last, of
-from analyzer.sources.base import Source
+from analyzer.sources.base import Source, SourceError
 from analyzer.sources.downsample import plan
-from analyzer.sources.downsampled import Asked, drawn, signals, states
-from analyzer.sources.error import SourceError
-from analyzer.sources.runs import runs as stored
+from analyzer.sources.fetch import SeriesRequest, fetch_random_samples, fetch_signals, fetch_states
+from analyzer.sources.runs import load as stored
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
@@ -29,28 +28,28 @@ _OF_LONG: tuple[tuple[Metric, dict[str, str]], ...] = ((m.GPU_POWER, {}), (m.GPU
 _JUDGED = (m.GPU_POWER, m.GPU_UTILIZATION, m.GPU_CLOCK)
 
 
-def seen(source: Source, experiment: str, since_s: float, now_s: float) -> dict[str, tuple[float, float]]:
-    """The runs with that label `experiment`, or else `plan`, the oldest first, each with its first and last scrape.
+def find_sweep_runs(source: Source, experiment: str, since_s: float, now_s: float) -> dict[str, tuple[float, float]]:
+    """Return the runs of an experiment or plan, oldest first, each with its first and last scrape.
 
-    Raises SourceError where none has it.
+    Raises SourceError if there are none.
     """
     span_s = now_s - since_s, now_s + stored.AHEAD_S
     for label in ("label_experiment", "label_plan"):
-        rows = of(states(source, Asked([m.RUN_INFO], {label: experiment}, span_s)), m.RUN_INFO)
+        rows = of(fetch_states(source, SeriesRequest([m.RUN_INFO], {label: experiment}, span_s)), m.RUN_INFO)
         if len(rows):
             times = rows.groupby("run_id", observed=True)["t"].agg(["min", "max"]).sort_values(["max", "min"])
             return {str(run_id): (float(first), float(newest)) for run_id, first, newest in times.itertuples()}
-    every = last(states(source, Asked([m.RUN_INFO], {}, span_s)), m.RUN_INFO)
+    every = last(fetch_states(source, SeriesRequest([m.RUN_INFO], {}, span_s)), m.RUN_INFO)
     names = sorted({row.labels["label_experiment"] for row in every if "label_experiment" in row.labels})
-    there = f"there are {', '.join(names[:_NAMED])}" if names else "no run has that label; make some: workloads sweep"
-    raise SourceError(f"no run with experiment={experiment} at {source.name}", f"{there}; see --since")
+    hint = f"known experiments: {', '.join(names[:_NAMED])}" if names else "run a sweep with: workloads sweep"
+    raise SourceError(f"no run with experiment={experiment} at {source.name}", f"{hint}; see --since")
 
 
-def with_throttling(source: Source, found: RunFrames) -> RunFrames:
-    """With its GPUs' clocks, clock events, temperatures and use of memory.
+def with_throttling_samples(source: Source, found: RunFrames) -> RunFrames:
+    """Add the GPUs' clocks, clock events, temperatures and memory use.
 
-    Of a long run also with power and utilization anew: the samples that were left of them kept every peak, and a
-    percentile or a mean of them would be of the peaks.
+    For a long run also replace power and utilization: their downsampled series keep every peak, which would bias
+    percentiles and means.
     """
     begins = last(found.ledger, m.RUN_START, run_id=found.run_id)
     ends_s = [row.value for row in last(found.ledger, m.RUN_END, run_id=found.run_id)] or [row.t for row in begins]
@@ -67,17 +66,19 @@ def with_throttling(source: Source, found: RunFrames) -> RunFrames:
 def _of_long(
     source: Source, where: dict[str, str], span_s: tuple[float, float], edges_s: tuple[float, float]
 ) -> pd.DataFrame:
-    """Peaks of temperature and memory; of what is judged by its percentiles or its mean, samples drawn at random."""
+    """Return peaks of temperature and memory, and random samples of quantities with percentiles or means."""
     planned = plan(*span_s, edges_s)
     parts = []
     for metric, labels in (*_MORE, *_OF_LONG):
-        asked = Asked([metric], where | labels, span_s)
-        parts.append(drawn(source, asked) if metric in _JUDGED else signals(source, asked, planned)[0])
+        asked = SeriesRequest([metric], where | labels, span_s)
+        parts.append(
+            fetch_random_samples(source, asked) if metric in _JUDGED else fetch_signals(source, asked, planned)[0]
+        )
     return joined(parts)
 
 
 def _wanted(frame: pd.DataFrame) -> pd.DataFrame:
-    """Without the series of these metrics that nobody asks for."""
+    """Return the frame without series of other label values."""
     kept = np.ones(len(frame), dtype=bool)
     for metric, labels in _MORE:
         for label, text in labels.items():

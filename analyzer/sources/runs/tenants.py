@@ -1,4 +1,4 @@
-"""The runs of tenants with all samples of what they did, and their runs alone."""
+"""Runs of tenants with all samples of their work, and their solo runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from analyzer.model.samples import RunFrames
 from analyzer.model.selection import Selector, Sighting
 from analyzer.sources.base import Source
 from analyzer.sources.runs import select as selected
-from analyzer.sources.runs.runs import Clock
+from analyzer.sources.runs.load import Clock
 from analyzer.studies import tenant_overlap
 from analyzer.studies.tenant_overlap import TenantRun
 from analyzer.studies.tenants import Alone
@@ -19,17 +19,19 @@ from exporter.contract import metrics as m
 _THROUGHOUT = (m.RUN_PHASE_SECONDS, m.RUN_PHASE_WORK, m.RUN_WORK, m.RUN_ATTRIBUTED_ENERGY)
 
 
-def read(source: Source, sightings: Sequence[Sighting], clock: Clock, say: Callable[[str], None]) -> list[TenantRun]:
-    """Runs that did not end well are left out and named."""
+def load_tenant_runs(
+    source: Source, sightings: Sequence[Sighting], clock: Clock, log: Callable[[str], None]
+) -> list[TenantRun]:
+    """Load runs with their reports; runs with an outcome other than ok are left out and logged."""
     found = []
-    for one, frames in zip(sightings, selected.load_all(source, list(sightings), clock, say), strict=True):
+    for one, frames in zip(sightings, selected.load_runs(source, list(sightings), clock, log), strict=True):
         try:
             report = assess.assess(frames)
         except assess.NoEnergyError as error:
-            say(f"left out: {error}")
+            log(f"left out: {error}")
             continue
         if report.outcome != "ok":
-            say(f"left out: run {report.run_id}, which {report.outcome or 'has not ended'}")
+            log(f"left out: run {report.run_id}: {report.outcome or 'not ended'}")
             continue
         found.append(TenantRun(frames, report, _throughout(source, frames, one)))
     return found
@@ -40,12 +42,12 @@ def _throughout(source: Source, frames: RunFrames, one: Sighting) -> RunFrames:
     return replace(frames, ledger=series)
 
 
-def alone(
+def choose_solo_runs(
     steps: Iterable[Sequence[TenantRun]], others: Sequence[TenantRun], named: Mapping[str, Sequence[TenantRun]]
 ) -> dict[str, Alone]:
-    """By tenant: what `named` says; else a step of that tenant alone; else a run whose case is the tenant's name.
+    """Return the solo run of each tenant: one of `named`, else of its solo steps, else with its name as label `case`.
 
-    Of several the one with the median rate.
+    If there are several, the one with the median rate is used.
     """
     steps = list(steps)
     found: dict[str, list[Alone]] = {}
@@ -59,7 +61,7 @@ def alone(
     return {name: sorted(known, key=lambda one: one.rate)[len(known) // 2] for name, known in found.items()}
 
 
-def of_selector(
-    source: Source, wanted: Selector, since_s: float, clock: Clock, say: Callable[[str], None]
+def find_tenant_runs(
+    source: Source, wanted: Selector, since_s: float, clock: Clock, log: Callable[[str], None]
 ) -> list[TenantRun]:
-    return read(source, selected.select(source, wanted, since_s, clock.now()), clock, say)
+    return load_tenant_runs(source, selected.find_runs(source, wanted, since_s, clock.now()), clock, log)

@@ -1,4 +1,4 @@
-"""One row a run: what it was on its GPU, with the clock, the temperature and the power of the time it measured."""
+"""Table of runs for variability: value, clock, temperature and power on a GPU."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from exporter.contract import metrics as m
 _MEASURE = "measure"
 
 
-def rows(
-    source: Source, all_frames: Sequence[RunFrames], of: str, by: str, say: Callable[[str], None]
+def variability_rows(
+    source: Source, all_frames: Sequence[RunFrames], of: str, by: str, log: Callable[[str], None]
 ) -> tuple[pd.DataFrame, str]:
-    """Frame for `analyzer.studies.variability`, and the unit of its value. Runs on several GPUs, runs that did not
-    well and runs without the value are left out and named.
+    """Return the frame for `analyzer.studies.variability`, and the unit of its values.
+
+    Runs on several GPUs, with an outcome other than ok, or without the value are left out and logged.
     """
     found, units = [], set()
     for frames in all_frames:
         try:
             report = assess.assess(frames)
         except assess.NoEnergyError as error:
-            say(f"left out: {error}")
+            log(f"left out: {error}")
             continue
         valued = _value(report, of)
         if report.outcome != "ok" or len(report.gpus) != 1 or valued is None:
-            say(f"left out: run {report.run_id}, {_reason(report, of)}")
+            log(f"left out: run {report.run_id}: {_reason(report, of)}")
             continue
         value, unit = valued
         device = report.gpus[0]
@@ -49,8 +50,8 @@ def rows(
 
 def _reason(report: Report, of: str) -> str:
     if report.outcome != "ok":
-        return f"which {report.outcome or 'has not ended'}"
-    return f"which has no {of}" if len(report.gpus) == 1 else f"which is on {len(report.gpus)} GPUs"
+        return report.outcome or "not ended"
+    return f"no {of}" if len(report.gpus) == 1 else f"on {len(report.gpus)} GPUs"
 
 
 def _value(report: Report, of: str) -> tuple[float, str] | None:
@@ -71,7 +72,7 @@ def _value(report: Report, of: str) -> tuple[float, str] | None:
 
 
 def _covariates(source: Source, frames: RunFrames, device: Device) -> dict[str, float]:
-    """Medians while the phase measure was on; of the whole run where there is none."""
+    """Return medians over the phase `measure`, over the whole run if there is none."""
     where = {"instance": device.instance} if device.instance else {}
     seconds = samples(
         frames.ledger, m.RUN_PHASE_SECONDS, run_id=frames.run_id, instance=device.instance, phase=_MEASURE

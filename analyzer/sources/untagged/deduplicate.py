@@ -1,4 +1,4 @@
-"""Which of several exporters each device is counted from, so that none is counted twice. Pure."""
+"""Choice of one exporter for each device that several exporters show."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from analyzer.sources.untagged.schemas import SCHEMAS
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class UniqueMeters:
+    """Meters with one per device, and findings about the others."""
+
     meters: tuple[Meter, ...]
     findings: tuple[Finding, ...]
 
 
-def counted(found: Iterable[Meter]) -> Counted:
-    """Ours before others, one with a counter before one without, then in the order of the schemas.
+def deduplicate_meters(found: Iterable[Meter]) -> UniqueMeters:
+    """Choose a meter per device: of Wattline first, then with a counter, then in the order of the schemas.
 
-    A GPU is the same wherever its UUID is. CPUs are counted from one exporter a node: packages have but numbers.
+    GPUs are identified by UUID. CPU packages have only numbers, so those of a node come from one exporter.
     """
     meters = _one_name_a_node(sorted(found, key=_rank))
     gpus, again = _gpus([meter for meter in meters if meter.component == "gpu"])
     cpus, left_out, more = _cpus([meter for meter in meters if meter.component != "gpu"])
-    return Counted((*gpus, *cpus), (*_again_findings([*again, *left_out]), *more))
+    return UniqueMeters((*gpus, *cpus), (*_again_findings([*again, *left_out]), *more))
 
 
 def _gpus(meters: Sequence[Meter]) -> tuple[list[Meter], list[tuple[Meter, Meter]]]:
-    """One without a UUID is the GPU of the same index on its node."""
+    """Return unique GPUs, and the others with the chosen ones; a GPU without UUID is identified by node and index."""
     taken: dict[str, Meter] = {}
     again: list[tuple[Meter, Meter]] = []
     for meter in sorted(meters, key=lambda meter: not meter.device.startswith("GPU-")):
@@ -45,13 +47,13 @@ def _gpus(meters: Sequence[Meter]) -> tuple[list[Meter], list[tuple[Meter, Meter
 
 
 def _rank(meter: Meter) -> tuple[int, int, int, int]:
-    """Falling preference; the longer series where all else is equal."""
+    """Return the sort key of preference; the last criterion is the length of the series."""
     place = SCHEMAS.index(meter.schema)
     return min(place, 1), 0 if len(meter.counter) > 1 else 1, place, -max(len(meter.counter), len(meter.power))
 
 
 def _one_name_a_node(meters: Sequence[Meter]) -> list[Meter]:
-    """`gpu01` and `gpu01.example.org` are one, unless another domain has a `gpu01` too."""
+    """Give a node one name: `gpu01` is `gpu01.example.org`, unless a second domain has a `gpu01`."""
     names = {meter.node for meter in meters}
     full: defaultdict[str, set[str]] = defaultdict(set)
     for name in names:
@@ -64,9 +66,9 @@ def _one_name_a_node(meters: Sequence[Meter]) -> list[Meter]:
 
 
 def _cpus(meters: Sequence[Meter]) -> tuple[list[Meter], list[tuple[Meter, Meter]], list[Finding]]:
-    """Each node's CPUs, and apart from them its DRAM, from the best exporter that has them.
+    """Choose the exporter of each node's CPUs, and of its DRAM.
 
-    Where one exporter names nodes and another addresses, nobody knows which are the same: the better one's count.
+    If one exporter names nodes and another addresses, they cannot be matched, and only the preferred one is used.
     """
     chosen: dict[tuple[str, str], Meter] = {}
     kept: list[Meter] = []
@@ -86,7 +88,7 @@ def _cpus(meters: Sequence[Meter]) -> tuple[list[Meter], list[tuple[Meter, Meter
 
 
 def _again_findings(again: Iterable[tuple[Meter, Meter]]) -> list[Finding]:
-    """One for each pair of exporters."""
+    """Return one finding for each pair of exporters."""
     pairs: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for meter, first in again:
         names = [f"{one.schema.name} at {one.instance or one.node or 'the history'}" for one in (first, meter)]
@@ -96,7 +98,7 @@ def _again_findings(again: Iterable[tuple[Meter, Meter]]) -> list[Finding]:
             "note",
             "counted_once",
             ", ".join(dict.fromkeys(names)),
-            f"shown by {first} and by {other}: counted from {first}",
+            f"exported by {first} and {other}: counted once, from {first}",
         )
         for (first, other), names in pairs.items()
     ]
@@ -105,7 +107,7 @@ def _again_findings(again: Iterable[tuple[Meter, Meter]]) -> list[Finding]:
 def _unsure_finding(left_out: Sequence[Meter]) -> Finding:
     who = ", ".join(sorted({f"{meter.schema.name} at {meter.instance}" for meter in left_out}))
     text = (
-        f"the CPUs that {who} shows are left out: one exporter names nodes and another addresses, so that nobody knows "
-        "whether they are the same; choose one with --schema, or give both the label node"
+        f"the CPUs of {who} are left out: one exporter names nodes and another addresses, so they cannot be matched; "
+        "select one with --schema, or give both the label node"
     )
     return Finding("warning", "node_unknown", "", text)

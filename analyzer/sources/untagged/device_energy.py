@@ -1,4 +1,4 @@
-"""The energy of a device over a range, from its counter or from its power as it was scraped. Pure."""
+"""Energy of a device over a time range, from its counter or its scraped power."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from analyzer.energy.integrate import PowerRange, counter_energy, power_range
 from analyzer.energy.states import SCRAPED
-from analyzer.importers.assemble import Energy, integral
+from analyzer.importers.assemble import RunDeviceEnergy, integrate_power
 from analyzer.importers.content import FileRun
 from analyzer.model.samples import GAP_FACTOR, Samples, median_spacing_s
 from analyzer.sources.untagged.meters import Meter
@@ -19,32 +19,32 @@ _COVERED = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """`whole`: samples reach from one end of the range to the other; else `energy` is of the part that they cover."""
+class DeviceEnergy:
+    """Energy of a meter; it is that of the covered part unless samples cover the `whole` range."""
 
     meter: Meter
-    energy: Energy
+    energy: RunDeviceEnergy
     whole: bool
 
 
-def figure(meter: Meter, start_s: float, end_s: float) -> Figure | None:
-    """None where no sample tells of the range."""
+def energy_of_meter(meter: Meter, start_s: float, end_s: float) -> DeviceEnergy | None:
+    """Return the energy over a range, None if it has no samples."""
     counter = meter.counter
     if len(counter) > 1 and counter.t[0] < end_s and counter.t[-1] > start_s:
-        return _counted(meter, counter, start_s, end_s)
-    found = _scraped(meter, start_s, end_s)
+        return _counter_energy(meter, counter, start_s, end_s)
+    found = _power_energy(meter, start_s, end_s)
     if found is None:
         return None
-    return Figure(meter, replace(found, method=SCRAPED), (found.covered_ratio or 0.0) > _COVERED)
+    return DeviceEnergy(meter, replace(found, method=SCRAPED), (found.covered_ratio or 0.0) > _COVERED)
 
 
-def _scraped(meter: Meter, start_s: float, end_s: float) -> Energy | None:
+def _power_energy(meter: Meter, start_s: float, end_s: float) -> RunDeviceEnergy | None:
     exact = meter.power.exact_in(start_s, end_s)
     if exact is None:
-        return integral((meter.component, meter.device), meter.power, FileRun("", "", start_s, end_s))
+        return integrate_power((meter.component, meter.device), meter.power, FileRun("", "", start_s, end_s))
     if exact.covered_s <= 0:
         return None
-    return Energy(
+    return RunDeviceEnergy(
         meter.component,
         meter.device,
         exact.integral,
@@ -55,19 +55,19 @@ def _scraped(meter: Meter, start_s: float, end_s: float) -> Energy | None:
     )
 
 
-def _counted(meter: Meter, counter: Samples, start_s: float, end_s: float) -> Figure | None:
-    """Beyond the first and the last sample nobody knows the power for long: a range that reaches further is cut."""
+def _counter_energy(meter: Meter, counter: Samples, start_s: float, end_s: float) -> DeviceEnergy | None:
+    """Return the counter's increase; a range that reaches far beyond the first or last sample is cut."""
     reach_s = GAP_FACTOR * (median_spacing_s(counter) or 0.0) + meter.age_s
     first_s = start_s if counter.t[0] <= start_s + reach_s else float(counter.t[0])
     last_s = end_s if counter.t[-1] >= end_s - reach_s else float(counter.t[-1])
     limit = meter.samples(m.GPU_POWER_LIMIT)
-    possible = power_range(meter.power, float(limit.value.max()) if len(limit) else None) or _by_rate(counter)
+    possible = power_range(meter.power, float(limit.value.max()) if len(limit) else None) or _range_by_rate(counter)
     bound = counter_energy(counter, first_s, last_s, possible, meter.age_s) if possible else None
     if bound is None:
         return None
     low_j, high_j = bound.ends
     during_w = meter.power.between(start_s, end_s).value
-    energy = Energy(
+    energy = RunDeviceEnergy(
         meter.component,
         meter.device,
         bound.value,
@@ -77,11 +77,11 @@ def _counted(meter: Meter, counter: Samples, start_s: float, end_s: float) -> Fi
         median_spacing_s(counter),
         float(during_w.max()) if len(during_w) else None,
     )
-    return Figure(meter, energy, (first_s, last_s) == (start_s, end_s))
+    return DeviceEnergy(meter, energy, (first_s, last_s) == (start_s, end_s))
 
 
-def _by_rate(counter: Samples) -> PowerRange | None:
-    """Where neither power nor a limit is known: up to 1.5 times the highest mean power between two samples."""
+def _range_by_rate(counter: Samples) -> PowerRange | None:
+    """Return 0 to 1.5 times the highest mean power between two samples, if power and limit are unknown."""
     steps_j, spans_s = np.diff(counter.value), np.diff(counter.t)
     rates_w = (steps_j / spans_s)[steps_j >= 0]
     return PowerRange(0.0, _HEADROOM * float(rates_w.max())) if len(rates_w) else None

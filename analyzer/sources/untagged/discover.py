@@ -1,4 +1,4 @@
-"""Which exporters a source holds in a range: found by small questions at its begin, its end and each hour between."""
+"""Discovery of the exporters in a time range, by probes at its edges and once an hour."""
 
 from __future__ import annotations
 
@@ -8,44 +8,45 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analyzer.sources.base import Source
-from analyzer.sources.error import SourceError
-from analyzer.sources.untagged.meters import node_of
-from analyzer.sources.untagged.request import Asked
+from analyzer.sources.base import Source, SourceError
+from analyzer.sources.untagged.meters import node_name
+from analyzer.sources.untagged.request import RangeRequest
 from analyzer.sources.untagged.schema_names import AUTO
 from analyzer.sources.untagged.schemas import BY_NAME, SCHEMAS, Schema
 
 _PROBE_S = 300.0
 _APART_S = 3_600.0
 _MOST_PROBES = 25
-"""A node that was up between two of them only is not found: of a day, one that was up for less than an hour."""
+"""Maximum number of probes; a node that was active only between two probes is not found."""
 _NAMED = 6
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Seen:
+class ExporterInstance:
+    """Scraped exporter with its schema and its node."""
+
     schema: str
     instance: str
     node: str
 
 
-def discovered(source: Source, asked: Asked) -> list[Seen]:
-    """Each exporter with its node, in the order of the schemas. Raises SourceError where there is none."""
+def find_exporters(source: Source, asked: RangeRequest) -> list[ExporterInstance]:
+    """Return the exporters of a range, in the order of the schemas. Raises SourceError if there are none."""
     schemas = SCHEMAS if asked.schema == AUTO else (BY_NAME[asked.schema],)
     marks = [metric for schema in schemas for metric in schema.marks]
     frames = [source.fetch(marks, asked.matching, *probe) for probe in _probes(asked.start_s, asked.end_s)]
     there = sorted({one for schema in schemas for one in _of_schema(schema, frames)})
-    wanted = [one for one in there if asked.takes_node(one.node, one.instance)]
+    wanted = [one for one in there if asked.includes_node(one.node, one.instance)]
     if not wanted:
-        raise _nothing(source, asked, schemas, there)
+        raise _nothing_found(source, asked, schemas, there)
     order = [schema.name for schema in SCHEMAS]
     return sorted(wanted, key=lambda one: (order.index(one.schema), one))
 
 
-def _of_schema(schema: Schema, frames: Sequence[pd.DataFrame]) -> set[Seen]:
+def _of_schema(schema: Schema, frames: Sequence[pd.DataFrame]) -> set[ExporterInstance]:
     marks = [metric.name for metric in schema.marks]
     found = {
-        Seen(schema.name, labels.get("instance", ""), node_of(schema, labels, labels.get("instance", "")))
+        ExporterInstance(schema.name, labels.get("instance", ""), node_name(schema, labels, labels.get("instance", "")))
         for frame in frames
         for labels in _label_sets(frame[frame["metric"].isin(marks)])
     }
@@ -67,13 +68,15 @@ def _label_sets(frame: pd.DataFrame) -> list[dict[str, str]]:
     return [{str(name): str(text) for name, text in row.items() if text} for row in rows]
 
 
-def _nothing(source: Source, asked: Asked, schemas: Sequence[Schema], there: Sequence[Seen]) -> SourceError:
+def _nothing_found(
+    source: Source, asked: RangeRequest, schemas: Sequence[Schema], there: Sequence[ExporterInstance]
+) -> SourceError:
     names = ", ".join(schema.name for schema in schemas)
     cause = f"no energy and no power as {names} {'exports' if len(schemas) == 1 else 'export'} them at {source.name} "
     cause += asked.window
     if there:
         known = ", ".join(f"{one.node} ({one.schema})" for one in there[:_NAMED])
-        return SourceError(f"{cause} of a node that --node {asked.node!r} matches whole", f"there are {known}")
+        return SourceError(f"{cause} of a node whose whole name matches --node {asked.node!r}", f"known nodes: {known}")
     if asked.matching:
-        return SourceError(f"{cause} with the labels of --matching", "do all of the exporter's series have them?")
-    return SourceError(cause, "is the exporter scraped by this source, and was it then? see --source and --start")
+        return SourceError(f"{cause} with the labels of --matching", "check that all series of the exporter have them")
+    return SourceError(cause, "check that the exporter was scraped by this source then; see --source and --start")

@@ -1,43 +1,51 @@
-"""A range that no run tagged, as the frames of a run: its exporters' series fetched, counted once, and summed up."""
+"""Loading of a time range without a run, as frames like those of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 
 from analyzer.energy.checks import Finding
-from analyzer.model.samples import RunFrames, joined, last, tidy
-from analyzer.sources.base import Source
-from analyzer.sources.error import SourceError
-from analyzer.sources.untagged import notes, tokens
-from analyzer.sources.untagged.counter_wraps import unwrapped
-from analyzer.sources.untagged.deduplicate import counted
-from analyzer.sources.untagged.device_energy import Figure, figure
-from analyzer.sources.untagged.discover import Seen, discovered
-from analyzer.sources.untagged.fetched import fetched
-from analyzer.sources.untagged.framed import framed
-from analyzer.sources.untagged.meters import Meter, meters
-from analyzer.sources.untagged.request import Asked
+from analyzer.importers.assemble import ImportedGpu, ImportedRun
+from analyzer.importers.content import FileRun
+from analyzer.importers.ledger import LedgerRow, ledger_rows
+from analyzer.model.samples import RunFrames, Samples, Series, joined, last, tidy
+from analyzer.sources.base import Source, SourceError
+from analyzer.sources.fetch import fetch_range_series
+from analyzer.sources.untagged import findings as notes
+from analyzer.sources.untagged import tokens
+from analyzer.sources.untagged.counter_wraps import unwrap_meter
+from analyzer.sources.untagged.deduplicate import deduplicate_meters
+from analyzer.sources.untagged.device_energy import DeviceEnergy, energy_of_meter
+from analyzer.sources.untagged.discover import ExporterInstance, find_exporters
+from analyzer.sources.untagged.meters import Meter, build_meters
+from analyzer.sources.untagged.request import RangeRequest
 from analyzer.sources.untagged.schemas import BY_NAME, WATTLINE
 from analyzer.sources.untagged.token_servers import TOKEN_SERVERS
+from analyzer.sources.untagged.tokens import ServerWork
 from exporter.contract import metrics as m
 
+WORKLOAD = "untagged"
 MARGIN_S = 300.0
-"""Samples are fetched this much before and after the range, for its edges and for idle power."""
+"""Time before and after the range for which samples are fetched, for its edges and for idle power."""
+_SHOWN_AFTER_S = 2.0
 _NAMED = 8
 _GOES_ON_S = 90.0
-"""A device whose last sample is no further behind that of another still answers, however seldom it is scraped."""
+"""Maximum lag of a device's last sample behind another's for the device to count as active."""
 _STATES = (m.GPU_ENERGY_METHOD, m.CPU_ENERGY_METHOD, m.GPU_ENERGY_SUSPECT)
 _CARBON = (m.CARBON_INTENSITY, m.CARBON_INTENSITY_TIMESTAMP, m.CARBON_FETCHED_TIMESTAMP)
 _RUNS = (m.RUN_START, m.RUN_END, m.RUN_GPU_INFO)
 
 
 @dataclass(frozen=True, slots=True)
-class Ranged:
-    """`cut` are the devices, by instance and name, whose samples do not reach over all of the range; `spacing_s` is the
-    longest between two samples of a device, by the median. The work lies between its `work_limits`, by unit.
+class LoadedRange:
+    """Frames of a range with its findings.
+
+    `cut` are the devices, by instance and name, whose samples do not cover the whole range. `spacing_s` is the longest
+    median time between samples of a device. `work_limits` are the bounds of the work by unit.
     """
 
     frames: RunFrames
@@ -47,98 +55,100 @@ class Ranged:
     work_limits: Mapping[str, tuple[float, float]]
 
 
-def load(source: Source, asked: Asked, say: Callable[[str], None]) -> Ranged:
-    """Raises SourceError where nothing is found."""
-    seen = discovered(source, asked)
-    once = counted(meter for one in seen for meter in _meters_of(source, one, asked))
-    chosen = [meter for meter in once.meters if asked.takes(meter)]
-    if asked.gpus and not any(meter.component == "gpu" for meter in chosen):
-        raise _no_such_gpu(asked, once.meters)
-    asked = _ended(chosen, asked)  # which is part of the range's name
-    there = dict.fromkeys(f"{one.schema} on {one.node or 'this node'}" for one in seen)
-    more = f" and {len(there) - _NAMED} more" if len(there) > _NAMED else ""
-    say(f"{asked.run_id}: {', '.join(list(there)[:_NAMED])}{more}")
-    figures, findings = _figures(chosen, asked)
-    if not figures:
+def load_range(source: Source, request: RangeRequest, log: Callable[[str], None]) -> LoadedRange:
+    """Load a range. Raises SourceError if nothing is found."""
+    exporters = find_exporters(source, request)
+    unique = deduplicate_meters(meter for one in exporters for meter in _meters_of(source, one, request))
+    chosen = [meter for meter in unique.meters if request.includes(meter)]
+    if request.gpus and not any(meter.component == "gpu" for meter in chosen):
+        raise _gpu_not_found(request, unique.meters)
+    request = _with_end(chosen, request)  # the end is part of the range's name
+    names = dict.fromkeys(f"{one.schema} on {one.node or 'this node'}" for one in exporters)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    log(f"{request.run_id}: {', '.join(list(names)[:_NAMED])}{more}")
+    energies, findings = _device_energies(chosen, request)
+    if not energies:
         raise SourceError(
-            f"no device has two samples of energy or power at {source.name} {asked.window}", "is the range too short?"
+            f"no device has two samples of energy or power at {source.name} {request.window}", "give a longer range"
         )
-    served = tokens.served(source, TOKEN_SERVERS[asked.tokens], asked) if asked.tokens else None
-    ours = sorted({(one.meter.instance, one.meter.node) for one in figures if one.meter.schema is WATTLINE})
-    others, tagged = _others(source, ours, asked)
-    made = framed(figures, asked, served)
+    work = tokens.fetch_server_work(source, TOKEN_SERVERS[request.tokens], request) if request.tokens else None
+    own = sorted({(one.meter.instance, one.meter.node) for one in energies if one.meter.schema is WATTLINE})
+    others, tagged = _other_runs(source, own, request)
+    ledger, raw = build_frames(energies, request, work)
     frames = RunFrames(
-        asked.run_id,
+        request.run_id,
         source.name,
-        made.ledger,
-        joined([made.raw, *_states(source, ours, asked)]),
+        ledger,
+        joined([raw, *_states(source, own, request)]),
         others,
         untagged=True,
-        age_s={one.meter.device: one.meter.age_s for one in figures if one.meter.component == "gpu"},
+        age_s={one.meter.device: one.meter.age_s for one in energies if one.meter.component == "gpu"},
         exact={
             (one.meter.node, one.meter.device): exact
-            for one in figures
+            for one in energies
             if one.meter.component == "gpu" and (exact := one.meter.power.exact)
         },
     )
-    about = [*notes.of_range(figures), *once.findings, *findings, *(served.findings if served else ()), *tagged]
-    cut = frozenset((one.meter.node, one.meter.device) for one in figures if not one.whole)
-    spacings_s = [one.energy.spacing_s for one in figures if one.energy.spacing_s is not None]
-    return Ranged(frames, tuple(about), cut, max(spacings_s, default=None), served.limits if served else {})
+    about = [*notes.range_findings(energies), *unique.findings, *findings, *(work.findings if work else ()), *tagged]
+    cut = frozenset((one.meter.node, one.meter.device) for one in energies if not one.whole)
+    spacings_s = [one.energy.spacing_s for one in energies if one.energy.spacing_s is not None]
+    return LoadedRange(frames, tuple(about), cut, max(spacings_s, default=None), work.limits if work else {})
 
 
-def _meters_of(source: Source, seen: Seen, asked: Asked) -> list[Meter]:
-    schema = BY_NAME[seen.schema]
-    where = {**asked.matching, **_instance(seen.instance)}
-    span, window = (asked.start_s - MARGIN_S, asked.end_s + MARGIN_S), (asked.start_s, asked.end_s)
-    return meters(schema, fetched(source, schema.metrics, where, span, window), window)
+def _meters_of(source: Source, exporter: ExporterInstance, request: RangeRequest) -> list[Meter]:
+    schema = BY_NAME[exporter.schema]
+    where = {**request.matching, **_instance(exporter.instance)}
+    span, window = (request.start_s - MARGIN_S, request.end_s + MARGIN_S), (request.start_s, request.end_s)
+    return build_meters(schema, fetch_range_series(source, schema.metrics, where, span, window), window)
 
 
 def _instance(instance: str) -> dict[str, str]:
     return {"instance": instance} if instance else {}
 
 
-def _ended(chosen: Iterable[Meter], asked: Asked) -> Asked:
-    """Without an end of its own the range ends with the last scrape, of devices that still answer."""
-    if not asked.until_now:
-        return asked
+def _with_end(chosen: Iterable[Meter], request: RangeRequest) -> RangeRequest:
+    """Return the request with the last scrape of active devices as its end, if it has no end of its own."""
+    if not request.until_now:
+        return request
     ends_s = [
         float(shown.t[-1]) for meter in chosen if len(shown := meter.counter if len(meter.counter) else meter.power)
     ]
-    going_on = [end_s for end_s in ends_s if end_s > max(ends_s) - _GOES_ON_S]
-    end_s = min(going_on, default=asked.end_s)
-    return replace(asked, end_s=min(end_s, asked.end_s)) if end_s > asked.start_s else asked
+    active = [end_s for end_s in ends_s if end_s > max(ends_s) - _GOES_ON_S]
+    end_s = min(active, default=request.end_s)
+    return replace(request, end_s=min(end_s, request.end_s)) if end_s > request.start_s else request
 
 
-def _figures(chosen: Iterable[Meter], asked: Asked) -> tuple[list[Figure], list[Finding]]:
-    figures: list[Figure] = []
+def _device_energies(chosen: Iterable[Meter], request: RangeRequest) -> tuple[list[DeviceEnergy], list[Finding]]:
+    energies: list[DeviceEnergy] = []
     findings: list[Finding] = []
     for meter in chosen:
-        mended, more = unwrapped(meter, asked.rapl_ranges_j, asked.start_s, asked.end_s)
-        found = figure(mended, asked.start_s, asked.end_s)
+        unwrapped, more = unwrap_meter(meter, request.rapl_ranges_j, request.start_s, request.end_s)
+        found = energy_of_meter(unwrapped, request.start_s, request.end_s)
         if found is not None:
-            figures.append(found)
+            energies.append(found)
             findings += more
-    return figures, findings
+    return energies, findings
 
 
-def _states(source: Source, ours: Sequence[tuple[str, str]], asked: Asked) -> list[pd.DataFrame]:
-    """What our own exporter says beside: where energies come from, what it suspects, and the carbon intensity."""
-    begin_s, until_s = asked.start_s - MARGIN_S, asked.end_s + MARGIN_S
+def _states(source: Source, own: Sequence[tuple[str, str]], request: RangeRequest) -> list[pd.DataFrame]:
+    """Fetch the states of Wattline exporters: energy methods, suspect energies, carbon intensity."""
+    start_s, end_s = request.start_s - MARGIN_S, request.end_s + MARGIN_S
     return [
-        source.fetch((*_STATES, *_CARBON), {**asked.matching, **_instance(instance)}, begin_s, until_s).assign(
+        source.fetch((*_STATES, *_CARBON), {**request.matching, **_instance(instance)}, start_s, end_s).assign(
             instance=node
         )
-        for instance, node in ours
+        for instance, node in own
     ]
 
 
-def _others(source: Source, ours: Sequence[tuple[str, str]], asked: Asked) -> tuple[pd.DataFrame, list[Finding]]:
-    """Tagged runs around the range, which is why a GPU was not idle then; those within it are named."""
-    begin_s, until_s = asked.start_s - MARGIN_S, asked.end_s + MARGIN_S
+def _other_runs(
+    source: Source, own: Sequence[tuple[str, str]], request: RangeRequest
+) -> tuple[pd.DataFrame, list[Finding]]:
+    """Return the runs around the range, during which a GPU was not idle, and the finding of runs within it."""
+    start_s, end_s = request.start_s - MARGIN_S, request.end_s + MARGIN_S
     frames = [
-        source.fetch(_RUNS, {**asked.matching, **_instance(instance)}, begin_s, until_s).assign(instance=node)
-        for instance, node in ours
+        source.fetch(_RUNS, {**request.matching, **_instance(instance)}, start_s, end_s).assign(instance=node)
+        for instance, node in own
     ]
     frame = joined([tidy([]), *frames])
     if not len(frame):
@@ -147,13 +157,79 @@ def _others(source: Source, ours: Sequence[tuple[str, str]], asked: Asked) -> tu
     within = {
         row.labels["run_id"]
         for row in last(frame, m.RUN_START)
-        if row.value < asked.end_s and ends_s.get((row.instance, row.labels["run_id"]), row.t) > asked.start_s
+        if row.value < request.end_s and ends_s.get((row.instance, row.labels["run_id"]), row.t) > request.start_s
     }
-    return frame[~frame["run_id"].isin(sorted(within))], [notes.tagged(within)] if within else []
+    return frame[~frame["run_id"].isin(sorted(within))], [notes.tagged_runs_finding(within)] if within else []
 
 
-def _no_such_gpu(asked: Asked, there: Sequence[Meter]) -> SourceError:
-    known = ", ".join(sorted(f"{one.index} ({one.device} on {one.node})" for one in there if one.component == "gpu"))
+def _gpu_not_found(request: RangeRequest, meters: Sequence[Meter]) -> SourceError:
+    known = ", ".join(sorted(f"{one.index} ({one.device} on {one.node})" for one in meters if one.component == "gpu"))
     return SourceError(
-        f"no GPU {', '.join(asked.gpus)} {asked.window}", f"there are {known}" if known else "there is no GPU at all"
+        f"no GPU {', '.join(request.gpus)} {request.window}", f"known GPUs: {known}" if known else "there is no GPU"
     )
+
+
+def build_frames(
+    energies: Sequence[DeviceEnergy], request: RangeRequest, work: ServerWork | None
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the ledger and the raw samples of a range as those of a run."""
+    rows = list(_rows(energies, request, work))
+    of_run = [(node, row) for node, row in rows if row[0].name.startswith("wattline_run_")]
+    of_node = [(node, row) for node, row in rows if not row[0].name.startswith("wattline_run_")]
+    at_s = request.end_s + _SHOWN_AFTER_S
+    series = [one for energy in energies for one in _series(energy, request)]
+    return _frame(of_run, at_s), joined([tidy(series), _frame(of_node, at_s)])
+
+
+def _rows(
+    energies: Sequence[DeviceEnergy], request: RangeRequest, work: ServerWork | None
+) -> Iterable[tuple[str, LedgerRow]]:
+    """Yield ledger rows by instance; the work of the whole range belongs to its first node."""
+    about = {"schema": "+".join(dict.fromkeys(one.meter.schema.name for one in energies))}
+    if request.tokens:
+        about["tokens"] = request.tokens
+    for node in sorted({one.meter.node for one in energies}):
+        of_node = [one for one in energies if one.meter.node == node]
+        file_run = FileRun(
+            request.run_id,
+            WORKLOAD,
+            request.start_s,
+            request.end_s,
+            work=work.work if work else {},
+            results=work.results if work else {},
+            outcome=None,
+        )
+        work = None
+        gpus = tuple(
+            ImportedGpu(meter.index, meter.device, meter.info)
+            for meter in (one.meter for one in of_node)
+            if meter.component == "gpu"
+        )
+        run = ImportedRun(request.run_id, file_run, (), (), gpus, tuple(one.energy for one in of_node), {}, None)
+        yield from ((node, row) for row in ledger_rows(run, about))
+
+
+def _frame(rows: Iterable[tuple[str, LedgerRow]], at_s: float) -> pd.DataFrame:
+    return tidy(
+        ({"__name__": metric.name, "instance": node, **labels}, np.array([at_s]), np.array([value]))
+        for node, (metric, labels, value) in rows
+    )
+
+
+def _series(energy: DeviceEnergy, request: RangeRequest) -> Iterable[Series]:
+    """Yield a device's series; without utilization its power around the range is left out, as it may not be idle."""
+    meter = energy.meter
+    own = {"gpu": meter.index, "uuid": meter.device} if meter.component == "gpu" else {"package": meter.device}
+    for (name, labels), samples in meter.series.items():
+        shown = samples
+        if name == m.GPU_POWER.name and not meter.has_utilization:
+            shown = _samples_touching(samples, request.start_s, request.end_s)
+        if name != m.GPU_INFO.name:
+            yield {"__name__": name, "instance": meter.node, **own, **dict(labels)}, shown.t, shown.value
+
+
+def _samples_touching(samples: Samples, start_s: float, end_s: float) -> Samples:
+    """Return the samples in the range, the last one before it and the first one after it."""
+    first = max(int(np.searchsorted(samples.t, start_s)) - 1, 0)
+    after = int(np.searchsorted(samples.t, end_s, side="right")) + 1
+    return Samples(samples.t[first:after], samples.value[first:after])

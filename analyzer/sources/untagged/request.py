@@ -1,4 +1,4 @@
-"""What the user asks of a range that no run tagged."""
+"""Request for the report of a time range without a run."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from analyzer.sources.untagged.meters import Meter, host_of, uuid_of
+from analyzer.sources.untagged.meters import Meter, instance_host, uuid_of
 from analyzer.sources.untagged.schema_names import AUTO
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Times in Unix seconds. `node` is a regular expression, `gpus` are indices or UUIDs, `matching` labels that all
-    series of the exporters must have, `tokens_matching` those of the servers. `rapl_ranges_j` by zone. `until_now`:
-    the range ends with the last scrape, whenever that was.
+class RangeRequest:
+    """Time range in Unix seconds, with filters.
+
+    `node` is a regular expression, `gpus` are indices or UUIDs. `matching` are labels that all series of the exporters
+    must have, `tokens_matching` those of the LLM servers. `rapl_ranges_j` is by zone. With `until_now` the range ends
+    with the last scrape.
     """
 
     start_s: float
@@ -32,21 +34,21 @@ class Asked:
 
     @property
     def run_id(self) -> str:
-        """By the whole seconds that have begun, of begin and end alike, as times are shown."""
+        """Name of the range, by start and end rounded down to seconds."""
         start_s, end_s = math.floor(self.start_s), math.floor(self.end_s)
         return f"range-{datetime.fromtimestamp(start_s, UTC):%Y%m%dT%H%M%SZ}-{end_s - start_s}s"
 
     @property
     def window(self) -> str:
-        """For a person to read, in local time."""
+        """Text for messages, in local time."""
         begin, end = (datetime.fromtimestamp(t).astimezone() for t in (self.start_s, self.end_s))
         return f"between {begin:%Y-%m-%d %H:%M:%S %z} and {end:%Y-%m-%d %H:%M:%S %z}"
 
-    def takes_node(self, node: str, instance: str) -> bool:
-        """The whole of the node's name, of its first part, or of the scraped address, with or without the port."""
-        names = {node, node.partition(".")[0], instance, host_of(instance)}
+    def includes_node(self, node: str, instance: str) -> bool:
+        """Match the whole node name, its first part, or the scraped address with or without the port."""
+        names = {node, node.partition(".")[0], instance, instance_host(instance)}
         return self.node is None or any(re.fullmatch(self.node, name) for name in names)
 
-    def takes(self, meter: Meter) -> bool:
+    def includes(self, meter: Meter) -> bool:
         wanted = {uuid_of(text) for text in self.gpus}
         return meter.component != "gpu" or not wanted or bool(wanted & {meter.index, meter.device})

@@ -1,4 +1,4 @@
-"""What a server of language models did in a range, by its own counters: tokens, requests, latencies."""
+"""Work of LLM servers in a time range, by their counters: tokens, requests, latencies."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from analyzer.energy.checks import Finding
 from analyzer.energy.counters import Increase, by_limit, increase, percentile
 from analyzer.model.interval import Interval, total_limits
 from analyzer.model.samples import Samples, clean, joined
-from analyzer.sources.base import Source
-from analyzer.sources.error import SourceError
-from analyzer.sources.untagged.request import Asked
+from analyzer.sources.base import Source, SourceError
+from analyzer.sources.untagged.request import RangeRequest
 from analyzer.sources.untagged.token_servers import GENERATED, PERCENTILES, Names, TokenServer
 from exporter.contract.metrics import Metric
 
 MARGIN_S = 300.0
-"""So far around the range samples are fetched: from the last scrape before it to the first after."""
+"""Time before and after the range for which samples are fetched, to include a scrape on either side."""
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """`work` by unit, and between which `limits` it lies; `results` by name with its unit in it."""
+class ServerWork:
+    """Work by unit with its bounds (`limits`), and results by name, which includes the unit."""
 
     work: Mapping[str, float]
     results: Mapping[str, float]
@@ -34,12 +33,12 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Track:
+class _Counter:
     labels: Mapping[str, str]
     samples: Samples
 
 
-_ByName = defaultdict[str, list[tuple[_Track, Increase]]]
+_ByName = defaultdict[str, list[tuple[_Counter, Increase]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +48,16 @@ class _Range:
     start_s: float
     end_s: float
 
-    def tracks(self, names: Sequence[str], begin_s: float, until_s: float) -> list[_Track]:
+    def tracks(self, names: Sequence[str], begin_s: float, until_s: float) -> list[_Counter]:
         metrics = [Metric(name, "counter", (), "") for name in names]
         return list(_tracks(self.source.fetch(metrics, self.matching, begin_s, until_s))) if metrics else []
 
-    def rise(self, track: _Track) -> Increase | None:
+    def rise(self, track: _Counter) -> Increase | None:
         return increase(track.samples, self.start_s, self.end_s)
 
 
-def served(source: Source, server: TokenServer, wanted: Asked) -> Served:
-    """Raises SourceError where the server's counters are not there."""
+def fetch_server_work(source: Source, server: TokenServer, wanted: RangeRequest) -> ServerWork:
+    """Return the servers' work. Raises SourceError if their counters are missing."""
     asked = _Range(source, wanted.tokens_matching, wanted.start_s, wanted.end_s)
     names = [name for kind in (server.counters, server.left_out) for names in kind.values() for name in names]
     found = asked.tracks(names, wanted.start_s - MARGIN_S, wanted.end_s + MARGIN_S)
@@ -71,7 +70,7 @@ def served(source: Source, server: TokenServer, wanted: Asked) -> Served:
         labels = " with the labels of --tokens-matching" if wanted.tokens_matching else ""
         raise SourceError(
             f"no {' or '.join(server.counters[GENERATED])} at {source.name} {wanted.window}{labels}",
-            f"is {server.name} scraped by this source? see --tokens",
+            f"check that {server.name} is scraped by this source; see --tokens",
         )
     for unit, more in server.left_out.items():
         chosen[unit] += _first(more, by_name)
@@ -81,32 +80,32 @@ def served(source: Source, server: TokenServer, wanted: Asked) -> Served:
     results, hidden = _latencies(asked, server, steady=steady)
     work = {unit: float(round(bound.value)) for unit, bound in amounts.items() if round(bound.value) > 0}
     limits = {unit: bound.ends for unit, bound in amounts.items()}
-    return Served(work, results, tuple(_findings(server, amounts, chosen[GENERATED], hidden)), limits)
+    return ServerWork(work, results, tuple(_findings(server, amounts, chosen[GENERATED], hidden)), limits)
 
 
-def _first(names: Sequence[str], by_name: _ByName) -> list[tuple[_Track, Increase]]:
-    """Of each server those of the first name that it shows: versions of a server stand beside each other."""
-    found: list[tuple[_Track, Increase]] = []
+def _first(names: Sequence[str], by_name: _ByName) -> list[tuple[_Counter, Increase]]:
+    """Return each server's counters of the first name that it exports: names differ between versions."""
+    found: list[tuple[_Counter, Increase]] = []
     for name in names:
         taken = {track.labels.get("instance", "") for track, _ in found}
         found += [one for one in by_name.get(name, []) if one[0].labels.get("instance", "") not in taken]
     return found
 
 
-def _tracks(frame: pd.DataFrame) -> Iterator[_Track]:
+def _tracks(frame: pd.DataFrame) -> Iterator[_Counter]:
     texts = [name for name in frame.columns if name not in ("t", "value")]
     if not len(frame):
         return
     for values, rows in frame.groupby(texts, sort=False, observed=True):
         labels = {name: str(text) for name, text in zip(texts, values, strict=True) if text}
         times, counts = (rows[name].to_numpy(dtype=np.float64) for name in ("t", "value"))
-        yield _Track(labels, clean(times, counts))
+        yield _Counter(labels, clean(times, counts))
 
 
 def _latencies(asked: _Range, server: TokenServer, *, steady: bool) -> tuple[dict[str, float], list[str]]:
-    """Means and percentiles, and which percentiles lie above a histogram's last limit.
+    """Return means and percentiles, and the names of percentiles above a histogram's last bound.
 
-    Buckets are many: where no server restarted, came or went, the samples at both edges are enough.
+    Histograms have many series: if no server started or stopped, only samples at both edges are fetched.
     """
     spans = [(asked.start_s - MARGIN_S, asked.end_s + MARGIN_S)]
     if steady and asked.end_s - asked.start_s > 4 * MARGIN_S:
@@ -151,32 +150,32 @@ def _statistics(what: str, names: Names, by_name: _ByName) -> tuple[dict[str, fl
 def _findings(
     server: TokenServer,
     amounts: Mapping[str, Interval],
-    generated: Sequence[tuple[_Track, Increase]],
+    generated: Sequence[tuple[_Counter, Increase]],
     hidden: Sequence[str],
 ) -> Iterator[Finding]:
     who = sorted({track.labels.get("instance", "") or track.labels.get("model_name", "?") for track, _ in generated})
     named = f"{len(who)} server{'s' if len(who) > 1 else ''} ({', '.join(who[:4])}{' …' if len(who) > 4 else ''})"
     if round(amounts[GENERATED].value) <= 0:
-        text = f"{server.name} at {named} counted no generated token in the range: there is no energy of a token"
+        text = f"{server.name} at {named} counted no generated token in the range: no energy per token"
         yield Finding("warning", "no_tokens", "", text)
     parts = [
         f"{unit.replace('_', ' ')} {bound.value:,.0f} ({bound.low:,.0f} to {bound.high:,.0f})"
         for unit, bound in amounts.items()
     ]
     text = (
-        f"work by {server.name}'s counters at {named}: {', '.join(parts)}; linear between the scrapes at the edges, "
-        "which limit it. All of these servers' work is held against all of the energy: they must be on these devices"
+        f"work by the counters of {server.name} at {named}: {', '.join(parts)}; interpolated between the scrapes at "
+        "the edges, which bound it. The energy per unit assumes that all of these servers run on these devices"
     )
     yield Finding("note", "token_counters", "", text)
     restarts = sum(rise.restarts for _, rise in generated)
     if restarts or any(rise.partial for _, rise in generated):
         text = (
-            f"servers came or went, {restarts} restarted: what they counted between a last scrape and that is not "
-            "seen, and is in the upper limit alone"
+            f"servers started or stopped, {restarts} restarted: their work between the last scrape and the stop is "
+            "included only in the upper bound"
         )
         yield Finding("note", "server_restarts", "", text)
     if server.histograms and round(amounts[GENERATED].value) > 0:
-        text = "latencies are the servers' own histograms' increase, linear inside of a bucket, so as coarse as buckets"
+        text = "latencies are interpolated in the servers' histograms, so their resolution is that of the buckets"
         if hidden:
-            text += f"; above the last limit that all of them have, and so not known: {', '.join(hidden)}"
+            text += f"; unknown, above the last common bucket: {', '.join(hidden)}"
         yield Finding("note", "latency_buckets", "", text)

@@ -1,0 +1,145 @@
+"""Fetches of long series, downsampled part by part so that memory stays bounded."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from analyzer.model.samples import Exact, Samples, Series, tidy
+from analyzer.sources.base import PartedSource, Source
+from analyzer.sources.downsample import Drawn, How, Key, Plan, Thinned, key, plan
+from analyzer.sources.downsample_states import Group
+from exporter.contract import metrics as m
+from exporter.contract.metrics import Metric
+
+Place = tuple[str, str]
+"""Instance and UUID of a GPU."""
+LabelledSamples = tuple[Mapping[str, str], Samples]
+TimeRange = tuple[float, float]
+_CARBON = {metric.name for metric in (m.CARBON_INTENSITY, m.CARBON_INTENSITY_TIMESTAMP, m.CARBON_FETCHED_TIMESTAMP)}
+_READ = {m.SOURCE_UP.name, m.SOURCE_READ_TIMESTAMP.name}
+_AGES = {m.RUN_DURATION, m.RUN_PHASE_SECONDS, m.GPU_CLOCK_EVENT_SECONDS}
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesRequest:
+    """Series of some metrics in a time range."""
+
+    metrics: Sequence[Metric]
+    matchers: Mapping[str, str]
+    span_s: TimeRange
+
+
+def fetch_states(source: Source, request: SeriesRequest, edges_s: Sequence[float] = ()) -> pd.DataFrame:
+    """Fetch series that rarely change; all samples within ten minutes of `edges_s` are kept. Raises SourceError."""
+    groups: defaultdict[tuple[str, str], Group] = defaultdict(lambda: Group(edges_s, _is_moving))
+    for part in fetch_parts(source, request):
+        by_group: defaultdict[tuple[str, str], list[Series]] = defaultdict(list)
+        for one in part:
+            by_group[one[0].get("instance", ""), _state_group(one[0])].append(one)
+        for name, series in by_group.items():
+            groups[name].add(series)
+    return tidy(one for group in groups.values() for one in group.result())
+
+
+def fetch_signals(
+    source: Source, request: SeriesRequest, planned: Plan, window_s: TimeRange | None = None
+) -> tuple[pd.DataFrame, dict[Place, Exact]]:
+    """Fetch gauges, counters and ages; also return the exact values over `window_s` of the downsampled ones.
+
+    Series that differ only in labels outside the contract are one series. Raises SourceError.
+    """
+    by_name = {metric.name: metric for metric in request.metrics}
+
+    def identity(labels: Mapping[str, str]) -> Key:
+        names = ("__name__", "instance", *by_name[labels["__name__"]].labels)
+        return frozenset((name, labels.get(name, "")) for name in names)
+
+    found = _downsampled(source, request, planned, window_s, identity)
+    exact = {_place(labels): samples.exact for labels, samples in found if samples.exact}
+    return tidy((labels, samples.t, samples.value) for labels, samples in found), exact
+
+
+def fetch_range_series(
+    source: Source, metrics: Sequence[Metric], matchers: Mapping[str, str], span_s: TimeRange, window_s: TimeRange
+) -> list[LabelledSamples]:
+    """Fetch an exporter's gauges and counters over `span_s`, with exact values over `window_s`. Raises SourceError."""
+    request = SeriesRequest(metrics, matchers, span_s)
+    return _downsampled(source, request, plan(*span_s, window_s), window_s, key)
+
+
+def _downsampled(
+    source: Source,
+    request: SeriesRequest,
+    planned: Plan,
+    window_s: TimeRange | None,
+    identity: Callable[[Mapping[str, str]], Key],
+) -> list[LabelledSamples]:
+    hows = {metric.name: _how(metric) for metric in request.metrics}
+    labels: dict[Key, Mapping[str, str]] = {}
+    found: dict[Key, Thinned] = {}
+    for part in fetch_parts(source, request):
+        by_series: defaultdict[Key, list[Series]] = defaultdict(list)
+        for one in part:
+            by_series[identity(one[0])].append(one)
+        for which, series in by_series.items():
+            if which not in found:
+                name = labels.setdefault(which, series[0][0])["__name__"]
+                found[which] = Thinned(hows[name], planned, window_s)
+            found[which].add(np.concatenate([t for _, t, _ in series]), np.concatenate([v for _, _, v in series]))
+    return [(labels[which], Samples(*one.result())) for which, one in found.items()]
+
+
+def fetch_random_samples(source: Source, request: SeriesRequest) -> pd.DataFrame:
+    """Fetch gauges for percentiles and means: of a long series a random sample. Raises SourceError."""
+    labels: dict[Key, Mapping[str, str]] = {}
+    found: dict[Key, Drawn] = {}
+    for part in fetch_parts(source, request):
+        for own, t, value in part:
+            labels.setdefault(key(own), own)
+            found.setdefault(key(own), Drawn()).add(t, value)
+    return tidy((labels[known], *one.result()) for known, one in found.items())
+
+
+def fetch_parts(source: Source, request: SeriesRequest) -> Iterator[list[Series]]:
+    """Yield all samples in parts, in time order. Raises SourceError."""
+    if isinstance(source, PartedSource):
+        yield from source.parts(request.metrics, request.matchers, *request.span_s)
+    else:
+        yield _split(source.fetch(request.metrics, request.matchers, *request.span_s))
+
+
+def _split(frame: pd.DataFrame) -> list[Series]:
+    texts = [name for name in frame.columns if name not in ("t", "value")]
+    found: list[Series] = []
+    for values, rows in frame.groupby(texts, observed=True, sort=False) if len(frame) else ():
+        labels = {str(name): str(text) for name, text in zip(texts, values, strict=True) if text}
+        labels["__name__"] = labels.pop("metric")
+        found.append((labels, rows["t"].to_numpy(np.float64), rows["value"].to_numpy(np.float64)))
+    return found
+
+
+def _place(labels: Mapping[str, str]) -> Place:
+    return labels.get("instance", ""), labels.get("uuid", "")
+
+
+def _how(metric: Metric) -> How:
+    if metric in _AGES:
+        return "age"
+    return "counter" if metric.kind == "counter" else "gauge"
+
+
+def _state_group(labels: Mapping[str, str]) -> str:
+    """Return the name of the group of states that change at the same scrapes and are downsampled together."""
+    name = labels["__name__"]
+    if name in _CARBON or (name == m.SOURCE_UP.name and labels.get("source", "").startswith("carbon")):
+        return "carbon"
+    return "source" if name in _READ else name
+
+
+def _is_moving(labels: Mapping[str, str]) -> bool:
+    return labels["__name__"] == m.SOURCE_READ_TIMESTAMP.name

@@ -1,0 +1,239 @@
+"""Loading of a run from a source, once its end has been scraped."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pandas as pd
+
+from analyzer.model.samples import Row, RunFrames, joined, last, of
+from analyzer.model.timeline import windows
+from analyzer.sources import fetch as thinned
+from analyzer.sources.base import Source, SourceError
+from analyzer.sources.downsample import plan
+from analyzer.sources.fetch import SeriesRequest
+from analyzer.sources.runs import samples as run_samples
+from analyzer.sources.runs.samples import LEDGER_S
+from exporter.contract import metrics as m
+
+MARGIN_S = 120.0
+"""Time before and after a run for which raw samples are fetched, for its edges and for idle power."""
+SETTLE_S = 1.0
+"""Time after a run's end until the ledger's figure is final: sensors update within half a second."""
+AHEAD_S = 120.0
+"""Maximum time by which the server's clock may be ahead of the local clock."""
+PATIENCE_S = 5.0
+"""Age up to which a series counts as active, however short its scrape interval."""
+_INDEXING_S = 3.0
+"""Time until a new series is found: VictoriaMetrics takes a second or more to index it."""
+_USUAL_INTERVAL_S = 15.0
+_STEP_S = 1.0
+"""Change of a run's start from which on a clock step is assumed."""
+_NAMED_RUNS = 8
+_LEDGER = tuple(metric for metric in m.METRICS if metric.name.startswith("wattline_run_"))
+_GENERATED_ID = re.compile(r"(\d{8}-\d{6})-[0-9a-f]{6}")
+"""Run id as an exporter generates it: the start in UTC and a random suffix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Wall clock and sleep, which tests replace."""
+
+    now: Callable[[], float]
+    sleep: Callable[[float], None]
+
+
+def last_scrapes(source: Source, start_s: float, end_s: float, run_id: str | None = None) -> list[Row]:
+    """Return the last scrape of each run and instance: `value` is the run's start, `t` the time of the scrape.
+
+    A run is found if any of its scrapes lies in the time range, since the start is the value of a series.
+    """
+    matchers = {} if run_id is None else {"run_id": run_id}
+    rows = last(thinned.fetch_states(source, SeriesRequest([m.RUN_START], matchers, (start_s, end_s))), m.RUN_START)
+    return sorted(
+        rows, key=lambda row: (row.value, row.labels["run_id"], row.instance)
+    )  # the order of servers is arbitrary
+
+
+def fetch_ledger(source: Source, run_id: str, scrapes: Sequence[Row]) -> pd.DataFrame:
+    """Return the run's own series around its last scrapes."""
+    start_s, end_s = min(row.t for row in scrapes) - LEDGER_S, max(row.t for row in scrapes)
+    return source.fetch(_LEDGER, {"run_id": run_id}, start_s, end_s)
+
+
+def load_run(source: Source, run_id: str, since_s: float, clock: Clock, log: Callable[[str], None]) -> RunFrames:
+    """Load a run; wait for the scrape of its end. Raises SourceError if the run is not there."""
+    sight = _wait_for_end(source, run_id, since_s, clock, log)
+    if not sight.rows:
+        raise _run_not_found(source, run_id, since_s, clock)
+    own = _run_series(source, run_id, sight)
+    ends_s = [row.value for row in last(own, m.RUN_END, run_id=run_id)]
+    began_s, scraped_s = min(row.value for row in sight.rows), max(row.t for row in sight.rows)
+    start_s, end_s = began_s - MARGIN_S, (scraped_s if len(ends_s) < len(sight.rows) else max(ends_s)) + MARGIN_S
+    found = RunFrames(run_id, source.name, own, own.iloc[:0], own.iloc[:0], sight.clock_set_s)
+    on = windows(found)
+    rows = sorted(sight.rows, key=lambda row: row.instance)
+    raw = [run_samples.fetch_raw(source, row, on.get(row.instance), (start_s, end_s)) for row in rows]
+    beside = joined(run_samples.fetch_other_runs(source, row, (start_s, end_s)) for row in rows)
+    if len(beside):  # an empty frame has no label columns
+        beside = beside[beside["run_id"] != run_id]
+    exact = {place: taken for _, known in raw for place, taken in known.items()}
+    return replace(found, raw=joined(frame for frame, _ in raw), others=beside, exact=exact)
+
+
+def _run_series(source: Source, run_id: str, sight: _Sight) -> pd.DataFrame:
+    """Return the run's series around their last scrapes, and its ages from start to end."""
+    from_s, until_s = min(min(row.value, row.t) for row in sight.rows), max(row.t for row in sight.rows)
+    edges_s = [edge_s for row in sight.rows for edge_s in (row.value, row.t)]
+    ages = SeriesRequest([m.RUN_PHASE_SECONDS, m.RUN_DURATION], {"run_id": run_id}, (from_s, until_s))
+    throughout, _ = thinned.fetch_signals(source, ages, plan(from_s, until_s, edges_s))
+    own = joined([throughout, fetch_ledger(source, run_id, sight.rows)])
+    outdated = [own["t"].isin(times) & (own["instance"] == i) for i, times in sight.outdated.items()]
+    return own[~np.logical_or.reduce(outdated)] if outdated else own
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """Last scrapes of a run (see `last_scrapes`), and steps of its node's clock.
+
+    A clock step during the run moves the run's start; the times of earlier samples are `outdated`.
+    """
+
+    rows: list[Row]
+    clock_set_s: Mapping[str, float] = field(default_factory=dict)
+    outdated: Mapping[str, list[float]] = field(default_factory=dict)
+
+
+def _sight(source: Source, run_id: str, start_s: float, end_s: float) -> _Sight:
+    mine = {"run_id": run_id}
+    starts = thinned.fetch_states(source, SeriesRequest([m.RUN_START], mine, (start_s, end_s)))
+    rows = {row.instance: row for row in last(starts, m.RUN_START)}
+    moved = {
+        str(i)
+        for i, values in starts.groupby("instance", observed=True)["value"]
+        if values.max() - values.min() > _STEP_S
+    }
+    if not moved:
+        return _Sight(list(rows.values()))
+    starts = source.fetch([m.RUN_START], mine, starts["t"].min(), starts["t"].max())
+    ages = source.fetch([m.RUN_DURATION], mine, starts["t"].min(), starts["t"].max())
+    both = starts.merge(ages[["t", "instance", "value"]], on=["t", "instance"], suffixes=("", "_age"))
+    clock_set_s, outdated = {}, {}
+    for instance in moved:
+        by_age = both[both["instance"] == instance].sort_values(["value_age", "t"], kind="stable")
+        first, newest = by_age.iloc[0], by_age.iloc[-1]
+        rows[instance] = replace(rows[instance], t=float(newest["t"]), value=float(newest["value"]))
+        clock_set_s[instance] = float(newest["value"] - first["value"])
+        outdated[instance] = list(by_age["t"][(by_age["value"] - newest["value"]).abs() > _STEP_S])
+    return _Sight(list(rows.values()), clock_set_s, outdated)
+
+
+def _wait_for_end(source: Source, run_id: str, since_s: float, clock: Clock, log: Callable[[str], None]) -> _Sight:
+    """Return the run's scrapes once a scrape after its end is there.
+
+    Wait for at most two scrape intervals, or until a scrape from after the call shows no end. A run without scrapes can
+    only have started after the last scrape, so the next scrape decides.
+    """
+    now_s = clock.now()
+    sight = _sight(source, run_id, now_s - since_s, now_s + AHEAD_S)
+    if _is_settled(source, run_id, sight.rows):
+        return sight
+    where = {row.instance for row in sight.rows}
+    first = scrape_timing(source, now_s, where)
+    if first is None or (where and max(row.t for row in sight.rows) < now_s - max(3 * first.interval_s, PATIENCE_S)):
+        return sight  # the node is not scraped any more
+    if not where and (_start_of_id(run_id) < first.newest_s - PATIENCE_S or first.at_rest):
+        return sight  # it would have been scraped
+    wait_s = 2 * first.interval_s if where else max(first.due_s - now_s, 0) + _INDEXING_S
+    what = "its end is" if where else "it is"
+    log(f"run {run_id}: {what} not at {source.name} yet; waiting up to {wait_s:.0f} s for the next scrape")
+    after_call_s, until_s = max(now_s, first.newest_s + 0.5), now_s + wait_s + SETTLE_S
+    while clock.now() < until_s:
+        clock.sleep(min(1.0, first.interval_s / 2))
+        latest = scrape_timing(source, clock.now(), where)
+        fresh = _sight(source, run_id, now_s - (since_s if where else MARGIN_S), clock.now() + AHEAD_S)
+        sight = fresh if fresh.rows else sight
+        if _is_settled(source, run_id, sight.rows):
+            break
+        if latest and latest.newest_s >= after_call_s and not _ends_s(source, run_id, sight.rows):
+            until_s = min(until_s, clock.now() + _INDEXING_S)
+            after_call_s = math.inf
+    return sight
+
+
+def _start_of_id(run_id: str) -> float:
+    """Return the start in a generated run id, infinity for other ids."""
+    found = _GENERATED_ID.fullmatch(run_id)
+    try:
+        return datetime.strptime(found[1], "%Y%m%d-%H%M%S").replace(tzinfo=UTC).timestamp() if found else math.inf
+    except ValueError:
+        return math.inf
+
+
+def _ends_s(source: Source, run_id: str, scrapes: list[Row]) -> dict[str, float]:
+    """Return the run's ends by instance, as far as they have been scraped."""
+    if not scrapes:
+        return {}
+    start_s, end_s = min(row.t for row in scrapes) - LEDGER_S, max(row.t for row in scrapes)
+    rows = source.fetch([m.RUN_END], {"run_id": run_id}, start_s, end_s)
+    return {row.instance: row.value for row in last(rows, m.RUN_END)}
+
+
+def _is_settled(source: Source, run_id: str, scrapes: list[Row]) -> bool:
+    ends_s = _ends_s(source, run_id, scrapes)
+    return bool(scrapes) and all(row.instance in ends_s and row.t >= ends_s[row.instance] + SETTLE_S for row in scrapes)
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeTiming:
+    """Scrape interval of the slowest instance, time of the newest scrape that all have, and time of the next scrape.
+
+    `at_rest`: the source is an exporter's own history, which has a sample per second during runs, and no run is active.
+    """
+
+    interval_s: float
+    newest_s: float
+    due_s: float
+    at_rest: bool
+
+
+def scrape_timing(source: Source, now_s: float, instances: set[str]) -> ScrapeTiming | None:
+    """Return the timing of `instances`, of all if empty; None if nothing is scraped now."""
+    frame = of(source.fetch([m.BUILD_INFO], {}, now_s - 600, now_s + AHEAD_S), m.BUILD_INFO)
+    intervals_s: dict[str, float] = {}
+    newest_s: dict[str, float] = {}
+    for instance, rows in frame.groupby("instance", observed=True):
+        times = np.unique(rows["t"].to_numpy(dtype=np.float64))[-10:]
+        spacing_s = float(np.median(np.diff(times))) if len(times) > 1 else _USUAL_INTERVAL_S
+        if (not instances or instance in instances) and times[-1] >= now_s - max(3 * spacing_s, PATIENCE_S):
+            intervals_s[str(instance)], newest_s[str(instance)] = spacing_s, float(times[-1])
+    if not newest_s:
+        return None
+    dues_s = [t_s + intervals_s[instance] for instance, t_s in newest_s.items()]
+    due_s = max((due_s for due_s in dues_s if due_s > now_s - PATIENCE_S), default=now_s)
+    at_rest = set(newest_s) == {""} and newest_s[""] < now_s - PATIENCE_S
+    return ScrapeTiming(max(intervals_s.values()), min(newest_s.values()), due_s, at_rest)
+
+
+def _run_not_found(source: Source, run_id: str, since_s: float, clock: Clock) -> SourceError:
+    now_s = clock.now()
+    there = last_scrapes(source, now_s - since_s, now_s + AHEAD_S)
+    names = list(dict.fromkeys(row.labels["run_id"] for row in reversed(there)))
+    cause = f"no run {run_id!r} at {source.name} in the last {duration_text(since_s)}"
+    if not names:
+        return SourceError(f"{cause}, nor any other run", "check that its exporter is scraped, --source and --since")
+    more = f" and {len(names) - _NAMED_RUNS} more" if len(names) > _NAMED_RUNS else ""
+    return SourceError(cause, f"known runs: {', '.join(names[:_NAMED_RUNS])}{more}; see: analyzer runs")
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration in the largest unit of which there are at least two: `30 days`, `90 min`."""
+    for unit, size_s in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size_s:
+            return f"{seconds / size_s:g} {unit}"
+    return f"{seconds:g} s"

@@ -1,0 +1,68 @@
+"""Groups of command-line options as dataclasses, and the texts that all command lines share."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import wraps
+from typing import Any, get_type_hints
+
+
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace each parameter of a command that is a dataclass by one option per field of that dataclass.
+
+    A field is annotated as an option is: `pue: Annotated[float | None, typer.Option(help="…")] = None`. The command
+    gets the dataclass filled with the values; `--help` lists the options where the parameter stands.
+    """
+    groups: dict[str, type[Any]] = {}
+    options: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if is_dataclass(parameter.annotation) and isinstance(parameter.annotation, type):
+            groups[parameter.name] = parameter.annotation
+            options += _field_options(parameter.annotation)
+        else:
+            options.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def command_of_options(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    command_of_options.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]  # functions take any attribute
+    command_of_options.__annotations__ = {option.name: option.annotation for option in options}
+    return command_of_options
+
+
+def _field_options(group: type[Any]) -> list[inspect.Parameter]:
+    annotations = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=_default(field), annotation=annotations[field.name]
+        )
+        for field in fields(group)
+    ]
+
+
+def _default(field: Field[Any]) -> Any:
+    if field.default is not MISSING:
+        return field.default
+    return inspect.Parameter.empty if field.default_factory is MISSING else field.default_factory()
+
+
+def usage_message(program: str, error: Any, *, arguments: bool) -> str:
+    """Return the line for a usage error of typer; the whole help text if the program was called without `arguments`."""
+    if not arguments:
+        return str(error.format_message())
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else program
+    text = " ".join(error.format_message().split()).replace("Value error, ", "")  # pydantic's prefix in newer typer
+    return f"{command}: {text} (see {command} --help)"
+
+
+def version_line(program: str) -> str:
+    """Return what `--version` prints."""
+    from importlib.metadata import version
+
+    return f"{program} {version('wattline')}"

@@ -1,0 +1,136 @@
+"""Energy methods of devices, and the marks of estimates in all outputs."""
+
+import csv
+import io
+import json
+
+import pytest
+import yaml
+
+from analyzer.assess.run import assess
+from analyzer.output import documents as formats
+from analyzer.output.html.page import page
+from analyzer.output.plots import run as plots
+from analyzer.output.sections import run as tables
+from analyzer.output.timeseries import timeseries
+from exporter.contract import metrics as m
+from tests.analyzer.node import START_S, Run, every
+from tests.analyzer.reported import codes, found, frames_with, report_of
+
+CPU_RUN = Run(cpu_j=1_000.0, phases={"measure": (20.0, 6_000.0)})
+
+
+def cpu_method(method, *, from_s=float("-inf"), until_s=float("inf")):
+    def more(t):
+        if from_s <= t < until_s:
+            yield m.CPU_ENERGY_METHOD, {"package": "0", "method": method}, 1.0
+            yield m.CPU_POWER, {"package": "0", "zone": "package"}, 50.0
+        if t >= START_S:
+            grams = {"run_id": "train-1", "component": "cpu", "basis": "average", "quality": "actual"}
+            yield m.RUN_EMISSIONS, grams, 0.1
+            yield m.RUN_PHASE_ENERGY, {"run_id": "train-1", "phase": "measure", "component": "cpu"}, 1_000.0
+
+    return more
+
+
+def device(report, component):
+    return next(device for device in report.devices if device.component == component)
+
+
+def text_of(report):
+    target = io.StringIO()
+    tables.console(target).print(tables.report_table(report))
+    return target.getvalue()
+
+
+def test_energy_by_model_is_estimate_without_interval(tmp_path):
+    report = report_of(tmp_path, CPU_RUN, more=cpu_method("model"))
+
+    assert device(report, "cpu").estimated
+    assert device(report, "cpu").energy.half is None  # the exporter said 1 J
+    assert report.energy["cpu"].half is None
+    assert report.whole.half is None
+    assert report.estimated == {"cpu"}
+    assert report.headline.half == 10.0  # the GPU's is a measurement
+    ((subject, text),) = found(report, "estimate")
+    assert subject == "CPU 0"
+    assert text.startswith("its energy is an estimate from utilization, by the exporter's --cpu.power-model")
+
+
+@pytest.mark.parametrize("method", ["rapl", "perf", "hwmon"])
+def test_measured_cpu_energy_names_its_method(tmp_path, method):
+    report = report_of(tmp_path, CPU_RUN, more=cpu_method(method))
+
+    assert device(report, "cpu").methods == (method,)
+    assert device(report, "cpu").energy.half == 1.0
+    assert "estimate" not in codes(report)
+    assert method in text_of(report)
+    assert "estimate" not in text_of(report)
+
+
+@pytest.mark.parametrize(
+    ("model_s", "expected"),
+    [
+        ((START_S - 30, START_S + 5), ("model", "rapl")),  # what held at the run's begin counts
+        ((START_S + 5, START_S + 60), ("rapl", "model")),
+        ((START_S - 60, START_S - 5), ("rapl",)),
+        ((START_S + 25, START_S + 60), ("rapl",)),
+    ],
+)
+def test_energy_method_is_that_of_the_run(tmp_path, model_s, expected):
+    def more(t):
+        yield from cpu_method("model" if model_s[0] <= t < model_s[1] else "rapl")(t)
+
+    report = report_of(tmp_path, CPU_RUN, more=more)
+
+    assert device(report, "cpu").methods == expected
+    assert device(report, "cpu").estimated == ("model" in expected)
+    assert [", then ".join(expected) in text for _, text in found(report, "estimate")] == [True] * ("model" in expected)
+
+
+@pytest.mark.parametrize("offset_s", [-7.0, 7.0])
+def test_energy_method_between_scrapes_is_nearest(tmp_path, offset_s):
+    run = Run(end_s=START_S + 2, cpu_j=100.0)
+    times = every(15, START_S - 60 + offset_s, START_S + 60)
+    report = report_of(tmp_path, run, times=times, more=cpu_method("model"))
+
+    assert device(report, "cpu").estimated
+
+
+def test_energy_method_not_exported_is_unknown(tmp_path):
+    report = report_of(tmp_path, CPU_RUN)
+
+    assert device(report, "cpu").methods == ()
+    assert device(report, "cpu").energy.half == 1.0
+
+
+def test_every_output_marks_estimate(tmp_path):
+    frames = frames_with(tmp_path, CPU_RUN, more=cpu_method("model"))
+    report = assess(frames)
+    table = timeseries(frames, report)
+
+    text = text_of(report)
+    assert "1,000 J (estimate)" in text
+    assert "of which CPU is an estimate" in text
+    html = page(report, frames, frames.raw, b"")
+    assert "CPU is an estimate" in html
+    assert html.count(">0.2778 Wh (estimate)") == 1  # the device's row, in the unit of the GPU's
+    assert html.count("1,000 J (estimate)") == 1  # its phase's
+    assert "<!-- 1,000 J (estimate) -->" in plots.picture(report, table, form="svg").decode()
+    rows = {row["component"]: row for row in csv.DictReader(io.StringIO(formats.report_csv(report)))}
+    assert (rows["cpu"]["estimate"], rows["gpu"]["estimate"]) == ("True", "False")
+    assert (rows["cpu"]["energy_method"], rows["cpu"]["energy_uncertainty_joules"]) == ("model", "")
+    document = json.loads(formats.as_json(formats.document(report)))
+    assert document == yaml.safe_load(formats.as_yaml(formats.document(report)))
+    assert document["energy"]["cpu"] == {
+        "energy_joules": 1_000,
+        "energy_uncertainty_joules": None,
+        "estimate": True,
+    }
+    assert document["energy"]["gpu"]["estimate"] is False
+    assert document["energy"]["together"]["estimate"] is True
+    assert document["phases"][0]["estimates"] == ["cpu"]
+    assert [e["estimate"] for e in document["emissions"] if e["component"] == "cpu"] == [True]
+    assert document["work"]["generated_tokens"]["estimate"] is False  # it is per token of the GPUs
+    assert set(table["estimate"][table["component"] == "cpu"]) == {True}
+    assert set(table["estimate"][table["component"] == "gpu"]) == {False}

@@ -1,0 +1,109 @@
+"""Options of a run or a time range."""
+
+import time
+
+import pytest
+import typer
+
+from analyzer.commands.options.run_or_range import RunOrRangeOptions
+from analyzer.sources.untagged.schema_names import SCHEMA_NAMES, TOKEN_SERVER_NAMES
+from analyzer.sources.untagged.schemas import BY_NAME
+from analyzer.sources.untagged.token_servers import TOKEN_SERVERS
+
+
+def test_option_names_equal_schema_names():
+    assert tuple(BY_NAME) == SCHEMA_NAMES
+    assert tuple(TOKEN_SERVERS) == TOKEN_SERVER_NAMES
+
+
+def test_request_of_run_id_is_the_id():
+    assert RunOrRangeOptions(run_id="train-1").request() == "train-1"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "begin_s", "duration_s"),
+    [
+        ("2026-09-10T00:26:40Z", "2026-09-10T02:36:40+02:00", 1_789_000_000, 600),
+        ("1789000000", "1789000000.5", 1_789_000_000, 0.5),
+    ],
+)
+def test_request_accepts_iso_with_zone_and_unix_seconds(start, end, begin_s, duration_s, capsys):
+    asked = RunOrRangeOptions(start=start, end=end).request()
+
+    assert (asked.start_s, asked.end_s - asked.start_s) == (begin_s, duration_s)
+    assert capsys.readouterr().err == ""
+
+
+def test_request_time_without_zone_is_local_with_message(monkeypatch, capsys):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        asked = RunOrRangeOptions(start="2026-09-10T09:26:40", end="2026-09-10T00:36:40Z").request()
+        assert asked.start_s == 1_789_000_000
+        assert "--start names no time zone: using local time (+0900)" in capsys.readouterr().err
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_request_accepts_times_relative_to_now():
+    before_s = time.time()
+    asked = RunOrRangeOptions(start="-2h", end="-90m").request()
+    until_now = RunOrRangeOptions(start="-2h").request()
+
+    assert before_s - 7_200 <= asked.start_s <= time.time() - 7_200
+    assert asked.end_s - asked.start_s == pytest.approx(1_800)
+    assert before_s <= until_now.end_s <= time.time()
+
+
+def test_request_parses_labels_and_rapl_ranges():
+    asked = RunOrRangeOptions(
+        start="-1h",
+        gpus="0, GPU-3F2A9C1E-0b7d-4e55-9d1a-5a6b7c8d9e00",
+        matching='{cluster="a, b",pod="say \\"x\\""}',
+        tokens="vllm",
+        tokens_matching='model_name="m"',
+        rapl_range_joules="package=262143.32885,dram=65712.999613",
+    ).request()
+
+    assert asked.gpus == ("0", "GPU-3F2A9C1E-0b7d-4e55-9d1a-5a6b7c8d9e00")
+    assert asked.matching == {"cluster": "a, b", "pod": 'say "x"'}
+    assert asked.tokens_matching == {"model_name": "m"}
+    assert asked.rapl_ranges_j == {"package": 262_143.32885, "dram": 65_712.999613}
+    both = RunOrRangeOptions(start="-1h", rapl_range_joules="65536").request()
+    assert both.rapl_ranges_j == {"package": 65_536.0, "dram": 65_536.0}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"run_id": "x", "start": "-1h"}, "give one of them"),
+        ({"end": "now"}, "also give --start"),
+        ({"run_id": "x", "tokens": "vllm"}, "--tokens is for a time range"),
+        ({}, "give --run-id"),
+        ({"start": "yesterday"}, "'yesterday' is neither a date nor a Unix time"),
+        ({"start": "-1y"}, "--start: expected a duration above 0 in s, m, h or d"),
+        ({"start": "-1h", "end": "-2h"}, "--end is not after --start"),
+        ({"start": "-1h", "end": "2099-01-01"}, "lies in the future"),
+        ({"start": "2099-01-01"}, "--start is not before now"),
+        ({"start": "-1h", "schema": "telegraf"}, "--schema: expected one of auto, wattline"),
+        ({"start": "-1h", "tokens": "triton"}, "--tokens: expected one of vllm"),
+        ({"start": "-1h", "matching": "pod=x"}, '--matching: expected label="value"'),
+        ({"start": "-1h", "node": "gpu["}, "--node: expected a regular expression"),
+        ({"start": "-1h", "rapl_range_joules": "core=7"}, "--rapl-range-joules: expected joules"),
+        ({"start": "-1h", "rapl_range_joules": "-7"}, "--rapl-range-joules: expected joules"),
+    ],
+)
+def test_request_invalid_option_names_cause(given, said):
+    with pytest.raises(typer.BadParameter) as error:
+        RunOrRangeOptions(**given).request()
+
+    assert said in str(error.value)
+
+
+def test_request_usage_error_is_one_line_with_exit_code_2(analyzer):
+    done = analyzer("report", "--run-id", "x", "--start", "-1h")
+
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "give one of them" in done.stderr

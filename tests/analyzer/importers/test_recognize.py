@@ -1,0 +1,66 @@
+"""Files and options that the import rejects."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from tests.analyzer.importers.sample_files import joules, only, smi
+
+
+def test_import_bad_line_is_named_and_stops_import(call, imported, tmp_path):
+    log = smi(tmp_path / "log.csv", [(t, 100) for t in range(11)])
+    log.write_text(log.read_text() + "2024/07/19 12:00:1, 0, GPU-a, 10")
+
+    code, _, said = call("import", log, "--out", tmp_path / "history.sqlite", "--timezone", "UTC")
+
+    assert code == 1
+    assert f"{log}:13: " in said
+    assert not (tmp_path / "history.sqlite").exists()
+    assert joules(only(imported(log, "--skip-bad-lines"))) == pytest.approx(1_000)
+
+
+def test_import_existing_run_is_rejected_without_change(call, imported, tmp_path):
+    log = smi(tmp_path / "log.csv", [(t, 100) for t in range(11)])
+    imported(log)
+
+    def rows():
+        with closing(sqlite3.connect(tmp_path / "history.sqlite")) as connection:
+            return connection.execute("SELECT * FROM samples").fetchall()
+
+    before = rows()
+    code, _, said = call("import", log, "--out", tmp_path / "history.sqlite", "--timezone", "UTC")
+
+    assert code == 1
+    assert "already" in said
+    assert rows() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "reason"),
+    [
+        ("a,b\n1,2\n", "unknown.csv", "unknown format"),
+        ("time,watts\n1721390400,400\n", "plug.csv", "wall meter's log alone is not a run"),
+        ("total_energy: 0.1\n", "metrics.yml", "holds only totals"),
+        ('{"type": "iteration", "iter": 0, "latency_ms": 8.0}\n', "events.jsonl", "the time of the run is unknown"),
+    ],
+)
+def test_import_unusable_file_is_rejected_with_cause(call, tmp_path, content, name, reason):
+    (tmp_path / name).write_text(content)
+
+    code, _, said = call("import", tmp_path / name, "--out", tmp_path / "history.sqlite")
+
+    assert code == 1
+    assert reason in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "history.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    "options", [["--format-of", "x"], ["--timezone", "Mars"], ["--start", "soon"], ["--run-id", "-"]]
+)
+def test_import_invalid_option_is_usage_error(call, tmp_path, options):
+    code, _, said = call("import", smi(tmp_path / "l.csv", [(0, 1)]), "--out", tmp_path / "history.sqlite", *options)
+
+    assert code == 2
+    assert "Traceback" not in said

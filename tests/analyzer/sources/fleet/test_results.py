@@ -1,0 +1,154 @@
+"""Fleet sums from recording rules and in parts, refusals, and the command's output."""
+
+import json
+import re
+import urllib.request
+from urllib.parse import urlencode
+
+import pytest
+
+from analyzer.sources.base import SourceError
+from tests.analyzer.loopback import Reply, serving
+from tests.analyzer.small_fleet import BEGIN_S, END_S, asked, groups
+
+
+@pytest.fixture(params=["prometheus", "victoria-metrics"])
+def address(request, fleet_addresses):
+    return fleet_addresses[request.param]
+
+
+@pytest.mark.parametrize("by", ["model,user", "node"])
+def test_fetch_fleet_rules_equal_raw_samples(address, by):
+    recorded = asked(address, by, rules=True)
+    raw = asked(address, by, start_s=recorded.means.start_s, end_s=recorded.means.end_s)
+
+    assert (recorded.means.by, raw.means.by) == ("recording rules", "raw samples")
+    assert abs(recorded.means.start_s - BEGIN_S) <= 300
+    assert recorded.device_j == pytest.approx(raw.device_j, rel=1e-3)
+    assert {keys: group.energy_j for keys, group in groups(recorded).items()} == pytest.approx(
+        {keys: group.energy_j for keys, group in groups(raw).items()}, rel=1e-6
+    )
+    assert recorded.apart == pytest.approx(0, abs=1e-3)
+
+
+def test_fetch_fleet_rules_starting_in_window_are_not_used(address):
+    found = asked(address, "model", start_s=BEGIN_S - 4_100, rules=True)
+
+    assert found.means.by == "raw samples"
+    assert found.means.why_not_rules == "the recording rules start later than the window"
+
+
+def test_fetch_fleet_in_parts_counts_run_over_borders_once(fleet_addresses):
+    """The server accepts at most 40 minutes per query and forwards to a real one."""
+    whole = asked(fleet_addresses["victoria-metrics"], "model,user")
+
+    def respond(path, parameters):
+        spans = [int(text.split("ms]")[0]) for text in parameters["query"].split("[")[1:] if "ms]" in text]
+        if max([span for span in spans if span not in (7_200_000, 10_800_000)], default=0) > 2_400_000 or (
+            "increase(" in parameters["query"] and "[7200000ms]" in parameters["query"]
+        ):
+            reason = "query processing would load too many samples into memory in query execution"
+            return Reply(422, json.dumps({"status": "error", "errorType": "execution", "error": reason}).encode())
+        url = f"{fleet_addresses['victoria-metrics']}{path}?{urlencode(parameters)}"
+        with urllib.request.urlopen(url) as answer:
+            return Reply(200, answer.read())
+
+    said = []
+    with serving(respond) as (target, _):
+        found = asked(f"http://{target}", "model,user", say=said.append)
+
+    assert found.means.spans == 4
+    assert "retrying in 4 parts" in said[-1]
+    assert {keys: group.energy_j for keys, group in groups(found).items()} == pytest.approx(
+        {keys: group.energy_j for keys, group in groups(whole).items()}
+    )
+    assert found.device_j == pytest.approx(whole.device_j, rel=1e-3)
+    assert {group.keys: group.runs for group in found.groups} == {group.keys: group.runs for group in whole.groups}
+
+
+def test_fetch_fleet_refusing_server_is_one_line(fleet_addresses):
+    def respond(path, parameters):
+        if "[" not in parameters["query"]:
+            return Reply(422, b'{"status":"error","errorType":"bad_data","error":"unknown function"}')
+        return Reply(
+            503, b'{"status":"error","errorType":"timeout","error":"query timed out in expression evaluation"}'
+        )
+
+    with serving(respond) as (target, _), pytest.raises(SourceError, match=r"refuses even .* min .*deploy/prometheus"):
+        asked(f"http://{target}", "model")
+
+
+def test_fetch_fleet_result_size_is_independent_of_window(address):
+    short, long = (asked(address, "user", start_s=END_S - back_s).means for back_s in (3_600, 7_200))
+
+    assert long.asked == short.asked
+    assert long.moved_bytes <= 1.15 * short.moved_bytes
+    assert long.moved_bytes < 40_000
+
+
+def test_fleet_command_shows_groups_rest_and_check(address, analyzer):
+    done = analyzer("fleet", "--source", address, "--until", END_S, "--since", "2h", "--by", "model,user", "--top", 2)
+
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^m1 +u1 +1 +0\.\d{4} kWh +\d\d\.\d % ", done.stdout, re.MULTILINE)
+    assert "(4 more)" in done.stdout
+    assert "(no run)" in done.stdout
+    assert "from recording rules" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) < 250
+
+
+def test_fleet_command_unknown_label_is_reported(address, analyzer):
+    done = analyzer("fleet", "--source", address, "--until", END_S, "--since", "2h", "--by", "modle,user")
+
+    assert done.stderr == (
+        "analyzer: no run in the window has the label modle; --by accepts model, namespace, user, workload, node, "
+        "gpu_model\n"
+    )
+
+
+def test_fleet_command_window_without_runs_is_reported(address, analyzer):
+    done = analyzer("fleet", "--source", address, "--until", END_S + 590, "--since", "3m", "--by", "modle")
+
+    assert done.stderr == "analyzer: no run was active in the window; the energy of its devices is shown as (no run)\n"
+    assert "(no run)" in done.stdout
+
+
+def test_fleet_command_json_has_units_and_csv_rows_per_group(address, analyzer):
+    call = ["fleet", "--source", address, "--until", END_S, "--since", "2h", "--by", "model", "--no-rules"]
+    document = json.loads(analyzer(*call, "--format", "json").stdout)
+    rows = analyzer(*call, "--format", "csv").stdout.splitlines()
+
+    by_model = {row["model"]: row for row in document["groups"]}
+    assert by_model["m3"]["energy_joules"] == 2_200
+    assert by_model["m2"]["work"]["prompt_tokens"]["amount"] == 540_000
+    assert document["from"] == "raw samples"
+    assert document["devices"]["gpu_energy_joules"] > 0
+    assert rows[0].startswith("model,runs,energy_joules,gpu_energy_joules,")
+    assert len(rows) == 1 + 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((), 1, "a fleet needs the Prometheus or VictoriaMetrics"),
+        (("--source", "/nowhere"), 1, "'/nowhere' is not one"),
+        (("--source", "http://127.0.0.1:1", "--by", "model user"), 2, "--by: expected labels of runs"),
+        (("--source", "http://127.0.0.1:1", "--until", "soon"), 2, "--until: 'soon' is neither a date nor a Unix time"),
+        (("--source", "http://127.0.0.1:1", "--policy", "mine"), 2, "--policy: expected idle_shared or idle_apart"),
+        (("--source", "http://127.0.0.1:1"), 1, "cannot connect to http://127.0.0.1:1"),
+    ],
+)
+def test_fleet_command_invalid_request_is_one_line(analyzer, arguments, code, said):
+    done = analyzer("fleet", *arguments)
+
+    assert done.returncode == code
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_fleet_command_window_without_samples_is_an_error(address, analyzer):
+    done = analyzer("fleet", "--source", address, "--until", BEGIN_S - 90_000, "--since", "1h")
+
+    assert done.returncode == 1
+    assert "no samples of wattline_gpu_energy_joules_total" in done.stderr
+    assert done.stdout == ""

@@ -1,0 +1,293 @@
+"""Choice of the source; search, wait and loading of runs."""
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+
+from analyzer.assess.run import assess
+from analyzer.model.samples import last
+from analyzer.sources.base import Access, SourceError
+from analyzer.sources.choose import choose_source
+from analyzer.sources.history import HistorySource
+from analyzer.sources.runs.load import Clock, last_scrapes, load_run
+from exporter.contract import metrics as m
+from exporter.contract.history import Series
+from tests.analyzer.loopback import history_api, serving
+from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history
+
+LATER_S = START_S + 86_400
+GPU = Gpu([(START_S - 1_000, 60), (START_S, 300), (START_S + 20, 60)])
+
+
+class Waiting:
+    """Clock that advances only by sleep and calls `after` each sleep."""
+
+    def __init__(self, now_s, after=lambda _: None):
+        self.now_s, self.after, self.said = now_s, after, []
+        self.clock = Clock(lambda: self.now_s, self.sleep)
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+        self.after(self.now_s)
+
+
+@pytest.fixture
+def loaded():
+    def call(path, run_id="train-1", waiting=None):
+        waiting = waiting or Waiting(LATER_S)
+        source = HistorySource(path)
+        try:
+            return load_run(source, run_id, 30 * 86_400, waiting.clock, waiting.said.append)
+        finally:
+            source.close()
+
+    return call
+
+
+def test_load_run_includes_samples_around_run(steady_history, loaded):
+    frames = loaded(steady_history)
+
+    assert [row.value for row in last(frames.ledger, m.RUN_END)] == [START_S + 20]
+    assert frames.raw["t"].min() < START_S - 50
+    assert frames.raw["t"].max() > START_S + 50
+
+
+def test_load_run_ended_does_not_wait(steady_history, loaded):
+    waiting = Waiting(LATER_S)
+
+    loaded(steady_history, waiting=waiting)
+
+    assert waiting.said == []
+    assert waiting.now_s == LATER_S
+
+
+def live(tmp_path, upto_s, interval_s=5.0):
+    """Write a history with the samples up to `upto_s`."""
+    times = [t for t in every(interval_s, START_S - 60.5, START_S + 60) if t <= upto_s]
+    (tmp_path / "history.sqlite").unlink(missing_ok=True)
+    return write_history(tmp_path, scraped((t, scrape([GPU], Run(), t)) for t in times))
+
+
+class Reopened:
+    """Source that opens the history again for each fetch."""
+
+    def __init__(self, folder):
+        self.folder, self.name = folder, "the history"
+
+    def fetch(self, *arguments):
+        source = HistorySource(self.folder)
+        try:
+            return source.fetch(*arguments)
+        finally:
+            source.close()
+
+
+def test_load_run_waits_for_scrape_after_end_and_logs(tmp_path):
+    now_s = START_S + 20.2  # the run has just ended; the last scrape was at 19.5 s, the next comes at 24.5 s
+    waiting = Waiting(now_s, lambda at_s: live(tmp_path, at_s))
+    live(tmp_path, now_s)
+
+    frames = load_run(Reopened(tmp_path), "train-1", 86_400, waiting.clock, waiting.said.append)
+
+    assert waiting.said == ["run train-1: its end is not at the history yet; waiting up to 10 s for the next scrape"]
+    assert waiting.now_s <= START_S + 26
+    assert assess(frames).headline.value == pytest.approx(6_000)
+
+
+def test_load_run_scrape_without_end_shortens_wait(tmp_path):
+    now_s = START_S + 9
+    waiting = Waiting(now_s, lambda at_s: live(tmp_path, at_s))
+    live(tmp_path, now_s)
+
+    frames = load_run(Reopened(tmp_path), "train-1", 86_400, waiting.clock, waiting.said.append)
+
+    assert waiting.now_s <= START_S + 14  # the scrape at 9.5 s, and 3 s for it to be found
+    assert assess(frames).ended_at_s is None
+
+
+def test_load_run_active_returns_after_two_intervals(tmp_path, loaded):
+    path = live(tmp_path, START_S + 12)
+    waiting = Waiting(START_S + 12)
+
+    frames = loaded(path, waiting=waiting)
+
+    assert 10 <= waiting.now_s - (START_S + 12) <= 12.5
+    report = assess(frames)
+    assert report.ended_at_s is None
+    assert report.headline.value == pytest.approx(300 * 9.5)  # the last scrape was at 9.5 s
+    assert "not_ended" in {finding.code for finding in report.findings}
+
+
+def test_load_run_stopped_scraping_does_not_wait(tmp_path, loaded):
+    path = live(tmp_path, START_S + 12)
+    waiting = Waiting(LATER_S)
+
+    assert assess(loaded(path, waiting=waiting)).ended_at_s is None
+    assert waiting.said == []
+
+
+def test_load_run_unknown_id_lists_known_runs(steady_history, loaded):
+    with pytest.raises(
+        SourceError, match=r"no run 'train-2' at .* in the last 30 days; known runs: train-1; see: analyzer runs"
+    ):
+        loaded(steady_history, "train-2")
+
+
+def refused(source, run_id, waiting):
+    with pytest.raises(SourceError, match=f"no run '{run_id}' at"):
+        load_run(source, run_id, 86_400, waiting.clock, waiting.said.append)
+
+
+def test_load_run_exporter_at_rest_does_not_wait(tmp_path):
+    """During a run the history has a sample per second; the newest is 9 s old, so no run is active."""
+    waiting = Waiting(START_S + 69)
+    source = HistorySource(live(tmp_path, START_S + 60, interval_s=15.0))
+
+    refused(source, "train-2", waiting)
+    source.close()
+
+    assert waiting.said == []
+    assert waiting.now_s == START_S + 69
+
+
+def served(tmp_path, targets, upto_s):
+    """Return the samples up to `upto_s` of a server that scrapes each target every 15 s in its time range."""
+    (tmp_path / "history.sqlite").unlink(missing_ok=True)
+    series = []
+    for instance, (from_s, until_s) in targets.items():
+        times = [t for t in every(15, START_S + from_s, START_S + until_s) if t <= upto_s]
+        series += scraped(((t, scrape([GPU], Run(), t)) for t in times), instance)
+    return write_history(
+        tmp_path, [Series({k: v for k, v in s.labels.items() if k != "job"}, s.samples) for s in series]
+    )
+
+
+TARGETS = {"a:9847": (-53, 600)}
+
+
+def test_load_run_unknown_id_waits_for_one_scrape(tmp_path):
+    now_s = START_S + 107  # the last scrape was at 97 s, the next comes at 112 s
+    waiting = Waiting(now_s, lambda at_s: served(tmp_path, TARGETS, at_s))
+    served(tmp_path, TARGETS, now_s)
+
+    refused(Reopened(tmp_path), "train-2", waiting)
+
+    assert "waiting up to 8 s for the next scrape" in waiting.said[0]  # 5 s, and 3 s for it to be found
+    assert 5 <= waiting.now_s - now_s <= 9
+
+
+def test_load_run_dead_target_does_not_extend_wait(tmp_path):
+    targets = {**TARGETS, "dead:9847": (-53, 80)}
+    now_s = START_S + 107
+    waiting = Waiting(now_s, lambda at_s: served(tmp_path, targets, at_s))
+    served(tmp_path, targets, now_s)
+
+    refused(Reopened(tmp_path), "train-2", waiting)
+
+    assert waiting.now_s - now_s <= 9
+
+
+@pytest.mark.parametrize(("began_s", "waits"), [(60, False), (105, True)])
+def test_load_run_generated_id_of_past_run_does_not_wait(tmp_path, began_s, waits):
+    now_s = START_S + 107
+    waiting = Waiting(now_s, lambda at_s: served(tmp_path, TARGETS, at_s))
+    served(tmp_path, TARGETS, now_s)
+    began = datetime.fromtimestamp(START_S + began_s, UTC)
+
+    refused(Reopened(tmp_path), f"{began:%Y%m%d-%H%M%S}-00aa11", waiting)
+
+    assert (waiting.now_s > now_s) == waits
+
+
+def test_load_run_id_with_invalid_time_waits(tmp_path):
+    now_s = START_S + 107
+    waiting = Waiting(now_s, lambda at_s: served(tmp_path, TARGETS, at_s))
+    served(tmp_path, TARGETS, now_s)
+
+    refused(Reopened(tmp_path), "20269999-999999-00aa11", waiting)
+
+    assert waiting.said
+
+
+def test_load_run_unscraped_short_run_waits(tmp_path):
+    run = Run(run_id="short", start_s=START_S + 100, end_s=START_S + 103)
+
+    def upto(at_s):
+        (tmp_path / "history.sqlite").unlink(missing_ok=True)
+        times = [t for t in every(15, START_S - 53, START_S + 200) if t <= at_s]
+        write_history(tmp_path, scraped(((t, scrape([GPU], run, t)) for t in times), "a:9847"))
+
+    waiting = Waiting(START_S + 107, upto)
+    upto(START_S + 107)
+
+    frames = load_run(Reopened(tmp_path), "short", 86_400, waiting.clock, waiting.said.append)
+
+    assert assess(frames).headline.value == pytest.approx(3 * 60)
+    assert waiting.now_s <= START_S + 114
+
+
+def test_load_run_empty_history_reports_no_runs(tmp_path, loaded):
+    with pytest.raises(SourceError, match=r"nor any other run; check that its exporter is scraped"):
+        loaded(write_history(tmp_path, []), "train-1")
+
+
+def test_load_run_started_before_since_is_found(steady_history):
+    source = HistorySource(steady_history)
+    rows = last_scrapes(source, START_S + 10, START_S + 30)
+    source.close()
+
+    assert [(row.labels["run_id"], row.value) for row in rows] == [("train-1", START_S)]
+
+
+def chosen(named, environ, tmp_path):
+    said = []
+    source = choose_source(named, Access(), said.append, environ, system_folder=tmp_path / "system")
+    source.close()
+    return source.name, said
+
+
+def test_choose_source_named_is_used_without_message(steady_history, tmp_path):
+    assert chosen(str(steady_history), {}, tmp_path) == (str(steady_history), [])
+    assert chosen(str(steady_history.parent), {}, tmp_path) == (str(steady_history), [])
+    assert chosen("http://prometheus:9090/", {}, tmp_path) == ("http://prometheus:9090", [])
+
+
+def test_choose_source_prefers_running_exporter_and_logs(steady_history, tmp_path):
+    with serving(history_api(steady_history)) as (address, _):
+        environ = {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}
+
+        assert chosen(None, environ, tmp_path) == (f"http://{address}", [f"reading from http://{address}"])
+
+
+@pytest.mark.parametrize("folder", ["system", "wattline"])
+def test_choose_source_without_exporter_uses_state_folder(folder, tmp_path):
+    (tmp_path / folder).mkdir()
+    path = write_history(tmp_path / folder, [])
+    with serving(lambda *_: None) as (address, _):
+        pass  # nothing listens there any more
+
+    environ = {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}
+
+    assert chosen(None, environ, tmp_path) == (str(path), [f"reading from {path}"])
+
+
+def test_choose_source_none_found_names_all_places(tmp_path):
+    with serving(lambda *_: None) as (address, _):
+        pass
+
+    with pytest.raises(SourceError, match=rf"http://{address}.*{re.escape(str(tmp_path))}/wattline; give --source"):
+        chosen(None, {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}, tmp_path)
+
+
+@pytest.mark.parametrize("address", ["ftp://host", "http://", "http://host:port", "http://[::1"])
+def test_choose_source_invalid_address_is_rejected(address, tmp_path):
+    with pytest.raises(SourceError, match=r"invalid server address .*; write it as"):
+        chosen(address, {}, tmp_path)
+
+
+def test_history_source_invalid_file_is_rejected(tmp_path):
+    (tmp_path / "history.sqlite").write_text("not a database")
+
+    with pytest.raises(SourceError, match=r"cannot read .*history\.sqlite"):
+        HistorySource(tmp_path)

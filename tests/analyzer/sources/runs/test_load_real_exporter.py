@@ -1,0 +1,150 @@
+"""What a real exporter says of its figures, in the reports of all sources: an estimate, a share, a clock that was set.
+
+It runs on a fake driver with two GPUs, has no RAPL, follows a carbon provider that never answers, and its wall clock,
+not that of the servers, is set back by an hour in the second run.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Simulation, create, make_gpus
+from tests import daemon, servers
+from tests.fakes import nvml
+from tests.fakes.clock import Clock
+
+LOAD_W = 500.0
+SOURCES = ("prometheus", "victoria-metrics", "exporter", "history")
+QUANTUM_S = 0.1
+"""Energy is divided where the counter is updated; two runs have four edges."""
+REFUSED = "http://127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """By source and run."""
+    servers.require("prometheus"), servers.require("victoria-metrics")
+    folder = tmp_path_factory.mktemp("facts")
+    (folder / "sys").mkdir()
+    create(folder / FILE_NAME, make_gpus(2, PRODUCTS["H200"]), time.clock_gettime(time.CLOCK_BOOTTIME) - 10)
+    options = ("--path.sysfs", folder / "sys", "--cpu.power-model", "idle=40,max=150")
+    carbon = ("--carbon.provider", "gb", "--carbon.url", REFUSED)
+    clock = Clock(folder / "clock")
+    with ExitStack() as stack:
+        stack.callback(clock.close)
+        simulation = stack.enter_context(Simulation.open(folder / FILE_NAME))
+        simulation.set_load(0, Constant(LOAD_W), at=clock.boottime() - 9)
+        environment = {**nvml.environment(simulation.path), **clock.environment()}
+        exporter = stack.enter_context(daemon.daemon(folder, *map(str, (*options, *carbon)), env=environment))
+        places = {"exporter": exporter.url, "history": str(exporter.folder / "history.sqlite")}
+        for name, start in (("prometheus", servers.prometheus), ("victoria-metrics", servers.victoria_metrics)):
+            (folder / name).mkdir()
+            target = exporter.url.removeprefix("http://")
+            places[name] = stack.enter_context(start(folder / name, [target], "1s"))
+        time.sleep(4)
+        daemon.begin(exporter, run_id="shared")
+        daemon.begin(exporter, run_id="beside", gpus=["0"])
+        time.sleep(8)
+        daemon.end(exporter, "beside")
+        daemon.end(exporter, "shared")
+        runs = [(name, run_id) for name in SOURCES for run_id in ("shared", "beside")]
+        found = {(name, run_id): report(places[name], run_id) for name, run_id in runs}
+        daemon.begin(exporter, run_id="turned-back", gpus=["0"])
+        time.sleep(4)
+        clock.step(-3_600.0)
+        time.sleep(4)
+        daemon.end(exporter, "turned-back")
+        time.sleep(3)
+        yield found | {(name, "turned-back"): report(place, "turned-back") for name, place in places.items()}
+
+
+def report(source, run_id):
+    command = [Path(sys.executable).with_name("analyzer"), "report", "--run-id", run_id, "--source", source]
+    done = subprocess.run([*command, "--format", "json"], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def devices(found):
+    return {(device["component"], device["device"]): device for device in found["devices"]}
+
+
+def texts(found, code):
+    return [finding["text"] for finding in found["findings"] if finding["code"] == code]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_cpu_power_model_is_an_estimate_from_every_source(reports, source):
+    found = reports[source, "shared"]
+
+    assert found["energy"]["cpu"]["estimate"] is True
+    assert found["energy"]["cpu"]["energy_uncertainty_joules"] is None
+    assert devices(found)["cpu", "0"]["energy_method"] == "model"
+    assert len(texts(found, "estimate")) == 1
+    assert all(device["energy_method"] == "counter" for device in found["devices"] if device["component"] == "gpu")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_two_runs_without_utilization_share_gpu_equally(reports, source):
+    found, first = reports[source, "shared"], reports["exporter", "shared"]
+    shared, alone = (device for key, device in sorted(devices(found).items(), key=index) if key[0] == "gpu")
+
+    assert shared["divided"] is True
+    half_j = LOAD_W * (found["duration_seconds"] - reports[source, "beside"]["duration_seconds"] / 2)
+    assert shared["attributed_energy_idle_shared_joules"] == pytest.approx(half_j, abs=4 * QUANTUM_S * LOAD_W)
+    assert shared["attributed_energy_idle_apart_joules"] <= shared["attributed_energy_idle_shared_joules"]
+    assert alone["divided"] is False
+    for device in (shared, alone):
+        same = devices(first)["gpu", device["device"]]
+        for policy in ("idle_shared", "idle_apart"):
+            name = f"attributed_energy_{policy}_joules"
+            assert device[name] == pytest.approx(same[name], rel=1e-9)
+    assert any("in use by beside" in text and "the run's share" in text for text in texts(found, "shared"))
+
+
+def index(item):
+    return item[1]["label"]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_carbon_provider_without_response_is_a_finding(reports, source):
+    (text,) = texts(reports[source, "shared"], "carbon_fallback")
+
+    assert "the yearly mean of GBR (static) stood in for it" in text
+    assert text.endswith("100 % static")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_clock_set_back_is_a_finding_and_keeps_energy(reports, source):
+    found = reports[source, "turned-back"]
+    (gpu,) = (device for device in found["devices"] if device["component"] == "gpu")
+
+    assert "was set back by 1 h while the run was on" in texts(found, "clock_set")[0]
+    assert found["ended_at_unix_seconds"] - found["started_at_unix_seconds"] == pytest.approx(
+        found["duration_seconds"], abs=1
+    )
+    assert gpu["energy_joules"] == pytest.approx(LOAD_W * found["duration_seconds"], rel=0.02)
+
+
+@pytest.mark.parametrize("source", ["prometheus", "victoria-metrics"])
+def test_server_with_other_clock_gives_no_own_figure(reports, source):
+    found = reports[source, "turned-back"]
+
+    assert found["gpu"]["raw_samples_energy_joules"] is None
+    assert len(texts(found, "clock_apart")) == 1
+
+
+@pytest.mark.parametrize("source", ["exporter", "history"])
+def test_history_after_clock_step_bounds_true_energy(reports, source):
+    found = reports[source, "turned-back"]
+    truth_j = LOAD_W * found["duration_seconds"]
+
+    assert found["gpu"]["raw_samples_energy_low_joules"] <= truth_j <= found["gpu"]["raw_samples_energy_high_joules"]
+    assert texts(found, "clock_apart") == []

@@ -1,0 +1,295 @@
+"""Source of raw samples, tested with simulated servers and their faults."""
+
+import base64
+import json
+import threading
+
+import pytest
+
+from analyzer.sources.base import SourceError, read_access
+from analyzer.sources.history import HistorySource
+from analyzer.sources.prometheus import PrometheusSource
+from exporter.contract import metrics as m
+from tests.analyzer.loopback import Reply, error_reply, history_api, serving
+from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history
+
+EMPTY = Reply(200, json.dumps({"status": "success", "data": {"resultType": "matrix", "result": []}}).encode())
+
+
+@pytest.fixture
+def client():
+    opened = []
+
+    def connect(address, *, timeout_s=5.0, **options):
+        let_in = read_access(
+            *(options.get(name) for name in ("basic_auth", "bearer_token_file")), options.get("headers", ()), None
+        )
+        opened.append(PrometheusSource(address, let_in, timeout_s))
+        return opened[-1]
+
+    yield connect
+    for source in opened:
+        source.close()
+
+
+def fetch_power(source, start_s=START_S, end_s=START_S + 20):
+    return source.fetch([m.GPU_POWER], {}, start_s, end_s)
+
+
+def test_fetch_returns_stored_samples_as_from_history(steady_history, client):
+    with serving(history_api(steady_history)) as (address, asked):
+        served = fetch_power(client(f"http://{address}"))
+    file = HistorySource(steady_history)
+    stored = fetch_power(file)
+    file.close()
+
+    assert served.equals(stored)
+    assert served.columns.tolist() == ["t", "value", "metric", "instance", "gpu", "uuid"]
+    assert len(served) == 40  # 20 samples, at half seconds, of two GPUs
+    assert asked.parameters[0]["query"].startswith("wattline_gpu_power_watts[")
+    assert asked.parameters[0]["nocache"] == "1"
+
+
+def test_fetch_several_metrics_keep_their_labels(steady_history, client):
+    with serving(history_api(steady_history)) as (address, asked):
+        frame = client(f"http://{address}").fetch(
+            [m.RUN_WORK, m.RUN_START], {"run_id": "train-1"}, START_S, START_S + 20
+        )
+
+    assert len(asked.paths) == 1
+    assert set(frame["metric"]) == {m.RUN_WORK.name, m.RUN_START.name}
+    assert set(frame.loc[frame["metric"] == m.RUN_WORK.name, "unit"]) == {"generated_tokens"}
+    assert set(frame.loc[frame["metric"] == m.RUN_START.name, "unit"]) == {""}
+
+
+def test_fetch_days_chunk_borders_lose_no_sample(tmp_path, client):
+    times = every(3_600, START_S, START_S + 3 * 86_400)  # on the very borders of the chunks
+    path = write_history(tmp_path, scraped((t, scrape([Gpu([(0, 100)])], Run(), t)) for t in times))
+
+    with serving(history_api(path)) as (address, asked):
+        frame = fetch_power(client(f"http://{address}"), START_S, START_S + 3 * 86_400)
+
+    assert frame["t"].tolist() == times
+    assert len(asked.paths) > 1
+
+
+def test_fetch_refused_result_uses_smaller_chunks(steady_history, client):
+    answer = history_api(steady_history)
+
+    def limited(path, parameters):
+        window_ms = int(parameters["query"].rpartition("[")[2].removesuffix("ms]"))
+        if window_ms > 3_600_000:
+            return error_reply(422, "execution", "query processing would load too many samples into memory")
+        return answer(path, parameters)
+
+    with serving(limited) as (address, _):
+        frame = fetch_power(client(f"http://{address}"), START_S - 10_000, START_S + 10_000)
+
+    assert len(frame) == 242  # 121 samples of two GPUs
+
+
+def test_fetch_refusing_server_ends_with_error(client):
+    refusal = error_reply(422, "execution", "query processing would load too many samples into memory")
+
+    with serving(lambda *_: refusal) as (address, asked), pytest.raises(SourceError, match=r"refuses even .* too many"):
+        fetch_power(client(f"http://{address}"), 0, 86_400)
+
+    assert len(asked.paths) < 10
+
+
+def test_fetch_drops_stale_markers(steady_history, client):
+    def spoil(body):
+        for series in body["data"]["result"]:
+            series["values"][-1][1] = "NaN"
+
+    with serving(history_api(steady_history, spoil=spoil)) as (address, _):
+        frame = fetch_power(client(f"http://{address}"))
+
+    assert len(frame) == 38
+    assert frame["value"].notna().all()
+
+
+def test_fetch_address_with_path_is_used(steady_history, client):
+    with serving(history_api(steady_history, "/select/0/prometheus")) as (address, asked):
+        frame = fetch_power(client(f"http://{address}/select/0/prometheus/"))
+
+    assert len(frame) == 40
+    assert asked.paths == ["/select/0/prometheus/api/v1/query"]
+
+
+def test_fetch_basic_auth_reads_password_file(tmp_path, client):
+    (tmp_path / "password").write_text("s3cret\n")
+
+    with serving(lambda *_: EMPTY) as (address, asked):
+        fetch_power(client(f"http://{address}", basic_auth=f"alice:{tmp_path / 'password'}"))
+
+    assert asked.headers[0]["authorization"] == f"Basic {base64.b64encode(b'alice:s3cret').decode()}"
+
+
+def test_fetch_sends_bearer_token_and_headers(tmp_path, client):
+    (tmp_path / "token").write_text("t0ken\n")
+
+    with serving(lambda *_: EMPTY) as (address, asked):
+        fetch_power(client(f"http://{address}", bearer_token_file=tmp_path / "token", headers=["X-Scope-OrgID: team"]))
+
+    assert asked.headers[0]["authorization"] == "Bearer t0ken"
+    assert asked.headers[0]["x-scope-orgid"] == "team"
+
+
+WARNED = '{{"status":"success","data":{{"resultType":"matrix","result":[]}},"warnings":["{}"]}}'
+
+
+def test_fetch_thanos_requests_raw_deduplicated_samples(steady_history, client):
+    with serving(history_api(steady_history)) as (address, asked):
+        fetch_power(client(f"http://{address}"))
+
+    told = asked.parameters[0]
+    assert (told["partial_response"], told["dedup"], told["max_source_resolution"]) == ("false", "true", "0s")
+
+
+def test_fetch_thanos_without_store_is_an_error(client):
+    """Thanos returns a partial result if a proxy or an old version ignores the request's parameter."""
+    lost = "receive series from Addr: 10.0.0.7:10901: rpc error: code = Unavailable desc = connection refused"
+    reply = Reply(200, WARNED.format(lost).encode())
+
+    with (
+        serving(lambda *_: reply) as (address, _),
+        pytest.raises(SourceError, match=r"partial result: .*10\.0\.0\.7") as told,
+    ):
+        fetch_power(client(f"http://{address}"))
+
+    assert "one of its stores did not respond" in told.value.remedy
+
+
+def test_fetch_thanos_without_data_is_empty(client):
+    reply = Reply(200, WARNED.format("No StoreAPIs matched for this query").encode())
+
+    with serving(lambda *_: reply) as (address, _):
+        assert not len(fetch_power(client(f"http://{address}")))
+
+
+def test_fetch_query_notes_are_ignored(steady_history, client):
+    def spoil(body):
+        body["infos"] = ["PromQL info: metric might not be a counter"]
+
+    with serving(history_api(steady_history, spoil=spoil)) as (address, _):
+        assert len(fetch_power(client(f"http://{address}"))) == 40
+
+
+def test_fetch_mimir_uses_path_and_tenant(steady_history, client):
+    answer = history_api(steady_history, "/prometheus")
+
+    with serving(answer) as (address, asked):
+        frame = fetch_power(client(f"http://{address}/prometheus", headers=["X-Scope-OrgID: team-a|team-b"]))
+
+    assert len(frame) == 40
+    assert asked.headers[0]["x-scope-orgid"] == "team-a|team-b"
+
+
+def test_fetch_mimir_without_tenant_names_header(client):
+    reply = Reply(401, b"no org id\n", "text/plain")
+
+    with (
+        serving(lambda *_: reply) as (address, _),
+        pytest.raises(SourceError, match="give --header 'X-Scope-OrgID: TENANT'"),
+    ):
+        fetch_power(client(f"http://{address}"))
+
+
+def test_fetch_mimir_query_limit_uses_shorter_chunks(steady_history, client):
+    answer = history_api(steady_history)
+
+    def limited(path, parameters):
+        if int(parameters["query"].rpartition("[")[2].removesuffix("ms]")) > 7_200_000:
+            text = "the query time range exceeds the limit (limit: 2h0m0s) (err-mimir-max-query-length)"
+            return error_reply(422, "bad_data", text)
+        return answer(path, parameters)
+
+    with serving(limited) as (address, _):
+        assert len(fetch_power(client(f"http://{address}"), START_S - 20_000, START_S + 20_000)) == 242
+
+
+def test_fetch_from_loopback_requests_no_compression(steady_history, client):
+    with serving(history_api(steady_history)) as (address, asked):
+        fetch_power(client(f"http://{address}"))
+    far = PrometheusSource("http://prometheus:9090")
+    far.close()
+
+    assert asked.headers[0]["accept-encoding"] == "identity"
+    assert far._session.headers["Accept-Encoding"] == "gzip"
+
+
+def test_parts_are_in_time_order_and_complete(tmp_path, client):
+    times = every(1_800, START_S, START_S + 2 * 86_400)
+    path = write_history(tmp_path, scraped((t, scrape([Gpu([(0, 100)])], Run(), t)) for t in times))
+    file = HistorySource(path)
+
+    with serving(history_api(path)) as (address, _):
+        for source in (client(f"http://{address}"), file):
+            parts = list(source.parts([m.GPU_POWER], {}, times[0], times[-1]))
+            assert len(parts) > 2
+            assert [t for part in parts for _, series, _ in part for t in series] == times
+    file.close()
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (Reply(401, b"no", "text/plain"), r"denied access \(HTTP 401\); give --basic-auth"),
+        (
+            Reply(200, b"<html>Log in</html>", "text/html"),
+            r"HTTP 200 with text/html instead of .*; check the path of --source",
+        ),
+        (Reply(404, b"404 page not found", "text/plain"), r"HTTP 404 .*select/0/prometheus"),
+        (error_reply(400, "bad_data", "parse error: unexpected }"), r"refused the query: parse error: unexpected }"),
+        (error_reply(503, "unavailable", "TSDB not ready"), r"refused the query: TSDB not ready"),
+        (Reply(200, b'{"status":"success","isPartial":true,"data":{}}'), r"returned a partial result"),
+        (
+            Reply(200, b'{"status":"success","data":{"resultType":"vector","result":[]}}'),
+            r"returned no raw samples",
+        ),
+        (Reply(200, b"[]"), r"instead of Prometheus's JSON"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else f"{value.status}",
+)
+def test_fetch_invalid_response_names_cause_and_remedy(client, reply, expected):
+    with serving(lambda *_: reply) as (address, _), pytest.raises(SourceError, match=expected) as caught:
+        fetch_power(client(f"http://{address}"))
+
+    assert "\n" not in str(caught.value)
+
+
+def test_fetch_timeout_names_server(client):
+    done = threading.Event()
+
+    def hang(*_):
+        done.wait(20)
+        return EMPTY
+
+    with serving(hang) as (address, _):
+        with pytest.raises(SourceError, match=rf"no response from http://{address} within 0 s"):
+            fetch_power(client(f"http://{address}", timeout_s=0.2))
+        done.set()
+
+
+def test_fetch_unreachable_server_is_named_without_password(client):
+    with serving(lambda *_: EMPTY) as (address, _):
+        pass
+
+    with pytest.raises(SourceError, match=rf"cannot connect to http://{address}; check that it is running") as caught:
+        fetch_power(client(f"http://alice:s3cret@{address}"))
+
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("basic_auth", "alice"), ("basic_auth", "alice:"), ("headers", ["no colon"])]
+)
+def test_read_access_invalid_option_is_rejected(client, option, value):
+    with pytest.raises(ValueError, match="not"):
+        client("http://127.0.0.1:1", **{option: value})
+
+
+def test_read_access_missing_password_file_is_named(client, tmp_path):
+    with pytest.raises(SourceError, match=f"cannot read {tmp_path}/none"):
+        client("http://127.0.0.1:1", basic_auth=f"alice:{tmp_path}/none")

@@ -1,0 +1,80 @@
+"""Paths of a VictoriaMetrics cluster in front of a real VictoriaMetrics."""
+
+import json
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from analyzer.sources.base import SourceError
+from analyzer.sources.prometheus import PrometheusSource
+from exporter.contract import metrics as m
+from tests.analyzer.loopback import Reply, serving
+from tests.bench import long_run
+from tests.servers import victoria_metrics
+
+RUN_S = 600
+TENANT = "/select/0/prometheus"
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """Return the start of a ten-minute run and the address of a VictoriaMetrics that has it."""
+    start_s = 1_789_000_000.0
+    with victoria_metrics(tmp_path_factory.mktemp("vm"), [], flags=["-retentionPeriod=100y"]) as address:
+        lines = "".join(long_run.json_lines(long_run.run(start_s, RUN_S))).encode()
+        urllib.request.urlopen(urllib.request.Request(f"{address}/api/v1/import", lines, method="POST")).close()
+        urllib.request.urlopen(f"{address}/internal/force_flush").close()
+        yield start_s, address
+
+
+def cluster(address, *, partial=False):
+    """Return the routes of vmselect, with the tenant in the path."""
+
+    def respond(path, parameters):
+        if not path.startswith(TENANT):
+            return Reply(400, f'unsupported path requested: "{path}"'.encode(), "text/plain")
+        query = urllib.parse.urlencode(parameters)
+        with urllib.request.urlopen(f"{address}{path.removeprefix(TENANT)}?{query}") as answer:
+            body = answer.read()
+        if partial:
+            body = json.dumps({**json.loads(body), "isPartial": True}).encode()
+        return Reply(200, body)
+
+    return respond
+
+
+def power(address, start_s):
+    source = PrometheusSource(address)
+    try:
+        return source.fetch([m.GPU_POWER], {"gpu": "3"}, start_s, start_s + RUN_S)
+    finally:
+        source.close()
+
+
+def test_cluster_returns_samples_of_its_storage(stored):
+    start_s, storage = stored
+    with serving(cluster(storage)) as (address, _):
+        behind = power(f"http://{address}{TENANT}", start_s)
+
+    assert len(behind) == RUN_S
+    assert behind.equals(power(storage, start_s))
+    assert behind["value"].iloc[0] == long_run.power_w(3, behind["t"].to_numpy()[:1] - start_s, RUN_S)[0]
+
+
+def test_cluster_without_tenant_in_path_names_the_path(stored):
+    start_s, storage = stored
+    with (
+        serving(cluster(storage)) as (address, _),
+        pytest.raises(SourceError, match="…/select/0/prometheus"),
+    ):
+        power(f"http://{address}", start_s)
+
+
+def test_cluster_partial_result_is_an_error(stored):
+    start_s, storage = stored
+    with (
+        serving(cluster(storage, partial=True)) as (address, _),
+        pytest.raises(SourceError, match="partial result"),
+    ):
+        power(f"http://{address}{TENANT}", start_s)

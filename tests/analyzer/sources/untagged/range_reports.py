@@ -1,0 +1,30 @@
+"""Reports of ranges as the command creates them."""
+
+from contextlib import closing
+
+from analyzer.assess.run import assess
+from analyzer.assess.untagged import told, widened
+from analyzer.model.user_inputs import NOTHING
+from analyzer.sources.prometheus import PrometheusSource
+from analyzer.sources.untagged.load import load_range
+from analyzer.sources.untagged.request import RangeRequest
+from tests.analyzer.node import START_S
+from tests.analyzer.sources.untagged.foreign_exporters import END_S
+
+
+def reported(address, asked, given=NOTHING):
+    with closing(PrometheusSource(address)) as source:
+        ranged = load_range(source, asked, lambda _: None)
+    report = widened(assess(ranged.frames, given), ranged.work_limits)
+    return told(report, ranged.findings, ranged.cut, ranged.spacing_s)
+
+
+def report_at(address, case, given=NOTHING, start_s=START_S, end_s=END_S, **asked):
+    """Return the report of one of `cases`."""
+    return reported(address, RangeRequest(start_s, end_s, matching={"case": case}, **asked), given)
+
+
+def holds(quantity, truth_j, at_most=0.15):
+    """Return whether the interval contains the true value and is narrow."""
+    assert abs(quantity.value - truth_j) <= quantity.half <= at_most * truth_j
+    return True

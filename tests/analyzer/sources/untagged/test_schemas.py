@@ -1,0 +1,109 @@
+"""Units and pitfalls of each exporter, from a real Prometheus and VictoriaMetrics."""
+
+import pytest
+
+from tests.analyzer.reported import codes, found
+from tests.analyzer.sources.untagged.foreign_exporters import TRUTH_J, uuid
+from tests.analyzer.sources.untagged.range_reports import holds, report_at
+
+GPU_CASES = ["dcgm", "dcgm-lower", "dcgm-cached", "nvml", "kepler", "all-smi", "all-smi-hardware", "wattline"]
+
+
+@pytest.mark.parametrize("case", GPU_CASES)
+@pytest.mark.parametrize("server", ["prometheus", "victoria_metrics"])
+def test_ten_minutes_at_300_w_are_180_kj_from_each_exporter(server, case, request):
+    report = report_at(request.getfixturevalue(server), case)
+
+    assert [device.device for device in report.gpus] == [uuid()]
+    assert holds(report.energy["gpu"], TRUTH_J)
+    assert report.own.low <= TRUTH_J <= report.own.high
+    assert report.own.value == pytest.approx(report.energy["gpu"].value)
+    assert report.untagged
+    assert report.run_id == "range-20260910T002640Z-600s"
+    assert report.gpus[0].methods == ("counter",)
+
+
+@pytest.mark.parametrize("case", ["rapl", "rapl-zones", "rapl-mirrored"])
+@pytest.mark.parametrize("server", ["prometheus", "victoria_metrics"])
+def test_rapl_counts_packages_and_dram_without_core_or_mirror(server, case, request):
+    report = report_at(request.getfixturevalue(server), case)
+
+    assert [(d.component, d.device) for d in report.devices] == [("cpu", "0"), ("cpu", "1"), ("dram", "0")]
+    assert holds(report.energy["cpu"], 2 * 0.5 * TRUTH_J)
+    assert holds(report.energy["dram"], 0.1 * TRUTH_J)
+
+
+def test_foreign_values_are_in_wattline_units(report_of):
+    gpu = report_of("dcgm").gpus[0]
+
+    assert gpu.name == "NVIDIA H100 80GB HBM3"
+    assert gpu.power_limit_w == 700
+    assert gpu.max_power_w == pytest.approx(300.3, abs=0.4)
+    assert gpu.instance == "gpu01"
+
+
+def test_repeated_samples_of_fast_scrapes_are_left_out(report_of):
+    cached, fresh = report_of("dcgm-cached"), report_of("dcgm")
+
+    assert "reads it every 30 s" in found(cached, "cached_samples")[0][1]
+    assert "cached_samples" not in codes(fresh)
+    assert "gap" not in codes(cached)
+    assert "impossible_power" not in codes(cached)
+    assert fresh.own.high - fresh.own.low < cached.own.high - cached.own.low
+
+
+@pytest.mark.parametrize("case", ["mig", "pods"])
+def test_rows_that_repeat_a_gpu_are_counted_once(report_of, case):
+    report = report_of(case)
+
+    assert len(report.gpus) == 1
+    assert holds(report.energy["gpu"], TRUTH_J)
+
+
+@pytest.mark.parametrize(("case", "energy_j"), [("no-counter-in-truth", 0), ("counter-in-joules", 180)])
+def test_counter_that_contradicts_power_is_bad(report_of, case, energy_j):
+    """300 W for 600 s are 180 kJ, whatever the counter shows."""
+    report = report_of(case)
+
+    assert report.energy["gpu"].value == pytest.approx(energy_j, abs=2)
+    assert [(one.level, one.subject) for one in report.findings if one.code == "counter_implausible"] == [
+        ("bad", "GPU 0")
+    ]
+
+
+def test_power_without_counter_has_integral_without_interval(report_of):
+    report = report_of("smi")
+
+    assert report.energy["gpu"].value == pytest.approx(TRUTH_J, rel=0.03)
+    assert report.energy["gpu"].half is None
+    assert report.own is None
+    assert report.gpus[0].methods == ("scraped_power",)
+    assert report.gpus[0].covered_ratio == pytest.approx(1.0)
+    assert "scraped every 15 s" in found(report, "scraped_power")[0][1]
+
+
+def test_kepler_zones_are_not_summed(report_of):
+    report = report_of("kepler")
+
+    assert holds(report.energy["cpu"], 0.5 * TRUTH_J)
+    assert holds(report.energy["dram"], 0.1 * TRUTH_J)
+    assert report.instances == ("gpu01",)
+
+
+def test_all_smi_energy_is_by_scope_without_chassis(report_of):
+    report = report_of("all-smi")
+
+    assert set(report.energy) == {"gpu", "cpu"}
+    assert holds(report.energy["cpu"], 0.5 * TRUTH_J)
+    assert holds(report.whole, 1.5 * TRUTH_J)
+
+
+def test_wrapped_counter_is_unwrapped_or_a_finding(report_of):
+    """150 W for 600 s are 90,000 J: the counter of 16,384 J wraps about every 109 s."""
+    mended = report_of("rapl-wraps", rapl_ranges_j={"package": 16_384.0, "dram": 16_384.0})
+    broken = report_of("rapl-wraps")
+
+    assert holds(mended.energy["cpu"], TRUTH_J)
+    assert {subject for subject, _ in found(mended, "rapl_wrap")} == {"CPU 0, CPU 1", "DRAM 0"}
+    assert broken.energy["cpu"].value < 0.95 * TRUTH_J
+    assert all("--rapl-range-joules" in text for _, text in found(broken, "rapl_wrap"))

@@ -1,0 +1,26 @@
+"""Message for a missing optional package of the analyzer."""
+
+import subprocess
+import sys
+
+import pytest
+
+LEFT_OUT = "import sys; sys.modules['{}'] = None; from analyzer.cli import main; main()"
+
+
+@pytest.mark.parametrize("package", ["pandas", "requests"])
+@pytest.mark.parametrize(
+    "command", [["runs"], ["report", "--run-id", "x"], ["fleet", "--source", "http://127.0.0.1:9"]]
+)
+def test_missing_package_is_one_line_with_install_command(package, command, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT_OUT.format(package), *command],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        check=False,
+        timeout=60,
+    )
+
+    wanted = f"{package} is not installed; in the clone of Wattline, type: pip install '.[analyzer]'"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"analyzer: {wanted}\n")
