@@ -20,6 +20,51 @@ if TYPE_CHECKING:
     from workloads.plans.load import PlanFile
     from workloads.plans.progress import Progress
     from workloads.plans.results import Results
+from collections.abc import Mapping, Sequence
+
+from workloads.plans.model import POWER_LIMIT, SM_CLOCK, values
+
+
+class SweepError(ValueError):
+    """What was asked for is no sweep; one line."""
+
+
+def numbers(option: str, text: str) -> list[int]:
+    """`300:700:50` or `300,500`. Raises SweepError."""
+    try:
+        if ":" in text:
+            found = values(text)
+            assert isinstance(found, list)
+            return found
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        reason = str(error) if ":" in text else f"{text!r} are no whole numbers; give 300,500 or 300:700:50"
+        raise SweepError(f"{option}: {reason}") from error
+
+
+def varied(pairs: Sequence[str]) -> dict[str, list[Any]]:
+    """`batch-size=1,8` → {"batch-size": ["1", "8"]}. Raises SweepError."""
+    found: dict[str, list[Any]] = {}
+    for pair in pairs:
+        name, equals, texts = pair.partition("=")
+        if not equals or not name or "" in (given := texts.split(",")):
+            raise SweepError(f"--vary {pair}: give OPTION=VALUE,VALUE like --vary batch-size=1,8")
+        found[name.removeprefix("--")] = given
+    return found
+
+
+def document(
+    job: str, arguments: Sequence[str], grid: Mapping[str, Sequence[Any]], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The plan as its file would say it; of `settings` those that are given. Raises SweepError."""
+    if not grid:
+        raise SweepError("there is nothing to sweep; give --power-limits 300:700:50, --sm-clocks, or --vary OPTION=…")
+    if {POWER_LIMIT, SM_CLOCK} <= grid.keys():
+        raise SweepError("--power-limits and --sm-clocks hold each other back; give one of the two")
+    entry = {"job": job, "arguments": list(arguments), "sweep": {name: list(each) for name, each in grid.items()}}
+    given = {name: value for name, value in settings.items() if value is not None and value != []}
+    return {"name": f"{job}-sweep", **given, "runs": [entry]}
+
 
 Exporter = Annotated[
     str | None,
@@ -100,7 +145,6 @@ def sweep(  # a command's options are its arguments
 ) -> None:
     """Make the same job at each power limit; what stood before comes back at the end."""
     from workloads.plans import load as plan_file
-    from workloads.plans import sweep as sweeps
 
     if job in {"-h", "--help"} or {"-h", "--help"} & set(context.args):
         _help_of_sweep(context, job)
@@ -118,9 +162,9 @@ def sweep(  # a command's options are its arguments
     }
     try:
         grid = _grid(power_limits, sm_clocks, vary or [])
-        content = plan_file.as_text(sweeps.document(job, context.args, grid, settings)).encode()
+        content = plan_file.as_text(document(job, context.args, grid, settings)).encode()
         read = plan_file.parse(content, "workloads sweep")
-    except sweeps.SweepError as error:
+    except SweepError as error:
         raise typer.BadParameter(str(error)) from error
     except plan_file.PlanFileError as error:
         said = "; ".join(re.sub(r"^workloads sweep:\d+: ", "", line) for line in str(error).splitlines())
@@ -144,13 +188,12 @@ def _say_what_it_would_do(read: PlanFile, out: Path | None, exporter: str | None
 
 
 def _grid(power_limits: str | None, sm_clocks: str | None, vary: list[str]) -> dict[str, list[Any]]:
-    from workloads.plans import sweep as sweeps
 
-    grid: dict[str, list[Any]] = sweeps.varied(vary)
+    grid: dict[str, list[Any]] = varied(vary)
     if power_limits is not None:
-        grid["power_limit_watts"] = sweeps.numbers("--power-limits", power_limits)
+        grid["power_limit_watts"] = numbers("--power-limits", power_limits)
     if sm_clocks is not None:
-        grid["sm_clock_hertz"] = [clock * 1_000_000 for clock in sweeps.numbers("--sm-clocks", sm_clocks)]
+        grid["sm_clock_hertz"] = [clock * 1_000_000 for clock in numbers("--sm-clocks", sm_clocks)]
     return grid
 
 

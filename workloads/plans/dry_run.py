@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from workloads.plans.job_options import parsed
-from workloads.plans.model import POWER_LIMIT, SM_CLOCK, Plan
+from workloads.plans.model import POWER_LIMIT, SM_CLOCK, Plan, parsed
 from workloads.plans.steps import RunToMake, Step, gpus_of
 
 _COUNTS = ("repetitions", "iterations", "epochs", "requests")

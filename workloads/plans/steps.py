@@ -11,12 +11,24 @@ from typing import Literal
 
 from exporter.contract.run import MAX_LABELS
 from workloads import jobs
-from workloads.plans.job_options import OptionError, closest, parsed
-from workloads.plans.model import CAPS, IDLE, Entry, JobSpec, Neighbour, Plan, Scalar, Tenant, Value
+from workloads.plans.model import (
+    CAPS,
+    IDLE,
+    Entry,
+    JobSpec,
+    Neighbour,
+    OptionError,
+    Plan,
+    Scalar,
+    Tenant,
+    Value,
+    closest,
+    parsed,
+)
 
 _LONGEST_VALUE = 128
 
-Path = tuple[str | int, ...]
+StepPath = tuple[str | int, ...]
 
 
 class StepError(ValueError):
@@ -152,7 +164,7 @@ def _grid(sweep: Mapping[str, list[Scalar]]) -> Iterator[dict[str, Scalar]]:
         yield dict(zip(sweep, point, strict=True))
 
 
-def _runs(plan: Plan, entry: Entry, point: Mapping[str, Scalar], at: Path) -> Iterator[RunToMake]:
+def _runs(plan: Plan, entry: Entry, point: Mapping[str, Scalar], at: StepPath) -> Iterator[RunToMake]:
     known: set[str] = set(CAPS)
     if entry.tenants:
         for position, tenant in enumerate(entry.tenants):
@@ -174,16 +186,16 @@ def _runs(plan: Plan, entry: Entry, point: Mapping[str, Scalar], at: Path) -> It
             )
 
 
-def _placed(plan: Plan, placement: Mapping[str, str], at: Path) -> Iterator[RunToMake]:
+def _placed(plan: Plan, placement: Mapping[str, str], at: StepPath) -> Iterator[RunToMake]:
     for gpu, name in placement.items():
         if name == IDLE:
             continue
         spec = plan.jobs.get(name) or Neighbour(job=name)
-        where: Path = ("jobs", name) if name in plan.jobs else (*at, "placement", gpu)
+        where: StepPath = ("jobs", name) if name in plan.jobs else (*at, "placement", gpu)
         yield replace(_run(spec, {}, [gpu], where), tenant=f"{name}-{gpu}")
 
 
-def _run(spec: JobSpec, swept: Mapping[str, Scalar], gpus: Iterable[str] | None, at: Path) -> RunToMake:
+def _run(spec: JobSpec, swept: Mapping[str, Scalar], gpus: Iterable[str] | None, at: StepPath) -> RunToMake:
     neighbour = spec if isinstance(spec, Neighbour) else None
     labels = dict(spec.labels)
     if spec.command is not None:
@@ -206,7 +218,7 @@ def _run(spec: JobSpec, swept: Mapping[str, Scalar], gpus: Iterable[str] | None,
     )
 
 
-def _checked(job: str, arguments: tuple[str, ...], options: set[str], swept: set[str], at: Path) -> dict[str, str]:
+def _checked(job: str, arguments: tuple[str, ...], options: set[str], swept: set[str], at: StepPath) -> dict[str, str]:
     """The reserved labels that the job's own options give."""
     try:
         found = parsed(job, arguments)
