@@ -7,7 +7,6 @@ from __future__ import annotations
 import datetime as dt
 import fcntl
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
