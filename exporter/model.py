@@ -133,6 +133,18 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+class ClockReading(NamedTuple):
+    """One instant on three clocks: CLOCK_BOOTTIME, Unix time and CLOCK_MONOTONIC, which stops in system sleep."""
+
+    s: float
+    at: float
+    awake_s: float
+
+
+def read_clocks() -> ClockReading:
+    return ClockReading(boottime(), time.time(), time.monotonic())
+
+
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """Static properties of a GPU, reported when it is attached."""
@@ -149,5 +161,5 @@ _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """Without what breaks a scrape (NUL), cannot be encoded (half a character) or gives a terminal orders (ESC)."""
+    """Return the text as a label value: without control characters and lone surrogates, which break scrapes."""
     return text if text.isprintable() else _UNFIT.sub("\N{REPLACEMENT CHARACTER}", text)

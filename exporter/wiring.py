@@ -33,6 +33,7 @@ from exporter.runs.service import RunService
 from exporter.sensors.carbon import CarbonService
 from exporter.sensors.hub import PolledSource, SensorHub
 from exporter.sensors.live_state import LiveState
+from exporter.sensors.meters import SavedTotals
 from exporter.settings import DEFAULT_GROUP, LogFormat, LogLevel, OperationError, Settings, UsageError
 from exporter.sources.board import sensors
 from exporter.sources.carbon.cache import CarbonCache
@@ -124,7 +125,7 @@ def restore(file: StateFile, carbon: CarbonFeeds) -> tuple[LiveState, Ledger]:
     saved = file.load()
     same_boot = saved.boot_id == read_boot_id()
     saved_s = saved.saved_s if same_boot else None
-    live = LiveState(saved.totals, saved.emissions, saved.counters, saved_s, slots_at=carbon.slots_at)
+    live = LiveState(SavedTotals(saved.totals, saved.emissions, saved.counters, saved_s), slots_at=carbon.slots_at)
     energy_j = {device: total.energy_j for device, total in saved.totals.items()}
     energies = Attribution(saved.attributed, energy_j, saved.idle_w, saved_s)
     ledger = Ledger(live, RunAttribution(live, energies, saved_s or boottime()), file)

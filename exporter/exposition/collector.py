@@ -8,9 +8,8 @@ from typing import Protocol
 
 from exporter.exposition.readings import NodeSnapshot, node_readings, run_readings
 from exporter.exposition.render import CollectedSeries, Families, group_families
-from exporter.model import Reading
+from exporter.model import ClockReading, Reading, read_clocks
 from exporter.runs.ledger import Ledger
-from exporter.runs.lifecycle import ClockReading, read_clocks
 from exporter.sensors.live_state import LiveState
 from exporter.storage.history_writer import HistorySecond
 

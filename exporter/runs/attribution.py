@@ -98,7 +98,7 @@ class RunAttribution:
 
     def divide(self) -> None:
         """Attribute the energy of all devices up to their last polls."""
-        for device, energy_j, at_s in self._live.energies():
+        for device, energy_j, at_s in self._live.energy.energies():
             self.energies.divide(device, energy_j, at_s)
 
     def _hold_since_last(self, runs: list[RunRecord]) -> None:
@@ -113,7 +113,7 @@ class RunAttribution:
             if run_id in pids:
                 pids[run_id].add(pid)
         measured = {run.run_id: set(run.measured()) for run in holding}
-        for device in self._live.lines:
+        for device in self._live.energy.meters:
             holders = [run_id for run_id, devices in measured.items() if device in devices]
             if loads := self._loads(device, holders, pids, any_run=bool(holding)):
                 self.energies.hold(device, loads, from_s)

@@ -8,9 +8,10 @@ from typing import Protocol
 
 from exporter.contract import run as contract
 from exporter.contract.run import MAX_PHASES, MAX_RUNNING, BeginRequest, EndRequest, ProcessesRequest, WorkRequest
+from exporter.model import ClockReading, read_clocks
 from exporter.runs import lifecycle, marks, requests
 from exporter.runs.attribution import RunAttribution
-from exporter.runs.lifecycle import ClockReading, ClockSteps, Shutdown, has_living_process, read_clocks
+from exporter.runs.lifecycle import ClockSteps, Shutdown, has_living_process
 from exporter.runs.record import STORED, Cut, RunRecord
 from exporter.runs.requests import RunError
 from exporter.runs.view import RunSnapshot, run_view
@@ -127,7 +128,7 @@ class Ledger:
             alive_s=now_s,
             cgroup=cgroup,
             processes=processes,
-            cuts=[Cut(now_s, None, self._live.slots_at(now_at))],
+            cuts=[Cut(now_s, None, self._live.energy.slots_at(now_at))],
         )
         self.runs[run.run_id] = run
         self._changed.add(run.run_id)
@@ -142,7 +143,7 @@ class Ledger:
         log.info("run %s (%s) began on %d devices", run.run_id, run.workload, len(run.devices))
 
     def _mark_begin(self, run: RunRecord) -> None:
-        run.begin = run.cuts[0].marks = marks.take_marks(run, self._live.lines, run.begin_s, {})
+        run.begin = run.cuts[0].marks = marks.take_marks(run, self._live.energy.meters, run.begin_s, {})
 
     def add_processes(self, run_id: str, request: ProcessesRequest) -> RunRecord:
         run = self._find_running(run_id)
@@ -192,7 +193,7 @@ class Ledger:
         """Take the final marks of a stopped run."""
         self._record_power()
         lifecycle.note_doubts(run, self._live)
-        marks.finish(run, self._live.lines)
+        marks.finish(run, self._live.energy.meters)
         self.ended += 1
         self._changed.add(run.run_id)
 
@@ -211,13 +212,13 @@ class Ledger:
                 continue
             self._changed.add(run.run_id)
             lifecycle.discover_gpus(run, self._live.gpus, families.get(run.run_id, ()))
-            marks.settle(run, self._live.lines, now_s)
+            marks.settle(run, self._live.energy.meters, now_s)
             lifecycle.note_doubts(run, self._live)
             from_s = lifecycle.known_alive_until(run, ticked_s)
             self._end_if_dead(run, now_s, now_at)
             if run.running:
                 until_s = lifecycle.known_alive_until(run, now_s)
-                lifecycle.cut_at_slots(run, self._live.slots_at, from_s, until_s, now_at - (now_s - until_s))
+                lifecycle.cut_at_slots(run, self._live.energy.slots_at, from_s, until_s, now_at - (now_s - until_s))
 
     def _forget(self, run: RunRecord, now_s: float, now_at: float) -> None:
         """Forget a run ten minutes after its end on CLOCK_BOOTTIME, but not before it is saved."""
@@ -249,14 +250,14 @@ class Ledger:
             self.release(run)
 
     def _record_power(self) -> None:
-        samples = self._live.drain_power_samples()
+        samples = self._live.energy.drain_power_samples()
         for run in self.open_runs:
             lifecycle.note_power(run, samples)
 
     # -- output
 
     def view(self, run: RunRecord) -> contract.Run:
-        return run_view(run, self._live.lines, self._clock().s, self._live.simulation)
+        return run_view(run, self._live.energy.meters, self._clock().s, self._live.simulation)
 
     def update(self) -> None:
         """Bring sensors, attribution and runs up to date, for snapshots."""
@@ -277,8 +278,8 @@ class Ledger:
         self._saving |= {run.run_id for run in runs}
         self._changed = set()
         return StateChanges(
-            {device: line.totals for device, line in self._live.lines.items()},
-            dict(self._live.emissions),
+            {device: line.totals for device, line in self._live.energy.meters.items()},
+            dict(self._live.energy.emissions_grams),
             [StoredRun(run.run_id, run.started_at, run.is_open, STORED.dump_json(run).decode()) for run in runs],
             self._live.counters.take_changed(),
             self.attribution.energies.take_changes(),

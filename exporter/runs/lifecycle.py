@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -12,11 +11,12 @@ from exporter.attribution.cgroups import is_cgroup_populated
 from exporter.attribution.procfs import is_process_alive
 from exporter.energy.emissions import SlotLookup, slots_since
 from exporter.energy.plausibility import REASON_TEXTS
-from exporter.model import Device, boottime
+from exporter.model import ClockReading, Device
 from exporter.runs.marks import close
 from exporter.runs.record import Cut, Marks, RunRecord
 from exporter.sensors.health import GpuHealth
-from exporter.sensors.live_state import LiveState, PowerSample
+from exporter.sensors.live_state import LiveState
+from exporter.sensors.meters import PowerSample
 
 STEP_S = 1.0
 """Smaller changes of the wall clock are drift, which its synchronization corrects slowly."""
@@ -24,18 +24,6 @@ GONE_S = 8.0
 """Time without any process after which a run ends: a launcher may start the next one."""
 SILENT_S = 60.0
 """No slot of carbon intensity is shorter than this."""
-
-
-class ClockReading(NamedTuple):
-    """One instant on three clocks: CLOCK_BOOTTIME, Unix time and CLOCK_MONOTONIC, which stops in system sleep."""
-
-    s: float
-    at: float
-    awake_s: float
-
-
-def read_clocks() -> ClockReading:
-    return ClockReading(boottime(), time.time(), time.monotonic())
 
 
 class ClockSteps:

@@ -17,21 +17,21 @@ FIRST_MARK_S = 0.5
 SILENT_S = 30.0
 """Longest wait for a device that is silent around a mark: its counter may still show the energy."""
 
-Lines = Mapping[Device, DeviceMeter]
+Meters = Mapping[Device, DeviceMeter]
 
 log = logging.getLogger(__name__)
 
 
-def take_marks(run: RunRecord, lines: Lines, t_s: float, after: Marks, known: Marks | None = None) -> Marks:
+def take_marks(run: RunRecord, meters: Meters, t_s: float, after: Marks, known: Marks | None = None) -> Marks:
     """Return the marks at `t_s`, none of them below the earlier marks `after`, so that energies add up exactly.
 
     A `known` mark is kept where the meter no longer has the polls around `t_s`.
     """
     marks = dict(known or {})
     for device in run.devices:
-        line = lines.get(device)
-        if line is not None and not (device in marks and line.has_discarded(t_s)):
-            mark, before = line.mark(t_s), after.get(device)
+        meter = meters.get(device)
+        if meter is not None and not (device in marks and meter.has_discarded(t_s)):
+            mark, before = meter.mark(t_s), after.get(device)
             marks[device] = replace(mark, joules=before.joules) if before and before.joules > mark.joules else mark
     return marks
 
@@ -41,31 +41,31 @@ def marks_of_totals(totals: Mapping[Device, MeterTotals]) -> Marks:
     return {device: mark_at_totals(total) for device, total in totals.items()}
 
 
-def settle(run: RunRecord, lines: Lines, now_s: float) -> None:
+def settle(run: RunRecord, meters: Meters, now_s: float) -> None:
     """Take the marks of a running run again until they are final, and book the energy between final marks."""
     before: Marks = {}
     for cut in run.cuts:
         age_s = now_s - cut.t_s
         if not cut.settled and age_s >= FIRST_MARK_S:
-            cut.marks = take_marks(run, lines, cut.t_s, before, known=cut.marks)
-            cut.settled = age_s >= SETTLED_S and (age_s >= SILENT_S or _all_read_after(run, lines, cut.t_s))
+            cut.marks = take_marks(run, meters, cut.t_s, before, known=cut.marks)
+            cut.settled = age_s >= SETTLED_S and (age_s >= SILENT_S or _all_read_after(run, meters, cut.t_s))
             if cut.t_s == run.begin_s:
                 run.begin, run.begin_settled = cut.marks, cut.settled
         before = cut.marks
     run.fold(now_s)
 
 
-def _all_read_after(run: RunRecord, lines: Lines, t_s: float) -> bool:
-    found = [lines.get(device) for device in run.devices]
-    return all(line and line.latest and line.latest.after_s > t_s for line in found)
+def _all_read_after(run: RunRecord, meters: Meters, t_s: float) -> bool:
+    found = [meters.get(device) for device in run.devices]
+    return all(meter and meter.latest and meter.latest.after_s > t_s for meter in found)
 
 
-def finish(run: RunRecord, lines: Lines) -> None:
+def finish(run: RunRecord, meters: Meters) -> None:
     """Take the final marks of a run whose end is known, and book the rest of its energy."""
     assert run.end_s is not None
     for device in run.measured():
-        line = lines.get(device)
-        latest = line.latest if line else None
+        meter = meters.get(device)
+        latest = meter.latest if meter else None
         if latest is None or latest.after_s < run.end_s:
             read = f"last read {run.end_s - latest.after_s:.1f} s before" if latest else "not read in"
             run.note(f"{device.kind} {device.id}: {read} the run's end; its energy after that is missing")
@@ -74,11 +74,11 @@ def finish(run: RunRecord, lines: Lines) -> None:
     before: Marks = {}
     for cut in run.cuts:
         if not cut.settled:
-            cut.marks = take_marks(run, lines, cut.t_s, before, known=cut.marks)
+            cut.marks = take_marks(run, meters, cut.t_s, before, known=cut.marks)
             if cut.t_s == run.begin_s:
                 run.begin = cut.marks
         before = cut.marks
-    run.final = take_marks(run, lines, run.end_s, before)
+    run.final = take_marks(run, meters, run.end_s, before)
     close(run)
 
 

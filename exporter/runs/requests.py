@@ -45,7 +45,7 @@ def run_gpu(live: LiveState, uuid: str) -> RunGpu:
 
 
 def cpu_devices(live: LiveState) -> list[Device]:
-    return [device for device in live.seen if device.component in ("cpu", "dram")]
+    return [device for device in live.energy.polled if device.component in ("cpu", "dram")]
 
 
 def find_processes(pids: list[int], namespace: int | None = None) -> list[ProcessKey]:

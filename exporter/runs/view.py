@@ -10,7 +10,7 @@ from exporter.contract import run as contract
 from exporter.energy.marks import MeasuredEnergy, energy_between
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Device
-from exporter.runs.marks import SETTLED_S, Lines
+from exporter.runs.marks import SETTLED_S, Meters
 from exporter.runs.record import Cut, PhaseTotal, RunEmission, RunRecord, add_segment, shared_marks
 
 
@@ -22,10 +22,10 @@ class RunSnapshot:
     power_max_w: Mapping[str, float]
 
 
-def run_view(run: RunRecord, lines: Lines, now_s: float, simulation: str | None) -> contract.Run:
+def run_view(run: RunRecord, meters: Meters, now_s: float, simulation: str | None) -> contract.Run:
     """Return the run as the API shows it; `simulation` is the path of the simulated GPUs' state file."""
-    energies = _energies(run, lines)
-    phases, emissions = _segments(run, lines, now_s)
+    energies = _energies(run, meters)
+    phases, emissions = _segments(run, meters, now_s)
     duration_s = max(0.0, (run.end_s if run.end_s is not None else now_s) - run.begin_s)
     return contract.Run(
         run_id=run.run_id,
@@ -57,7 +57,7 @@ def run_view(run: RunRecord, lines: Lines, now_s: float, simulation: str | None)
         integrated_energy_joules={d.id: e.integrated_j for d, e in energies.items() if d.kind == "gpu"},
         emissions_grams=_grams(run, emissions),
         covered_ratio=_by_component(
-            {d: _ratio(e.covered_s, _observed_s(run, lines.get(d))) for d, e in energies.items()}
+            {d: _ratio(e.covered_s, _observed_s(run, meters.get(d))) for d, e in energies.items()}
         ),
         notes=list(run.notes),
         simulation=simulation,
@@ -85,7 +85,7 @@ def _grams(run: RunRecord, emissions: list[RunEmission]) -> list[contract.Emissi
     ]
 
 
-def _energies(run: RunRecord, lines: Lines) -> dict[Device, MeasuredEnergy]:
+def _energies(run: RunRecord, meters: Meters) -> dict[Device, MeasuredEnergy]:
     """Return the final energies of an ended run, else those so far, once the marks at its start are final.
 
     With marks that may still change, the run's counters could fall.
@@ -93,15 +93,15 @@ def _energies(run: RunRecord, lines: Lines) -> dict[Device, MeasuredEnergy]:
     energies = {}
     for device in run.measured():
         begin = run.begin.get(device)
-        line = lines.get(device)
+        meter = meters.get(device)
         if begin is None:
             continue
         if run.final_settled:
             final = run.final.get(device)
             if final is not None:
                 energies[device] = energy_between(begin, final)
-        elif line is not None and run.begin_settled:
-            totals = line.totals_before(run.end_s or math.inf)
+        elif meter is not None and run.begin_settled:
+            totals = meter.totals_before(run.end_s or math.inf)
             energies[device] = MeasuredEnergy(
                 max(0.0, totals.energy_j - begin.joules),
                 begin.half_width_j,
@@ -112,7 +112,7 @@ def _energies(run: RunRecord, lines: Lines) -> dict[Device, MeasuredEnergy]:
     return energies
 
 
-def _segments(run: RunRecord, lines: Lines, now_s: float) -> tuple[list[PhaseTotal], list[RunEmission]]:
+def _segments(run: RunRecord, meters: Meters, now_s: float) -> tuple[list[PhaseTotal], list[RunEmission]]:
     """Return phases and emissions with the open segment up to a few seconds ago.
 
     Marks before that are final, so the totals cannot fall.
@@ -125,9 +125,9 @@ def _segments(run: RunRecord, lines: Lines, now_s: float) -> tuple[list[PhaseTot
         return run.phases, run.emissions
     energies = {}
     for device, mark in shared_marks(cut, cut.marks):
-        line = lines.get(device)
-        if line is not None:
-            then = replace(mark, joules=max(mark.joules, line.totals_before(until_s).energy_j))
+        meter = meters.get(device)
+        if meter is not None:
+            then = replace(mark, joules=max(mark.joules, meter.totals_before(until_s).energy_j))
             energies[device] = energy_between(mark, then)
     return add_segment(run, cut, until_s, energies)
 
@@ -140,11 +140,11 @@ def _by_component(values: Mapping[Device, float]) -> dict[str, dict[str, float]]
     return shaped
 
 
-def _observed_s(run: RunRecord, line: DeviceMeter | None) -> float:
+def _observed_s(run: RunRecord, meter: DeviceMeter | None) -> float:
     """Return the length of the run; of a running one, up to the device's last poll."""
     if run.end_s is not None:
         return run.end_s - run.begin_s
-    return line.latest.after_s - run.begin_s if line and line.latest else 0.0
+    return meter.latest.after_s - run.begin_s if meter and meter.latest else 0.0
 
 
 def _ratio(covered_s: float, duration_s: float) -> float:

@@ -12,7 +12,8 @@ from exporter.contract.run import RunGpu
 from exporter.model import Batch, Device, Service, Source, SourceError, boottime
 from exporter.nvml_worker.protocol import SamplingOrder
 from exporter.nvml_worker.supervisor import WorkerSupervisor
-from exporter.sensors.live_state import FAST_S, SLOW_S, LiveState
+from exporter.sensors.live_state import LiveState
+from exporter.sensors.meters import FAST_S, SLOW_S
 
 BURST_S = 0.6
 UPDATE_WITHIN_S = 0.5
@@ -89,7 +90,7 @@ class SensorHub(Service):
 
     def _send(self, demand: PollingDemand, burst_s: float = 0.0) -> None:
         self._order = demand.order()
-        self.live.set_period(self._order.period_s)
+        self.live.energy.set_period(self._order.period_s)
         if self._worker:
             self._worker.send(demand.order(burst_s))
 
@@ -115,16 +116,18 @@ class SensorHub(Service):
 
     async def wait_until_settled(self, devices: Iterable[Device], t_s: float) -> None:
         """Wait until the polls after `t_s` suffice for the devices' energies at `t_s`; at most UPDATE_WITHIN_S."""
-        lines = [self.live.lines[device] for device in devices if self._answers(device)]
+        meters = [self.live.energy.meters[device] for device in devices if self._answers(device)]
         latest_s = t_s + UPDATE_WITHIN_S
         while (now_s := self._clock()) < latest_s:
-            if all(line.latest and line.latest.after_s >= min(t_s + line.settling_s(), latest_s) for line in lines):
+            if all(
+                meter.latest and meter.latest.after_s >= min(t_s + meter.settling_s(), latest_s) for meter in meters
+            ):
                 return
             await asyncio.sleep(min(0.02, latest_s - now_s))
 
     def _answers(self, device: Device) -> bool:
         gpu = self.live.gpus.get(device.id)
-        return device in self.live.seen and (device.kind != "gpu" or (gpu is not None and gpu.up))
+        return device in self.live.energy.polled and (device.kind != "gpu" or (gpu is not None and gpu.up))
 
     # -- readiness
 

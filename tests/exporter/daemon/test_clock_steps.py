@@ -7,10 +7,9 @@ import pytest
 import requests
 
 from exporter.attribution.policy import Attribution
-from exporter.model import Slot
+from exporter.model import ClockReading, Slot
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
-from exporter.runs.lifecycle import ClockReading
 from exporter.runs.record import Cut
 from exporter.sensors.live_state import LiveState
 from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus

@@ -11,10 +11,9 @@ from exporter.attribution.policy import Attribution, AttributionChanges
 from exporter.attribution.procfs import ProcessKey
 from exporter.contract.run import BeginRequest, EndRequest
 from exporter.energy.marks import MeterTotals
-from exporter.model import Device, Gpu, Poll, Slot, boottime
+from exporter.model import ClockReading, Device, Gpu, Poll, Slot, boottime
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
-from exporter.runs.lifecycle import ClockReading
 from exporter.runs.record import STORED
 from exporter.runs.service import RunService
 from exporter.sensors.health import GpuHealth
@@ -78,7 +77,7 @@ class Node:
         for _ in range(round(seconds / 0.05)):
             self.now_s += 0.05
             joules = 360.0 * (self.now_s - self.begun_s)
-            self.live._push(Poll(GPU, self.now_s, self.now_s, joules, 360.0, 360.0))
+            self.live.energy.push(Poll(GPU, self.now_s, self.now_s, joules, 360.0, 360.0))
 
 
 def test_a_run_killed_between_its_end_and_its_last_marks_is_ended_by_the_next_exporter(tmp_path):
@@ -89,7 +88,9 @@ def test_a_run_killed_between_its_end_and_its_last_marks_is_ended_by_the_next_ex
     run.end_s, run.ended_at, run.outcome = node.now_s, run.started_at + 10, "ok"  # as `end` does before it waits
     stored = [StoredRun(run.run_id, run.started_at, run.is_open, STORED.dump_json(run).decode())]
     state.save(
-        StateChanges({GPU: node.live.lines[GPU].totals}, {}, stored, {}, AttributionChanges({}, set()), {}, node.now_s)
+        StateChanges(
+            {GPU: node.live.energy.meters[GPU].totals}, {}, stored, {}, AttributionChanges({}, set()), {}, node.now_s
+        )
     )
     saved = state.load()
     later = Node(state)
@@ -202,11 +203,11 @@ def test_the_highest_power_is_of_the_time_between_begin_and_end(tmp_path):
     state = StateFile(tmp_path)
     node = Node(state)
     run = node.begin()
-    node.live._push(Poll(GPU, run.begin_s - 0.01, run.begin_s - 0.01, 0.0, 700.0))  # polls come in late
+    node.live.energy.push(Poll(GPU, run.begin_s - 0.01, run.begin_s - 0.01, 0.0, 700.0))  # polls come in late
     node.run_for(2)
     run.end_s = node.now_s  # as `end` does before it waits
-    node.live._push(Poll(GPU, run.end_s - 0.01, run.end_s - 0.01, 0.0, 500.0))
-    node.live._push(Poll(GPU, run.end_s + 0.01, run.end_s + 0.01, 0.0, 600.0))
+    node.live.energy.push(Poll(GPU, run.end_s - 0.01, run.end_s - 0.01, 0.0, 500.0))
+    node.live.energy.push(Poll(GPU, run.end_s + 0.01, run.end_s + 0.01, 0.0, 600.0))
     state.close()
 
     node.ledger.update()
@@ -250,7 +251,7 @@ def test_the_counters_of_a_run_never_fall_while_its_begin_settles(tmp_path):
     for _ in range(60):
         node.run_for(0.25)
         node.ledger.tick()
-        seen = run_view(run, node.live.lines, node.now_s, None).energy_joules.get("gpu", {})
+        seen = run_view(run, node.live.energy.meters, node.now_s, None).energy_joules.get("gpu", {})
         shown += seen.values()
     state.close()
 

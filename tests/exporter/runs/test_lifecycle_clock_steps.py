@@ -1,6 +1,7 @@
 import pytest
 
-from exporter.runs.lifecycle import ClockReading, ClockSteps
+from exporter.model import ClockReading
+from exporter.runs.lifecycle import ClockSteps
 
 
 def test_the_first_look_tells_nothing():

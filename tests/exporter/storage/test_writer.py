@@ -11,10 +11,9 @@ from exporter.attribution.policy import Attribution
 from exporter.contract.history import HISTORY_FILE, STATE_FILE
 from exporter.contract.metrics import STATE_UP
 from exporter.contract.run import BeginRequest
-from exporter.model import Reading
+from exporter.model import Reading, read_clocks
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
-from exporter.runs.lifecycle import read_clocks
 from exporter.sensors.live_state import LiveState
 from exporter.storage.disk_health import DiskHealth
 from exporter.storage.history import History

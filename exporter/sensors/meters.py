@@ -1,0 +1,114 @@
+"""Energy meters, power and emissions of all devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from exporter.energy.counters import CounterTotal, SeriesKey
+from exporter.energy.emissions import EmissionKey, SlotLookup, split_over_slots
+from exporter.energy.marks import ZERO_TOTALS, MeterTotals
+from exporter.energy.meter import DeviceMeter
+from exporter.model import ClockReading, Device, Poll
+
+FAST_S = 0.047
+SLOW_S = 1.0
+RAPL_UPDATE_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTotals:
+    """Totals of the previous exporter on this state folder, saved at `saved_s`; None after a reboot."""
+
+    totals: Mapping[Device, MeterTotals] = field(default_factory=dict)
+    emissions: Mapping[EmissionKey, float] = field(default_factory=dict)
+    counters: Mapping[SeriesKey, CounterTotal] = field(default_factory=dict)
+    saved_s: float | None = None
+
+
+class PowerSample(NamedTuple):
+    """Power of a GPU at one poll (CLOCK_BOOTTIME)."""
+
+    uuid: str
+    t_s: float
+    power_w: float
+
+
+class EnergyMeters:
+    """Meters of all devices, fed with polls. `slots_at` returns the carbon intensities in force."""
+
+    def __init__(self, saved: SavedTotals, slots_at: SlotLookup, clock: Callable[[], ClockReading]) -> None:
+        self.meters = {device: _new_meter(device, total, saved.saved_s) for device, total in saved.totals.items()}
+        self.emissions_grams = dict(saved.emissions)
+        self.power_w: dict[Device, float] = {}
+        """Mean power between the last two polls."""
+        self.polled: set[Device] = set()
+        """Devices that were polled at least once by this process."""
+        self.slots_at = slots_at
+        self._clock = clock
+        self._power_samples: list[PowerSample] = []
+        self._period_s = SLOW_S
+
+    def set_period(self, period_s: float) -> None:
+        """Set the period at which GPUs are polled from now on."""
+        self._period_s = period_s
+        for device, meter in self.meters.items():
+            if device.kind == "gpu":
+                meter.period_s = self._gpu_period_s(meter)
+
+    def _gpu_period_s(self, meter: DeviceMeter) -> float:
+        """Return the polling period of a GPU: one without a counter is always polled fast."""
+        return self._period_s if meter.has_counter else min(self._period_s, FAST_S)
+
+    def meter(self, device: Device) -> DeviceMeter:
+        """Return the device's meter, a new one if it has none."""
+        if device not in self.meters:
+            self.meters[device] = _new_meter(device, ZERO_TOTALS, None)
+        return self.meters[device]
+
+    def push(self, poll: Poll, period_s: float | None = None) -> None:
+        """Add a poll; `period_s` is the polling period of a device other than a GPU."""
+        device, power_w = poll.device, poll.display_w
+        meter = self.meter(device)
+        last = meter.latest
+        if period_s is not None:
+            meter.period_s = period_s
+        added_j = meter.push(poll)
+        if device.kind == "gpu":
+            meter.period_s = self._gpu_period_s(meter)
+            if power_w is not None:
+                self._power_samples.append(PowerSample(device.id, poll.after_s, power_w))
+        self.polled.add(device)
+        if last and meter.latest is poll and poll.after_s > last.after_s:
+            if not (poll.counter_j is None and power_w is None):
+                self.power_w[device] = added_j / (poll.after_s - last.after_s)
+            self._add_emissions(device, added_j, poll.after_s - last.after_s)
+
+    def _add_emissions(self, device: Device, joules: float, elapsed_s: float) -> None:
+        """Add the emissions of energy used evenly over the last `elapsed_s`, at the carbon intensity of each slot."""
+        component = device.component
+        if not component or joules <= 0:
+            return
+        grams = self.emissions_grams
+        for share, slot in split_over_slots(self.slots_at, self._clock().at, elapsed_s):
+            key = (component, device.id, slot.basis, slot.quality)
+            grams[key] = grams.get(key, 0.0) + share * joules / 3.6e6 * slot.grams_per_kwh
+
+    def energies(self) -> Iterator[tuple[Device, float, float]]:
+        """Yield each device that runs can have, its energy in joules, and the time of its last poll."""
+        for device, meter in self.meters.items():
+            if meter.latest and device.component:
+                yield device, meter.totals.energy_j, meter.latest.after_s
+
+    def drain_power_samples(self) -> Collection[PowerSample]:
+        """Return the GPUs' power samples since the last call, and forget them."""
+        drained, self._power_samples = self._power_samples, []
+        return drained
+
+
+def _new_meter(device: Device, totals: MeterTotals, saved_s: float | None) -> DeviceMeter:
+    last = Poll(device, saved_s, saved_s, counter_j=totals.raw_j) if saved_s is not None else None
+    if device.kind == "gpu":
+        return DeviceMeter(totals, last=last)
+    return DeviceMeter(totals, last=last, update_s=RAPL_UPDATE_S)
