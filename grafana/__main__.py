@@ -1,4 +1,4 @@
-"""Writes the dashboards: python -m grafana."""
+"""Writer of the dashboards' JSON: `python -m grafana`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A value as Grafana writes it in a panel's unit: 210000 with the unit joule is 210 kJ."""
+"""Values as text in Grafana's units: 210000 with the unit joule is 210 kJ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SCALED = {"watt": "W", "joule": "J", "hertz": "Hz", "massg": "g"}
 _FIXED = {"celsius": " °C"}
 
 
-def amount(value: float, unit: str) -> str:  # noqa: PLR0911  # one for each kind of unit
+def amount(value: float, unit: str) -> str:  # noqa: PLR0911  # one return for each kind of unit
     if not math.isfinite(value):
         return "–"
     if unit in _SCALED:
@@ -51,7 +51,7 @@ def _scaled(value: float, after: str, prefixes: tuple[tuple[float, str], ...] = 
 
 
 def _plain(value: float) -> str:
-    """Three figures, and all of a whole number."""
+    """Format with three significant digits, or all digits of a large whole number."""
     if abs(value) >= 100:
         return f"{value:.0f}"
     return f"{value:.3g}"

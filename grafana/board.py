@@ -1,6 +1,6 @@
-"""A dashboard in words, and its JSON by Grafana's own SDK.
+"""Dashboard definitions and their JSON, built with Grafana's SDK.
 
-`python -m grafana` writes `dashboards/`. Metrics are the contract's, and a panel's unit is its metric's.
+`python -m grafana` writes `dashboards/`. Metric names come from the contract; a panel has the unit of its metric.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
-from grafana.look import look
+from grafana.appearance import styled_panel
 from grafana.panel import Panel
 
 _WIDTH = 24
 _SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 NODE_KEY = "cluster, instance"
-"""What a node is: two clusters may use the same addresses. Where no cluster is set both sides of a join lack it."""
+"""Labels that identify a node, since two clusters may use the same addresses."""
 RUN_KEY = "cluster, run_id"
-"""A run on all of its nodes."""
+"""Labels that identify a run over all its nodes."""
 NODE_RUN_KEY = f"{NODE_KEY}, run_id"
 NODE_LEGEND = "{{cluster}} {{instance}}"
 GPU_LEGEND = f"{NODE_LEGEND} GPU {{{{gpu}}}}"
@@ -33,7 +33,7 @@ GPU_LEGEND = f"{NODE_LEGEND} GPU {{{{gpu}}}}"
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A choice of the values of `label` of `metric`, all of them at first."""
+    """Variable whose choices are the values of label `of` of `metric`; all are selected at first."""
 
     name: str
     label: str
@@ -43,8 +43,8 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class Entered:
-    """A text that the user types."""
+class TextVariable:
+    """Variable whose value the user types."""
 
     name: str
     label: str
@@ -56,33 +56,33 @@ class Board:
     uid: str
     title: str
     description: str
-    variables: tuple[Variable | Entered, ...]
+    variables: tuple[Variable | TextVariable, ...]
     rows: tuple[tuple[str, tuple[Panel, ...]], ...]
     since: str = "now-1h"
     marks_runs: bool = False
 
 
 def selector(metric: Metric | str, *matchers: str) -> str:
-    """With the choices of cluster and node, and more matchers as PromQL writes them."""
+    """Return a selector with the chosen cluster and node and further matchers in PromQL."""
     name = metric if isinstance(metric, str) else metric.name
     chosen = ",".join(['cluster=~"$cluster"', 'instance=~"$node"', *matchers])
     return f"{name}{{{chosen}}}"
 
 
 def peak(metric: Metric, *matchers: str) -> str:
-    """The last of a run's counter in the range: it begins at 0 with the run and stays for ten minutes after."""
+    """Return the last value of a run's counter in the range; its series starts at 0 and only rises."""
     return f"max_over_time({selector(metric, *matchers)}[$__range])"
 
 
-def ended_well(runs: str) -> str:
-    """Those of the runs that ended, on all of their nodes, as `ok`: others did a part of their work."""
+def succeeded(runs: str) -> str:
+    """Return the runs whose outcome is `ok` on every node; other runs did only part of their work."""
     of_run = f"on ({RUN_KEY})"
-    well, badly = peak(m.RUN_OUTCOME, 'outcome="ok"'), peak(m.RUN_OUTCOME, 'outcome!="ok"')
-    return f"({runs} and {of_run} {well} unless {of_run} {badly})"
+    ok, not_ok = peak(m.RUN_OUTCOME, 'outcome="ok"'), peak(m.RUN_OUTCOME, 'outcome!="ok"')
+    return f"({runs} and {of_run} {ok} unless {of_run} {not_ok})"
 
 
 def named(expression: str, label: str, name: str = "(none)") -> str:
-    """Series that lack the label are called `name`, so that a bar or row of theirs says so."""
+    """Give series without the label the value `name`, so that their bar or row has a title."""
     return f'label_replace({expression}, "{label}", "{name}", "{label}", "")'
 
 
@@ -122,7 +122,9 @@ def as_json(board: Board) -> str:
     document = json.loads(JSONEncoder(sort_keys=True, indent=2).encode(built.build()))
     for number, panel in enumerate(document["panels"], 1):
         panel["id"] = number
-    for variable in document["templating"]["list"]:  # the SDK gives each what only a variable of time steps has
+    for variable in document["templating"][
+        "list"
+    ]:  # fields of interval variables, which the SDK adds to every variable
         for name in ("auto", "auto_count", "auto_min"):
             variable.pop(name, None)
     if board.marks_runs:
@@ -130,8 +132,8 @@ def as_json(board: Board) -> str:
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _variable(variable: Variable | Entered) -> Any:
-    if isinstance(variable, Entered):
+def _variable(variable: Variable | TextVariable) -> Any:
+    if isinstance(variable, TextVariable):
         shown = model.VariableOption(text=variable.default, value=variable.default, selected=True)
         return (
             dashboard.TextBoxVariable(variable.name)
@@ -150,14 +152,14 @@ def _variable(variable: Variable | Entered) -> Any:
         .sort(model.VariableSort.NATURAL_ASC)
     )
     if variable.several:
-        everything = model.VariableOption(text="All", value="$__all", selected=True)
-        built = built.multi(True).include_all(True).all_value(".*").current(everything)
+        all_values = model.VariableOption(text="All", value="$__all", selected=True)
+        built = built.multi(True).include_all(True).all_value(".*").current(all_values)
     return built
 
 
 def _run_marks() -> Iterator[dict[str, Any]]:
-    """A line where a run begins and where it ends, of all its nodes: the value of the series is the moment."""
-    for word, metric, first, color in (("begin", m.RUN_START, "min", "blue"), ("end", m.RUN_END, "max", "orange")):
+    """Yield annotations at the start and the end of each run; the value of the series is the time."""
+    for word, metric, first, color in (("start", m.RUN_START, "min", "blue"), ("end", m.RUN_END, "max", "orange")):
         yield {
             "name": f"run {word}",
             "datasource": {"type": "prometheus", "uid": _SOURCE.uid},
@@ -170,7 +172,7 @@ def _run_marks() -> Iterator[dict[str, Any]]:
 
 
 def _placed(rows: Sequence[tuple[str, tuple[Panel, ...]]]) -> Iterator[Any]:
-    """Rows below each other; their panels from left to right, as many as fit."""
+    """Yield rows from top to bottom with their panels from left to right, wrapped at the width."""
     y = 0
     for title, panels in rows:
         yield dashboard.Row(title).grid_pos(model.GridPos(h=1, w=_WIDTH, x=0, y=y))
@@ -184,17 +186,17 @@ def _placed(rows: Sequence[tuple[str, tuple[Panel, ...]]]) -> Iterator[Any]:
 
 
 def _panel(panel: Panel) -> Any:
-    built = look(panel).title(panel.title).description(panel.description).datasource(_SOURCE).unit(panel.unit)
+    built = styled_panel(panel).title(panel.title).description(panel.description).datasource(_SOURCE).unit(panel.unit)
     if panel.remedy:
         built = built.no_value(panel.remedy)
     for query, name in zip(panel.queries, "ABCDEFGHIJ", strict=False):
-        asked = prometheus.Dataquery().expr(query.expr).ref_id(name).datasource(_SOURCE)
+        target = prometheus.Dataquery().expr(query.expr).ref_id(name).datasource(_SOURCE)
         if panel.step:
-            asked = asked.interval(panel.step)
+            target = target.interval(panel.step)
         if panel.kind in ("lines", "areas", "spans", "means"):
-            asked = asked.range()
+            target = target.range()
         else:
             form = PromQueryFormat.TIME_SERIES if panel.kind in ("number", "gauges") else PromQueryFormat.TABLE
-            asked = asked.instant().format(form)
-        built = built.with_target(asked.legend_format(query.legend) if query.legend else asked)
+            target = target.instant().format(form)
+        built = built.with_target(target.legend_format(query.legend) if query.legend else target)
     return built

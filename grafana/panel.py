@@ -1,4 +1,4 @@
-"""A panel in words: what it asks and how the answer is shown."""
+"""Panel definitions: queries and their presentation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Kind = Literal["lines", "areas", "spans", "means", "number", "gauges", "table", 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`legend` is Grafana's template: `{{gpu}}`. A table's query is asked once, for the end of the time range."""
+    """One query; `legend` is Grafana's template, such as `{{gpu}}`."""
 
     expr: str
     legend: str = ""
@@ -18,15 +18,16 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """`unit` is Grafana's id.
+    """One panel; `unit` is Grafana's id of the unit.
 
-    A table, bars and points are asked once, for the end of the time range, and have a row for each series: `columns`
-    gives each label and value a name, or leaves it out where that is empty; `units` are of named columns. Bars stand
-    side by side along the first column. Points have it as their x, a number, and a line for each value of the others.
+    Tables, bars and points use an instant query at the end of the time range and have a row for each series. `columns`
+    maps labels and values to column titles; an empty title hides the column. `units` maps titles to units. Bars use the
+    first column as the category axis. Points use it as the numeric x axis, with a line for each combination of the
+    other labels.
 
-    Lines, areas, spans and means are over time: `calcs` are what the legend says of each. A span stands from its moment
-    to the next one, a mean from the one before to its own. `step` is how far apart the moments are at least. `remedy`
-    stands in the panel where there is no data.
+    Lines, areas, spans and means use range queries. `calcs` are the legend's calculations. A span covers the time from
+    its timestamp to the next one, a mean the time from the previous timestamp to its own. `step` is the minimum step.
+    `remedy` is shown in a panel without data.
     """
 
     title: str
@@ -45,19 +46,19 @@ class Panel:
     def sized(self, width: int, height: int) -> Panel:
         return replace(self, width=width, height=height)
 
-    def telling(self, *calcs: str) -> Panel:
+    def with_calcs(self, *calcs: str) -> Panel:
         return replace(self, calcs=calcs)
 
     def without(self, *, data: str) -> Panel:
-        """What to do about it where there is none."""
+        """Return the panel with a text to show when it has no data."""
         return replace(self, remedy=data)
 
 
 def lines(title: str, description: str, unit: str, expr: str, legend: str) -> Panel:
-    """A line for each series of one query."""
+    """Return a panel with a line for each series of one query."""
     return Panel(title, description, unit, (Query(expr, legend),))
 
 
 def bars(title: str, description: str, unit: str, expr: str, columns: dict[str, str]) -> Panel:
-    """A bar for each series of one query."""
+    """Return a panel with a bar for each series of one query."""
     return Panel(title, description, unit, (Query(expr),), "bars", columns=columns)

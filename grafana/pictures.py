@@ -1,6 +1,6 @@
-"""Draws the dashboards as pictures, by the same queries: python -m grafana.pictures http://prometheus:9090
+"""Pictures of the dashboards, drawn from their queries: python -m grafana.pictures http://prometheus:9090
 
-It is not Grafana: panels lie where Grafana puts them and show what it asks for, drawn by matplotlib.
+Panels have Grafana's positions and queries; matplotlib draws them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from grafana.drawn import TEXT, Answer, Times, draw
+from grafana.charts import TEXT, ResultSeries, Times, draw
 
 HERE = Path(__file__).parent
 _COLUMN_PX, _ROW_PX, _TITLE_PX, _DPI = 50, 34, 46, 100
@@ -28,7 +28,7 @@ _GAP_PX = 4
 
 @dataclass(frozen=True)
 class Window:
-    """What the dashboards look at: `seconds` up to `end_s`, and the choices of their variables."""
+    """Time range of `seconds` up to `end_s`, and the values of the variables."""
 
     server: str
     end_s: float
@@ -41,31 +41,31 @@ class Window:
         return re.sub(r"\$(\w+)", lambda found: (known | dict(self.chosen))[found[1]], text)
 
     def step_s(self, target: Mapping[str, Any]) -> int:
-        """As many steps as look well, of a scrape at least; where the query says so of hours or minutes."""
+        """Return a step that gives at most 240 points, and at least the query's minimum step (default: 15 s)."""
         least = target.get("interval", "15s")
         return max(int(least[:-1]) * {"s": 1, "m": 60, "h": 3_600}[least[-1]], self.seconds // 240)
 
     def marks(self, board: Mapping[str, Any]) -> Iterator[tuple[float, str]]:
-        """The moments of the board's annotations, and their colors."""
+        """Yield the timestamps and colors of the board's annotations."""
         for mark in board.get("annotations", {}).get("list", ()):
-            for answer in self.ask({"expr": mark["expr"], "refId": "Anno"}):
+            for answer in self.query({"expr": mark["expr"], "refId": "Anno"}):
                 yield answer.value[-1] / 1_000, mark["iconColor"]
 
-    def ask(self, target: Mapping[str, Any]) -> Iterator[Answer]:
+    def query(self, target: Mapping[str, Any]) -> Iterator[ResultSeries]:
         step_s = self.step_s(target)
-        query = self.filled(target["expr"], step_s)
+        expression = self.filled(target["expr"], step_s)
         if target.get("instant"):
             path, when = "query", {"time": self.end_s}
         else:
             path = "query_range"
             begin_s = (self.end_s - self.seconds) // step_s * step_s
             when = {"start": begin_s, "end": self.end_s // step_s * step_s, "step": step_s}
-        for one in fetch(self.server, path, query=query, **when):
+        for one in fetch(self.server, path, query=expression, **when):
             samples = one.get("values") or [one["value"]]
             template = target.get("legendFormat", "")
             legend = re.sub(r"\{\{(\w+)\}\}", _label_of(one["metric"]), template)
             times, values = zip(*((float(t), float(value)) for t, value in samples), strict=True)
-            yield Answer(target["refId"], " ".join(legend.split()), one["metric"], times, values, step_s)
+            yield ResultSeries(target["refId"], " ".join(legend.split()), one["metric"], times, values, step_s)
 
 
 def _label_of(labels: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
@@ -73,8 +73,8 @@ def _label_of(labels: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
 
 
 def fetch(server: str, path: str, **parameters: object) -> list[dict[str, Any]]:
-    with urllib.request.urlopen(f"{server}/api/v1/{path}?{urllib.parse.urlencode(parameters)}", timeout=60) as answer:  # noqa: S310  # the user's own server
-        result: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+    with urllib.request.urlopen(f"{server}/api/v1/{path}?{urllib.parse.urlencode(parameters)}", timeout=60) as response:  # noqa: S310  # address given by the user
+        result: list[dict[str, Any]] = json.load(response)["data"]["result"]
         return result
 
 
@@ -97,12 +97,12 @@ def picture(board: Mapping[str, Any], window: Window) -> Figure:
             figure.text((left + 12) / width_px, 1 - (top + 18) / height_px, title, fontsize=9, va="center", color=TEXT)
             continue
         x, y, wide, high = box(left + _GAP_PX, top + _GAP_PX, right - _GAP_PX, bottom - _GAP_PX)
-        card = Rectangle((x, y), wide, high, facecolor="white", edgecolor="#d8d8d8", linewidth=0.8, zorder=-1)
-        figure.add_artist(card)
+        frame = Rectangle((x, y), wide, high, facecolor="white", edgecolor="#d8d8d8", linewidth=0.8, zorder=-1)
+        figure.add_artist(frame)
         figure.text(
             x + 8 / width_px, y + high - 14 / height_px, title, fontsize=8, va="center", color=TEXT, weight="bold"
         )
-        answers = [answer for target in panel["targets"] for answer in window.ask(target)]
+        answers = [answer for target in panel["targets"] for answer in window.query(target)]
         draw(figure.add_axes(box(*_inside(panel, left, top, right, bottom))), panel, answers, times)
     return figure
 
@@ -110,7 +110,7 @@ def picture(board: Mapping[str, Any], window: Window) -> Figure:
 def _inside(
     panel: Mapping[str, Any], left: float, top: float, right: float, bottom: float
 ) -> tuple[float, float, float, float]:
-    """Room for the axes' figures and, below lines, for a legend."""
+    """Return the box inside the panel, with margins for tick labels and a legend."""
     if panel["type"] in ("table", "stat"):
         return left + 14, top + 30, right - 14, bottom - 8
     below = {"timeseries": 84, "xychart": 60, "barchart": 34, "bargauge": 14}[panel["type"]]
@@ -118,8 +118,8 @@ def _inside(
 
 
 def _newest_run(server: str, end_s: float, seconds: int) -> str:
-    begun = "max by (run_id) (last_over_time(wattline_run_start_timestamp_seconds[{}s]))"
-    found = fetch(server, "query", query=f"topk(1, {begun.format(seconds)})", time=end_s)
+    starts = "max by (run_id) (last_over_time(wattline_run_start_timestamp_seconds[{}s]))"
+    found = fetch(server, "query", query=f"topk(1, {starts.format(seconds)})", time=end_s)
     return str(found[0]["metric"]["run_id"]) if found else ""
 
 
@@ -127,18 +127,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m grafana.pictures", description=(__doc__ or "").partition(":")[0])
     parser.add_argument("server", help="address of a Prometheus or a VictoriaMetrics")
     parser.add_argument("--out", type=Path, default=HERE / "pictures")
-    parser.add_argument("--end", type=float, default=time.time(), help="Unix time, now unless given")
+    parser.add_argument("--end", type=float, default=time.time(), help="Unix time of the end (default: now)")
     parser.add_argument("--hours", type=float, default=1)
-    parser.add_argument("--run", help="the run shown in detail, the newest unless given")
-    told = parser.parse_args(arguments)
-    seconds = round(told.hours * 3_600)
-    run = told.run or _newest_run(told.server, told.end, seconds)
+    parser.add_argument("--run", help="run shown in detail (default: the newest)")
+    options = parser.parse_args(arguments)
+    seconds = round(options.hours * 3_600)
+    run = options.run or _newest_run(options.server, options.end, seconds)
     chosen = dict.fromkeys(("cluster", "node", "gpu", "model", "experiment"), ".*") | {"run": run, "price": "0.25"}
-    told.out.mkdir(parents=True, exist_ok=True)
+    options.out.mkdir(parents=True, exist_ok=True)
     for path in sorted((HERE / "dashboards").glob("*.json")):
-        figure = picture(json.loads(path.read_text()), Window(told.server, told.end, seconds, chosen))
-        figure.savefig(told.out / f"{path.stem}.png", pil_kwargs={"optimize": True})
-        print(told.out / f"{path.stem}.png")
+        figure = picture(json.loads(path.read_text()), Window(options.server, options.end, seconds, chosen))
+        figure.savefig(options.out / f"{path.stem}.png", pil_kwargs={"optimize": True})
+        print(options.out / f"{path.stem}.png")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The dashboards, a file each."""
+"""The dashboards, one module each."""
 
 from grafana.boards.carbon import CARBON
 from grafana.boards.fleet import FLEET

@@ -1,4 +1,4 @@
-"""Carbon intensity now and to come, and grams by hour, model and node."""
+"""Dashboard of carbon intensity, its forecast, and emissions."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from grafana.panel import Panel, Query, bars, lines
 
 _SLOT = "{{region}} {{provider}} {{basis}} ({{quality}})"
 _AVERAGE = 'basis="average"'
-_EMITTED = selector(m.EMISSIONS, _AVERAGE)
-_OF_OWNERS = selector("owner:wattline_run_emissions_grams:increase5m", _AVERAGE, 'label_model=~"$model"')
+_DEVICE_EMISSIONS = selector(m.EMISSIONS, _AVERAGE)
+_OWNER_EMISSIONS = selector("owner:wattline_run_emissions_grams:increase5m", _AVERAGE, 'label_model=~"$model"')
 _IN_FORCE = f"max by (region, provider, basis, quality) ({selector(m.CARBON_INTENSITY)})"
-_NONE = "No carbon: no exporter of the choice has --carbon.region or --carbon.intensity."
+_NONE = "No carbon intensity: no selected exporter has --carbon.region or --carbon.intensity."
 
 _INTENSITY = (
     lines(
         "Carbon intensity",
-        "Of the slot in force, by region and basis; the quality says whether it was measured, forecast, estimated or "
-        "is a yearly mean (static).",
+        "Intensity of the current slot by region and basis. The quality is actual, forecast, estimated, or static "
+        "(a yearly mean).",
         "suffix: g/kWh",
         _IN_FORCE,
         _SLOT,
@@ -27,7 +27,7 @@ _INTENSITY = (
 )
 _NOW = Panel(
     "Now",
-    "The intensity that counts at this moment.",
+    "Carbon intensity that is applied now.",
     "suffix: g/kWh",
     (Query(_IN_FORCE, _SLOT),),
     "number",
@@ -36,7 +36,7 @@ _NOW = Panel(
 )
 _FORECAST = Panel(
     "Forecast",
-    "Intensity in so many hours from now, as the provider forecasts it: where it is least, work costs least.",
+    "Forecast intensity by hours from now. Work emits least where it is lowest.",
     "suffix: g/kWh",
     (Query(f"max by (region, provider, basis, horizon_hours) ({selector(m.CARBON_FORECAST)})"),),
     "points",
@@ -50,25 +50,25 @@ _FORECAST = Panel(
         "Value": "intensity",
     },
     units={"from now": "suffix: h"},
-    remedy="No provider of the choice forecasts.",
+    remedy="No selected provider has a forecast.",
 )
 _AGE = (
     lines(
-        "Age of the provider's answer",
-        "Time since the provider last answered. While it does not, its forecast counts, then the yearly mean.",
+        "Age of the provider's data",
+        "Time since the provider's last response. Without one, its forecast applies, then the yearly mean.",
         "s",
         f"time() - max by (provider, basis) ({selector(m.CARBON_FETCHED_TIMESTAMP)})",
         "{{provider}} {{basis}}",
     )
     .sized(8, 9)
-    .telling("lastNotNull", "max")
-    .without(data="No provider is asked: the intensity is a constant, or there is none.")
+    .with_calcs("lastNotNull", "max")
+    .without(data="No provider is queried: the intensity is constant or not set.")
 )
 _RATE = Panel(
     "Emissions now",
-    "gCO2eq an hour at the rate of the moment, of all devices, by average intensity.",
+    "Current g CO2eq per hour of all devices, by average intensity.",
     "suffix: g/h",
-    (Query(f"3600 * sum by (component) (rate({_EMITTED}[$__rate_interval]))", "{{component}}"),),
+    (Query(f"3600 * sum by (component) (rate({_DEVICE_EMISSIONS}[$__rate_interval]))", "{{component}}"),),
     "areas",
     width=8,
     height=9,
@@ -76,10 +76,10 @@ _RATE = Panel(
 )
 _BY_HOUR = Panel(
     "Emissions by hour",
-    "gCO2eq of all devices in the hour that begins at each bar, by average intensity; the last is the hour that is on. "
-    "Over a range of months a bar is of several hours.",
+    "g CO2eq of all devices in the hour that starts at each bar, by average intensity; the last hour is incomplete. "
+    "Over a range of months a bar covers several hours.",
     "massg",
-    (Query(f"sum by (component) (increase({_EMITTED}[$__interval] offset -$__interval))", "{{component}}"),),
+    (Query(f"sum by (component) (increase({_DEVICE_EMISSIONS}[$__interval] offset -$__interval))", "{{component}}"),),
     "spans",
     width=24,
     calcs=("sum", "max"),
@@ -88,23 +88,23 @@ _BY_HOUR = Panel(
 )
 _BY_NODE = bars(
     "Emissions by node",
-    "gCO2eq over the time range, by average intensity.",
+    "g CO2eq over the time range, by average intensity.",
     "massg",
-    f"sum by (cluster, instance) (increase({_EMITTED}[$__range]))",
+    f"sum by (cluster, instance) (increase({_DEVICE_EMISSIONS}[$__range]))",
     {"instance": "node", "cluster": "cluster", "Value": "emissions"},
 ).without(data=_NONE)
 _BY_MODEL = bars(
     "Emissions by model",
-    "gCO2eq of runs over the time range, by average intensity: of devices that runs shared, each has its part.",
+    "g CO2eq of runs over the time range, by average intensity. Runs that share a device get their attributed share.",
     "massg",
-    named(f"sum by (label_model) (sum_over_time({_OF_OWNERS}[$__range]))", "label_model"),
+    named(f"sum by (label_model) (sum_over_time({_OWNER_EMISSIONS}[$__range]))", "label_model"),
     {"label_model": "model", "Value": "emissions"},
-).without(data="No run with grams in the recording rules of deploy/prometheus, which are six minutes behind.")
+).without(data="No run with emissions in the recording rules of deploy/prometheus, which lag by six minutes.")
 
 CARBON = Board(
     "wattline-carbon",
     "Wattline: carbon",
-    "Intensity now and forecast, grams by hour, by node and by model.",
+    "Current and forecast intensity; emissions by hour, node and model.",
     (CLUSTER, NODE, MODEL),
     (
         ("Intensity", (_INTENSITY, _NOW, _FORECAST, _AGE, _RATE)),

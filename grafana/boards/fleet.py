@@ -1,12 +1,12 @@
-"""Who uses the fleet's energy, and what of it no run used. By the recording rules of deploy/prometheus."""
+"""Dashboard of the fleet's energy by owner, from the recording rules of deploy/prometheus."""
 
 from __future__ import annotations
 
-from grafana.board import CLUSTER, NODE, Board, Entered, named, selector
+from grafana.board import CLUSTER, NODE, Board, TextVariable, named, selector
 from grafana.panel import Panel, Query, bars
 
 _DEVICES = "instance:wattline_device_energy_joules:increase5m"
-_UNCLAIMED = "instance:wattline_unclaimed_energy_joules:increase5m"
+_UNATTRIBUTED = "instance:wattline_unclaimed_energy_joules:increase5m"
 _OWNERS = "owner:wattline_run_attributed_energy_joules:increase5m"
 _GRAMS = "instance:wattline_emissions_grams:increase5m"
 _WORK = "owner:wattline_run_work:increase5m"
@@ -16,10 +16,10 @@ _AVERAGE = 'basis="average"'
 _TOKENS = 'unit="generated_tokens"'
 _KWH = "3600000"
 _STEP = "5m"
-"""Each sample of a rule is of five minutes: sums over a whole number of them count each once."""
+"""Interval of the rules' samples; a sum over a whole number of intervals counts each once."""
 _NO_RULES = "Load wattline.rules.yml"
-_NONE = "Nothing is recorded: load deploy/prometheus/wattline.rules.yml into the server."
-PRICE = Entered("price", "Price of 1 kWh", "0.25")
+_NONE = "No recorded data. Load deploy/prometheus/wattline.rules.yml into the server."
+PRICE = TextVariable("price", "Price of 1 kWh", "0.25")
 
 
 def _over_range(rule: str, *matchers: str) -> str:
@@ -27,20 +27,20 @@ def _over_range(rule: str, *matchers: str) -> str:
 
 
 def _mean_power(rule: str, *by: str) -> str:
-    """0 where one that was on in the range was not: the legend's mean is of all of the range."""
+    """Return the mean power; 0 where a series has no sample, so that the legend's mean covers the range."""
     grouped = f"sum by ({', '.join(by)})" if by else "sum"
-    drawn = f"{grouped} (sum_over_time({selector(rule)}[$__interval]))"
+    mean = f"{grouped} (sum_over_time({selector(rule)}[$__interval]))"
     ever = f"{grouped} (sum_over_time({selector(rule)}[$__range] @ end()))"
-    return f"1000 * {drawn} / $__interval_ms or 0 * {ever}"
+    return f"1000 * {mean} / $__interval_ms or 0 * {ever}"
 
 
 def _figure(title: str, description: str, unit: str, expr: str, legend: str) -> Panel:
     return Panel(title, description, unit, (Query(expr, legend),), "number", 6, 5, remedy=_NO_RULES)
 
 
-def _most(title: str, whose: str, label: str, name: str) -> Panel:
+def _largest(title: str, measure: str, label: str, name: str) -> Panel:
     largest = f"topk(10, {named(f'sum by ({label}) ({_over_range(_OWNERS)})', label)})"
-    return bars(title, f"{whose}; the ten largest.", "joule", largest, {label: name, "Value": "energy"}).without(
+    return bars(title, f"{measure}; the ten largest.", "joule", largest, {label: name, "Value": "energy"}).without(
         data=_NONE
     )
 
@@ -53,39 +53,39 @@ def _by_node(title: str, description: str, rule: str, *matchers: str) -> Panel:
 
 _ENERGY = _figure(
     "Energy",
-    "Of all devices over the time range.",
+    "Energy of all devices over the time range.",
     "joule",
     f"sum by (component) ({_over_range(_DEVICES)})",
     "{{component}}",
 )
 _IDLE = _figure(
-    "GPU energy of no run",
-    "The share of the GPUs' energy that was drawn while no run held them.",
+    "Unattributed GPU energy",
+    "Share of the GPUs' energy that is attributed to no run.",
     "percentunit",
-    f"sum({_over_range(_UNCLAIMED, _GPU)}) / sum({_over_range(_DEVICES, _GPU)})",
-    "of no run",
+    f"sum({_over_range(_UNATTRIBUTED, _GPU)}) / sum({_over_range(_DEVICES, _GPU)})",
+    "unattributed",
 )
 _EMISSIONS = _figure(
     "Emissions",
-    "gCO2eq of all devices over the time range, by average intensity.",
+    "g CO2eq of all devices over the time range, by average intensity.",
     "massg",
     f"sum({_over_range(_GRAMS, _AVERAGE)})",
     "average",
 ).without(data="No --carbon.region, or no rules")
 _IDLE_COST = _figure(
-    "Cost of GPU energy of no run",
-    "Kilowatt hours that the GPUs drew while no run held them, times the price that is set above.",
+    "Cost of unattributed GPU energy",
+    "Kilowatt hours of the GPUs attributed to no run, times the price set above.",
     "short",
-    f"sum({_over_range(_UNCLAIMED, _GPU)}) / {_KWH} * $price",
-    "of no run",
+    f"sum({_over_range(_UNATTRIBUTED, _GPU)}) / {_KWH} * $price",
+    "unattributed",
 )
 _BY_NODE = _by_node("Energy by node", "Joules of all devices; the ten largest.", _DEVICES)
-_IDLE_BY_NODE = _by_node("GPU energy of no run, by node", "Joules; the ten largest.", _UNCLAIMED, _GPU)
-_BY_USER = _most("Top users", "Joules attributed to the runs of each user", "label_user", "user")
-_BY_MODEL = _most("Top models", "Joules attributed to the runs of each model", "label_model", "model")
+_IDLE_BY_NODE = _by_node("Unattributed GPU energy by node", "Joules; the ten largest.", _UNATTRIBUTED, _GPU)
+_BY_USER = _largest("Top users", "Joules attributed to the runs of each user", "label_user", "user")
+_BY_MODEL = _largest("Top models", "Joules attributed to the runs of each model", "label_model", "model")
 _PER_TOKEN = Panel(
     "Energy per generated token",
-    "All GPU joules of a model's runs that generated tokens, over these tokens: a ratio of sums.",
+    "GPU energy of a model's runs that generated tokens, divided by these tokens (a ratio of sums).",
     "joule",
     (
         Query(
@@ -105,7 +105,7 @@ _PER_TOKEN = Panel(
 _NAMESPACE_KWH = named(f"sum by (label_namespace) ({_over_range(_OWNERS)}) / {_KWH}", "label_namespace")
 _COST = Panel(
     "Energy and cost by namespace",
-    "Kilowatt hours attributed to the runs of each namespace, and the same times the price that is set above.",
+    "Kilowatt hours attributed to the runs of each namespace, and their cost at the price set above.",
     "short",
     (Query(_NAMESPACE_KWH), Query(f"{_NAMESPACE_KWH} * $price")),
     "table",
@@ -114,10 +114,10 @@ _COST = Panel(
     remedy=_NONE,
 )
 _POWER = Panel(
-    "Mean power, of runs and of none",
-    "Watts of all components, each bar the mean of five minutes, or of more over a long range.",
+    "Mean power, attributed and unattributed",
+    "Watts of all components. Each bar is a mean over five minutes, or more over a long range.",
     "watt",
-    (Query(_mean_power(_OWNERS, "workload"), "{{workload}}"), Query(_mean_power(_UNCLAIMED), "no run")),
+    (Query(_mean_power(_OWNERS, "workload"), "{{workload}}"), Query(_mean_power(_UNATTRIBUTED), "unattributed")),
     "means",
     width=24,
     step=_STEP,
@@ -127,11 +127,11 @@ _POWER = Panel(
 FLEET = Board(
     "wattline-fleet",
     "Wattline: fleet",
-    "Top users and models, idle waste and cost. Rules record it: what is younger than six minutes is not in it yet, "
-    "nor is less than five minutes. For exact figures of any window: `analyzer fleet`.",
+    "Top users and models, unattributed energy and cost. Recording rules feed it: they lag by six minutes and have a "
+    "resolution of five minutes. `analyzer fleet` gives exact figures for any window.",
     (CLUSTER, NODE, PRICE),
     (
-        ("All of it", (_ENERGY, _IDLE, _IDLE_COST, _EMISSIONS, _POWER)),
+        ("Total", (_ENERGY, _IDLE, _IDLE_COST, _EMISSIONS, _POWER)),
         ("By owner", (_BY_USER, _BY_MODEL, _PER_TOKEN, _COST)),
         ("By node", (_BY_NODE, _IDLE_BY_NODE)),
     ),

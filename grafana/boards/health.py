@@ -1,4 +1,4 @@
-"""Whether the exporters themselves are well, and what they cost."""
+"""Dashboard of the exporters' health and cost."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _READ = selector(m.SOURCE_READ_TIMESTAMP)
 _STATE_CALCS = ("lastNotNull", "min")
 _UP = lines(
     "Sources",
-    "1 where the last read succeeded and is not late. A source that is down has no other series.",
+    "1 if the last read succeeded and is not late. A source that is down has no other series.",
     "short",
     selector(m.SOURCE_UP),
     NODE_LEGEND + " {{source}}",
-).telling(*_STATE_CALCS)
+).with_calcs(*_STATE_CALCS)
 _GPUS = Panel(
-    "GPUs that answer",
-    "Those that do not have wattline_gpu_up 0 and no other series.",
+    "Responding GPUs",
+    "A GPU that does not respond has wattline_gpu_up 0 and no other series.",
     "short",
     (
         Query(f"sum by ({NODE_KEY}) ({selector(m.GPU_UP)})", NODE_LEGEND + " up"),
@@ -31,65 +31,67 @@ _GPUS = Panel(
 )
 _AGE = lines(
     "Age of the last read",
-    "Of each source, when it was scraped.",
+    "Age of each source's last read at scrape time.",
     "s",
     f"timestamp({_READ}) - {_READ}",
     NODE_LEGEND + " {{source}}",
 )
 _FAILED = lines(
-    "Reads that failed or were late",
-    "By source and outcome.",
+    "Failed or late reads",
+    "Rate by source and outcome.",
     "suffix:/s",
     f"rate({selector(m.SOURCE_READS, _NOT_OK)}[$__rate_interval])",
     NODE_LEGEND + " {{source}} {{outcome}}",
 )
 _SUSPECT = lines(
-    "Energy that is not to be trusted",
-    "1 while a counter stands still, jumps, or disagrees with the power; the run's report says so as well.",
+    "Suspect energy counters",
+    "1 while a counter stands still, jumps or contradicts the power; the run's report has a finding as well.",
     "short",
     selector(m.GPU_ENERGY_SUSPECT),
     GPU_LEGEND + " {{reason}}",
-).telling("lastNotNull", "max")
+).with_calcs("lastNotNull", "max")
 _APART = lines(
     "Counter against integral",
-    "How far the integral of the averaged power is from the energy counter, over ten minutes.",
+    "Deviation of the integral of averaged power from the energy counter, over ten minutes.",
     "percentunit",
     f"increase({selector(m.GPU_INTEGRATED_ENERGY)}[10m]) / (increase({selector(m.GPU_ENERGY)}[10m]) > 0) - 1",
     GPU_LEGEND,
 )
 _CPU = lines(
     "CPU of the exporters",
-    "Of one core.",
+    "Share of one core.",
     "percentunit",
     f"sum by ({NODE_KEY}, role) (rate({selector(m.PROCESS_CPU)}[$__rate_interval]))",
     NODE_LEGEND + " {{role}}",
 )
-_MEMORY = lines("Memory of the exporters", "Resident.", "bytes", selector(m.PROCESS_MEMORY), NODE_LEGEND + " {{role}}")
+_MEMORY = lines(
+    "Memory of the exporters", "Resident memory.", "bytes", selector(m.PROCESS_MEMORY), NODE_LEGEND + " {{role}}"
+)
 _STATE = lines(
-    "State that can be written",
-    "0 where the disk is full or read-only: the exporter serves on from memory.",
+    "Writable state database",
+    "0 if the disk is full or read-only; the exporter then serves from memory.",
     "short",
     selector(m.STATE_UP),
     NODE_LEGEND,
-).telling(*_STATE_CALCS)
-_PUSHES = "No node pushes: exporter serve --push.url."
+).with_calcs(*_STATE_CALCS)
+_PUSHES = "No node pushes. Set exporter serve --push.url to push."
 _BEHIND = lines(
-    "Pushing is behind by",
-    "Time since the newest sample that a node is done with; it grows where the node is gone, too.",
+    "Push delay",
+    "Time since the newest sample that a node has delivered or given up; it also grows when the node is gone.",
     "s",
     f"time() - last_over_time({selector(m.PUSH_TIMESTAMP)}[1d])",
     NODE_LEGEND,
 ).without(data=_PUSHES)
 _PUSHED = lines(
     "Samples pushed",
-    "By outcome. Refused and dropped ones are not in the store.",
+    "Rate by outcome. Refused and dropped samples are not in the database.",
     "suffix:/s",
     f"rate({selector(m.PUSH_SAMPLES)}[$__rate_interval])",
     NODE_LEGEND + " {{outcome}}",
 ).without(data=_PUSHES)
 _VERSIONS = Panel(
     "Versions",
-    "Of the exporters.",
+    "Version of each exporter.",
     "none",
     (Query(f"max by ({NODE_KEY}, version) ({selector(m.BUILD_INFO)})"),),
     "table",
@@ -99,12 +101,12 @@ _VERSIONS = Panel(
 HEALTH = Board(
     "wattline-health",
     "Wattline: exporters",
-    "Sources, GPUs that answer, energy that is not to be trusted, and what the exporters cost.",
+    "Sources, responding GPUs, suspect energy counters, and CPU and memory of the exporters.",
     (CLUSTER, NODE),
     (
         ("Sources", (_UP, _GPUS, _AGE, _FAILED)),
-        ("Trust", (_SUSPECT, _APART)),
-        ("Pushing, where nothing scrapes", (_BEHIND, _PUSHED)),
+        ("Plausibility", (_SUSPECT, _APART)),
+        ("Push", (_BEHIND, _PUSHED)),
         ("Cost", (_CPU, _MEMORY, _STATE, _VERSIONS)),
     ),
     since="now-3h",

@@ -1,4 +1,4 @@
-"""What a node draws and does right now."""
+"""Dashboard of the current state of nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _of(metric: m.Metric, *more: str) -> str:
 
 _POWER = Panel(
     "Power of each GPU",
-    "Board power as the driver gives it, at each scrape, and the power limit in force.",
+    "Board power as the driver reports it, at each scrape, and the enforced power limit.",
     "watt",
     (
         Query(_of(m.GPU_POWER), GPU_LEGEND),
@@ -25,14 +25,14 @@ _POWER = Panel(
 )
 _ENERGY = Panel(
     "Energy of each GPU",
-    "Joules over the time range, from the energy counter: nothing is lost between scrapes.",
+    "Joules over the time range, from the energy counter. No energy between scrapes is lost.",
     "joule",
     (Query(f"increase({_of(m.GPU_ENERGY)}[$__range])", GPU_LEGEND),),
     "gauges",
 )
-_CARDS = Panel(
+_GPU_TABLE = Panel(
     "GPUs",
-    "What they are.",
+    "Models, UUIDs and driver versions.",
     "none",
     (Query(f"max by ({NODE_KEY}, gpu, uuid, name, driver_version) ({_of(m.GPU_INFO)})"),),
     "table",
@@ -48,51 +48,51 @@ _CARDS = Panel(
 )
 _UTILIZATION = lines(
     "Utilization",
-    "Share of time in which a kernel ran. It says nothing of how much of the GPU the kernel used.",
+    "Share of time in which a kernel ran. It does not show how much of the GPU the kernel used.",
     "percentunit",
     _of(m.GPU_UTILIZATION, 'engine="gpu"'),
     GPU_LEGEND,
 )
-_MEMORY = lines("Memory in use", "On the board.", "bytes", _of(m.GPU_MEMORY_USED), GPU_LEGEND)
+_MEMORY = lines("Memory in use", "Memory of the GPU in use.", "bytes", _of(m.GPU_MEMORY_USED), GPU_LEGEND)
 _TEMPERATURE = lines(
     "Temperature",
-    "Of the GPU and of its memory, where the card tells it.",
+    "GPU temperature, and memory temperature where the GPU reports it.",
     "celsius",
     _of(m.GPU_TEMPERATURE),
     GPU_LEGEND + " {{sensor}}",
 )
 _CLOCK = lines(
     "SM clock",
-    "It falls under a power limit, or when the card is hot.",
+    "The clock falls under a power limit or at a high temperature.",
     "hertz",
     _of(m.GPU_CLOCK, 'domain="sm"'),
     GPU_LEGEND,
 )
 _MEMORY_CLOCK = lines(
-    "Memory clock", "Of the board's memory.", "hertz", _of(m.GPU_CLOCK, 'domain="memory"'), GPU_LEGEND
+    "Memory clock", "Clock of the GPU's memory.", "hertz", _of(m.GPU_CLOCK, 'domain="memory"'), GPU_LEGEND
 )
-_HELD_S = _of(m.GPU_CLOCK_EVENT_SECONDS)
+_EVENT_S = _of(m.GPU_CLOCK_EVENT_SECONDS)
 _THROTTLED = lines(
-    "Held down by",
-    "Share of time for which each reason held the clocks down; sw_power_cap is the power limit at work. "
-    "Reasons that never did are left out.",
+    "Clock event reasons",
+    "Share of time in which each reason reduced the clocks; sw_power_cap is the power limit. "
+    "Reasons that never applied are left out.",
     "percentunit",
-    f"rate({_HELD_S}[$__rate_interval]) and increase({_HELD_S}[$__range] @ end()) > 0",
+    f"rate({_EVENT_S}[$__rate_interval]) and increase({_EVENT_S}[$__range] @ end()) > 0",
     GPU_LEGEND + " {{reason}}",
-).without(data="Nothing held the clocks down in the time range.")
+).without(data="No clock event in the time range.")
 _CPU_POWER = Panel(
     "Power of CPUs",
-    "Of packages, by RAPL. Zones lie in each other, so packages stand alone here, and memory (dram) below.",
+    "RAPL power of packages and of memory (dram). Zones overlap, so their values must not be added.",
     "watt",
     (
         Query(selector(m.CPU_POWER, 'zone="package"'), NODE_LEGEND + " package {{package}}"),
         Query(selector(m.CPU_POWER, 'zone="dram"'), NODE_LEGEND + " dram {{package}}"),
     ),
-    remedy="No RAPL is read: exporter check says why, and what to do.",
+    remedy="No RAPL data. Run exporter check to see the cause and the remedy.",
 )
 _HOST = Panel(
     "Host",
-    "CPU time that was not idle, and memory that is not available to new work, as shares of all there is.",
+    "Share of CPU time that was not idle, and share of memory that is not available.",
     "percentunit",
     (
         Query(selector(m.HOST_CPU_UTILIZATION), NODE_LEGEND + " CPU"),
@@ -103,12 +103,15 @@ _HOST = Panel(
 NODE_BOARD = Board(
     "wattline-node",
     "Wattline: live node",
-    "Power against limit, energy, utilization, memory, temperature, clocks and what holds them down.",
+    "Power against limit, energy, utilization, memory, temperature, clocks and clock event reasons.",
     (CLUSTER, NODE, GPU),
     (
-        ("Power and energy", (_POWER, _ENERGY, _CARDS)),
-        ("Work and heat", (_UTILIZATION, _MEMORY, _TEMPERATURE, _THROTTLED, _CLOCK, _MEMORY_CLOCK)),
-        ("The host", (_CPU_POWER, _HOST)),
+        ("Power and energy", (_POWER, _ENERGY, _GPU_TABLE)),
+        (
+            "Utilization, temperature and clocks",
+            (_UTILIZATION, _MEMORY, _TEMPERATURE, _THROTTLED, _CLOCK, _MEMORY_CLOCK),
+        ),
+        ("Host", (_CPU_POWER, _HOST)),
     ),
     marks_runs=True,
 )

@@ -1,4 +1,4 @@
-"""All runs of the time range, and one of them in detail."""
+"""Dashboard of all runs in the time range and of one run in detail."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _GENERATED = 'unit="generated_tokens"'
 _CHOSEN = 'label_model=~"$model"'
 _SHARED = 'policy="idle_shared"'
 _OF_RUN = 'run_id!=""'
-_WHOSE = {"run_id": "run", "workload": "workload", "label_model": "model", "cluster": "cluster"}
-_NO_RUN = "No run in the time range: workloads run -- COMMAND makes one."
-_NOT_CHOSEN = "The run that is chosen above has none of it in the time range."
+_RUN_COLUMNS = {"run_id": "run", "workload": "workload", "label_model": "model", "cluster": "cluster"}
+_NO_RUN = "No run in the time range. Start one with workloads run -- COMMAND."
+_NO_DATA = "The selected run has no data of this kind in the time range."
 
 
 def _of_run(keys: str, metric: m.Metric, *more: str) -> str:
-    """The sum over nodes and `keys`, each once however often it was scraped."""
+    """Return the sum over nodes and `keys`, which counts each series once."""
     inner = f"{NODE_RUN_KEY}, {keys}" if keys else NODE_RUN_KEY
     return f"sum by ({RUN_KEY}) (max by ({inner}) ({peak(metric, *more)}))"
 
@@ -35,9 +35,9 @@ def _named(expression: str) -> str:
 
 _TABLE = Panel(
     "Runs",
-    "Every run that was seen in the time range: energy of its GPUs and of all its devices, per generated token, and "
-    "emissions of all its devices by average intensity. Of GPUs that runs share each has all, and beside it its share. "
-    "A run shorter than a scrape interval has all of its joules.",
+    "Runs in the time range: energy of their GPUs and of all devices, energy per generated token, and emissions of all "
+    "devices by average intensity. On shared GPUs, `energy, GPUs` is the whole GPU and the next column the attributed "
+    "share. The energy of a run shorter than a scrape interval is complete.",
     "short",
     (
         Query(_named(_JOULES)),
@@ -52,20 +52,20 @@ _TABLE = Panel(
     width=24,
     height=10,
     columns={
-        "Value #F": "begin",
-        **_WHOSE,
+        "Value #F": "start",
+        **_RUN_COLUMNS,
         "Value #B": "duration",
         "Value #A": "energy, GPUs",
-        "Value #G": "its share of GPUs",
+        "Value #G": "attributed share of GPUs",
         "Value #D": "energy, all devices",
         "Value #C": "per token",
         "Value #E": "emissions",
     },
     units={
-        "begin": "dateTimeAsIso",
+        "start": "dateTimeAsIso",
         "duration": "s",
         "energy, GPUs": "joule",
-        "its share of GPUs": "joule",
+        "attributed share of GPUs": "joule",
         "energy, all devices": "joule",
         "per token": "joule",
         "emissions": "massg",
@@ -74,16 +74,16 @@ _TABLE = Panel(
 )
 _RESULTS = Panel(
     "Results",
-    "What the jobs measured themselves; the unit is in the name of the result.",
+    "Results measured by the jobs; the unit is part of the result's name.",
     "none",
     (Query(_named(f"max by ({RUN_KEY}, name) ({peak(m.RUN_RESULT)})")),),
     "table",
-    columns={**_WHOSE, "name": "result", "Value": "value"},
-    remedy="No run in the time range has results: a client's run.result(NAME=VALUE) keeps them.",
+    columns={**_RUN_COLUMNS, "name": "result", "Value": "value"},
+    remedy="No run in the time range has results. Report them with the client's run.result(NAME=VALUE).",
 )
 _PER_UNIT = Panel(
     "Energy per unit of work",
-    "Joules of a run's GPUs over each kind of work that it did; of GPUs that runs share each has all.",
+    "Energy of a run's GPUs divided by each unit of its work; on shared GPUs the whole GPU counts.",
     "joule",
     (
         Query(
@@ -94,59 +94,59 @@ _PER_UNIT = Panel(
         ),
     ),
     "table",
-    columns={**_WHOSE, "unit": "unit", "Value": "energy per unit"},
+    columns={**_RUN_COLUMNS, "unit": "unit", "Value": "energy per unit"},
     units={"energy per unit": "joule"},
-    remedy="No run in the time range has work: a client's run.work(UNIT=AMOUNT) counts it.",
+    remedy="No run in the time range has work. Report it with the client's run.work(UNIT=AMOUNT).",
 )
 
 
 def _total(title: str, description: str, unit: str, expr: str, legend: str) -> Panel:
-    """Of a counter, whose highest is its last: the series of one node of several may end before the others'."""
-    return lines(title, description, unit, expr, legend).telling("max").without(data=_NOT_CHOSEN)
+    """Return a panel of a counter; its maximum is its last value, even if one node's series ends early."""
+    return lines(title, description, unit, expr, legend).with_calcs("max").without(data=_NO_DATA)
 
 
 _WHOLE = f"sum by (component) ({selector(m.RUN_ENERGY, _RUN)})"
 _ENERGY = _total(
     "Energy of the run",
-    "By component, since its begin: the whole devices between begin and end.",
+    "Energy of the whole devices since the start of the run, by component.",
     "joule",
     _WHOLE,
     "{{component}}",
 )
 _POWER = lines(
     "Power of the run's GPUs",
-    "At each scrape while the run was on; the energy does not come from this line.",
+    "Power at each scrape while the run was active; the run's energy is not computed from it.",
     "watt",
     f"{selector(m.GPU_POWER)} * on ({NODE_KEY}, uuid) group_left () max by ({NODE_KEY}, uuid) "
     f"({selector(m.RUN_GPU_INFO, _RUN)} unless on ({NODE_RUN_KEY}) {selector(m.RUN_END, _RUN)})",
     GPU_LEGEND,
-).without(data="No scrape fell into the run that is chosen above; its energy is whole all the same.")
+).without(data="No scrape happened during the selected run; its energy is complete nevertheless.")
 _WORK = _total(
     "Work",
-    "What the job has reported, each unit for itself.",
+    "Work that the job reported, by unit.",
     "short",
     f"sum by (unit) ({selector(m.RUN_WORK, _RUN)})",
     "{{unit}}",
 )
 _PHASES = _total(
     "Energy by phase",
-    "Of the run's devices, by component.",
+    "Energy of the run's devices by phase and component.",
     "joule",
     f"sum by (phase, component) ({selector(m.RUN_PHASE_ENERGY, _RUN)})",
     "{{phase}} {{component}}",
 )
 _ATTRIBUTED = selector(m.RUN_ATTRIBUTED_ENERGY, _RUN, _OF_RUN, _SHARED)
 _SHARE = Panel(
-    "The run's share of its devices",
-    "Attributed energy under the policy idle_shared, beside the whole devices': apart where others used them.",
+    "Attributed share of the devices",
+    "Energy attributed under the policy idle_shared, and energy of the whole devices; they differ on shared devices.",
     "joule",
     (Query(f"sum by (component) ({_ATTRIBUTED})", "share, {{component}}"), Query(_WHOLE, "whole, {{component}}")),
     calcs=("max",),
-    remedy=_NOT_CHOSEN,
+    remedy=_NO_DATA,
 )
 _EMISSIONS = _total(
     "Emissions of the run",
-    "gCO2eq by basis and quality; average and marginal answer different questions and are never added.",
+    "g CO2eq by basis and quality. Average and marginal emissions must not be added.",
     "massg",
     f"sum by (basis, quality) ({selector(m.RUN_EMISSIONS, _RUN)})",
     "{{basis}}, {{quality}}",
@@ -155,11 +155,11 @@ _EMISSIONS = _total(
 RUNS = Board(
     "wattline-runs",
     "Wattline: runs",
-    "A table of runs with joules, joules per token and grams, and one run in detail.",
+    "A table of runs with energy, energy per token and emissions, and one run in detail.",
     (CLUSTER, NODE, MODEL, RUN),
     (
         ("Runs", (_TABLE, _PER_UNIT, _RESULTS)),
-        ("The run $run", (_ENERGY, _POWER, _WORK, _PHASES, _SHARE, _EMISSIONS)),
+        ("Run $run", (_ENERGY, _POWER, _WORK, _PHASES, _SHARE, _EMISSIONS)),
     ),
     since="now-6h",
     marks_runs=True,

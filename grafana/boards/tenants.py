@@ -1,4 +1,4 @@
-"""Jobs that share GPUs: what each of them gets, and what it costs."""
+"""Dashboard of jobs that share GPUs."""
 
 from __future__ import annotations
 
@@ -17,58 +17,58 @@ _JOIN = f"* on ({RUN_KEY}) group_left ({_LABELS})"
 _LEGEND = "{{label_tenant}} {{run_id}}"
 _SHARED = 'policy="idle_shared"'
 _GPU = 'component="gpu"'
-_OF_RUNS = selector(m.RUN_ATTRIBUTED_ENERGY, _GPU, _SHARED, _HAS_RUN)
-_OF_NONE = selector(m.RUN_ATTRIBUTED_ENERGY, _GPU, _SHARED, _NO_RUN)
-_NONE = "No run with the label tenant in the time range: workloads run -l tenant=NAME gives it one."
+_ATTRIBUTED = selector(m.RUN_ATTRIBUTED_ENERGY, _GPU, _SHARED, _HAS_RUN)
+_UNATTRIBUTED = selector(m.RUN_ATTRIBUTED_ENERGY, _GPU, _SHARED, _NO_RUN)
+_NONE = "No run with the label tenant in the time range. Set it with workloads run -l tenant=NAME."
 
 _RATE = lines(
-    "Work a second by tenant",
-    "Each unit for itself, while the tenants run side by side.",
+    "Work per second by tenant",
+    "Rate of each unit of work while the tenants run.",
     "suffix:/s",
     f"sum by ({RUN_KEY}, unit) (rate({selector(m.RUN_WORK)}[$__rate_interval])) {_JOIN} {_OPEN}",
     _LEGEND + " {{unit}}",
 ).without(data=_NONE)
 _POWER = Panel(
     "Power by tenant",
-    "Each run's share of its GPUs, idle power divided among those that have a GPU; the sum is what the GPUs draw.",
+    "Attributed share of each run, with idle power divided among the runs of a GPU; the sum is the GPUs' power.",
     "watt",
-    (Query(f"sum by ({RUN_KEY}) (rate({_OF_RUNS}[$__rate_interval])) {_JOIN} {_OPEN}", _LEGEND),),
+    (Query(f"sum by ({RUN_KEY}) (rate({_ATTRIBUTED}[$__rate_interval])) {_JOIN} {_OPEN}", _LEGEND),),
     "areas",
     remedy=_NONE,
 )
 _ENERGY = (
     lines(
         "Energy by tenant",
-        "Joules attributed since each run's begin.",
+        "Energy attributed since the start of each run.",
         "joule",
-        f"sum by ({RUN_KEY}) ({_OF_RUNS}) {_JOIN} {_INFO}",
+        f"sum by ({RUN_KEY}) ({_ATTRIBUTED}) {_JOIN} {_INFO}",
         _LEGEND,
     )
-    .telling("max")
+    .with_calcs("max")
     .without(data=_NONE)
 )
 _PER_UNIT = (
     lines(
         "Energy per unit by tenant",
-        "Attributed joules over work, both since the run's begin.",
+        "Attributed energy divided by work, both since the start of the run.",
         "joule",
-        f"(sum by ({RUN_KEY}) ({_OF_RUNS}) / on ({RUN_KEY}) group_right () "
+        f"(sum by ({RUN_KEY}) ({_ATTRIBUTED}) / on ({RUN_KEY}) group_right () "
         f"(sum by ({RUN_KEY}, unit) ({selector(m.RUN_WORK)}) > 0)) {_JOIN} {_OPEN}",
         _LEGEND + " {{unit}}",
     )
-    .telling("lastNotNull")
+    .with_calcs("lastNotNull")
     .without(data=_NONE)
 )
 _REST = lines(
-    "Power of no run",
-    "Of the GPUs, the rest that belongs to no run.",
+    "Unattributed power",
+    "Power of the GPUs that is attributed to no run.",
     "watt",
-    f"sum by ({NODE_KEY}) (rate({_OF_NONE}[$__rate_interval]))",
+    f"sum by ({NODE_KEY}) (rate({_UNATTRIBUTED}[$__rate_interval]))",
     NODE_LEGEND,
 )
 _TENANTS = Panel(
     "Tenants",
-    "The runs that have a tenant and are on at the end of the time range, and whether MPS is.",
+    "Active runs with a tenant at the end of the time range, and the state of MPS.",
     "none",
     (Query(_OPEN),),
     "table",
@@ -85,8 +85,8 @@ _TENANTS = Panel(
 TENANTS = Board(
     "wattline-tenants",
     "Wattline: tenants",
-    "Jobs that share GPUs: work, power and energy of each. Slowdown and fairness are told by `analyzer tenants`.",
+    "Work, power and energy of jobs that share GPUs. `analyzer tenants` reports slowdown and fairness.",
     (CLUSTER, NODE, EXPERIMENT),
-    (("Side by side", (_RATE, _POWER, _ENERGY, _PER_UNIT, _REST, _TENANTS)),),
+    (("Concurrent tenants", (_RATE, _POWER, _ENERGY, _PER_UNIT, _REST, _TENANTS)),),
     marks_runs=True,
 )

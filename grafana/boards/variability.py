@@ -1,4 +1,4 @@
-"""How much GPUs differ."""
+"""Dashboard of differences between GPUs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from grafana.board import (
     NODE_RUN_KEY,
     RUN_KEY,
     Board,
-    ended_well,
     peak,
     selector,
+    succeeded,
 )
 from grafana.panel import Panel, Query, lines
 
@@ -31,13 +31,13 @@ _IDLE = "No GPU was busy in the time range."
 
 
 def _busy(expression: str) -> str:
-    """Only while the GPU was busy: idle ones differ for other reasons."""
+    """Restrict an expression to busy GPUs; idle GPUs differ for other reasons."""
     return f"{expression} and on ({NODE_KEY}, uuid) {_BUSY}"
 
 
 _POWER = lines(
     "Power of busy GPUs",
-    "Of those that are busy for more than half of the time.",
+    "Power of GPUs that are busy for more than half of the time.",
     "watt",
     _busy(selector(m.GPU_POWER)),
     GPU_LEGEND,
@@ -45,29 +45,29 @@ _POWER = lines(
 _SM_CLOCK = _busy(selector(m.GPU_CLOCK, _OF_SM))
 _CLOCK = lines(
     "SM clock of busy GPUs",
-    "Under one power limit the better chips clock higher: variability shows here.",
+    "Under the same power limit, better chips reach higher clocks.",
     "hertz",
     _SM_CLOCK,
     GPU_LEGEND,
 ).without(data=_IDLE)
 _TEMPERATURE = lines(
     "Temperature of busy GPUs",
-    "A place with bad air shows here.",
+    "Poor cooling of a slot shows here.",
     "celsius",
     _busy(selector(m.GPU_TEMPERATURE, 'sensor="gpu"')),
     GPU_LEGEND,
 ).without(data=_IDLE)
 _SPREAD = lines(
     "Spread of SM clocks",
-    "Standard deviation over mean of the GPUs that are busy, by node, while at least two of them are.",
+    "Standard deviation divided by mean of a node's busy GPUs, while at least two are busy.",
     "percentunit",
     f"stddev by ({NODE_KEY}) ({_SM_CLOCK}) / avg by ({NODE_KEY}) ({_SM_CLOCK}) "
     f"and on ({NODE_KEY}) count by ({NODE_KEY}) ({_SM_CLOCK}) > 1",
     NODE_LEGEND,
-).without(data="Two busy GPUs of a node are needed.")
+).without(data="Needs two busy GPUs on a node.")
 
 _LIKE = "workload, label_model, label_batch_size, label_power_limit_watts"
-"""What runs must have in common to be compared."""
+"""Labels that comparable runs have in common."""
 _INFO = f"topk by ({NODE_RUN_KEY}) (1, max by ({NODE_RUN_KEY}, {_LIKE}) ({peak(m.RUN_INFO, _CHOSEN, _HAS_EXPERIMENT)}))"
 _GPUS = f"max by ({NODE_RUN_KEY}, gpu, uuid) ({peak(m.RUN_GPU_INFO)})"
 _ONLY_GPU = f"({_GPUS} and on ({RUN_KEY}) (count by ({RUN_KEY}) ({_GPUS}) == 1))"
@@ -79,15 +79,15 @@ _JOULES = f"max by ({NODE_RUN_KEY}) ({peak(m.RUN_PHASE_ENERGY, _MEASURE, _OF_GPU
 def _by_gpu(expression: str) -> str:
     return (
         f"avg by ({NODE_KEY}, gpu, uuid, {_LIKE}, unit) (({expression} / on ({NODE_RUN_KEY}) group_right () {_WORK}) "
-        f"* on ({NODE_RUN_KEY}) group_left ({_LIKE}) {ended_well(_INFO)} "
+        f"* on ({NODE_RUN_KEY}) group_left ({_LIKE}) {succeeded(_INFO)} "
         f"* on ({NODE_RUN_KEY}) group_left (gpu, uuid) {_ONLY_GPU})"
     )
 
 
 _PER_UNIT = Panel(
     "Time and energy per unit of work, by GPU",
-    "Seconds and joules of the phase measure over the work done in it, the mean over the runs of the experiment that "
-    "had this GPU alone and ended well. Compare rows of one workload, model, batch and power limit.",
+    "Duration and energy of the phase measure divided by its work: the mean over the experiment's successful runs that "
+    "used only this GPU. Compare rows with the same workload, model, batch and power limit.",
     "short",
     (Query(_by_gpu(_SECONDS)), Query(_by_gpu(_JOULES))),
     "table",
@@ -106,14 +106,14 @@ _PER_UNIT = Panel(
         "Value #B": "energy per unit",
     },
     units={"time per unit": "s", "energy per unit": "joule"},
-    remedy="No run of an experiment had one GPU to itself and ended well in the time range.",
+    remedy="No successful run of an experiment used exactly one GPU in the time range.",
 )
 
 VARIABILITY = Board(
     "wattline-variability",
     "Wattline: variability",
-    "How much GPUs differ at the same work. Medians, outliers and intervals are told by `analyzer variability`.",
+    "Differences between GPUs at the same work. `analyzer variability` reports medians, outliers and intervals.",
     (CLUSTER, NODE, EXPERIMENT),
-    (("Busy GPUs", (_POWER, _CLOCK, _TEMPERATURE, _SPREAD)), ("Runs on one GPU", (_PER_UNIT,))),
+    (("Busy GPUs", (_POWER, _CLOCK, _TEMPERATURE, _SPREAD)), ("Single-GPU runs", (_PER_UNIT,))),
     since="now-6h",
 )

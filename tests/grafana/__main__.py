@@ -1,4 +1,4 @@
-"""Draws grafana/pictures from the generated hour: python -m tests.grafana"""
+"""Generator of grafana/pictures from the synthetic hour: `python -m tests.grafana`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An hour of two nodes, one of them in a cluster that has a name, whose joules, tokens and grams are known by hand."""
+"""Synthetic hour of two nodes, one in a named cluster; energy, tokens and emissions are known by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 from tests.analyzer.fleet_nodes import Series
 from tests.analyzer.node import Gpu
-from tests.grafana.surroundings import GRAMS_PER_KWH, PACKAGE_W, Shown, of_node
+from tests.grafana.node_series import G_PER_KWH, PACKAGE_W, Shown, of_node
 
 BEGIN_S = 1_789_034_400.0
 END_S = BEGIN_S + 3_600
@@ -21,13 +21,13 @@ SCRAPE_S, OFFSET_S = 15.0, 3.2
 AFTER_S = 600.0
 IDLE_W = 60.0
 RIPPLE_W = 20.0
-"""Above and below the mean power of a run, 15 s each."""
-_GRAMS_PER_JOULE = GRAMS_PER_KWH / 3.6e6
+"""Amplitude around the mean power of a run, alternating every 15 s."""
+_G_PER_JOULE = G_PER_KWH / 3.6e6
 
 
 @dataclass(frozen=True)
 class JobRun:
-    """On one GPU of one node. `phases` are seconds, in their order; work is done in the last alone."""
+    """Run on one GPU of one node. `phases` are durations in order; work is done in the last phase only."""
 
     run_id: str
     gpu: str
@@ -84,7 +84,7 @@ SERVE = JobRun(
     results={"ttft_seconds_p99": 0.31, "loss": 1.25},
 )
 Nodes = Mapping[str, tuple[Mapping[str, str], Sequence[JobRun]]]
-"""By instance: more labels of the node, and its runs."""
+"""Further labels and runs of each node, by instance."""
 NODES: Nodes = {
     "a:9847": (
         {"cluster": "east"},
@@ -106,7 +106,7 @@ NODES: Nodes = {
     ),
 }
 LOST_GPU = {"gpu": "2", "uuid": "GPU-lost"}
-"""Of node b: it does not answer."""
+"""GPU of node b that does not respond."""
 
 
 def series(nodes: Nodes = NODES, hour_s: float = BEGIN_S) -> list[Series]:
@@ -174,16 +174,16 @@ def _gpu(gpu: Gpu, runs: Sequence[JobRun], end_s: float) -> Iterator[tuple[Metri
     yield m.GPU_CLOCK_EVENT_SECONDS, where | {"reason": "sw_power_cap"}, lambda t: gpu.energy_j(t) / 1_000
     yield m.GPU_ENERGY_SUSPECT, where | {"reason": "disagrees"}, lambda t: float(gpu.index == "1" and t > end_s - 600)
     device = {"component": "gpu", "device": gpu.uuid}
-    yield m.EMISSIONS, device | _KIND, lambda t: gpu.energy_j(t) * _GRAMS_PER_JOULE
-    rest = lambda t: gpu.energy_j(t) - sum(run.share * (_of(gpu, run, t) or 0.0) for run in runs)  # noqa: E731
+    yield m.EMISSIONS, device | _KIND, lambda t: gpu.energy_j(t) * _G_PER_JOULE
+    rest = lambda t: gpu.energy_j(t) - sum(run.share * (_run_joules(gpu, run, t) or 0.0) for run in runs)  # noqa: E731
     yield m.RUN_ATTRIBUTED_ENERGY, device | {"run_id": "", "policy": "idle_shared"}, rest
 
 
 _KIND = {"basis": "average", "quality": "actual"}
 
 
-def _of(gpu: Gpu, run: JobRun, t: float) -> float | None:
-    """Joules of the whole device between the run's begin and end."""
+def _run_joules(gpu: Gpu, run: JobRun, t: float) -> float | None:
+    """Return the energy of the whole device since the start of the run, up to its end."""
     if t < run.begin_s:
         return None
     return gpu.energy_j(min(t, run.end_s or t)) - gpu.energy_j(run.begin_s)
@@ -207,7 +207,7 @@ def _run(gpu: Gpu, run: JobRun) -> Iterator[tuple[Metric, dict[str, str], Shown 
     yield m.RUN_ENERGY, own | device, shown(joules)
     yield m.RUN_ENERGY, own | {"component": "cpu", "device": "0"}, shown(lambda t: PACKAGE_W * (t - run.begin_s))
     yield m.RUN_ATTRIBUTED_ENERGY, own | device | {"policy": "idle_shared"}, shown(lambda t: run.share * joules(t))
-    yield m.RUN_EMISSIONS, own | {"component": "gpu"} | _KIND, shown(lambda t: joules(t) * _GRAMS_PER_JOULE)
+    yield m.RUN_EMISSIONS, own | {"component": "gpu"} | _KIND, shown(lambda t: joules(t) * _G_PER_JOULE)
     if run.end_s is not None:
         yield m.RUN_END, own, shown(lambda t: run.end_s if t >= run.end_s else None)
         yield m.RUN_OUTCOME, own | {"outcome": run.outcome}, shown(lambda t: 1.0 if t >= run.end_s else None)

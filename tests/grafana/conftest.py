@@ -8,7 +8,7 @@ KINDS = ("prometheus", "victoria-metrics")
 
 @pytest.fixture(scope="session")
 def addresses(tmp_path_factory):
-    """Of the servers that hold the hours of these tests, by kind."""
+    """Addresses of the servers with the synthetic series, by kind."""
     for binary in ("promtool", "vmalert"):
         servers.require(binary)
     folder = tmp_path_factory.mktemp("stores")

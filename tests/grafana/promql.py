@@ -1,4 +1,4 @@
-"""Reads a query: do its metrics and labels exist, what must not be added up, and in what unit is the answer."""
+"""Checker of PromQL queries: metrics, labels, aggregations and units against the contract."""
 
 from __future__ import annotations
 
@@ -85,31 +85,31 @@ class Meaning:
 
 
 def meaning(query: str) -> Meaning:
-    """Of a query whose variables are filled. Raises AssertionError where it breaks the contract."""
+    """Return the labels and the unit of a query without variables; raise AssertionError if it breaks the contract."""
     return _of(ql.parse(query))
 
 
-def _of(node: ql.Expr) -> Meaning:  # noqa: PLR0911  # one for each kind of node
+def _of(node: ql.Expr) -> Meaning:  # noqa: PLR0911  # one return for each kind of node
     match node:
         case ql.ParenExpr() | ql.UnaryExpr() | ql.SubqueryExpr():
             return _of(node.expr)
         case ql.NumberLiteral():
             return Meaning(frozenset(), frozenset(), {}, 1 / node.val if node.val else math.inf)
         case ql.MatrixSelector():
-            return _selected(node.vector_selector)
+            return _selection(node.vector_selector)
         case ql.VectorSelector():
-            return _selected(node)
+            return _selection(node)
         case ql.Call():
-            return _called(node)
+            return _function_call(node)
         case ql.AggregateExpr():
-            return _aggregated(node)
+            return _aggregation(node)
         case ql.BinaryExpr():
-            return _joined(node)
-    raise AssertionError(f"{type(node).__name__} is not known here")
+            return _binary_operation(node)
+    raise AssertionError(f"{type(node).__name__} is not supported")
 
 
 def labels_of(name: str) -> frozenset[str]:
-    """What a series of the metric may be told apart by."""
+    """Return the labels that the series of a metric can have."""
     if name in _RULES:
         rule = _RULES[name]
         return frozenset({*ql.parse(rule["expr"]).modifier.labels, *rule.get("labels", {}), "cluster"})
@@ -117,7 +117,7 @@ def labels_of(name: str) -> frozenset[str]:
     return frozenset({*_CONTRACT[name].labels, *_CONTRACT[name].optional, *_TARGET})
 
 
-def _selected(selector: ql.VectorSelector) -> Meaning:
+def _selection(selector: ql.VectorSelector) -> Meaning:
     name = selector.name
     if name in (PRICE, STEP_MS):
         return Meaning(frozenset(), frozenset(), *_UNITS[name])
@@ -146,7 +146,7 @@ def _times(left: Mapping[str, int], right: Mapping[str, int], sign: int = 1) -> 
     return {name: left.get(name, 0) + sign * right.get(name, 0) for name in {*left, *right}}
 
 
-def _called(call: ql.Call) -> Meaning:
+def _function_call(call: ql.Call) -> Meaning:
     name = call.func.name
     if name == "time":
         return Meaning(frozenset(), frozenset(), {"s": 1}, 1.0)
@@ -158,7 +158,7 @@ def _called(call: ql.Call) -> Meaning:
     if name == "sum_over_time":
         return replace(inner, dimension=_times(inner.dimension, {"s": 1}), scale=inner.scale * _SAMPLE_S)
     if name == "label_replace":
-        assert _has(inner, call.args[3].val), f"label_replace reads {call.args[3].val}, which is not there"
+        assert _has(inner, call.args[3].val), f"label_replace reads {call.args[3].val}, which is missing"
         return replace(inner, labels=inner.labels | {call.args[1].val})
     same = ("increase", "max_over_time", "avg_over_time", "min_over_time", "last_over_time")
     assert name in same, f"{name} is not known here"
@@ -169,12 +169,14 @@ def _has(found: Meaning, label: str) -> bool:
     return label in found.labels or ("label_…" in found.labels and label.startswith("label_"))
 
 
-def _aggregated(node: ql.AggregateExpr) -> Meaning:
+def _aggregation(node: ql.AggregateExpr) -> Meaning:
     inner, how = _of(node.expr), str(node.op)
     by = frozenset(node.modifier.labels if node.modifier else ())
-    assert node.modifier is None or node.modifier.type == ql.AggModifierType.By, "say what is kept, not what is lost"
+    assert node.modifier is None or node.modifier.type == ql.AggModifierType.By, (
+        "use by, which names the labels that are kept"
+    )
     for label in by:
-        assert _has(inner, label), f"{how} by {label}, which is not there"
+        assert _has(inner, label), f"{how} by {label}, which is missing"
     if how in ("topk", "bottomk"):
         return inner
     lost = inner.apart - by - (frozenset() if how == "sum" else {"run_id"})
@@ -184,7 +186,7 @@ def _aggregated(node: ql.AggregateExpr) -> Meaning:
     return replace(inner, labels=by, apart=inner.apart & by)
 
 
-def _joined(node: ql.BinaryExpr) -> Meaning:
+def _binary_operation(node: ql.BinaryExpr) -> Meaning:
     left, right, how = _of(node.lhs), _of(node.rhs), str(node.op)
     many, one = left, right
     if node.modifier is not None and node.modifier.matching is not None:

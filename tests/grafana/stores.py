@@ -1,6 +1,4 @@
-"""The hour of `cluster` in a real Prometheus and a real VictoriaMetrics, with what the recording rules make of it, and
-before it the hour of `trouble` and the week of `long`.
-"""
+"""Real Prometheus and VictoriaMetrics with the synthetic series and the results of the recording rules."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from pathlib import Path
 
 from tests import servers
 from tests.analyzer.fleet_nodes import Series, into_prometheus_blocks, into_victoria_metrics
-from tests.grafana import long, trouble
+from tests.grafana import fault_series, week_series
 from tests.grafana.cluster import BEGIN_S, END_S, series
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "wattline.rules.yml"
@@ -21,11 +19,11 @@ _FIRST_RULE_S = BEGIN_S + 300
 
 
 def _spans() -> Iterator[list[Series]]:
-    """Apart: promtool reads all that it is given once for every two hours from the first sample to the last."""
+    """Yield spans separately, because promtool reads all its input once per two hours of the whole range."""
     yield series()
-    yield list(trouble.series())
-    yield list(long.week())
-    yield list(long.day())
+    yield list(fault_series.series())
+    yield list(week_series.week())
+    yield list(week_series.day())
 
 
 @contextlib.contextmanager

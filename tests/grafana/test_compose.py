@@ -1,4 +1,4 @@
-"""The compose files and what they mount, read as an engine reads them. tests/deploy/test_image.py has one run them."""
+"""Compose files and their mounts, parsed as an engine parses them (`tests/deploy/test_image.py` runs them)."""
 
 import copy
 import re
@@ -11,7 +11,7 @@ import yaml
 
 from exporter.web.hosts import Hosts
 from tests import servers
-from tests.grafana.ask import DASHBOARDS
+from tests.grafana.query import DASHBOARDS
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "deploy" / "docker" / "compose.yml"
@@ -23,13 +23,13 @@ VICTORIA_METRICS = COMPOSE.with_name("victoria-metrics.yml")
 
 
 def read(text):
-    """Interpolated as compose does it with only the password set; two marks of the file's own syntax."""
+    """Return the parsed file, interpolated as Compose does with only the password set."""
     with_password = re.sub(r"\$\{GF_SECURITY_ADMIN_PASSWORD:\?[^}]*\}", "a-password", text)
     return yaml.safe_load(re.sub(r"\$\{WATTLINE_IMAGE:-([^}]*)\}", r"\1", with_password))
 
 
 def with_victoria_metrics():
-    """Merged as compose does it: of two mounts at one place the later stays; what has a profile is not started."""
+    """Return both files merged as Compose does: the later mount wins, services with a profile do not start."""
     found, more = read(COMPOSE.read_text()), read(VICTORIA_METRICS.read_text())
     for name, service in more["services"].items():
         before = found["services"].setdefault(name, {})
@@ -41,7 +41,7 @@ def with_victoria_metrics():
 
 
 ALTERNATIVES = {
-    "as it stands": (read(COMPOSE.read_text()), SERVICES),
+    "default": (read(COMPOSE.read_text()), SERVICES),
     "with VictoriaMetrics": (with_victoria_metrics(), SERVICES - {"prometheus"} | {"victoria-metrics", "vmalert"}),
 }
 
@@ -53,7 +53,7 @@ def services(request):
     return found["services"], found["volumes"]
 
 
-def test_all_that_is_mounted_exists(services):
+def test_mounted_files_exist(services):
     found, volumes = services
 
     for service in found.values():
@@ -64,7 +64,7 @@ def test_all_that_is_mounted_exists(services):
     assert (COMPOSE.parent / found["exporter"]["build"]["context"] / found["exporter"]["build"]["dockerfile"]).exists()
 
 
-def test_the_exporter_answers_to_the_name_by_which_it_is_scraped(services):
+def test_exporter_allows_the_host_name_used_by_the_scraper(services):
     command = services[0]["exporter"]["command"]
     options = [word.partition("=") for word in command if "=" in word]
     names = tuple(value for option, _, value in options if option == "--web.allowed-host")
@@ -77,9 +77,9 @@ def test_the_exporter_answers_to_the_name_by_which_it_is_scraped(services):
     assert not hosts.accept("elsewhere:9847", "172.18.0.2")
 
 
-def test_simulated_gpus_are_all_that_the_file_for_them_changes():
+def test_simulated_file_changes_only_the_gpus():
     class Loader(yaml.SafeLoader):
-        """Knows compose's mark for what is taken away."""
+        """YAML loader that knows Compose's `!reset` tag."""
 
     Loader.add_constructor("!reset", lambda _loader, _node: None)
     simulated = yaml.load(COMPOSE.with_name("simulated.yml").read_text(), Loader)["services"]
@@ -91,7 +91,7 @@ def test_simulated_gpus_are_all_that_the_file_for_them_changes():
     assert simulated["exporter"] == {}
 
 
-def test_nothing_is_open_to_the_network_and_no_service_has_rights(services):
+def test_services_listen_on_loopback_without_privileges(services):
     for service in services[0].values():
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
         assert service["cap_drop"] == ["ALL"]
@@ -99,7 +99,7 @@ def test_nothing_is_open_to_the_network_and_no_service_has_rights(services):
         assert "privileged" not in service
 
 
-def test_the_file_has_no_password():
+def test_compose_file_contains_no_password():
     environment = yaml.safe_load(COMPOSE.read_text())["services"]["grafana"]["environment"]
 
     assert environment["GF_SECURITY_ADMIN_PASSWORD"].startswith("${GF_SECURITY_ADMIN_PASSWORD:?")
@@ -107,7 +107,7 @@ def test_the_file_has_no_password():
 
 @pytest.fixture
 def etc_prometheus(tmp_path):
-    """What the container sees in /etc/prometheus."""
+    """Folder with the files that the container has in /etc/prometheus."""
     for mount in read(COMPOSE.read_text())["services"]["prometheus"]["volumes"]:
         source, target, *_ = mount.split(":")
         if target.startswith("/etc/prometheus/"):
@@ -119,7 +119,7 @@ def etc_prometheus(tmp_path):
     return tmp_path
 
 
-def test_prometheus_takes_its_configuration_and_both_files_of_rules(etc_prometheus):
+def test_prometheus_accepts_configuration_and_both_rule_files(etc_prometheus):
     call = [servers.require("promtool"), "check", "config", etc_prometheus / "prometheus.yml"]
 
     done = subprocess.run(call, check=False, capture_output=True, text=True, timeout=60)
@@ -128,7 +128,7 @@ def test_prometheus_takes_its_configuration_and_both_files_of_rules(etc_promethe
     assert "2 rule files found" in done.stdout
 
 
-def test_victoria_metrics_and_vmalert_take_the_same_files(etc_prometheus):
+def test_victoria_metrics_and_vmalert_accept_the_files(etc_prometheus):
     scrape = ["-promscrape.config.dryRun", f"-promscrape.config={etc_prometheus}/prometheus.yml"]
     for call in (
         [servers.require("victoria-metrics"), *scrape, "-promscrape.config.strictParse=false"],
@@ -139,7 +139,7 @@ def test_victoria_metrics_and_vmalert_take_the_same_files(etc_prometheus):
 
 
 @pytest.mark.parametrize("name", ["prometheus", "victoria-metrics"])
-def test_a_provisioned_source_is_the_service_of_its_name(name):
+def test_provisioned_source_points_to_its_service(name):
     (source,) = yaml.safe_load((PROVISIONING / "datasources" / f"{name}.yml").read_text())["datasources"]
     services = {**read(VICTORIA_METRICS.read_text())["services"], **read(COMPOSE.read_text())["services"]}
     host, port = source["url"].removeprefix("http://").split(":")
@@ -150,7 +150,7 @@ def test_a_provisioned_source_is_the_service_of_its_name(name):
     assert source["jsonData"]["timeInterval"] == scrape_interval
 
 
-def test_the_provisioned_folder_is_where_the_dashboards_are_mounted():
+def test_provisioned_folder_is_the_mounted_one():
     (provider,) = yaml.safe_load((PROVISIONING / "dashboards" / "wattline.yml").read_text())["providers"]
     grafana = read(COMPOSE.read_text())["services"]["grafana"]
     mounted = {target: source for source, target, *_ in (mount.split(":") for mount in grafana["volumes"])}

@@ -1,4 +1,4 @@
-"""The dashboards as files: written by the generator, within the contract, and laid out so that nothing is hidden."""
+"""Dashboard files: generated, consistent with the contract, and without overlapping panels."""
 
 import json
 from itertools import combinations
@@ -10,8 +10,8 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from grafana.board import as_json
 from grafana.boards import BOARDS
-from tests.grafana.ask import DASHBOARDS, boards, filled, panel, panels
 from tests.grafana.promql import GRAFANA, PRICE, STEP_MS, meaning
+from tests.grafana.query import DASHBOARDS, boards, filled, panel, panels
 
 UIDS = sorted(boards())
 QUERIES = [
@@ -30,19 +30,19 @@ def organized(found):
     return next(step["options"] for step in found["transformations"] if step["id"] == "organize")
 
 
-def test_the_files_are_what_the_generator_writes():
+def test_dashboard_files_match_the_generator():
     assert {board.uid for board in BOARDS} == set(UIDS)
     for board in BOARDS:
         assert (DASHBOARDS / f"{board.uid}.json").read_text() == as_json(board), "try: python -m grafana"
 
 
 @pytest.mark.parametrize(("found", "target"), QUERIES)
-def test_metrics_labels_and_sums_of_a_query_are_as_the_contract_has_them(found, target):
+def test_query_follows_the_contract(found, target):
     assert read(target).dimension is not None
 
 
 @pytest.mark.parametrize(("found", "target"), QUERIES)
-def test_a_panels_unit_is_that_of_its_query(found, target):
+def test_panel_unit_matches_its_query(found, target):
     defaults, custom = found["fieldConfig"]["defaults"], found["fieldConfig"].get("overrides", [])
     unit = defaults["unit"]
     if "transformations" in found:
@@ -58,7 +58,7 @@ def test_a_panels_unit_is_that_of_its_query(found, target):
 
 
 @pytest.mark.parametrize("uid", UIDS)
-def test_panels_lie_side_by_side_and_within_the_width(uid):
+def test_panels_do_not_overlap_and_fit_the_width(uid):
     places = [each["gridPos"] for each in boards()[uid]["panels"]]
 
     for one, other in combinations(places, 2):
@@ -72,7 +72,7 @@ def test_panels_lie_side_by_side_and_within_the_width(uid):
 
 
 @pytest.mark.parametrize("uid", UIDS)
-def test_each_panel_has_an_id_a_description_and_the_chosen_source(uid):
+def test_panel_has_id_description_and_selected_source(uid):
     board = boards()[uid]
 
     assert len({each["id"] for each in board["panels"]}) == len(board["panels"])
@@ -85,7 +85,7 @@ def test_each_panel_has_an_id_a_description_and_the_chosen_source(uid):
 
 
 @pytest.mark.parametrize("uid", UIDS)
-def test_each_variable_of_a_query_is_one_of_the_board_and_the_other_way_round(uid):
+def test_query_variables_match_the_dashboard_variables(uid):
     board = boards()[uid]
     text = json.dumps([each["targets"] for each in panels(board)])
     names = {each["name"] for each in board["templating"]["list"]} - {"datasource"}
@@ -95,18 +95,18 @@ def test_each_variable_of_a_query_is_one_of_the_board_and_the_other_way_round(ui
 
 
 @pytest.mark.parametrize("uid", UIDS)
-def test_the_models_of_grafanas_sdk_know_every_field_of_a_board(uid):
+def test_dashboard_fields_are_known_to_grafanas_sdk(uid):
     register_default_plugins()
     document = boards()[uid]
 
     again = json.loads(JSONEncoder().encode(Dashboard.from_json(document)))
 
-    document.pop("annotations", None)  # the SDK has no fields for what Prometheus adds to one
+    document.pop("annotations", None)  # the SDK lacks the fields of Prometheus annotations
     assert list(lost(document, again, uid)) == []
 
 
 def lost(before, after, where):
-    """What a model has no field for; defaults that it adds are no loss."""
+    """Yield values that the SDK's model drops; added defaults are ignored."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key, value in before.items():
             yield from lost(value, after.get(key), f"{where}.{key}")
@@ -130,17 +130,17 @@ def lost(before, after, where):
         ("wattline-carbon", "Carbon intensity", "wattline_carbon_intensity_grams_per_kilowatt_hour"),
     ],
 )
-def test_what_a_benchmarks_monitor_shows_has_a_panel(board, title, metric):
+def test_panel_exists_for_each_monitored_quantity(board, title, metric):
     assert metric in panel(board, title)["targets"][0]["expr"]
 
 
-def test_numbers_and_gauges_are_not_red_from_eighty_on():
+def test_numbers_and_gauges_have_no_default_threshold():
     for uid in boards():
         for each in panels(boards()[uid]):
             if each["type"] in ("stat", "bargauge"):
                 assert each["fieldConfig"]["defaults"]["thresholds"]["steps"] == [{"color": "green", "value": None}]
 
 
-def test_a_panel_without_data_says_what_to_do():
+def test_panel_without_data_shows_a_remedy():
     assert "wattline.rules.yml" in panel("wattline-fleet", "Energy")["fieldConfig"]["defaults"]["noValue"]
     assert "exporter check" in panel("wattline-node", "Power of CPUs")["fieldConfig"]["defaults"]["noValue"]

@@ -1,4 +1,4 @@
-"""What a real exporter shows is what the boards ask for: scraped live by Prometheus and by VictoriaMetrics."""
+"""Dashboards on live data of a real exporter, scraped by Prometheus and VictoriaMetrics."""
 
 import time
 import urllib.request
@@ -7,8 +7,8 @@ import pytest
 
 from exporter.simulation import Square
 from tests import daemon, servers
-from tests.grafana.ask import boards, fetch, filled, panels
-from tests.grafana.shown import View
+from tests.grafana.panel_values import View
+from tests.grafana.query import boards, fetch, filled, panels
 from tests.waiting import eventually
 
 LABELS = {
@@ -18,44 +18,45 @@ LABELS = {
     "tenant": "chat",
     "mps": "on",
 }
-NOT_HERE = {
+WITHOUT_DATA = {
     "Power of CPUs": "a node may have no RAPL",
-    "Forecast": "a constant intensity has none",
-    "Age of the provider's answer": "a constant intensity has no provider",
-    "Pushing is behind by": "the node is scraped",
+    "Forecast": "a constant intensity has no forecast",
+    "Age of the provider's data": "a constant intensity has no provider",
+    "Failed or late reads": "a healthy node has none",
+    "Push delay": "the node is scraped",
     "Samples pushed": "the node is scraped",
     "Emissions by model": "recording rules are not evaluated here",
-    "Emissions by hour": "it looks ahead from the begin of an hour",
+    "Emissions by hour": "it needs a complete hour",
 }
-AFTER = {
+AFTER_END = {
     "Results",
     "Energy per unit of work",
     "Throughput",
     "Energy of the phase measure",
-    "Time of the phase measure",
-    "Cap of least energy",
-    "Runs of each cap",
+    "Duration of the phase measure",
+    "Power limit of least energy",
+    "Runs of each power limit",
     "Time and energy per unit of work, by GPU",
 }
-"""Of runs that have ended."""
+"""Panels that show ended runs only."""
 
 
 def unanswered(server):
-    """Titles of the panels, one query of which found nothing."""
+    """Return the titles of panels with a query without results."""
     now_s, empty = time.time(), set()
     for uid, board in boards().items():
-        if uid == "wattline-fleet":  # all of it is by recording rules
+        if uid == "wattline-fleet":  # it needs recording rules
             continue
         for panel in panels(board):
             for target in panel["targets"]:
                 query = filled(target["expr"], run="live", __range="60s", __rate_interval="10s")
                 if not fetch(server, "query", query=query, time=now_s)["result"]:
                     empty.add(panel["title"])
-    return empty - NOT_HERE.keys()
+    return empty - WITHOUT_DATA.keys()
 
 
 @pytest.mark.parametrize("kind", ["prometheus", "victoria-metrics"])
-def test_every_board_but_those_of_rules_shows_a_live_run(tmp_path, kind):
+def test_dashboards_show_a_live_run(tmp_path, kind):
     start = servers.prometheus if kind == "prometheus" else servers.victoria_metrics
     flags = [] if kind == "prometheus" else ["-search.latencyOffset=0s"]
     with (
@@ -63,7 +64,7 @@ def test_every_board_but_those_of_rules_shows_a_live_run(tmp_path, kind):
         start(tmp_path, [exporter.url.removeprefix("http://")], flags=flags) as server,
     ):
         with exporter.simulation() as simulation:
-            for gpu in (0, 1):  # the third is idle, which is a reason too
+            for gpu in (0, 1):  # the third stays idle
                 simulation.set_load(gpu, Square(560, 640, 1.73))
         body = {"workload": "llm-server", "labels": LABELS, "gpus": ["0"], "run_id": "live"}
         assert exporter.post("/api/v1/runs", body)[0] == 201
@@ -74,31 +75,31 @@ def test_every_board_but_those_of_rules_shows_a_live_run(tmp_path, kind):
             nonlocal tokens
             tokens += 100
             exporter.post("/api/v1/runs/live/work", {"contributor": "one", "generated_tokens": tokens})
-            if kind == "victoria-metrics":  # which keeps what is new to itself for some seconds
+            if kind == "victoria-metrics":  # which delays new samples by some seconds
                 urllib.request.urlopen(f"{server}/internal/force_flush").close()
-            return unanswered(server) <= AFTER
+            return unanswered(server) <= AFTER_END
 
         eventually(shown, "every panel has data", lambda: f"none in {unanswered(server)}\n{exporter.log()}")
         exporter.post("/api/v1/runs/live/end", {"outcome": "ok", "results": {"loss": 0.5}})
-        eventually(lambda: not unanswered(server) & AFTER, "what is known of the run after its end", exporter.log)
+        eventually(lambda: not unanswered(server) & AFTER_END, "the panels of ended runs have data", exporter.log)
         shown_as_measured(View(server, time.time(), 600), exporter.get("/api/v1/runs/live")[1], tokens)
 
 
 def shown_as_measured(view, run, tokens):
-    """What the ledger has; one GPU of 560 W and 640 W by turns."""
+    """Compare panels with the ledger; one GPU alternates between 560 W and 640 W."""
     (joules,) = run["energy_joules"]["gpu"].values()
     row = view.table("wattline-runs", "Runs", "run")["live"]
-    swept = view.table("wattline-sweep", "Cap of least energy", "workload")["llm-server"]
+    swept = view.table("wattline-sweep", "Power limit of least energy", "workload")["llm-server"]
     by_gpu = view.table("wattline-variability", "Time and energy per unit of work, by GPU", "GPU")["0"]
 
     assert joules == pytest.approx(600 * run["duration_seconds"], rel=0.1)
     assert row["energy, GPUs"] == pytest.approx(joules)
-    assert row["its share of GPUs"] == pytest.approx(joules, rel=0.1)  # divided look by look
+    assert row["attributed share of GPUs"] == pytest.approx(joules, rel=0.1)  # attributed sample by sample
     assert row["duration"] == pytest.approx(run["duration_seconds"])
     assert row["per token"] == pytest.approx(joules / tokens)
     assert row["emissions"] == pytest.approx(row["energy, all devices"] / 3.6e6 * 230)
-    assert row["begin"] == pytest.approx(run["started_at"] * 1_000)
-    # all but the moment before the phase began
-    assert swept["cap, W"] == by_gpu["power limit, W"] == "400"
+    assert row["start"] == pytest.approx(run["started_at"] * 1_000)
+    # without the time before the phase started
+    assert swept["power limit, W"] == by_gpu["power limit, W"] == "400"
     assert swept["per unit"] == by_gpu["energy per unit"] == pytest.approx(joules / tokens, rel=0.1)
     assert by_gpu["time per unit"] == pytest.approx(run["duration_seconds"] / tokens, rel=0.1)

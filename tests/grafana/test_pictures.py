@@ -1,14 +1,14 @@
-"""The pictures of the README: what is drawn is what the servers answered, in the panels' units."""
+"""Pictures of the dashboards: drawn values against the servers' results, in the panels' units."""
 
 import io
 
 import pytest
 
 from grafana.amount import amount
-from grafana.drawn import Answer, rows
+from grafana.charts import ResultSeries, rows
 from grafana.pictures import Window, picture
-from tests.grafana.ask import CHOSEN, boards, panel, panels
 from tests.grafana.cluster import END_S, SERVE
+from tests.grafana.query import CHOSEN, boards, panel, panels
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,14 @@ from tests.grafana.cluster import END_S, SERVE
         (float("nan"), "watt", "–"),
     ],
 )
-def test_a_value_is_written_in_its_unit_with_three_figures(value, unit, text):
+def test_amount_is_formatted_in_its_unit_with_three_digits(value, unit, text):
     assert amount(value, unit) == text
 
 
-def test_the_queries_of_a_table_meet_in_one_row_for_each_run():
+def test_rows_of_several_queries_are_joined_by_run():
     table = panel("wattline-runs", "Runs")
     labels = {"run_id": "one", "workload": "train"}
-    answers = [Answer(ref, "", labels, [0.0], [value]) for ref, value in (("A", 3_000.0), ("B", 10.0))]
+    answers = [ResultSeries(ref, "", labels, [0.0], [value]) for ref, value in (("A", 3_000.0), ("B", 10.0))]
 
     columns, found = rows(table, answers)
 
@@ -46,18 +46,18 @@ def test_the_queries_of_a_table_meet_in_one_row_for_each_run():
     assert found == [{"run": "one", "workload": "train", "duration": 10.0, "energy, GPUs": 3_000.0}]
 
 
-def test_a_board_is_drawn_with_what_the_server_answered(addresses):
+def test_picture_shows_the_values_of_the_server(addresses):
     window = Window(addresses["prometheus"], END_S + 30, 3_600, CHOSEN | {"run": SERVE.run_id})
     drawn = {uid: picture(boards()[uid], window) for uid in ("wattline-runs", "wattline-sweep")}
 
     texts = {text.get_text() for axes in drawn["wattline-runs"].axes for text in axes.texts}
     assert {"serve-1", "210 kJ", "556 mJ", "10 min", "11.7 g"} <= texts
-    assert f"The run {SERVE.run_id}" in {text.get_text() for text in drawn["wattline-runs"].texts}
+    assert f"Run {SERVE.run_id}" in {text.get_text() for text in drawn["wattline-runs"].texts}
     (line,) = drawn["wattline-sweep"].axes[0].get_lines()
     assert dict(zip(*line.get_data(), strict=True)) == pytest.approx({300.0: 5.8, 400.0: 4.05, 500.0: 4.5})
 
 
-def test_a_board_without_data_is_drawn_with_what_to_do_about_it(addresses):
+def test_picture_without_data_shows_the_remedies(addresses):
     window = Window(addresses["prometheus"], 1_000_000_000, 86_400, CHOSEN | {"run": "none"})
 
     for uid in ("wattline-carbon", "wattline-fleet"):

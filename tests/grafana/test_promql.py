@@ -1,4 +1,4 @@
-"""The reader of queries itself: it must find what it is there for."""
+"""Checker of queries: it detects each kind of violation."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.grafana.promql import GRAFANA, meaning
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("wattline_gpu_watts", "neither in the contract nor recorded"),
         ('wattline_gpu_power_watts{device="0"}', "no label device"),
@@ -22,11 +22,11 @@ from tests.grafana.promql import GRAFANA, meaning
             "group with label_model",
         ),
         ("wattline_gpu_power_watts + wattline_gpu_energy_joules_total", r"\+"),
-        ("sum without (gpu) (wattline_gpu_power_watts)", "what is kept"),
+        ("sum without (gpu) (wattline_gpu_power_watts)", "labels that are kept"),
     ],
 )
-def test_a_query_that_breaks_the_contract_is_found(query, said):
-    with pytest.raises(AssertionError, match=said):
+def test_meaning_of_a_query_that_breaks_the_contract_raises(query, message):
+    with pytest.raises(AssertionError, match=message):
         meaning(query)
 
 
@@ -47,7 +47,7 @@ def test_a_query_that_breaks_the_contract_is_found(query, said):
         ("rate(wattline_run_work_total[5m])", "suffix:/s"),
     ],
 )
-def test_units_go_through_a_query(query, unit):
+def test_meaning_of_a_query_has_its_unit(query, unit):
     dimension, scale = meaning(query).unit()
 
     assert (dimension, pytest.approx(scale)) == GRAFANA[unit]

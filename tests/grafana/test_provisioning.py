@@ -1,8 +1,8 @@
-"""What Grafana reads at its start. More than one source of an organization that claims to be the default stops it."""
+"""Provisioning files. Grafana does not start with two default data sources in one organization."""
 
 import yaml
 
-from tests.grafana.ask import DASHBOARDS, boards
+from tests.grafana.query import DASHBOARDS, boards
 
 PROVISIONING = DASHBOARDS.parent / "provisioning"
 SOURCES = [
@@ -12,13 +12,13 @@ SOURCES = [
 ]
 
 
-def test_both_sources_may_be_copied_beside_others_that_a_grafana_has():
+def test_data_sources_are_distinct_and_not_default():
     assert [source["type"] for source in SOURCES] == ["prometheus", "prometheus"]
     assert len({source["uid"] for source in SOURCES}) == len({source["name"] for source in SOURCES}) == 2
     assert not any(source.get("isDefault") for source in SOURCES)
 
 
-def test_dashboards_ask_the_source_that_is_chosen_and_not_one_by_its_uid():
+def test_dashboards_query_the_selected_data_source():
     for uid, board in boards().items():
         choice = board["templating"]["list"][0]
         assert (choice["name"], choice["type"], choice["query"]) == ("datasource", "datasource", "prometheus")
@@ -27,7 +27,7 @@ def test_dashboards_ask_the_source_that_is_chosen_and_not_one_by_its_uid():
         assert {source["uid"] for source in asked} == {"${datasource}"}, uid
 
 
-def test_the_provider_of_dashboards_has_only_keys_that_grafana_knows():
+def test_dashboard_provider_has_known_keys_only():
     (provider,) = yaml.safe_load((PROVISIONING / "dashboards" / "wattline.yml").read_text())["providers"]
 
     known = {"name", "orgId", "folder", "folderUid", "type", "disableDeletion", "updateIntervalSeconds"}

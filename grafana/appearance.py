@@ -1,4 +1,4 @@
-"""How each kind of panel looks, by Grafana's SDK."""
+"""Appearance of each kind of panel, built with Grafana's SDK."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from grafana_foundation_sdk.models import xychart as xychart_model
 from grafana.panel import Panel
 
 UNNAMED = {"Time": "", "__name__": "", "job": ""}
-"""Fields that every answer may have, and that no column shows."""
+"""Fields that every result may have and that no column shows."""
 
 
-def look(panel: Panel) -> Any:
+def styled_panel(panel: Panel) -> Any:
     return _KINDS[panel.kind](panel)
 
 
@@ -35,7 +35,7 @@ def _lines(panel: Panel) -> Any:
 
 
 def _spans(panel: Panel) -> Any:
-    """Stacked bars, each from its moment on; those of means end at it."""
+    """Return stacked bars that start at their timestamp, or end at it for means."""
     stacked = common.StackingConfig().mode(common_model.StackingMode.NORMAL).group("A")
     side = common_model.BarAlignment.AFTER if panel.kind == "spans" else common_model.BarAlignment.BEFORE
     bars = _lines(panel).draw_style(common_model.GraphDrawStyle.BARS).bar_alignment(side).bar_width_factor(0.9)
@@ -47,7 +47,7 @@ def _last() -> Any:
 
 
 def _plain() -> Any:
-    """Without thresholds: Grafana's own, which count where none are given, turn red at 80 of any unit."""
+    """Return one threshold only; Grafana's default thresholds turn red at 80 in any unit."""
     steps = [model.Threshold(value=None, color="green")]
     return dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(steps)
 
@@ -74,7 +74,7 @@ def _gauges(_: Panel) -> Any:
 
 
 def _table(panel: Panel) -> Any:
-    """The queries' rows joined by their labels."""
+    """Return a table that joins the queries' rows by their labels."""
     built = table.Panel().show_header(True).with_transformation(_step("merge"))
     return _with_units(built.with_transformation(_columns(panel)), panel)
 
@@ -88,7 +88,7 @@ def _bars(panel: Panel) -> Any:
 
 def _points(panel: Panel) -> Any:
     x, *others = panel.columns
-    whose = [name for name in others if not name.startswith("Value")]
+    keys = [name for name in others if not name.startswith("Value")]
     built = (
         xychart.Panel()
         .show(xychart_model.XYShowMode.POINTS_AND_LINES)
@@ -101,7 +101,7 @@ def _points(panel: Panel) -> Any:
         .with_transformation(_step("sortBy", fields={}, sort=[{"field": x}]))
         .with_transformation(_columns(panel))
     )
-    partition = {"fields": [panel.columns[name] for name in whose], "keepFields": False, "naming": {"asLabels": True}}
+    partition = {"fields": [panel.columns[name] for name in keys], "keepFields": False, "naming": {"asLabels": True}}
     return _with_units(built.with_transformation(_step("partitionByValues", **partition)), panel)
 
 
@@ -110,7 +110,7 @@ def _step(name: str, **options: object) -> model.DataTransformerConfig:
 
 
 def _columns(panel: Panel) -> model.DataTransformerConfig:
-    """Named and in order; one without a name is left out."""
+    """Return the step that renames and orders columns and hides those without a title."""
     names = UNNAMED | panel.columns
     renamed = {name: shown for name, shown in names.items() if shown}
     return _step(
@@ -122,10 +122,10 @@ def _columns(panel: Panel) -> model.DataTransformerConfig:
 
 
 def _with_units(built: Any, panel: Panel) -> Any:
-    """A cell without a value is a dash: the remedy is for a table without rows."""
+    """Set the columns' units; an empty cell shows a dash, because the remedy is for an empty table."""
     for column, unit in panel.units.items():
-        asked = {"unit": unit} | ({"noValue": "–"} if panel.remedy else {})
-        properties = [model.DynamicConfigValue(id_val=name, value=value) for name, value in asked.items()]
+        settings = {"unit": unit} | ({"noValue": "–"} if panel.remedy else {})
+        properties = [model.DynamicConfigValue(id_val=name, value=value) for name, value in settings.items()]
         built = built.override_by_name(column, properties)
     return built
 

@@ -1,4 +1,4 @@
-"""What a node shows beside its GPUs and runs: the exporter itself, the host, and the carbon of its grid."""
+"""Synthetic series of a node's exporter, host and carbon intensity."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
 PACKAGE_W, DRAM_W = 100.0, 20.0
-GRAMS_PER_KWH = 200.0
+G_PER_KWH = 200.0
 Shown = Callable[[float], float | None]
 
 
 def of_node(end_s: float) -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
-    """The carbon provider is lost 900 s before the end."""
+    """Yield metric, labels and values; the carbon provider fails 900 s before the end."""
     yield from _exporter(end_s)
     yield from _host(end_s)
     yield from _carbon()
@@ -46,8 +46,8 @@ def _host(end_s: float) -> Iterator[tuple[Metric, dict[str, str], Shown | float]
 
 def _carbon() -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
     where = {"region": "GB", "provider": "gb", "basis": "average"}
-    yield m.CARBON_INTENSITY, where | {"quality": "actual"}, GRAMS_PER_KWH
+    yield m.CARBON_INTENSITY, where | {"quality": "actual"}, G_PER_KWH
     yield m.CARBON_FETCHED_TIMESTAMP, {"provider": "gb", "basis": "average"}, lambda t: t // 600 * 600
     for hours in range(1, 25):
-        grams = GRAMS_PER_KWH + 80 * math.sin(hours / 24 * 2 * math.pi)
-        yield m.CARBON_FORECAST, where | {"horizon_hours": str(hours)}, round(grams, 1)
+        intensity = G_PER_KWH + 80 * math.sin(hours / 24 * 2 * math.pi)
+        yield m.CARBON_FORECAST, where | {"horizon_hours": str(hours)}, round(intensity, 1)

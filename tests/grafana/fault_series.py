@@ -1,5 +1,7 @@
-"""An hour in which things go wrong, and whose joules are known: names that regular expressions read otherwise, runs of
-five seconds, one on two nodes, failed ones, an exporter that is away, a node that joins and a GPU that is lost.
+"""Synthetic hour with faults and known energy.
+
+It has names with special characters of regular expressions, runs of five seconds, a run on two nodes, failed runs, an
+exporter that restarts, a node that joins and a GPU that is lost.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ STEADY = JobRun("steady", "0", 600, 1_200, 300, {"generated_tokens": 10}, {"mode
 BLINKS = tuple(
     JobRun(f"blink-{k}", "0", 2_404 + 60 * k, 5, 400, labels={"model": QWEN}, hour_s=TROUBLE_S) for k in range(5)
 )
-"""Each between two scrapes."""
+"""Runs that each fit between two scrapes."""
 OPEN = JobRun("open", "0", 3_000, None, 200, hour_s=TROUBLE_S)
 PAIR = {"model": "wide.model", "tenant": "pair", "mps": "off", "experiment": "pairs"}
 WIDE = JobRun("wide", "1", 1_200, 900, 500, {"generated_tokens": 10}, PAIR, hour_s=TROUBLE_S)
 WIDE_TOO = replace(WIDE, after_s=1_230, seconds=900, per_second={})
-"""The same run on another node, which joined it 30 s later and counts no tokens."""
+"""The same run on another node, which joins 30 s later and reports no tokens."""
 
 
 def _capped(name: str, cap_w: int, after_s: float, watts: float, **more: object) -> JobRun:
@@ -52,13 +54,13 @@ NODES: Nodes = {
     "gpu-3.example.com:9847": ({"cluster": "westx1"}, ()),
 }
 TWIN = "gpu-1.example.com:9847"
-"""An address that a node of each cluster has."""
+"""Address used by one node of each cluster."""
 JOINED_S, LOST_S = 1_800, 3_000
-"""Of the node in `westx1`, from the hour's begin: its counters begin at 0; its GPU 0 does not answer any more."""
+"""Seconds after which the node in `westx1` joins with counters at 0, and after which its GPU 0 is lost."""
 AWAY_S = (3_200, 3_290)
-"""In which nobody hears of the exporter that has the open run: it is restarted."""
+"""Seconds between which the exporter with the open run restarts and has no samples."""
 DRIVER_S = 2_000
-"""When the node of the sweep got a newer driver."""
+"""Seconds after which the node of the sweep has a newer driver."""
 HELD = {"gpu": "0", "uuid": "GPU-00000000"}
 
 
@@ -86,8 +88,8 @@ def _late(one: Series) -> Iterator[Series]:
     elif name == m.EMISSIONS.name or (name.endswith("_total") and "_energy_" in name):
         one = replace(one, value=one.value - np.interp(JOINED_S, t, one.value))
     of_lost = one.labels.get("gpu", one.labels.get("device")) in {"0", HELD["uuid"]} and name != m.GPU_UP.name
-    there = (t >= JOINED_S) & (t < (LOST_S if of_lost else np.inf))
-    yield from _cut(replace(one, labels=one.labels | {"instance": TWIN}), there)
+    present = (t >= JOINED_S) & (t < (LOST_S if of_lost else np.inf))
+    yield from _cut(replace(one, labels=one.labels | {"instance": TWIN}), present)
 
 
 def _restarted(one: Series) -> Iterator[Series]:
@@ -96,7 +98,7 @@ def _restarted(one: Series) -> Iterator[Series]:
 
 
 def _renamed(one: Series) -> Iterator[Series]:
-    """A newer driver has another name for the card."""
+    """Yield the series with the GPU name that the newer driver reports."""
     if one.labels["__name__"] != m.GPU_INFO.name:
         yield one
         return
@@ -106,7 +108,7 @@ def _renamed(one: Series) -> Iterator[Series]:
 
 
 def _held() -> Iterator[Series]:
-    """Half of the time from 1,200 s to 1,560 s: 180 s. Another reason never."""
+    """Yield one reason active for half of 1,200 s to 1,560 s (180 s), and one that never applies."""
     t = np.round(np.arange(TROUBLE_S + 3.2, END_S + 60, 15), 3)
     held = np.clip(t - TROUBLE_S - 1_200, 0, 360) / 2
     own = {"instance": "gpu-1xexample.com:9847", "job": "wattline", "cluster": "west.1", **HELD}

@@ -1,4 +1,4 @@
-"""What Grafana would ask a server for a panel: variables filled, and the answer's columns as a panel shows them."""
+"""Queries of panels as Grafana sends them, with variables filled in."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ STEP_S = 15
 
 
 @dataclass(frozen=True)
-class Answer:
-    """`labels` of a series, and its last value."""
+class LastValue:
+    """Labels and last value of a series."""
 
     labels: Mapping[str, str]
     value: float
@@ -29,7 +29,7 @@ def boards() -> dict[str, dict[str, Any]]:
 
 
 def panels(board: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Those that ask something."""
+    """Yield the panels that have queries."""
     yield from (panel for panel in board["panels"] if panel["type"] != "row")
 
 
@@ -38,7 +38,7 @@ def panel(board: str, title: str) -> dict[str, Any]:
 
 
 def filled(query: str, **chosen: str) -> str:
-    """As Grafana fills it; what it has no value for stays, and the server refuses it."""
+    """Fill in variables as Grafana does; an unknown variable stays, and the server rejects it."""
     for name, value in (BUILT_IN | CHOSEN | chosen).items():
         query = query.replace(f"${name}", value)
     return query
@@ -50,10 +50,10 @@ def fetch(server: str, path: str, **parameters: object) -> Any:
         return json.load(answer)["data"]
 
 
-def ask(server: str, target: Mapping[str, Any], end_s: float, **chosen: str) -> list[Answer]:
+def ask(server: str, target: Mapping[str, Any], end_s: float, **chosen: str) -> list[LastValue]:
     query = filled(target["expr"], **chosen)
     if target.get("instant"):
         found = fetch(server, "query", query=query, time=end_s)["result"]
-        return [Answer(one["metric"], float(one["value"][1])) for one in found]
+        return [LastValue(one["metric"], float(one["value"][1])) for one in found]
     found = fetch(server, "query_range", query=query, start=end_s - 3_600, end=end_s, step=STEP_S)["result"]
-    return [Answer(one["metric"], float(one["values"][-1][1])) for one in found]
+    return [LastValue(one["metric"], float(one["values"][-1][1])) for one in found]

@@ -1,4 +1,4 @@
-"""A week of what the rules record, and a day of grams, each known in closed form."""
+"""Synthetic week of recorded series and day of emissions, both known in closed form."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ WEEK_END_S = WEEK_S + 7 * 86_400
 NODE = {"instance": "long:9847"}
 OWNER = {**NODE, "workload": "serve", "label_model": "llama-8b", "label_user": "ann", "label_namespace": "nlp"}
 LOW_J, HIGH_J, IDLE_J = 30_000, 150_000, 60_000
-"""By turns, five minutes each: 100 W and 500 W of serving, and in the first half of the week half as much of tuning; of
-no run 200 W all the time.
+"""Energy per five minutes. Serving alternates between 100 W and 500 W; tuning takes half of that in the first half of
+the week; 200 W are unattributed.
 """
 DAY_S = BEGIN_S - 10 * 86_400
-GRAMS = [10.0 * (hour % 7 + 1) for hour in range(26)]
-"""In each hour of the day and two hours more."""
+EMISSIONS_G = [10.0 * (hour % 7 + 1) for hour in range(26)]
+"""Emissions of each hour of the day and of two further hours, in g CO2eq."""
 
 
 def week() -> Iterator[Series]:
-    # a sample is of the five minutes that end a minute before it
+    # a sample covers the five minutes that end a minute before it
     t = np.arange(WEEK_S + 360, WEEK_END_S + 61, 300)
     served = np.where(np.arange(len(t)) % 2 == 0, LOW_J, HIGH_J)
     tuned = np.where(np.arange(len(t)) < len(t) // 2, served / 2, 0)
@@ -41,16 +41,18 @@ def week() -> Iterator[Series]:
         ("owner:wattline_run_attributed_energy_joules:increase5m", OWNER | gpu | {"workload": "tune"}, tuned),
         ("owner:wattline_run_work:increase5m", OWNER | tokens, served / 3),
     ):
-        there = values > 0
-        yield Series({"__name__": name, **labels}, t[there], values[there])
+        present = values > 0
+        yield Series({"__name__": name, **labels}, t[present], values[present])
 
 
 def day() -> Iterator[Series]:
     t = np.arange(DAY_S + 7, DAY_S + 26 * 3_600, 60)
-    grams = np.interp(t - DAY_S, 3_600 * np.arange(len(GRAMS) + 1), np.concatenate([[0], np.cumsum(GRAMS)]))
+    emitted_g = np.interp(
+        t - DAY_S, 3_600 * np.arange(len(EMISSIONS_G) + 1), np.concatenate([[0], np.cumsum(EMISSIONS_G)])
+    )
     own = {**NODE, "job": "wattline", "component": "gpu", "device": "GPU-1", "basis": "average"}
-    # after ten hours the provider is lost: the same counter goes on under another quality
-    actual = np.minimum(grams, sum(GRAMS[:10]))
+    # after ten hours the provider fails and the counter continues under another quality
+    actual = np.minimum(emitted_g, sum(EMISSIONS_G[:10]))
     yield Series({"__name__": m.EMISSIONS.name, **own, "quality": "actual"}, t, actual)
     late = t >= DAY_S + 36_000
-    yield Series({"__name__": m.EMISSIONS.name, **own, "quality": "static"}, t[late], (grams - actual)[late])
+    yield Series({"__name__": m.EMISSIONS.name, **own, "quality": "static"}, t[late], (emitted_g - actual)[late])

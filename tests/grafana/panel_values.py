@@ -1,4 +1,4 @@
-"""The numbers that a panel shows: variables, steps, reducers and tables as Grafana documents them."""
+"""Values that a panel shows, computed as Grafana documents variables, steps, reducers and tables."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from statistics import mean
 from typing import Any
 
-from grafana.drawn import Answer, rows
-from tests.grafana.ask import fetch, panel
+from grafana.charts import ResultSeries, rows
+from tests.grafana.query import fetch, panel
 
 ALL = dict.fromkeys(("cluster", "node", "gpu", "model", "experiment"), ".*") | {"run": "", "price": "0.25"}
 SCRAPE_S = 15
@@ -26,14 +26,14 @@ _CALCS: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def matching(values: Sequence[str]) -> str:
-    """What Grafana writes into `=~"…"` for values that are chosen: each as it stands, in PromQL's own escapes."""
+    """Return the regular expression that Grafana inserts for selected values, escaped for PromQL."""
     each = [re.sub(r"[$^*{}\[\]'+?.()|]", r"\\\\\g<0>", value.replace("\\", "\\\\\\\\")) for value in values]
     return each[0] if len(each) == 1 else f"({'|'.join(each)})"
 
 
 @dataclass(frozen=True)
 class View:
-    """A board on a screen, over `seconds` up to `end_s`; a variable is a text, or several values that are chosen."""
+    """Dashboard on a screen over `seconds` up to `end_s`; a variable is a text or several selected values."""
 
     server: str
     end_s: float
@@ -42,33 +42,33 @@ class View:
     screen_px: int = 1_800
 
     def figures(self, board: str, title: str) -> dict[str, float]:
-        """Of numbers and gauges, by legend."""
+        """Return the values of numbers and gauges by legend."""
         found = panel(board, title)
         assert found["options"]["reduceOptions"] == {"calcs": ["lastNotNull"], "values": False}
         return _distinct((one.legend, one.value[-1]) for one in self.answers(found))
 
     def legend(self, board: str, title: str) -> dict[str, dict[str, float]]:
-        """Of lines, by name: what the legend says of each."""
+        """Return the legend's calculations of each line by name."""
         found = panel(board, title)
         calcs = found["options"]["legend"]["calcs"]
         return _distinct((one.legend, {calc: _CALCS[calc](one.value) for calc in calcs}) for one in self.answers(found))
 
     def lines(self, board: str, title: str) -> dict[str, dict[float, float]]:
-        """Of lines, by name: value by moment."""
+        """Return the values of each line by time, by name."""
         found = self.answers(panel(board, title))
         return _distinct((one.legend, dict(zip(one.t, one.value, strict=True))) for one in found)
 
     def table(self, board: str, title: str, *key: str) -> dict[Any, dict[str, Any]]:
-        """Rows by the texts of the columns `key`, also of bars and points; each row by its columns."""
+        """Return rows by the texts of the columns `key`; also for bars and points."""
         found = panel(board, title)
         _, shown = rows(found, self.answers(found))
         names = [tuple(row.get(name, "") for name in key) for row in shown]
         return _distinct((name if len(key) > 1 else name[0], row) for name, row in zip(names, shown, strict=True))
 
-    def answers(self, found: Mapping[str, Any]) -> list[Answer]:
+    def answers(self, found: Mapping[str, Any]) -> list[ResultSeries]:
         return [one for target in found["targets"] for one in self._answer(found, target)]
 
-    def _answer(self, found: Mapping[str, Any], target: Mapping[str, Any]) -> list[Answer]:
+    def _answer(self, found: Mapping[str, Any], target: Mapping[str, Any]) -> list[ResultSeries]:
         step_s = self._step_s(found, target)
         query = self._filled(target["expr"], step_s)
         if target.get("instant"):
@@ -86,11 +86,11 @@ class View:
             )
             times, values = zip(*((float(t), float(value)) for t, value in samples), strict=True)
             assert all(map(math.isfinite, values)), f"{found['title']}: {values[-1]} of {labels}"
-            answers.append(Answer(target["refId"], " ".join(legend.split()), labels, times, values))
+            answers.append(ResultSeries(target["refId"], " ".join(legend.split()), labels, times, values))
         return answers
 
     def _step_s(self, found: Mapping[str, Any], target: Mapping[str, Any]) -> int:
-        """The time range over the pixels, rounded to a step that people use; not less than the least."""
+        """Return the time range per pixel, rounded to one of Grafana's steps and at least the minimum step."""
         wanted_s = self.seconds / (self.screen_px * found["gridPos"]["w"] / 24)
         usual_s = min(_STEPS_S, key=lambda step_s: abs(step_s - wanted_s))
         least = target.get("interval", f"{SCRAPE_S}s")
@@ -106,9 +106,9 @@ class View:
 
 
 def _distinct(pairs: Any) -> dict[Any, Any]:
-    """Raises AssertionError where two things of a panel have one name."""
+    """Return the pairs as a dict; raise AssertionError for a duplicate name."""
     found = {}
     for name, value in pairs:
-        assert name not in found, f"two are called {name!r}"
+        assert name not in found, f"duplicate name {name!r}"
         found[name] = value
     return found

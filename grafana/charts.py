@@ -1,4 +1,4 @@
-"""Draws a panel's answers, each kind in its own way."""
+"""Matplotlib charts of query results, one function for each kind of panel."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LEGEND_ROWS = 3
 _NARROW = 22
 _CELL = 34
 _LETTERS = 6
-"""Of a sentence, for each of the 24 columns of a board."""
+"""Width of a text in characters for each of the 24 columns of a board."""
 _DAY_S = 86_400
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One series: `ref` is the query's letter; `t` has one moment where the query was asked for one."""
+class ResultSeries:
+    """One series of a query result; `ref` is the query's letter. An instant query has one timestamp in `t`."""
 
     ref: str
     legend: str
@@ -38,22 +38,22 @@ class Answer:
 
 @dataclass(frozen=True)
 class Times:
-    """What an axis of time shows: `marks` are moments and their colors."""
+    """Range of a time axis; `marks` are timestamps and their colors."""
 
     begin_s: float
     end_s: float
     marks: Sequence[tuple[float, str]] = ()
 
 
-def draw(axes: Axes, panel: Mapping[str, Any], answers: Sequence[Answer], times: Times) -> None:
-    if not answers:
+def draw(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries], times: Times) -> None:
+    if not results:
         axes.axis("off")
         text = panel["fieldConfig"]["defaults"].get("noValue", "no data")
         text = fill(text, _LETTERS * int(panel["gridPos"]["w"]))
-        said = axes.text(0.5, 0.5, text, ha="center", va="center", color="#999999", fontsize=9)
-        said.set_transform(axes.transAxes)
+        note = axes.text(0.5, 0.5, text, ha="center", va="center", color="#999999", fontsize=9)
+        note.set_transform(axes.transAxes)
         return
-    _KINDS[panel["type"]](axes, panel, answers)
+    _KINDS[panel["type"]](axes, panel, results)
     if panel["type"] == "timeseries":
         axes.set_xlim(times.begin_s / _DAY_S, times.end_s / _DAY_S)
         for t, color in times.marks:
@@ -98,12 +98,12 @@ def _legend(axes: Axes, entries: int) -> None:
     )
 
 
-def _lines(axes: Axes, panel: Mapping[str, Any], answers: Sequence[Answer]) -> None:
+def _lines(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
     _quiet(axes)
     custom = panel["fieldConfig"]["defaults"]["custom"]
     stacked, spans = custom.get("stacking", {}).get("mode") == "normal", custom.get("drawStyle") == "bars"
     base: dict[float, float] = {}
-    for number, one in enumerate(answers):
+    for number, one in enumerate(results):
         color = COLORS[number % len(COLORS)]
         moments = [t / _DAY_S for t in one.t]
         if stacked:
@@ -121,23 +121,23 @@ def _lines(axes: Axes, panel: Mapping[str, Any], answers: Sequence[Answer]) -> N
     axes.xaxis_date()
     axes.xaxis.set_major_formatter(DateFormatter("%H:%M"))  # type: ignore[no-untyped-call]  # matplotlib has none
     _y_axis(axes, _unit(panel))
-    _legend(axes, len(answers))
+    _legend(axes, len(results))
 
 
-def _numbers(axes: Axes, panel: Mapping[str, Any], answers: Sequence[Answer]) -> None:
+def _numbers(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
     axes.axis("off")
-    for number, one in enumerate(answers):
-        x = (number + 0.5) / len(answers)
+    for number, one in enumerate(results):
+        x = (number + 0.5) / len(results)
         axes.text(x, 0.55, amount(one.value[-1], _unit(panel)), ha="center", va="center", fontsize=15, color=COLORS[2])
         axes.text(x, 0.16, one.legend, ha="center", va="center", fontsize=_SMALL, color=TEXT)
 
 
-def _gauges(axes: Axes, panel: Mapping[str, Any], answers: Sequence[Answer]) -> None:
+def _gauges(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
     _quiet(axes)
     axes.grid(visible=False)
-    values, unit = [one.value[-1] for one in answers], _unit(panel)
-    axes.barh(range(len(answers)), values, color=COLORS[0], height=0.6)
-    axes.set_yticks(range(len(answers)), [one.legend for one in answers])
+    values, unit = [one.value[-1] for one in results], _unit(panel)
+    axes.barh(range(len(results)), values, color=COLORS[0], height=0.6)
+    axes.set_yticks(range(len(results)), [one.legend for one in results])
     axes.set_xticks([])
     axes.set_xlim(0, 1.2 * max(*values, 1e-9))
     axes.invert_yaxis()
@@ -145,12 +145,12 @@ def _gauges(axes: Axes, panel: Mapping[str, Any], answers: Sequence[Answer]) -> 
         axes.text(value, place, f" {amount(value, unit)}", va="center", fontsize=_SMALL + 1, color=TEXT)
 
 
-def rows(panel: Mapping[str, Any], answers: Sequence[Answer]) -> tuple[list[str], list[dict[str, Any]]]:
-    """Columns in order, and rows by column: what Grafana makes of the panel's transformations."""
+def rows(panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return ordered columns and rows by column, as Grafana's transformations of the panel produce them."""
     steps = next(step["options"] for step in panel["transformations"] if step["id"] == "organize")
     names, several = steps["renameByName"], len(panel["targets"]) > 1
     found: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
-    for one in answers:
+    for one in results:
         value = f"Value #{one.ref}" if several else "Value"
         row = found.setdefault(tuple(sorted(one.labels.items())), {})
         for name, shown in {**one.labels, value: one.value[-1]}.items():
@@ -166,9 +166,9 @@ def column_units(panel: Mapping[str, Any]) -> dict[str, str]:
     return {one["matcher"]["options"]: one["properties"][0]["value"] for one in overrides}
 
 
-def _table(axes: Axes, panel: Mapping[str, Any], answers: Sequence[Answer]) -> None:
+def _table(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
     axes.axis("off")
-    columns, found = rows(panel, answers)
+    columns, found = rows(panel, results)
     units, lines = column_units(panel), max(2, int(panel["gridPos"]["h"]) - 1)
     cells = [
         [
@@ -195,10 +195,10 @@ def _table(axes: Axes, panel: Mapping[str, Any], answers: Sequence[Answer]) -> N
     axes.set_ylim(0, 1)
 
 
-def _bars(axes: Axes, panel: Mapping[str, Any], answers: Sequence[Answer]) -> None:
+def _bars(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
     _quiet(axes)
     axes.grid(visible=False, axis="x")
-    columns, found = rows(panel, answers)
+    columns, found = rows(panel, results)
     x, y = columns[0], columns[-1]
     found.sort(key=lambda row: -row[y])
     axes.bar(range(len(found)), [row[y] for row in found], color=COLORS[0], width=0.5)
@@ -209,13 +209,13 @@ def _bars(axes: Axes, panel: Mapping[str, Any], answers: Sequence[Answer]) -> No
         axes.text(place, row[y], amount(row[y], _unit(panel)), ha="center", va="bottom", fontsize=_SMALL, color=TEXT)
 
 
-def _points(axes: Axes, panel: Mapping[str, Any], answers: Sequence[Answer]) -> None:
+def _points(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
     _quiet(axes)
-    columns, found = rows(panel, answers)
-    x, *whose, y = columns
+    columns, found = rows(panel, results)
+    x, *keys, y = columns
     lines: dict[str, list[tuple[float, float]]] = {}
     for row in found:
-        lines.setdefault(" ".join(str(row.get(name, "")) for name in whose), []).append((float(row[x]), row[y]))
+        lines.setdefault(" ".join(str(row.get(name, "")) for name in keys), []).append((float(row[x]), row[y]))
     for number, (name, points) in enumerate(lines.items()):
         xs, ys = zip(*sorted(points), strict=True)
         axes.plot(xs, ys, "o-", color=COLORS[number % len(COLORS)], markersize=4, linewidth=1.1, label=name)

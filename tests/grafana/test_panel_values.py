@@ -1,11 +1,11 @@
-"""What the panels show is what was drawn, done and emitted, on a real Prometheus and a real VictoriaMetrics."""
+"""Values of panels against known energy, work and emissions on a real Prometheus and VictoriaMetrics."""
 
 import pytest
 
-from tests.grafana.ask import boards, panels
-from tests.grafana.long import DAY_S, GRAMS, WEEK_END_S
-from tests.grafana.shown import View
-from tests.grafana.trouble import BLINKS, END_S, LLAMA, NODES, QWEN, TROUBLE_S, TWIN
+from tests.grafana.fault_series import BLINKS, END_S, LLAMA, NODES, QWEN, TROUBLE_S, TWIN
+from tests.grafana.panel_values import View
+from tests.grafana.query import boards, panels
+from tests.grafana.week_series import DAY_S, EMISSIONS_G, WEEK_END_S
 
 ONE, OTHER = "west.1 gpu-1.example.com:9847", "west.1 gpu-1xexample.com:9847"
 THIRD = f"westx1 {TWIN}"
@@ -17,7 +17,7 @@ def hour(server):
     return lambda end_s=END_S, **chosen: View(server, end_s, chosen=chosen)
 
 
-def test_the_energy_of_a_gpu_is_all_that_it_drew_also_while_its_exporter_was_away(hour):
+def test_gpu_energy_includes_time_without_samples(hour):
     joules = hour().figures("wattline-node", "Energy of each GPU")
 
     # 1,200 s at 300 W, 25 s at 400 W, 600 s at 200 W, else 60 W
@@ -28,7 +28,7 @@ def test_the_energy_of_a_gpu_is_all_that_it_drew_also_while_its_exporter_was_awa
     assert joules[f"{THIRD} GPU 1"] == pytest.approx(108_000, rel=0.01)
 
 
-def test_what_was_read_at_a_moment_is_shown_as_it_was_read(hour):
+def test_power_panel_shows_sampled_values(hour):
     watts = hour().lines("wattline-node", "Power of each GPU")
     held_s = TROUBLE_S + 645
 
@@ -41,7 +41,7 @@ def test_what_was_read_at_a_moment_is_shown_as_it_was_read(hour):
     assert apart[f"{ONE} GPU 0"] == pytest.approx({"mean": 0.01, "max": 0.01})
 
 
-def test_every_run_has_one_row_with_all_of_its_joules_tokens_and_grams(hour):
+def test_runs_table_has_one_complete_row_for_each_run(hour):
     runs = hour().table("wattline-runs", "Runs", "run")
 
     assert set(runs) == RUN_IDS
@@ -54,15 +54,15 @@ def test_every_run_has_one_row_with_all_of_its_joules_tokens_and_grams(hour):
     assert runs["open"]["duration"] == pytest.approx(588.2)
 
 
-def test_a_run_on_two_nodes_has_the_joules_of_both_and_its_tokens_once(hour):
+def test_runs_table_two_node_run_adds_energy_and_counts_tokens_once(hour):
     wide = hour().table("wattline-runs", "Runs", "run")["wide"]
 
     assert wide["energy, GPUs"] == pytest.approx(2 * 450_000)
-    assert wide["its share of GPUs"] == pytest.approx(2 * 450_000)
+    assert wide["attributed share of GPUs"] == pytest.approx(2 * 450_000)
     assert wide["energy, all devices"] == pytest.approx(2 * 450_000 + 2 * 90_000)  # 100 W of CPU on each
     assert wide["per token"] == pytest.approx(900_000 / 9_000)
     assert wide["emissions"] == pytest.approx(50)
-    assert wide["begin"] == (TROUBLE_S + 1_200) * 1_000
+    assert wide["start"] == (TROUBLE_S + 1_200) * 1_000
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_a_run_on_two_nodes_has_the_joules_of_both_and_its_tokens_once(hour):
         ({"cluster": ["west?1", "westx1"]}, set()),
     ],
 )
-def test_what_is_chosen_is_taken_by_the_letter(hour, chosen, expected):
+def test_selected_values_match_literally(hour, chosen, expected):
     assert set(hour(**chosen).table("wattline-runs", "Runs", "run")) == expected
 
 
-def test_a_run_in_detail_ends_with_its_total_and_its_power_is_that_of_its_own_time(hour):
+def test_run_detail_shows_total_energy_and_power_of_the_run_only(hour):
     steady, wide, blink = hour(run="steady"), hour(run="wide"), hour(run="blink-0")
 
     assert steady.legend("wattline-runs", "Energy of the run")["gpu"] == {"max": pytest.approx(360_000)}
@@ -91,30 +91,30 @@ def test_a_run_in_detail_ends_with_its_total_and_its_power_is_that_of_its_own_ti
     assert wide.legend("wattline-runs", "Emissions of the run")["average, actual"] == {"max": pytest.approx(50)}
     assert blink.legend("wattline-runs", "Energy of the run")["gpu"] == {"max": pytest.approx(2_000)}
     assert blink.legend("wattline-runs", "Power of the run's GPUs") == {}
-    # no run is chosen: what is of no run is not called a run's
-    assert hour(run="").legend("wattline-runs", "The run's share of its devices") == {}
+    # without a selected run, unattributed energy is not shown
+    assert hour(run="").legend("wattline-runs", "Attributed share of the devices") == {}
 
 
-def test_a_run_is_marked_where_its_first_node_began_and_its_last_one_ended(hour):
+def test_annotations_mark_first_start_and_last_end_over_nodes(hour):
     view = hour()
     marks = {each["name"]: each["expr"] for each in boards()["wattline-runs"]["annotations"]["list"]}
     asked = {"title": "marks", "gridPos": {"w": 24}}
 
-    for name, after_s in (("run begin", 1_200), ("run end", 1_230 + 900)):
+    for name, after_s in (("run start", 1_200), ("run end", 1_230 + 900)):
         found = view.answers(asked | {"targets": [{"refId": "A", "expr": marks[name], "interval": "60s"}]})
         (moments,) = (set(one.value) for one in found if one.labels["run_id"] == "wide")
         assert (TROUBLE_S + after_s) * 1_000 in moments
         assert min(moments) == (TROUBLE_S + 1_200) * 1_000 or name == "run end"
 
 
-def test_a_driver_that_was_replaced_is_in_no_table_any_more(hour):
-    cards = hour().table("wattline-node", "GPUs", "cluster", "node", "GPU")
+def test_gpu_table_replaced_driver_is_not_listed(hour):
+    gpus = hour().table("wattline-node", "GPUs", "cluster", "node", "GPU")
 
-    drivers = {f"{cluster} {node}": card["driver"] for (cluster, node, _), card in cards.items()}
-    assert (len(cards), drivers) == (5, {ONE: "560", OTHER: "570", THIRD: "560"})
+    drivers = {f"{cluster} {node}": gpu["driver"] for (cluster, node, _), gpu in gpus.items()}
+    assert (len(gpus), drivers) == (5, {ONE: "560", OTHER: "570", THIRD: "560"})
 
 
-def test_a_sweep_counts_only_runs_that_ended_well_and_compares_a_model_with_itself(hour):
+def test_sweep_counts_successful_runs_of_the_same_model(hour):
     key = ("wattline-sweep", "model", "power limit")
     # 280 W, 400 W and 560 W at 10 tokens a second, for 90 s
     expected = {("tiny", "300"): 28, ("tiny", "400"): 40, ("big", "300"): 56}
@@ -124,18 +124,18 @@ def test_a_sweep_counts_only_runs_that_ended_well_and_compares_a_model_with_itse
 
     assert column("Energy per unit of work", "per unit") == pytest.approx(expected)
     assert column("Energy of the phase measure", "energy") == pytest.approx({c: 900 * j for c, j in expected.items()})
-    assert column("Time of the phase measure", "time") == pytest.approx(dict.fromkeys(expected, 90))
+    assert column("Duration of the phase measure", "time") == pytest.approx(dict.fromkeys(expected, 90))
     assert column("Throughput", "throughput") == pytest.approx(dict.fromkeys(expected, 10))
-    least = hour().table("wattline-sweep", "Cap of least energy", "model")
-    assert {model: (row["cap, W"], row["per unit"]) for model, row in least.items()} == {
+    least = hour().table("wattline-sweep", "Power limit of least energy", "model")
+    assert {model: (row["power limit, W"], row["per unit"]) for model, row in least.items()} == {
         "tiny": ("300", pytest.approx(28)),
         "big": ("300", pytest.approx(56)),
     }
-    runs = hour().table("wattline-sweep", "Runs of each cap", "model", "cap, W")
+    runs = hour().table("wattline-sweep", "Runs of each power limit", "model", "power limit, W")
     assert {row: found["runs"] for row, found in runs.items()} == dict.fromkeys(expected, 1)
 
 
-def test_time_and_energy_by_gpu_are_of_runs_that_ended_well_at_one_cap(hour):
+def test_variability_counts_successful_runs_by_power_limit(hour):
     found = hour().table("wattline-variability", "Time and energy per unit of work, by GPU", "model", "power limit, W")
 
     assert {row: (each["time per unit"], each["energy per unit"]) for row, each in found.items()} == {
@@ -145,7 +145,7 @@ def test_time_and_energy_by_gpu_are_of_runs_that_ended_well_at_one_cap(hour):
     }
 
 
-def test_one_busy_gpu_has_no_spread(hour):
+def test_spread_needs_two_busy_gpus(hour):
     spread = hour().lines("wattline-variability", "Spread of SM clocks")
 
     # both GPUs of the node are busy from 1,200 s to 1,800 s, with 2.0 and 1.9 GHz: 0.05 / 1.95
@@ -154,7 +154,7 @@ def test_one_busy_gpu_has_no_spread(hour):
     assert list(times.values()) == pytest.approx([0.05 / 1.95] * len(times))
 
 
-def test_a_tenant_on_two_nodes_has_joules_and_tokens_of_both(hour):
+def test_tenant_on_two_nodes_adds_energy_and_tokens(hour):
     on = hour(TROUBLE_S + 2_010)
 
     power = on.lines("wattline-tenants", "Power by tenant")["pair wide"]
@@ -168,8 +168,8 @@ def test_a_tenant_on_two_nodes_has_joules_and_tokens_of_both(hour):
     assert hour(TROUBLE_S + 2_200).table("wattline-tenants", "Tenants", "tenant") == {}
 
 
-def test_a_reason_that_held_the_clocks_for_a_part_of_the_time_is_shown_as_that_part(hour):
-    held = hour().legend("wattline-node", "Held down by")
+def test_clock_event_reason_is_shown_as_share_of_time(hour):
+    held = hour().legend("wattline-node", "Clock event reasons")
 
     # half of 360 s of the hour
     assert held[f"{OTHER} GPU 0 hw_slowdown"]["mean"] == pytest.approx(180 / 3_600, rel=0.05)
@@ -177,8 +177,8 @@ def test_a_reason_that_held_the_clocks_for_a_part_of_the_time_is_shown_as_that_p
     assert f"{OTHER} GPU 0 sw_thermal_slowdown" not in held
 
 
-def test_a_gpu_that_is_lost_is_counted_and_reads_are_as_old_as_they_were_when_scraped(hour):
-    answering = hour().legend("wattline-health", "GPUs that answer")
+def test_lost_gpu_is_counted_and_read_age_is_that_at_scrape(hour):
+    answering = hour().legend("wattline-health", "Responding GPUs")
 
     assert answering[f"{THIRD} up"] == {"lastNotNull": 1, "min": 1}
     assert answering[f"{THIRD} down"] == {"lastNotNull": 1, "min": 0}
@@ -186,39 +186,39 @@ def test_a_gpu_that_is_lost_is_counted_and_reads_are_as_old_as_they_were_when_sc
     assert age_s == pytest.approx({"mean": 0.4, "max": 0.4}, abs=0.001)
 
 
-def test_grams_of_a_node_are_its_joules_at_their_intensity(hour):
-    grams = hour(cluster=["west.1", "westx1"]).table("wattline-carbon", "Emissions by node", "cluster", "node")
+def test_emissions_by_node_are_energy_times_intensity(hour):
+    emissions = hour(cluster=["west.1", "westx1"]).table("wattline-carbon", "Emissions by node", "cluster", "node")
 
-    assert grams["westx1", TWIN]["emissions"] == pytest.approx((72_000 + 108_000) / 3.6e6 * 200, rel=0.01)
+    assert emissions["westx1", TWIN]["emissions"] == pytest.approx((72_000 + 108_000) / 3.6e6 * 200, rel=0.01)
     # 120 W of two idle GPUs at 200 g/kWh
     now = hour(cluster=["westx1"]).lines("wattline-carbon", "Emissions now")["gpu"]
     assert now[TROUBLE_S + 2_700] == pytest.approx(24)
 
 
-def test_grams_by_hour_stand_at_the_hour_in_which_they_were_emitted(server):
+def test_emissions_by_hour_are_at_their_hour(server):
     day = View(server, DAY_S + 25 * 3_600 + 1_800, 86_400)
 
     found = day.lines("wattline-carbon", "Emissions by hour")["gpu"]
 
-    # also when the provider is lost after ten hours, and its grams go on under another quality
-    expected = {DAY_S + 3_600 * hour: grams for hour, grams in enumerate(GRAMS)}
+    # the provider fails after ten hours and the counter continues under another quality
+    expected = {DAY_S + 3_600 * hour: emitted_g for hour, emitted_g in enumerate(EMISSIONS_G)}
     assert len(found) == 25
-    # to a scrape of a minute, at up to 70 g an hour
+    # tolerance: one scrape of a minute at up to 70 g/h
     assert found == pytest.approx({t: expected[t] for t in found}, abs=70 / 60)
 
 
-def of_week(server):
+def fleet_week(server):
     return View(server, WEEK_END_S + 90, 7 * 86_400, screen_px=900)
 
 
-def test_a_week_of_the_fleet_adds_up(server):
-    week, samples, fleet = of_week(server), 7 * 288, "wattline-fleet"
+def test_fleet_week_adds_up(server):
+    week, samples, fleet = fleet_week(server), 7 * 288, "wattline-fleet"
 
     # in five minutes 90 kJ of serving on the average, 22.5 kJ of tuning, 60 kJ of no run
     assert week.figures(fleet, "Energy") == {"gpu": pytest.approx(samples * 172_500)}
-    assert week.figures(fleet, "GPU energy of no run") == {"of no run": pytest.approx(60 / 172.5)}
+    assert week.figures(fleet, "Unattributed GPU energy") == {"unattributed": pytest.approx(60 / 172.5)}
     # 1/60 kWh at 0.25
-    assert week.figures(fleet, "Cost of GPU energy of no run") == {"of no run": pytest.approx(samples / 240)}
+    assert week.figures(fleet, "Cost of unattributed GPU energy") == {"unattributed": pytest.approx(samples / 240)}
     assert week.figures(fleet, "Emissions") == {"average": pytest.approx(samples * 5)}
     assert week.table(fleet, "Top users", "user")["ann"]["energy"] == pytest.approx(samples * 112_500)
     owned = week.table(fleet, "Energy and cost by namespace", "namespace")["nlp"]
@@ -228,17 +228,17 @@ def test_a_week_of_the_fleet_adds_up(server):
     assert week.table(fleet, "Energy per generated token", "model")["llama-8b"]["per token"] == pytest.approx(3)
 
 
-def test_mean_power_over_a_week_is_the_mean_and_not_what_every_second_sample_says(server):
-    power = of_week(server).legend("wattline-fleet", "Mean power, of runs and of none")
+def test_fleet_mean_power_of_a_week_uses_all_samples(server):
+    power = fleet_week(server).legend("wattline-fleet", "Mean power, attributed and unattributed")
 
     assert power["serve"]["mean"] == pytest.approx(300, rel=0.005)
     # 150 W in the first half of it
     assert power["tune"]["mean"] == pytest.approx(75, rel=0.005)
-    assert power["no run"] == {"mean": pytest.approx(200, rel=0.005), "max": pytest.approx(200)}
+    assert power["unattributed"] == {"mean": pytest.approx(200, rel=0.005), "max": pytest.approx(200)}
 
 
 @pytest.mark.parametrize("uid", sorted(set(boards()) - {"wattline-fleet"}))
-def test_no_panel_shows_what_is_no_number_nor_two_things_of_one_name(hour, uid):
+def test_panels_show_finite_values_and_distinct_names(hour, uid):
     view = hour(run="wide")
 
     for each in panels(boards()[uid]):
