@@ -1,4 +1,4 @@
-"""Control groups (v2): where the hierarchy is, which processes a group holds, and whose group it is."""
+"""Control groups (v2): location, processes, and owner of a group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 CGROUPS = Path("/sys/fs/cgroup")
-MOST_LISTED = 5
+MAX_LISTED = 5
 _DEEPEST = 32
 _PREFIX_LENGTH = 12
 
@@ -19,9 +19,9 @@ CgroupKind = Literal["slurm", "container", "pod", "service", "user", "other"]
 
 @dataclass(frozen=True, slots=True)
 class CgroupIdentity:
-    """Whose a cgroup is: `kind` and `id` of the innermost that its path tells, and all that it lies in besides.
+    """Owner of a cgroup: `kind` and `id` of the innermost one in its path, and all outer ones.
 
-    The ids: a job, or `JOB.STEP`; a container's 64 hex digits; a pod's UID; a unit; a user's number; else the path.
+    The id is a job or `JOB.STEP`, a container's 64 hex digits, a pod's UID, a unit, a user's number, or the path.
     """
 
     kind: CgroupKind
@@ -33,14 +33,14 @@ class CgroupIdentity:
 
     @property
     def text(self) -> str:
-        """Short enough for a label; of a job, a container and a pod also what `resolve` takes."""
+        """Text for a label; for a job, a container and a pod, `resolve_cgroup` takes it as well."""
         if self.kind == "container":
             return f"container:{self.id[:_PREFIX_LENGTH]}"
         return self.id if self.kind in ("service", "other") else f"{self.kind}:{self.id}"
 
 
 # docker-ID.scope, cri-containerd-ID.scope, crio-ID.scope, libpod-ID.scope, nerdctl-ID.scope; ID, libpod-ID and crio-ID
-# of the cgroupfs drivers. The scopes of conmon, which watches over a container, are named like it and are not it.
+# of the cgroupfs drivers. conmon's scopes, which monitor a container, have similar names and are excluded.
 _CONTAINER = re.compile(r"(?P<engine>[a-z][a-z-]*-)?(?P<id>[0-9a-f]{64})(\.scope)?")
 # kubepods-burstable-podUID.slice, where - in the UID is _; podUID of the cgroupfs driver. Of a static pod the UID is a
 # hash without dashes.
@@ -55,7 +55,7 @@ _USER = re.compile(r"user-(?P<uid>\d+)\.slice")
 
 
 def parse_cgroup_path(path: str) -> CgroupIdentity:
-    """Whose the cgroup is, from its path alone: by systemd's drivers and cgroupfs's, by Slurm's plugins v1 and v2."""
+    """Return a cgroup's owner by its path, as systemd, cgroupfs, and Slurm's plugins v1 and v2 name it."""
     container = pod_uid = job = step = service = user = ""
     innermost: Literal["", "container", "pod", "slurm"] = ""
     in_slurm = False
@@ -85,51 +85,51 @@ def parse_cgroup_path(path: str) -> CgroupIdentity:
 
 
 def cgroup_root(root: Path = CGROUPS) -> Path:
-    """Where cgroup v2 is mounted: `root` itself, or below it on a hybrid host. Raises ValueError where it is not."""
+    """Return the mount point of cgroup v2: `root`, or below it on a hybrid host. Raises ValueError."""
     for folder in (root, root / "unified"):
         if (folder / "cgroup.controllers").exists():
             return folder
     if (root / "cpu").exists() or (root / "cpuacct").exists() or (root / "memory").exists():
         raise ValueError(
-            f"{root} is cgroup v1, which the exporter does not read; name the processes by pid, or start the machine "
+            f"{root} is cgroup v1, which the exporter does not support; name the processes by pid, or boot the machine "
             "with systemd.unified_cgroup_hierarchy=1"
         )
     raise ValueError(f"there is no cgroup file system at {root}; mount the host's there, or name the processes by pid")
 
 
 def describe_visible_cgroups(root: Path = CGROUPS) -> str:
-    """One line: which cgroups the exporter sees."""
+    """Return one line about the cgroups that the exporter sees."""
     try:
         top = cgroup_root(root)
     except ValueError as error:
         return str(error)
     if _is_inside(top):
         return (
-            "only its own container's cgroups, since it has a cgroup namespace of its own; to see the host's: "
+            "only its own container's cgroups, since it has a separate cgroup namespace; to see the host's: "
             "docker run --cgroupns=host, or mount the host's /sys/fs/cgroup over the container's"
         )
     return f"all of the host's (v2{', on a hybrid host' if top != root else ''}), at {top}"
 
 
 def _is_inside(top: Path) -> bool:
-    """The topmost cgroup of a host alone has no cgroup.events (man 7 cgroups)."""
+    """Return True in a cgroup namespace: only a host's top cgroup lacks cgroup.events (man 7 cgroups)."""
     return (top / "cgroup.events").exists()
 
 
 def cgroup_folder(path: str, root: Path = CGROUPS) -> Path:
-    """The folder of a cgroup by its path. Raises ValueError where cgroup v2 is not mounted."""
+    """Return the folder of a cgroup. Raises ValueError if cgroup v2 is not mounted."""
     return cgroup_root(root) / path.lstrip("/")
 
 
 def has_cgroup(path: str, root: Path = CGROUPS) -> bool:
     try:
         return path.startswith("/") and ".." not in path and (cgroup_folder(path, root) / "cgroup.procs").exists()
-    except (OSError, ValueError):  # a name too long for the file system, or with a NUL in it, is no cgroup's
+    except (OSError, ValueError):  # the name is too long for the file system, or has a NUL
         return False
 
 
 def pids_in_cgroup(path: str, root: Path = CGROUPS) -> set[int]:
-    """The pids in a cgroup and in those below it, of those that this PID namespace numbers; none where it is gone."""
+    """Return the pids in a cgroup and below it that are visible in this PID namespace."""
     pids: set[int] = set()
     try:
         top = cgroup_folder(path, root)
@@ -138,13 +138,13 @@ def pids_in_cgroup(path: str, root: Path = CGROUPS) -> set[int]:
     for folder, _ in _walk(top, path):
         try:
             pids |= {int(line) for line in (folder / "cgroup.procs").read_text().split()}
-        except OSError:  # gone meanwhile, or a threaded one, whose processes are its parent's
+        except OSError:  # the cgroup is gone, or threaded: its processes are its parent's
             continue
     return pids - {0}  # the kernel's number for a process of another PID namespace
 
 
 def is_cgroup_populated(path: str, root: Path = CGROUPS) -> bool:
-    """Whether a process lives in the cgroup or below it, seen from here or not."""
+    """Return True if a process lives in the cgroup or below it, in any PID namespace."""
     try:
         events = (cgroup_folder(path, root) / "cgroup.events").read_text()
     except (OSError, ValueError):
@@ -153,7 +153,7 @@ def is_cgroup_populated(path: str, root: Path = CGROUPS) -> bool:
 
 
 def cgroup_cpu_seconds(path: str, root: Path = CGROUPS) -> float | None:
-    """CPU time of all that ever ran in the cgroup and below it; None where it is gone."""
+    """Return the CPU time of all processes ever in the cgroup and below it; None if it is gone."""
     try:
         stat = (cgroup_folder(path, root) / "cpu.stat").read_text()
     except (OSError, ValueError):
@@ -163,7 +163,7 @@ def cgroup_cpu_seconds(path: str, root: Path = CGROUPS) -> float | None:
 
 
 def _walk(folder: Path, path: str, depth: int = 0) -> Iterator[tuple[Path, str]]:
-    """The cgroup and all below it, each before its own."""
+    """Yield the cgroup and all below it, each before those inside it."""
     yield folder, path
     try:
         with os.scandir(folder) as entries:
@@ -175,9 +175,9 @@ def _walk(folder: Path, path: str, depth: int = 0) -> Iterator[tuple[Path, str]]
 
 
 def resolve_cgroup(text: str, root: Path = CGROUPS) -> str:
-    """The path of the cgroup that a text names: `/…`, `slurm:JOB[.STEP]`, `container:ID`, `pod:UID`.
+    """Return the path of a cgroup by its name: `/…`, `slurm:JOB[.STEP]`, `container:ID`, `pod:UID`.
 
-    Raises ValueError where there is none, or more than one, with what to do about it.
+    Raises ValueError with a remedy if there is none, or more than one.
     """
     kind, _, name = text.partition(":")
     if text.startswith("/"):
@@ -195,7 +195,7 @@ def resolve_cgroup(text: str, root: Path = CGROUPS) -> str:
 
 
 def _container(name: str, root: Path) -> str:
-    wanted = name.rpartition("/")[2].lower()  # a runtime's prefix, as in containerd://ID, says nothing more
+    wanted = name.rpartition("/")[2].lower()  # without a runtime's prefix, as in containerd://ID
     if not re.fullmatch(rf"[0-9a-f]{{{_PREFIX_LENGTH},64}}", wanted):
         raise ValueError(
             f"container:{name}: a container's id is at least {_PREFIX_LENGTH} of its 64 hex digits; "
@@ -225,7 +225,7 @@ def _pod(name: str, root: Path) -> str:
 
 
 def _topmost(root: Path, kind: CgroupKind) -> Iterator[tuple[str, CgroupIdentity]]:
-    """The cgroups of that kind, each once: not what a container or a step has made below its own."""
+    """Yield the topmost cgroups of that kind, without those that a container or step made inside its own."""
     above = CgroupIdentity("other", "")
     top_path = "\0"
     for path, who in ((path, parse_cgroup_path(path)) for _, path in _walk(cgroup_root(root), "/")):
@@ -239,7 +239,7 @@ def _only(text: str, known: list[tuple[str, str]], hint: str) -> str:
     if not known:
         raise ValueError(f"the exporter sees no cgroup of {text}{hint}")
     if len(known) > 1:
-        paths = ", ".join(path for path, _ in known[:MOST_LISTED])
+        paths = ", ".join(path for path, _ in known[:MAX_LISTED])
         raise ValueError(f"{text} is not one cgroup but {len(known)}: {paths}; give the path of one")
     return known[0][0]
 

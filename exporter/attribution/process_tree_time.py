@@ -1,18 +1,18 @@
-"""CPU time of trees of processes, by owner: what came and went counts once its parent has waited for it (pure).
+"""CPU time of process trees by owner, including processes that ended between two scans (pure).
 
-A process shows its own time, and apart from it the time of the children that it has waited for, with all that those
-had waited for. A child that is waited for moves from the one place to the other, in one step of the kernel. So:
+The kernel shows a process's own time, and separately the time of the children that it has waited for, with all that
+those had waited for. When a child is waited for, its time moves from the first to the second place in one step.
+Therefore:
 
-- what a process's own time grows by, counts;
-- what the time that it has waited for grows by, counts, less what was already counted of its descendants that have
-  vanished since: the debt of the nearest ancestor that is left. The rest is of children too short-lived to be seen, and
-  of the last moments of those that were;
-- a parent is read before its children (Snapshot.tree), so one that is waited for between the two is missed by this look
-  and found by the next, and never counted twice. A debt is therefore good for two looks and then forgotten: who was
-  not waited for by then, never will be.
+- The growth of a process's own time counts.
+- The growth of its waited time counts, less the time that was already counted for its descendants that have vanished
+  since: the debt of the nearest remaining ancestor. The rest belongs to children too short-lived to be scanned, and to
+  the last moments of the others.
+- A parent is read before its children (ProcessSnapshot.tree). A child that is waited for between the two reads is
+  missed by this scan and found by the next, and never counted twice. A debt is therefore valid for two scans.
 
-The totals never fall and never exceed the truth. They lack what was used by processes whose parent did not wait for
-them (it ignored SIGCHLD, or was gone), between the last look and their end.
+The totals never fall and never exceed the actual CPU time. They lack the time between the last scan and the end of
+processes whose parent did not wait for them (it ignored SIGCHLD, or had ended).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from exporter.attribution.procfs import TICK_S, ProcessKey
 
 
 class CpuOwner(NamedTuple):
-    """To whom CPU time belongs: a run, and the run inside whose cgroup it was used, or empty."""
+    """Owner of CPU time: a run, and the run in whose cgroup the time was used, or empty."""
 
     run_id: str
     inside: str = ""
 
 
 class TreeMember(NamedTuple):
-    """A process of a tree at one look. `parent` is the member that is its parent, if one is."""
+    """Process of a tree at one scan. `parent` is its parent, if that is in the tree."""
 
     owner: CpuOwner
     parent: ProcessKey | None
@@ -40,7 +40,7 @@ class TreeMember(NamedTuple):
     waited_s: float
 
     @property
-    def seen_s(self) -> float:
+    def counted_s(self) -> float:
         return self.own_s + self.waited_s
 
 
@@ -52,14 +52,14 @@ class _Debt(NamedTuple):
 class ProcessTreeTime:
     def __init__(self) -> None:
         self.members: Mapping[ProcessKey, TreeMember] = {}
-        """Those of the last look."""
+        """Members at the last scan."""
         self._debts: dict[ProcessKey, list[_Debt]] = {}
 
     def take(self, members: Mapping[ProcessKey, TreeMember], since_s: Mapping[str, float]) -> dict[CpuOwner, float]:
-        """CPU seconds used since the last look, by owner; `since_s` is when each run was first looked at.
+        """Return the CPU seconds since the last scan by owner; `since_s` is the first scan of each run.
 
-        A new process counts whole where it descends from one that was there at the last look, and started after its
-        run was first looked at. Else it came with a root that was added, and what it had used before does not count.
+        All time of a new process counts if it descends from a process of the last scan and started after the first scan
+        of its run. Otherwise it belongs to an added root, and its earlier time does not count.
         """
         before, self.members = self.members, members
         fresh = self._vanished(before)
@@ -69,7 +69,7 @@ class ProcessTreeTime:
             last = before.get(process)
             if last is None:
                 if process.started_s > since_s[now.owner.run_id] - TICK_S and self._descends(process, before):
-                    used[now.owner] += now.seen_s
+                    used[now.owner] += now.counted_s
                 continue
             used[now.owner] += max(0.0, now.own_s - last.own_s)
             waited_s = max(0.0, now.waited_s - last.waited_s)
@@ -82,7 +82,7 @@ class ProcessTreeTime:
         return used
 
     def _vanished(self, before: Mapping[ProcessKey, TreeMember]) -> dict[ProcessKey, list[_Debt]]:
-        """By the nearest ancestor that is left: what was counted of those that are no more, and what they owed."""
+        """Return the counted time and the debts of vanished processes, by their nearest remaining ancestor."""
         debts: dict[ProcessKey, list[_Debt]] = defaultdict(list)
         for process, last in before.items():
             if process in self.members:
@@ -91,7 +91,7 @@ class ProcessTreeTime:
             while ancestor is not None and ancestor not in self.members:
                 ancestor = before[ancestor].parent if ancestor in before else None
             if ancestor is not None:
-                debts[ancestor] += [_Debt(last.owner, last.seen_s), *self._debts.get(process, ())]
+                debts[ancestor] += [_Debt(last.owner, last.counted_s), *self._debts.get(process, ())]
         return debts
 
     def _descends(self, process: ProcessKey, before: Mapping[ProcessKey, TreeMember]) -> bool:
@@ -102,12 +102,12 @@ class ProcessTreeTime:
 
 
 def _heir(owner: CpuOwner, debts: list[_Debt]) -> CpuOwner:
-    """Whose the rest is: that of another owner's process which vanished, since it is of its last moments."""
+    """Return the owner of the rest: the owner of a vanished process, whose last moments it covers."""
     return next((debt.owner for debt in debts if debt.owner != owner), owner)
 
 
 def _unpaid(debts: list[_Debt], seconds: float) -> list[_Debt]:
-    """The debts as far as they were not paid, in the same proportion."""
+    """Return the unpaid part of the debts, in the same proportion."""
     total_s = sum(debt.seconds for debt in debts)
     share = min(1.0, seconds / total_s) if total_s else 0.0
     return [_Debt(debt.owner, debt.seconds * share) for debt in debts]

@@ -1,4 +1,9 @@
-"""Processes and their descendants: a process is its pid and its start time, since a pid may be given anew."""
+"""Processes and their descendants, read from /proc.
+
+A process is identified by its pid and its start time, since pids are reused. One read of /proc/PID/stat takes 23 us
+and gives all fields; psutil takes 280 us for the same fields, and 58 us for the start time alone (measured, psutil
+7.2). Its start times are Unix times, which change when the clock is set.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +22,21 @@ PROC = Path("/proc")
 _LONGEST = 1 << 16
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 TICK_S = 1 / _TICKS_PER_S
-"""Start times are cut to it: a process may have started so much later than it shows."""
+"""Resolution of start times: they are rounded down to it."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PF_KTHREAD = 0x0020_0000
 
 
 @dataclass(frozen=True)
 class ProcessKey:
-    """`started_s` is CLOCK_BOOTTIME: unlike Unix time it does not change when the clock is set."""
+    """A process. `started_s` is CLOCK_BOOTTIME, which is never set."""
 
     pid: int
     started_s: float
 
 
 class ProcessStat(NamedTuple):
-    """A process as /proc/PID/stat shows it; also one that is over and was not yet waited for."""
+    """Fields of /proc/PID/stat. `is_over`: the process has ended and was not yet waited for."""
 
     process: ProcessKey
     name: str
@@ -39,7 +44,7 @@ class ProcessStat(NamedTuple):
     parent: int
     threads: int
     own_s: float
-    """CPU time of all of its threads, also of those that have ended."""
+    """CPU time of all its threads, including ended ones."""
     waited_s: float
     """CPU time of the children that it has waited for, and of those that they had waited for."""
     rss_bytes: int
@@ -47,11 +52,11 @@ class ProcessStat(NamedTuple):
 
 
 def read_stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
-    """None where there is no such process. See man 5 proc_pid_stat for the fields."""
+    """Return the process's fields (man 5 proc_pid_stat), or None if there is none."""
     text = _read(f"{proc}/{pid}/stat")
     if text is None:
         return None
-    # the command, in parentheses, may hold anything, also parentheses
+    # the command is in parentheses and may contain parentheses
     name, _, rest = text.partition(b"(")[2].rpartition(b")")
     fields = rest.split()
     return ProcessStat(
@@ -68,14 +73,14 @@ def read_stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
 
 
 def _read(path: str) -> bytes | None:
-    """A file of proc, at a third of what Path.read_bytes costs; None where it is gone, or empty."""
+    """Return a file of /proc, or None if it is gone or empty. Path.read_bytes takes three times as long."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
         text = part = os.read(file, _LONGEST)
-        while part:  # a list comes in parts that may be shorter than what was asked for
+        while part:  # lists come in parts of any length
             part = os.read(file, _LONGEST)
             text += part
     except OSError:  # ESRCH: it ended after it was opened
@@ -86,7 +91,7 @@ def _read(path: str) -> bytes | None:
 
 
 def find_process(pid: int, proc: Path = PROC) -> ProcessKey | None:
-    """The process that has this pid now; None where there is none, or one that is over and not yet waited for."""
+    """Return the process with this pid, or None if there is none or it has ended."""
     stat = read_stat(pid, proc)
     return None if stat is None or stat.is_over else stat.process
 
@@ -100,9 +105,9 @@ def all_pids(proc: Path = PROC) -> list[int]:
 
 
 def node_busy_s(proc: Path = PROC) -> float:
-    """CPU seconds that all CPUs spent on work since boot: not idle, nor waiting for a disk, nor taken by a hypervisor.
+    """Return the CPU seconds of all CPUs since boot, without idle, I/O wait and steal time.
 
-    The time of guests is part of the user's. Raises OSError.
+    Guest time is part of user time. Raises OSError.
     """
     fields = (proc / "stat").read_bytes().split(b"\n", 1)[0].split()
     user, nice, system, _idle, _iowait, irq, softirq = map(int, fields[1:8])
@@ -110,29 +115,29 @@ def node_busy_s(proc: Path = PROC) -> float:
 
 
 def host_cpu_seconds() -> tuple[float, float]:
-    """Busy and total of all CPUs since boot. `user` and `nice` contain the guests' time; waiting for a disk is idle."""
+    """Return busy and total CPU seconds since boot. User time includes guest time; I/O wait is idle."""
     times = psutil.cpu_times()
     total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
     return total_s - times.idle - getattr(times, "iowait", 0.0), total_s
 
 
 class ProcessSnapshot:
-    """Who descends from whom, now; to be kept for a second at most.
+    """Descendants of processes at one instant; valid for a second at most.
 
-    The children of a process come from the kernel's own lists, one for each of its threads. Where the kernel has none
-    (CONFIG_PROC_CHILDREN), or there would be more threads to ask than there are processes on the node, all processes
-    are read once, for whoever else asks as well: either takes some 10 us for each.
+    The children of a process come from the kernel's lists, one per thread. Where the kernel has none
+    (CONFIG_PROC_CHILDREN), or there are more threads than processes on the node, all processes are read once. Either
+    takes about 10 us per item.
     """
 
-    def __init__(self, proc: Path = PROC, most_threads: int | None = None) -> None:
+    def __init__(self, proc: Path = PROC, max_threads: int | None = None) -> None:
         self.proc = proc
         has_lists = (proc / "thread-self/children").exists()
-        # the link count of proc is the number of processes, so that none need be listed to know it
-        self._threads_left = (proc.stat().st_nlink if most_threads is None else most_threads) if has_lists else 0
+        # the link count of /proc is the number of processes
+        self._threads_left = (proc.stat().st_nlink if max_threads is None else max_threads) if has_lists else 0
         self._scanned: dict[int, list[int]] | None = None
 
     def tree(self, process: ProcessKey) -> Iterator[ProcessStat]:
-        """The process and its descendants, each read after its parent; nothing where it is gone."""
+        """Yield the process and its descendants, each after its parent; nothing if it is gone."""
         root = read_stat(process.pid, self.proc)
         if root is None or root.process != process:
             return
@@ -141,7 +146,7 @@ class ProcessSnapshot:
             stat = waiting.pop()
             yield stat
             children = (read_stat(pid, self.proc) for pid in self._children(stat))
-            # a pid that was given anew meanwhile has another parent
+            # a reused pid has another parent
             waiting += [child for child in children if child and child.parent == stat.process.pid]
 
     def _children(self, stat: ProcessStat) -> list[int]:
@@ -150,7 +155,7 @@ class ProcessSnapshot:
         self._threads_left -= stat.threads
         folder = f"{self.proc}/{stat.process.pid}/task"
         try:
-            threads = os.listdir(folder)  # noqa: PTH208  # likewise
+            threads = os.listdir(folder)  # noqa: PTH208  # Path makes an object of each
         except OSError:
             return []
         lists = (_read(f"{folder}/{thread}/children") or b"" for thread in threads)
@@ -173,7 +178,7 @@ def process_family(
     snapshot: ProcessSnapshot | None = None,
     root: Path = CGROUPS,
 ) -> set[int]:
-    """The pids of the processes that live, of all their descendants, and of the cgroup."""
+    """Return the pids of the living processes, of all their descendants, and of the cgroup."""
     seen = snapshot or ProcessSnapshot()
     trees = (stat for process in processes for stat in seen.tree(process))
     return (pids_in_cgroup(cgroup, root) if cgroup else set()) | {

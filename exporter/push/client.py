@@ -107,7 +107,7 @@ class Pusher(Service):
         """Whether the history could be asked. The server may have been killed while the exporter was away."""
 
         def begin(backlog: PushQueue, _: int) -> PushQueueState:
-            backlog.mend()
+            backlog.reset_damaged()
             backlog.go_back()
             return backlog.waiting(MOST_COUNTED)
 

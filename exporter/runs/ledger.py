@@ -297,4 +297,4 @@ class Ledger:
         self._saving -= run_ids
         self._changed |= run_ids
         self._live.counters.changed |= changes.counters.keys()
-        self.attribution.energies.give_back(changes.attributed)
+        self.attribution.energies.put_back(changes.attributed)

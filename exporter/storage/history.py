@@ -1,4 +1,4 @@
-"""history.sqlite, written: one sample a second around runs, else one in 15 s; bounded in age and size."""
+"""The file history.sqlite: one sample a second around runs, else one in 15 s, bounded in age and size."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exporter.contract.history import HISTORY_FILE, SCHEMA, SCHEMA_VERSION, canonical_labels
+from exporter.energy.counters import SeriesKey
 from exporter.model import Reading, printable
 from exporter.storage.push_queue import PushQueue
 from exporter.storage.state_file import StateError, storage_remedy
@@ -19,16 +20,16 @@ SPARSE_S = 15.0
 AROUND_S = 60.0
 KEEP_S = 30 * 86_400.0
 KEEP_BYTES = 2 << 30
-KEEP_WAITING = 600
-"""So many snapshots are kept in memory while the disk takes none."""
+MAX_WAITING = 600
+"""Snapshots kept in memory while the disk cannot be written."""
 STEP_S = 1.0
-"""A wall clock that goes on by so much more, or less, than the time that passed was set by someone."""
-LONGEST_STEP_S = 86_400.0
-"""After one that is longer nothing is moved: it would not overlap what is there."""
+"""Difference between wall clock and elapsed time above which the clock was set."""
+MAX_STEP_S = 86_400.0
+"""Longest step after which samples are moved: beyond, they would not overlap older ones."""
 MOVED_S = 7_200.0
-"""So much of what was written last is moved along with the clock, which bounds the work."""
-DOUBTED_S = 3_600.0
-"""For so long after one, and after the start, nothing is dropped for its age, which may be wrong."""
+"""Time range of written samples that a clock step moves, which limits the work."""
+UNTRUSTED_S = 3_600.0
+"""Time after a longer step, and after the start, in which no sample is deleted for its age, which may be wrong."""
 _TRIM_EVERY_S = 600.0
 _SWEEP_EVERY_S = 86_400.0
 _SHARE_A_TRIM = 0.05
@@ -39,8 +40,6 @@ _SAMPLE_BYTES = 32
 _SPARE_IDS = 1_000
 _PAGES_A_TRIM = 4_096
 
-SeriesKey = tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]
-
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
@@ -50,33 +49,33 @@ class _Snapshot:
 
 
 class History:
-    """The open file. All methods block; the app calls them in its one thread for the disk."""
+    """The open file. All methods block, and run in the history's thread."""
 
     def __init__(self, folder: Path, keep_bytes: int = KEEP_BYTES) -> None:
         self.path = folder / HISTORY_FILE
         self._keep_bytes = keep_bytes
         self._ids: dict[SeriesKey, int] = {}
         self._new: dict[tuple[str, str], int] = {}
-        """The ids of series that are not in the file yet, by name and labels."""
-        self._waiting: deque[_Snapshot] = deque(maxlen=KEEP_WAITING)
+        """Ids of series that are not in the file yet, by name and labels."""
+        self._waiting: deque[_Snapshot] = deque(maxlen=MAX_WAITING)
         self._written_s = self._trimmed_s = self._swept_s = 0.0
         self._dense_until_s = 0.0
         self._offset_s: float | None = None
-        self._doubted_until_s = -math.inf
-        """On CLOCK_BOOTTIME."""
-        self._began_ms: int | None = None
-        """The first sample that is ours to move."""
+        self._untrusted_until_s = -math.inf
+        """CLOCK_BOOTTIME until which ages are not trusted."""
+        self._first_ms: int | None = None
+        """First sample of this process, the oldest that it may move."""
         self._to_move_ms = 0
         self.backlog: PushQueue | None = None
-        """Of the server that what is kept is pushed to."""
+        """Queue of the server to which the history is pushed."""
         self.settled_ms = 0
-        """Nothing is put in up to there any more: of the last minute seconds are, when a run begins."""
+        """Time up to which no more samples are added; when a run begins, seconds of the last minute are."""
         try:
             self._connection = sqlite3.connect(self.path, check_same_thread=False, timeout=1)
             self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
-            self._connection.execute("PRAGMA cache_size = -512")  # kibibytes: it is written at its end
+            self._connection.execute("PRAGMA cache_size = -512")  # KiB: it is appended to
             self._connection.executescript(SCHEMA)
             with self._connection as connection:
                 row = ("schema_version", str(SCHEMA_VERSION))
@@ -89,9 +88,9 @@ class History:
             ) from error
 
     def add(self, now_at: float, readings: Iterable[Reading], *, run_open: bool, now_s: float | None = None) -> None:
-        """Takes in what there is at `now_at` (Unix time). Raises sqlite3.Error; what waits is written the next time.
+        """Add the readings at Unix time `now_at`. Raises sqlite3.Error; the next call retries the write.
 
-        `now_s` is the same moment on CLOCK_BOOTTIME: by it a wall clock that was set is told from time that passed.
+        `now_s` is the same instant on CLOCK_BOOTTIME, to detect a wall clock that was set.
         """
         if now_s is not None:
             self._follow_clock(now_at - now_s, now_s)
@@ -99,7 +98,7 @@ class History:
         self._waiting.append(_Snapshot(round(now_at * 1_000), array("q", self._series(taken)), _values(taken)))
         if run_open:
             self._dense_until_s = now_at + AROUND_S
-        if self._dense_until_s - AROUND_S <= now_at <= self._dense_until_s:  # so not where the clock was set back
+        if self._dense_until_s - AROUND_S <= now_at <= self._dense_until_s:  # False after the clock was set back
             self._write(list(self._waiting))
             self._waiting.clear()
         elif not 0 <= now_at - self._written_s < SPARSE_S:
@@ -110,40 +109,40 @@ class History:
             self.settled_ms = self._waiting[0].t_ms - 1 if self._waiting else round(self._written_s * 1_000)
         if not 0 <= now_at - self._trimmed_s < _TRIM_EVERY_S:
             self._trimmed_s = now_at
-            self._trim(now_at, by_age=now_s is None or now_s >= self._doubted_until_s)
+            self._trim(now_at, by_age=now_s is None or now_s >= self._untrusted_until_s)
 
     def follow(self, url: str) -> None:
-        """From now on what that server has not acknowledged is known, also where it is moved or dropped."""
+        """Track what the server with this URL has not acknowledged, also when samples are moved or deleted."""
         self.backlog = PushQueue(self._connection, url)
 
     def _follow_clock(self, offset_s: float, now_s: float) -> None:
-        """Where the wall clock was set, what was taken in lately lies at other moments now: samples stay in order."""
+        """After a wall clock step, move recent samples along, so that they stay in order."""
         step_s = 0.0 if self._offset_s is None else offset_s - self._offset_s
-        if self._offset_s is None or abs(step_s) > LONGEST_STEP_S:
-            self._doubted_until_s = now_s + DOUBTED_S
+        if self._offset_s is None or abs(step_s) > MAX_STEP_S:
+            self._untrusted_until_s = now_s + UNTRUSTED_S
         self._offset_s = offset_s
-        if not STEP_S < abs(step_s) <= LONGEST_STEP_S:
+        if not STEP_S < abs(step_s) <= MAX_STEP_S:
             return
         step_ms = round(step_s * 1_000)
         moved = [replace(snapshot, t_ms=snapshot.t_ms + step_ms) for snapshot in self._waiting]
-        self._waiting = deque(moved, maxlen=KEEP_WAITING)
+        self._waiting = deque(moved, maxlen=MAX_WAITING)
         self._dense_until_s += step_s
-        if self._began_ms is not None:
+        if self._first_ms is not None:
             self._to_move_ms += step_ms
 
     def _move(self, connection: sqlite3.Connection, begin_ms: int) -> None:
-        """Moves the samples since `begin_ms`; older ones in their new place were of the same wrong clock, and go."""
+        """Move the samples since `begin_ms`; older ones in their new place had the same wrong clock and are deleted."""
         step_ms = self._to_move_ms
         connection.execute("DELETE FROM samples WHERE t_ms >= ? AND t_ms < ?", (begin_ms + step_ms, begin_ms))
-        # by way of negative times, since no two samples may be in one place, not even for a moment
+        # through negative times, since the primary key must be unique at each step
         connection.execute("UPDATE samples SET t_ms = -t_ms - ? WHERE t_ms >= ?", (step_ms, begin_ms))
         connection.execute("UPDATE samples SET t_ms = -t_ms WHERE t_ms < 0")
         if self.backlog:
             self.backlog.move(begin_ms, step_ms)
 
     def _series(self, readings: list[Reading]) -> list[int]:
-        """The ids of the readings' series; new ones are written with their first samples, whenever that may be."""
-        if len(self._ids) > 2 * len(readings) + _SPARE_IDS and not self._new:  # of runs that are shown no longer
+        """Return the ids of the readings' series; new series are written with their first samples."""
+        if len(self._ids) > 2 * len(readings) + _SPARE_IDS and not self._new:  # most are of forgotten runs
             self._ids.clear()
         ids = []
         for reading in readings:
@@ -175,8 +174,8 @@ class History:
         if not snapshots:
             return
         began_ms = snapshots[0].t_ms
-        if self._began_ms is not None:
-            began_ms = max(self._began_ms, round((self._written_s - MOVED_S) * 1_000))
+        if self._first_ms is not None:
+            began_ms = max(self._first_ms, round((self._written_s - MOVED_S) * 1_000))
         with self._connection as connection:
             if self._to_move_ms:
                 self._move(connection, began_ms)
@@ -185,13 +184,13 @@ class History:
             connection.executemany("INSERT INTO series VALUES (?, ?, ?)", [(n, *row) for row, n in self._new.items()])
             connection.executemany("INSERT OR REPLACE INTO samples VALUES (?, ?, ?)", rows)
         self._new.clear()
-        if self._began_ms is None or self._to_move_ms:
-            self._began_ms = began_ms + self._to_move_ms
+        if self._first_ms is None or self._to_move_ms:
+            self._first_ms = began_ms + self._to_move_ms
         self._to_move_ms = 0
         self._written_s = snapshots[-1].t_ms / 1_000
 
     def _trim(self, now_at: float, *, by_age: bool) -> None:
-        """Drops what is too old, and the oldest while the file is too large; once a day series without samples."""
+        """Delete old samples, the oldest while the file is too large, and once a day series without samples."""
         dropped = 0
         if by_age:
             oldest_ms = round((now_at - KEEP_S) * 1_000)
@@ -212,9 +211,9 @@ class History:
             self._connection.execute(f"PRAGMA incremental_vacuum({_PAGES_A_TRIM})").fetchall()
 
     def _end_of_share(self, share: float, before_ms: int) -> int:
-        """Where that share of the samples ends, counted from the oldest; `before_ms` where fewer are older than that.
+        """Return the time at which that share of the samples ends, from the oldest; at most `before_ms`.
 
-        By their number, not their time: one sample of a wrong clock makes the time that they span much longer.
+        By number, not by time: a single sample with a wrong clock stretches the time range.
         """
         row = self._connection.execute(
             "SELECT t_ms FROM samples WHERE t_ms < ? ORDER BY t_ms LIMIT 1 OFFSET ?",
@@ -223,7 +222,7 @@ class History:
         return before_ms if row is None else row[0] + 1
 
     def _samples(self) -> int:
-        """How many there are; in a large file, which takes seconds to count, by its size, and rather too few."""
+        """Return the number of samples; for a large file a low estimate by its size, since counting takes seconds."""
         size = self._bytes()
         if size > _COUNTED_BYTES:
             return size // _SAMPLE_BYTES

@@ -1,4 +1,4 @@
-"""What of the history one server has not acknowledged yet: a row in the history's own file, changed along with it."""
+"""Queue of samples to push to one server: a row of the history file, changed with it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Literal, NamedTuple
 
 _MOST = (1 << 63) - 1
-"""SQLite's numbers end there."""
+"""Largest integer of SQLite."""
 
 
 class DamagedPositionError(ValueError):
-    """The row does not say how far the server is."""
+    """A stored position that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushPosition:
-    """The last sample that is done with, and how many were; `moves` counts how often the clock moved what is kept.
+    """Progress of one server: its last accepted or refused sample, and counts of samples.
 
-    Up to `sure_ms` and `sure_id` the server has it for good; what it took after that is lost where it is killed. What
-    is sent again is counted once: `counted_ms` and `counted_id` are the last sample that was.
+    `moves` counts how often samples were moved after a clock step. Samples up to `sure_ms` and `sure_id` are durable
+    on the server; a server that is killed may lose later ones. Samples that are sent again are counted once:
+    `counted_ms` and `counted_id` are the last counted sample.
     """
 
     t_ms: int = 0
@@ -37,7 +38,7 @@ class PushPosition:
 
     @property
     def done(self) -> tuple[int, int]:
-        """Time and series, by which samples are ordered."""
+        """Time and series of the last sample, by which samples are ordered."""
         return self.t_ms, self.series_id
 
     @property
@@ -53,7 +54,7 @@ class PushPosition:
 
 
 def parse_position(text: bytes) -> PushPosition:
-    """What another version added is left out, and what it lacks is as at the start. Raises DamagedError."""
+    """Return the position; unknown fields are ignored, missing ones get defaults. Raises DamagedPositionError."""
     try:
         found = json.loads(text)
     except ValueError as error:
@@ -81,32 +82,32 @@ class QueuedSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PushBatch:
-    """Samples in the order of time and series; `labels` are those of each series, `__name__` among them."""
+    """Samples in order of time and series; `labels` of each series include `__name__`."""
 
     samples: list[QueuedSample]
     labels: dict[int, dict[str, str]]
     position: PushPosition
-    """As it was when this was read."""
+    """Position at the time of reading."""
 
 
 class PushQueueState(NamedTuple):
     position: PushPosition
     samples: int
     oldest_ms: int | None
-    """None where nothing waits."""
+    """None if nothing waits."""
 
 
 class PushQueue:
-    """All methods block, and are called in the history's thread. `url` names the server."""
+    """Queue of the server with this URL. All methods block, and run in the history's thread."""
 
     def __init__(self, connection: sqlite3.Connection, url: str) -> None:
         self._connection = connection
         self._key = f"push {url}"
         self._damaged: set[int] = set()
-        """Series of which that was said."""
+        """Damaged series that were logged."""
 
     def position(self) -> PushPosition:
-        """One that is damaged is as if nothing had been sent: so nothing is left out."""
+        """Return the position; a damaged one as if nothing had been sent, so that no sample is lost."""
         try:
             return self._stored()
         except DamagedPositionError:
@@ -116,17 +117,19 @@ class PushQueue:
         row = self._connection.execute("SELECT CAST(value AS BLOB) FROM meta WHERE key = ?", (self._key,)).fetchone()
         return parse_position(row[0]) if row else PushPosition()
 
-    def mend(self) -> None:
-        """Says whether the position is damaged, and begins anew then."""
+    def reset_damaged(self) -> None:
+        """Log a damaged position and reset it."""
         try:
             self._stored()
         except DamagedPositionError as error:
-            log.warning("in the history it is damaged how far the %s was: %s; all is sent again", self._key, error)
+            log.warning(
+                "the stored position of %s in the history is damaged: %s; all samples are sent again", self._key, error
+            )
             with self._connection:
                 self._save(PushPosition())
 
     def waiting(self, most: int) -> PushQueueState:
-        """What is not acknowledged; counted up to `most`, since that takes a second for some millions."""
+        """Return the unacknowledged samples, counted up to `most` since counting takes a second per million."""
         position = self.position()
         samples, oldest_ms = self._connection.execute(
             "SELECT count(*), min(t_ms) FROM (SELECT t_ms FROM samples WHERE (t_ms, series_id) > (?, ?) LIMIT ?)",
@@ -135,7 +138,7 @@ class PushQueue:
         return PushQueueState(position, samples, oldest_ms)
 
     def oldest(self, until_ms: int, most: int) -> PushBatch:
-        """The oldest samples that are not acknowledged, none later than `until_ms`, at most so many."""
+        """Return the oldest unacknowledged samples, at most `most`, up to `until_ms`."""
         position = self.position()
         rows = self._connection.execute(
             "SELECT t_ms, series_id, value FROM samples WHERE (t_ms, series_id) > (?, ?) AND t_ms <= ?"
@@ -150,21 +153,21 @@ class PushQueue:
         return PushBatch(samples, {row[0]: labels for row in named if (labels := self._labels(*row))}, position)
 
     def _labels(self, series_id: int, name: str, text: bytes) -> dict[str, str] | None:
-        """None where they are damaged: its samples are left out then."""
+        """Return the labels of a series, None if they are damaged: its samples are skipped."""
         try:
             return {**json.loads(text), "__name__": name}
         except (ValueError, TypeError):
             if series_id not in self._damaged:
                 self._damaged.add(series_id)
-                log.warning("in the history the labels of a series of %s are damaged: it is not pushed", name)
+                log.warning("labels of a series of %s in the history are damaged; the series is not pushed", name)
             return None
 
     def acknowledge(
         self, part: list[QueuedSample], moves: int, outcome: PushOutcome, sure: PushPosition | None = None
     ) -> PushPosition:
-        """All up to the part's last is done with; where the clock was set since it was read, it is to be sent anew.
+        """Advance to the last sample of `part`, unless samples were moved since it was read: then they are sent again.
 
-        `sure`: up to there the server has it for good; None where it has for good what it takes.
+        `sure`: last sample that is durable on the server; None if all that it accepts is durable.
         """
         position = self.position()
         if position.moves == moves:
@@ -180,7 +183,7 @@ class PushQueue:
         return position
 
     def prove(self, sure: PushPosition) -> PushPosition:
-        """Up to there the server has it for good."""
+        """Note that samples up to `sure` are durable on the server."""
         position = self.position()
         if sure.moves == position.moves:
             position = replace(position, sure_ms=sure.t_ms, sure_id=sure.series_id)
@@ -189,7 +192,7 @@ class PushQueue:
         return position
 
     def go_back(self) -> PushPosition:
-        """What the server may have lost is to be sent again."""
+        """Go back to the last durable sample, since the server may have lost later ones."""
         position = self.position()
         if position.sure < position.done:
             counted_ms, counted_id = position.counted
@@ -204,10 +207,10 @@ class PushQueue:
                 self._save(position)
         return position
 
-    # -- called by the history within its own transactions
+    # -- called by the history inside its transactions
 
     def move(self, begin_ms: int, step_ms: int) -> None:
-        """The samples since `begin_ms` were moved, over those that were in their new place."""
+        """Follow a move of the samples since `begin_ms` by `step_ms`, which overwrote those in their new place."""
         position = self.position()
         t_ms, series_id = _moved(position.done, begin_ms, step_ms)
         sure_ms, sure_id = _moved(position.sure, begin_ms, step_ms)
@@ -225,7 +228,7 @@ class PushQueue:
         )
 
     def precede(self, t_ms: int) -> None:
-        """What is written next is at `t_ms`: after a clock that was ahead, that is where to go on."""
+        """Go back before `t_ms`, the next sample: the clock was ahead before."""
         position = self.position()
         if position.t_ms >= t_ms:
             self._save(
@@ -242,7 +245,7 @@ class PushQueue:
             )
 
     def drop(self, before_ms: int) -> None:
-        """Samples before that are about to be deleted, those that are not acknowledged among them."""
+        """Count the unacknowledged samples before `before_ms`, which are about to be deleted."""
         position = self.position()
         if position.t_ms >= before_ms:
             return
@@ -267,7 +270,7 @@ def _moved(done: tuple[int, int], begin_ms: int, step_ms: int) -> tuple[int, int
 
 
 def split_samples(part: list[QueuedSample]) -> tuple[list[QueuedSample], list[QueuedSample]]:
-    """By time as far as there are several, since servers refuse what is old; of one time by series."""
+    """Return two halves of a batch, divided by time if possible, since servers refuse old samples, else by series."""
     middle = len(part) // 2
     if part[0].t_ms != part[-1].t_ms:
         later = [at for at in range(1, len(part)) if part[at].t_ms != part[at - 1].t_ms]

@@ -167,7 +167,7 @@ def test_cgroup_v1_is_told_as_such(tmp_path):
     (tmp_path / "cpu/docker").mkdir(parents=True)
     (tmp_path / "cpu/docker/cgroup.procs").write_text("1\n")
     with pytest.raises(
-        ValueError, match=r"cgroup v1, .*name the processes by pid, or start .*unified_cgroup_hierarchy=1"
+        ValueError, match=r"cgroup v1, .*name the processes by pid, or boot .*unified_cgroup_hierarchy=1"
     ):
         resolve_cgroup("/cpu/docker", tmp_path)
     assert not cgroups.has_cgroup("/cpu/docker", tmp_path)

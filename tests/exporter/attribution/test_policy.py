@@ -156,7 +156,7 @@ def test_changes_of_hands_do_not_pile_up_on_a_device_that_draws_nothing():
     for n in range(10_000):
         attribution.hold(GPU, DeviceLoads({"a": float(n)}), float(n))
 
-    assert len(attribution._tenancies[GPU]) <= MAX_LOAD_CHANGES + 1
+    assert len(attribution._holders[GPU]) <= MAX_LOAD_CHANGES + 1
 
 
 def test_a_gap_says_nothing_of_idleness():
@@ -197,7 +197,7 @@ def test_a_run_that_is_no_longer_shown_is_forgotten_and_what_was_its_stays_divid
 
     assert changes.forgotten == {"a"}
     assert {key.run_id for key in attribution.microjoules} == {NO_RUN, "b"}
-    attribution.give_back(changes)
+    attribution.put_back(changes)
     assert attribution.take_changes().forgotten == {"a"}
 
 

@@ -50,11 +50,11 @@ def pids_of(tree):
     return {stat.process.pid for stat in tree}
 
 
-@pytest.mark.parametrize("most_threads", [1_000, 0], ids=["by the kernel's lists", "by reading all"])
-def test_all_descendants_of_a_process_are_found_whichever_thread_forked_them(relatives, most_threads):
+@pytest.mark.parametrize("max_threads", [1_000, 0], ids=["by the kernel's lists", "by reading all"])
+def test_all_descendants_of_a_process_are_found_whichever_thread_forked_them(relatives, max_threads):
     shell, pids = relatives
     assert len(pids) == 3
-    assert pids_of(ProcessSnapshot(most_threads=most_threads).tree(find_process(shell.pid))) == pids
+    assert pids_of(ProcessSnapshot(max_threads=max_threads).tree(find_process(shell.pid))) == pids
     assert process_family([find_process(shell.pid)]) == pids
 
 
@@ -95,7 +95,7 @@ def test_a_real_list_of_children_that_is_longer_than_a_page_is_read_whole():
     )
     try:
         assert shell.stdout.readline() == b"forked\n"
-        assert len(process_family([find_process(shell.pid)], snapshot=ProcessSnapshot(most_threads=10_000))) == 901
+        assert len(process_family([find_process(shell.pid)], snapshot=ProcessSnapshot(max_threads=10_000))) == 901
     finally:
         shell.communicate(b"\n")
 

@@ -40,7 +40,7 @@ def loads_of(run, processes=None):
     attribution = RunAttribution(live, energies, 0.0)
     attribution._owners = {1: ("a", 0.0)}
     attribution.hold([run])
-    return {device: changes[-1][1].loads for device, changes in energies._tenancies.items()}
+    return {device: changes[-1][1].loads for device, changes in energies._holders.items()}
 
 
 def test_run_holds_its_gpus_before_its_processes_are_there_and_no_others():

@@ -6,7 +6,7 @@ import pytest
 from exporter.contract import history as contract
 from exporter.contract.metrics import GPU_POWER, RUN_INFO
 from exporter.model import Reading
-from exporter.storage.history import KEEP_S, KEEP_WAITING, History
+from exporter.storage.history import KEEP_S, MAX_WAITING, History
 
 NOW = 1_790_000_000.0
 
@@ -236,14 +236,14 @@ def test_what_the_disk_does_not_take_is_kept_in_memory_but_not_for_ever(tmp_path
     blocker = sqlite3.connect(history.path, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
     history._connection.execute("PRAGMA busy_timeout = 0")
-    for second in range(1, KEEP_WAITING + 100):
+    for second in range(1, MAX_WAITING + 100):
         with pytest.raises(sqlite3.OperationalError):
             history.add(NOW + second, [power(float(second))], run_open=True)
     blocker.execute("COMMIT")
     blocker.close()
-    last = KEEP_WAITING + 100
+    last = MAX_WAITING + 100
     history.add(NOW + last, [power(1.0)], run_open=True)
     found = times(history)
     history.close()
 
-    assert found == [0, *range(last - KEEP_WAITING + 1, last + 1)]
+    assert found == [0, *range(last - MAX_WAITING + 1, last + 1)]
