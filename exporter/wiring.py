@@ -185,7 +185,7 @@ def simulated_file(settings: Settings) -> Path | None:
     return path
 
 
-def _is_current(path: Path, gpus: tuple[simulation.Gpu, ...]) -> bool:
+def _is_current(path: Path, gpus: tuple[simulation.SimulatedGpu, ...]) -> bool:
     """Return True if the file has these GPUs and is of this boot, so that their energy continues."""
     try:
         with simulation.Simulation.open(path) as found:

@@ -1,8 +1,19 @@
-"""Simulated GPUs: one model, its state in one small file that the exporter, the jobs and the tests' C library share."""
+"""Simulated GPUs, whose state is one small file that the exporter, jobs and the tests' C library share."""
 
-from exporter.simulation.card import ADA, AMPERE, HOPPER, Fault, Frozen, Gpu, Instance, Process, Product, Segment
+from exporter.simulation.card import (
+    ADA,
+    AMPERE,
+    HOPPER,
+    Fault,
+    Frozen,
+    Product,
+    Segment,
+    SimulatedGpu,
+    SimulatedInstance,
+    SimulatedProcess,
+)
 from exporter.simulation.gpu import clocks_mhz, speed
-from exporter.simulation.layout import State
+from exporter.simulation.layout import SimulationState
 from exporter.simulation.loads import Constant, Load, Ramp, Recording, Square, Trace
 from exporter.simulation.products import PRODUCTS, make_gpus, parse_spec
 from exporter.simulation.sensors import (
@@ -35,17 +46,17 @@ __all__ = [
     "Constant",
     "Fault",
     "Frozen",
-    "Gpu",
-    "Instance",
     "Load",
-    "Process",
     "Product",
     "Ramp",
     "Recording",
     "Segment",
+    "SimulatedGpu",
+    "SimulatedInstance",
+    "SimulatedProcess",
     "Simulation",
+    "SimulationState",
     "Square",
-    "State",
     "StateFileError",
     "Trace",
     "average_w",

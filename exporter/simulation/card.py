@@ -1,4 +1,4 @@
-"""What a simulated GPU is, and its state. Times are CLOCK_BOOTTIME seconds."""
+"""Data types of simulated GPUs and their state. Times are CLOCK_BOOTTIME seconds."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ AMPERE, ADA, HOPPER = 7, 8, 9  # NVML's numbers of the architectures
 
 
 class Fault(IntFlag):
-    """What is wrong with a GPU.
+    """Faults of a simulated GPU.
 
-    NO_FIELDS makes the energy and power fields unsupported, the older calls still work. INIT_HANG on any GPU makes
-    every init hang, also one that does not attach. UNBOUND is as if another driver had the card: whoever initializes
-    now does not find it, to whoever had it open it is lost. FORBIDDEN lets nobody set its power limit or lock its
-    clock; UNMOVED takes what is set and stays as it was.
+    NO_FIELDS: the energy and power fields are unsupported, while the older calls work. INIT_HANG on any GPU: every
+    initialization hangs, even without attaching. UNBOUND: another driver has the GPU, so that a new process does not
+    find it and a process that had it open has lost it. FORBIDDEN: setting its power limit or clock lock is denied.
+    UNMOVED: setting them succeeds without effect.
     """
 
     NONE = 0
@@ -39,7 +39,7 @@ class Fault(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """From `begin_s` on, the GPU runs `load`, which began at `load_begin_s`, under `limit_w`."""
+    """Period from `begin_s` on, in which the GPU runs `load`, started at `load_begin_s`, under `limit_w`."""
 
     begin_s: float
     begin_j: float
@@ -49,21 +49,21 @@ class Segment:
     begin_capped_s: float = 0.0
 
     def energy_j(self, t: float) -> float:
-        """The GPU's energy since the state file was made."""
+        """Return the GPU's energy since the state file was created."""
         since_j = self.load.energy_j(t - self.load_begin_s, self.limit_w)
         return self.begin_j + (since_j - self.load.energy_j(self.begin_s - self.load_begin_s, self.limit_w))
 
     def capped_s(self, t: float) -> float:
-        """For how long the limit has held the GPU back since the state file was made."""
+        """Return how long the limit has reduced the GPU's power since the state file was created."""
         since_s = self.load.over_s(t - self.load_begin_s, self.limit_w)
         return self.begin_capped_s + (since_s - self.load.over_s(self.begin_s - self.load_begin_s, self.limit_w))
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A make of GPU. A noise of 0.2 W is ±0.2 W.
+    """GPU model. `noise_w` is the amplitude of the sensor's noise.
 
-    Those of a data centre have ECC, MIG and a sensor in their memory, and no fans of their own.
+    Data-centre models have ECC, MIG and a memory temperature sensor, and no fans.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Product:
 
     @property
     def averages_power_usage(self) -> bool:
-        """From Ampere on, GA100 excepted, nvmlDeviceGetPowerUsage is a 1 s average (NVML's documentation)."""
+        """True from Ampere on except GA100, where nvmlDeviceGetPowerUsage is a 1 s average (NVML documentation)."""
         return self.architecture >= AMPERE and self.compute_capability != (8, 0)
 
     @property
@@ -97,8 +97,8 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
-    """`utilization` is of the whole GPU; `instance` is the number of its MIG GPU instance, or 0."""
+class SimulatedProcess:
+    """Process with its share of the whole GPU; `instance` is the number of its MIG GPU instance, or 0."""
 
     pid: int
     utilization: float
@@ -107,8 +107,8 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
-    """A MIG instance: a GPU instance, numbered from 1, with its only compute instance, number 0."""
+class SimulatedInstance:
+    """MIG instance: a GPU instance, numbered from 1, with one compute instance, number 0."""
 
     number: int
     uuid: str
@@ -119,7 +119,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """What sensor and counter go on saying from `at_s` on."""
+    """Constant values of sensor and counter from `at_s` on."""
 
     at_s: float
     instant_w: float
@@ -128,8 +128,8 @@ class Frozen:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
-    """A card and its state. `segments` are the last ones, oldest first, of `changes` in all."""
+class SimulatedGpu:
+    """Simulated GPU and its state. `segments` are the latest of `changes` in total, oldest first."""
 
     index: int
     uuid: str
@@ -141,26 +141,26 @@ class Gpu:
     faults: Fault
     energy_at_load_j: float = 0.0
     frozen: Frozen | None = None
-    processes: tuple[Process, ...] = ()
+    processes: tuple[SimulatedProcess, ...] = ()
     segments: tuple[Segment, ...] = ()
     changes: int = 0
     capped_at_load_s: float = 0.0
     ecc_corrected: int = 0
     ecc_uncorrected: int = 0
     xids: tuple[int, ...] = ()
-    """The last ones, oldest first, of `xid_count` in all."""
+    """Latest XIDs of `xid_count` in total, oldest first."""
     xid_count: int = 0
-    instances: tuple[Instance, ...] | None = None
-    """None where MIG is off."""
+    instances: tuple[SimulatedInstance, ...] | None = None
+    """MIG instances; None while MIG is off."""
     locked_clock_mhz: int = 0
-    """To which the SM clock is locked, or 0."""
+    """Locked SM clock, or 0."""
 
     @property
     def clock_ratio(self) -> float:
-        """The share of the highest SM clock that the lock leaves."""
+        """Locked SM clock as a share of the highest."""
         return self.locked_clock_mhz / self.product.sm_clock_mhz if self.locked_clock_mhz else 1.0
 
     @property
     def dynamic_ratio(self) -> float:
-        """The share of its dynamic power that a process draws under the lock: the cube of the clock."""
+        """Dynamic power of a process under the lock, as a share of the unlocked: the cube of the clock ratio."""
         return self.clock_ratio * self.clock_ratio * self.clock_ratio

@@ -1,9 +1,9 @@
-"""The bytes of the state file, little-endian; `tests/fakes/nvml/simulation.h` holds the same as C structs.
+"""Binary layout of the state file, little-endian; `tests/fakes/nvml/simulation.h` has the same C structs.
 
-    header | one record a GPU | the points (t, watts) of one recorded power trace
+    header | one record per GPU | points (t, watts) of one recorded power trace
 
-A record ends in 16 places for processes, 7 for MIG instances and a ring of the last 32 segments: change number n is at
-n mod 32, and so are the last 16 XIDs at n mod 16.
+A record ends with 16 process slots, 7 MIG instance slots and a ring of the last 32 segments: change n is in slot n mod
+32. Likewise, XID n is in slot n mod 16 of its ring.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from exporter.simulation.card import (
     MAX_PROCESSES,
     Fault,
     Frozen,
-    Gpu,
-    Instance,
-    Process,
     Product,
     Segment,
+    SimulatedGpu,
+    SimulatedInstance,
+    SimulatedProcess,
 )
-from exporter.simulation.loads import Constant, Kind, Load, Ramp, Recording, Square, Trace
+from exporter.simulation.loads import Constant, Load, LoadKind, Ramp, Recording, Square, Trace
 
 MAGIC = b"WATTSIM2"
 _ANY_VERSION = b"WATTSIM"
@@ -56,14 +56,14 @@ RECORD_SIZE = _SEGMENTS_AT + KEPT_SEGMENTS * _SEGMENT.size
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """`clock_s` is 0 where time runs, else the instant at which it stands for everyone: so tests compare exactly."""
+class SimulationState:
+    """State of all GPUs. `clock_s` is 0 while time runs, else the fixed time of all readers, for exact tests."""
 
     driver_loaded: bool
     driver_loaded_at_s: float
     call_latency_us: int
     clock_s: float
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[SimulatedGpu, ...]
 
 
 def sequence(content: bytes) -> int:
@@ -79,35 +79,35 @@ def gpu_offset(index: int) -> int:
     return _HEADER.size + index * RECORD_SIZE
 
 
-def problem(content: bytes, size: int) -> str | None:
-    """Why a file of this size that begins so is not a state that this version can read."""
+def format_problem(content: bytes, size: int) -> str | None:
+    """Return why a file of this size with this header cannot be read, or None."""
     if size < _HEADER.size or not content.startswith(_ANY_VERSION):
-        return "it does not begin like one"
+        return "its header is not that of a state file"
     magic, count, _, _, _, points, record_size, _, _ = _HEADER.unpack_from(content)
     if magic != MAGIC or record_size != RECORD_SIZE:
-        return "another version of wattline wrote it"
+        return "it was written by another version of Wattline"
     if size != gpu_offset(count) + points * _POINT.size:
-        return "it is cut off"
+        return "it is truncated"
     return None
 
 
 def counts(content: bytes) -> tuple[int, int]:
-    """GPUs, points of the recording."""
+    """Return the numbers of GPUs and of points of the recording."""
     header = _HEADER.unpack_from(content)
     return int(header[1]), int(header[5])
 
 
-def pack_header(state: State, points: int, number: int) -> bytes:
-    """`number` is the sequence."""
+def pack_header(state: SimulationState, points: int, number: int) -> bytes:
+    """Return the header; `number` is the sequence number."""
     loaded, latency_us = int(state.driver_loaded), state.call_latency_us
     times = (state.driver_loaded_at_s, state.clock_s)
     return _HEADER.pack(MAGIC, len(state.gpus), number, loaded, latency_us, points, RECORD_SIZE, *times)
 
 
-def unpack_state(content: bytes, recording: Recording | None) -> State:
+def unpack_state(content: bytes, recording: Recording | None) -> SimulationState:
     _, count, _, loaded, latency_us, _, _, loaded_at_s, clock_s = _HEADER.unpack_from(content)
     gpus = tuple(_unpack_gpu(content, gpu_offset(i), recording) for i in range(count))
-    return State(bool(loaded), loaded_at_s, latency_us, clock_s, gpus)
+    return SimulationState(bool(loaded), loaded_at_s, latency_us, clock_s, gpus)
 
 
 def pack_recording(recording: Recording) -> bytes:
@@ -119,7 +119,7 @@ def unpack_recording(content: bytes) -> Recording:
     return Recording(times_s, watts)
 
 
-def pack_gpu(gpu: Gpu) -> bytes:
+def pack_gpu(gpu: SimulatedGpu) -> bytes:
     record = bytearray(RECORD_SIZE)
     make = gpu.product
     xids = [0] * KEPT_XIDS
@@ -138,21 +138,21 @@ def pack_gpu(gpu: Gpu) -> bytes:
         *(gpu.instances is not None, gpu.locked_clock_mhz, *xids),
     )
     for i, process in enumerate(gpu.processes):
-        place = (process.pid, process.instance, process.utilization, process.memory_bytes)
-        _PROCESS.pack_into(record, _CARD.size + i * _PROCESS.size, *place)
+        slot = (process.pid, process.instance, process.utilization, process.memory_bytes)
+        _PROCESS.pack_into(record, _CARD.size + i * _PROCESS.size, *slot)
     for i, instance in enumerate(gpu.instances or ()):
         texts = (instance.uuid.encode(), instance.profile.encode())
-        place_at = _INSTANCES_AT + i * _INSTANCE.size
-        _INSTANCE.pack_into(record, place_at, *texts, instance.memory_bytes, instance.number, instance.slices)
+        slot_at = _INSTANCES_AT + i * _INSTANCE.size
+        _INSTANCE.pack_into(record, slot_at, *texts, instance.memory_bytes, instance.number, instance.slices)
     for i, segment in enumerate(gpu.segments, start=gpu.changes - len(gpu.segments)):
         _pack_segment(record, _SEGMENTS_AT + i % KEPT_SEGMENTS * _SEGMENT.size, segment)
     return bytes(record)
 
 
 def _pack_segment(record: bytearray, at: int, segment: Segment) -> None:
-    begun = (segment.begin_s, segment.begin_j, segment.limit_w, segment.load_begin_s, segment.begin_capped_s)
+    start = (segment.begin_s, segment.begin_j, segment.limit_w, segment.load_begin_s, segment.begin_capped_s)
     parameters = _parameters(segment.load)
-    _SEGMENT.pack_into(record, at, segment.load.kind, *begun, *parameters, *(5 - len(parameters)) * (0.0,))
+    _SEGMENT.pack_into(record, at, segment.load.kind, *start, *parameters, *(5 - len(parameters)) * (0.0,))
 
 
 def _parameters(load: Load) -> tuple[float, ...]:
@@ -167,7 +167,7 @@ def _parameters(load: Load) -> tuple[float, ...]:
             return (start_s,)
 
 
-def _unpack_gpu(content: bytes, offset: int, recording: Recording | None) -> Gpu:
+def _unpack_gpu(content: bytes, offset: int, recording: Recording | None) -> SimulatedGpu:
     name, uuid, pci_bus_id, *numbers = _CARD.unpack_from(content, offset)
     product_floats, gpu_floats, frozen = numbers[:11], numbers[11:16], numbers[16:20]
     memory_bytes, changes, corrected, uncorrected, xid_count = numbers[20:25]
@@ -187,7 +187,7 @@ def _unpack_gpu(content: bytes, offset: int, recording: Recording | None) -> Gpu
     )
     kept = range(max(0, changes - KEPT_SEGMENTS), changes)
     segments_at = (offset + _SEGMENTS_AT + i % KEPT_SEGMENTS * _SEGMENT.size for i in kept)
-    return Gpu(
+    return SimulatedGpu(
         index=index,
         uuid=_text(uuid),
         pci_bus_id=_text(pci_bus_id),
@@ -207,33 +207,33 @@ def _unpack_gpu(content: bytes, offset: int, recording: Recording | None) -> Gpu
     )
 
 
-def _unpack_processes(content: bytes, at: int) -> Iterator[Process]:
+def _unpack_processes(content: bytes, at: int) -> Iterator[SimulatedProcess]:
     for pid, instance, utilization, memory_bytes in _PROCESS.iter_unpack(
         content[at : at + MAX_PROCESSES * _PROCESS.size]
     ):
         if pid:
-            yield Process(pid, utilization, memory_bytes, instance)
+            yield SimulatedProcess(pid, utilization, memory_bytes, instance)
 
 
-def _unpack_instances(content: bytes, at: int) -> Iterator[Instance]:
-    places = _INSTANCE.iter_unpack(content[at : at + MAX_INSTANCES * _INSTANCE.size])
-    for uuid, profile, memory_bytes, number, slices in places:
+def _unpack_instances(content: bytes, at: int) -> Iterator[SimulatedInstance]:
+    slots = _INSTANCE.iter_unpack(content[at : at + MAX_INSTANCES * _INSTANCE.size])
+    for uuid, profile, memory_bytes, number, slices in slots:
         if number:
-            yield Instance(number, _text(uuid), _text(profile), slices, memory_bytes)
+            yield SimulatedInstance(number, _text(uuid), _text(profile), slices, memory_bytes)
 
 
 def _unpack_segment(content: bytes, at: int, recording: Recording | None) -> Segment:
     kind, begin_s, begin_j, limit_w, load_begin_s, begin_capped_s, *parameters = _SEGMENT.unpack_from(content, at)
     load: Load
-    match Kind(kind):
-        case Kind.CONSTANT:
+    match LoadKind(kind):
+        case LoadKind.CONSTANT:
             load = Constant(parameters[0])
-        case Kind.SQUARE:
+        case LoadKind.SQUARE:
             load = Square(*parameters)
-        case Kind.RAMP:
+        case LoadKind.RAMP:
             load = Ramp(*parameters[:3])
-        case Kind.TRACE:
-            assert recording is not None  # a trace is only ever set where the file has a recording
+        case LoadKind.TRACE:
+            assert recording is not None  # a trace is set only where the file has a recording
             load = Trace(recording, parameters[0])
     return Segment(begin_s, begin_j, limit_w, load_begin_s, load, begin_capped_s)
 

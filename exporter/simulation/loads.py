@@ -1,8 +1,8 @@
-"""What a simulated GPU is made to draw. Each load knows its energy in closed form: tests know the truth of any window.
+"""Loads of simulated GPUs, with their energy in closed form, so that tests know the true energy.
 
-`demand_w(elapsed_s)` is the power without a limit; `energy_j(elapsed_s, limit_w)` what it adds up to from the load's
-begin on, cut off at the limit; `over_s(elapsed_s, limit_w)` for how long it wanted more. The C library of the tests
-repeats them in the same order of operations.
+`demand_w(elapsed_s)` is the power without a limit. `energy_j(elapsed_s, limit_w)` is the energy since the load started,
+with its power capped at the limit; `over_s(elapsed_s, limit_w)` is the time for which it was capped. The tests' C
+library repeats them in the same order of operations.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import ClassVar
 
 
-class Kind(IntEnum):
+class LoadKind(IntEnum):
     CONSTANT = 1
     SQUARE = 2
     RAMP = 3
@@ -28,7 +28,7 @@ class Kind(IntEnum):
 @dataclass(frozen=True, slots=True)
 class Constant:
     w: float
-    kind: ClassVar[Kind] = Kind.CONSTANT
+    kind: ClassVar[LoadKind] = LoadKind.CONSTANT
 
     def demand_w(self, _elapsed_s: float) -> float:
         return self.w
@@ -42,14 +42,14 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """`high_w` for the first `duty` of each period, then `low_w`; `phase_s` is how far into a period it begins."""
+    """Load of `high_w` for the first `duty` of each period, then `low_w`; `phase_s` is its offset at the start."""
 
     low_w: float
     high_w: float
     period_s: float
     duty: float = 0.5
     phase_s: float = 0.0
-    kind: ClassVar[Kind] = Kind.SQUARE
+    kind: ClassVar[LoadKind] = LoadKind.SQUARE
 
     def __post_init__(self) -> None:
         if self.period_s <= 0 or not 0 <= self.duty <= 1:
@@ -79,12 +79,12 @@ class Square:
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """A straight line from `from_w` to `to_w`, which then holds."""
+    """Load that rises or falls linearly from `from_w` to `to_w` and then stays there."""
 
     from_w: float
     to_w: float
     duration_s: float
-    kind: ClassVar[Kind] = Kind.RAMP
+    kind: ClassVar[LoadKind] = LoadKind.RAMP
 
     def __post_init__(self) -> None:
         if self.duration_s <= 0:
@@ -119,27 +119,27 @@ class Ramp:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """Recorded power: `watts[i]` holds from `times_s[i]` to the next; the times begin at 0."""
+    """Recorded power: `watts[i]` from `times_s[i]` to the next time; the times start at 0."""
 
     times_s: tuple[float, ...]
     watts: tuple[float, ...]
 
     @classmethod
     def from_csv(cls, path: Path) -> Recording:
-        """From columns `t` (seconds) and `watts`."""
+        """Read columns `t` (seconds) and `watts`."""
         with path.open(newline="") as file:
             rows = csv.DictReader(file)
             if not {"t", "watts"} <= set(rows.fieldnames or ()):
-                raise ValueError(f"{path}: a power trace has the columns t,watts, this has {rows.fieldnames}")
+                raise ValueError(f"{path}: a power trace has the columns t,watts, not {rows.fieldnames}")
             points = [(float(row["t"]), float(row["watts"])) for row in rows]
         if not points or any(after[0] <= before[0] for before, after in itertools.pairwise(points)):
-            raise ValueError(f"{path}: a power trace needs at least one row, and each t later than the one before")
+            raise ValueError(f"{path}: a power trace needs at least one row, with increasing t")
         return cls(tuple(t - points[0][0] for t, _ in points), tuple(watts for _, watts in points))
 
 
 @functools.lru_cache(maxsize=64)
 def _energies_j(recording: Recording, limit_w: float) -> tuple[float, ...]:
-    """The energy up to each point of the recording under a limit: kept, since a recording may have 30,000 points."""
+    """Return the energy up to each point of a recording under a limit; cached, for up to 30,000 points."""
     steps = (
         min(watts, limit_w) * (after_s - before_s)
         for watts, (before_s, after_s) in zip(recording.watts, itertools.pairwise(recording.times_s), strict=False)
@@ -148,8 +148,8 @@ def _energies_j(recording: Recording, limit_w: float) -> tuple[float, ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def _overs_s(recording: Recording, limit_w: float) -> tuple[float, ...]:
-    """The time over the limit up to each point, likewise."""
+def _times_over_s(recording: Recording, limit_w: float) -> tuple[float, ...]:
+    """Return the time above the limit up to each point."""
     steps = (
         after_s - before_s if watts > limit_w else 0.0
         for watts, (before_s, after_s) in zip(recording.watts, itertools.pairwise(recording.times_s), strict=False)
@@ -159,11 +159,11 @@ def _overs_s(recording: Recording, limit_w: float) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The recording that the state file carries, from `start_s` on; its last power holds."""
+    """Load of the state file's recording from `start_s` on; its last power continues."""
 
     recording: Recording
     start_s: float = 0.0
-    kind: ClassVar[Kind] = Kind.TRACE
+    kind: ClassVar[LoadKind] = LoadKind.TRACE
 
     def demand_w(self, elapsed_s: float) -> float:
         return self.recording.watts[max(0, bisect_right(self.recording.times_s, elapsed_s + self.start_s) - 1)]
@@ -178,7 +178,7 @@ class Trace:
         at_s = elapsed_s + self.start_s
         i = max(0, bisect_right(self.recording.times_s, at_s) - 1)
         inside_s = at_s - self.recording.times_s[i] if self.recording.watts[i] > limit_w else 0.0
-        return _overs_s(self.recording, limit_w)[i] + inside_s
+        return _times_over_s(self.recording, limit_w)[i] + inside_s
 
 
 Load = Constant | Square | Ramp | Trace

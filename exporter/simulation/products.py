@@ -1,11 +1,11 @@
-"""The makes of GPU that can be simulated: figures of the public data sheets; idle power as usually seen."""
+"""GPU models that can be simulated, from public data sheets; idle power is a typical value."""
 
 from __future__ import annotations
 
 import re
 import uuid
 
-from exporter.simulation.card import ADA, AMPERE, HOPPER, Fault, Gpu, Product
+from exporter.simulation.card import ADA, AMPERE, HOPPER, Fault, Product, SimulatedGpu
 
 PRODUCTS = {
     "H200": Product(
@@ -70,35 +70,35 @@ PRODUCTS = {
         is_of_data_centre=False,
     ),
 }
-_BUSES = (0x18, 0x2A, 0x3A, 0x5D, 0x9A, 0xAB, 0xBA, 0xDB)  # of an eight-GPU board
+_BUSES = (0x18, 0x2A, 0x3A, 0x5D, 0x9A, 0xAB, 0xBA, 0xDB)  # PCI buses of an eight-GPU board
 _MAX_GPUS = 64
 
 
 def parse_spec(spec: str) -> tuple[int, Product]:
-    """`8xH200` → (8, PRODUCTS["H200"]); a bare `H200` is one."""
+    """Parse `8xH200` into (8, PRODUCTS["H200"]); `H200` is one GPU."""
     found = re.fullmatch(r"(?:(\d{1,3})x)?(\w+)", spec.strip(), re.IGNORECASE)
     count = int(found[1] or 1) if found else 0
     if not found or found[2].upper() not in PRODUCTS or not 1 <= count <= _MAX_GPUS:
         known = ", ".join(PRODUCTS)
         raise ValueError(
-            f"cannot simulate {spec!r}: give 1 to {_MAX_GPUS} GPUs of a known model ({known}), like 8xH200"
+            f"cannot simulate {spec!r}: unknown model or number; use 1 to {_MAX_GPUS} of {known}, like 8xH200"
         )
     return count, PRODUCTS[found[2].upper()]
 
 
-def make_gpus(count: int, product: Product, node: str = "") -> tuple[Gpu, ...]:
-    """GPUs that are the same each time they are made; a second simulated node needs a name to have UUIDs of its own."""
+def make_gpus(count: int, product: Product, node: str = "") -> tuple[SimulatedGpu, ...]:
+    """Create reproducible GPUs. Each further simulated node needs a name, for separate UUIDs."""
     return tuple(
-        Gpu(
+        SimulatedGpu(
             index=i,
             uuid=f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node}/{i}.simulated.wattline')}",
             pci_bus_id=f"{i // len(_BUSES):08X}:{_BUSES[i % len(_BUSES)]:02X}:00.0",
             product=product,
-            # cards update independently of each other: phases that no two of them share
+            # GPUs update independently of each other: each has other phases
             sensor_phase_s=product.sensor_period_s * ((i * 0.37 + 0.11) % 1),
             counter_phase_s=product.counter_period_s * ((i * 0.61 + 0.29) % 1),
             limit_w=product.limit_default_w,
-            # the averaged power came with the Ampere cards after GA100
+            # averaged power exists since the Ampere GPUs after GA100
             faults=Fault.NONE if product.averages_power_usage else Fault.NO_AVERAGE,
         )
         for i in range(count)

@@ -1,63 +1,63 @@
-"""What the driver of a simulated GPU says about it. `tests/fakes/nvml/sensors.c` says the same, to the last bit."""
+"""Sensor values of a simulated GPU. `tests/fakes/nvml/sensors.c` computes the same, to the last bit."""
 
 from __future__ import annotations
 
 import math
 
-from exporter.simulation.card import IDLE_CLOCK_MHZ, Gpu, Instance, Process
+from exporter.simulation.card import IDLE_CLOCK_MHZ, SimulatedGpu, SimulatedInstance, SimulatedProcess
 from exporter.simulation.gpu import cumulative_capped_s, cumulative_j, demand_w, segment_at, speed_under
 
 _64_BITS = (1 << 64) - 1
-_HOTTEST_CELSIUS = 87
+_SLOWDOWN_CELSIUS = 87
 _PCIE_BYTES_PER_JOULE = {"tx": 250_000, "rx": 1_000_000}
 
 
 def _update(t: float, period_s: float, phase_s: float) -> tuple[int, float]:
-    """Number and instant of the last update at `t`."""
+    """Return number and time of the last update at `t`."""
     number = math.floor((t - phase_s) / period_s)
     return number, phase_s + number * period_s
 
 
 def _noise(index: int, update: int, salt: int) -> float:
-    """In [-1, 1), of zero mean, the same wherever it is asked for: the finalizer of SplitMix64."""
+    """Return reproducible noise in [-1, 1) with zero mean, by the finalizer of SplitMix64."""
     x = (update * 2 + salt + (index + 1) * 0x9E3779B97F4A7C15) & _64_BITS
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _64_BITS
     return ((x ^ (x >> 31)) >> 11) * 2.0**-52 - 1.0
 
 
-def _sensed_w(gpu: Gpu, t: float, window_s: float, salt: int) -> float:
+def _sensed_w(gpu: SimulatedGpu, t: float, window_s: float, salt: int) -> float:
     update, at_s = _update(t, gpu.product.sensor_period_s, gpu.sensor_phase_s)
     mean_w = (cumulative_j(gpu, at_s) - cumulative_j(gpu, at_s - window_s)) / window_s
     noisy_w = max(0.0, mean_w + gpu.product.noise_w * _noise(gpu.index, update, salt))
-    return math.floor(noisy_w * 1e3 + 0.5) / 1e3  # NVML speaks milliwatts
+    return math.floor(noisy_w * 1e3 + 0.5) / 1e3  # NVML reports milliwatts
 
 
-def instant_w(gpu: Gpu, t: float) -> float:
-    """What the driver says at `t` is the instantaneous power."""
+def instant_w(gpu: SimulatedGpu, t: float) -> float:
+    """Return the instantaneous power that the driver reports at `t`."""
     if gpu.frozen and t >= gpu.frozen.at_s:
         return gpu.frozen.instant_w
     return _sensed_w(gpu, t, gpu.product.instant_window_s, 0)
 
 
-def average_w(gpu: Gpu, t: float) -> float:
-    """What the driver says at `t` is the average power."""
+def average_w(gpu: SimulatedGpu, t: float) -> float:
+    """Return the averaged power that the driver reports at `t`."""
     if gpu.frozen and t >= gpu.frozen.at_s:
         return gpu.frozen.average_w
     return _sensed_w(gpu, t, gpu.product.average_window_s, 1)
 
 
-def counter_j(gpu: Gpu, t: float) -> float:
-    """What the driver's energy counter says at `t`: whole millijoules since it was loaded."""
+def counter_j(gpu: SimulatedGpu, t: float) -> float:
+    """Return the driver's energy counter at `t`: whole millijoules since it was loaded."""
     if gpu.frozen and t >= gpu.frozen.at_s:
         return gpu.frozen.counter_j
     _, at_s = _update(t, gpu.product.counter_period_s, gpu.counter_phase_s)
     joules = max(0.0, cumulative_j(gpu, at_s) - gpu.energy_at_load_j)
-    return math.floor(joules * 1e3 + 1e-3) / 1e3  # the microjoule is for 2999.9999999, which is 3000 in binary
+    return math.floor(joules * 1e3 + 1e-3) / 1e3  # the microjoule corrects rounding: 2999.9999999 is 3000
 
 
-def utilization(gpu: Gpu, t: float) -> float:
-    """0-1, at the sensor's last update."""
+def utilization(gpu: SimulatedGpu, t: float) -> float:
+    """Return the utilization, 0 to 1, at the sensor's last update."""
     _, at_s = _update(t, gpu.product.sensor_period_s, gpu.sensor_phase_s)
     share = (demand_w(gpu, at_s) - gpu.product.idle_w) / (gpu.product.peak_w - gpu.product.idle_w)
     if gpu.processes:
@@ -65,12 +65,12 @@ def utilization(gpu: Gpu, t: float) -> float:
     return min(1.0, max(0.0, share))
 
 
-def is_capped(gpu: Gpu, t: float) -> bool:
+def is_capped(gpu: SimulatedGpu, t: float) -> bool:
     segment = segment_at(gpu, t)
     return segment is not None and demand_w(gpu, t) > segment.limit_w
 
 
-def sm_clock_mhz(gpu: Gpu, t: float) -> int:
+def sm_clock_mhz(gpu: SimulatedGpu, t: float) -> int:
     segment = segment_at(gpu, t)
     demanded_w = demand_w(gpu, t)
     if segment is None or demanded_w <= gpu.product.idle_w:
@@ -79,56 +79,56 @@ def sm_clock_mhz(gpu: Gpu, t: float) -> int:
     return math.floor(gpu.product.sm_clock_mhz * left + 0.5)
 
 
-def temperature_celsius(gpu: Gpu, t: float) -> int:
-    """Follows the average power: 30 °C without any, 75 °C at the peak."""
+def temperature_celsius(gpu: SimulatedGpu, t: float) -> int:
+    """Return a temperature that follows the average power: 30 °C at 0 W, 75 °C at the peak."""
     return math.floor(30 + 45 * average_w(gpu, t) / gpu.product.peak_w + 0.5)
 
 
-def memory_temperature_celsius(gpu: Gpu, t: float) -> int:
+def memory_temperature_celsius(gpu: SimulatedGpu, t: float) -> int:
     return temperature_celsius(gpu, t) + 8
 
 
-def margin_celsius(gpu: Gpu, t: float) -> int:
-    """How far the GPU is from slowing itself down."""
-    return _HOTTEST_CELSIUS - temperature_celsius(gpu, t)
+def margin_celsius(gpu: SimulatedGpu, t: float) -> int:
+    """Return the distance to the temperature at which the GPU slows down."""
+    return _SLOWDOWN_CELSIUS - temperature_celsius(gpu, t)
 
 
-def fan_percent(gpu: Gpu, t: float, fan: int) -> int:
-    """As many percent as degrees; each further fan one less."""
+def fan_percent(gpu: SimulatedGpu, t: float, fan: int) -> int:
+    """Return as many percent as degrees, one less for each further fan."""
     return temperature_celsius(gpu, t) - fan
 
 
-def capped_ns(gpu: Gpu, t: float) -> int:
-    """The driver's counter of the time under the power cap since it was loaded."""
+def capped_ns(gpu: SimulatedGpu, t: float) -> int:
+    """Return the driver's counter of time under the power cap since it was loaded."""
     _, at_s = _update(t, gpu.product.counter_period_s, gpu.counter_phase_s)
     return math.floor(max(0.0, cumulative_capped_s(gpu, at_s) - gpu.capped_at_load_s) * 1e9 + 0.5)
 
 
-def pcie_bytes(gpu: Gpu, t: float, direction: str) -> int:
-    """What was moved goes with the energy, for want of anything better."""
+def pcie_bytes(gpu: SimulatedGpu, t: float, direction: str) -> int:
+    """Return transferred bytes, modelled in proportion to energy."""
     _, at_s = _update(t, gpu.product.counter_period_s, gpu.counter_phase_s)
     return math.floor(max(0.0, cumulative_j(gpu, at_s)) * _PCIE_BYTES_PER_JOULE[direction])
 
 
-def process_percent(gpu: Gpu, process: Process) -> int:
-    """Processes that want more than all of the GPU share it."""
+def process_percent(gpu: SimulatedGpu, process: SimulatedProcess) -> int:
+    """Return the process's utilization; processes that demand more than the whole GPU share it."""
     wanted = sum(other.utilization for other in gpu.processes)
     return math.floor(process.utilization / max(1.0, wanted) * 100 + 0.5)
 
 
-def process_sample_us(gpu: Gpu, t: float) -> int:
-    """When the driver last looked at the processes."""
+def process_sample_us(gpu: SimulatedGpu, t: float) -> int:
+    """Return when the driver last sampled the processes."""
     _, at_s = _update(t, gpu.product.sensor_period_s, gpu.sensor_phase_s)
     return math.floor(at_s * 1e6)
 
 
-def instance_percent(gpu: Gpu, instance: Instance) -> float:
-    """The share of the instance's multiprocessors that its processes keep busy; the GPU has seven slices of them."""
+def instance_percent(gpu: SimulatedGpu, instance: SimulatedInstance) -> float:
+    """Return the busy share of the instance's multiprocessors; the GPU has seven slices of them."""
     used = sum(process.utilization for process in gpu.processes if process.instance == instance.number)
     return min(1.0, used * 7 / instance.slices) * 100
 
 
-def memory_used_bytes(gpu: Gpu, instance: Instance | None = None) -> int:
+def memory_used_bytes(gpu: SimulatedGpu, instance: SimulatedInstance | None = None) -> int:
     return sum(
         process.memory_bytes for process in gpu.processes if instance is None or process.instance == instance.number
     )

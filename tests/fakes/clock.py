@@ -1,4 +1,4 @@
-"""Clocks that a test sets: the wall clock steps and the machine suspends, for chosen processes only."""
+"""Clocks set by a test, with steps of the wall clock and suspension, for chosen processes only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHIFTS = struct.Struct("=2q")
 
 
 def library() -> Path:
-    """The library to preload, built once for each content of its source."""
+    """Return the library to preload, built once for each content of its source."""
     digest = hashlib.sha256(" ".join(_FLAGS).encode() + SOURCE.read_bytes())
     built = _BUILDS / digest.hexdigest()[:16] / "libclock.so"
     if not built.exists():
@@ -26,14 +26,14 @@ def library() -> Path:
         if compiler is None:
             raise RuntimeError("the shifted clock is built from C; install a C compiler: apt install gcc")
         built.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = built.with_suffix(f".{os.getpid()}")  # renamed when whole: others may build it as well
+        unfinished = built.with_suffix(f".{os.getpid()}")  # renamed when complete: others may build it, too
         subprocess.run([compiler, *_FLAGS, "-o", unfinished, SOURCE, "-ldl"], check=True)
         unfinished.replace(built)
     return built
 
 
 class Clock:
-    """The wall clock and CLOCK_BOOTTIME as the processes with `environment()` see them, and their children."""
+    """Wall clock and CLOCK_BOOTTIME of processes with `environment()`, and of their children."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -45,11 +45,11 @@ class Clock:
         return {"LD_PRELOAD": str(library()), "WATTLINE_TEST_CLOCK": str(self._path)}
 
     def step(self, seconds: float) -> None:
-        """Someone sets the wall clock."""
+        """Set the wall clock forward."""
         self._shift(seconds, 0.0)
 
     def suspend(self, seconds: float) -> None:
-        """The machine slept: CLOCK_MONOTONIC alone has not gone on."""
+        """Suspend the machine: only CLOCK_MONOTONIC stops."""
         self._shift(seconds, seconds)
 
     def time(self) -> float:

@@ -16,7 +16,7 @@ from exporter.simulation import (
     make_gpus,
 )
 from exporter.sources.simulated import SimulatedNvml
-from tests.fakes.nvml_process import Process
+from tests.fakes.nvml_process import NvmlProcess
 
 NOW = 5_000.0
 GIB = 1 << 30
@@ -24,7 +24,7 @@ GIB = 1 << 30
 
 @pytest.fixture
 def simulation(tmp_path):
-    """Eight H200 under loads of every kind, at 5000 s, where the time stands."""
+    """Eight H200 with loads of every kind, at a fixed time of 5000 s."""
     gpus = make_gpus(8, PRODUCTS["H200"])
     recording = Recording((0.0, 0.25, 0.5, 700.0), (150.0, 650.0, 420.0, 333.3))
     create(tmp_path / FILE_NAME, gpus, now=4_000.0, recording=recording)
@@ -46,14 +46,14 @@ def simulation(tmp_path):
 
 @pytest.fixture
 def start(simulation):
-    """Starts processes that ask pynvml, initialized unless told otherwise."""
+    """Return a function that starts processes with pynvml, initialized by default."""
     started = []
 
     def start_one(*, init=True):
-        process = Process(simulation.path)
+        process = NvmlProcess(simulation.path)
         started.append(process)
         if init:
-            assert process.ask("nvmlInitWithFlags", None, pynvml.NVML_INIT_FLAG_NO_ATTACH) is None
+            assert process.call("nvmlInitWithFlags", None, pynvml.NVML_INIT_FLAG_NO_ATTACH) is None
         return process
 
     yield start_one

@@ -1,4 +1,4 @@
-"""A loadable libnvidia-ml.so.1 with simulated GPUs: for the real pynvml in its own process, and for other tools."""
+"""Loadable libnvidia-ml.so.1 with simulated GPUs, for pynvml in a separate process and for other tools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLAGS = (
 
 
 def library() -> Path:
-    """The library, built once for each content of its sources."""
+    """Return the library, built once for each content of its sources."""
     sources = sorted(SOURCES.glob("*.[ch]"))
     digest = hashlib.sha256(b"\0".join([" ".join(_FLAGS).encode(), *(path.read_bytes() for path in sources)]))
     built = _BUILDS / digest.hexdigest()[:16] / "libnvidia-ml.so.1"
@@ -30,7 +30,7 @@ def library() -> Path:
         built.parent.mkdir(parents=True, exist_ok=True)
         unfinished = built.with_suffix(
             f".{os.getpid()}"
-        )  # renamed when whole: other test processes may build it as well
+        )  # renamed when complete: other test processes may build it, too
         inputs = [path for path in sources if path.suffix == ".c"]
         subprocess.run([compiler, *_FLAGS, "-o", unfinished, *inputs, "-lm", "-lpthread"], check=True)
         unfinished.replace(built)
@@ -38,7 +38,7 @@ def library() -> Path:
 
 
 def environment(state_file: Path) -> dict[str, str]:
-    """What a process needs in its environment to see the simulated GPUs of this state file."""
+    """Return the environment with which a process uses the simulated GPUs of this state file."""
     others = os.environ.get("LD_LIBRARY_PATH")
     folders = [str(library().parent), *([others] if others else [])]
     return {"LD_LIBRARY_PATH": ":".join(folders), ENVIRONMENT: str(state_file)}

@@ -1,4 +1,4 @@
-"""The real pynvml on the fake library, in a process of its own."""
+"""Separate process with pynvml on the test library."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from pathlib import Path
 from tests.fakes import nvml
 
 
-class Process:
-    """A process that asks the real pynvml."""
+class NvmlProcess:
+    """Process that calls pynvml on request."""
 
     def __init__(self, state_file: Path) -> None:
         environment = {**os.environ, **nvml.environment(state_file)}
-        program = Path(__file__).with_name("ask_nvml.py")
+        program = Path(__file__).with_name("nvml_calls.py")
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self._child = subprocess.Popen([sys.executable, program], env=environment, **pipes)
 
-    def say(self, function, *arguments):
+    def send(self, function, *arguments):
         self._child.stdin.write(json.dumps([function, *arguments]) + "\n")
         self._child.stdin.flush()
 
-    def hear(self):
+    def receive(self):
         return json.loads(self._child.stdout.readline())
 
-    def ask(self, function, *arguments):
-        self.say(function, *arguments)
-        return self.hear()
+    def call(self, function, *arguments):
+        self.send(function, *arguments)
+        return self.receive()
 
     def is_silent(self):
         return not select.select([self._child.stdout], [], [], 0.05)[0]

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from exporter.simulation import Fault, Gpu, Simulation, StateFileError, clocks_mhz, sm_clock_mhz
+from exporter.simulation import Fault, SimulatedGpu, Simulation, StateFileError, clocks_mhz, sm_clock_mhz
 from workloads.caps.card import NOT_ALLOWED, CapsError, NotAllowedError, PowerRange
 
 
@@ -59,16 +59,16 @@ class SimulatedCards:
     def close(self) -> None:
         self._file.close()
 
-    def _gpu(self, uuid: str) -> Gpu:
+    def _gpu(self, uuid: str) -> SimulatedGpu:
         return self._file.gpus[self._index[uuid]]
 
-    def _answering(self, uuid: str) -> Gpu:
+    def _answering(self, uuid: str) -> SimulatedGpu:
         gpu = self._gpu(uuid)
         if gpu.faults & (Fault.LOST | Fault.UNBOUND):
             raise CapsError(f"{self.name(uuid)} is lost; reset it, or leave it out with --gpus")
         return gpu
 
-    def _settable(self, uuid: str) -> Gpu:
+    def _settable(self, uuid: str) -> SimulatedGpu:
         gpu = self._answering(uuid)
         if gpu.faults & Fault.FORBIDDEN:
             raise NotAllowedError(f"{self.name(uuid)} may not be set: {NOT_ALLOWED}")

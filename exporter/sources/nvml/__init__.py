@@ -1,11 +1,11 @@
-"""GPUs through NVML: the module `pynvml` of the package nvidia-ml-py, or anything that offers the same functions.
+"""GPUs through NVML: the module `pynvml` of the package nvidia-ml-py, or another object with its functions.
 
-Every call may hang for ever on a sick card, so this runs in the child process of `sampler.py`, one thread a GPU.
+Every call may hang on a failing GPU, so these modules run in the NVML worker process.
 """
 
 from exporter.sources.nvml.driver import Nvml, bound_gpus
-from exporter.sources.nvml.errors import describe, driver_is_gone, is_unloaded
+from exporter.sources.nvml.errors import driver_is_gone, is_unloaded, nvml_source_error
 from exporter.sources.nvml.gpu import NvmlGpu
 from exporter.sources.nvml.xid import XidWatch
 
-__all__ = ["Nvml", "NvmlGpu", "XidWatch", "bound_gpus", "describe", "driver_is_gone", "is_unloaded"]
+__all__ = ["Nvml", "NvmlGpu", "XidWatch", "bound_gpus", "driver_is_gone", "is_unloaded", "nvml_source_error"]

@@ -1,4 +1,4 @@
-"""What NVML's error codes mean: a card that lacks something, one that cannot tell just now, a driver that is gone."""
+"""Meaning of NVML error codes: unsupported, temporarily unavailable, or no driver."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import pynvml
 
 from exporter.model import SourceError, boottime
 
-AGAIN_S = 10.0
-LACKING = frozenset(
+RETRY_S = 10.0
+"""Time until a temporarily unavailable value is read again."""
+UNSUPPORTED = frozenset(
     {
         pynvml.NVML_ERROR_NOT_SUPPORTED,
         pynvml.NVML_ERROR_INVALID_ARGUMENT,
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
     }
 )
-_NOT_NOW = frozenset(
+_UNAVAILABLE = frozenset(
     {
         pynvml.NVML_ERROR_NO_PERMISSION,
         pynvml.NVML_ERROR_NO_DATA,
@@ -38,11 +39,11 @@ _REMEDIES = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no NVIDIA driver on this machine: install one, or use --simulate 2xH200",
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "load the driver: sudo nvidia-modprobe, then nvidia-smi",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "library and kernel module differ: reboot, or reload the module",
-    pynvml.NVML_ERROR_NO_PERMISSION: "no access to /dev/nvidia*: check its permissions, or the container's devices",
+    pynvml.NVML_ERROR_NO_PERMISSION: "no access to /dev/nvidia*: check its permissions or the container's devices",
 }
 
 
-def describe(error: pynvml.NVMLError) -> SourceError:
+def nvml_source_error(error: pynvml.NVMLError) -> SourceError:
     return SourceError(f"NVML: {error}", _REMEDIES.get(error.value, "see what nvidia-smi says"))
 
 
@@ -51,61 +52,61 @@ def driver_is_gone(error: pynvml.NVMLError) -> bool:
 
 
 def is_unloaded(error: BaseException | None) -> bool:
-    """Whether the driver was seen not to be loaded, or went while it was open: its counters come back from 0."""
+    """Return whether the driver was unloaded, now or while NVML was open: its counters restart from 0."""
     return isinstance(error, pynvml.NVMLError) and error.value in _UNLOADED
 
 
 def optional(read: Callable[[], Any]) -> Any:
-    """The value, or None where the card does not tell it; other errors are the caller's."""
+    """Return the value, or None where the GPU does not provide it. Other errors are raised."""
     try:
         return read()
     except pynvml.NVMLError as error:
-        if error.value in LACKING or error.value in _NOT_NOW:
+        if error.value in UNSUPPORTED or error.value in _UNAVAILABLE:
             return None
         raise
 
 
-class Ask:
-    """Asks a card, and remembers: what it said it lacks for good, what it could not tell just now for ten seconds.
+class NvmlQuery:
+    """Queries of one GPU. Unsupported values are not read again, unavailable ones only after RETRY_S.
 
-    `tolerates_unknown`: NVML's "Unknown Error" too is no more than a value that is missing. It stands at single values
-    of cards that are otherwise well, and for cards that are ill as a whole; the reading of energy tells which.
+    `tolerates_unknown`: NVML's "Unknown Error" counts as an unavailable value. Healthy GPUs report it for single values
+    and failing GPUs for all of them; the read of energy, which does not tolerate it, tells them apart.
     """
 
     def __init__(self, now: Callable[[], float] = boottime, *, tolerates_unknown: bool = False) -> None:
         self._now = now
-        self._not_now = _NOT_NOW | ({pynvml.NVML_ERROR_UNKNOWN} if tolerates_unknown else set())
-        self._again_s: dict[object, float] = {}
+        self._unavailable = _UNAVAILABLE | ({pynvml.NVML_ERROR_UNKNOWN} if tolerates_unknown else set())
+        self._retry_s: dict[object, float] = {}
 
     def __call__(self, what: object, read: Callable[[], Any]) -> Any:
-        """The answer, or None."""
-        if self.is_silent(what):
+        """Return the result of `read`, or None where the value is missing."""
+        if self.is_paused(what):
             return None
         try:
             return read()
         except pynvml.NVMLError as error:
-            if not self.takes(what, error.value):
+            if not self.tolerates(what, error.value):
                 raise
             return None
 
-    def is_silent(self, what: object) -> bool:
-        again_s = self._again_s.get(what)
-        return again_s is not None and self._now() < again_s
+    def is_paused(self, what: object) -> bool:
+        retry_s = self._retry_s.get(what)
+        return retry_s is not None and self._now() < retry_s
 
-    def takes(self, what: object, code: int) -> bool:
-        """Whether that error means a value that is missing; it is then remembered."""
-        if code in LACKING:
-            self._again_s[what] = math.inf
-        elif code in self._not_now:
-            self._again_s[what] = self._now() + AGAIN_S
+    def tolerates(self, what: object, code: int) -> bool:
+        """Return whether the error means a missing value, and remember it."""
+        if code in UNSUPPORTED:
+            self._retry_s[what] = math.inf
+        elif code in self._unavailable:
+            self._retry_s[what] = self._now() + RETRY_S
         else:
             return False
         return True
 
-    def is_lacking(self, what: object) -> bool:
-        """Whether the card has said that it will never tell."""
-        return self._again_s.get(what) == math.inf
+    def is_unsupported(self, what: object) -> bool:
+        """Return whether the GPU has reported that it does not support the value."""
+        return self._retry_s.get(what) == math.inf
 
     def forget(self) -> None:
-        """Ask for everything again: the card is in another mode now."""
-        self._again_s.clear()
+        """Forget all errors, after a change of the GPU's mode."""
+        self._retry_s.clear()

@@ -1,4 +1,4 @@
-"""MIG: the instances of a card, which come and go. Power and energy are the card's, and not told of any of them."""
+"""MIG instances of a GPU, which may change. They have no power or energy of their own."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import pynvml
 
 from exporter.contract.metrics import GPU_MEMORY_TOTAL, GPU_MEMORY_USED, GPU_MIG_INFO, GPU_UTILIZATION
 from exporter.model import Reading
-from exporter.sources.nvml.card import Card, text
-from exporter.sources.nvml.errors import Ask, optional
+from exporter.sources.nvml.card import GpuHandle, as_text
+from exporter.sources.nvml.errors import NvmlQuery, optional
 
-LOOK_EVERY_S = 10.0
-_APART_S = 0.1  # the least that NVML wants between two samples
+SCAN_EVERY_S = 10.0
+_MIN_SAMPLE_INTERVAL_S = 0.1
+"""Shortest interval between two GPM samples that NVML allows."""
 _GONE = (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class MigInstance:
     uuid: str
     handle: Any
     profile: str
@@ -28,22 +29,22 @@ class Instance:
     compute_instance: int
 
 
-class Mig:
-    """The instances of one card. `is_on` and `instances` are as `look` last saw them."""
+class MigInstances:
+    """MIG instances of one GPU. `is_on` and `instances` are as of the last `update`."""
 
-    def __init__(self, card: Card, ask: Ask) -> None:
+    def __init__(self, card: GpuHandle, query: NvmlQuery) -> None:
         self.is_on = False
-        self.instances: tuple[Instance, ...] = ()
+        self.instances: tuple[MigInstance, ...] = ()
         self._card = card
-        self._look_at_s = 0.0
-        self._busy = SmUtilization(card, ask)
+        self._scan_s = 0.0
+        self._busy = SmUtilization(card, query)
 
-    def look(self) -> bool:
-        """Looks for instances, each ten seconds. True where MIG was switched on or off."""
+    def update(self) -> bool:
+        """Scan for instances every SCAN_EVERY_S. Return whether MIG was switched on or off."""
         now = self._card.now()
-        if now < self._look_at_s:
+        if now < self._scan_s:
             return False
-        self._look_at_s = now + LOOK_EVERY_S
+        self._scan_s = now + SCAN_EVERY_S
         was_on, self.is_on = self.is_on, self._mode()
         self.instances = tuple(self._find()) if self.is_on else ()
         self._busy.keep({instance.gpu_instance for instance in self.instances})
@@ -53,19 +54,19 @@ class Mig:
         mode = optional(lambda: self._card.api.nvmlDeviceGetMigMode(self._card.handle))
         return bool(mode and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
 
-    def _find(self) -> Iterator[Instance]:
+    def _find(self) -> Iterator[MigInstance]:
         api = self._card.api
         for index in range(optional(lambda: api.nvmlDeviceGetMaxMigDeviceCount(self._card.handle)) or 0):
             found = optional(partial(self._instance, index))
             if found:
                 yield found
 
-    def _instance(self, index: int) -> Instance:
+    def _instance(self, index: int) -> MigInstance:
         api = self._card.api
         handle = api.nvmlDeviceGetMigDeviceHandleByIndex(self._card.handle, index)
-        uuid, name = (text(read(handle)) for read in (api.nvmlDeviceGetUUID, api.nvmlDeviceGetName))
+        uuid, name = (as_text(read(handle)) for read in (api.nvmlDeviceGetUUID, api.nvmlDeviceGetName))
         numbers = api.nvmlDeviceGetGpuInstanceId(handle), api.nvmlDeviceGetComputeInstanceId(handle)
-        return Instance(uuid, handle, name.rpartition(" MIG ")[2], *numbers)
+        return MigInstance(uuid, handle, name.rpartition(" MIG ")[2], *numbers)
 
     def readings(self) -> Iterator[Reading]:
         for instance in self.instances:
@@ -74,9 +75,9 @@ class Mig:
             except pynvml.NVMLError as error:
                 if error.value not in _GONE:
                     raise
-                self._look_at_s = 0.0
+                self._scan_s = 0.0
 
-    def _readings(self, instance: Instance) -> Iterator[Reading]:
+    def _readings(self, instance: MigInstance) -> Iterator[Reading]:
         index, parent_uuid = self._card.labels
         gpu = index, instance.uuid
         memory = self._card.api.nvmlDeviceGetMemoryInfo(instance.handle)
@@ -90,31 +91,31 @@ class Mig:
 
 
 class SmUtilization:
-    """The share of a GPU instance's multiprocessors that were busy since the last look, by GPM (Hopper and later).
+    """Share of a GPU instance's multiprocessors that were busy since the last sample, by GPM (Hopper and later).
 
-    Compute instances of one GPU instance share its figure: GPM does not tell them apart.
+    Compute instances of one GPU instance have the same value, since GPM does not distinguish them.
     """
 
-    def __init__(self, card: Card, ask: Ask) -> None:
+    def __init__(self, card: GpuHandle, query: NvmlQuery) -> None:
         self._card = card
-        self._ask = ask
+        self._query = query
         self._last: dict[int, tuple[float, Any, float | None]] = {}
-        """By GPU instance: when, the sample, and the ratio then."""
+        """Time, sample and ratio by GPU instance."""
 
     def keep(self, numbers: set[int]) -> None:
         for number in self._last.keys() - numbers:
             self._card.api.nvmlGpmSampleFree(self._last.pop(number)[1])
 
     def ratio(self, number: int) -> float | None:
-        """None at the first look, and where the card does not tell."""
+        """Return the busy ratio; None at the first sample, and where GPM is not supported."""
         last = self._last.get(number)
         now = self._card.now()
-        if last and now < last[0] + _APART_S:
+        if last and now < last[0] + _MIN_SAMPLE_INTERVAL_S:
             return last[2]
-        sample = self._ask("gpm", lambda: self._sample(number))
+        sample = self._query("gpm", lambda: self._sample(number))
         if sample is None:
             return None
-        ratio = self._ask("gpm metrics", lambda: self._between(last[1], sample)) if last else None
+        ratio = self._query("gpm metrics", lambda: self._between(last[1], sample)) if last else None
         if last:
             self._card.api.nvmlGpmSampleFree(last[1])
         self._last[number] = now, sample, ratio

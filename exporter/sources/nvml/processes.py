@@ -1,4 +1,4 @@
-"""The processes on a card: their memory, and the share of time in which their kernels ran."""
+"""Processes on a GPU: memory, and share of time in which their kernels ran."""
 
 from __future__ import annotations
 
@@ -9,73 +9,75 @@ from typing import Any
 import pynvml
 
 from exporter.model import GpuProcess
-from exporter.sources.nvml.card import Card
-from exporter.sources.nvml.errors import Ask
+from exporter.sources.nvml.card import GpuHandle
+from exporter.sources.nvml.errors import NvmlQuery
 
-_KINDS = ("Compute", "Graphics", "MPSCompute")
-_NOT_TOLD = (1 << 64) - 1
+_PROCESS_TYPES = ("Compute", "Graphics", "MPSCompute")
+_UNKNOWN_MEMORY = (1 << 64) - 1
 _SAMPLE_PERIOD_US = 1_000_000
-"""The longest that a driver lets pass between two samples (nvmlUtilization_t)."""
+"""Longest time between two samples of a driver (nvmlUtilization_t)."""
 _SILENT_US = 30_000_000
+"""Time without new samples after which the driver's clock may have been set back."""
 
 
-class Processes:
-    """Of one card."""
+class GpuProcessReader:
+    """Reader of the processes of one GPU."""
 
-    def __init__(self, card: Card, ask: Ask) -> None:
+    def __init__(self, card: GpuHandle, query: NvmlQuery) -> None:
         self._card = card
-        self._ask = ask
-        self._seen_us = 0
-        """The driver's clock at the last look."""
-        self._ahead_us: int | None = None
-        self._newest_us = self._heard_us = 0
+        self._query = query
+        self._read_until_us = 0
+        """Time of the last read, by the driver's clock."""
+        self._offset_us: int | None = None
+        self._newest_us = self._updated_us = 0
 
-    def of_card(self) -> list[GpuProcess]:
-        """`utilization` is the mean since the last look (at first: over the last second); None where the card tells
-        none of any process, 0 where it tells none of this one.
+    def of_gpu(self) -> list[GpuProcess]:
+        """Return the processes with their mean utilization since the last read, at first over the last second.
+
+        Utilization is None where the GPU reports none for any process, and 0 where it reports none for this one.
         """
         memory = self.memory(self._card.handle)
         shares = self._shares()
         return [GpuProcess(pid, used, None if shares is None else shares.get(pid, 0.0)) for pid, used in memory.items()]
 
     def of_instances(self, instances: Iterable[tuple[str, Any]]) -> list[GpuProcess]:
-        """By UUID and handle. The driver tells no process's utilization on a MIG instance."""
+        """Return the processes on instances, given by UUID and handle. The driver reports no utilization for them."""
         return [
             GpuProcess(pid, used, None, uuid) for uuid, handle in instances for pid, used in self.memory(handle).items()
         ]
 
     def memory(self, handle: Any) -> dict[int, int | None]:
-        """By PID. Who computes and draws is in two lists, with the same memory in each."""
+        """Return memory by PID. A process with compute and graphics is in two lists, with the same memory in each."""
         found: dict[int, int | None] = {}
-        for kind in _KINDS:
-            call = getattr(self._card.api, f"nvmlDeviceGet{kind}RunningProcesses")
-            for process in self._ask(("processes", kind), partial(call, handle)) or ():
+        for process_type in _PROCESS_TYPES:
+            call = getattr(self._card.api, f"nvmlDeviceGet{process_type}RunningProcesses")
+            for process in self._query(("processes", process_type), partial(call, handle)) or ():
                 used = process.usedGpuMemory
                 pid, before = int(process.pid), found.get(int(process.pid))
-                found[pid] = before if used in {None, _NOT_TOLD} else max(int(used), before or 0)
+                found[pid] = before if used in {None, _UNKNOWN_MEMORY} else max(int(used), before or 0)
         return dict(sorted(found.items()))
 
     def _shares(self) -> dict[int, float] | None:
-        """By PID, of those that ran at all.
+        """Return the busy share by PID, of processes that ran at all.
 
-        The driver times its samples by a clock of its own: that is learned from the newest sample.
+        The driver's samples have timestamps of another clock, whose offset is taken from the newest sample.
         """
         now_us = int(self._card.now() * 1e6)
-        forgets = now_us - self._heard_us > _SILENT_US  # maybe its clock was set back
-        samples = self._ask("process utilization", lambda: self._samples(0 if forgets else self._seen_us))
+        restarts = now_us - self._updated_us > _SILENT_US  # its clock may have been set back
+        samples = self._query("process utilization", lambda: self._samples(0 if restarts else self._read_until_us))
         if samples is None:
             return None
         newest_us = max((int(sample.timeStamp) for sample in samples), default=0)
         if newest_us in {0, self._newest_us}:
-            samples = []  # none that is new: nothing ran
+            samples = []  # no new sample: nothing ran
         else:
             if newest_us < self._newest_us:
-                self._seen_us = 0
-            self._newest_us, self._heard_us, self._ahead_us = newest_us, now_us, newest_us - now_us
-        if self._ahead_us is None:
+                self._read_until_us = 0
+            self._newest_us, self._updated_us, self._offset_us = newest_us, now_us, newest_us - now_us
+        if self._offset_us is None:
             return {}
-        since_us, until_us = self._seen_us, now_us + self._ahead_us
-        self._seen_us = until_us
+        since_us, until_us = self._read_until_us, now_us + self._offset_us
+        self._read_until_us = until_us
         return mean_shares(samples, since_us or until_us - _SAMPLE_PERIOD_US, until_us)
 
     def _samples(self, since_us: int) -> list[Any]:
@@ -83,13 +85,14 @@ class Processes:
             return list(self._card.api.nvmlDeviceGetProcessUtilization(self._card.handle, since_us))
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_NOT_FOUND:
-                return []  # none that is newer: nothing ran
+                return []  # no newer sample: nothing ran
             raise
 
 
 def mean_shares(samples: Iterable[Any], since_us: int, until_us: int) -> dict[int, float]:
-    """Each sample stands for the time since the process's sample before it; there is none for a time without kernels
-    after the last.
+    """Return the mean share by PID. A sample covers the time since the previous sample of its process.
+
+    After the last kernel of a process there are no samples.
     """
     before_us: dict[int, int] = {}
     busy_us: dict[int, float] = {}

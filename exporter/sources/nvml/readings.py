@@ -1,8 +1,7 @@
-"""The readings of one card: what changes each second is asked each second, the rest seldom, and repeated in between.
+"""Readings of one GPU, each at the rate at which it changes; slow ones are repeated in between.
 
-PCIe is counted by the driver's own byte counters, where it gives them 64 bits: those of 32 bits wrap several times a
-second at full speed. nvmlDeviceGetPcieThroughput is not used: it blocks for 20 ms a direction, and looks at no more
-than that.
+PCIe bytes come from the driver's counters where they have 64 bits: those of 32 bits wrap several times a second at full
+speed. nvmlDeviceGetPcieThroughput is not used: it blocks for 20 ms per direction and measures only these 20 ms.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from exporter.contract.metrics import (
     Metric,
 )
 from exporter.model import Reading
-from exporter.sources.nvml.card import Card, Fields
-from exporter.sources.nvml.clock_events import ClockEvents
-from exporter.sources.nvml.errors import Ask
+from exporter.sources.nvml.card import FieldReader, GpuHandle
+from exporter.sources.nvml.clock_events import ClockEventTimes
+from exporter.sources.nvml.errors import NvmlQuery
 
-SELDOM_S = 10.0
-"""For what changes slowly or costs a millisecond: fans, ECC, PCIe, the limit that was asked for."""
-RARELY_S = 60.0
-"""For what the card was made with."""
+SLOW_S = 10.0
+"""Period of values that change slowly or take a millisecond: fans, ECC, PCIe, the requested power limit."""
+STATIC_S = 60.0
+"""Period of constants of the GPU."""
 
 _CLOCKS = {
     "sm": pynvml.NVML_CLOCK_SM,
@@ -55,32 +54,34 @@ _ECC = {
     "corrected": (pynvml.NVML_FI_DEV_ECC_SBE_AGG_TOTAL, pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL),
     "uncorrected": (pynvml.NVML_FI_DEV_ECC_DBE_AGG_TOTAL, pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL),
 }
-"""Since the card was made, else, where the card lacks that for good, since the driver was loaded.
+"""Aggregate count, else, where the GPU does not support it, the count since the driver was loaded.
 
-One that is missing at one look is not made up for by the other, which would look like errors.
+A count that is temporarily unavailable is not replaced by the other, since the difference would look like errors.
 """
 _SLOW_FIELDS = (*_PCIE.values(), *(field for fields in _ECC.values() for field in fields))
 _PSTATES = 16
 
 
-class Table:
-    def __init__(self, card: Card, ask: Ask) -> None:
+class GpuReadings:
+    """Reader of one GPU's readings."""
+
+    def __init__(self, card: GpuHandle, query: NvmlQuery) -> None:
         self._card = card
-        self._ask = ask
-        self._fields = Fields(card, ask)
-        self._events = ClockEvents(card, ask)
+        self._query = query
+        self._fields = FieldReader(card, query)
+        self._events = ClockEventTimes(card, query)
         self._kept: dict[float, tuple[float, list[Reading]]] = {}
 
     def read(self) -> Iterator[Reading]:
-        yield from self._each_second()
-        yield from self._keep(SELDOM_S, self._seldom)
-        yield from self._keep(RARELY_S, self._rarely)
+        yield from self._fast()
+        yield from self._cached(SLOW_S, self._slow)
+        yield from self._cached(STATIC_S, self._static)
 
     def forget(self) -> None:
-        """The card is in another mode now."""
+        """Discard kept values, after a change of the GPU's mode."""
         self._kept.clear()
 
-    def _keep(self, period_s: float, read: Callable[[], Iterator[Reading]]) -> list[Reading]:
+    def _cached(self, period_s: float, read: Callable[[], Iterator[Reading]]) -> list[Reading]:
         now = self._card.now()
         kept = self._kept.get(period_s)
         if kept is None or not 0 <= now - kept[0] < period_s:
@@ -88,20 +89,20 @@ class Table:
         return kept[1]
 
     def _call(self, function: str, *arguments: Any) -> Any:
-        """The answer, or None where the card does not tell it, or this pynvml does not know the function."""
+        """Return the result, or None where the GPU or this version of pynvml does not support the function."""
         call = getattr(self._card.api, function, None)
         if call is None:
             return None
-        return self._ask((function, *arguments), lambda: call(self._card.handle, *arguments))
+        return self._query((function, *arguments), lambda: call(self._card.handle, *arguments))
 
     def _reading(self, metric: Metric, value: float | None, *labels: str, unit: float = 1.0) -> Iterator[Reading]:
         if value is not None:
             yield Reading(metric, (*self._card.labels, *labels), value * unit)
 
-    def _each_second(self) -> Iterator[Reading]:
+    def _fast(self) -> Iterator[Reading]:
         values = self._fields.read((pynvml.NVML_FI_DEV_MEMORY_TEMP, *self._events.fields.values()))
-        for reason, held_s in self._events.seconds(values, self._fields):
-            yield from self._reading(GPU_CLOCK_EVENT_SECONDS, held_s, reason)
+        for reason, active_s in self._events.seconds(values, self._fields):
+            yield from self._reading(GPU_CLOCK_EVENT_SECONDS, active_s, reason)
         yield from self._reading(GPU_TEMPERATURE, self._call("nvmlDeviceGetTemperature", 0), "gpu")
         yield from self._reading(GPU_TEMPERATURE, values.get(pynvml.NVML_FI_DEV_MEMORY_TEMP), "memory")
         yield from self._reading(GPU_TEMPERATURE_LIMIT, self._call("nvmlDeviceGetMarginTemperature"), "gpu", "margin")
@@ -126,7 +127,7 @@ class Table:
             answer = self._call(f"nvmlDeviceGet{engine}Utilization")
             yield from self._reading(GPU_UTILIZATION, answer and answer[0], engine.lower(), unit=0.01)
 
-    def _seldom(self) -> Iterator[Reading]:
+    def _slow(self) -> Iterator[Reading]:
         values = self._fields.read(_SLOW_FIELDS, only_wide=frozenset(_PCIE.values()))
         for direction, field in _PCIE.items():
             yield from self._reading(GPU_PCIE_BYTES, values.get(field), direction)
@@ -139,18 +140,18 @@ class Table:
         yield from self._reading(GPU_FAN, self._fan_percent(), unit=0.01)
 
     def _errors(self, kind: int) -> float | None:
-        """By the older call."""
+        """Return the count by the older call."""
         for counter in (pynvml.NVML_AGGREGATE_ECC, pynvml.NVML_VOLATILE_ECC):
             call = ("nvmlDeviceGetTotalEccErrors", kind, counter)
             count = self._call(*call)
             if count is not None:
                 return float(count)
-            if not self._ask.is_lacking(call):
+            if not self._query.is_unsupported(call):
                 return None
         return None
 
     def _fan_percent(self) -> float | None:
-        """Of the fastest fan."""
+        """Return the speed of the fastest fan."""
         fans = self._call("nvmlDeviceGetNumFans")
         if fans is None:
             percent = self._call("nvmlDeviceGetFanSpeed")
@@ -158,7 +159,7 @@ class Table:
         percents = (self._call("nvmlDeviceGetFanSpeed_v2", fan) for fan in range(fans))
         return max((float(percent) for percent in percents if percent is not None), default=None)
 
-    def _rarely(self) -> Iterator[Reading]:
+    def _static(self) -> Iterator[Reading]:
         default_mw = self._call("nvmlDeviceGetPowerManagementDefaultLimit")
         yield from self._reading(GPU_POWER_LIMIT, default_mw, "default", unit=1e-3)
         bounds_mw = self._call("nvmlDeviceGetPowerManagementLimitConstraints") or (None, None)

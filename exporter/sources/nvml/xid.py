@@ -1,4 +1,4 @@
-"""XIDs: what the driver reports as wrong with a card, as it happens."""
+"""XID errors, which the driver reports as events."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 import pynvml
 
-from exporter.sources.nvml.card import text
-from exporter.sources.nvml.errors import LACKING
+from exporter.sources.nvml.card import as_text
+from exporter.sources.nvml.errors import UNSUPPORTED
 
 _XID = pynvml.nvmlEventTypeXidCriticalError
 
 
 class XidWatch:
-    """One event set of all cards, for a thread of its own that calls `wait` again and again.
+    """Event set of all GPUs, for a dedicated thread that calls `wait` in a loop.
 
-    `register` may be called from other threads meanwhile, whenever a card was attached, also once more.
+    Other threads may call `register` at any time, also again for the same GPU.
     """
 
     def __init__(self, api: Any = pynvml) -> None:
@@ -28,12 +28,12 @@ class XidWatch:
         self._set: Any = None
 
     def register(self, handle: Any) -> bool:
-        """False where the card has no such events. XIDs from before are not reported. May hang; raises NVMLError."""
+        """Register a GPU for later XIDs. Return False where it has no such events. May hang; raises NVMLError."""
         api = self._api
         try:
             if not api.nvmlDeviceGetSupportedEventTypes(handle) & _XID:
                 return False
-            uuid = text(api.nvmlDeviceGetUUID(handle))  # now, since a card that fell off the bus cannot tell any more
+            uuid = as_text(api.nvmlDeviceGetUUID(handle))  # now, since a GPU that fell off the bus no longer reports it
             registered_in = None
             while registered_in is None or registered_in is not self._set:
                 with self._lock:
@@ -44,15 +44,15 @@ class XidWatch:
                 api.nvmlDeviceRegisterEvents(handle, _XID, registered_in)  # without the lock: it may hang
         except pynvml.NVMLError as error:
             self._cards.pop(_key(handle), None)
-            if error.value in LACKING:
+            if error.value in UNSUPPORTED:
                 return False
             raise
         return True
 
     def wait(self, timeout_s: float) -> tuple[str, int] | None:
-        """The card's UUID and the number of the next XID; None where there was none. Raises NVMLError.
+        """Return UUID and number of the next XID, or None after the timeout. Raises NVMLError.
 
-        NVML ends every wait at once while a card of the set is lost: the set is then made anew without that one.
+        While a GPU of the set is lost, NVML ends every wait at once: the set is then replaced by one without that GPU.
         """
         with self._lock:
             events = self._set
@@ -63,17 +63,17 @@ class XidWatch:
             event = self._api.nvmlEventSetWait_v2(events, round(timeout_s * 1e3))
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_GPU_IS_LOST:
-                self._drop_the_lost()
+                self._drop_lost()
             elif error.value != pynvml.NVML_ERROR_TIMEOUT:
                 raise
             return None
         card = self._cards.get(_key(event.device))
         return (card[1], int(event.eventData)) if card else None
 
-    def _drop_the_lost(self) -> None:
-        """XIDs that come just now, between the two sets, are missed.
+    def _drop_lost(self) -> None:
+        """Replace the event set. XIDs that occur between the two sets are missed.
 
-        The old set is not freed, since a thread may be about to register in it: a few bytes for each card that is lost.
+        The old set, of a few bytes, is not freed, since another thread may be registering a GPU in it.
         """
         with self._lock:
             events = self._set = self._api.nvmlEventSetCreate()
@@ -91,5 +91,5 @@ class XidWatch:
 
 
 def _key(handle: Any) -> object:
-    """Handles of pynvml are pointers, which compare by where they are kept, not by where they point."""
+    """Return a comparable key: pynvml's handles are pointer objects, which compare by identity."""
     return ctypes.cast(handle, ctypes.c_void_p).value if isinstance(handle, pynvml.c_nvmlDevice_t) else handle

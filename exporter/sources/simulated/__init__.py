@@ -1,22 +1,21 @@
-"""The simulated GPUs behind pynvml's functions: what is written for pynvml runs on it unchanged.
+"""Simulated GPUs with the functions of pynvml, which code for pynvml can use unchanged.
 
-The same functions as the tests' C library, with the same answers, faults and errors; constants, structs and exceptions
-are pynvml's own.
+Functions, values, faults and errors are those of the tests' C library. Constants, structs and exceptions are pynvml's.
 """
 
 from __future__ import annotations
 
-from exporter.sources.simulated.activity import Activity, Processes
-from exporter.sources.simulated.library import Card, Events, Handle
-from exporter.sources.simulated.mig import Mig
+from exporter.sources.simulated.activity import Activity, SimulatedProcesses
+from exporter.sources.simulated.library import Events, Handle, Identity
+from exporter.sources.simulated.mig import SimulatedMig
 from exporter.sources.simulated.power import Power
 
 __all__ = ["Handle", "SimulatedNvml"]
 
 
-class SimulatedNvml(Card, Power, Activity, Processes, Mig, Events):
-    """Stands where the module `pynvml` stands. Raises StateFileError where `path` is no simulation's state file.
+class SimulatedNvml(Identity, Power, Activity, SimulatedProcesses, SimulatedMig, Events):
+    """Replacement for the module `pynvml`. Raises StateFileError where `path` is not a simulation's state file.
 
-    A driver that was unloaded makes nvmlInit fail with DRIVER_NOT_LOADED. To a process that had it open all calls fail
-    with UNINITIALIZED, also after the driver is back, until it initializes again: its connection died with the driver.
+    While the driver is unloaded, nvmlInit fails with DRIVER_NOT_LOADED. In a process that had it open, all calls fail
+    with UNINITIALIZED, even after the driver is loaded again, until it initializes NVML again.
     """

@@ -1,4 +1,4 @@
-"""What a card is doing."""
+"""Simulated NVML functions for utilization, temperature, clocks, errors and processes."""
 # ruff: noqa: N802  # the functions' names are pynvml's
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import pynvml
 
 from exporter.simulation import (
     HOPPER,
-    Gpu,
-    Process,
+    SimulatedGpu,
+    SimulatedProcess,
     fan_percent,
     is_capped,
     margin_celsius,
@@ -21,7 +21,7 @@ from exporter.simulation import (
     temperature_celsius,
     utilization,
 )
-from exporter.sources.simulated.library import Handle, Library, fail
+from exporter.sources.simulated.library import Handle, Library, raise_nvml_error
 
 _THRESHOLDS_CELSIUS = {
     pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN: 92,
@@ -34,6 +34,8 @@ _ALL_REASONS = 0x1FF
 
 
 class Activity(Library):
+    """Readings of a GPU other than power and energy."""
+
     def nvmlDeviceGetUtilizationRates(self, handle: Handle) -> Any:
         percent = _busy_percent(*self._gpu(handle))
         return pynvml.c_nvmlUtilization_t(gpu=percent, memory=percent // 2)
@@ -53,23 +55,23 @@ class Activity(Library):
 
     def nvmlDeviceGetTemperature(self, handle: Handle, sensor: int) -> int:
         if sensor != pynvml.NVML_TEMPERATURE_GPU:
-            fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+            raise_nvml_error(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         return temperature_celsius(*self._gpu(handle))
 
     def nvmlDeviceGetTemperatureThreshold(self, handle: Handle, threshold: int) -> int:
         product = self._gpu(handle)[0].product
         if not 0 <= threshold < pynvml.NVML_TEMPERATURE_THRESHOLD_COUNT:
-            fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+            raise_nvml_error(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         celsius = _THRESHOLDS_CELSIUS.get(threshold)
         of_memory = threshold == pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX
         if celsius is None or product.architecture >= HOPPER or (of_memory and not product.is_of_data_centre):
-            fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            raise_nvml_error(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return celsius
 
     def nvmlDeviceGetMarginTemperature(self, handle: Handle) -> int:
         gpu, now = self._gpu(handle)
         if gpu.product.architecture < HOPPER:
-            fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            raise_nvml_error(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return margin_celsius(gpu, now)
 
     def nvmlDeviceGetNumFans(self, device: Handle) -> int:
@@ -78,9 +80,9 @@ class Activity(Library):
     def nvmlDeviceGetFanSpeed_v2(self, handle: Handle, fan: int) -> int:
         gpu, now = self._gpu(handle)
         if not gpu.product.fans:
-            fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            raise_nvml_error(pynvml.NVML_ERROR_NOT_SUPPORTED)
         if not 0 <= fan < gpu.product.fans:
-            fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+            raise_nvml_error(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         return fan_percent(gpu, now, fan)
 
     def nvmlDeviceGetFanSpeed(self, handle: Handle) -> int:
@@ -89,9 +91,9 @@ class Activity(Library):
     def nvmlDeviceGetTotalEccErrors(self, handle: Handle, errorType: int, counterType: int) -> int:  # noqa: N803  # pynvml's
         gpu, _ = self._gpu(handle)
         if errorType not in {0, 1} or counterType not in {0, 1}:
-            fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+            raise_nvml_error(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         if not gpu.product.is_of_data_centre:
-            fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            raise_nvml_error(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return gpu.ecc_uncorrected if errorType else gpu.ecc_corrected
 
     def nvmlDeviceGetClockInfo(self, handle: Handle, type: int) -> int:  # noqa: A002  # pynvml's name
@@ -115,26 +117,28 @@ class Activity(Library):
 
     def nvmlDeviceGetPerformanceState(self, handle: Handle) -> int:
         self._gpu(handle)
-        return int(pynvml.NVML_PSTATE_0)  # where data-centre cards stay, also idle
+        return int(pynvml.NVML_PSTATE_0)  # data-centre GPUs stay there when idle
 
 
-def _busy_percent(gpu: Gpu, now: float) -> int:
-    """Not told of a GPU in MIG mode."""
+def _busy_percent(gpu: SimulatedGpu, now: float) -> int:
+    """Return the utilization, which a GPU in MIG mode does not support."""
     if gpu.instances is not None:
-        fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        raise_nvml_error(pynvml.NVML_ERROR_NOT_SUPPORTED)
     return int(utilization(gpu, now) * 100 + 0.5)
 
 
 def _is_memory(domain: int) -> bool:
     if not 0 <= domain < pynvml.NVML_CLOCK_COUNT:
-        fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        raise_nvml_error(pynvml.NVML_ERROR_INVALID_ARGUMENT)
     return bool(domain == pynvml.NVML_CLOCK_MEM)
 
 
 _NO_INSTANCE = 0xFFFFFFFF
 
 
-class Processes(Library):
+class SimulatedProcesses(Library):
+    """Processes on a GPU or MIG instance."""
+
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Handle) -> list[Any]:
         gpu, _, instance = self._any(handle)
         number = instance.number if instance else None
@@ -147,11 +151,11 @@ class Processes(Library):
     nvmlDeviceGetMPSComputeRunningProcesses = nvmlDeviceGetGraphicsRunningProcesses  # noqa: N815  # none either
 
     def nvmlDeviceGetProcessUtilization(self, handle: Handle, timeStamp: int) -> list[Any]:  # noqa: N803  # pynvml's
-        """One sample for each process that was busy; NOT_FOUND where there is none that is newer."""
+        """Return one sample per busy process, or fail with NOT_FOUND where none is newer."""
         gpu, now = self._gpu(handle)
         at_us = process_sample_us(gpu, now)
         if gpu.instances is not None:
-            fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            raise_nvml_error(pynvml.NVML_ERROR_NOT_SUPPORTED)
         percents = [(process.pid, process_percent(gpu, process)) for process in gpu.processes]
         samples = [
             pynvml.c_nvmlProcessUtilizationSample_t(
@@ -161,11 +165,11 @@ class Processes(Library):
             if percent and at_us > timeStamp
         ]
         if not samples:
-            fail(pynvml.NVML_ERROR_NOT_FOUND)
+            raise_nvml_error(pynvml.NVML_ERROR_NOT_FOUND)
         return samples
 
 
-def _listed(process: Process) -> Any:
+def _listed(process: SimulatedProcess) -> Any:
     return pynvml.nvmlFriendlyObject(
         {
             "pid": process.pid,

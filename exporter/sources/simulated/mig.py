@@ -1,4 +1,4 @@
-"""MIG: a card cut into instances, and what GPM says about each."""
+"""Simulated NVML functions for MIG instances and their GPM metrics."""
 # ruff: noqa: N802  # the functions' names are pynvml's
 
 from __future__ import annotations
@@ -10,35 +10,37 @@ from typing import Any
 
 import pynvml
 
-from exporter.simulation import HOPPER, Gpu, Instance, instance_percent
-from exporter.sources.simulated.library import Handle, Library, fail
+from exporter.simulation import HOPPER, SimulatedGpu, SimulatedInstance, instance_percent
+from exporter.sources.simulated.library import Handle, Library, raise_nvml_error
 
-_MOST_INSTANCES = 7
+_MAX_INSTANCES = 7
 
 
-class Mig(Library):
+class SimulatedMig(Library):
+    """MIG instances and GPM samples of a GPU."""
+
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._sample_numbers = itertools.count(1)
         self._samples: dict[int, tuple[float, float]] = {}
-        """When, and the percentage of the multiprocessors that were busy."""
+        """Time and percentage of busy multiprocessors by sample number."""
 
     def nvmlDeviceGetMigMode(self, device: Handle) -> list[int]:
         gpu, _ = self._gpu(device)
         if not gpu.product.is_of_data_centre:
-            fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            raise_nvml_error(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return 2 * [int(gpu.instances is not None)]
 
     def nvmlDeviceGetMaxMigDeviceCount(self, device: Handle) -> int:
-        return _MOST_INSTANCES if self._gpu(device)[0].product.is_of_data_centre else 0
+        return _MAX_INSTANCES if self._gpu(device)[0].product.is_of_data_centre else 0
 
     def nvmlDeviceGetMigDeviceHandleByIndex(self, device: Handle, index: int) -> Handle:
         gpu, _ = self._gpu(device)
-        if not 0 <= index < _MOST_INSTANCES:
-            fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        if not 0 <= index < _MAX_INSTANCES:
+            raise_nvml_error(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         if index >= len(gpu.instances or ()):
-            fail(pynvml.NVML_ERROR_NOT_FOUND)
-        return Handle(device.place, index + 1)
+            raise_nvml_error(pynvml.NVML_ERROR_NOT_FOUND)
+        return Handle(device.position, index + 1)
 
     def nvmlDeviceGetGpuInstanceId(self, device: Handle) -> int:
         return self._instance(device)[1].number
@@ -47,10 +49,10 @@ class Mig(Library):
         self._instance(device)
         return 0
 
-    def _instance(self, device: Handle) -> tuple[Gpu, Instance]:
+    def _instance(self, device: Handle) -> tuple[SimulatedGpu, SimulatedInstance]:
         gpu, _, instance = self._any(device)
         if instance is None:
-            fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            raise_nvml_error(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return gpu, instance
 
     def nvmlGpmQueryDeviceSupport(self, device: Handle) -> Any:
@@ -66,10 +68,10 @@ class Mig(Library):
     def nvmlGpmMigSampleGet(self, device: Handle, gpuInstanceId: int, gpmSample: Any) -> Any:  # noqa: N803  # pynvml's
         gpu, now = self._gpu(device)
         if gpu.product.architecture < HOPPER:
-            fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            raise_nvml_error(pynvml.NVML_ERROR_NOT_SUPPORTED)
         instance = next((one for one in gpu.instances or () if one.number == gpuInstanceId), None)
         if instance is None:
-            fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+            raise_nvml_error(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         self._samples[_number(gpmSample)] = now, instance_percent(gpu, instance)
         return gpmSample
 

@@ -1,4 +1,4 @@
-"""Energy, power, and the field values."""
+"""Simulated NVML functions for energy, power, power limits and field values."""
 # ruff: noqa: N802  # the functions' names are pynvml's
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pynvml
 from exporter.simulation import (
     HOPPER,
     Fault,
-    Gpu,
+    SimulatedGpu,
     average_w,
     capped_ns,
     counter_j,
@@ -19,17 +19,20 @@ from exporter.simulation import (
     memory_temperature_celsius,
     pcie_bytes,
 )
-from exporter.sources.simulated.library import Handle, Library, fail
+from exporter.sources.simulated.library import Handle, Library, raise_nvml_error
 
-_EVENTS_THAT_NEVER_HAPPEN = (76, 269, 270, 271)  # sync boost, thermal slowdown by software and by hardware, power brake
+_NEVER_ACTIVE_REASONS = (76, 269, 270, 271)
+"""Fields of sync boost, thermal slowdown by software and by hardware, and power brake."""
 
 
 class Power(Library):
+    """Energy and power of a GPU."""
+
     def nvmlDeviceGetFieldValues(self, handle: Handle, fieldIds: list[int | tuple[int, int]]) -> Any:  # noqa: N803  # pynvml's
         gpu, now = self._gpu(handle)
         values = (pynvml.c_nvmlFieldValue_t * len(fieldIds))()
-        for value, asked in zip(values, fieldIds, strict=True):
-            value.fieldId, value.scopeId = (asked, 0) if isinstance(asked, int) else asked
+        for value, requested in zip(values, fieldIds, strict=True):
+            value.fieldId, value.scopeId = (requested, 0) if isinstance(requested, int) else requested
             value.timestamp = time.time_ns() // 1_000
             _fill(value, gpu, now)
         return values
@@ -37,7 +40,7 @@ class Power(Library):
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: Handle) -> int:
         gpu, now = self._gpu(handle)
         if gpu.faults & Fault.NO_COUNTER:
-            fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            raise_nvml_error(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return round(counter_j(gpu, now) * 1e3)
 
     def nvmlDeviceGetPowerUsage(self, handle: Handle) -> int:
@@ -60,27 +63,27 @@ class Power(Library):
     def nvmlDeviceSetPowerManagementLimit(self, handle: Handle, limit: int) -> None:
         gpu, _ = self._gpu(handle)
         if gpu.faults & Fault.FORBIDDEN:
-            fail(pynvml.NVML_ERROR_NO_PERMISSION)
+            raise_nvml_error(pynvml.NVML_ERROR_NO_PERMISSION)
         try:
             self.simulation.set_limit(gpu.index, gpu.limit_w if gpu.faults & Fault.UNMOVED else limit / 1e3)
         except ValueError as error:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT) from error
 
 
-def _fill(value: Any, gpu: Gpu, now: float) -> None:
-    said = None if value.scopeId or gpu.faults & Fault.NO_FIELDS else _said(value.fieldId, gpu, now)
-    if said is None:
+def _fill(value: Any, gpu: SimulatedGpu, now: float) -> None:
+    typed = None if value.scopeId or gpu.faults & Fault.NO_FIELDS else _typed_value(value.fieldId, gpu, now)
+    if typed is None:
         value.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
         return
-    value.valueType, number = said
+    value.valueType, number = typed
     if value.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_INT:
         value.value.uiVal = number
     else:
         value.value.ullVal = number
 
 
-def _said(field: int, gpu: Gpu, now: float) -> tuple[int, int] | None:
-    """The value's type and the value, where the card has the field."""
+def _typed_value(field: int, gpu: SimulatedGpu, now: float) -> tuple[int, int] | None:
+    """Return type and value of a field, or None where the GPU does not support it."""
     long = _long(field, gpu, now)
     if long is not None:
         return pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, long
@@ -88,8 +91,8 @@ def _said(field: int, gpu: Gpu, now: float) -> tuple[int, int] | None:
     return None if small is None else (pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, small)
 
 
-def _long(field: int, gpu: Gpu, now: float) -> int | None:
-    """Those of 64 bits."""
+def _long(field: int, gpu: SimulatedGpu, now: float) -> int | None:
+    """Return the value of a field with 64 bits."""
     match field:
         case pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION if not gpu.faults & Fault.NO_COUNTER:
             return round(counter_j(gpu, now) * 1e3)
@@ -99,12 +102,12 @@ def _long(field: int, gpu: Gpu, now: float) -> int | None:
             return pcie_bytes(gpu, now, "tx")
         case pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES if gpu.product.architecture >= HOPPER:
             return pcie_bytes(gpu, now, "rx")
-        case _ if field in _EVENTS_THAT_NEVER_HAPPEN:
+        case _ if field in _NEVER_ACTIVE_REASONS:
             return 0
     return _errors(field, gpu) if gpu.product.is_of_data_centre else None
 
 
-def _errors(field: int, gpu: Gpu) -> int | None:
+def _errors(field: int, gpu: SimulatedGpu) -> int | None:
     match field:
         case pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL | pynvml.NVML_FI_DEV_ECC_SBE_AGG_TOTAL:
             return gpu.ecc_corrected
@@ -113,8 +116,8 @@ def _errors(field: int, gpu: Gpu) -> int | None:
     return None
 
 
-def _small(field: int, gpu: Gpu, now: float) -> int | None:
-    """Those of 32 bits."""
+def _small(field: int, gpu: SimulatedGpu, now: float) -> int | None:
+    """Return the value of a field with 32 bits."""
     match field:
         case pynvml.NVML_FI_DEV_POWER_AVERAGE if not gpu.faults & Fault.NO_AVERAGE:
             return round(average_w(gpu, now) * 1e3)

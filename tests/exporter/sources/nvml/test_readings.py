@@ -1,4 +1,4 @@
-"""What the NVML source reads once a second: through SimulatedNvml, and through pynvml on the loadable library."""
+"""Readings of simulated GPUs, through SimulatedNvml and through pynvml on the test library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MEMORY_BYTES = {"H200": 143_771 << 20, "A100": 81_920 << 20, "RTX4090": 24_564 <
 SLOWDOWNS = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 
 
-def test_an_h200_at_full_load_under_a_cap_gives_the_whole_table(make_node, read):
+def test_readings_capped_h200_at_full_load_are_complete(make_node, read):
     node = make_node("H200")
     node.simulation.set_limit(0, 300, at=4_001.0)
     node.simulation.drive(0, 1.0, pid=4711, memory_bytes=3 * GIB, at=4_900.0)
@@ -21,7 +21,7 @@ def test_an_h200_at_full_load_under_a_cap_gives_the_whole_table(make_node, read)
 
     clock_hz = round(1_980 * ((300 - 78) / (700 - 78)) ** (1 / 3)) * 1e6
     celsius = 49  # 30 + 45 × 300 / 700 = 49.3
-    # 100 s at 300 W of idling before; the counter's last update lies up to 0.1 s back
+    # 900 s idle, then 100 s at 300 W; the counter's last update is up to 0.1 s ago
     energy_j = 900 * 78 + 100 * 300
     approximate = {"pcie_bytes_total tx", "pcie_bytes_total rx", "clock_event_seconds_total sw_power_cap"}
     assert {key: value for key, value in rows.items() if key not in approximate} == {
@@ -57,7 +57,7 @@ def test_an_h200_at_full_load_under_a_cap_gives_the_whole_table(make_node, read)
     assert rows["clock_event_seconds_total sw_power_cap"] == pytest.approx(100, abs=0.1)
 
 
-def test_a_card_with_fans_and_thresholds_and_without_ecc_says_so(make_node, read):
+def test_readings_rtx4090_has_fans_and_thresholds_without_ecc(make_node, read):
     node = make_node("RTX4090")
     node.simulation.set_load(0, Constant(450), at=4_900.0)
 
@@ -74,14 +74,14 @@ def test_a_card_with_fans_and_thresholds_and_without_ecc_says_so(make_node, read
     assert not [key for key in rows if key.startswith(("ecc", "pcie"))]
 
 
-def test_an_a100_has_a_threshold_of_its_memory_and_neither_margin_nor_fan(make_node, read):
+def test_readings_a100_has_memory_threshold_without_margin_and_fan(make_node, read):
     rows = read(make_node("A100")).readings(0)
 
     assert rows["temperature_limit_celsius memory max_operating"] == 95
     assert not {"temperature_limit_celsius gpu margin", "fan_ratio", "pcie_bytes_total rx"} & rows.keys()
 
 
-def test_ten_seconds_under_a_cap_at_full_load_are_ten_seconds_of_sw_power_cap(make_node, read):
+def test_readings_ten_capped_seconds_count_as_sw_power_cap(make_node, read):
     node = make_node("H200")
     node.simulation.set_limit(0, 300, at=4_001.0)
     node.simulation.set_load(0, Constant(700), at=4_900.0)
@@ -91,12 +91,12 @@ def test_ten_seconds_under_a_cap_at_full_load_are_ten_seconds_of_sw_power_cap(ma
 
     after = reader.readings(0)
 
-    held_s = {key: after[key] - before[key] for key in after if key.startswith("clock_event")}
-    assert held_s.pop("clock_event_seconds_total sw_power_cap") == pytest.approx(10, abs=1e-6)
-    assert set(held_s.values()) == {0}
+    active_s = {key: after[key] - before[key] for key in after if key.startswith("clock_event")}
+    assert active_s.pop("clock_event_seconds_total sw_power_cap") == pytest.approx(10, abs=1e-6)
+    assert set(active_s.values()) == {0}
 
 
-def test_without_the_drivers_counters_the_reasons_are_sampled_and_a_gap_adds_nothing(make_node, read):
+def test_readings_without_event_fields_reasons_are_sampled(make_node, read):
     node = make_node("H200")
     node.simulation.set_fault(0, Fault.NO_FIELDS, on=True)
     node.simulation.set_limit(0, 300, at=4_001.0)
@@ -119,7 +119,7 @@ def test_without_the_drivers_counters_the_reasons_are_sampled_and_a_gap_adds_not
     assert rows["clock_event_seconds_total gpu_idle"] == pytest.approx(2)
 
 
-def test_ecc_errors_are_counted_by_type(make_node, read):
+def test_readings_ecc_errors_are_counted_by_type(make_node, read):
     node = make_node("H200")
     reader = read(node)
     reader.readings(0)
@@ -132,7 +132,7 @@ def test_ecc_errors_are_counted_by_type(make_node, read):
     assert (rows["ecc_errors_total corrected"], rows["ecc_errors_total uncorrected"]) == (4, 2)
 
 
-def test_ecc_errors_are_told_by_the_older_call_where_there_are_no_fields(make_node, read):
+def test_readings_without_fields_ecc_errors_use_the_older_call(make_node, read):
     node = make_node("H200")
     node.simulation.set_fault(0, Fault.NO_FIELDS, on=True)
     node.simulation.add_ecc(0, corrected=3)
@@ -141,7 +141,7 @@ def test_ecc_errors_are_told_by_the_older_call_where_there_are_no_fields(make_no
 
 
 def _without(*ids):
-    """An answer's fields, of which those fail for a moment."""
+    """Return a replacement that makes these fields temporarily unavailable."""
 
     def change(fields):
         for field in fields:
@@ -152,37 +152,46 @@ def _without(*ids):
     return change
 
 
-def test_errors_since_the_card_was_made_that_are_missing_at_one_look_are_not_made_up_for_by_others(make_node):
+def test_readings_missing_aggregate_ecc_is_not_replaced_by_volatile(make_node):
     node = make_node("H200")
     node.simulation.add_ecc(0, corrected=3)
     totals = (pynvml.NVML_FI_DEV_ECC_SBE_AGG_TOTAL, pynvml.NVML_FI_DEV_ECC_DBE_AGG_TOTAL)
-    changes = {"nvmlDeviceGetFieldValues": _without(*totals)}
-    reader = node.reader(changes=changes)
+    replacements = {"nvmlDeviceGetFieldValues": _without(*totals)}
+    reader = node.reader(replacements=replacements)
 
     assert not [key for key in reader.readings(0) if key.startswith("ecc")]
-    changes.clear()
+    replacements.clear()
     node.later(10)
     assert reader.readings(0)["ecc_errors_total corrected"] == 3
 
 
-def test_errors_that_the_older_call_cannot_tell_just_now_are_left_out_too(make_node):
+def test_readings_unavailable_older_ecc_call_is_left_out(make_node):
     node = make_node("H200")
     node.simulation.set_fault(0, Fault.NO_FIELDS, on=True)
     node.simulation.add_ecc(0, corrected=3)
     reader = node.reader()
-    api, asked = reader.nvml.api, []
-    told = api.nvmlDeviceGetTotalEccErrors
+    api, counters = reader.nvml.api, []
+    read_errors = api.nvmlDeviceGetTotalEccErrors
 
     def only_volatile(handle, kind, counter):
-        asked.append(counter)
+        counters.append(counter)
         if counter == pynvml.NVML_AGGREGATE_ECC:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_DATA)
-        return told(handle, kind, counter)
+        return read_errors(handle, kind, counter)
 
     api.nvmlDeviceGetTotalEccErrors = only_volatile
     assert not [key for key in reader.readings(0) if key.startswith("ecc")]
-    assert asked == [pynvml.NVML_AGGREGATE_ECC] * 2
-    api.nvmlDeviceGetTotalEccErrors = told
+    assert counters == [pynvml.NVML_AGGREGATE_ECC] * 2
+    api.nvmlDeviceGetTotalEccErrors = read_errors
     node.later(10)
 
     assert reader.readings(0)["ecc_errors_total corrected"] == 3
+
+
+def test_readings_lost_neighbour_does_not_affect_a_gpu(make_node, read):
+    node = make_node("H200", count=2)
+    node.simulation.set_load(1, Constant(700), at=4_900.0)
+    reader = read(node)
+    node.simulation.set_fault(0, Fault.LOST, on=True)
+
+    assert reader.readings(1)["utilization_ratio gpu"] == 1.0

@@ -1,6 +1,7 @@
-"""Reads simulated GPUs with the exporter's NVML source: here through SimulatedNvml, or as a program through pynvml.
+"""Reader of simulated GPUs with the exporter's NVML source, also as a program with pynvml.
 
-The program takes the state file, and on stdin lines of JSON, `[method of Reader, *arguments]`; it answers in JSON.
+The program takes the state file as its argument and lines of JSON, `[method of Reader, *arguments]`, on stdin. It
+prints results in JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Rows = dict[str, float]
 
 
 class Reader:
-    """The clocks are the simulation's, which tests set. GPUs are attached when they are first asked for."""
+    """Reader with the simulation's clock, which tests set. GPUs are attached when they are first used."""
 
     def __init__(self, api: Any, simulation: Simulation) -> None:
         self.nvml = Nvml(api, now=simulation.now)
@@ -31,7 +32,7 @@ class Reader:
         return self._gpus[index]
 
     def readings(self, index: int) -> Rows:
-        """By `metric labels`, without the prefix and without the GPU's own index and UUID."""
+        """Return values by `metric labels`, without the prefix and without the GPU's own index and UUID."""
         rows: Rows = {}
         own = (str(index), self.gpu(index).info.uuid)
         for metric, labels, value, _ in self.gpu(index).readings():

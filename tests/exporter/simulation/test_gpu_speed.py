@@ -1,4 +1,4 @@
-"""Processes, locked clocks and limits: how fast a simulated GPU works."""
+"""Speed of a simulated GPU with processes, locked clocks and limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from exporter.simulation import Constant, sm_clock_mhz, speed, utilization
 
 
-def test_half_the_clock_is_half_the_speed_for_an_eighth_of_the_dynamic_power(simulation):
+def test_clock_half_is_half_speed_at_an_eighth_of_dynamic_power(simulation):
     simulation.drive(0, 1.0, pid=4711, at=1_001.0)
     simulation.lock_clock(0, 990, at=1_011.0)
 
@@ -18,7 +18,7 @@ def test_half_the_clock_is_half_the_speed_for_an_eighth_of_the_dynamic_power(sim
     assert simulation.energy_j(0, 1_001.0, 1_021.0) == pytest.approx(10 * 700 + 10 * 155.75)
 
 
-def test_an_unlocked_clock_is_the_full_one_again(simulation):
+def test_clock_unlocked_restores_full_power_and_speed(simulation):
     simulation.lock_clock(0, 990, at=1_001.0)
     simulation.drive(0, 1.0, pid=4711, at=1_002.0)
     assert simulation.power_w(0, 1_003.0) == 155.75
@@ -28,7 +28,7 @@ def test_an_unlocked_clock_is_the_full_one_again(simulation):
     assert speed(simulation.gpus[0], 1.0) == 1
 
 
-def test_of_a_lock_and_a_limit_the_stricter_one_decides(simulation):
+def test_clock_lock_and_limit_the_lower_one_applies(simulation):
     simulation.drive(0, 1.0, pid=4711, at=1_001.0)
     simulation.lock_clock(0, 1_485, at=1_002.0)  # three quarters
     simulation.set_limit(0, 200, at=1_003.0)
@@ -40,12 +40,12 @@ def test_of_a_lock_and_a_limit_the_stricter_one_decides(simulation):
     assert speed(simulation.gpus[0], 1.0) == 0.75
 
 
-def test_a_lock_outside_of_the_cards_clocks_is_refused(simulation):
+def test_clock_unsupported_lock_is_refused(simulation):
     with pytest.raises(ValueError, match="has SM clocks of 345 to 1980 MHz, not 1000 MHz"):
         simulation.lock_clock(0, 1_000)
 
 
-def test_half_the_dynamic_power_leaves_the_cube_root_of_half_the_speed(simulation):
+def test_limit_half_dynamic_power_leaves_cube_root_of_half_speed(simulation):
     simulation.set_limit(0, 78 + 311, at=1_000.5)
 
     assert speed(simulation.gpus[0], 1.0) == pytest.approx(0.5 ** (1 / 3))
@@ -54,7 +54,7 @@ def test_half_the_dynamic_power_leaves_the_cube_root_of_half_the_speed(simulatio
     assert sm_clock_mhz(simulation.gpus[0], 1_002.0) == round(1_980 * 0.5 ** (1 / 3))
 
 
-def test_processes_share_a_gpu_until_they_release_it(simulation):
+def test_processes_add_power_until_released(simulation):
     simulation.drive(0, 0.5, pid=41, memory_bytes=1 << 30, at=1_001.0)
     simulation.drive(0, 0.25, pid=42, at=1_002.0)
     assert simulation.power_w(0, 1_001.5) == 78 + 622 * 0.5
@@ -68,7 +68,7 @@ def test_processes_share_a_gpu_until_they_release_it(simulation):
     assert not simulation.gpus[0].processes
 
 
-def test_a_gpu_has_room_for_16_processes(simulation):
+def test_processes_seventeenth_is_refused(simulation):
     for pid in range(1, 17):
         simulation.drive(0, 0.01, pid=pid)
 

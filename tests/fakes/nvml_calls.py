@@ -1,6 +1,6 @@
-"""Asks pynvml what each line of stdin says, in JSON `[function, GPU or null, *arguments]`, and answers in JSON.
+"""Program that calls pynvml for each line of stdin, JSON `[function, GPU or null, *arguments]`, and prints JSON.
 
-A GPU is its index, or `[index, place of the MIG instance]`.
+A GPU is given by its index, or as `[index, index of the MIG instance]`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import sys
 from typing import Any
 
 
-def ask(nvml: Any, function: str, gpu: int | list[int] | None = None, *arguments: Any) -> Any:
-    """What `nvml` answers, as plain data: `{"error": 3}` where it raises NVMLError."""
+def call(nvml: Any, function: str, gpu: int | list[int] | None = None, *arguments: Any) -> Any:
+    """Return the result as plain data, or `{"error": 3}` where the function raises NVMLError."""
     try:
         handle = () if gpu is None else (_handle(nvml, gpu),)
         return _plain(getattr(nvml, function)(*handle, *arguments))
@@ -37,7 +37,7 @@ def _plain(value: Any) -> Any:
 
 
 def _plain_field(field: Any) -> dict[str, int]:
-    """Without its timestamp, and without a value where there is none."""
+    """Return a field without its timestamp, and without a value where it has none."""
     if field.nvmlReturn:
         return {"field": field.fieldId, "error": field.nvmlReturn}
     return {"field": field.fieldId, "type": field.valueType, "value": field.value.ullVal}
@@ -47,4 +47,4 @@ if __name__ == "__main__":
     import pynvml
 
     for line in sys.stdin:
-        print(json.dumps(ask(pynvml, *json.loads(line))), flush=True)
+        print(json.dumps(call(pynvml, *json.loads(line))), flush=True)

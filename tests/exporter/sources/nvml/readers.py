@@ -1,4 +1,4 @@
-"""The NVML source on simulated GPUs: through SimulatedNvml, and through the real pynvml on the loadable library."""
+"""Readers of simulated GPUs, through SimulatedNvml and through pynvml on the test library."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ import pynvml
 
 from exporter.simulation import PRODUCTS, Simulation, create, make_gpus
 from exporter.sources.simulated import SimulatedNvml
-from tests.fakes import nvml, read_nvml
+from tests.fakes import nvml, nvml_reader
 
 NOW = 5_000.0
 
 
 class ReaderProcess:
-    """A tests.fakes.read_nvml.Reader in a process of its own."""
+    """A tests.fakes.nvml_reader.Reader in a separate process."""
 
     def __init__(self, state_file: Path) -> None:
         environment = {**os.environ, **nvml.environment(state_file)}
-        command = [sys.executable, "-m", "tests.fakes.read_nvml", str(state_file)]
+        command = [sys.executable, "-m", "tests.fakes.nvml_reader", str(state_file)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        folder = Path(__file__).parents[3]
+        folder = Path(__file__).parents[4]
         self.child = subprocess.Popen(command, env=environment, cwd=folder, **pipes)
 
     def __getattr__(self, method):
-        def ask(*arguments):
+        def call(*arguments):
             self.child.stdin.write(json.dumps([method, *arguments]) + "\n")
             self.child.stdin.flush()
             return json.loads(self.child.stdout.readline())
 
-        return ask
+        return call
 
 
-class Between:
-    """Stands between the source and the driver: counts the calls, refuses some, changes what others say."""
+class ApiProxy:
+    """Proxy of the NVML API that records calls, fails some of them, and replacements results of others."""
 
-    def __init__(self, api, refusals=None, changes=None):
+    def __init__(self, api, errors=None, replacements=None):
         self._api = api
-        self._refusals = refusals or {}
-        self._changes = changes or {}
+        self._errors = errors or {}
+        self._replacements = replacements or {}
         self.calls: list[str] = []
 
     def __getattr__(self, name):
@@ -52,16 +52,16 @@ class Between:
 
         def call(*arguments, **options):
             self.calls.append(name)
-            if name in self._refusals:
-                raise pynvml.NVMLError(self._refusals[name])
-            answer = value(*arguments, **options)
-            return self._changes[name](answer) if name in self._changes else answer
+            if name in self._errors:
+                raise pynvml.NVMLError(self._errors[name])
+            result = value(*arguments, **options)
+            return self._replacements[name](result) if name in self._replacements else result
 
         return call
 
 
 class Node:
-    """Simulated GPUs whose time stands at 5000 s; `reader()` reads them in this process."""
+    """Simulated GPUs at a fixed time of 5000 s; `reader()` reads them in this process."""
 
     def __init__(self, folder: Path, model: str, count: int = 1) -> None:
         create(folder / "simulation.state", make_gpus(count, PRODUCTS[model]), now=4_000.0)
@@ -73,8 +73,8 @@ class Node:
         self._apis.append(SimulatedNvml(self.simulation.path))
         return self._apis[-1]
 
-    def reader(self, **between) -> read_nvml.Reader:
-        return read_nvml.Reader(Between(self.api(), **between), self.simulation)
+    def reader(self, **options) -> nvml_reader.Reader:
+        return nvml_reader.Reader(ApiProxy(self.api(), **options), self.simulation)
 
     def later(self, seconds: float) -> None:
         self.simulation.set_clock(self.simulation.now() + seconds)
