@@ -74,7 +74,7 @@ def main() -> None:
     """Run a command. Exit code 0: success, 1: bad or missing data, 2: usage error, 130: interrupted."""
     _disable_pyarrow()
     _prepare_stdout()
-    from analyzer.sources.base import SourceError
+    from analyzer.sources.base import FetchError
 
     try:
         code = app(prog_name="analyzer", standalone_mode=False) or 0
@@ -82,7 +82,7 @@ def main() -> None:
     except _UsageError as error:
         print(usage_message("analyzer", error, arguments=len(sys.argv) > 1), file=sys.stderr)
         code = 2
-    except SourceError as error:
+    except FetchError as error:
         print_message(str(error))
         code = 1
     except ModuleNotFoundError as error:

@@ -15,7 +15,7 @@ from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
     from analyzer.model.selection import Selector
-    from analyzer.sources.base import Source
+    from analyzer.sources.base import SampleSource
     from analyzer.studies.compare import Group
 
 
@@ -60,7 +60,7 @@ def compare_command(
     show(compared.view(found), form)
 
 
-def _load_group(source: Source, wanted: Selector, since_s: float, carbon: float | None) -> Group:
+def _load_group(source: SampleSource, wanted: Selector, since_s: float, carbon: float | None) -> Group:
     """Load the runs of a group, without failed and interrupted runs unless one is given by its id."""
     from analyzer.assess import run as assess
     from analyzer.model.user_inputs import Given

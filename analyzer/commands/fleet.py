@@ -101,14 +101,14 @@ def _parse_keys(text: str) -> tuple[str, ...]:
 
 
 def _open_server(connection: ConnectionOptions) -> InstantServer:
-    """Connect to the server. Raises SourceError if the source is no server: one node's history sums nothing."""
-    from analyzer.sources.base import SourceError
+    """Connect to the server. Raises FetchError if the source is no server: one node's history sums nothing."""
+    from analyzer.sources.base import FetchError
     from analyzer.sources.choose import check_address
     from analyzer.sources.promql import InstantServer
 
     if not connection.source or "://" not in connection.source:
         cause = f"{connection.source!r} is not one" if connection.source else "no --source is given"
-        raise SourceError(
+        raise FetchError(
             f"a fleet needs the Prometheus or VictoriaMetrics that scrapes its nodes: {cause}",
             "give --source http://prometheus:9090, or set WATTLINE_SOURCE",
         )

@@ -16,7 +16,7 @@ from analyzer.output.form import Format
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
-    from analyzer.sources.base import Source
+    from analyzer.sources.base import SampleSource
     from analyzer.studies.advice import Advice
     from analyzer.studies.sweep import SweepRun
 
@@ -112,7 +112,7 @@ def _parse_pairs(option: str, texts: list[str]) -> dict[str, str]:
 
 
 def _load_runs(
-    source: Source, experiment: str | None, run_ids: list[str], since_s: float, joint: list[str]
+    source: SampleSource, experiment: str | None, run_ids: list[str], since_s: float, joint: list[str]
 ) -> list[SweepRun]:
     """Load the runs of a sweep; one that cannot be compared is named on stderr, with the reason."""
     from analyzer.assess import run as assess

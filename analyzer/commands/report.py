@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from analyzer.model.report import Report
     from analyzer.model.samples import RunFrames
     from analyzer.model.user_inputs import Given
-    from analyzer.sources.base import Source
+    from analyzer.sources.base import SampleSource
     from analyzer.sources.untagged.request import RangeRequest
 
 
@@ -100,7 +100,9 @@ def _print_report(report: Report, form: Format) -> None:
         print(write(formats.document(report)))
 
 
-def _load(source: Source, request: str | RangeRequest, since_s: float) -> tuple[RunFrames, Callable[[Report], Report]]:
+def _load(
+    source: SampleSource, request: str | RangeRequest, since_s: float
+) -> tuple[RunFrames, Callable[[Report], Report]]:
     """Return the frames of a run or a range, and the function that completes the report."""
     if isinstance(request, str):
         from analyzer.sources.runs import load

@@ -15,7 +15,7 @@ from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
     from analyzer.model.catalog import ListedRun
-    from analyzer.sources.base import Source
+    from analyzer.sources.base import SampleSource
 
 
 @with_option_groups
@@ -42,7 +42,7 @@ def runs_command(
         print(write([formats.listed(run) for run in listed]))
 
 
-def _list_runs(source: Source, since_s: float, limit: int) -> list[ListedRun]:
+def _list_runs(source: SampleSource, since_s: float, limit: int) -> list[ListedRun]:
     from analyzer.model.catalog import listed
     from analyzer.sources.runs import load
 

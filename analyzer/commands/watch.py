@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from analyzer.live.samples import Glance
-    from analyzer.sources.base import Source
+    from analyzer.sources.base import SampleSource
 
 _SHORTEST_S = 0.2
 _LATE_S = 5.0
@@ -64,10 +64,10 @@ def watch_command(
             return
 
 
-def _poll(source: Source, node: str | None, run_id: str | None, interval_s: float) -> Iterator[WatchUpdate]:
-    """Yield updates; only one if `interval_s` is 0. Raises SourceError if the first poll fails."""
+def _poll(source: SampleSource, node: str | None, run_id: str | None, interval_s: float) -> Iterator[WatchUpdate]:
+    """Yield updates; only one if `interval_s` is 0. Raises FetchError if the first poll fails."""
     from analyzer.live.watch import glance, lost
-    from analyzer.sources.base import SourceError
+    from analyzer.sources.base import FetchError
     from analyzer.sources.live import fetch_latest, find_nodes
 
     instances = find_nodes(source, time.time(), node, run_id)
@@ -79,12 +79,12 @@ def _poll(source: Source, node: str | None, run_id: str | None, interval_s: floa
         try:
             found = glance(fetch_latest(source, instances, now_s), now_s, began_j, found, run_id)
             began_j = found.counters_j | began_j
-        except SourceError as error:
+        except FetchError as error:
             if found is None:
                 raise
             found, problem = lost(found, time.time()), str(error)
         if run_id and not found.runs and not problem:
-            raise SourceError(f"run {run_id!r} has ended", f"see: analyzer report --run-id {run_id}")
+            raise FetchError(f"run {run_id!r} has ended", f"see: analyzer report --run-id {run_id}")
         yield WatchUpdate(found, source.name, problem, interval_s)
         if interval_s == 0 or (run_id and found.runs and all(_has_ended(run.state) for run in found.runs)):
             return

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class SourceError(Exception):
+class FetchError(Exception):
     """Samples that cannot be read; `remedy` is what to type or to check."""
 
     def __init__(self, cause: str, remedy: str) -> None:
@@ -24,7 +24,7 @@ class SourceError(Exception):
         self.remedy = remedy
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """Source of raw samples that holds a connection until it is closed."""
 
     name: str
@@ -33,19 +33,19 @@ class Source(Protocol):
     def fetch(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
     ) -> pd.DataFrame:
-        """Return raw samples in [start_s, end_s] as a tidy frame, see `analyzer.model.samples`. Raises SourceError."""
+        """Return raw samples in [start_s, end_s] as a tidy frame, see `analyzer.model.samples`. Raises FetchError."""
 
     def close(self) -> None: ...
 
 
 @runtime_checkable
-class PartedSource(Source, Protocol):
+class PartedSource(SampleSource, Protocol):
     """Source that yields a long time range in small parts."""
 
     def parts(
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
     ) -> Iterator[list[Series]]:
-        """Yield raw samples in time order, part by part. Raises SourceError."""
+        """Yield raw samples in time order, part by part. Raises FetchError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def read_access(
 ) -> Access:
     """Return the credentials that options name; secrets are read from files, which no process list shows.
 
-    Raises SourceError for an unreadable file, ValueError for an invalid option.
+    Raises FetchError for an unreadable file, ValueError for an invalid option.
     """
     user, _, password_file = (basic_auth or "").partition(":")
     if basic_auth and not (user and password_file):
@@ -71,7 +71,7 @@ def read_access(
     if basic_auth and bearer_token_file:
         raise ValueError("--basic-auth and --bearer-token-file exclude each other")
     if ca_file and not ca_file.is_file():
-        raise SourceError(f"cannot read {ca_file}: no such file", "give --ca-file the PEM file of the authority")
+        raise FetchError(f"cannot read {ca_file}: no such file", "give --ca-file the PEM file of the authority")
     return Access(
         (user, _secret(Path(password_file))) if basic_auth else None,
         _secret(bearer_token_file) if bearer_token_file else None,
@@ -84,7 +84,7 @@ def _secret(path: Path) -> str:
     try:
         return read_secret(path.expanduser())
     except SecretFileError as error:
-        raise SourceError(str(error), "store the password or token there, in one line") from error
+        raise FetchError(str(error), "store the password or token there, in one line") from error
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from analyzer.sources.base import Access, Source, SourceError
+from analyzer.sources.base import Access, FetchError, SampleSource
 from analyzer.sources.history import HistorySource
 from analyzer.sources.progress import Progress, no_progress
 from analyzer.sources.prometheus import PrometheusSource
@@ -27,8 +27,8 @@ def choose_source(  # noqa: PLR0913  # tests pass half of them
     system_folder: Path = SYSTEM_FOLDER,
     *,
     progress: Progress = no_progress,
-) -> Source:
-    """Open the source; `named` is a server's address, a history file or its folder. Raises SourceError."""
+) -> SampleSource:
+    """Open the source; `named` is a server's address, a history file or its folder. Raises FetchError."""
     if named:
         if "://" in named:
             return PrometheusSource(check_address(named), access, progress=progress)
@@ -42,7 +42,7 @@ def choose_source(  # noqa: PLR0913  # tests pass half of them
     )
     if chosen is None:
         places = " and ".join(str(folder) for folder in folders)
-        raise SourceError(
+        raise FetchError(
             f"no source found: no exporter's history at {exporter}, and no readable {HISTORY_FILE} in {places}",
             "give --source http://prometheus:9090, or a history file, or set WATTLINE_SOURCE",
         )
@@ -57,23 +57,23 @@ def state_folder(environ: Mapping[str, str]) -> Path:
 
 
 def check_address(address: str) -> str:
-    """Return the address if it is one of a server. Raises SourceError."""
+    """Return the address if it is one of a server. Raises FetchError."""
     try:
         parts = urlsplit(address)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         usable = False
     if not usable:
-        raise SourceError(f"invalid server address {address!r}", "write it as http://host:9090 or https://host/path")
+        raise FetchError(f"invalid server address {address!r}", "write it as http://host:9090 or https://host/path")
     return address
 
 
-def _answering(exporter: str, access: Access, progress: Progress) -> Source | None:
+def _answering(exporter: str, access: Access, progress: Progress) -> SampleSource | None:
     """Return the exporter's history, None if it has none or is not running."""
     source = PrometheusSource(exporter, access, timeout_s=_PROBE_S)
     try:
         source.fetch([BUILD_INFO], {}, 0.0, 1.0)
-    except SourceError:
+    except FetchError:
         source.close()
         return None
     source.close()

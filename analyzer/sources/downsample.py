@@ -1,11 +1,11 @@
-"""Long series made short as they come, so that nothing that is computed from them changes. Pure.
+"""Downsampling of long series that keeps every figure computed from them.
 
-Up to `WHOLE` samples a series stays as it is. Beyond that, of each of a bounded number of buckets
-- a gauge keeps the first, the lowest, the highest and the last sample,
-- a counter keeps the first and the last, the two around each fall, and those of its fastest and its slowest rise,
-- an age, which goes by seconds while something is on, keeps the samples at which it stops and goes on.
-All of them keep the ends of the widest interval of a bucket, and every sample near the edges of the run. What hangs on
-all samples of a gauge is taken as they go by (`analyzer.energy.streaming`). States are thinned together: see
+A series of up to `MAX_UNCHANGED` samples is unchanged. Of a longer one, each of a limited number of buckets keeps
+- for a gauge the first, lowest, highest and last sample,
+- for a counter the first and last sample, those around each fall, and those of the fastest and slowest rise,
+- for an age, which counts the seconds of an activity, the samples at which it stops and continues.
+All of them keep the ends of the longest interval in a bucket, and every sample near the edges of the run. Figures that
+need all samples of a gauge are computed while they are read (`analyzer.energy.streaming`). For states see
 `analyzer.sources.downsample_states`.
 """
 
@@ -21,63 +21,65 @@ import numpy.typing as npt
 from analyzer.energy.streaming import Taken
 from analyzer.model.samples import Exact, FloatArray, Samples, clean
 
-WHOLE = 20_000
-DRAWN = 100_000
+MAX_UNCHANGED = 20_000
+RANDOM_SAMPLES = 100_000
 NEAR_S = 600.0
 _BUCKETS = 2_500
 _GRIDS_S = (300.0, 900.0, 1_800.0, 3_600.0, 10_800.0, 43_200.0, 86_400.0)
-"""Widths of buckets, in which the slots of carbon intensities begin: counters are exact there."""
+"""Widths of buckets: slots of carbon intensity start at their borders, where counters are exact."""
 _OLDEST_S = 1.4
-"""A counter's rise is judged over so much more than between its samples, see `analyzer.energy.integrate`."""
+"""Maximum age of a counter's value, which is added to the time of a rise, see `analyzer.energy.integrate`."""
 _GOES = 0.9
 _STANDS = 1e-6
 
-How = Literal["gauge", "counter", "age"]
+SeriesKind = Literal["gauge", "counter", "age"]
 Mask = npt.NDArray[np.bool_]
 Key = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """`cuts` are the borders of the buckets, in Unix seconds, rising; around each of `edges_s` everything is kept.
+class DownsamplePlan:
+    """Sorted borders of the buckets (`cuts`) in Unix seconds, and `edges_s` around which every sample is kept.
 
-    Up to `whole` samples a series stays as it is.
+    A series of up to `whole` samples is unchanged.
     """
 
     cuts: FloatArray
     edges_s: tuple[float, ...]
-    whole: int = WHOLE
+    whole: int = MAX_UNCHANGED
 
 
-def plan(start_s: float, end_s: float, edges_s: Iterable[float], marks_s: Iterable[float] = ()) -> Plan:
-    """`marks_s` are moments at which a counter, or a highest value up to them, has to be exact."""
+def plan_buckets(
+    start_s: float, end_s: float, edges_s: Iterable[float], marks_s: Iterable[float] = ()
+) -> DownsamplePlan:
+    """Return the buckets of a time range; `marks_s` are times at which counters must be exact."""
     wanted_s = max(end_s - start_s, 0.0) / _BUCKETS
     grid_s = next((width_s for width_s in _GRIDS_S if width_s >= wanted_s), wanted_s)
     grid = np.arange(np.ceil(start_s / grid_s), np.floor(end_s / grid_s) + 1) * grid_s
     edges = tuple(sorted(edges_s))
-    return Plan(np.unique(np.concatenate([grid, list(edges), sorted(marks_s)])), edges)
+    return DownsamplePlan(np.unique(np.concatenate([grid, list(edges), sorted(marks_s)])), edges)
 
 
-def key(labels: Mapping[str, str]) -> Key:
-    """What two jobs scrape from one exporter is one series."""
+def series_key(labels: Mapping[str, str]) -> Key:
+    """Return the identity of a series, without `job`: two jobs may scrape one exporter."""
     return frozenset((name, text) for name, text in labels.items() if name != "job")
 
 
-def near(t: FloatArray, edges_s: Sequence[float]) -> Mask:
+def near_edges(t: FloatArray, edges_s: Sequence[float]) -> Mask:
     found = np.zeros(len(t), dtype=bool)
     for edge_s in edges_s:
         found |= np.abs(t - edge_s) <= NEAR_S
     return found
 
 
-def gauge(value: FloatArray, buckets: npt.NDArray[np.intp]) -> Mask:
+def gauge_mask(value: FloatArray, buckets: npt.NDArray[np.intp]) -> Mask:
     kept = np.zeros(len(value), dtype=bool)
     for each in (value, -value):
         kept[_lowest(each, buckets)] = True
     return kept
 
 
-def counter(t: FloatArray, value: FloatArray, buckets: npt.NDArray[np.intp]) -> Mask:
+def counter_mask(t: FloatArray, value: FloatArray, buckets: npt.NDArray[np.intp]) -> Mask:
     kept = np.zeros(len(value), dtype=bool)
     if len(value) < 2:
         return kept
@@ -89,8 +91,8 @@ def counter(t: FloatArray, value: FloatArray, buckets: npt.NDArray[np.intp]) -> 
     return kept
 
 
-def age(t: FloatArray, value: FloatArray) -> Mask:
-    """Where it neither stands nor goes, it does a part of both: those samples stay."""
+def age_mask(t: FloatArray, value: FloatArray) -> Mask:
+    """Select the samples at which an age stops and continues, and those between which it does both."""
     kept = np.zeros(len(value), dtype=bool)
     if len(value) < 2:
         return kept
@@ -104,7 +106,7 @@ def age(t: FloatArray, value: FloatArray) -> Mask:
 
 
 def _lowest(value: FloatArray, buckets: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """The index of the first lowest value of each bucket; `buckets` rises."""
+    """Return the index of the first lowest value of each bucket; `buckets` is sorted."""
     if not len(value):
         return np.empty(0, dtype=np.intp)
     begins = np.flatnonzero(np.diff(buckets, prepend=buckets[0] - 1))
@@ -114,60 +116,60 @@ def _lowest(value: FloatArray, buckets: npt.NDArray[np.intp]) -> npt.NDArray[np.
     return hits[np.unique(places[hits], return_index=True)[1]]
 
 
-def kept_of(t: FloatArray, value: FloatArray, how: How, planned: Plan) -> Mask:
-    """Of samples that make up whole buckets."""
+def downsample_mask(t: FloatArray, value: FloatArray, how: SeriesKind, planned: DownsamplePlan) -> Mask:
+    """Select the samples to keep of complete buckets."""
     buckets = np.searchsorted(planned.cuts, t, side="right")
-    kept = near(t, planned.edges_s)
+    kept = near_edges(t, planned.edges_s)
     borders = np.flatnonzero(np.diff(buckets))
     kept[[0, len(t) - 1]], kept[borders], kept[borders + 1] = True, True, True
     if len(t) > 1:
         widest = _lowest(-np.diff(t), buckets[:-1])
         kept[widest], kept[widest + 1] = True, True
     if how == "gauge":
-        return kept | gauge(value, buckets)
-    return kept | (counter(t, value, buckets) if how == "counter" else age(t, value))
+        return kept | gauge_mask(value, buckets)
+    return kept | (counter_mask(t, value, buckets) if how == "counter" else age_mask(t, value))
 
 
-class Thinned:
-    """One series. `window_s`, where it is given, is what the exact figures are of."""
+class DownsampledSeries:
+    """Series that is downsampled while it is read, with exact figures over `window_s` if given."""
 
-    def __init__(self, how: How, planned: Plan, window_s: tuple[float, float] | None) -> None:
+    def __init__(self, how: SeriesKind, planned: DownsamplePlan, window_s: tuple[float, float] | None) -> None:
         self._how, self._plan = how, planned
         self._taken = Taken(window_s) if window_s else None
         self._pending: list[tuple[FloatArray, FloatArray]] = []
         self._kept: list[tuple[FloatArray, FloatArray]] = []
         self._contradicting: list[tuple[FloatArray, FloatArray]] = []
-        """Samples at a time that has another value: they do not count, and are there to be told."""
+        """Samples at a time with another value: they are ignored and become a finding."""
         self._count = 0
 
     def add(self, t: FloatArray, value: FloatArray) -> None:
-        """Samples after all that were added before."""
+        """Add samples that are later than all earlier ones."""
         series = clean(t, value)
         if len(series) < len(t):
-            self._contradicting.append(contradicting(t, value, series))
+            self._contradicting.append(contradicting_samples(t, value, series))
         self._pending.append((series.t, series.value))
         self._count += len(series)
         if self._taken:
             self._taken.add(series.t, series.value)
         if self._count > self._plan.whole:
-            self._thin(last=False)
+            self._downsample(last=False)
 
     def result(self) -> tuple[FloatArray, FloatArray, Exact | None]:
-        """The figures are None where all samples are there."""
+        """Return times, values and exact figures, which are None for an unchanged series."""
         if self._count > self._plan.whole:
-            self._thin(last=True)
+            self._downsample(last=True)
         kept = self._kept if self._count > self._plan.whole else self._pending
         t, value = _together([*kept, *self._contradicting])
         return t, value, self._taken.result() if self._taken and self._count > self._plan.whole else None
 
-    def _thin(self, *, last: bool) -> None:
-        """What is in the bucket of the newest sample waits for the rest of it."""
+    def _downsample(self, *, last: bool) -> None:
+        """Downsample all complete buckets; the bucket of the newest sample stays open."""
         t, value = _together(self._pending)
         if not len(t):
             return
         closed = len(t) if last else int(np.searchsorted(t, self._open_since(t[-1]), side="left"))
         if closed:
-            kept = kept_of(t[:closed], value[:closed], self._how, self._plan)
+            kept = downsample_mask(t[:closed], value[:closed], self._how, self._plan)
             self._kept.append((t[:closed][kept], value[:closed][kept]))
         self._pending = [(t[closed:].copy(), value[closed:].copy())]
 
@@ -176,8 +178,8 @@ class Thinned:
         return float(self._plan.cuts[at - 1]) if at else float("-inf")
 
 
-def contradicting(t: FloatArray, value: FloatArray, kept: Samples) -> tuple[FloatArray, FloatArray]:
-    """The finite samples whose time is that of one that was kept, and their value is not."""
+def contradicting_samples(t: FloatArray, value: FloatArray, kept: Samples) -> tuple[FloatArray, FloatArray]:
+    """Return the finite samples that have the time of a kept sample and another value."""
     finite = np.isfinite(t) & np.isfinite(value)
     t, value = t[finite], value[finite]
     other = value != kept.value[np.searchsorted(kept.t, t)]
@@ -190,19 +192,20 @@ def _together(parts: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[FloatArra
     return np.concatenate([t for t, _ in parts]), np.concatenate([value for _, value in parts])
 
 
-class Drawn:
-    """At most `most` samples of a series, drawn at random as they come: percentiles and means are those of all of them,
-    but for the square root of so few, which samples that are equally far apart would miss where a load repeats.
+class RandomSample:
+    """Random sample of at most `most` samples of a series, for unbiased percentiles and means.
+
+    Equally spaced samples would be biased for a periodic load.
     """
 
-    def __init__(self, most: int = DRAWN) -> None:
+    def __init__(self, most: int = RANDOM_SAMPLES) -> None:
         self._most = most
         self._share = 1.0
         self._random = np.random.default_rng(0)
         self._t, self._value = np.empty(0), np.empty(0)
 
     def add(self, t: FloatArray, value: FloatArray) -> None:
-        """Samples after all that were added before."""
+        """Add samples that are later than all earlier ones."""
         kept = self._random.random(len(t)) < self._share
         self._t, self._value = np.concatenate([self._t, t[kept]]), np.concatenate([self._value, value[kept]])
         while len(self._t) > self._most:

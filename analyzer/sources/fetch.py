@@ -10,9 +10,17 @@ import numpy as np
 import pandas as pd
 
 from analyzer.model.samples import Exact, Samples, Series, tidy
-from analyzer.sources.base import PartedSource, Source
-from analyzer.sources.downsample import Drawn, How, Key, Plan, Thinned, key, plan
-from analyzer.sources.downsample_states import Group
+from analyzer.sources.base import PartedSource, SampleSource
+from analyzer.sources.downsample import (
+    DownsampledSeries,
+    DownsamplePlan,
+    Key,
+    RandomSample,
+    SeriesKind,
+    plan_buckets,
+    series_key,
+)
+from analyzer.sources.downsample_states import StateGroup
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
@@ -34,9 +42,9 @@ class SeriesRequest:
     span_s: TimeRange
 
 
-def fetch_states(source: Source, request: SeriesRequest, edges_s: Sequence[float] = ()) -> pd.DataFrame:
-    """Fetch series that rarely change; all samples within ten minutes of `edges_s` are kept. Raises SourceError."""
-    groups: defaultdict[tuple[str, str], Group] = defaultdict(lambda: Group(edges_s, _is_moving))
+def fetch_states(source: SampleSource, request: SeriesRequest, edges_s: Sequence[float] = ()) -> pd.DataFrame:
+    """Fetch series that rarely change; all samples within ten minutes of `edges_s` are kept. Raises FetchError."""
+    groups: defaultdict[tuple[str, str], StateGroup] = defaultdict(lambda: StateGroup(edges_s, _is_moving))
     for part in fetch_parts(source, request):
         by_group: defaultdict[tuple[str, str], list[Series]] = defaultdict(list)
         for one in part:
@@ -47,11 +55,11 @@ def fetch_states(source: Source, request: SeriesRequest, edges_s: Sequence[float
 
 
 def fetch_signals(
-    source: Source, request: SeriesRequest, planned: Plan, window_s: TimeRange | None = None
+    source: SampleSource, request: SeriesRequest, planned: DownsamplePlan, window_s: TimeRange | None = None
 ) -> tuple[pd.DataFrame, dict[Place, Exact]]:
     """Fetch gauges, counters and ages; also return the exact values over `window_s` of the downsampled ones.
 
-    Series that differ only in labels outside the contract are one series. Raises SourceError.
+    Series that differ only in labels outside the contract are one series. Raises FetchError.
     """
     by_name = {metric.name: metric for metric in request.metrics}
 
@@ -65,23 +73,23 @@ def fetch_signals(
 
 
 def fetch_range_series(
-    source: Source, metrics: Sequence[Metric], matchers: Mapping[str, str], span_s: TimeRange, window_s: TimeRange
+    source: SampleSource, metrics: Sequence[Metric], matchers: Mapping[str, str], span_s: TimeRange, window_s: TimeRange
 ) -> list[LabelledSamples]:
-    """Fetch an exporter's gauges and counters over `span_s`, with exact values over `window_s`. Raises SourceError."""
+    """Fetch an exporter's gauges and counters over `span_s`, with exact values over `window_s`. Raises FetchError."""
     request = SeriesRequest(metrics, matchers, span_s)
-    return _downsampled(source, request, plan(*span_s, window_s), window_s, key)
+    return _downsampled(source, request, plan_buckets(*span_s, window_s), window_s, series_key)
 
 
 def _downsampled(
-    source: Source,
+    source: SampleSource,
     request: SeriesRequest,
-    planned: Plan,
+    planned: DownsamplePlan,
     window_s: TimeRange | None,
     identity: Callable[[Mapping[str, str]], Key],
 ) -> list[LabelledSamples]:
     hows = {metric.name: _how(metric) for metric in request.metrics}
     labels: dict[Key, Mapping[str, str]] = {}
-    found: dict[Key, Thinned] = {}
+    found: dict[Key, DownsampledSeries] = {}
     for part in fetch_parts(source, request):
         by_series: defaultdict[Key, list[Series]] = defaultdict(list)
         for one in part:
@@ -89,24 +97,24 @@ def _downsampled(
         for which, series in by_series.items():
             if which not in found:
                 name = labels.setdefault(which, series[0][0])["__name__"]
-                found[which] = Thinned(hows[name], planned, window_s)
+                found[which] = DownsampledSeries(hows[name], planned, window_s)
             found[which].add(np.concatenate([t for _, t, _ in series]), np.concatenate([v for _, _, v in series]))
     return [(labels[which], Samples(*one.result())) for which, one in found.items()]
 
 
-def fetch_random_samples(source: Source, request: SeriesRequest) -> pd.DataFrame:
-    """Fetch gauges for percentiles and means: of a long series a random sample. Raises SourceError."""
+def fetch_random_samples(source: SampleSource, request: SeriesRequest) -> pd.DataFrame:
+    """Fetch gauges for percentiles and means: of a long series a random sample. Raises FetchError."""
     labels: dict[Key, Mapping[str, str]] = {}
-    found: dict[Key, Drawn] = {}
+    found: dict[Key, RandomSample] = {}
     for part in fetch_parts(source, request):
         for own, t, value in part:
-            labels.setdefault(key(own), own)
-            found.setdefault(key(own), Drawn()).add(t, value)
+            labels.setdefault(series_key(own), own)
+            found.setdefault(series_key(own), RandomSample()).add(t, value)
     return tidy((labels[known], *one.result()) for known, one in found.items())
 
 
-def fetch_parts(source: Source, request: SeriesRequest) -> Iterator[list[Series]]:
-    """Yield all samples in parts, in time order. Raises SourceError."""
+def fetch_parts(source: SampleSource, request: SeriesRequest) -> Iterator[list[Series]]:
+    """Yield all samples in parts, in time order. Raises FetchError."""
     if isinstance(source, PartedSource):
         yield from source.parts(request.metrics, request.matchers, *request.span_s)
     else:
@@ -127,7 +135,7 @@ def _place(labels: Mapping[str, str]) -> Place:
     return labels.get("instance", ""), labels.get("uuid", "")
 
 
-def _how(metric: Metric) -> How:
+def _how(metric: Metric) -> SeriesKind:
     if metric in _AGES:
         return "age"
     return "counter" if metric.kind == "counter" else "gauge"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analyzer.model.samples import Series, tidy
-from analyzer.sources.base import SourceError
+from analyzer.sources.base import FetchError
 from analyzer.sources.progress import Progress, metric_names, no_progress
 from exporter.contract.history import HISTORY_FILE, Matcher, RangeQuery, open_read_only, select_series
 from exporter.contract.metrics import Metric
@@ -25,21 +25,21 @@ MANY_SAMPLES = 200_000
 
 
 class HistorySource:
-    """Local history; `path` is the file or its folder. Raises SourceError if it cannot be read."""
+    """Local history; `path` is the file or its folder. Raises FetchError if it cannot be read."""
 
     def __init__(self, path: Path, progress: Progress = no_progress) -> None:
         self._path = path / HISTORY_FILE if path.is_dir() else path
         self._progress = progress
         self.name = str(self._path)
         if not self._path.exists():
-            raise SourceError(
+            raise FetchError(
                 f"cannot read {self._path}: no such file",
                 "give --source a history.sqlite, its folder, or a server's http:// address",
             )
         try:
             self._connection = open_read_only(self._path)
         except (sqlite3.Error, ValueError) as error:
-            raise SourceError(
+            raise FetchError(
                 f"cannot read {self._path}: {error}",
                 "check that it is an exporter's history.sqlite of this version, and its permissions",
             ) from error
@@ -78,7 +78,7 @@ class HistorySource:
         try:
             found = select_series(self._connection, query, end_s)
         except sqlite3.Error as error:
-            raise SourceError(f"cannot read {self._path}: {error}", "check the file and its disk") from error
+            raise FetchError(f"cannot read {self._path}: {error}", "check the file and its disk") from error
         for one in found:
             pairs = np.array(one.samples, dtype=np.float64).reshape(-1, 2)
             yield one.labels, pairs[:, 0], pairs[:, 1]

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import requests
 from requests.auth import AuthBase
 
-from analyzer.sources.base import Access, SourceError
+from analyzer.sources.base import Access, FetchError
 
 PATHS = "for a VictoriaMetrics cluster …/select/0/prometheus, for Mimir …/prometheus"
 
@@ -46,38 +46,38 @@ def server_name(address: str) -> str:
 
 @contextmanager
 def translate_errors(name: str, timeout_s: float) -> Iterator[None]:
-    """Raise SourceError if the request inside fails without a response."""
+    """Raise FetchError if the request inside fails without a response."""
     try:
         yield
     except requests.exceptions.SSLError as error:
-        raise SourceError(
+        raise FetchError(
             f"cannot connect to {name}: its TLS certificate is not trusted",
             "give --ca-file the authority that signed it, or use http:// if the server has no TLS",
         ) from error
     except requests.Timeout as error:
-        raise SourceError(
+        raise FetchError(
             f"no response from {name} within {timeout_s:.0f} s", "check its load, and firewalls on the way"
         ) from error
     except requests.ConnectionError as error:
-        raise SourceError(
+        raise FetchError(
             f"cannot connect to {name}", "check that it is running, and the address in --source"
         ) from error
     except (requests.RequestException, ValueError) as error:
-        raise SourceError(f"cannot read from {name}: {error}", "check the address in --source") from error
+        raise FetchError(f"cannot read from {name}: {error}", "check the address in --source") from error
 
 
-def access_denied(name: str, response: requests.Response) -> SourceError:
+def access_denied(name: str, response: requests.Response) -> FetchError:
     """Return the error of a response with 401 or 403."""
     cause = f"{name} denied access (HTTP {response.status_code})"
     if "no org id" in response.text.lower():
-        return SourceError(f"{cause}: it requires a tenant", "give --header 'X-Scope-OrgID: TENANT'")
-    return SourceError(cause, "give --basic-auth USER:PASSWORD-FILE, --bearer-token-file or --header")
+        return FetchError(f"{cause}: it requires a tenant", "give --header 'X-Scope-OrgID: TENANT'")
+    return FetchError(cause, "give --basic-auth USER:PASSWORD-FILE, --bearer-token-file or --header")
 
 
-def not_json(name: str, response: requests.Response) -> SourceError:
+def not_json(name: str, response: requests.Response) -> FetchError:
     """Return the error of a response that is not Prometheus's JSON."""
     kind = response.headers.get("Content-Type", "nothing").partition(";")[0]
-    return SourceError(
+    return FetchError(
         f"{name} returned HTTP {response.status_code} with {kind} instead of Prometheus's JSON",
         f"check the path of --source: {PATHS}",
     )

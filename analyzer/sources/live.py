@@ -9,7 +9,7 @@ import pandas as pd
 
 from analyzer.live.watch import USUAL_INTERVAL_S, WATCHED
 from analyzer.model.samples import joined, last
-from analyzer.sources.base import Source, SourceError
+from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.runs.load import AHEAD_S
 from exporter.contract import metrics as m
 
@@ -18,15 +18,15 @@ _LOOK_BACK_S = 180.0
 _NAMED = 5
 
 
-def find_nodes(source: Source, now_s: float, node: str | None, run_id: str | None) -> dict[str, float]:
+def find_nodes(source: SampleSource, now_s: float, node: str | None, run_id: str | None) -> dict[str, float]:
     """Return the instances to watch, each with its scrape interval in seconds.
 
-    Raises SourceError if none was scraped in the last minutes, or there are too many for a terminal.
+    Raises FetchError if none was scraped in the last minutes, or there are too many for a terminal.
     """
     frame = source.fetch([m.BUILD_INFO], {}, now_s - _LOOK_BACK_S, now_s + AHEAD_S)
     every = {str(instance): _interval_s(rows) for instance, rows in frame.groupby("instance")}
     if not every:
-        raise SourceError(
+        raise FetchError(
             f"no node was scraped by {source.name} in the last {_LOOK_BACK_S / 60:.0f} min",
             "check the exporter (run on the node: exporter check), and the clock of this machine",
         )
@@ -35,16 +35,16 @@ def find_nodes(source: Source, now_s: float, node: str | None, run_id: str | Non
         rows = last(source.fetch([m.RUN_START], {"run_id": run_id}, now_s - _LOOK_BACK_S, now_s + AHEAD_S), m.RUN_START)
         chosen &= {row.instance for row in rows}
         if not chosen:
-            raise SourceError(
+            raise FetchError(
                 f"no active run {run_id!r} at {source.name}",
                 "see: analyzer runs, or for an ended run: analyzer report",
             )
     if node is not None:
         chosen = {one for one in chosen if node in (one, one.rpartition(":")[0])}
     if not chosen:
-        raise SourceError(f"no node {node!r} at {source.name}", _nodes_there(sorted(every)))
+        raise FetchError(f"no node {node!r} at {source.name}", _nodes_there(sorted(every)))
     if len(chosen) > MOST_NODES:
-        raise SourceError(
+        raise FetchError(
             f"{source.name} has {len(chosen)} nodes: {_first_names(sorted(chosen))}", "select one with --node"
         )
     return {one: every[one] for one in sorted(chosen)}
@@ -65,8 +65,8 @@ def _first_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_NAMED])}{more}"
 
 
-def fetch_latest(source: Source, instances: dict[str, float], now_s: float) -> pd.DataFrame:
-    """Return raw samples of the last scrapes; `instances` is the result of `find_nodes`. Raises SourceError."""
+def fetch_latest(source: SampleSource, instances: dict[str, float], now_s: float) -> pd.DataFrame:
+    """Return raw samples of the last scrapes; `instances` is the result of `find_nodes`. Raises FetchError."""
     parts = []
     for instance, interval_s in instances.items():
         where = {"instance": instance} if instance else {}

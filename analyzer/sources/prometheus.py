@@ -16,7 +16,7 @@ import requests
 from analyzer.model.samples import Series, tidy
 from analyzer.sources import http as session
 from analyzer.sources import matrix
-from analyzer.sources.base import Access, SourceError
+from analyzer.sources.base import Access, FetchError
 from analyzer.sources.progress import Progress, metric_names, no_progress
 from exporter.contract.metrics import Metric, escape
 
@@ -97,7 +97,7 @@ class PrometheusSource:
 
     def _smaller(self, chunk_s: float, error: _TooMuchError) -> float:
         if chunk_s / 4 < SHORTEST_CHUNK_S:
-            raise SourceError(
+            raise FetchError(
                 f"{self.name} refuses even {chunk_s:.0f} s of samples: {error}",
                 "raise its limit (Prometheus: --query.max-samples) or select fewer nodes",
             ) from error
@@ -131,24 +131,24 @@ class PrometheusSource:
         self._refuse_partial(around)
         data = around.get("data")
         if not isinstance(data, dict) or data.get("resultType") != "matrix":
-            raise SourceError(f"{self.name} returned no raw samples", "check that it is Prometheus or VictoriaMetrics")
+            raise FetchError(f"{self.name} returned no raw samples", "check that it is Prometheus or VictoriaMetrics")
         return series
 
     def _refuse_partial(self, around: Mapping[str, Any]) -> None:
-        """Raise SourceError for a partial result: the energy would be too low without notice."""
+        """Raise FetchError for a partial result: the energy would be too low without notice."""
         if around.get("isPartial"):
-            raise SourceError(f"{self.name} returned a partial result", "one of its storage nodes is down; retry later")
+            raise FetchError(f"{self.name} returned a partial result", "one of its storage nodes is down; retry later")
         warned = [str(text) for text in around.get("warnings") or [] if _HARMLESS not in str(text).lower()]
         if warned:
             text = " ".join(warned[0].split())[:300]
-            raise SourceError(
+            raise FetchError(
                 f"{self.name} returned a partial result: {text}", "one of its stores did not respond; retry later"
             )
 
-    def _refusal(self, response: requests.Response, reason: str) -> SourceError:
+    def _refusal(self, response: requests.Response, reason: str) -> FetchError:
         if reason and response.status_code != 404:
             text = " ".join(reason.split())[:300]
-            return SourceError(f"{self.name} refused the query: {text}", "check the server's log")
+            return FetchError(f"{self.name} refused the query: {text}", "check the server's log")
         return session.not_json(self.name, response)
 
 

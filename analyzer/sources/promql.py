@@ -17,7 +17,7 @@ from typing import Any, Literal
 import requests
 
 from analyzer.sources import http as session
-from analyzer.sources.base import Access, SourceError
+from analyzer.sources.base import Access, FetchError
 from exporter.contract import metrics as m
 
 TIMEOUT_S = 120.0
@@ -68,7 +68,7 @@ class InstantServer:
         raise _refusal(self.name, response, body)
 
     def query(self, query: str, at_s: float) -> list[InstantValue]:
-        """Return the result at a time. Raises SourceError; QueryTooLargeError if a smaller query may succeed."""
+        """Return the result at a time. Raises FetchError; QueryTooLargeError if a smaller query may succeed."""
         response = self._query(query, at_s)
         self._check_access(response)
         body = _body(response)
@@ -78,10 +78,10 @@ class InstantServer:
         if body.get("status") != "success":
             raise _refusal(self.name, response, body)
         if body.get("isPartial"):
-            raise SourceError(f"{self.name} returned a partial result", "one of its storage nodes is down; retry later")
+            raise FetchError(f"{self.name} returned a partial result", "one of its storage nodes is down; retry later")
         data = body.get("data")
         if not isinstance(data, dict) or data.get("resultType") != "vector":
-            raise SourceError(f"{self.name} returned no vector", "check that it is Prometheus or VictoriaMetrics")
+            raise FetchError(f"{self.name} returned no vector", "check that it is Prometheus or VictoriaMetrics")
         return _answers(data["result"])
 
     def labels(self, selector: str, start_s: float, end_s: float) -> list[str]:
@@ -125,10 +125,10 @@ def _body(response: requests.Response) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
-def _refusal(name: str, response: requests.Response, body: Mapping[str, Any]) -> SourceError:
+def _refusal(name: str, response: requests.Response, body: Mapping[str, Any]) -> FetchError:
     reason = " ".join(str(body.get("error") or body.get("detail") or "").split())[:300]
     if reason and response.status_code != 404:
-        return SourceError(
+        return FetchError(
             f"{name} refused the query: {reason}",
             "give --source a Prometheus or VictoriaMetrics that scrapes the nodes",
         )

@@ -11,8 +11,8 @@ from analyzer.energy import checks as quality
 from analyzer.energy import integrate as energy
 from analyzer.energy.phases import stretches
 from analyzer.model.samples import Samples, clean, gaps
-from analyzer.sources.downsample import WHOLE, Drawn, Plan, Thinned, plan
-from analyzer.sources.downsample_states import Group
+from analyzer.sources.downsample import MAX_UNCHANGED, DownsampledSeries, DownsamplePlan, RandomSample, plan_buckets
+from analyzer.sources.downsample_states import StateGroup
 
 START_S = 1_789_000_000.0
 SEEDS = st.integers(0, 2**32 - 1)
@@ -71,7 +71,9 @@ def test_power_keeps_its_integral_gaps_and_stuck_stretches_to_the_last_digit(see
     run = run_of(random, t)
     whole = clean(t, value)
 
-    times, values, exact = in_parts(random, t, value, Thinned("gauge", short(plan(t[0], t[-1], run)), run))
+    times, values, exact = in_parts(
+        random, t, value, DownsampledSeries("gauge", short(plan_buckets(t[0], t[-1], run)), run)
+    )
     thin = Samples(times, values, exact)
 
     assert np.isin(times, t).all()
@@ -97,7 +99,7 @@ def test_a_counter_keeps_its_energy_its_bound_and_its_falls(seed):
     marks_s = np.sort(random.uniform(t[0], t[-1], 5))
 
     times, values, exact = in_parts(
-        random, t, value, Thinned("counter", short(plan(t[0], t[-1], run, marks_s.tolist())), None)
+        random, t, value, DownsampledSeries("counter", short(plan_buckets(t[0], t[-1], run, marks_s.tolist())), None)
     )
     thin, whole = Samples(times, values), clean(t, value)
 
@@ -119,31 +121,31 @@ def test_the_seconds_of_a_phase_keep_when_it_was_on(seed):
     on = np.repeat(random.integers(0, 2, 100), 30)
     value = np.concatenate([[0.0], np.cumsum(on[1:])])
 
-    times, values, _ = in_parts(random, t, value, Thinned("age", short(plan(t[0], t[-1], ())), None))
+    times, values, _ = in_parts(random, t, value, DownsampledSeries("age", short(plan_buckets(t[0], t[-1], ())), None))
 
     assert len(times) < len(t) / 2
     assert stretches(Samples(times, values)) == stretches(Samples(t, value))
 
 
 def test_a_long_series_becomes_short_and_a_short_one_stays_as_it_is():
-    for count in (WHOLE, 50 * WHOLE):
+    for count in (MAX_UNCHANGED, 50 * MAX_UNCHANGED):
         t = START_S + np.arange(count)
-        thinned = Thinned("gauge", plan(t[0], t[-1], ()), (t[0], t[-1]))
+        thinned = DownsampledSeries("gauge", plan_buckets(t[0], t[-1], ()), (t[0], t[-1]))
         for part in np.array_split(t, 10):
             thinned.add(part, np.sin(part))
         times, _, exact = thinned.result()
-        if count == WHOLE:
+        if count == MAX_UNCHANGED:
             assert np.array_equal(times, t)
             assert exact is None
         else:
-            assert len(times) < WHOLE
+            assert len(times) < MAX_UNCHANGED
 
 
 def test_everything_near_the_edges_of_the_run_stays():
     t = START_S + np.arange(100_000)
     edges = (START_S + 40_000.5, START_S + 60_000.5)
 
-    thinned = Thinned("counter", plan(t[0], t[-1], edges), None)
+    thinned = DownsampledSeries("counter", plan_buckets(t[0], t[-1], edges), None)
     thinned.add(t, 300 * (t - START_S))
     times, _, _ = thinned.result()
 
@@ -156,7 +158,7 @@ def test_a_spacing_of_15_s_that_becomes_1_s_leaves_the_gaps_that_all_samples_hav
     t = START_S + np.concatenate([np.arange(0, 300, 15.0), 300 + np.arange(3_000.0)])
     run = (START_S, t[-1])
 
-    thinned = Thinned("gauge", short(plan(*run, run)), run)
+    thinned = DownsampledSeries("gauge", short(plan_buckets(*run, run)), run)
     thinned.add(t, np.sin(t))
     _, _, exact = thinned.result()
 
@@ -174,7 +176,7 @@ def test_states_keep_what_was_shown_together_around_each_change(seed):
     t = START_S + np.arange(600.0)
     values = {name: np.repeat(random.integers(0, 3, 12), 50).astype(float) for name in ("a", "b")}
     shown = {name: np.repeat(random.integers(0, 2, 12), 50) > 0 for name in values}
-    group = Group([], lambda _: False, whole=20)
+    group = StateGroup([], lambda _: False, whole=20)
     for part in np.array_split(np.arange(600), 5):
         group.add(
             [series_of(name, t[part][shown[name][part]], values[name][part][shown[name][part]]) for name in values]
@@ -196,7 +198,7 @@ def test_states_keep_what_was_shown_together_around_each_change(seed):
 
 
 def test_two_jobs_that_scrape_one_exporter_make_one_state():
-    group = Group([], lambda _: False, whole=10)
+    group = StateGroup([], lambda _: False, whole=10)
     t = START_S + np.arange(100.0)
     group.add([({"__name__": "a", "job": "one"}, t, t * 0), ({"__name__": "a", "job": "two"}, t + 0.5, t * 0)])
 
@@ -207,8 +209,8 @@ def test_two_jobs_that_scrape_one_exporter_make_one_state():
 
 def test_the_grid_of_a_plan_is_bounded_however_long_the_run():
     for days in (1, 7, 60, 2_000):
-        planned = plan(START_S, START_S + days * 86_400, ())
-        assert isinstance(planned, Plan)
+        planned = plan_buckets(START_S, START_S + days * 86_400, ())
+        assert isinstance(planned, DownsamplePlan)
         assert len(planned.cuts) <= 2_600
 
 
@@ -216,7 +218,7 @@ def test_samples_that_are_drawn_have_the_percentiles_and_the_mean_of_all_of_them
     """A load that repeats every four samples, which every fourth sample would take for steady."""
     t = np.arange(1_000_000.0)
     value = np.where(t % 4 == 0, 100.0, 300.0)
-    few = Drawn(most=40_000)
+    few = RandomSample(most=40_000)
     for at in range(0, len(t), 50_000):
         few.add(t[at : at + 50_000], value[at : at + 50_000])
     times, values = few.result()

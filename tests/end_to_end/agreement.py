@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from analyzer.assess.run import assess
 from analyzer.model.interval import Interval
-from analyzer.sources.base import SourceError
+from analyzer.sources.base import FetchError
 from analyzer.sources.prometheus import PrometheusSource
 from analyzer.sources.runs import load as runs
 from tests.end_to_end.cluster_node import Node
@@ -159,7 +159,7 @@ def reported(address: str, run_id: str, labels: Mapping[str, str]) -> Told:
     source = PrometheusSource(address)
     try:
         report = assess(runs.load_run(source, run_id, 3_600.0, _CLOCK, lambda _: None))
-    except SourceError as error:
+    except FetchError as error:
         return Told(None, notes=(str(error),))
     finally:
         source.close()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from analyzer.model.report import Report
     from analyzer.model.samples import RunFrames
-    from analyzer.sources.base import Source
+    from analyzer.sources.base import SampleSource
 
 
 class RunTool(StrEnum):
@@ -45,8 +45,8 @@ def check_compatible_option(tools: list[RunTool] | list[SweepTool] | None, out: 
         raise typer.BadParameter("--compatible writes files: also give --out, the folder for them")
 
 
-def compatible_samples(tools: list[RunTool] | None, source: Source, frames: RunFrames) -> pd.DataFrame | None:
-    """Fetch the samples that the files need; None if no files are requested. Raises SourceError."""
+def compatible_samples(tools: list[RunTool] | None, source: SampleSource, frames: RunFrames) -> pd.DataFrame | None:
+    """Fetch the samples that the files need; None if no files are requested. Raises FetchError."""
     from analyzer.sources.runs.raw import fetch_every_scrape
 
     if not tools:

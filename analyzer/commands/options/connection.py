@@ -14,7 +14,7 @@ import typer
 from analyzer.commands.messages import print_message
 
 if TYPE_CHECKING:
-    from analyzer.sources.base import Access, Source
+    from analyzer.sources.base import Access, SampleSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class ConnectionOptions:
         typer.Option(envvar="WATTLINE_CA_FILE", help="PEM file of the authority that signed the server's certificate."),
     ] = None
 
-    def open(self) -> closing[Source]:
-        """Open the source. Raises SourceError, and typer.BadParameter for an invalid option."""
+    def open(self) -> closing[SampleSource]:
+        """Open the source. Raises FetchError, and typer.BadParameter for an invalid option."""
         from analyzer.sources.choose import choose_source
         from analyzer.sources.progress import ProgressBar
 

@@ -17,7 +17,7 @@ from analyzer.model.hardware import Hardware
 if TYPE_CHECKING:
     from analyzer.carbon.intensity import Past
     from analyzer.model.samples import RunFrames
-    from analyzer.sources.base import Source
+    from analyzer.sources.base import SampleSource
 
 _HIGHEST_PUE = 10.0
 _PROVIDERS = ("gb", "electricitymaps", "energy-charts")
@@ -117,11 +117,11 @@ class UserInputOptions:
 
 
 def load_restatement(
-    options: UserInputOptions, source: Source, frames: RunFrames
+    options: UserInputOptions, source: SampleSource, frames: RunFrames
 ) -> tuple[RunFrames, tuple[Past, ...]]:
     """Return the intensities that --restate names, and the frames with the counters that they need.
 
-    Raises SourceError.
+    Raises FetchError.
     """
     if not options.restate:
         return frames, ()

@@ -15,7 +15,7 @@ from statistics import median
 
 from analyzer.carbon.intensity import UNKNOWN, Past, PastSlot
 from analyzer.model.time_text import NoTimeZoneError, parse_date
-from analyzer.sources.base import SourceError
+from analyzer.sources.base import FetchError
 
 MOST_G_PER_KWH = 5_000.0
 """Upper limit of plausible intensities, well above any grid."""
@@ -31,23 +31,23 @@ _LONGEST = 1.5
 
 
 def read_carbon_file(path: Path) -> tuple[Past, ...]:
-    """Return the intensities of each basis. Raises SourceError."""
+    """Return the intensities of each basis. Raises FetchError."""
     by_basis: defaultdict[str, list[tuple[float, float, str, float | None]]] = defaultdict(list)
     for number, row in enumerate(_rows(path), start=2):
         try:
             point, basis = _point(row)
         except ValueError as error:
-            raise SourceError(f"cannot read {path}, line {number}: {error}", _SHAPE) from error
+            raise FetchError(f"cannot read {path}, line {number}: {error}", _SHAPE) from error
         by_basis[basis].append(point)
     if not by_basis:
-        raise SourceError(f"cannot read {path}: it has no rows", _SHAPE)
+        raise FetchError(f"cannot read {path}: it has no rows", _SHAPE)
     return tuple(_past(path, basis, points) for basis, points in sorted(by_basis.items()))
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise SourceError(
+            raise FetchError(
                 f"cannot read {path}: larger than {_MOST_BYTES >> 20} MiB", "reduce it to the days of the run"
             )
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -56,12 +56,12 @@ def _rows(path: Path) -> list[dict[str, str]]:
             reader.fieldnames = names
             if not set(_NEEDED) <= set(names):
                 columns = ", ".join(names)[:200] or "none"
-                raise SourceError(f"cannot read {path}: it has the columns {columns}", _SHAPE)
+                raise FetchError(f"cannot read {path}: it has the columns {columns}", _SHAPE)
             return list(reader)
     except OSError as error:
-        raise SourceError(f"cannot read {path}: {error.strerror}", "check the path and its permissions") from error
+        raise FetchError(f"cannot read {path}: {error.strerror}", "check the path and its permissions") from error
     except (UnicodeError, csv.Error) as error:
-        raise SourceError(f"cannot read {path}: not CSV in UTF-8: {error}", _SHAPE) from error
+        raise FetchError(f"cannot read {path}: not CSV in UTF-8: {error}", _SHAPE) from error
 
 
 def _point(row: dict[str, str]) -> tuple[tuple[float, float, str, float | None], str]:
@@ -115,9 +115,9 @@ def _past(path: Path, basis: str, points: list[tuple[float, float, str, float | 
     points = sorted(points)
     begins_s = [point[0] for point in points]
     if len(set(begins_s)) < len(begins_s):
-        raise SourceError(f"cannot read {path}: it has two rows of one time and basis ({basis})", "remove one of them")
+        raise FetchError(f"cannot read {path}: it has two rows of one time and basis ({basis})", "remove one of them")
     if len(points) < 2:
-        raise SourceError(
+        raise FetchError(
             f"cannot read {path}: it has one row of basis {basis}, so the length of a slot is unknown",
             "add the next slot",
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 from analyzer.carbon.best_start import Forecast
 from analyzer.carbon.intensity import PastSlot
 from analyzer.model.samples import Row, last
-from analyzer.sources.base import Source, SourceError
+from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.carbon import file as carbon_file
 from exporter.contract import metrics as m
 
@@ -18,8 +18,8 @@ _AROUND_S = 60.0
 _REMEDY = "check that its --carbon.provider has forecasts (exporter check), or give --forecast FILE"
 
 
-def fetch_forecast(source: Source, now_s: float, basis: str, region: str | None) -> Forecast:
-    """Return the forecast of the newest scrape, for 1 to 48 hours after it. Raises SourceError.
+def fetch_forecast(source: SampleSource, now_s: float, basis: str, region: str | None) -> Forecast:
+    """Return the forecast of the newest scrape, for 1 to 48 hours after it. Raises FetchError.
 
     The value of an hour applies from half an hour before to half an hour after it.
     """
@@ -30,15 +30,15 @@ def fetch_forecast(source: Source, now_s: float, basis: str, region: str | None)
     rows = last(first, m.CARBON_FORECAST)
     if not rows:
         where = f" for {region}" if region else ""
-        raise SourceError(f"{source.name} has no {basis} forecast{where} of the last 24 h", _REMEDY)
+        raise FetchError(f"{source.name} has no {basis} forecast{where} of the last 24 h", _REMEDY)
     regions = sorted({row.labels["region"] for row in rows})
     if len(regions) > 1:
-        raise SourceError(f"{source.name} has forecasts for {', '.join(regions)}", "select one with --region")
+        raise FetchError(f"{source.name} has forecasts for {', '.join(regions)}", "select one with --region")
     row = max(rows, key=lambda row: row.t)
     return _of_scrape(source, row, basis)
 
 
-def _of_scrape(source: Source, row: Row, basis: str) -> Forecast:
+def _of_scrape(source: SampleSource, row: Row, basis: str) -> Forecast:
     where = {"basis": basis, "provider": row.labels["provider"]}
     where |= {"instance": row.instance} if row.instance else {}
     metrics = [m.CARBON_FORECAST, m.CARBON_INTENSITY, m.CARBON_FETCHED_TIMESTAMP]
@@ -64,9 +64,9 @@ def _of_scrape(source: Source, row: Row, basis: str) -> Forecast:
 
 
 def read_forecast_file(path: Path, basis: str) -> Forecast:
-    """Return the forecast in a CSV file. Raises SourceError."""
+    """Return the forecast in a CSV file. Raises FetchError."""
     found = {past.basis: past for past in carbon_file.read_carbon_file(path)}
     if basis not in found:
         there = ", ".join(found)
-        raise SourceError(f"{path} has no {basis} intensities, only {there}", f"give --basis {there}")
+        raise FetchError(f"{path} has no {basis} intensities, only {there}", f"give --basis {there}")
     return Forecast(path.name, "", basis, found[basis].slots)

@@ -9,7 +9,7 @@ from pathlib import Path
 from analyzer.carbon.intensity import Past
 from analyzer.model import timeline
 from analyzer.model.samples import RunFrames, joined, of
-from analyzer.sources.base import Source, SourceError
+from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.carbon import file as carbon_file
 from analyzer.sources.carbon import history as carbon_history
 from exporter.contract import metrics as m
@@ -18,7 +18,7 @@ from exporter.contract import metrics as m
 def load_past_intensities(
     frames: RunFrames, wanted: Sequence[str], token_file: Path | None = None, base_url: str | None = None
 ) -> tuple[Past, ...]:
-    """Return the intensities of `PROVIDER`, `PROVIDER:REGION` or CSV files. Raises SourceError for a bad file.
+    """Return the intensities of `PROVIDER`, `PROVIDER:REGION` or CSV files. Raises FetchError for a bad file.
 
     A provider's failure is the `problem` of its result.
     """
@@ -41,13 +41,13 @@ def load_past_intensities(
     bases = [past.basis for past in found]
     twice = next((basis for basis in bases if bases.count(basis) > 1), None)
     if twice:
-        raise SourceError(
+        raise FetchError(
             f"--restate has two sources of {twice} intensities", "they would be added up: give one a basis"
         )
     return tuple(found)
 
 
-def with_cpu_counters(source: Source, frames: RunFrames) -> RunFrames:
+def with_cpu_counters(source: SampleSource, frames: RunFrames) -> RunFrames:
     """Add the counters of CPU and DRAM energy, which give the energy of each intensity slot."""
     if not len(frames.raw):
         return frames

@@ -27,7 +27,7 @@ class RecordedWindow:
 
 
 def recorded_window(server: InstantServer, dialect: Dialect, start_s: float, end_s: float) -> RecordedWindow | str:
-    """Return the recorded window, or the reason why the rules cannot be used. Raises SourceError."""
+    """Return the recorded window, or the reason why the rules cannot be used. Raises FetchError."""
     behind_s = BEHIND_MS / 1_000
     try:
         last_s = _newest(server, dialect, end_s + behind_s)

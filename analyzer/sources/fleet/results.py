@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from analyzer.sources.base import SourceError
+from analyzer.sources.base import FetchError
 from analyzer.sources.fleet import queries as q
 from analyzer.sources.fleet import recording_rules
 from analyzer.sources.promql import InstantServer, InstantValue, QuerySpan, QueryTooLargeError, Side
@@ -82,7 +82,7 @@ class FleetClient:
 
     def _split(self, reason: str) -> None:
         if self._spans[0].long_ms < 2 * SHORTEST_MS:
-            raise SourceError(
+            raise FetchError(
                 f"{self._server.name} refuses even {self._spans[0].long_ms / 60_000:.0f} min of this fleet: {reason}",
                 "raise its limits (Prometheus: --query.max-samples, --query.timeout), or record the rules of "
                 "deploy/prometheus",
@@ -92,7 +92,7 @@ class FleetClient:
 
 
 def fetch_fleet(server: InstantServer, wish: FleetRequest, log: Callable[[str], None]) -> Counts:
-    """Return the sums from recording rules if they cover the window, else from raw samples. Raises SourceError."""
+    """Return the sums from recording rules if they cover the window, else from raw samples. Raises FetchError."""
     asked, start_s, end_s, why_not = _asked(server, wish)
     asking = FleetClient(server, asked, end_s, log)
     devices = asking.sums(_rises(asked, q.device_energy_queries), _COMPONENT, of_runs=False)
@@ -162,9 +162,9 @@ def _counted(asked: q.FleetCut, texts: Callable[[q.FleetCut, QuerySpan, Side], I
     ]
 
 
-def _no_samples(server: InstantServer, wish: FleetRequest) -> SourceError:
+def _no_samples(server: InstantServer, wish: FleetRequest) -> FetchError:
     start, end = (datetime.fromtimestamp(t).astimezone() for t in (wish.start_s, wish.end_s))
-    return SourceError(
+    return FetchError(
         f"no samples of {m.GPU_ENERGY.name} or {m.CPU_ENERGY.name} between {start:%Y-%m-%d %H:%M:%S} and "
         f"{end:%Y-%m-%d %H:%M:%S} at {server.name}",
         "check that it scrapes the exporters, and that they were running; see --since and --source",

@@ -14,8 +14,8 @@ import pandas as pd
 from analyzer.model.samples import Row, RunFrames, joined, last, of
 from analyzer.model.timeline import windows
 from analyzer.sources import fetch as thinned
-from analyzer.sources.base import Source, SourceError
-from analyzer.sources.downsample import plan
+from analyzer.sources.base import FetchError, SampleSource
+from analyzer.sources.downsample import plan_buckets
 from analyzer.sources.fetch import SeriesRequest
 from analyzer.sources.runs import samples as run_samples
 from analyzer.sources.runs.samples import LEDGER_S
@@ -48,7 +48,7 @@ class Clock:
     sleep: Callable[[float], None]
 
 
-def last_scrapes(source: Source, start_s: float, end_s: float, run_id: str | None = None) -> list[Row]:
+def last_scrapes(source: SampleSource, start_s: float, end_s: float, run_id: str | None = None) -> list[Row]:
     """Return the last scrape of each run and instance: `value` is the run's start, `t` the time of the scrape.
 
     A run is found if any of its scrapes lies in the time range, since the start is the value of a series.
@@ -60,14 +60,14 @@ def last_scrapes(source: Source, start_s: float, end_s: float, run_id: str | Non
     )  # the order of servers is arbitrary
 
 
-def fetch_ledger(source: Source, run_id: str, scrapes: Sequence[Row]) -> pd.DataFrame:
+def fetch_ledger(source: SampleSource, run_id: str, scrapes: Sequence[Row]) -> pd.DataFrame:
     """Return the run's own series around its last scrapes."""
     start_s, end_s = min(row.t for row in scrapes) - LEDGER_S, max(row.t for row in scrapes)
     return source.fetch(_LEDGER, {"run_id": run_id}, start_s, end_s)
 
 
-def load_run(source: Source, run_id: str, since_s: float, clock: Clock, log: Callable[[str], None]) -> RunFrames:
-    """Load a run; wait for the scrape of its end. Raises SourceError if the run is not there."""
+def load_run(source: SampleSource, run_id: str, since_s: float, clock: Clock, log: Callable[[str], None]) -> RunFrames:
+    """Load a run; wait for the scrape of its end. Raises FetchError if the run is not there."""
     sight = _wait_for_end(source, run_id, since_s, clock, log)
     if not sight.rows:
         raise _run_not_found(source, run_id, since_s, clock)
@@ -86,12 +86,12 @@ def load_run(source: Source, run_id: str, since_s: float, clock: Clock, log: Cal
     return replace(found, raw=joined(frame for frame, _ in raw), others=beside, exact=exact)
 
 
-def _run_series(source: Source, run_id: str, sight: _Sight) -> pd.DataFrame:
+def _run_series(source: SampleSource, run_id: str, sight: _Sight) -> pd.DataFrame:
     """Return the run's series around their last scrapes, and its ages from start to end."""
     from_s, until_s = min(min(row.value, row.t) for row in sight.rows), max(row.t for row in sight.rows)
     edges_s = [edge_s for row in sight.rows for edge_s in (row.value, row.t)]
     ages = SeriesRequest([m.RUN_PHASE_SECONDS, m.RUN_DURATION], {"run_id": run_id}, (from_s, until_s))
-    throughout, _ = thinned.fetch_signals(source, ages, plan(from_s, until_s, edges_s))
+    throughout, _ = thinned.fetch_signals(source, ages, plan_buckets(from_s, until_s, edges_s))
     own = joined([throughout, fetch_ledger(source, run_id, sight.rows)])
     outdated = [own["t"].isin(times) & (own["instance"] == i) for i, times in sight.outdated.items()]
     return own[~np.logical_or.reduce(outdated)] if outdated else own
@@ -109,7 +109,7 @@ class _Sight:
     outdated: Mapping[str, list[float]] = field(default_factory=dict)
 
 
-def _sight(source: Source, run_id: str, start_s: float, end_s: float) -> _Sight:
+def _sight(source: SampleSource, run_id: str, start_s: float, end_s: float) -> _Sight:
     mine = {"run_id": run_id}
     starts = thinned.fetch_states(source, SeriesRequest([m.RUN_START], mine, (start_s, end_s)))
     rows = {row.instance: row for row in last(starts, m.RUN_START)}
@@ -133,8 +133,10 @@ def _sight(source: Source, run_id: str, start_s: float, end_s: float) -> _Sight:
     return _Sight(list(rows.values()), clock_set_s, outdated)
 
 
-def _wait_for_end(source: Source, run_id: str, since_s: float, clock: Clock, log: Callable[[str], None]) -> _Sight:
-    """Return the run's scrapes once a scrape after its end is there.
+def _wait_for_end(
+    source: SampleSource, run_id: str, since_s: float, clock: Clock, log: Callable[[str], None]
+) -> _Sight:
+    """Return the run's scrapes once a scrape after its end exists.
 
     Wait for at most two scrape intervals, or until a scrape from after the call shows no end. A run without scrapes can
     only have started after the last scrape, so the next scrape decides.
@@ -146,7 +148,7 @@ def _wait_for_end(source: Source, run_id: str, since_s: float, clock: Clock, log
     where = {row.instance for row in sight.rows}
     first = scrape_timing(source, now_s, where)
     if first is None or (where and max(row.t for row in sight.rows) < now_s - max(3 * first.interval_s, PATIENCE_S)):
-        return sight  # the node is not scraped any more
+        return sight  # the node is no longer scraped
     if not where and (_start_of_id(run_id) < first.newest_s - PATIENCE_S or first.at_rest):
         return sight  # it would have been scraped
     wait_s = 2 * first.interval_s if where else max(first.due_s - now_s, 0) + _INDEXING_S
@@ -175,7 +177,7 @@ def _start_of_id(run_id: str) -> float:
         return math.inf
 
 
-def _ends_s(source: Source, run_id: str, scrapes: list[Row]) -> dict[str, float]:
+def _ends_s(source: SampleSource, run_id: str, scrapes: list[Row]) -> dict[str, float]:
     """Return the run's ends by instance, as far as they have been scraped."""
     if not scrapes:
         return {}
@@ -184,7 +186,7 @@ def _ends_s(source: Source, run_id: str, scrapes: list[Row]) -> dict[str, float]
     return {row.instance: row.value for row in last(rows, m.RUN_END)}
 
 
-def _is_settled(source: Source, run_id: str, scrapes: list[Row]) -> bool:
+def _is_settled(source: SampleSource, run_id: str, scrapes: list[Row]) -> bool:
     ends_s = _ends_s(source, run_id, scrapes)
     return bool(scrapes) and all(row.instance in ends_s and row.t >= ends_s[row.instance] + SETTLE_S for row in scrapes)
 
@@ -202,7 +204,7 @@ class ScrapeTiming:
     at_rest: bool
 
 
-def scrape_timing(source: Source, now_s: float, instances: set[str]) -> ScrapeTiming | None:
+def scrape_timing(source: SampleSource, now_s: float, instances: set[str]) -> ScrapeTiming | None:
     """Return the timing of `instances`, of all if empty; None if nothing is scraped now."""
     frame = of(source.fetch([m.BUILD_INFO], {}, now_s - 600, now_s + AHEAD_S), m.BUILD_INFO)
     intervals_s: dict[str, float] = {}
@@ -220,15 +222,15 @@ def scrape_timing(source: Source, now_s: float, instances: set[str]) -> ScrapeTi
     return ScrapeTiming(max(intervals_s.values()), min(newest_s.values()), due_s, at_rest)
 
 
-def _run_not_found(source: Source, run_id: str, since_s: float, clock: Clock) -> SourceError:
+def _run_not_found(source: SampleSource, run_id: str, since_s: float, clock: Clock) -> FetchError:
     now_s = clock.now()
     there = last_scrapes(source, now_s - since_s, now_s + AHEAD_S)
     names = list(dict.fromkeys(row.labels["run_id"] for row in reversed(there)))
     cause = f"no run {run_id!r} at {source.name} in the last {duration_text(since_s)}"
     if not names:
-        return SourceError(f"{cause}, nor any other run", "check that its exporter is scraped, --source and --since")
+        return FetchError(f"{cause}, nor any other run", "check that its exporter is scraped, --source and --since")
     more = f" and {len(names) - _NAMED_RUNS} more" if len(names) > _NAMED_RUNS else ""
-    return SourceError(cause, f"known runs: {', '.join(names[:_NAMED_RUNS])}{more}; see: analyzer runs")
+    return FetchError(cause, f"known runs: {', '.join(names[:_NAMED_RUNS])}{more}; see: analyzer runs")
 
 
 def duration_text(seconds: float) -> str:

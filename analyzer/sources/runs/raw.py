@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from analyzer.model.samples import RunFrames, Series, clean, joined, last
-from analyzer.sources.base import Source, SourceError
-from analyzer.sources.downsample import Key, key
+from analyzer.sources.base import FetchError, SampleSource
+from analyzer.sources.downsample import Key, series_key
 from analyzer.sources.fetch import SeriesRequest, fetch_parts
 from analyzer.sources.runs.load import last_scrapes
 from exporter.contract import metrics as m
@@ -20,15 +20,15 @@ _OF_NODES = tuple(metric for metric in m.METRICS if metric not in _OF_RUNS)
 
 
 def fetch_whole_run(
-    source: Source, run_id: str, within: tuple[float, float], margin_s: float, log: Callable[[str], None]
+    source: SampleSource, run_id: str, within: tuple[float, float], margin_s: float, log: Callable[[str], None]
 ) -> Iterator[list[Series]]:
     """Yield the run's series, and its nodes' series from `margin_s` before to after it; `within` is searched.
 
-    Raises SourceError if the run is not there.
+    Raises FetchError if the run is not there.
     """
     scrapes = last_scrapes(source, *within, run_id)
     if not scrapes:
-        raise SourceError(
+        raise FetchError(
             f"no run {run_id!r} at {source.name} in the last {(within[1] - within[0]) / 86_400:.3g} days",
             "see: analyzer runs, and --since",
         )
@@ -55,8 +55,8 @@ _WANTED = (
 )
 
 
-def fetch_every_scrape(source: Source, frames: RunFrames) -> pd.DataFrame:
-    """Return a tidy frame of the run and a minute before and after it. Raises SourceError."""
+def fetch_every_scrape(source: SampleSource, frames: RunFrames) -> pd.DataFrame:
+    """Return a tidy frame of the run and a minute before and after it. Raises FetchError."""
     begins = last(frames.ledger, m.RUN_START, run_id=frames.run_id)
     ends_s = [row.value for row in last(frames.ledger, m.RUN_END, run_id=frames.run_id)]
     start_s = min(row.value for row in begins) - _NEAR_S
@@ -90,15 +90,15 @@ class SeriesSpool:
         for part_labels, t, value in part:
             labels = {name: text for name, text in part_labels.items() if text and name != "job"}
             if labels["__name__"] in _ORDER and len(t):
-                path = self._paths.setdefault(key(labels), self._folder / str(len(self._paths)))
-                self._labels.setdefault(key(labels), labels)
+                path = self._paths.setdefault(series_key(labels), self._folder / str(len(self._paths)))
+                self._labels.setdefault(series_key(labels), labels)
                 with path.open("ab") as file:
                     file.write(np.column_stack((t, value)).tobytes())
 
     def series(self) -> Iterator[Series]:
         """Yield whole series in the contract's order of metrics, then by labels. Raises OSError."""
         for labels in sorted(self._labels.values(), key=_sort_key):
-            pairs = np.fromfile(self._paths[key(labels)], dtype=np.float64).reshape(-1, 2)
+            pairs = np.fromfile(self._paths[series_key(labels)], dtype=np.float64).reshape(-1, 2)
             cleaned = clean(pairs[:, 0], pairs[:, 1])
             if len(cleaned):
                 yield labels, cleaned.t, cleaned.value

@@ -10,8 +10,8 @@ import pandas as pd
 from analyzer.model.samples import Exact, Row, RunFrames, joined, of
 from analyzer.model.timeline import Window
 from analyzer.sources import fetch as thinned
-from analyzer.sources.base import Source
-from analyzer.sources.downsample import Plan, plan
+from analyzer.sources.base import SampleSource
+from analyzer.sources.downsample import DownsamplePlan, plan_buckets
 from analyzer.sources.fetch import Place, SeriesRequest, fetch_signals
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
@@ -25,9 +25,9 @@ _CARBON = (m.CARBON_INTENSITY, m.CARBON_INTENSITY_TIMESTAMP, m.CARBON_FETCHED_TI
 
 
 def fetch_raw(
-    source: Source, row: Row, window: Window | None, span_s: tuple[float, float]
+    source: SampleSource, row: Row, window: Window | None, span_s: tuple[float, float]
 ) -> tuple[pd.DataFrame, dict[Place, Exact]]:
-    """Return the samples in `span_s`, and exact values of GPU power where it was downsampled. Raises SourceError.
+    """Return the samples in `span_s`, and exact values of GPU power where it was downsampled. Raises FetchError.
 
     `row` is the run's last scrape at the node, `window` the run's time there.
     """
@@ -41,9 +41,9 @@ def fetch_raw(
         thinned.fetch_states(source, SeriesRequest([m.GPU_POWER_LIMIT], {**where, "kind": "enforced"}, span_s), edges_s)
     )
     power, exact = thinned.fetch_signals(
-        source, SeriesRequest([m.GPU_POWER], where, span_s), plan(*span_s, edges_s), on_s
+        source, SeriesRequest([m.GPU_POWER], where, span_s), plan_buckets(*span_s, edges_s), on_s
     )
-    planned = plan(*span_s, edges_s, [*_slots_s(about[0]), *_stretches_s(exact.values())])
+    planned = plan_buckets(*span_s, edges_s, [*_slots_s(about[0]), *_stretches_s(exact.values())])
     more = [
         thinned.fetch_signals(source, SeriesRequest([metric], {**where, **labels}, span_s), planned)[0]
         for metric, labels in (
@@ -55,8 +55,8 @@ def fetch_raw(
     return joined([*about, power, *more]), exact
 
 
-def fetch_other_runs(source: Source, row: Row, span_s: tuple[float, float]) -> pd.DataFrame:
-    """Return start, end and GPUs of all runs at the node in `span_s`. Raises SourceError."""
+def fetch_other_runs(source: SampleSource, row: Row, span_s: tuple[float, float]) -> pd.DataFrame:
+    """Return start, end and GPUs of all runs at the node in `span_s`. Raises FetchError."""
     where = {"instance": row.instance} if row.instance else {}
     return thinned.fetch_states(source, SeriesRequest([m.RUN_START, m.RUN_END, m.RUN_GPU_INFO], where, span_s))
 
@@ -84,13 +84,13 @@ _WANTED: tuple[tuple[Metric, dict[str, str]], ...] = (
 )
 
 
-def fetch_chart_samples(source: Source, frames: RunFrames) -> pd.DataFrame:
-    """Return GPU sensors for charts over the time of `frames.raw`, long series downsampled. Raises SourceError."""
+def fetch_chart_samples(source: SampleSource, frames: RunFrames) -> pd.DataFrame:
+    """Return GPU sensors for charts over the time of `frames.raw`, long series downsampled. Raises FetchError."""
     times = frames.raw["t"]
     if not len(times):
         return frames.raw
     span_s = float(times.min()), float(times.max())
-    fine = Plan(np.linspace(*span_s, _BUCKETS), ())
+    fine = DownsamplePlan(np.linspace(*span_s, _BUCKETS), ())
     parts = []
     for instance in sorted(str(instance) for instance in frames.raw["instance"].unique()):
         where = {"instance": instance} if instance else {}

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from analyzer.model.samples import RunFrames, joined, last, of
-from analyzer.sources.base import Source, SourceError
-from analyzer.sources.downsample import plan
+from analyzer.sources.base import FetchError, SampleSource
+from analyzer.sources.downsample import plan_buckets
 from analyzer.sources.fetch import SeriesRequest, fetch_random_samples, fetch_signals, fetch_states
 from analyzer.sources.runs import load as stored
 from exporter.contract import metrics as m
@@ -28,10 +28,12 @@ _OF_LONG: tuple[tuple[Metric, dict[str, str]], ...] = ((m.GPU_POWER, {}), (m.GPU
 _JUDGED = (m.GPU_POWER, m.GPU_UTILIZATION, m.GPU_CLOCK)
 
 
-def find_sweep_runs(source: Source, experiment: str, since_s: float, now_s: float) -> dict[str, tuple[float, float]]:
+def find_sweep_runs(
+    source: SampleSource, experiment: str, since_s: float, now_s: float
+) -> dict[str, tuple[float, float]]:
     """Return the runs of an experiment or plan, oldest first, each with its first and last scrape.
 
-    Raises SourceError if there are none.
+    Raises FetchError if there are none.
     """
     span_s = now_s - since_s, now_s + stored.AHEAD_S
     for label in ("label_experiment", "label_plan"):
@@ -42,10 +44,10 @@ def find_sweep_runs(source: Source, experiment: str, since_s: float, now_s: floa
     every = last(fetch_states(source, SeriesRequest([m.RUN_INFO], {}, span_s)), m.RUN_INFO)
     names = sorted({row.labels["label_experiment"] for row in every if "label_experiment" in row.labels})
     hint = f"known experiments: {', '.join(names[:_NAMED])}" if names else "run a sweep with: workloads sweep"
-    raise SourceError(f"no run with experiment={experiment} at {source.name}", f"{hint}; see --since")
+    raise FetchError(f"no run with experiment={experiment} at {source.name}", f"{hint}; see --since")
 
 
-def with_throttling_samples(source: Source, found: RunFrames) -> RunFrames:
+def with_throttling_samples(source: SampleSource, found: RunFrames) -> RunFrames:
     """Add the GPUs' clocks, clock events, temperatures and memory use.
 
     For a long run also replace power and utilization: their downsampled series keep every peak, which would bias
@@ -64,10 +66,10 @@ def with_throttling_samples(source: Source, found: RunFrames) -> RunFrames:
 
 
 def _of_long(
-    source: Source, where: dict[str, str], span_s: tuple[float, float], edges_s: tuple[float, float]
+    source: SampleSource, where: dict[str, str], span_s: tuple[float, float], edges_s: tuple[float, float]
 ) -> pd.DataFrame:
     """Return peaks of temperature and memory, and random samples of quantities with percentiles or means."""
-    planned = plan(*span_s, edges_s)
+    planned = plan_buckets(*span_s, edges_s)
     parts = []
     for metric, labels in (*_MORE, *_OF_LONG):
         asked = SeriesRequest([metric], where | labels, span_s)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from analyzer.assess import run as assess
 from analyzer.model.samples import RunFrames
 from analyzer.model.selection import Selector, Sighting
-from analyzer.sources.base import Source
+from analyzer.sources.base import SampleSource
 from analyzer.sources.runs import select as selected
 from analyzer.sources.runs.load import Clock
 from analyzer.studies import tenant_overlap
@@ -20,7 +20,7 @@ _THROUGHOUT = (m.RUN_PHASE_SECONDS, m.RUN_PHASE_WORK, m.RUN_WORK, m.RUN_ATTRIBUT
 
 
 def load_tenant_runs(
-    source: Source, sightings: Sequence[Sighting], clock: Clock, log: Callable[[str], None]
+    source: SampleSource, sightings: Sequence[Sighting], clock: Clock, log: Callable[[str], None]
 ) -> list[TenantRun]:
     """Load runs with their reports; runs with an outcome other than ok are left out and logged."""
     found = []
@@ -37,7 +37,7 @@ def load_tenant_runs(
     return found
 
 
-def _throughout(source: Source, frames: RunFrames, one: Sighting) -> RunFrames:
+def _throughout(source: SampleSource, frames: RunFrames, one: Sighting) -> RunFrames:
     series = source.fetch(_THROUGHOUT, {"run_id": one.run_id}, one.first_s, one.last_s)
     return replace(frames, ledger=series)
 
@@ -62,6 +62,6 @@ def choose_solo_runs(
 
 
 def find_tenant_runs(
-    source: Source, wanted: Selector, since_s: float, clock: Clock, log: Callable[[str], None]
+    source: SampleSource, wanted: Selector, since_s: float, clock: Clock, log: Callable[[str], None]
 ) -> list[TenantRun]:
     return load_tenant_runs(source, selected.find_runs(source, wanted, since_s, clock.now()), clock, log)

@@ -11,7 +11,7 @@ from analyzer.assess import run as assess
 from analyzer.energy.phases import span
 from analyzer.model.report import Device, Report
 from analyzer.model.samples import RunFrames, samples
-from analyzer.sources.base import Source
+from analyzer.sources.base import SampleSource
 from analyzer.studies.objective import singular
 from exporter.contract import metrics as m
 
@@ -19,7 +19,7 @@ _MEASURE = "measure"
 
 
 def variability_rows(
-    source: Source, all_frames: Sequence[RunFrames], of: str, by: str, log: Callable[[str], None]
+    source: SampleSource, all_frames: Sequence[RunFrames], of: str, by: str, log: Callable[[str], None]
 ) -> tuple[pd.DataFrame, str]:
     """Return the frame for `analyzer.studies.variability`, and the unit of its values.
 
@@ -71,7 +71,7 @@ def _value(report: Report, of: str) -> tuple[float, str] | None:
     return (value, of) if value is not None and value > 0 else None
 
 
-def _covariates(source: Source, frames: RunFrames, device: Device) -> dict[str, float]:
+def _covariates(source: SampleSource, frames: RunFrames, device: Device) -> dict[str, float]:
     """Return medians over the phase `measure`, over the whole run if there is none."""
     where = {"instance": device.instance} if device.instance else {}
     seconds = samples(

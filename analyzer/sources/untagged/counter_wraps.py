@@ -9,7 +9,7 @@ import numpy as np
 
 from analyzer.energy.checks import Finding
 from analyzer.model.samples import FloatArray, Samples
-from analyzer.sources.downsample import near
+from analyzer.sources.downsample import near_edges
 from analyzer.sources.untagged.meters import Meter
 
 ZONES = {"cpu": "package", "dram": "dram"}
@@ -71,7 +71,9 @@ def _wrap_findings(
     highest_w = float((steps_j[rising] / spans_s[rising]).max()) if rising.any() else 0.0
     between = (unwrapped.series.t[1:] > start_s) & (unwrapped.series.t[:-1] < end_s)
     if meter.counter.exact:  # elsewhere the series is downsampled, but not around a fall
-        between &= near(unwrapped.series.t[1:], (start_s, end_s)) & near(unwrapped.series.t[:-1], (start_s, end_s))
+        between &= near_edges(unwrapped.series.t[1:], (start_s, end_s)) & near_edges(
+            unwrapped.series.t[:-1], (start_s, end_s)
+        )
     longest_s = float(spans_s[between].max()) if between.any() else 0.0
     if highest_w * longest_s > range_j / 2:
         text = (

@@ -20,7 +20,7 @@ _COVERED = 0.99
 
 @dataclass(frozen=True, slots=True)
 class DeviceEnergy:
-    """Energy of a meter; it is that of the covered part unless samples cover the `whole` range."""
+    """Energy of a meter over the part of the range with samples; `whole` if that is the whole range."""
 
     meter: Meter
     energy: RunDeviceEnergy

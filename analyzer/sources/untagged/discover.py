@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analyzer.sources.base import Source, SourceError
+from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.untagged.meters import node_name
 from analyzer.sources.untagged.request import RangeRequest
 from analyzer.sources.untagged.schema_names import AUTO
@@ -30,8 +30,8 @@ class ExporterInstance:
     node: str
 
 
-def find_exporters(source: Source, asked: RangeRequest) -> list[ExporterInstance]:
-    """Return the exporters of a range, in the order of the schemas. Raises SourceError if there are none."""
+def find_exporters(source: SampleSource, asked: RangeRequest) -> list[ExporterInstance]:
+    """Return the exporters of a range, in the order of the schemas. Raises FetchError if there are none."""
     schemas = SCHEMAS if asked.schema == AUTO else (BY_NAME[asked.schema],)
     marks = [metric for schema in schemas for metric in schema.marks]
     frames = [source.fetch(marks, asked.matching, *probe) for probe in _probes(asked.start_s, asked.end_s)]
@@ -69,14 +69,14 @@ def _label_sets(frame: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def _nothing_found(
-    source: Source, asked: RangeRequest, schemas: Sequence[Schema], there: Sequence[ExporterInstance]
-) -> SourceError:
+    source: SampleSource, asked: RangeRequest, schemas: Sequence[Schema], there: Sequence[ExporterInstance]
+) -> FetchError:
     names = ", ".join(schema.name for schema in schemas)
     cause = f"no energy and no power as {names} {'exports' if len(schemas) == 1 else 'export'} them at {source.name} "
     cause += asked.window
     if there:
         known = ", ".join(f"{one.node} ({one.schema})" for one in there[:_NAMED])
-        return SourceError(f"{cause} of a node whose whole name matches --node {asked.node!r}", f"known nodes: {known}")
+        return FetchError(f"{cause} of a node whose whole name matches --node {asked.node!r}", f"known nodes: {known}")
     if asked.matching:
-        return SourceError(f"{cause} with the labels of --matching", "check that all series of the exporter have them")
-    return SourceError(cause, "check that the exporter was scraped by this source then; see --source and --start")
+        return FetchError(f"{cause} with the labels of --matching", "check that all series of the exporter have them")
+    return FetchError(cause, "check that the exporter was scraped by this source then; see --source and --start")

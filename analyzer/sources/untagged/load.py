@@ -13,7 +13,7 @@ from analyzer.importers.assemble import ImportedGpu, ImportedRun
 from analyzer.importers.content import FileRun
 from analyzer.importers.ledger import LedgerRow, ledger_rows
 from analyzer.model.samples import RunFrames, Samples, Series, joined, last, tidy
-from analyzer.sources.base import Source, SourceError
+from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import fetch_range_series
 from analyzer.sources.untagged import findings as notes
 from analyzer.sources.untagged import tokens
@@ -55,8 +55,8 @@ class LoadedRange:
     work_limits: Mapping[str, tuple[float, float]]
 
 
-def load_range(source: Source, request: RangeRequest, log: Callable[[str], None]) -> LoadedRange:
-    """Load a range. Raises SourceError if nothing is found."""
+def load_range(source: SampleSource, request: RangeRequest, log: Callable[[str], None]) -> LoadedRange:
+    """Load a range. Raises FetchError if nothing is found."""
     exporters = find_exporters(source, request)
     unique = deduplicate_meters(meter for one in exporters for meter in _meters_of(source, one, request))
     chosen = [meter for meter in unique.meters if request.includes(meter)]
@@ -68,7 +68,7 @@ def load_range(source: Source, request: RangeRequest, log: Callable[[str], None]
     log(f"{request.run_id}: {', '.join(list(names)[:_NAMED])}{more}")
     energies, findings = _device_energies(chosen, request)
     if not energies:
-        raise SourceError(
+        raise FetchError(
             f"no device has two samples of energy or power at {source.name} {request.window}", "give a longer range"
         )
     work = tokens.fetch_server_work(source, TOKEN_SERVERS[request.tokens], request) if request.tokens else None
@@ -95,7 +95,7 @@ def load_range(source: Source, request: RangeRequest, log: Callable[[str], None]
     return LoadedRange(frames, tuple(about), cut, max(spacings_s, default=None), work.limits if work else {})
 
 
-def _meters_of(source: Source, exporter: ExporterInstance, request: RangeRequest) -> list[Meter]:
+def _meters_of(source: SampleSource, exporter: ExporterInstance, request: RangeRequest) -> list[Meter]:
     schema = BY_NAME[exporter.schema]
     where = {**request.matching, **_instance(exporter.instance)}
     span, window = (request.start_s - MARGIN_S, request.end_s + MARGIN_S), (request.start_s, request.end_s)
@@ -107,7 +107,7 @@ def _instance(instance: str) -> dict[str, str]:
 
 
 def _with_end(chosen: Iterable[Meter], request: RangeRequest) -> RangeRequest:
-    """Return the request with the last scrape of active devices as its end, if it has no end of its own."""
+    """Return the request with the last scrape of active devices as its end, unless the user gave one."""
     if not request.until_now:
         return request
     ends_s = [
@@ -130,7 +130,7 @@ def _device_energies(chosen: Iterable[Meter], request: RangeRequest) -> tuple[li
     return energies, findings
 
 
-def _states(source: Source, own: Sequence[tuple[str, str]], request: RangeRequest) -> list[pd.DataFrame]:
+def _states(source: SampleSource, own: Sequence[tuple[str, str]], request: RangeRequest) -> list[pd.DataFrame]:
     """Fetch the states of Wattline exporters: energy methods, suspect energies, carbon intensity."""
     start_s, end_s = request.start_s - MARGIN_S, request.end_s + MARGIN_S
     return [
@@ -142,7 +142,7 @@ def _states(source: Source, own: Sequence[tuple[str, str]], request: RangeReques
 
 
 def _other_runs(
-    source: Source, own: Sequence[tuple[str, str]], request: RangeRequest
+    source: SampleSource, own: Sequence[tuple[str, str]], request: RangeRequest
 ) -> tuple[pd.DataFrame, list[Finding]]:
     """Return the runs around the range, during which a GPU was not idle, and the finding of runs within it."""
     start_s, end_s = request.start_s - MARGIN_S, request.end_s + MARGIN_S
@@ -162,9 +162,9 @@ def _other_runs(
     return frame[~frame["run_id"].isin(sorted(within))], [notes.tagged_runs_finding(within)] if within else []
 
 
-def _gpu_not_found(request: RangeRequest, meters: Sequence[Meter]) -> SourceError:
+def _gpu_not_found(request: RangeRequest, meters: Sequence[Meter]) -> FetchError:
     known = ", ".join(sorted(f"{one.index} ({one.device} on {one.node})" for one in meters if one.component == "gpu"))
-    return SourceError(
+    return FetchError(
         f"no GPU {', '.join(request.gpus)} {request.window}", f"known GPUs: {known}" if known else "there is no GPU"
     )
 

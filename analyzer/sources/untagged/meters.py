@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from analyzer.model.samples import Samples, clean, median_spacing_s
-from analyzer.sources.downsample import near
+from analyzer.sources.downsample import near_edges
 from analyzer.sources.fetch import LabelledSamples, TimeRange
 from analyzer.sources.untagged.schemas import NODE_LABELS, Foreign, Schema
 from exporter.contract import metrics as m
@@ -78,7 +78,7 @@ def _is_read_again(name: str, series: Samples) -> bool:
 
 def _period_s(series: Samples, window: tuple[float, float]) -> float | None:
     """Return the median time between changes, None if there are too few."""
-    whole = near(series.t, window) if series.exact else np.ones(len(series), dtype=bool)
+    whole = near_edges(series.t, window) if series.exact else np.ones(len(series), dtype=bool)
     times, values = series.t[whole], series.value[whole]
     at_s = times[1:][np.diff(values) != 0]
     return float(np.median(np.diff(at_s))) if len(at_s) > 2 else None
@@ -212,7 +212,7 @@ def _gather(
 
 
 def _gpu_key(schema: Schema, labels: Mapping[str, str], node: str) -> tuple[str, str] | None:
-    """Return the key of a GPU, None for a MIG instance: its power is that of the whole GPU."""
+    """Return the key of a GPU, None for a MIG instance: its power equals that of the whole GPU."""
     uuid = exporter_label(labels, schema.uuid)
     if uuid.upper().startswith("MIG-"):
         return None

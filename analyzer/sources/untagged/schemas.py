@@ -1,6 +1,6 @@
-"""What other exporters call what Wattline measures: a table for each, with its units, labels and habits. Pure.
+"""Names, units and labels of other exporters' metrics.
 
-A label of the exporter that the scrape's own labels have pushed aside arrives as `exported_NAME`; that one is meant.
+A label of the exporter that collides with a label of the scrape is stored as `exported_NAME`; the tables name NAME.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from exporter.contract.metrics import Metric
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """One series as another exporter names it: its value times `scale` is `metric` in our unit.
+    """Series of another exporter: its value times `scale` is `metric` in Wattline's unit.
 
-    `labels` are ours that it gets, `only` are its own that a row must have to count.
+    `labels` are added Wattline labels, `only` are the exporter's labels that a series must have.
     """
 
     name: str
@@ -29,11 +29,11 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """An exporter. Of several series that give the same metric of a device the first in `series` counts.
+    """Exporter; of several series for one metric of a device, the first one in `series` is used.
 
-    `refresh_s`: how often it reads its sensors unless told otherwise, 0 where it reads them at each scrape; `late_s`:
-    how much older a value can be. `uuid`, `index`, `package` and `node` are the labels that name a GPU, a CPU package
-    and the machine, the first that is there. `info` maps labels of ours to its own.
+    `refresh_s` is its default interval of sensor reads, 0 for reads at each scrape; `late_s` is the additional age of a
+    value. `uuid`, `index`, `package` and `node` are labels that name a GPU, a CPU package and the node; the first
+    present one is used. `info` maps Wattline's labels to the exporter's.
     """
 
     name: str
@@ -47,16 +47,16 @@ class Schema:
     info: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cpu_method: str = "rapl"
     wraps: bool = False
-    """Its CPU counters are the raw registers, which begin again at 0 after their range."""
+    """CPU counters are raw registers, which restart at 0 after their range."""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Its series under its own names, for a source to fetch."""
+        """Series under the exporter's names, to fetch from a source."""
         return tuple(_own(name, kind) for name, kind in {one.name: one.metric.kind for one in self.series}.items())
 
     @property
     def marks(self) -> tuple[Metric, ...]:
-        """Those by which one sees that the exporter is there."""
+        """Metrics of power and energy, whose presence shows the exporter."""
         powers = {one.name for one in self.series if one.metric in _POWERS}
         return tuple(metric for metric in self.metrics if metric.name in powers)
 
@@ -67,7 +67,7 @@ def _own(name: str, kind: Literal["gauge", "counter"]) -> Metric:
 
 _POWERS = (m.GPU_POWER, m.GPU_ENERGY, m.CPU_ENERGY, m.CPU_POWER)
 NODE_LABELS = ("node", "nodename", "kubernetes_node")
-"""What scrape configurations add, by custom."""
+"""Common labels of scrape configurations for the node."""
 _ENFORCED, _BUSY, _SENSOR = {"kind": "enforced"}, {"engine": "gpu"}, {"sensor": "gpu"}
 _SM, _MEMORY = {"domain": "sm"}, {"domain": "memory"}
 _PACKAGE, _DRAM = {"zone": "package"}, {"zone": "dram"}
@@ -100,7 +100,7 @@ DCGM = Schema(  # https://github.com/NVIDIA/dcgm-exporter, etc/default-counters.
     "dcgm-exporter",
     (
         Foreign("DCGM_FI_DEV_POWER_USAGE", m.GPU_POWER),
-        Foreign("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", m.GPU_ENERGY, 1e-3),  # mJ since the driver was loaded
+        Foreign("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", m.GPU_ENERGY, 1e-3),  # in mJ since the driver was loaded
         Foreign("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", m.GPU_POWER_LIMIT, labels=_ENFORCED),
         Foreign("DCGM_FI_DEV_POWER_MGMT_LIMIT", m.GPU_POWER_LIMIT, labels=_ENFORCED),
         Foreign("DCGM_FI_DEV_GPU_UTIL", m.GPU_UTILIZATION, 0.01, _BUSY),
@@ -112,7 +112,7 @@ DCGM = Schema(  # https://github.com/NVIDIA/dcgm-exporter, etc/default-counters.
     refresh_s=30.0,
     uuid=("UUID",),
     index=("gpu",),
-    node=("Hostname", "hostname"),  # the one until May 2026, the other since
+    node=("Hostname", "hostname"),  # until May 2026 and since then
     info={"name": ("modelName",), "pci_bus_id": ("pci_bus_id",), "driver_version": ("DCGM_FI_DRIVER_VERSION",)},
 )
 
@@ -189,5 +189,5 @@ ALL_SMI = Schema(  # https://github.com/lablup/all-smi, API.md; every 3 s; its l
 )
 
 SCHEMAS = (WATTLINE, DCGM, NVIDIA_GPU, KEPLER, NODE_EXPORTER, ALL_SMI)
-"""The best first: what two of them have is taken from the first, an energy counter before that."""
+"""Exporters in order of preference for a device of several exporters; an energy counter has precedence."""
 BY_NAME: Mapping[str, Schema] = {schema.name: schema for schema in SCHEMAS}

@@ -1,8 +1,7 @@
-"""What servers of language models call the tokens, requests and latencies that they count. Pure.
+"""Metric names of LLM servers for tokens, requests and latencies.
 
-Of several names for the same thing the first that a server shows counts. What a server does not tell is not here:
-llama.cpp has no histograms and counts no requests, TGI has no time to first token, and Triton's own metrics count
-requests by model, an ensemble's several times, and no tokens.
+Of several names the first one that a server exports is used. Not exported: by llama.cpp histograms and requests, by TGI
+the time to first token. Triton counts no tokens, and the requests of an ensemble several times.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class TokenServer:
-    """`counters` by unit of work, `histograms` by what they are of: `ttft`, `tpot` (a request's mean), `itl`, `e2e`."""
+    """LLM server with `counters` by unit of work and `histograms` by latency: `ttft`, `tpot`, `itl`, `e2e`."""
 
     name: str
     counters: Mapping[str, Names]
     histograms: Mapping[str, Names]
     left_out: Mapping[str, Names] = field(default_factory=dict)
-    """By unit, what the server counts apart from `counters` and others count in it: it is added."""
+    """Counters by unit that this server separates from `counters`; they are added."""
 
 
 # https://docs.vllm.ai/en/latest/design/metrics/, and vllm/engine/metrics.py of v0, where the time between tokens was
@@ -44,7 +43,7 @@ VLLM = TokenServer(
     },
 )
 
-# https://docs.sglang.io/references/production_metrics.html (--enable-metrics); the second name of itl is that of 2024
+# https://docs.sglang.io/references/production_metrics.html (--enable-metrics); the second name of itl is from 2024
 SGLANG = TokenServer(
     "sglang",
     {
@@ -70,8 +69,8 @@ TGI = TokenServer(
     {"tpot": ("tgi_request_mean_time_per_token_duration",), "e2e": ("tgi_request_duration",)},
 )
 
-# https://github.com/ggml-org/llama.cpp, tools/server/README.md (--metrics). A prompt's tokens that are in its cache are
-# prompt tokens everywhere else; here they have a counter of their own, which older versions lack.
+# https://github.com/ggml-org/llama.cpp, tools/server/README.md (--metrics). Cached tokens of a prompt are
+# prompt tokens for other servers; here they have a separate counter, which older versions lack.
 LLAMA_CPP = TokenServer(
     "llama.cpp",
     {GENERATED: ("llamacpp:tokens_predicted_total",), PROMPT: ("llamacpp:prompt_tokens_total",)},

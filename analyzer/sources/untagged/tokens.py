@@ -13,7 +13,7 @@ from analyzer.energy.checks import Finding
 from analyzer.energy.counters import Increase, by_limit, increase, percentile
 from analyzer.model.interval import Interval, total_limits
 from analyzer.model.samples import Samples, clean, joined
-from analyzer.sources.base import Source, SourceError
+from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.untagged.request import RangeRequest
 from analyzer.sources.untagged.token_servers import GENERATED, PERCENTILES, Names, TokenServer
 from exporter.contract.metrics import Metric
@@ -43,7 +43,7 @@ _ByName = defaultdict[str, list[tuple[_Counter, Increase]]]
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    source: Source
+    source: SampleSource
     matching: Mapping[str, str]
     start_s: float
     end_s: float
@@ -56,8 +56,8 @@ class _Range:
         return increase(track.samples, self.start_s, self.end_s)
 
 
-def fetch_server_work(source: Source, server: TokenServer, wanted: RangeRequest) -> ServerWork:
-    """Return the servers' work. Raises SourceError if their counters are missing."""
+def fetch_server_work(source: SampleSource, server: TokenServer, wanted: RangeRequest) -> ServerWork:
+    """Return the servers' work. Raises FetchError if their counters are missing."""
     asked = _Range(source, wanted.tokens_matching, wanted.start_s, wanted.end_s)
     names = [name for kind in (server.counters, server.left_out) for names in kind.values() for name in names]
     found = asked.tracks(names, wanted.start_s - MARGIN_S, wanted.end_s + MARGIN_S)
@@ -68,7 +68,7 @@ def fetch_server_work(source: Source, server: TokenServer, wanted: RangeRequest)
     chosen = {unit: _first(names, by_name) for unit, names in server.counters.items()}
     if not chosen[GENERATED]:
         labels = " with the labels of --tokens-matching" if wanted.tokens_matching else ""
-        raise SourceError(
+        raise FetchError(
             f"no {' or '.join(server.counters[GENERATED])} at {source.name} {wanted.window}{labels}",
             f"check that {server.name} is scraped by this source; see --tokens",
         )
@@ -175,7 +175,7 @@ def _findings(
         )
         yield Finding("note", "server_restarts", "", text)
     if server.histograms and round(amounts[GENERATED].value) > 0:
-        text = "latencies are interpolated in the servers' histograms, so their resolution is that of the buckets"
+        text = "latencies are interpolated in the servers' histograms, with the resolution of the buckets"
         if hidden:
             text += f"; unknown, above the last common bucket: {', '.join(hidden)}"
         yield Finding("note", "latency_buckets", "", text)

@@ -14,7 +14,7 @@ import pytest
 from analyzer.assess.run import assess
 from analyzer.model.samples import tidy
 from analyzer.output.export import openmetrics
-from analyzer.sources.base import SourceError
+from analyzer.sources.base import FetchError
 from analyzer.sources.history import HistorySource
 from analyzer.sources.prometheus import PrometheusSource
 from analyzer.sources.runs.load import Clock, load_run
@@ -96,7 +96,7 @@ def test_export_openmetrics_is_imported_by_victoria_metrics(exported, history, t
         while True:  # what was just imported can be asked for a second later
             try:
                 found = samples_of(PrometheusSource(address))
-            except SourceError as error:
+            except FetchError as error:
                 found = str(error)
             if found == expected or time.monotonic() > deadline:
                 break

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from analyzer.sources.base import SourceError, read_access
+from analyzer.sources.base import FetchError, read_access
 from analyzer.sources.history import HistorySource
 from analyzer.sources.prometheus import PrometheusSource
 from exporter.contract import metrics as m
@@ -91,7 +91,10 @@ def test_fetch_refused_result_uses_smaller_chunks(steady_history, client):
 def test_fetch_refusing_server_ends_with_error(client):
     refusal = error_reply(422, "execution", "query processing would load too many samples into memory")
 
-    with serving(lambda *_: refusal) as (address, asked), pytest.raises(SourceError, match=r"refuses even .* too many"):
+    with (
+        serving(lambda *_: refusal) as (address, asked),
+        pytest.raises(FetchError, match=r"refuses even .* too many"),
+    ):
         fetch_power(client(f"http://{address}"), 0, 86_400)
 
     assert len(asked.paths) < 10
@@ -154,7 +157,7 @@ def test_fetch_thanos_without_store_is_an_error(client):
 
     with (
         serving(lambda *_: reply) as (address, _),
-        pytest.raises(SourceError, match=r"partial result: .*10\.0\.0\.7") as told,
+        pytest.raises(FetchError, match=r"partial result: .*10\.0\.0\.7") as told,
     ):
         fetch_power(client(f"http://{address}"))
 
@@ -191,7 +194,7 @@ def test_fetch_mimir_without_tenant_names_header(client):
 
     with (
         serving(lambda *_: reply) as (address, _),
-        pytest.raises(SourceError, match="give --header 'X-Scope-OrgID: TENANT'"),
+        pytest.raises(FetchError, match="give --header 'X-Scope-OrgID: TENANT'"),
     ):
         fetch_power(client(f"http://{address}"))
 
@@ -253,7 +256,7 @@ def test_parts_are_in_time_order_and_complete(tmp_path, client):
     ids=lambda value: "" if isinstance(value, str) else f"{value.status}",
 )
 def test_fetch_invalid_response_names_cause_and_remedy(client, reply, expected):
-    with serving(lambda *_: reply) as (address, _), pytest.raises(SourceError, match=expected) as caught:
+    with serving(lambda *_: reply) as (address, _), pytest.raises(FetchError, match=expected) as caught:
         fetch_power(client(f"http://{address}"))
 
     assert "\n" not in str(caught.value)
@@ -267,7 +270,7 @@ def test_fetch_timeout_names_server(client):
         return EMPTY
 
     with serving(hang) as (address, _):
-        with pytest.raises(SourceError, match=rf"no response from http://{address} within 0 s"):
+        with pytest.raises(FetchError, match=rf"no response from http://{address} within 0 s"):
             fetch_power(client(f"http://{address}", timeout_s=0.2))
         done.set()
 
@@ -276,7 +279,7 @@ def test_fetch_unreachable_server_is_named_without_password(client):
     with serving(lambda *_: EMPTY) as (address, _):
         pass
 
-    with pytest.raises(SourceError, match=rf"cannot connect to http://{address}; check that it is running") as caught:
+    with pytest.raises(FetchError, match=rf"cannot connect to http://{address}; check that it is running") as caught:
         fetch_power(client(f"http://alice:s3cret@{address}"))
 
     assert "s3cret" not in str(caught.value)
@@ -291,5 +294,5 @@ def test_read_access_invalid_option_is_rejected(client, option, value):
 
 
 def test_read_access_missing_password_file_is_named(client, tmp_path):
-    with pytest.raises(SourceError, match=f"cannot read {tmp_path}/none"):
+    with pytest.raises(FetchError, match=f"cannot read {tmp_path}/none"):
         client("http://127.0.0.1:1", basic_auth=f"alice:{tmp_path}/none")

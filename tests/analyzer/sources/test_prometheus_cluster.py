@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from analyzer.sources.base import SourceError
+from analyzer.sources.base import FetchError
 from analyzer.sources.prometheus import PrometheusSource
 from exporter.contract import metrics as m
 from tests.analyzer.loopback import Reply, serving
@@ -66,7 +66,7 @@ def test_cluster_without_tenant_in_path_names_the_path(stored):
     start_s, storage = stored
     with (
         serving(cluster(storage)) as (address, _),
-        pytest.raises(SourceError, match="…/select/0/prometheus"),
+        pytest.raises(FetchError, match="…/select/0/prometheus"),
     ):
         power(f"http://{address}", start_s)
 
@@ -75,6 +75,6 @@ def test_cluster_partial_result_is_an_error(stored):
     start_s, storage = stored
     with (
         serving(cluster(storage, partial=True)) as (address, _),
-        pytest.raises(SourceError, match="partial result"),
+        pytest.raises(FetchError, match="partial result"),
     ):
         power(f"http://{address}{TENANT}", start_s)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from analyzer.sources.base import SourceError
+from analyzer.sources.base import FetchError
 from analyzer.sources.carbon import file as carbon_file
 
 REPORT = ("report", "--run-id", "train-1", "--since", "36500d", "--format", "json")
@@ -73,7 +73,7 @@ def test_read_carbon_file_separates_both_bases(tmp_path):
     ],
 )
 def test_read_carbon_file_invalid_names_line(tmp_path, lines, told):
-    with pytest.raises(SourceError, match=r"\w") as raised:
+    with pytest.raises(FetchError, match=r"\w") as raised:
         carbon_file.read_carbon_file(write(tmp_path / "bad.csv", *lines))
 
     assert told in str(raised.value)

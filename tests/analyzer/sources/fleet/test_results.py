@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from analyzer.sources.base import SourceError
+from analyzer.sources.base import FetchError
 from tests.analyzer.loopback import Reply, serving
 from tests.analyzer.small_fleet import BEGIN_S, END_S, asked, groups
 
@@ -74,7 +74,10 @@ def test_fetch_fleet_refusing_server_is_one_line(fleet_addresses):
             503, b'{"status":"error","errorType":"timeout","error":"query timed out in expression evaluation"}'
         )
 
-    with serving(respond) as (target, _), pytest.raises(SourceError, match=r"refuses even .* min .*deploy/prometheus"):
+    with (
+        serving(respond) as (target, _),
+        pytest.raises(FetchError, match=r"refuses even .* min .*deploy/prometheus"),
+    ):
         asked(f"http://{target}", "model")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from analyzer.assess.run import assess
 from analyzer.model.samples import last
-from analyzer.sources.base import Access, SourceError
+from analyzer.sources.base import Access, FetchError
 from analyzer.sources.choose import choose_source
 from analyzer.sources.history import HistorySource
 from analyzer.sources.runs.load import Clock, last_scrapes, load_run
@@ -129,13 +129,13 @@ def test_load_run_stopped_scraping_does_not_wait(tmp_path, loaded):
 
 def test_load_run_unknown_id_lists_known_runs(steady_history, loaded):
     with pytest.raises(
-        SourceError, match=r"no run 'train-2' at .* in the last 30 days; known runs: train-1; see: analyzer runs"
+        FetchError, match=r"no run 'train-2' at .* in the last 30 days; known runs: train-1; see: analyzer runs"
     ):
         loaded(steady_history, "train-2")
 
 
 def refused(source, run_id, waiting):
-    with pytest.raises(SourceError, match=f"no run '{run_id}' at"):
+    with pytest.raises(FetchError, match=f"no run '{run_id}' at"):
         load_run(source, run_id, 86_400, waiting.clock, waiting.said.append)
 
 
@@ -228,7 +228,7 @@ def test_load_run_unscraped_short_run_waits(tmp_path):
 
 
 def test_load_run_empty_history_reports_no_runs(tmp_path, loaded):
-    with pytest.raises(SourceError, match=r"nor any other run; check that its exporter is scraped"):
+    with pytest.raises(FetchError, match=r"nor any other run; check that its exporter is scraped"):
         loaded(write_history(tmp_path, []), "train-1")
 
 
@@ -276,18 +276,18 @@ def test_choose_source_none_found_names_all_places(tmp_path):
     with serving(lambda *_: None) as (address, _):
         pass
 
-    with pytest.raises(SourceError, match=rf"http://{address}.*{re.escape(str(tmp_path))}/wattline; give --source"):
+    with pytest.raises(FetchError, match=rf"http://{address}.*{re.escape(str(tmp_path))}/wattline; give --source"):
         chosen(None, {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}, tmp_path)
 
 
 @pytest.mark.parametrize("address", ["ftp://host", "http://", "http://host:port", "http://[::1"])
 def test_choose_source_invalid_address_is_rejected(address, tmp_path):
-    with pytest.raises(SourceError, match=r"invalid server address .*; write it as"):
+    with pytest.raises(FetchError, match=r"invalid server address .*; write it as"):
         chosen(address, {}, tmp_path)
 
 
 def test_history_source_invalid_file_is_rejected(tmp_path):
     (tmp_path / "history.sqlite").write_text("not a database")
 
-    with pytest.raises(SourceError, match=r"cannot read .*history\.sqlite"):
+    with pytest.raises(FetchError, match=r"cannot read .*history\.sqlite"):
         HistorySource(tmp_path)

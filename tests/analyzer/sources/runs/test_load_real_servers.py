@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from analyzer.assess.run import assess
-from analyzer.sources.base import SourceError, read_access
+from analyzer.sources.base import FetchError, read_access
 from analyzer.sources.carbon import forecast as carbon_forecast
 from analyzer.sources.history import HistorySource
 from analyzer.sources.prometheus import PrometheusSource
@@ -155,7 +155,7 @@ def test_raw_samples_equal_scraped_samples(live, server):
 def test_victoria_metrics_without_password_is_one_line(live):
     source = PrometheusSource(f"{live.victoria_metrics}/vm")
 
-    with pytest.raises(SourceError, match=r"does not let us in \(HTTP 401\)"):
+    with pytest.raises(FetchError, match=r"does not let us in \(HTTP 401\)"):
         source.fetch([m.BUILD_INFO], {}, time.time() - 60, time.time())
     source.close()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analyzer.sources.base import SourceError
+from analyzer.sources.base import FetchError
 from tests.analyzer.sources.untagged.foreign_exporters import TRUTH_J, uuid
 from tests.analyzer.sources.untagged.range_reports import holds
 
@@ -31,11 +31,11 @@ def test_range_named_schema_is_the_only_one_read(report_of):
 
 
 def test_range_nothing_found_is_one_line_with_request(report_of):
-    with pytest.raises(SourceError) as nothing:
+    with pytest.raises(FetchError) as nothing:
         report_of("no-such-case")
-    with pytest.raises(SourceError) as elsewhere:
+    with pytest.raises(FetchError) as elsewhere:
         report_of("two-nodes", node="gpu0")
-    with pytest.raises(SourceError) as gpu:
+    with pytest.raises(FetchError) as gpu:
         report_of("two-cards", gpus=("7",))
 
     assert "wattline, dcgm-exporter, nvidia-gpu-exporter, kepler, node-exporter, all-smi" in str(nothing.value)

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from analyzer.sources.base import SourceError
+from analyzer.sources.base import FetchError
 from analyzer.sources.untagged.request import RangeRequest
 from tests.analyzer.node import START_S
 from tests.analyzer.reported import codes, found
@@ -162,7 +162,7 @@ def test_long_range_fetches_buckets_only_at_edges(report_of):
 
 
 def test_missing_token_server_is_one_line(report_of):
-    with pytest.raises(SourceError) as error:
+    with pytest.raises(FetchError) as error:
         report_of("vllm", "sglang")
 
     assert "no sglang:generation_tokens_total" in str(error.value)
