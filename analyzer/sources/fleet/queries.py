@@ -134,8 +134,8 @@ def working_energy_queries(asked: FleetCut, span: QuerySpan, side: Side) -> Iter
 def emission_queries(asked: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
     """Yield queries for the emissions of runs by basis, quality and the keys.
 
-    A run's share of its devices' emissions equals that of its attributed energy. For a run that ended before the span or
-    soon after its start, the part before the span is by joules: emissions are counted seconds later.
+    A run's share of its devices' emissions equals that of its attributed energy. For a run that ended before the span
+    or soon after its start, the part before the span is by joules: emissions are counted seconds later.
     """
     part = _grams(asked, span, side)
     if side == "before":
