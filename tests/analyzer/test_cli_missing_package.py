@@ -22,5 +22,5 @@ def test_missing_package_is_one_line_with_install_command(package, command, tmp_
         timeout=60,
     )
 
-    wanted = f"{package} is not installed; in the clone of Wattline, type: pip install '.[analyzer]'"
+    wanted = f"{package} is not installed; in the clone of Wattline, run: pip install '.[analyzer]'"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"analyzer: {wanted}\n")

@@ -178,7 +178,7 @@ def test_export_parquet_without_library_names_install(history, tmp_path):
     )
 
     assert done.returncode == 1
-    assert "in the clone of Wattline, type: pip install '.[parquet]'" in done.stderr
+    assert "in the clone of Wattline, run: pip install '.[parquet]'" in done.stderr
     assert not out.exists()
 
 
