@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
+from exporter.contract.command_line import usage_message, version_line
 from workloads import jobs
 from workloads.caps import cli
 from workloads.client import gpus as gpu_choice
@@ -63,9 +64,7 @@ Nsys = Annotated[
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        print(f"workloads {version('wattline')}")
+        print(version_line("workloads"))
         raise typer.Exit
 
 
@@ -227,10 +226,7 @@ def main() -> None:
         code = _called()
         sys.stdout.flush()
     except _UsageError as error:
-        context = getattr(error, "ctx", None)
-        tried = context.command_path if context else "workloads"
-        text = " ".join(error.format_message().split())
-        print(f"{tried}: {text} (see {tried} --help)" if sys.argv[1:] else error.format_message(), file=sys.stderr)
+        print(usage_message("workloads", error, arguments=len(sys.argv) > 1), file=sys.stderr)
         code = 2
     except BrokenPipeError:  # what reads our stdout has seen enough
         standard_streams.print_no_more()

@@ -10,6 +10,7 @@ import typer
 
 from exporter.cli.options import CarbonProvider, CarbonTokenFile, CarbonUrl, IdleSeconds, takes_settings
 from exporter.cli.signals import clean_up_when_interrupted, end_quietly_when_interrupted
+from exporter.contract.command_line import usage_message, version_line
 from exporter.contract.installation import install
 from exporter.settings import LogFormat, LogLevel, OperationError, Settings, UsageError, default_state_path
 
@@ -28,9 +29,7 @@ _EXTRAS = ("aiohttp", "prometheus_client", "psutil", "pynvml")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        print(f"exporter {version('wattline')}")
+        print(version_line("exporter"))
         raise typer.Exit
 
 
@@ -115,10 +114,7 @@ def _run() -> int:
     try:
         return cli(prog_name="exporter", standalone_mode=False) or 0
     except _ClickUsageError as error:
-        context = getattr(error, "ctx", None)
-        tried = context.command_path if context else "exporter"
-        text = " ".join(error.format_message().split())
-        _say(f"{tried}: {text} (see {tried} --help)" if sys.argv[1:] else error.format_message())
+        _say(usage_message("exporter", error, arguments=len(sys.argv) > 1))
         return 2
     except UsageError as error:
         _say(f"exporter: {error}")

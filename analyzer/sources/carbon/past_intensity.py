@@ -31,18 +31,18 @@ def load_past_intensities(
             found += carbon_file.read_carbon_file(Path(text))
             continue
         try:
-            token = carbon_history.token(token_file, name) if name == "electricitymaps" else ""
-        except carbon_history.ProviderError as error:
+            token = carbon_history.read_provider_token(token_file, name) if name == "electricitymaps" else ""
+        except carbon_history.PastIntensityError as error:
             found.append(Past(name, region, "average", problem=str(error)))
             continue
-        asked = carbon_history.Asked(name, region, base_url, token)
-        seen = sorted(set(of(frames.raw, m.CARBON_INTENSITY, provider=name)["region"]))
-        found.append(carbon_history.past(asked, seen, start_s, end_s))
+        request = carbon_history.PastIntensityRequest(name, region, base_url, token)
+        run_regions = sorted(set(of(frames.raw, m.CARBON_INTENSITY, provider=name)["region"]))
+        found.append(carbon_history.fetch_past_intensity(request, run_regions, start_s, end_s))
     bases = [past.basis for past in found]
     twice = next((basis for basis in bases if bases.count(basis) > 1), None)
     if twice:
         raise FetchError(
-            f"--restate has two sources of {twice} intensities", "they would be added up: give one a basis"
+            f"--restate has two sources of {twice} intensities, which would be added up", "give one of them a basis"
         )
     return tuple(found)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from analyzer.carbon.intensity import PastSlot
-from analyzer.sources.carbon.history import Asked, past, token
+from analyzer.sources.carbon.history import PastIntensityRequest, fetch_past_intensity, read_provider_token
 from tests.analyzer.loopback import Reply, serving
 from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history
 
@@ -34,12 +34,12 @@ def gb_day(path, _):
 
 
 def asked(host, provider="gb", **more):
-    return Asked(provider, base_url=f"http://{host}", **more)
+    return PastIntensityRequest(provider, base_url=f"http://{host}", **more)
 
 
 def test_gb_returns_actual_or_else_forecast_per_half_hour():
     with serving(gb_day) as (host, seen):
-        found = past(asked(host), [], TEN_S + 60, TEN_S + 3_700)
+        found = fetch_past_intensity(asked(host), [], TEN_S + 60, TEN_S + 3_700)
 
     assert found.problem == ""
     assert found.slots == (
@@ -52,7 +52,7 @@ def test_gb_returns_actual_or_else_forecast_per_half_hour():
 
 def test_gb_month_is_fetched_in_parts_without_gap():
     with serving(gb_day) as (host, seen):
-        found = past(asked(host), [], DAY_S, DAY_S + 30 * 86_400)
+        found = fetch_past_intensity(asked(host), [], DAY_S, DAY_S + 30 * 86_400)
 
     spans_s = [
         datetime.fromisoformat(end).timestamp() - datetime.fromisoformat(begin).timestamp()
@@ -64,7 +64,7 @@ def test_gb_month_is_fetched_in_parts_without_gap():
 
 def test_gb_region_does_not_use_actuals_of_country():
     with serving(gb_day) as (host, seen):
-        found = past(asked(host), ["London"], TEN_S, TEN_S + 60)
+        found = fetch_past_intensity(asked(host), ["London"], TEN_S, TEN_S + 60)
 
     assert "no actuals" in found.problem
     assert "--restate gb:GB" in found.problem
@@ -72,7 +72,10 @@ def test_gb_region_does_not_use_actuals_of_country():
 
 
 def test_nodes_in_two_regions_require_a_region():
-    assert "in several regions of gb (GB, London)" in past(Asked("gb"), ["GB", "London"], TEN_S, TEN_S + 60).problem
+    assert (
+        "in several regions of gb (GB, London)"
+        in fetch_past_intensity(PastIntensityRequest("gb"), ["GB", "London"], TEN_S, TEN_S + 60).problem
+    )
 
 
 def maps(points, zone="DE"):
@@ -87,7 +90,7 @@ def test_electricity_maps_sends_token_and_marks_estimates():
         {"zone": "DE", "carbonIntensity": None, "datetime": iso(TEN_S + 7_200), "isEstimated": None},
     ]
     with serving(maps(points)) as (host, seen):
-        found = past(asked(host, "electricitymaps", token="s3cret"), ["DE"], TEN_S, TEN_S + 7_300)
+        found = fetch_past_intensity(asked(host, "electricitymaps", token="s3cret"), ["DE"], TEN_S, TEN_S + 7_300)
 
     assert [(slot.start_s, slot.end_s, slot.grams_per_kwh, slot.quality) for slot in found.slots] == [
         (TEN_S, TEN_S + 3_600, 322, "actual"),
@@ -101,14 +104,20 @@ def test_electricity_maps_sends_token_and_marks_estimates():
 def test_electricity_maps_other_zone_is_rejected():
     points = [{"zone": "FR", "carbonIntensity": 20, "datetime": iso(TEN_S), "isEstimated": False}]
     with serving(maps(points, "FR")) as (host, _):
-        found = past(asked(host, "electricitymaps", token="x"), ["DE"], TEN_S, TEN_S + 60)
+        found = fetch_past_intensity(asked(host, "electricitymaps", token="x"), ["DE"], TEN_S, TEN_S + 60)
 
-    assert found.problem == "electricitymaps answered for another zone than DE"
+    assert found.problem == "electricitymaps returned another zone than DE"
 
 
 def test_electricity_maps_without_token_or_zone_names_remedy():
-    assert "--carbon-token-file" in past(Asked("electricitymaps", "DE"), [], TEN_S, TEN_S + 60).problem
-    assert "--restate electricitymaps:DE" in past(Asked("electricitymaps", token="x"), [], TEN_S, TEN_S + 60).problem
+    assert (
+        "--carbon-token-file"
+        in fetch_past_intensity(PastIntensityRequest("electricitymaps", "DE"), [], TEN_S, TEN_S + 60).problem
+    )
+    assert (
+        "--restate electricitymaps:DE"
+        in fetch_past_intensity(PastIntensityRequest("electricitymaps", token="x"), [], TEN_S, TEN_S + 60).problem
+    )
 
 
 def test_energy_charts_returns_quarter_hours_and_forecasts():
@@ -119,7 +128,7 @@ def test_energy_charts_returns_quarter_hours_and_forecasts():
         "deprecated": False,
     }
     with serving(lambda *_: Reply(200, json.dumps(body).encode())) as (host, seen):
-        found = past(asked(host, "energy-charts", region="de"), [], TEN_S, TEN_S + 2_700)
+        found = fetch_past_intensity(asked(host, "energy-charts", region="de"), [], TEN_S, TEN_S + 2_700)
 
     assert found.slots == (
         PastSlot(TEN_S, TEN_S + 900, 200.5, "actual"),
@@ -145,12 +154,12 @@ TRUNCATED = json.dumps({"data": [gb_period(TEN_S, 1, 2)]}).encode()[:-10]
         (Reply(200, b'{"data": {"a": 1}}'), "cannot parse the response of"),
         (Reply(200, json.dumps({"data": [gb_period(TEN_S, 1, "263")]}).encode()), "cannot parse the response of"),
         (Reply(200, json.dumps({"data": [gb_period(TEN_S, 1, 1e9)]}).encode()), "cannot parse the response of"),
-        (Reply(200, b'{"data": []}'), "knows no intensity of GB"),
+        (Reply(200, b'{"data": []}'), "has no intensity of GB"),
     ],
 )
 def test_provider_invalid_response_is_one_line(reply, told):
     with serving(lambda *_: reply) as (host, _):
-        found = past(asked(host), [], TEN_S, TEN_S + 60)
+        found = fetch_past_intensity(asked(host), [], TEN_S, TEN_S + 60)
 
     assert found.slots == ()
     assert told in found.problem
@@ -160,7 +169,7 @@ def test_provider_invalid_response_is_one_line(reply, told):
 def test_provider_unreachable_is_one_line():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and never listening
-        found = past(asked(f"127.0.0.1:{taken.getsockname()[1]}"), [], TEN_S, TEN_S + 60)
+        found = fetch_past_intensity(asked(f"127.0.0.1:{taken.getsockname()[1]}"), [], TEN_S, TEN_S + 60)
 
     assert found.problem.startswith("cannot connect to http://127.0.0.1:")
 
@@ -173,7 +182,7 @@ def test_provider_timeout_ends_request():
         return Reply(200, b"{}")
 
     with serving(stuck) as (host, _):
-        found = past(asked(host, timeout_s=0.3), [], TEN_S, TEN_S + 60)
+        found = fetch_past_intensity(asked(host, timeout_s=0.3), [], TEN_S, TEN_S + 60)
         go_on.set()
 
     assert found.problem.endswith("no response within 0.3 s")
@@ -184,8 +193,8 @@ def test_token_is_line_of_provider_or_only_line(tmp_path, monkeypatch):
     path.write_text("# mine\nwatttime=user:pw\nelectricitymaps=abc123\n")
     monkeypatch.setenv("WATTLINE_CARBON_TOKEN", "from-the-environment")
 
-    assert token(path, "electricitymaps") == "abc123"
-    assert token(None, "electricitymaps") == "from-the-environment"
+    assert read_provider_token(path, "electricitymaps") == "abc123"
+    assert read_provider_token(None, "electricitymaps") == "from-the-environment"
 
 
 def stored(folder):
