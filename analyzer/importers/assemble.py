@@ -185,14 +185,14 @@ def _run(
     gpus: Sequence[ImportedGpu],
     series: Sequence[ImportedSeries],
 ) -> ImportedRun:
-    mine = _gpus_of(file_run, gpus)
+    run_gpus = _gpus_of(file_run, gpus)
     counted = {
         (energy.component, _device(energy.device, gpus)): RunDeviceEnergy(
             energy.component, _device(energy.device, gpus), energy.energy_j, "counter", energy.half_j
         )
         for energy in file_run.energies
     }
-    powers = _powers(series, mine)
+    powers = _powers(series, run_gpus)
     integrals = {key: found for key, samples in powers.items() if (found := integrate_power(key, samples, file_run))}
     walls = [one for one in series if one.metric is m.HWMON_POWER]
     wall = integrate_power(("wall", ""), walls[0].samples, file_run) if len(walls) == 1 else None
@@ -213,10 +213,10 @@ def _run(
 
 def _gpus_of(file_run: FileRun, gpus: Sequence[ImportedGpu]) -> list[ImportedGpu]:
     """Return the run's GPUs; a run's only GPU and a log's only GPU without a UUID are assumed to be the same."""
-    mine = [gpu for gpu in gpus if not file_run.gpus or gpu.index in file_run.gpus or gpu.uuid in file_run.gpus]
-    if not mine and len(file_run.gpus) == len(gpus) == 1 and gpus[0].uuid.startswith(IMPORTED):
+    run_gpus = [gpu for gpu in gpus if not file_run.gpus or gpu.index in file_run.gpus or gpu.uuid in file_run.gpus]
+    if not run_gpus and len(file_run.gpus) == len(gpus) == 1 and gpus[0].uuid.startswith(IMPORTED):
         return list(gpus)
-    return mine
+    return run_gpus
 
 
 def _device(named: str, gpus: Sequence[ImportedGpu]) -> str:

@@ -80,11 +80,11 @@ def _insert(connection: sqlite3.Connection, path: Path, place: tuple[int, int], 
 
 
 def _refuse_known(connection: sqlite3.Connection, path: Path, found: Assembly) -> None:
-    mine = {run.run_id for run in found.runs}
+    imported = {run.run_id for run in found.runs}
     known = connection.execute(
         "SELECT json_extract(labels, '$.run_id') FROM series WHERE name = ?", (m.RUN_START.name,)
     )
-    there = sorted(mine & {row[0] for row in known})
+    there = sorted(imported & {row[0] for row in known})
     if there:
         raise UnwritableError(
             f"nothing was written: {path} already has the run{'s' if len(there) > 1 else ''} {', '.join(there)}; "

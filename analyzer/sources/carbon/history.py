@@ -36,7 +36,7 @@ class PastIntensityRequest:
     provider: str
     region: str = ""
     base_url: str | None = None
-    read_provider_token: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
     timeout_s: float = TIMEOUT_S
 
 

@@ -71,114 +71,114 @@ def label_of_key(key: str) -> str:
     return "instance" if key == NODE else f"label_{key}"
 
 
-def device_energy_queries(asked: FleetCut, span: QuerySpan) -> Iterator[str]:
+def device_energy_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]:
     """Yield queries for the joules of devices by component and the devices' keys."""
-    if asked.recorded:
+    if cut.recorded:
         yield sum_by(
-            (*asked.device_labels, "component"),
+            (*cut.device_labels, "component"),
             recorded_increase(recording_rules.DEVICES, span, recording_rules.BEHIND_MS),
         )
         return
-    gpus = device_increase(QueryCounter(m.GPU_ENERGY.name, ("instance", "gpu", "uuid")), span, asked.dialect)
-    gpus = sum_by(asked.device_labels, _with_model(asked, copy_label(gpus, "device", "uuid")))
+    gpus = device_increase(QueryCounter(m.GPU_ENERGY.name, ("instance", "gpu", "uuid")), span, cut.dialect)
+    gpus = sum_by(cut.device_labels, _with_model(cut, copy_label(gpus, "device", "uuid")))
     yield f'label_replace({gpus}, "component", "gpu", "", "")'
     for component, zone in (("cpu", "package"), ("dram", "dram")):
         packages = QueryCounter(m.CPU_ENERGY.name, ("instance", "package"), f'zone="{zone}"')
-        joules = sum_by(asked.device_labels, device_increase(packages, span, asked.dialect))
+        joules = sum_by(cut.device_labels, device_increase(packages, span, cut.dialect))
         yield f'label_replace({joules}, "component", "{component}", "", "")'
 
 
-def unattributed_energy_queries(asked: FleetCut, span: QuerySpan) -> Iterator[str]:
+def unattributed_energy_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]:
     """Yield queries for unattributed joules by component and the devices' keys."""
-    labels = (*asked.device_labels, "component")
-    if asked.recorded:
+    labels = (*cut.device_labels, "component")
+    if cut.recorded:
         yield sum_by(labels, recorded_increase(recording_rules.UNCLAIMED, span, recording_rules.BEHIND_MS))
         return
-    for which, join in _components(asked):
-        matchers = f'run_id="",policy="{asked.policy}"{which}'
+    for which, join in _components(cut):
+        matchers = f'run_id="",policy="{cut.policy}"{which}'
         joules = device_increase(
-            QueryCounter(m.RUN_ATTRIBUTED_ENERGY.name, ("instance", *_DEVICE), matchers), span, asked.dialect
+            QueryCounter(m.RUN_ATTRIBUTED_ENERGY.name, ("instance", *_DEVICE), matchers), span, cut.dialect
         )
-        yield sum_by(labels, _with_model(asked, joules) if join else joules)
+        yield sum_by(labels, _with_model(cut, joules) if join else joules)
 
 
-def attributed_energy_queries(asked: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
+def attributed_energy_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
     """Yield queries for the joules of runs by component and the keys."""
-    for which, join in _components(asked):
-        joules = run_counter(_joules(asked, which), span, side)
+    for which, join in _components(cut):
+        joules = run_counter(_joules(cut, which), span, side)
         if join:
-            joules = _with_model(asked, joules)
-        labels, own = (asked.run_labels, (GPU_MODEL,)) if join else (_all_of_runs(asked), ())
+            joules = _with_model(cut, joules)
+        labels, own = (cut.run_labels, (GPU_MODEL,)) if join else (_all_of_runs(cut), ())
         by_run = sum_by((*RUN, "component", *own), joules)  # fewer series to join
-        yield sum_by((*asked.labels, "component"), _with_labels(asked, by_run, labels, RUN))
+        yield sum_by((*cut.labels, "component"), _with_labels(cut, by_run, labels, RUN))
 
 
-def work_queries(asked: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
+def work_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
     """Yield queries for work by unit and the keys; instances count different contributors, so that they add up."""
     amounts = run_counter(QueryCounter(m.RUN_WORK.name, ("unit",)), span, side)
-    yield sum_by((*asked.labels, "unit"), _with_labels(asked, amounts, _all_of_runs(asked), RUN))
+    yield sum_by((*cut.labels, "unit"), _with_labels(cut, amounts, _all_of_runs(cut), RUN))
 
 
-def working_energy_queries(asked: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
+def working_energy_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
     """Yield queries for the joules of the runs that counted a unit, by unit and the keys.
 
     A run on several nodes may count its work on one of them; if nodes are keys, each node is separate.
     """
-    identity = RUN if NODE in asked.by else ("run_id",)
-    units = f"group by ({label_list((*identity, 'unit'))}) (max_over_time({m.RUN_WORK.name}{asked.whole.range}))"
-    joules = sum_by(identity, run_counter(_joules(asked), span, side))
+    identity = RUN if NODE in cut.by else ("run_id",)
+    units = f"group by ({label_list((*identity, 'unit'))}) (max_over_time({m.RUN_WORK.name}{cut.whole.range}))"
+    joules = sum_by(identity, run_counter(_joules(cut), span, side))
     each = f"({units} * on ({label_list(identity)}) group_left () {joules})"
-    yield sum_by((*asked.labels, "unit"), _with_labels(asked, each, _all_of_runs(asked), identity))
+    yield sum_by((*cut.labels, "unit"), _with_labels(cut, each, _all_of_runs(cut), identity))
 
 
-def emission_queries(asked: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
+def emission_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str]:
     """Yield queries for the emissions of runs by basis, quality and the keys.
 
     A run's share of its devices' emissions equals that of its attributed energy. For a run that ended before the span
     or soon after its start, the part before the span is by joules: emissions are counted seconds later.
     """
-    part = _grams(asked, span, side)
+    part = _grams(cut, span, side)
     if side == "before":
-        of = RUN if asked.recorded else (*RUN, "component")
-        ended = f"({_ends(asked)} < time() - {(span.from_ms - _SOON_MS) / 1_000:.3f})"
-        joules = [sum_by(of, run_counter(_joules(asked), *when)) for when in ((span, "before"), (asked.whole, "until"))]
+        of = RUN if cut.recorded else (*RUN, "component")
+        ended = f"({_ends(cut)} < time() - {(span.from_ms - _SOON_MS) / 1_000:.3f})"
+        joules = [sum_by(of, run_counter(_joules(cut), *when)) for when in ((span, "before"), (cut.whole, "until"))]
         share = f"({joules[0]} / ({joules[1]} > 0) and on ({label_list(RUN)}) {ended})"
-        by_joules = f"({_grams(asked, asked.whole, 'until')} * on ({label_list(of)}) group_left () {share})"
+        by_joules = f"({_grams(cut, cut.whole, 'until')} * on ({label_list(of)}) group_left () {share})"
         part = f"({by_joules} or {part})"
-    yield sum_by((*asked.labels, *_BASIS), _with_labels(asked, part, _all_of_runs(asked), RUN))
+    yield sum_by((*cut.labels, *_BASIS), _with_labels(cut, part, _all_of_runs(cut), RUN))
 
 
-def _grams(asked: FleetCut, span: QuerySpan, side: Side) -> str:
+def _grams(cut: FleetCut, span: QuerySpan, side: Side) -> str:
     """Return the query by run, basis and quality, and by component unless the sum is recorded."""
-    if asked.recorded:
+    if cut.recorded:
         return run_counter(QueryCounter(recording_rules.RUN_GRAMS, _BASIS, "", recording_rules.BEHIND_MS), span, side)
     of = (*RUN, "component")
     emitted = run_counter(QueryCounter(m.RUN_EMISSIONS.name, ("component", *_BASIS)), span, side)
-    energy = sum_by(of, run_counter(QueryCounter(m.RUN_ENERGY.name, _DEVICE), asked.whole, "until"))
-    share = f"({sum_by(of, run_counter(_joules(asked), asked.whole, 'until'))} / ({energy} > 0))"
+    energy = sum_by(of, run_counter(QueryCounter(m.RUN_ENERGY.name, _DEVICE), cut.whole, "until"))
+    share = f"({sum_by(of, run_counter(_joules(cut), cut.whole, 'until'))} / ({energy} > 0))"
     return f"({emitted} * on ({label_list(of)}) group_left () {share})"
 
 
-def device_emission_queries(asked: FleetCut, span: QuerySpan) -> Iterator[str]:
+def device_emission_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]:
     """Yield queries for the emissions of all devices by basis and quality."""
-    if asked.recorded:
+    if cut.recorded:
         yield sum_by(_BASIS, recorded_increase(recording_rules.GRAMS, span, recording_rules.BEHIND_MS))
         return
     yield sum_by(
-        _BASIS, device_increase(QueryCounter(m.EMISSIONS.name, ("instance", *_DEVICE, *_BASIS)), span, asked.dialect)
+        _BASIS, device_increase(QueryCounter(m.EMISSIONS.name, ("instance", *_DEVICE, *_BASIS)), span, cut.dialect)
     )
 
 
-def run_count_query(asked: FleetCut) -> str:
+def run_count_query(cut: FleetCut) -> str:
     """Return the query for the number of runs by the keys, without runs that ended before the window."""
-    over = f"({_ends(asked)} < time() - {asked.whole.from_ms / 1_000:.3f})"
-    seen = f"({_info(asked, _all_of_runs(asked), RUN)}) unless on ({label_list(RUN)}) {over}"
-    return f"count by ({label_list(asked.labels)}) (group by ({label_list(('run_id', *asked.labels))}) ({seen}))"
+    over = f"({_ends(cut)} < time() - {cut.whole.from_ms / 1_000:.3f})"
+    rows = f"({_info(cut, _all_of_runs(cut), RUN)}) unless on ({label_list(RUN)}) {over}"
+    return f"count by ({label_list(cut.labels)}) (group by ({label_list(('run_id', *cut.labels))}) ({rows}))"
 
 
-def _ends(asked: FleetCut) -> str:
+def _ends(cut: FleetCut) -> str:
     """Return the query for the end times of ended runs."""
-    return max_by(RUN, f"max_over_time({m.RUN_END.name}{asked.whole.range})")
+    return max_by(RUN, f"max_over_time({m.RUN_END.name}{cut.whole.range})")
 
 
 def pods_query(span: QuerySpan) -> str:
@@ -187,46 +187,46 @@ def pods_query(span: QuerySpan) -> str:
     return f"count(last_over_time({m.GPU_POD_INFO.name}{lately.range}))"
 
 
-def _joules(asked: FleetCut, which: str = "") -> QueryCounter:
+def _joules(cut: FleetCut, which: str = "") -> QueryCounter:
     """Return the counter of attributed energy by run and device, or by run and component if recorded."""
-    if asked.recorded:
+    if cut.recorded:
         return QueryCounter(recording_rules.RUN_JOULES, ("component",), "", recording_rules.BEHIND_MS)
-    return QueryCounter(m.RUN_ATTRIBUTED_ENERGY.name, _DEVICE, f'run_id!="",policy="{asked.policy}"{which}')
+    return QueryCounter(m.RUN_ATTRIBUTED_ENERGY.name, _DEVICE, f'run_id!="",policy="{cut.policy}"{which}')
 
 
-def _all_of_runs(asked: FleetCut) -> tuple[str, ...]:
-    return (*asked.run_labels, GPU_MODEL) if GPU_MODEL in asked.by else asked.run_labels
+def _all_of_runs(cut: FleetCut) -> tuple[str, ...]:
+    return (*cut.run_labels, GPU_MODEL) if GPU_MODEL in cut.by else cut.run_labels
 
 
-def _components(asked: FleetCut) -> list[tuple[str, bool]]:
+def _components(cut: FleetCut) -> list[tuple[str, bool]]:
     """Return additional matchers, and whether they select GPUs whose model is a key."""
-    return [(',component="gpu"', True), (',component!="gpu"', False)] if GPU_MODEL in asked.by else [("", False)]
+    return [(',component="gpu"', True), (',component!="gpu"', False)] if GPU_MODEL in cut.by else [("", False)]
 
 
-def _with_model(asked: FleetCut, values: str) -> str:
+def _with_model(cut: FleetCut, values: str) -> str:
     """Add the label of the GPU's model, if it is a key."""
-    if GPU_MODEL not in asked.by:
+    if GPU_MODEL not in cut.by:
         return values
-    named = max_by(("instance", "uuid", "name"), f"max_over_time({m.GPU_INFO.name}{asked.whole.range})")
+    named = max_by(("instance", "uuid", "name"), f"max_over_time({m.GPU_INFO.name}{cut.whole.range})")
     models = copy_label(copy_label(f"topk by (instance, uuid) (1, {named})", "device", "uuid"), GPU_MODEL, "name")
     return f"({values} * on (instance, device) group_left ({GPU_MODEL}) {models})"
 
 
-def _with_labels(asked: FleetCut, values: str, labels: Sequence[str], identity: Sequence[str]) -> str:
+def _with_labels(cut: FleetCut, values: str, labels: Sequence[str], identity: Sequence[str]) -> str:
     if not labels:
         return values
-    return f"{values} * on ({label_list(identity)}) group_left ({label_list(labels)}) {_info(asked, labels, identity)}"
+    return f"{values} * on ({label_list(identity)}) group_left ({label_list(labels)}) {_info(cut, labels, identity)}"
 
 
-def _info(asked: FleetCut, labels: Sequence[str], identity: Sequence[str]) -> str:
+def _info(cut: FleetCut, labels: Sequence[str], identity: Sequence[str]) -> str:
     """Return the query for the value 1 per run with its labels; of contradicting labels one is used."""
-    info = f"max_over_time({m.RUN_INFO.name}{asked.whole.range})"
-    if NAMESPACE in labels and asked.pods:
-        bare = f'max_over_time({m.RUN_INFO.name}{{{NAMESPACE}=""}}{asked.whole.range})'
-        info = _joined(bare, NAMESPACE, copy_label(_of_runs("namespace", _pods(asked)), NAMESPACE, "namespace"), info)
+    info = f"max_over_time({m.RUN_INFO.name}{cut.whole.range})"
+    if NAMESPACE in labels and cut.pods:
+        bare = f'max_over_time({m.RUN_INFO.name}{{{NAMESPACE}=""}}{cut.whole.range})'
+        info = _joined(bare, NAMESPACE, copy_label(_of_runs("namespace", _pods(cut)), NAMESPACE, "namespace"), info)
     if GPU_MODEL in labels:
-        gpus = max_by((*RUN, "uuid"), f"max_over_time({m.RUN_GPU_INFO.name}{asked.whole.range})")
-        models = _of_runs(GPU_MODEL, _with_model(asked, copy_label(gpus, "device", "uuid")))
+        gpus = max_by((*RUN, "uuid"), f"max_over_time({m.RUN_GPU_INFO.name}{cut.whole.range})")
+        models = _of_runs(GPU_MODEL, _with_model(cut, copy_label(gpus, "device", "uuid")))
         known = max_by((*RUN, *(name for name in labels if name != GPU_MODEL)), info)
         info = _joined(known, GPU_MODEL, models, known)
     return f"topk by ({label_list(identity)}) (1, {max_by((*identity, *labels), info)})"
@@ -242,9 +242,9 @@ def _of_runs(label: str, values: str) -> str:
     return f"topk by ({label_list(RUN)}) (1, {max_by((*RUN, label), values)})"
 
 
-def _pods(asked: FleetCut) -> str:
+def _pods(cut: FleetCut) -> str:
     """Return the query for the namespaces of the pods that used a run's GPUs, step by step as pods change."""
     pods = f"topk by (instance, uuid) (1, {max_by(('instance', 'uuid', 'namespace'), m.GPU_POD_INFO.name)})"
-    held = f"{m.RUN_GPU_INFO.name} * on (instance, uuid) group_left (namespace) {pods}"
-    step = f"[{asked.whole.long_ms}ms:{_PODS_STEP}]"
-    return f"max_over_time(({held}){step})"
+    used = f"{m.RUN_GPU_INFO.name} * on (instance, uuid) group_left (namespace) {pods}"
+    step = f"[{cut.whole.long_ms}ms:{_PODS_STEP}]"
+    return f"max_over_time(({used}){step})"

@@ -35,12 +35,12 @@ class FleetRequest:
 class FleetClient:
     """Client that splits queries into as many parts as the server requires."""
 
-    def __init__(self, server: InstantServer, asked: q.FleetCut, end_s: float, log: Callable[[str], None]) -> None:
+    def __init__(self, server: InstantServer, cut: q.FleetCut, end_s: float, log: Callable[[str], None]) -> None:
         self._server = server
-        self._asked = asked
+        self._cut = cut
         self._end_s = end_s
         self._log = log
-        self._spans = [asked.whole]
+        self._spans = [cut.whole]
 
     @property
     def spans(self) -> int:
@@ -76,7 +76,7 @@ class FleetClient:
     def _key(self, answer: InstantValue, what: Sequence[str], of_runs: bool) -> tuple[Keys, Keys]:
         device = (q.NODE, q.GPU_MODEL)
         keys = tuple(
-            answer.labels.get(q.label_of_key(key), "") if of_runs or key in device else NO_RUN for key in self._asked.by
+            answer.labels.get(q.label_of_key(key), "") if of_runs or key in device else NO_RUN for key in self._cut.by
         )
         return keys, tuple(answer.labels.get(name, "") for name in what)
 
@@ -91,39 +91,39 @@ class FleetClient:
         self._log(f"the server refused a query for its size; retrying in {len(self._spans)} parts ({reason[:120]})")
 
 
-def fetch_fleet(server: InstantServer, wish: FleetRequest, log: Callable[[str], None]) -> Counts:
+def fetch_fleet(server: InstantServer, request: FleetRequest, log: Callable[[str], None]) -> Counts:
     """Return the sums from recording rules if they cover the window, else from raw samples. Raises FetchError."""
-    asked, start_s, end_s, why_not = _asked(server, wish)
-    asking = FleetClient(server, asked, end_s, log)
-    devices = asking.sums(_rises(asked, q.device_energy_queries), _COMPONENT, of_runs=False)
+    cut, start_s, end_s, why_not = _choose_cut(server, request)
+    client = FleetClient(server, cut, end_s, log)
+    devices = client.sums(_rises(cut, q.device_energy_queries), _COMPONENT, of_runs=False)
     if not devices:
-        raise _no_samples(server, wish)
-    unclaimed = asking.sums(_rises(asked, q.unattributed_energy_queries), _COMPONENT, of_runs=False)
+        raise _no_samples(server, request)
+    unclaimed = client.sums(_rises(cut, q.unattributed_energy_queries), _COMPONENT, of_runs=False)
     idle = unclaimed
-    if wish.policy != q.HELD:
-        idle = asking.sums(
-            _rises(replace(asked, policy=q.HELD), q.unattributed_energy_queries), _COMPONENT, of_runs=False
+    if request.policy != q.HELD:
+        idle = client.sums(
+            _rises(replace(cut, policy=q.HELD), q.unattributed_energy_queries), _COMPONENT, of_runs=False
         )
-    work = asking.sums(_counted(asked, q.work_queries), _UNIT)
+    work = client.sums(_counted(cut, q.work_queries), _UNIT)
     device_grams = (
-        asking.sums(_rises(asked, q.device_emission_queries), _BASIS, of_runs=False) if wish.emissions else {}
+        client.sums(_rises(cut, q.device_emission_queries), _BASIS, of_runs=False) if request.emissions else {}
     )
     return Counts(
         devices=devices,
         unclaimed=unclaimed,
-        claimed=asking.sums(_counted(asked, q.attributed_energy_queries), _COMPONENT),
+        claimed=client.sums(_counted(cut, q.attributed_energy_queries), _COMPONENT),
         work=work,
-        working=asking.sums(_counted(asked, q.working_energy_queries), _UNIT) if work else {},
-        grams=asking.sums(_counted(asked, q.emission_queries), _BASIS) if device_grams else {},
+        working=client.sums(_counted(cut, q.working_energy_queries), _UNIT) if work else {},
+        grams=client.sums(_counted(cut, q.emission_queries), _BASIS) if device_grams else {},
         device_grams=device_grams,
-        runs=asking.once(q.run_count_query(asked)),
+        runs=client.once(q.run_count_query(cut)),
         idle={key: value for key, value in idle.items() if key[1] == ("gpu",)},
         means=Means(
-            "recording rules" if asked.recorded else "raw samples",
+            "recording rules" if cut.recorded else "raw samples",
             start_s,
             end_s,
             server.name,
-            asking.spans,
+            client.spans,
             server.query_count,
             server.transferred_bytes,
             why_not,
@@ -131,39 +131,46 @@ def fetch_fleet(server: InstantServer, wish: FleetRequest, log: Callable[[str], 
     )
 
 
-def _asked(server: InstantServer, wish: FleetRequest) -> tuple[q.FleetCut, float, float, str]:
+def _choose_cut(server: InstantServer, request: FleetRequest) -> tuple[q.FleetCut, float, float, str]:
     """Return the grouping, start and end of the window, and the reason why recording rules are not used."""
     dialect = server.dialect()
-    if q.GPU_MODEL in wish.by or wish.policy != recording_rules.POLICY:
+    if q.GPU_MODEL in request.by or request.policy != recording_rules.POLICY:
         found: recording_rules.RecordedWindow | str = (
             f"the recording rules have no {q.GPU_MODEL}, and only the policy {recording_rules.POLICY}"
         )
     else:
-        found = recording_rules.recorded_window(server, dialect, wish.start_s, wish.end_s) if wish.rules else ""
-    start_s, end_s, why_not = wish.start_s, wish.end_s, ""
+        found = (
+            recording_rules.recorded_window(server, dialect, request.start_s, request.end_s) if request.rules else ""
+        )
+    start_s, end_s, why_not = request.start_s, request.end_s, ""
     if isinstance(found, str):
         why_not = found
     else:
         start_s, end_s = found.start_s, found.end_s
     whole = QuerySpan(round((end_s - start_s) * 1_000))
-    pods = "namespace" in wish.by and bool(server.query(q.pods_query(whole), end_s))
-    return q.FleetCut(wish.by, wish.policy, dialect, whole, not isinstance(found, str), pods), start_s, end_s, why_not
+    pods = "namespace" in request.by and bool(server.query(q.pods_query(whole), end_s))
+    return (
+        q.FleetCut(request.by, request.policy, dialect, whole, not isinstance(found, str), pods),
+        start_s,
+        end_s,
+        why_not,
+    )
 
 
-def _rises(asked: q.FleetCut, texts: Callable[[q.FleetCut, QuerySpan], Iterable[str]]) -> SpanQueries:
-    return lambda span: [(1.0, text) for text in texts(asked, span)]
+def _rises(cut: q.FleetCut, texts: Callable[[q.FleetCut, QuerySpan], Iterable[str]]) -> SpanQueries:
+    return lambda span: [(1.0, text) for text in texts(cut, span)]
 
 
-def _counted(asked: q.FleetCut, texts: Callable[[q.FleetCut, QuerySpan, Side], Iterable[str]]) -> SpanQueries:
+def _counted(cut: q.FleetCut, texts: Callable[[q.FleetCut, QuerySpan, Side], Iterable[str]]) -> SpanQueries:
     """Return queries for the count up to the span's end minus the count before the span."""
     return lambda span: [
-        *((1.0, text) for text in texts(asked, span, "until")),
-        *((-1.0, text) for text in texts(asked, span, "before")),
+        *((1.0, text) for text in texts(cut, span, "until")),
+        *((-1.0, text) for text in texts(cut, span, "before")),
     ]
 
 
-def _no_samples(server: InstantServer, wish: FleetRequest) -> FetchError:
-    start, end = (datetime.fromtimestamp(t).astimezone() for t in (wish.start_s, wish.end_s))
+def _no_samples(server: InstantServer, request: FleetRequest) -> FetchError:
+    start, end = (datetime.fromtimestamp(t).astimezone() for t in (request.start_s, request.end_s))
     return FetchError(
         f"no samples of {m.GPU_ENERGY.name} or {m.CPU_ENERGY.name} between {start:%Y-%m-%d %H:%M:%S} and "
         f"{end:%Y-%m-%d %H:%M:%S} at {server.name}",

@@ -110,8 +110,8 @@ class _Sight:
 
 
 def _sight(source: SampleSource, run_id: str, start_s: float, end_s: float) -> _Sight:
-    mine = {"run_id": run_id}
-    starts = thinned.fetch_states(source, SeriesRequest([m.RUN_START], mine, (start_s, end_s)))
+    own = {"run_id": run_id}
+    starts = thinned.fetch_states(source, SeriesRequest([m.RUN_START], own, (start_s, end_s)))
     rows = {row.instance: row for row in last(starts, m.RUN_START)}
     moved = {
         str(i)
@@ -120,8 +120,8 @@ def _sight(source: SampleSource, run_id: str, start_s: float, end_s: float) -> _
     }
     if not moved:
         return _Sight(list(rows.values()))
-    starts = source.fetch([m.RUN_START], mine, starts["t"].min(), starts["t"].max())
-    ages = source.fetch([m.RUN_DURATION], mine, starts["t"].min(), starts["t"].max())
+    starts = source.fetch([m.RUN_START], own, starts["t"].min(), starts["t"].max())
+    ages = source.fetch([m.RUN_DURATION], own, starts["t"].min(), starts["t"].max())
     both = starts.merge(ages[["t", "instance", "value"]], on=["t", "instance"], suffixes=("", "_age"))
     clock_set_s, outdated = {}, {}
     for instance in moved:

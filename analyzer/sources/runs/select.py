@@ -20,8 +20,8 @@ _LATER_S = 900.0
 
 def find_runs(source: SampleSource, wanted: Selector, since_s: float, now_s: float) -> list[Sighting]:
     """Return the matching runs, in the order of their first scrapes. Raises FetchError if there are none."""
-    asked = SeriesRequest([m.RUN_INFO], wanted.matchers, (now_s - since_s, now_s + AHEAD_S))
-    rows = of(thinned.fetch_states(source, asked), m.RUN_INFO)  # the first and the last scrape are kept
+    request = SeriesRequest([m.RUN_INFO], wanted.matchers, (now_s - since_s, now_s + AHEAD_S))
+    rows = of(thinned.fetch_states(source, request), m.RUN_INFO)  # the first and the last scrape are kept
     keys = ["run_id", "instance"]
     newest = last(rows, m.RUN_INFO)
     firsts = rows.groupby(keys)["t"].min()

@@ -72,9 +72,9 @@ def _of_long(
     planned = plan_buckets(*span_s, edges_s)
     parts = []
     for metric, labels in (*_MORE, *_OF_LONG):
-        asked = SeriesRequest([metric], where | labels, span_s)
+        request = SeriesRequest([metric], where | labels, span_s)
         parts.append(
-            fetch_random_samples(source, asked) if metric in _JUDGED else fetch_signals(source, asked, planned)[0]
+            fetch_random_samples(source, request) if metric in _JUDGED else fetch_signals(source, request, planned)[0]
         )
     return joined(parts)
 

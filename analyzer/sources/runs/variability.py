@@ -88,6 +88,6 @@ def _covariates(source: SampleSource, frames: RunFrames, device: Device) -> dict
         ("temperature_celsius", m.GPU_TEMPERATURE, {"sensor": "gpu"}),
         ("power_watts", m.GPU_POWER, {}),
     ):
-        seen = samples(source.fetch([metric], {**own, **more}, *window), metric, **more)
-        found[name] = float(np.median(seen.value)) if len(seen) else float("nan")
+        rows = samples(source.fetch([metric], {**own, **more}, *window), metric, **more)
+        found[name] = float(np.median(rows.value)) if len(rows) else float("nan")
     return found

@@ -30,15 +30,15 @@ class ExporterInstance:
     node: str
 
 
-def find_exporters(source: SampleSource, asked: RangeRequest) -> list[ExporterInstance]:
+def find_exporters(source: SampleSource, request: RangeRequest) -> list[ExporterInstance]:
     """Return the exporters of a range, in the order of the schemas. Raises FetchError if there are none."""
-    schemas = SCHEMAS if asked.schema == AUTO else (BY_NAME[asked.schema],)
+    schemas = SCHEMAS if request.schema == AUTO else (BY_NAME[request.schema],)
     marks = [metric for schema in schemas for metric in schema.marks]
-    frames = [source.fetch(marks, asked.matching, *probe) for probe in _probes(asked.start_s, asked.end_s)]
+    frames = [source.fetch(marks, request.matching, *probe) for probe in _probes(request.start_s, request.end_s)]
     there = sorted({one for schema in schemas for one in _of_schema(schema, frames)})
-    wanted = [one for one in there if asked.includes_node(one.node, one.instance)]
+    wanted = [one for one in there if request.includes_node(one.node, one.instance)]
     if not wanted:
-        raise _nothing_found(source, asked, schemas, there)
+        raise _nothing_found(source, request, schemas, there)
     order = [schema.name for schema in SCHEMAS]
     return sorted(wanted, key=lambda one: (order.index(one.schema), one))
 
@@ -69,14 +69,16 @@ def _label_sets(frame: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def _nothing_found(
-    source: SampleSource, asked: RangeRequest, schemas: Sequence[Schema], there: Sequence[ExporterInstance]
+    source: SampleSource, request: RangeRequest, schemas: Sequence[Schema], there: Sequence[ExporterInstance]
 ) -> FetchError:
     names = ", ".join(schema.name for schema in schemas)
     cause = f"no energy and no power as {names} {'exports' if len(schemas) == 1 else 'export'} them at {source.name} "
-    cause += asked.window
+    cause += request.window
     if there:
         known = ", ".join(f"{one.node} ({one.schema})" for one in there[:_NAMED])
-        return FetchError(f"{cause} of a node whose whole name matches --node {asked.node!r}", f"known nodes: {known}")
-    if asked.matching:
+        return FetchError(
+            f"{cause} of a node whose whole name matches --node {request.node!r}", f"known nodes: {known}"
+        )
+    if request.matching:
         return FetchError(f"{cause} with the labels of --matching", "check that all series of the exporter have them")
     return FetchError(cause, "check that the exporter was scraped by this source then; see --source and --start")

@@ -58,12 +58,12 @@ class _Range:
 
 def fetch_server_work(source: SampleSource, server: TokenServer, wanted: RangeRequest) -> ServerWork:
     """Return the servers' work. Raises FetchError if their counters are missing."""
-    asked = _Range(source, wanted.tokens_matching, wanted.start_s, wanted.end_s)
+    request = _Range(source, wanted.tokens_matching, wanted.start_s, wanted.end_s)
     names = [name for kind in (server.counters, server.left_out) for names in kind.values() for name in names]
-    found = asked.tracks(names, wanted.start_s - MARGIN_S, wanted.end_s + MARGIN_S)
+    found = request.tracks(names, wanted.start_s - MARGIN_S, wanted.end_s + MARGIN_S)
     by_name: _ByName = defaultdict(list)
     for track in found:
-        if rise := asked.rise(track):
+        if rise := request.rise(track):
             by_name[track.labels["metric"]].append((track, rise))
     chosen = {unit: _first(names, by_name) for unit, names in server.counters.items()}
     if not chosen[GENERATED]:
@@ -77,7 +77,7 @@ def fetch_server_work(source: SampleSource, server: TokenServer, wanted: RangeRe
     amounts = {unit: total_limits(rise.bound for _, rise in parts) for unit, parts in chosen.items() if parts}
     every = [rise for parts in chosen.values() for _, rise in parts]
     steady = not any(rise.restarts or rise.partial for rise in every)
-    results, hidden = _latencies(asked, server, steady=steady)
+    results, hidden = _latencies(request, server, steady=steady)
     work = {unit: float(round(bound.value)) for unit, bound in amounts.items() if round(bound.value) > 0}
     limits = {unit: bound.ends for unit, bound in amounts.items()}
     return ServerWork(work, results, tuple(_findings(server, amounts, chosen[GENERATED], hidden)), limits)
@@ -102,22 +102,22 @@ def _tracks(frame: pd.DataFrame) -> Iterator[_Counter]:
         yield _Counter(labels, clean(times, counts))
 
 
-def _latencies(asked: _Range, server: TokenServer, *, steady: bool) -> tuple[dict[str, float], list[str]]:
+def _latencies(request: _Range, server: TokenServer, *, steady: bool) -> tuple[dict[str, float], list[str]]:
     """Return means and percentiles, and the names of percentiles above a histogram's last bound.
 
     Histograms have many series: if no server started or stopped, only samples at both edges are fetched.
     """
-    spans = [(asked.start_s - MARGIN_S, asked.end_s + MARGIN_S)]
-    if steady and asked.end_s - asked.start_s > 4 * MARGIN_S:
-        spans = [(edge_s - MARGIN_S, edge_s + MARGIN_S) for edge_s in (asked.start_s, asked.end_s)]
+    spans = [(request.start_s - MARGIN_S, request.end_s + MARGIN_S)]
+    if steady and request.end_s - request.start_s > 4 * MARGIN_S:
+        spans = [(edge_s - MARGIN_S, edge_s + MARGIN_S) for edge_s in (request.start_s, request.end_s)]
     results: dict[str, float] = {}
     hidden: list[str] = []
     for what, names in server.histograms.items():
         parts = [f"{name}_{part}" for name in names for part in ("bucket", "sum", "count")]
-        fetched = [frame for span in spans if len(frame := _fetched(asked, parts, *span))]
+        fetched = [frame for span in spans if len(frame := _fetched(request, parts, *span))]
         by_name: _ByName = defaultdict(list)
         for track in _tracks(joined(fetched)) if fetched else ():
-            if rise := asked.rise(track):
+            if rise := request.rise(track):
                 by_name[track.labels["metric"]].append((track, rise))
         found, above = _statistics(what, names, by_name)
         results |= found
@@ -125,9 +125,9 @@ def _latencies(asked: _Range, server: TokenServer, *, steady: bool) -> tuple[dic
     return results, hidden
 
 
-def _fetched(asked: _Range, names: Sequence[str], begin_s: float, until_s: float) -> pd.DataFrame:
+def _fetched(request: _Range, names: Sequence[str], begin_s: float, until_s: float) -> pd.DataFrame:
     metrics = [Metric(name, "counter", (), "") for name in names]
-    return asked.source.fetch(metrics, asked.matching, begin_s, until_s)
+    return request.source.fetch(metrics, request.matching, begin_s, until_s)
 
 
 def _statistics(what: str, names: Names, by_name: _ByName) -> tuple[dict[str, float], list[str]]:
