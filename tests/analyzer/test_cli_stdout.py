@@ -63,7 +63,7 @@ def test_stdout_full_disk_is_one_line(history, options):
 
     assert done.returncode == 1
     assert done.stderr.decode() == (
-        "analyzer: cannot write: No space left on device; make room, or send the output elsewhere\n"
+        "analyzer: cannot write the output: No space left on device; free disk space, or write it elsewhere\n"
     )
 
 

@@ -183,8 +183,8 @@ def test_export_parquet_without_library_names_install(history, tmp_path):
 
 
 def test_commands_do_not_load_pyarrow(history):
-    told = "import sys, atexit; atexit.register(lambda: print(sys.modules.get('pyarrow')))"
-    program = f"{told}; from analyzer.cli import main; main()"
+    prelude = "import sys, atexit; atexit.register(lambda: print(sys.modules.get('pyarrow')))"
+    program = f"{prelude}; from analyzer.cli import main; main()"
     options = ["runs", "--source", history, "--since", "99999d", "--format", "json"]
     done = subprocess.run(
         [sys.executable, "-c", program, *map(str, options)], capture_output=True, text=True, check=True, timeout=120

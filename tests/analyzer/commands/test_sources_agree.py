@@ -77,8 +77,8 @@ def document(places, known, capsys, monkeypatch):
         )
         with pytest.raises(SystemExit) as left:
             main()
-        shown, said = capsys.readouterr()
-        assert left.value.code == 0, said
+        shown, stderr = capsys.readouterr()
+        assert left.value.code == 0, stderr
         return json.loads(shown.replace(places[source], "SOURCE"))
 
     return read

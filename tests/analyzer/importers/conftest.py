@@ -25,8 +25,8 @@ def imported(call, tmp_path):
 
     def reports(*arguments, zone="UTC"):
         out = tmp_path / "history.sqlite"
-        code, shown, said = call("import", *arguments, "--out", out, "--timezone", zone)
-        assert code == 0, said
+        code, shown, stderr = call("import", *arguments, "--out", out, "--timezone", zone)
+        assert code == 0, stderr
         return {
             line.partition(":")[0]: report_of(out, line.partition(":")[0])
             for line in shown.splitlines()

@@ -36,12 +36,12 @@ def test_log_without_gpu_names_has_one_unnamed_gpu(imported, tmp_path):
 def test_two_gpus_with_one_index_are_rejected(call, tmp_path):
     logs = [log(tmp_path / f"{at}.csv", "index, uuid, ", f"0, {UUIDS[at]}, ", 100) for at in range(2)]
 
-    code, _, said = call("import", *logs, "--out", tmp_path / "history.sqlite", "--timezone", "UTC")
+    code, _, stderr = call("import", *logs, "--out", tmp_path / "history.sqlite", "--timezone", "UTC")
 
     assert code == 1
-    assert f"two files disagree about GPU 0: it is {UUIDS[0]} and {UUIDS[1]}" in said
-    assert said.count("two files") == 1
-    assert "--node" in said
+    assert f"two files disagree about GPU 0: it is {UUIDS[0]} and {UUIDS[1]}" in stderr
+    assert stderr.count("two files") == 1
+    assert "--node" in stderr
 
 
 def record(folder):

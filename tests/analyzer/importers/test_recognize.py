@@ -12,10 +12,10 @@ def test_import_bad_line_is_named_and_stops_import(call, imported, tmp_path):
     log = smi(tmp_path / "log.csv", [(t, 100) for t in range(11)])
     log.write_text(log.read_text() + "2024/07/19 12:00:1, 0, GPU-a, 10")
 
-    code, _, said = call("import", log, "--out", tmp_path / "history.sqlite", "--timezone", "UTC")
+    code, _, stderr = call("import", log, "--out", tmp_path / "history.sqlite", "--timezone", "UTC")
 
     assert code == 1
-    assert f"{log}:13: " in said
+    assert f"{log}:13: " in stderr
     assert not (tmp_path / "history.sqlite").exists()
     assert joules(only(imported(log, "--skip-bad-lines"))) == pytest.approx(1_000)
 
@@ -29,10 +29,10 @@ def test_import_existing_run_is_rejected_without_change(call, imported, tmp_path
             return connection.execute("SELECT * FROM samples").fetchall()
 
     before = rows()
-    code, _, said = call("import", log, "--out", tmp_path / "history.sqlite", "--timezone", "UTC")
+    code, _, stderr = call("import", log, "--out", tmp_path / "history.sqlite", "--timezone", "UTC")
 
     assert code == 1
-    assert "already" in said
+    assert "already" in stderr
     assert rows() == before
 
 
@@ -48,11 +48,11 @@ def test_import_existing_run_is_rejected_without_change(call, imported, tmp_path
 def test_import_unusable_file_is_rejected_with_cause(call, tmp_path, content, name, reason):
     (tmp_path / name).write_text(content)
 
-    code, _, said = call("import", tmp_path / name, "--out", tmp_path / "history.sqlite")
+    code, _, stderr = call("import", tmp_path / name, "--out", tmp_path / "history.sqlite")
 
     assert code == 1
-    assert reason in said
-    assert "Traceback" not in said
+    assert reason in stderr
+    assert "Traceback" not in stderr
     assert not (tmp_path / "history.sqlite").exists()
 
 
@@ -60,7 +60,7 @@ def test_import_unusable_file_is_rejected_with_cause(call, tmp_path, content, na
     "options", [["--format-of", "x"], ["--timezone", "Mars"], ["--start", "soon"], ["--run-id", "-"]]
 )
 def test_import_invalid_option_is_usage_error(call, tmp_path, options):
-    code, _, said = call("import", smi(tmp_path / "l.csv", [(0, 1)]), "--out", tmp_path / "history.sqlite", *options)
+    code, _, stderr = call("import", smi(tmp_path / "l.csv", [(0, 1)]), "--out", tmp_path / "history.sqlite", *options)
 
     assert code == 2
-    assert "Traceback" not in said
+    assert "Traceback" not in stderr

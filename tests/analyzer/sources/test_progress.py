@@ -69,9 +69,9 @@ def test_progress_bar_terminal_shows_name_and_ratio(slow_server):
 
 def test_progress_bar_pipe_draws_nothing(slow_server):
     with listed(slow_server, subprocess.PIPE) as process:
-        _, said = process.communicate(timeout=PATIENCE_S)
+        _, stderr = process.communicate(timeout=PATIENCE_S)
 
-    assert said == b""
+    assert stderr == b""
     assert process.returncode == 0
 
 

@@ -146,8 +146,12 @@ def test_fetch_thanos_requests_raw_deduplicated_samples(steady_history, client):
     with serving(history_api(steady_history)) as (address, asked):
         fetch_power(client(f"http://{address}"))
 
-    told = asked.parameters[0]
-    assert (told["partial_response"], told["dedup"], told["max_source_resolution"]) == ("false", "true", "0s")
+    parameters = asked.parameters[0]
+    assert (parameters["partial_response"], parameters["dedup"], parameters["max_source_resolution"]) == (
+        "false",
+        "true",
+        "0s",
+    )
 
 
 def test_fetch_thanos_without_store_is_an_error(client):
@@ -157,11 +161,11 @@ def test_fetch_thanos_without_store_is_an_error(client):
 
     with (
         serving(lambda *_: reply) as (address, _),
-        pytest.raises(FetchError, match=r"partial result: .*10\.0\.0\.7") as told,
+        pytest.raises(FetchError, match=r"partial result: .*10\.0\.0\.7") as caught,
     ):
         fetch_power(client(f"http://{address}"))
 
-    assert "one of its stores did not respond" in told.value.remedy
+    assert "one of its stores did not respond" in caught.value.remedy
 
 
 def test_fetch_thanos_without_data_is_empty(client):

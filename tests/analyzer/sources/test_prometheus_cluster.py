@@ -18,7 +18,7 @@ TENANT = "/select/0/prometheus"
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory):
+def stored_run(tmp_path_factory):
     """Return the start of a ten-minute run and the address of a VictoriaMetrics that has it."""
     start_s = 1_789_000_000.0
     with victoria_metrics(tmp_path_factory.mktemp("vm"), [], flags=["-retentionPeriod=100y"]) as address:
@@ -52,8 +52,8 @@ def power(address, start_s):
         source.close()
 
 
-def test_cluster_returns_samples_of_its_storage(stored):
-    start_s, storage = stored
+def test_cluster_returns_samples_of_its_storage(stored_run):
+    start_s, storage = stored_run
     with serving(cluster(storage)) as (address, _):
         behind = power(f"http://{address}{TENANT}", start_s)
 
@@ -62,8 +62,8 @@ def test_cluster_returns_samples_of_its_storage(stored):
     assert behind["value"].iloc[0] == long_run.power_w(3, behind["t"].to_numpy()[:1] - start_s, RUN_S)[0]
 
 
-def test_cluster_without_tenant_in_path_names_the_path(stored):
-    start_s, storage = stored
+def test_cluster_without_tenant_in_path_names_the_path(stored_run):
+    start_s, storage = stored_run
     with (
         serving(cluster(storage)) as (address, _),
         pytest.raises(FetchError, match="…/select/0/prometheus"),
@@ -71,8 +71,8 @@ def test_cluster_without_tenant_in_path_names_the_path(stored):
         power(f"http://{address}", start_s)
 
 
-def test_cluster_partial_result_is_an_error(stored):
-    start_s, storage = stored
+def test_cluster_partial_result_is_an_error(stored_run):
+    start_s, storage = stored_run
     with (
         serving(cluster(storage, partial=True)) as (address, _),
         pytest.raises(FetchError, match="partial result"),

@@ -28,9 +28,9 @@ def test_request_of_run_id_is_the_id():
     ],
 )
 def test_request_accepts_iso_with_zone_and_unix_seconds(start, end, begin_s, duration_s, capsys):
-    asked = RunOrRangeOptions(start=start, end=end).request()
+    request = RunOrRangeOptions(start=start, end=end).request()
 
-    assert (asked.start_s, asked.end_s - asked.start_s) == (begin_s, duration_s)
+    assert (request.start_s, request.end_s - request.start_s) == (begin_s, duration_s)
     assert capsys.readouterr().err == ""
 
 
@@ -38,8 +38,8 @@ def test_request_time_without_zone_is_local_with_message(monkeypatch, capsys):
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
     try:
-        asked = RunOrRangeOptions(start="2026-09-10T09:26:40", end="2026-09-10T00:36:40Z").request()
-        assert asked.start_s == 1_789_000_000
+        request = RunOrRangeOptions(start="2026-09-10T09:26:40", end="2026-09-10T00:36:40Z").request()
+        assert request.start_s == 1_789_000_000
         assert "--start names no time zone: using local time (+0900)" in capsys.readouterr().err
     finally:
         monkeypatch.undo()
@@ -48,16 +48,16 @@ def test_request_time_without_zone_is_local_with_message(monkeypatch, capsys):
 
 def test_request_accepts_times_relative_to_now():
     before_s = time.time()
-    asked = RunOrRangeOptions(start="-2h", end="-90m").request()
+    request = RunOrRangeOptions(start="-2h", end="-90m").request()
     until_now = RunOrRangeOptions(start="-2h").request()
 
-    assert before_s - 7_200 <= asked.start_s <= time.time() - 7_200
-    assert asked.end_s - asked.start_s == pytest.approx(1_800)
+    assert before_s - 7_200 <= request.start_s <= time.time() - 7_200
+    assert request.end_s - request.start_s == pytest.approx(1_800)
     assert before_s <= until_now.end_s <= time.time()
 
 
 def test_request_parses_labels_and_rapl_ranges():
-    asked = RunOrRangeOptions(
+    request = RunOrRangeOptions(
         start="-1h",
         gpus="0, GPU-3F2A9C1E-0b7d-4e55-9d1a-5a6b7c8d9e00",
         matching='{cluster="a, b",pod="say \\"x\\""}',
@@ -66,16 +66,16 @@ def test_request_parses_labels_and_rapl_ranges():
         rapl_range_joules="package=262143.32885,dram=65712.999613",
     ).request()
 
-    assert asked.gpus == ("0", "GPU-3F2A9C1E-0b7d-4e55-9d1a-5a6b7c8d9e00")
-    assert asked.matching == {"cluster": "a, b", "pod": 'say "x"'}
-    assert asked.tokens_matching == {"model_name": "m"}
-    assert asked.rapl_ranges_j == {"package": 262_143.32885, "dram": 65_712.999613}
+    assert request.gpus == ("0", "GPU-3F2A9C1E-0b7d-4e55-9d1a-5a6b7c8d9e00")
+    assert request.matching == {"cluster": "a, b", "pod": 'say "x"'}
+    assert request.tokens_matching == {"model_name": "m"}
+    assert request.rapl_ranges_j == {"package": 262_143.32885, "dram": 65_712.999613}
     both = RunOrRangeOptions(start="-1h", rapl_range_joules="65536").request()
     assert both.rapl_ranges_j == {"package": 65_536.0, "dram": 65_536.0}
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "expected"),
     [
         ({"run_id": "x", "start": "-1h"}, "give one of them"),
         ({"end": "now"}, "also give --start"),
@@ -94,11 +94,11 @@ def test_request_parses_labels_and_rapl_ranges():
         ({"start": "-1h", "rapl_range_joules": "-7"}, "--rapl-range-joules: expected joules"),
     ],
 )
-def test_request_invalid_option_names_cause(given, said):
+def test_request_invalid_option_names_cause(options, expected):
     with pytest.raises(typer.BadParameter) as error:
-        RunOrRangeOptions(**given).request()
+        RunOrRangeOptions(**options).request()
 
-    assert said in str(error.value)
+    assert expected in str(error.value)
 
 
 def test_request_usage_error_is_one_line_with_exit_code_2(analyzer):

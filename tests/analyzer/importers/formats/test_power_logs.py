@@ -96,7 +96,7 @@ def test_power_log_of_same_node_and_time_is_not_merged(call, imported, tmp_path)
     imported(smi(tmp_path / "log.csv", [(t, 100) for t in range(11)]), "--node", "n1")
     other = smi(tmp_path / "other.csv", [(t, 200) for t in range(11)])
 
-    code, _, said = call("import", other, "--out", tmp_path / "history.sqlite", "--node", "n1", "--timezone", "UTC")
+    code, _, stderr = call("import", other, "--out", tmp_path / "history.sqlite", "--node", "n1", "--timezone", "UTC")
 
     assert code == 1
-    assert "--node" in said
+    assert "--node" in stderr

@@ -53,7 +53,7 @@ def test_read_carbon_file_separates_both_bases(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "expected"),
     [
         (["when,what", "1,2"], "it has the columns when, what"),
         (["time,g_per_kwh"], "it has no rows"),
@@ -72,11 +72,11 @@ def test_read_carbon_file_separates_both_bases(tmp_path):
         (["time,g_per_kwh", "0"], "g_per_kwh: expected a number, not ''"),
     ],
 )
-def test_read_carbon_file_invalid_names_line(tmp_path, lines, told):
+def test_read_carbon_file_invalid_names_line(tmp_path, lines, expected):
     with pytest.raises(FetchError, match=r"\w") as raised:
         carbon_file.read_carbon_file(write(tmp_path / "bad.csv", *lines))
 
-    assert told in str(raised.value)
+    assert expected in str(raised.value)
     assert "\n" not in str(raised.value)
 
 

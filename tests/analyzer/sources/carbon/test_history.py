@@ -33,13 +33,13 @@ def gb_day(path, _):
     return Reply(200, json.dumps({"data": periods}).encode())
 
 
-def asked(host, provider="gb", **more):
+def request_to(host, provider="gb", **more):
     return PastIntensityRequest(provider, base_url=f"http://{host}", **more)
 
 
 def test_gb_returns_actual_or_else_forecast_per_half_hour():
     with serving(gb_day) as (host, seen):
-        found = fetch_past_intensity(asked(host), [], TEN_S + 60, TEN_S + 3_700)
+        found = fetch_past_intensity(request_to(host), [], TEN_S + 60, TEN_S + 3_700)
 
     assert found.problem == ""
     assert found.slots == (
@@ -52,7 +52,7 @@ def test_gb_returns_actual_or_else_forecast_per_half_hour():
 
 def test_gb_month_is_fetched_in_parts_without_gap():
     with serving(gb_day) as (host, seen):
-        found = fetch_past_intensity(asked(host), [], DAY_S, DAY_S + 30 * 86_400)
+        found = fetch_past_intensity(request_to(host), [], DAY_S, DAY_S + 30 * 86_400)
 
     spans_s = [
         datetime.fromisoformat(end).timestamp() - datetime.fromisoformat(begin).timestamp()
@@ -64,7 +64,7 @@ def test_gb_month_is_fetched_in_parts_without_gap():
 
 def test_gb_region_does_not_use_actuals_of_country():
     with serving(gb_day) as (host, seen):
-        found = fetch_past_intensity(asked(host), ["London"], TEN_S, TEN_S + 60)
+        found = fetch_past_intensity(request_to(host), ["London"], TEN_S, TEN_S + 60)
 
     assert "no actuals" in found.problem
     assert "--restate gb:GB" in found.problem
@@ -90,7 +90,7 @@ def test_electricity_maps_sends_token_and_marks_estimates():
         {"zone": "DE", "carbonIntensity": None, "datetime": iso(TEN_S + 7_200), "isEstimated": None},
     ]
     with serving(maps(points)) as (host, seen):
-        found = fetch_past_intensity(asked(host, "electricitymaps", token="s3cret"), ["DE"], TEN_S, TEN_S + 7_300)
+        found = fetch_past_intensity(request_to(host, "electricitymaps", token="s3cret"), ["DE"], TEN_S, TEN_S + 7_300)
 
     assert [(slot.start_s, slot.end_s, slot.grams_per_kwh, slot.quality) for slot in found.slots] == [
         (TEN_S, TEN_S + 3_600, 322, "actual"),
@@ -104,7 +104,7 @@ def test_electricity_maps_sends_token_and_marks_estimates():
 def test_electricity_maps_other_zone_is_rejected():
     points = [{"zone": "FR", "carbonIntensity": 20, "datetime": iso(TEN_S), "isEstimated": False}]
     with serving(maps(points, "FR")) as (host, _):
-        found = fetch_past_intensity(asked(host, "electricitymaps", token="x"), ["DE"], TEN_S, TEN_S + 60)
+        found = fetch_past_intensity(request_to(host, "electricitymaps", token="x"), ["DE"], TEN_S, TEN_S + 60)
 
     assert found.problem == "electricitymaps returned another zone than DE"
 
@@ -128,7 +128,7 @@ def test_energy_charts_returns_quarter_hours_and_forecasts():
         "deprecated": False,
     }
     with serving(lambda *_: Reply(200, json.dumps(body).encode())) as (host, seen):
-        found = fetch_past_intensity(asked(host, "energy-charts", region="de"), [], TEN_S, TEN_S + 2_700)
+        found = fetch_past_intensity(request_to(host, "energy-charts", region="de"), [], TEN_S, TEN_S + 2_700)
 
     assert found.slots == (
         PastSlot(TEN_S, TEN_S + 900, 200.5, "actual"),
@@ -141,7 +141,7 @@ TRUNCATED = json.dumps({"data": [gb_period(TEN_S, 1, 2)]}).encode()[:-10]
 
 
 @pytest.mark.parametrize(
-    ("reply", "told"),
+    ("reply", "expected"),
     [
         (Reply(429, b"{}"), "limits the request rate (HTTP 429)"),
         (Reply(500, b"oops"), "HTTP 500"),
@@ -157,19 +157,19 @@ TRUNCATED = json.dumps({"data": [gb_period(TEN_S, 1, 2)]}).encode()[:-10]
         (Reply(200, b'{"data": []}'), "has no intensity of GB"),
     ],
 )
-def test_provider_invalid_response_is_one_line(reply, told):
+def test_provider_invalid_response_is_one_line(reply, expected):
     with serving(lambda *_: reply) as (host, _):
-        found = fetch_past_intensity(asked(host), [], TEN_S, TEN_S + 60)
+        found = fetch_past_intensity(request_to(host), [], TEN_S, TEN_S + 60)
 
     assert found.slots == ()
-    assert told in found.problem
+    assert expected in found.problem
     assert "\n" not in found.problem
 
 
 def test_provider_unreachable_is_one_line():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and never listening
-        found = fetch_past_intensity(asked(f"127.0.0.1:{taken.getsockname()[1]}"), [], TEN_S, TEN_S + 60)
+        found = fetch_past_intensity(request_to(f"127.0.0.1:{taken.getsockname()[1]}"), [], TEN_S, TEN_S + 60)
 
     assert found.problem.startswith("cannot connect to http://127.0.0.1:")
 
@@ -182,7 +182,7 @@ def test_provider_timeout_ends_request():
         return Reply(200, b"{}")
 
     with serving(stuck) as (host, _):
-        found = fetch_past_intensity(asked(host, timeout_s=0.3), [], TEN_S, TEN_S + 60)
+        found = fetch_past_intensity(request_to(host, timeout_s=0.3), [], TEN_S, TEN_S + 60)
         go_on.set()
 
     assert found.problem.endswith("no response within 0.3 s")
@@ -197,7 +197,7 @@ def test_token_is_line_of_provider_or_only_line(tmp_path, monkeypatch):
     assert read_provider_token(None, "electricitymaps") == "from-the-environment"
 
 
-def stored(folder):
+def steady_run_in(folder):
     """Return a history of 300 W for 20 s, 6,000 J."""
     gpu = Gpu([(START_S - 1_000, 60), (START_S, 300), (START_S + 20, 60)])
     run = Run(emissions_g=6_000 / 3.6e6 * 100)
@@ -209,7 +209,7 @@ REPORT = ("report", "--run-id", "train-1", "--since", "36500d", "--format", "jso
 
 
 def test_report_restates_or_keeps_ledger_emissions(analyzer, tmp_path):
-    source = stored(tmp_path)
+    source = steady_run_in(tmp_path)
     down = threading.Event()
 
     def respond(path, parameters):

@@ -53,12 +53,12 @@ def test_fetch_fleet_in_parts_counts_run_over_borders_once(fleet_addresses):
         with urllib.request.urlopen(url) as answer:
             return Reply(200, answer.read())
 
-    said = []
+    messages = []
     with serving(respond) as (target, _):
-        found = asked(f"http://{target}", "model,user", say=said.append)
+        found = asked(f"http://{target}", "model,user", say=messages.append)
 
     assert found.means.spans == 4
-    assert "retrying in 4 parts" in said[-1]
+    assert "retrying in 4 parts" in messages[-1]
     assert {keys: group.energy_j for keys, group in groups(found).items()} == pytest.approx(
         {keys: group.energy_j for keys, group in groups(whole).items()}
     )
@@ -131,7 +131,7 @@ def test_fleet_command_json_has_units_and_csv_rows_per_group(address, analyzer):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "expected"),
     [
         ((), 1, "a fleet needs the Prometheus or VictoriaMetrics"),
         (("--source", "/nowhere"), 1, "'/nowhere' is not one"),
@@ -141,11 +141,11 @@ def test_fleet_command_json_has_units_and_csv_rows_per_group(address, analyzer):
         (("--source", "http://127.0.0.1:1"), 1, "cannot connect to http://127.0.0.1:1"),
     ],
 )
-def test_fleet_command_invalid_request_is_one_line(analyzer, arguments, code, said):
+def test_fleet_command_invalid_request_is_one_line(analyzer, arguments, code, expected):
     done = analyzer("fleet", *arguments)
 
     assert done.returncode == code
-    assert said in done.stderr
+    assert expected in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -24,7 +24,7 @@ class Waiting:
     """Clock that advances only by sleep and calls `after` each sleep."""
 
     def __init__(self, now_s, after=lambda _: None):
-        self.now_s, self.after, self.said = now_s, after, []
+        self.now_s, self.after, self.messages = now_s, after, []
         self.clock = Clock(lambda: self.now_s, self.sleep)
 
     def sleep(self, seconds):
@@ -38,7 +38,7 @@ def loaded():
         waiting = waiting or Waiting(LATER_S)
         source = HistorySource(path)
         try:
-            return load_run(source, run_id, 30 * 86_400, waiting.clock, waiting.said.append)
+            return load_run(source, run_id, 30 * 86_400, waiting.clock, waiting.messages.append)
         finally:
             source.close()
 
@@ -58,7 +58,7 @@ def test_load_run_ended_does_not_wait(steady_history, loaded):
 
     loaded(steady_history, waiting=waiting)
 
-    assert waiting.said == []
+    assert waiting.messages == []
     assert waiting.now_s == LATER_S
 
 
@@ -88,9 +88,11 @@ def test_load_run_waits_for_scrape_after_end_and_logs(tmp_path):
     waiting = Waiting(now_s, lambda at_s: live(tmp_path, at_s))
     live(tmp_path, now_s)
 
-    frames = load_run(Reopened(tmp_path), "train-1", 86_400, waiting.clock, waiting.said.append)
+    frames = load_run(Reopened(tmp_path), "train-1", 86_400, waiting.clock, waiting.messages.append)
 
-    assert waiting.said == ["run train-1: its end is not at the history yet; waiting up to 10 s for the next scrape"]
+    assert waiting.messages == [
+        "run train-1: its end is not at the history yet; waiting up to 10 s for the next scrape"
+    ]
     assert waiting.now_s <= START_S + 26
     assert assess(frames).headline.value == pytest.approx(6_000)
 
@@ -100,7 +102,7 @@ def test_load_run_scrape_without_end_shortens_wait(tmp_path):
     waiting = Waiting(now_s, lambda at_s: live(tmp_path, at_s))
     live(tmp_path, now_s)
 
-    frames = load_run(Reopened(tmp_path), "train-1", 86_400, waiting.clock, waiting.said.append)
+    frames = load_run(Reopened(tmp_path), "train-1", 86_400, waiting.clock, waiting.messages.append)
 
     assert waiting.now_s <= START_S + 14  # the scrape at 9.5 s, and 3 s for it to be found
     assert assess(frames).ended_at_s is None
@@ -124,7 +126,7 @@ def test_load_run_stopped_scraping_does_not_wait(tmp_path, loaded):
     waiting = Waiting(LATER_S)
 
     assert assess(loaded(path, waiting=waiting)).ended_at_s is None
-    assert waiting.said == []
+    assert waiting.messages == []
 
 
 def test_load_run_unknown_id_lists_known_runs(steady_history, loaded):
@@ -136,7 +138,7 @@ def test_load_run_unknown_id_lists_known_runs(steady_history, loaded):
 
 def refused(source, run_id, waiting):
     with pytest.raises(FetchError, match=f"no run '{run_id}' at"):
-        load_run(source, run_id, 86_400, waiting.clock, waiting.said.append)
+        load_run(source, run_id, 86_400, waiting.clock, waiting.messages.append)
 
 
 def test_load_run_exporter_at_rest_does_not_wait(tmp_path):
@@ -147,7 +149,7 @@ def test_load_run_exporter_at_rest_does_not_wait(tmp_path):
     refused(source, "train-2", waiting)
     source.close()
 
-    assert waiting.said == []
+    assert waiting.messages == []
     assert waiting.now_s == START_S + 69
 
 
@@ -173,7 +175,7 @@ def test_load_run_unknown_id_waits_for_one_scrape(tmp_path):
 
     refused(Reopened(tmp_path), "train-2", waiting)
 
-    assert "waiting up to 8 s for the next scrape" in waiting.said[0]  # 5 s, and 3 s for it to be found
+    assert "waiting up to 8 s for the next scrape" in waiting.messages[0]  # 5 s, and 3 s for it to be found
     assert 5 <= waiting.now_s - now_s <= 9
 
 
@@ -207,7 +209,7 @@ def test_load_run_id_with_invalid_time_waits(tmp_path):
 
     refused(Reopened(tmp_path), "20269999-999999-00aa11", waiting)
 
-    assert waiting.said
+    assert waiting.messages
 
 
 def test_load_run_unscraped_short_run_waits(tmp_path):
@@ -221,7 +223,7 @@ def test_load_run_unscraped_short_run_waits(tmp_path):
     waiting = Waiting(START_S + 107, upto)
     upto(START_S + 107)
 
-    frames = load_run(Reopened(tmp_path), "short", 86_400, waiting.clock, waiting.said.append)
+    frames = load_run(Reopened(tmp_path), "short", 86_400, waiting.clock, waiting.messages.append)
 
     assert assess(frames).headline.value == pytest.approx(3 * 60)
     assert waiting.now_s <= START_S + 114
@@ -240,24 +242,24 @@ def test_load_run_started_before_since_is_found(steady_history):
     assert [(row.labels["run_id"], row.value) for row in rows] == [("train-1", START_S)]
 
 
-def chosen(named, environ, tmp_path):
-    said = []
-    source = choose_source(named, Access(), said.append, environ, system_folder=tmp_path / "system")
+def choose_in(named, environ, tmp_path):
+    messages = []
+    source = choose_source(named, Access(), messages.append, environ, system_folder=tmp_path / "system")
     source.close()
-    return source.name, said
+    return source.name, messages
 
 
 def test_choose_source_named_is_used_without_message(steady_history, tmp_path):
-    assert chosen(str(steady_history), {}, tmp_path) == (str(steady_history), [])
-    assert chosen(str(steady_history.parent), {}, tmp_path) == (str(steady_history), [])
-    assert chosen("http://prometheus:9090/", {}, tmp_path) == ("http://prometheus:9090", [])
+    assert choose_in(str(steady_history), {}, tmp_path) == (str(steady_history), [])
+    assert choose_in(str(steady_history.parent), {}, tmp_path) == (str(steady_history), [])
+    assert choose_in("http://prometheus:9090/", {}, tmp_path) == ("http://prometheus:9090", [])
 
 
 def test_choose_source_prefers_running_exporter_and_logs(steady_history, tmp_path):
     with serving(history_api(steady_history)) as (address, _):
         environ = {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}
 
-        assert chosen(None, environ, tmp_path) == (f"http://{address}", [f"reading from http://{address}"])
+        assert choose_in(None, environ, tmp_path) == (f"http://{address}", [f"reading from http://{address}"])
 
 
 @pytest.mark.parametrize("folder", ["system", "wattline"])
@@ -269,7 +271,7 @@ def test_choose_source_without_exporter_uses_state_folder(folder, tmp_path):
 
     environ = {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}
 
-    assert chosen(None, environ, tmp_path) == (str(path), [f"reading from {path}"])
+    assert choose_in(None, environ, tmp_path) == (str(path), [f"reading from {path}"])
 
 
 def test_choose_source_none_found_names_all_places(tmp_path):
@@ -277,13 +279,13 @@ def test_choose_source_none_found_names_all_places(tmp_path):
         pass
 
     with pytest.raises(FetchError, match=rf"http://{address}.*{re.escape(str(tmp_path))}/wattline; give --source"):
-        chosen(None, {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}, tmp_path)
+        choose_in(None, {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}, tmp_path)
 
 
 @pytest.mark.parametrize("address", ["ftp://host", "http://", "http://host:port", "http://[::1"])
 def test_choose_source_invalid_address_is_rejected(address, tmp_path):
     with pytest.raises(FetchError, match=r"invalid server address .*; write it as"):
-        chosen(address, {}, tmp_path)
+        choose_in(address, {}, tmp_path)
 
 
 def test_history_source_invalid_file_is_rejected(tmp_path):

@@ -46,7 +46,7 @@ class Live:
     gpus: list
     run: Run
     frames: dict
-    said: dict
+    messages: dict
 
     @property
     def truth_j(self):
@@ -93,9 +93,9 @@ def _load_all(found):
     """Load the run from both servers right after its end, before the last scrape."""
 
     def read(name, source):
-        found.said[name] = []
+        found.messages[name] = []
         try:
-            found.frames[name] = load_run(source, found.run.run_id, 3_600, CLOCK, found.said[name].append)
+            found.frames[name] = load_run(source, found.run.run_id, 3_600, CLOCK, found.messages[name].append)
         finally:
             source.close()
 
@@ -115,8 +115,8 @@ def history(live, tmp_path):
 
 @pytest.mark.parametrize("server", ["prometheus", "victoria-metrics"])
 def test_report_after_end_waits_for_scrape_and_logs(live, server):
-    assert len(live.said[server]) == 1
-    assert "waiting up to" in live.said[server][0]
+    assert len(live.messages[server]) == 1
+    assert "waiting up to" in live.messages[server][0]
     assert assess(live.frames[server]).ended_at_s == live.run.end_s
 
 

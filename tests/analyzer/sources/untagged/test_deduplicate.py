@@ -10,9 +10,9 @@ def test_gpu_of_several_exporters_is_counted_from_wattline(report_of):
 
     assert len(report.gpus) == 1
     assert holds(report.energy["gpu"], TRUTH_J)
-    said = [text for _, text in found(report, "counted_once")]
-    assert len(said) == 2
-    assert all("counted once, from wattline at gpu01:9847" in text for text in said)
+    texts = [text for _, text in found(report, "counted_once")]
+    assert len(texts) == 2
+    assert all("counted once, from wattline at gpu01:9847" in text for text in texts)
 
 
 def test_gpu_of_two_exporters_uses_the_one_with_counter(report_of):
