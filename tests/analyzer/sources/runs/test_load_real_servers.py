@@ -155,7 +155,7 @@ def test_raw_samples_equal_scraped_samples(live, server):
 def test_victoria_metrics_without_password_is_one_line(live):
     source = PrometheusSource(f"{live.victoria_metrics}/vm")
 
-    with pytest.raises(FetchError, match=r"does not let us in \(HTTP 401\)"):
+    with pytest.raises(FetchError, match=r"denied access \(HTTP 401\)"):
         source.fetch([m.BUILD_INFO], {}, time.time() - 60, time.time())
     source.close()
 
