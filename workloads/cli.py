@@ -18,7 +18,7 @@ from workloads import jobs
 from workloads.caps import cli
 from workloads.client import gpus as gpu_choice
 from workloads.client.api import ExporterError
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 from workloads.plans import cli as plan_cli
 from workloads.runner import shadow_check as shadow
 from workloads.runner import streams as standard_streams
@@ -73,7 +73,7 @@ Version = Annotated[
 ]
 
 
-class Format(StrEnum):
+class JobListFormat(StrEnum):
     TABLE = "table"
     JSON = "json"
 
@@ -96,7 +96,7 @@ def _commands(_version: Version = False) -> None:
 
 
 @app.command("run", context_settings={"allow_interspersed_args": False})
-def run(
+def run_program(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The command, with its own options.")],
     label: Labels = None,
     gpus: Gpus = None,
@@ -114,7 +114,7 @@ def run(
     "job",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
 )
-def job(
+def run_builtin_job(
     context: typer.Context,
     job_name: Annotated[str, typer.Argument(metavar="NAME", help="One of `workloads list`.")],
     label: Labels = None,
@@ -140,10 +140,12 @@ def job(
 
 
 @app.command("list")
-def list_jobs(form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE) -> None:
+def list_jobs(
+    form: Annotated[JobListFormat, typer.Option("--format", help="How to print it.")] = JobListFormat.TABLE,
+) -> None:
     """List the built-in jobs."""
     rows = [{"name": name, "description": str(jobs.load(name).__doc__)} for name in jobs.names()]
-    if form is Format.JSON:
+    if form is JobListFormat.JSON:
         print(json.dumps(rows, indent=2))
         return
     width = max(len(row["name"]) for row in rows)
@@ -163,10 +165,10 @@ def _run(
     from workloads.runner import nsys, run_folder, runner
 
     try:
-        choice = gpu_choice.choose(options.gpus, os.environ)
-        if choice.doubt:
-            say(choice.doubt)
-        job_to_run = runner.Job(
+        choice = gpu_choice.choose_gpus(options.gpus, os.environ)
+        if choice.warning:
+            log_message(choice.warning)
+        job_to_run = runner.JobRequest(
             tuple(command),
             workload,
             choice,
@@ -177,11 +179,11 @@ def _run(
             config or {},
             options.nsys,
         )
-        code = runner.run_command(job_to_run, lambda: reach.find(options.exporter, os.environ), os.environ)
-    except (gpu_choice.GpusError, runner.RequestError) as error:
+        code = runner.run_command(job_to_run, lambda: reach.find_exporter(options.exporter, os.environ), os.environ)
+    except (gpu_choice.GpusError, runner.InvalidRunError) as error:
         raise typer.BadParameter(str(error)) from error
     except (ExporterError, nsys.NsysError, run_folder.RunFolderError) as error:
-        say(str(error))
+        log_message(str(error))
         code = 1
     raise typer.Exit(code)
 
@@ -221,7 +223,7 @@ def _called() -> int | str | None:
 
 def main() -> None:
     shadow.exit_if_shadowed()
-    standard_streams.open_closed()
+    standard_streams.open_closed_streams()
     try:
         code = _called()
         sys.stdout.flush()
@@ -229,13 +231,13 @@ def main() -> None:
         print(usage_message("workloads", error, arguments=len(sys.argv) > 1), file=sys.stderr)
         code = 2
     except BrokenPipeError:  # what reads our stdout has seen enough
-        standard_streams.print_no_more()
+        standard_streams.discard_stdout()
         code = 1
     except OSError as error:
-        if error.errno not in standard_streams.NO_ROOM:
+        if error.errno not in standard_streams.DISK_FULL_ERRNOS:
             raise
-        standard_streams.print_no_more()
-        say(f"cannot write: {error.strerror}; make room, or send the output elsewhere")
+        standard_streams.discard_stdout()
+        log_message(f"cannot write to stdout: {error.strerror}; free disk space or redirect the output")
         code = 1
     except (typer.Abort, KeyboardInterrupt):
         code = 130

@@ -103,7 +103,7 @@ def test_with_a_password_and_a_token_the_password_scrapes_and_the_token_tags(sta
         other.write_text("x" * 32)
         more = {"WATTLINE_EXPORTER": exporter.url, "WATTLINE_TOKEN_FILE": str(other)}
         told = python(None, more, "-m", "workloads", "run", "--", "true").stderr
-        assert f"the token in {other} (WATTLINE_TOKEN_FILE) is not taken: the bearer token is not" in told
+        assert f"the exporter rejected the token in {other} (WATTLINE_TOKEN_FILE): the bearer token is not" in told
         assert begun(exporter, headers=BEARER).status_code == 201
 
 

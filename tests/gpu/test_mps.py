@@ -27,7 +27,7 @@ def test_two_processes_on_cuda_are_clients_of_our_daemon_and_a_third_without_cud
     if card.simulated or torch_trouble():
         pytest.skip("MPS needs CUDA")
     try:
-        with mps.started(tmp_path, os.environ) as session:
+        with mps.run_mps_daemon(tmp_path, os.environ) as session:
             environment = {**os.environ, **session.environment}
             clients = [_started(_CLIENT, environment) for _ in range(2)]
             other = _started("import sys; print(True, flush=True); sys.stdin.read()", environment)

@@ -9,21 +9,21 @@ import os
 import sys
 
 from workloads.caps import apply as caps
+from workloads.caps.gpu_set import Cap, CapsError
+from workloads.caps.open_gpus import open_gpu_set
 
 HERTZ = 1e6  # no card draws that many watts
 
 
 def main(gpus: str, *values: str) -> None:
-    wanted = [
-        caps.Cap("sm_clock_hertz" if float(value) > HERTZ else "power_limit_watts", float(value)) for value in values
-    ]
-    cards = caps.cards(None if gpus == "all" else gpus.split(","), os.environ.get("SIMULATED_CARDS"))
-    caps.check(cards, wanted)
-    with caps.restoring(cards) as setter:
+    wanted = [Cap("sm_clock_hertz" if float(value) > HERTZ else "power_limit_watts", float(value)) for value in values]
+    cards = open_gpu_set(None if gpus == "all" else gpus.split(","), os.environ.get("SIMULATED_CARDS"))
+    caps.check_caps(cards, wanted)
+    with caps.restoring_caps(cards) as setter:
         for cap in wanted:
             print("ready", flush=True)
             if sys.stdin.readline() == "fail\n":
-                raise caps.CapsError("the sweep failed")
+                raise CapsError("the sweep failed")
             setter.confirm()
             setter.apply(cap)
         print("ready", flush=True)
@@ -34,5 +34,5 @@ def main(gpus: str, *values: str) -> None:
 if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
-    except caps.CapsError as error:
+    except CapsError as error:
         sys.exit(str(error))

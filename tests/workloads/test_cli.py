@@ -16,11 +16,11 @@ from workloads.cli import workload_of
         (["python"], "python"),
     ],
 )
-def test_the_workload_is_named_by_the_command_or_its_script(command, name):
+def test_workload_of_command_is_program_script_or_module(command, name):
     assert workload_of(command) == name
 
 
-def test_options_after_the_command_are_the_commands(exporter):
+def test_run_options_after_command_belong_to_command(exporter):
     done = exporter.workloads("run", "-l", "a=1", "-l", "b=x=y", "--name", "w", "echo", "--gpus", "7", "-l", "c")
 
     run = exporter.api.only_run
@@ -28,17 +28,17 @@ def test_options_after_the_command_are_the_commands(exporter):
     assert (run.workload, run.labels) == ("w", {"a": "1", "b": "x=y"})
 
 
-def test_two_dashes_end_the_runners_options(exporter):
+def test_run_double_dash_ends_own_options(exporter):
     assert exporter.workloads("run", "--", "echo", "--", "-x").stdout == "-- -x\n"
 
 
-def test_the_run_id_may_be_chosen(exporter):
+def test_run_id_option_sets_run_id(exporter):
     exporter.workloads("run", "--run-id", "night-7", "true")
 
     assert exporter.api.only_run.run_id == "night-7"
 
 
-def test_gpus_all_leaves_the_choice_to_the_exporter(exporter):
+def test_gpus_all_selects_whole_node(exporter):
     exporter.workloads("run", "--gpus", "all", "true")
 
     assert exporter.api.begun[exporter.api.only_run.run_id].gpus is None
@@ -53,7 +53,7 @@ def test_gpus_all_leaves_the_choice_to_the_exporter(exporter):
         (["run", "-l", "a-b=1", "true"], "labels.a-b: String should match pattern"),
         (["run", "-l", f"a={'x' * 129}", "true"], "labels.a: String should have at most 128 characters"),
         (["run", *(f"-ll{i}=1" for i in range(17)), "true"], "labels: Dictionary should have at most 16 items"),
-        (["run", "--gpus", "x", "true"], "--gpus x: 'x' is no GPU"),
+        (["run", "--gpus", "x", "true"], "--gpus x: 'x' is not a GPU"),
         (["run", "--run-id", "a/b", "true"], "run_id: String should match pattern"),
         (["job", "nothing"], "there is no job 'nothing'; there are container, dgemm, "),
         (["job", "sgemm", "--size", "0"], "argument --size: 0 is less than 1"),
@@ -63,7 +63,7 @@ def test_gpus_all_leaves_the_choice_to_the_exporter(exporter):
         (["bogus"], "No such command 'bogus'"),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_code_2_before_a_run_begins(exporter, arguments, message):
+def test_usage_error_is_one_line_with_exit_code_2(exporter, arguments, message):
     done = exporter.workloads(*arguments)
 
     assert done.returncode == 2
@@ -72,14 +72,14 @@ def test_wrong_usage_is_one_line_and_exit_code_2_before_a_run_begins(exporter, a
     assert exporter.api.runs == {}
 
 
-def test_an_address_that_is_none_is_one_line(exporter):
+def test_exporter_address_invalid_is_one_line_error(exporter):
     done = exporter.workloads("run", "--exporter", "ftp://node", "true")
 
     assert done.returncode == 1
-    assert done.stderr == ("wattline: 'ftp://node' is no exporter's address; give one like http://127.0.0.1:9847\n")
+    assert done.stderr == "wattline: 'ftp://node' is not an exporter address; use the form http://127.0.0.1:9847\n"
 
 
-def test_the_jobs_are_listed(exporter):
+def test_list_prints_all_jobs(exporter):
     table = exporter.workloads("list").stdout.splitlines()
     as_json = json.loads(exporter.workloads("list", "--format", "json").stdout)
 
@@ -89,7 +89,7 @@ def test_the_jobs_are_listed(exporter):
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["job", "--help"], ["job", "sgemm", "--help"]])
-def test_help_is_on_stdout(exporter, arguments):
+def test_help_is_printed_on_stdout(exporter, arguments):
     done = exporter.workloads(*arguments)
 
     assert done.returncode == 0

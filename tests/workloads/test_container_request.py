@@ -7,7 +7,7 @@ import pytest
 import requests
 import urllib3
 
-from workloads.client.gpus import GpusError, Listed
+from workloads.client.gpus import GpusError, VisibleGpu
 from workloads.jobs import container as container_job
 from workloads.jobs.container import gpus
 from workloads.jobs.containers import docker_engine
@@ -22,7 +22,7 @@ from workloads.jobs.containers.container import (
     volume,
 )
 
-TWO = (Listed(0, "NVIDIA H200", "GPU-aaaa"), Listed(1, "NVIDIA H200", "GPU-bbbb"))
+TWO = (VisibleGpu(0, "NVIDIA H200", "GPU-aaaa"), VisibleGpu(1, "NVIDIA H200", "GPU-bbbb"))
 FULL = Container(
     image="an/image:1",
     arguments=("train", "--epochs", "3"),
@@ -131,7 +131,7 @@ def test_a_uuid_is_taken_as_it_stands_where_nvidia_smi_is_not_there():
 
 
 def test_what_is_no_gpu_is_refused():
-    with pytest.raises(GpusError, match="is no GPU"):
+    with pytest.raises(GpusError, match="is not a GPU"):
         gpus("first", {}, lambda: TWO)
 
 

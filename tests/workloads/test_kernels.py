@@ -204,7 +204,7 @@ def test_a_kernel_does_not_begin_where_another_tenant_failed(simulated, tmp_path
     done = exporter.python("-m", "workloads.jobs.dgemm", "--repetitions", "2", WATTLINE_BARRIER=f"{tmp_path}:2:60")
 
     assert done.returncode == 1
-    assert "dgemm: another tenant failed" in done.stderr
+    assert "dgemm: tenant not started: another tenant failed" in done.stderr
     assert "--size" not in done.stderr
     assert exporter.api.only_run.work == {}
 

@@ -144,7 +144,7 @@ def test_an_exporter_that_does_not_answer_is_said_and_leaves_nothing_behind(expo
     done = make(exporter, plan, "--exporter", nowhere)
 
     assert done.returncode == 1
-    assert "no exporter answers at" in done.stderr
+    assert "cannot reach an exporter at" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "results").exists()
     assert "Traceback" not in done.stderr

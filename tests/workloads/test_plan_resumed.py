@@ -177,5 +177,5 @@ def test_without_its_exporter_a_plan_stops_and_what_was_not_measured_is_made_aga
     assert process.returncode == 1
     assert (line["outcome"], line["cut_off"]) == ("ok", True)
     assert line["note"] == "the exporter could not be told of its end, so nothing is known of its energy"
-    assert f"no exporter answers at {address}" in said
+    assert f"cannot reach an exporter at {address}" in said
     assert "2 of 2 steps are left" in said

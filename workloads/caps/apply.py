@@ -13,21 +13,20 @@ from pathlib import Path
 
 from workloads.caps import guardian
 from workloads.caps import journal as caps_journal
-from workloads.caps.card import Cap, CapsError, Cards, NotAllowedError, PowerRange, cards
+from workloads.caps.gpu_set import Cap, CapsError, GpuSet
 from workloads.caps.guardian import Guardian
-from workloads.caps.journal import TOLERANCE_W, Before, Holder, Journal
-from workloads.client.messages import say as say_on_stderr
-from workloads.runner.exporter import state_folder
-from workloads.runner.signals import unwound_when_signalled
-
-__all__ = ["Cap", "CapsError", "Cards", "NotAllowedError", "PowerRange", "Setter", "cards", "check", "restoring"]
+from workloads.caps.journal import TOLERANCE_W, Holder, InitialPowerLimit, Journal
+from workloads.caps.open_gpus import open_journal_gpus
+from workloads.client.messages import log_message
+from workloads.runner.exporter import wattline_state_folder
+from workloads.runner.signals import unwind_on_signal
 
 _CLOCK_STEP_HZ = 15e6
 _STANDS_WITHIN_S = 1.0
 _POLL_S = 0.05
 
 
-def check(cards: Cards, caps: Sequence[Cap]) -> None:
+def check_caps(cards: GpuSet, caps: Sequence[Cap]) -> None:
     """Whether every card takes every cap; whether from this user, `restoring` tries. Raises CapsError."""
     for uuid in cards.uuids:
         for cap in caps:
@@ -37,7 +36,7 @@ def check(cards: Cards, caps: Sequence[Cap]) -> None:
                 _check_clock(cards, uuid, cap.value)
 
 
-def _check_power_limit(cards: Cards, uuid: str, watts: float) -> None:
+def _check_power_limit(cards: GpuSet, uuid: str, watts: float) -> None:
     power = cards.power(uuid)
     if not power.least_w <= watts <= power.most_w:
         raise CapsError(
@@ -45,7 +44,7 @@ def _check_power_limit(cards: Cards, uuid: str, watts: float) -> None:
         )
 
 
-def _check_clock(cards: Cards, uuid: str, hertz: float) -> None:
+def _check_clock(cards: GpuSet, uuid: str, hertz: float) -> None:
     clocks = cards.sm_clocks(uuid)
     if not clocks:
         raise CapsError(
@@ -59,10 +58,10 @@ def _check_clock(cards: Cards, uuid: str, hertz: float) -> None:
         )
 
 
-class Setter:
+class CapSetter:
     """Sets caps on all cards at once; made by `restoring`."""
 
-    def __init__(self, cards: Cards, journal: Journal, folder: Path, guardian: Guardian) -> None:
+    def __init__(self, cards: GpuSet, journal: Journal, folder: Path, guardian: Guardian) -> None:
         self._cards = cards
         self._journal = journal
         self._folder = folder
@@ -73,7 +72,7 @@ class Setter:
         """Set it on all cards and read it back; None: what stood before. Raises CapsError, and then none has it."""
         if not self._guardian.watches:
             raise CapsError("the guardian that takes the caps off again was ended, so no other is set; start anew")
-        limit_w, clock_is_locked = caps_journal.applied(self._journal, cap)
+        limit_w, clock_is_locked = caps_journal.state_under_cap(self._journal, cap)
         self._journal = replace(self._journal, limit_w=limit_w, clock_is_locked=clock_is_locked)
         self._journal.write(self._folder)
         try:
@@ -96,12 +95,12 @@ class Setter:
                 _confirm(self._cards, uuid, self._cap)
 
     def _put_back(self) -> None:
-        wrong = caps_journal.put_back(self._journal, self._cards)
+        wrong = caps_journal.restore_gpus(self._journal, self._cards)
         if wrong:
             raise CapsError("; ".join(wrong))
 
 
-def _set(cards: Cards, uuid: str, cap: Cap) -> None:
+def _set(cards: GpuSet, uuid: str, cap: Cap) -> None:
     if cap.kind == "power_limit_watts":
         cards.set_power_limit(uuid, cap.value)
     else:
@@ -118,7 +117,7 @@ def _set(cards: Cards, uuid: str, cap: Cap) -> None:
             return
 
 
-def _confirm(cards: Cards, uuid: str, cap: Cap) -> None:
+def _confirm(cards: GpuSet, uuid: str, cap: Cap) -> None:
     """A locked clock cannot be read back; that the clock is not above it is all that can be seen."""
     if cap.kind == "sm_clock_hertz":
         now_hz = cards.sm_clock(uuid)
@@ -136,27 +135,29 @@ def _confirm(cards: Cards, uuid: str, cap: Cap) -> None:
 
 
 @contextlib.contextmanager
-def restoring(cards: Cards, folder: Path | None = None, say: Callable[[str], None] = say_on_stderr) -> Iterator[Setter]:
+def restoring_caps(
+    cards: GpuSet, folder: Path | None = None, say: Callable[[str], None] = log_message
+) -> Iterator[CapSetter]:
     """Within, caps may be set; by whatever way it is left, what stood before comes back. Raises CapsError.
 
     What an earlier process left set is put back first, and then tried whether this user may set the cards. Where nobody
     else handles SIGTERM, it unwinds this process.
     """
-    folder = folder or state_folder(os.environ) / caps_journal.FOLDER
+    folder = folder or wattline_state_folder(os.environ) / caps_journal.FOLDER
     handled = threading.current_thread() is not threading.main_thread() or (
         signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
     )
-    with contextlib.nullcontext() if handled else unwound_when_signalled():
+    with contextlib.nullcontext() if handled else unwind_on_signal():
         path, journal = _claim(cards, folder, say)
         try:
-            watching = guardian.start(path, os.environ)
+            watching = guardian.start_guardian(path, os.environ)
         except BaseException:
-            caps_journal.remove(path)
+            caps_journal.remove_journal(path)
             raise
-        doubt = guardian.doubt(watching.pid, folder, os.environ)
+        doubt = guardian.survival_warning(watching.pid, folder, os.environ)
         if doubt:
             say(doubt)
-        setter = Setter(cards, journal, folder, watching)
+        setter = CapSetter(cards, journal, folder, watching)
         try:
             yield setter
         finally:
@@ -164,39 +165,39 @@ def restoring(cards: Cards, folder: Path | None = None, say: Callable[[str], Non
                 _leave(path, cards, watching)
 
 
-def _leave(path: Path, cards: Cards, watching: Guardian) -> None:
+def _leave(path: Path, cards: GpuSet, watching: Guardian) -> None:
     """The guardian tries too where this does not succeed."""
     try:
-        wrong = caps_journal.put_back(caps_journal.read(path), cards)
+        wrong = caps_journal.restore_gpus(caps_journal.read_journal(path), cards)
         if wrong:
             raise CapsError(f"{'; '.join(wrong)}; then try: workloads caps restore")
-        caps_journal.remove(path)
+        caps_journal.remove_journal(path)
     except FileNotFoundError:  # the guardian was told to end, and has put all back
         pass
     finally:
         watching.dismiss()
 
 
-def _claim(cards: Cards, folder: Path, say: Callable[[str], None]) -> tuple[Path, Journal]:
+def _claim(cards: GpuSet, folder: Path, say: Callable[[str], None]) -> tuple[Path, Journal]:
     """Where the journal is now on disk, and what it says; nothing has changed yet."""
-    with caps_journal.locked(folder):
-        for path in caps_journal.journals(folder):
+    with caps_journal.lock_journals(folder):
+        for path in caps_journal.journal_paths(folder):
             try:
-                other = caps_journal.read(path)
+                other = caps_journal.read_journal(path)
             except FileNotFoundError:  # its holder has just left
                 continue
             if other.holder.is_alive:
                 _refuse_shared(other, cards)
-            elif not caps_journal.restore(path, guardian.open_cards, say) and other.shares_a_card(cards):
+            elif not caps_journal.restore_journal(path, open_journal_gpus, say) and other.shares_a_card(cards):
                 raise CapsError("an earlier sweep's cap is still set and cannot be put back; mend that, see above")
-        before = tuple(Before(uuid, cards.name(uuid), cards.power(uuid).now_w) for uuid in cards.uuids)
+        before = tuple(InitialPowerLimit(uuid, cards.name(uuid), cards.power(uuid).now_w) for uuid in cards.uuids)
         for card in before:  # who may set this may lock clocks, too; not sooner, as the card may have been another's
             cards.set_power_limit(card.uuid, card.power_limit_w)
         journal = Journal(Holder.this_process(), cards.simulation, before)
         return journal.write(folder), journal
 
 
-def _refuse_shared(other: Journal, cards: Cards) -> None:
+def _refuse_shared(other: Journal, cards: GpuSet) -> None:
     if other.holder == Holder.this_process():
         raise CapsError("this process holds caps already; leave the one `restoring` before the next")
     if other.shares_a_card(cards):

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 
 if TYPE_CHECKING:
-    from workloads.caps.card import Cards
+    from workloads.caps.gpu_set import GpuSet
     from workloads.caps.journal import Journal
 
 app = typer.Typer(help="Power limits and clock locks that sweeps set.", no_args_is_help=True, rich_markup_mode=None)
@@ -25,28 +25,29 @@ Simulated = Annotated[
 ]
 
 
-class Format(StrEnum):
+class CapsFormat(StrEnum):
     TABLE = "table"
     JSON = "json"
 
 
-@app.command()
-def show(
+@app.command("show")
+def show_caps(
     simulation: Simulated = None,
-    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
+    form: Annotated[CapsFormat, typer.Option("--format", help="How to print it.")] = CapsFormat.TABLE,
 ) -> None:
     """Show each GPU's power limit, what it takes, and the process that holds it."""
     from workloads.caps import journal as caps_journal
-    from workloads.caps.card import CapsError, cards
+    from workloads.caps.gpu_set import CapsError
+    from workloads.caps.open_gpus import open_gpu_set
 
     try:
-        held = [caps_journal.read(path) for path in caps_journal.journals(_folder())]
-        with contextlib.closing(cards(None, str(simulation) if simulation else None)) as here:
+        held = [caps_journal.read_journal(path) for path in caps_journal.journal_paths(_folder())]
+        with contextlib.closing(open_gpu_set(None, str(simulation) if simulation else None)) as here:
             rows = [_row(here, uuid, held) for uuid in here.uuids]
     except (CapsError, FileNotFoundError) as error:
-        say(f"{error}{'' if simulation else '; simulated GPUs are shown with --simulation FILE'}")
+        log_message(f"{error}{'' if simulation else '; simulated GPUs are shown with --simulation FILE'}")
         raise typer.Exit(1) from error
-    if form is Format.JSON:
+    if form is CapsFormat.JSON:
         print(json.dumps(rows, indent=2))
         return
     for row in rows:
@@ -56,55 +57,55 @@ def show(
         )
 
 
-@app.command()
-def restore(
+@app.command("restore")
+def restore_caps(
     force: Annotated[
         bool, typer.Option("--force", help="Also what a process still holds, or one that is not seen.")
     ] = False,
 ) -> None:
     """Put back the power limits and clocks that a sweep left set because it was killed."""
     from workloads.caps import journal as caps_journal
-    from workloads.caps.card import CapsError
+    from workloads.caps.gpu_set import CapsError
 
     try:
-        with caps_journal.locked(_folder()):
-            paths = caps_journal.journals(_folder())
+        with caps_journal.lock_journals(_folder()):
+            paths = caps_journal.journal_paths(_folder())
             left = [path for path in paths if not _restored(path, force=force)]
     except CapsError as error:
-        say(str(error))
+        log_message(str(error))
         raise typer.Exit(1) from error
     if not paths:
-        say(f"nothing to put back: there is no journal of a process that set caps in {_folder()}")
+        log_message(f"nothing to put back: there is no journal of a process that set caps in {_folder()}")
     raise typer.Exit(1 if left else 0)
 
 
 def _restored(path: Path, *, force: bool) -> bool:
     """A journal that cannot be read, or has to stay for another reason, hides no other."""
-    from workloads.caps import guardian
     from workloads.caps import journal as caps_journal
-    from workloads.caps.card import CapsError
+    from workloads.caps.gpu_set import CapsError
+    from workloads.caps.open_gpus import open_journal_gpus
 
     try:
-        holder = caps_journal.read(path).holder
+        holder = caps_journal.read_journal(path).holder
     except FileNotFoundError:  # its holder has just left
         return True
     except CapsError as error:
-        say(str(error))
+        log_message(str(error))
         return False
     if holder.is_alive and not force:
-        say(f"process {holder.pid} is at work and will put back what it set; to do it now: --force")
+        log_message(f"process {holder.pid} is at work and will put back what it set; to do it now: --force")
         return False
-    return caps_journal.restore(path, guardian.open_cards, say)
+    return caps_journal.restore_journal(path, open_journal_gpus, log_message)
 
 
 def _folder() -> Path:
     from workloads.caps import journal as caps_journal
     from workloads.runner import exporter as reach
 
-    return reach.state_folder(os.environ) / caps_journal.FOLDER
+    return reach.wattline_state_folder(os.environ) / caps_journal.FOLDER
 
 
-def _row(here: Cards, uuid: str, held: list[Journal]) -> dict[str, Any]:
+def _row(here: GpuSet, uuid: str, held: list[Journal]) -> dict[str, Any]:
     power = here.power(uuid)
     of_card = [
         (journal.holder, before.power_limit_w)

@@ -18,8 +18,9 @@ from types import FrameType
 from typing import NoReturn
 
 from workloads.caps import journal as caps_journal
-from workloads.caps.card import CapsError, Cards, cards
-from workloads.caps.journal import Holder, Journal
+from workloads.caps.gpu_set import CapsError
+from workloads.caps.journal import Holder
+from workloads.caps.open_gpus import open_journal_gpus
 from workloads.runner import shadow_check as shadow
 
 READY = b"ready\n"
@@ -35,7 +36,9 @@ class _AskedToEndError(Exception):
     pass
 
 
-def start(journal: Path, environ: Mapping[str, str], booted_by_systemd: Path = Path("/run/systemd/system")) -> Guardian:
+def start_guardian(
+    journal: Path, environ: Mapping[str, str], booted_by_systemd: Path = Path("/run/systemd/system")
+) -> Guardian:
     """In a session of its own, and in a cgroup of its own where systemd gives one. Raises CapsError."""
     plain = [sys.executable, "-P", "-m", "workloads.caps.guardian", str(journal)]
     commands = [plain]
@@ -82,7 +85,9 @@ class Guardian:
             self._process.wait()
 
 
-def doubt(guardian_pid: int, folder: Path, environ: Mapping[str, str], proc: Path = Path("/proc")) -> str | None:
+def survival_warning(
+    guardian_pid: int, folder: Path, environ: Mapping[str, str], proc: Path = Path("/proc")
+) -> str | None:
     """Why the guardian may be killed together with its holder, and what to do about it; `folder` has the journal."""
     by_hand = f"XDG_STATE_HOME={folder.absolute().parents[1]} workloads caps restore"
     shares_cgroup = (proc / "self" / "cgroup").read_text() == (proc / str(guardian_pid) / "cgroup").read_text()
@@ -116,10 +121,6 @@ def _is_ready(process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def open_cards(journal: Journal) -> Cards:
-    return cards([before.uuid for before in journal.cards], journal.simulation)
-
-
 def _await_end(holder: Holder) -> None:
     try:
         watched = os.pidfd_open(holder.pid)
@@ -140,8 +141,8 @@ def _say(text: str) -> None:
 
 def _restore(path: Path, attempts: int) -> bool:
     for attempt in range(1, attempts + 1):
-        with caps_journal.locked(path.parent):
-            if caps_journal.restore(path, open_cards, _say):
+        with caps_journal.lock_journals(path.parent):
+            if caps_journal.restore_journal(path, open_journal_gpus, _say):
                 return True
         if attempt < attempts:
             time.sleep(_RETRY_S)
@@ -160,8 +161,8 @@ def main(arguments: Sequence[str]) -> int:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     try:
-        journal = caps_journal.read(path)
-        with contextlib.closing(open_cards(journal)):  # also keeps the driver, and with it the limits, loaded
+        journal = caps_journal.read_journal(path)
+        with contextlib.closing(open_journal_gpus(journal)):  # also keeps the driver, and with it the limits, loaded
             attempts = 1  # who tells it to end, waits for it
             with contextlib.suppress(_AskedToEndError):
                 signal.signal(signal.SIGTERM, _end)

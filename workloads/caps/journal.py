@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from workloads.caps.card import Cap, CapsError, Cards
+from workloads.caps.gpu_set import Cap, CapsError, GpuSet
 
 FOLDER = "caps"
 LOG_FILE = "guardian.log"
@@ -31,18 +31,18 @@ class Holder:
 
     @classmethod
     def this_process(cls) -> Holder:
-        return cls(os.getpid(), started_ticks(os.getpid()) or 0, _pid_namespace(), boot_id())
+        return cls(os.getpid(), started_ticks(os.getpid()) or 0, _pid_namespace(), kernel_boot_id())
 
     @property
     def is_alive(self) -> bool:
         """True also where that cannot be seen from here, from another container of this node."""
-        if self.boot_id != boot_id():
+        if self.boot_id != kernel_boot_id():
             return False
         return self.pid_namespace != _pid_namespace() or started_ticks(self.pid) == self.started_ticks
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class InitialPowerLimit:
     """What stood on a card before."""
 
     uuid: str
@@ -54,7 +54,7 @@ class Before:
 class Journal:
     holder: Holder
     simulation: str | None
-    cards: tuple[Before, ...]
+    cards: tuple[InitialPowerLimit, ...]
     limit_w: float | None = None
     """The power limit that was asked for last."""
     clock_is_locked: bool = False
@@ -63,7 +63,7 @@ class Journal:
     def file_name(self) -> str:
         return f"{self.holder.pid}-{self.holder.started_ticks}{_SUFFIX}"
 
-    def shares_a_card(self, cards: Cards) -> bool:
+    def shares_a_card(self, cards: GpuSet) -> bool:
         return self.simulation == cards.simulation and any(before.uuid in cards.uuids for before in self.cards)
 
     def write(self, folder: Path) -> Path:
@@ -82,11 +82,11 @@ class Journal:
         return path
 
 
-def read(path: Path) -> Journal:
+def read_journal(path: Path) -> Journal:
     """Raises CapsError; FileNotFoundError where it is gone."""
     try:
         content: dict[str, Any] = json.loads(path.read_text())
-        cards = tuple(Before(**card) for card in content.pop("cards"))
+        cards = tuple(InitialPowerLimit(**card) for card in content.pop("cards"))
         return Journal(Holder(**content.pop("holder")), cards=cards, **content)
     except FileNotFoundError:
         raise
@@ -96,17 +96,17 @@ def read(path: Path) -> Journal:
         ) from error
 
 
-def remove(path: Path) -> None:
+def remove_journal(path: Path) -> None:
     path.unlink(missing_ok=True)
     _sync_folder(path.parent)
 
 
-def journals(folder: Path) -> list[Path]:
+def journal_paths(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{_SUFFIX}"))
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_journals(folder: Path) -> Iterator[None]:
     """Alone among all who claim cards or restore them; makes the folder. Raises CapsError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def put_back(journal: Journal, cards: Cards) -> list[str]:
+def restore_gpus(journal: Journal, cards: GpuSet) -> list[str]:
     """What stood before, on every card that answers; what went wrong, a line each."""
     wrong = []
     for before in journal.cards:
@@ -132,8 +132,8 @@ def put_back(journal: Journal, cards: Cards) -> list[str]:
     return wrong
 
 
-def _put_back_on(before: Before, journal: Journal, cards: Cards) -> None:
-    has_rebooted = journal.holder.boot_id != boot_id()  # which takes limits and locks off real cards
+def _put_back_on(before: InitialPowerLimit, journal: Journal, cards: GpuSet) -> None:
+    has_rebooted = journal.holder.boot_id != kernel_boot_id()  # which takes limits and locks off real cards
     if journal.clock_is_locked and (not has_rebooted or journal.simulation):
         cards.lock_sm_clock(before.uuid, None)
     if journal.limit_w is None:
@@ -148,10 +148,10 @@ def _put_back_on(before: Before, journal: Journal, cards: Cards) -> None:
         )
 
 
-def restore(path: Path, open_cards: Callable[[Journal], Cards], say: Callable[[str], None]) -> bool:
+def restore_journal(path: Path, open_cards: Callable[[Journal], GpuSet], say: Callable[[str], None]) -> bool:
     """Put back what a journal says and remove it; False where it has to stay. To be called within `locked`."""
     try:
-        journal = read(path)
+        journal = read_journal(path)
         cards = open_cards(journal)
     except FileNotFoundError:  # its guardian was faster
         return True
@@ -159,24 +159,24 @@ def restore(path: Path, open_cards: Callable[[Journal], Cards], say: Callable[[s
         say(f"{path}: {error}")
         return False
     try:
-        wrong = put_back(journal, cards)
+        wrong = restore_gpus(journal, cards)
     finally:
         cards.close()
     for text in wrong:
         say(text)
     if not wrong:
-        say(f"{described(journal)}; process {journal.holder.pid} had set it")
-        remove(path)
+        say(f"{restored_text(journal)}; process {journal.holder.pid} had set it")
+        remove_journal(path)
     return not wrong
 
 
-def described(journal: Journal) -> str:
+def restored_text(journal: Journal) -> str:
     """What stands again."""
     stood = ", ".join(f"{before.name} at {before.power_limit_w:g} W" for before in journal.cards)
     return f"put back: {stood}{' and its default clocks' if journal.clock_is_locked else ''}"
 
 
-def applied(journal: Journal, cap: Cap | None) -> tuple[float | None, bool]:
+def state_under_cap(journal: Journal, cap: Cap | None) -> tuple[float | None, bool]:
     """`limit_w` and `clock_is_locked` of the journal while this cap stands; both only ever grow."""
     limit_w = cap.value if cap is not None and cap.kind == "power_limit_watts" else journal.limit_w
     return limit_w, journal.clock_is_locked or (cap is not None and cap.kind == "sm_clock_hertz")
@@ -191,7 +191,7 @@ def started_ticks(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
-def boot_id() -> str:
+def kernel_boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from workloads.caps.card import NOT_ALLOWED, CapsError, NotAllowedError, PowerRange
+from workloads.caps.gpu_set import NOT_ALLOWED, CapsError, NotAllowedError, PowerLimitRange
 
 
-class NvmlCards:
+class NvmlGpuSet:
     def __init__(self, gpus: Sequence[str] | None) -> None:
         try:
             import pynvml
@@ -36,13 +36,13 @@ class NvmlCards:
     def name(self, uuid: str) -> str:
         return self._names[uuid]
 
-    def power(self, uuid: str) -> PowerRange:
+    def power(self, uuid: str) -> PowerLimitRange:
         nvml, handle = self._nvml, self._handles[uuid]
         with self._said(f"the power limit of {self.name(uuid)} cannot be read"):
             least_mw, most_mw = nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
             default_mw = nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)
             now_mw = nvml.nvmlDeviceGetPowerManagementLimit(handle)
-        return PowerRange(least_mw / 1e3, most_mw / 1e3, default_mw / 1e3, now_mw / 1e3)
+        return PowerLimitRange(least_mw / 1e3, most_mw / 1e3, default_mw / 1e3, now_mw / 1e3)
 
     def enforced_w(self, uuid: str) -> float:
         with self._said(f"the power limit of {self.name(uuid)} cannot be read"):

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from exporter.simulation import Fault, SimulatedGpu, Simulation, StateFileError, clocks_mhz, sm_clock_mhz
-from workloads.caps.card import NOT_ALLOWED, CapsError, NotAllowedError, PowerRange
+from workloads.caps.gpu_set import NOT_ALLOWED, CapsError, NotAllowedError, PowerLimitRange
 
 
-class SimulatedCards:
+class SimulatedGpuSet:
     def __init__(self, path: Path, gpus: Sequence[str] | None) -> None:
         self.simulation: str | None = str(path.absolute())
         with _said():
@@ -30,10 +30,10 @@ class SimulatedCards:
         gpu = self._gpu(uuid)
         return f"GPU {gpu.index} ({gpu.product.name})"
 
-    def power(self, uuid: str) -> PowerRange:
+    def power(self, uuid: str) -> PowerLimitRange:
         gpu = self._answering(uuid)
         make = gpu.product
-        return PowerRange(make.limit_min_w, make.limit_max_w, make.limit_default_w, gpu.limit_w)
+        return PowerLimitRange(make.limit_min_w, make.limit_max_w, make.limit_default_w, gpu.limit_w)
 
     def enforced_w(self, uuid: str) -> float:
         return self._answering(uuid).limit_w

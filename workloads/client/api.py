@@ -1,4 +1,7 @@
-"""The run API over HTTP, with the standard library alone, since it runs inside users' training processes too."""
+"""HTTP client of the run API.
+
+It imports only the standard library, since it also runs inside users' training processes.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +18,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from exporter.contract.secret_file import SecretFileError, read_secret
-
 DEFAULT_ADDRESS = "http://127.0.0.1:9847"
 EXPORTER = "WATTLINE_EXPORTER"
-TOKEN_FILE = "WATTLINE_TOKEN_FILE"  # noqa: S105  # a name
-"""A file with the bearer token that the exporter asks for (its --web.api-token-file)."""
+TOKEN_FILE = "WATTLINE_TOKEN_FILE"  # noqa: S105  # the name of a variable
+"""File with the exporter's bearer token (its --web.api-token-file)."""
 RUN_ID = "WATTLINE_RUN_ID"
 RESULTS = "WATTLINE_RESULTS"
-"""A file to which clients in the job append a JSON object of results a line; the runner sends them at the end."""
+"""File to which clients in the job append one JSON object of results per line; the runner sends them at the end."""
 SIMULATION = "WATTLINE_SIMULATION"
 LEASE_S = 300.0
 _TRUST = "trust the CA that signed it with SSL_CERT_FILE=ca.pem"
-_OTHER_NAME = "ask for the exporter by a name that the certificate has"
-# OpenSSL's X509_V_ERR_…: no issuer that is known (2, 18 to 21), another host (62), another address (64).
+_OTHER_NAME = "use a host name of the exporter that is in the certificate"
+# OpenSSL's X509_V_ERR_…: unknown issuer (2, 18 to 21), host name mismatch (62), IP address mismatch (64).
 _REMEDY_OF_CERTIFICATE = {**dict.fromkeys((2, 18, 19, 20, 21), _TRUST), 62: _OTHER_NAME, 64: _OTHER_NAME}
-_ATTEMPTS = 2  # a kept-alive proxy or a restart may drop one connection; every call of the run API may be repeated
+_MAX_TOKEN_BYTES = 10_000
+_ATTEMPTS = 2  # a proxy or a restart may drop one connection; every call of the run API may be repeated
 
 
 class ExporterError(Exception):
-    """One line: the cause and the next step."""
+    """Error with a one-line message: the cause and the remedy."""
 
 
 class AddressError(ExporterError):
@@ -49,12 +51,12 @@ class UnreachableError(ExporterError):
     pass
 
 
-class BarredError(ExporterError):
-    """Something answers, but not to this user as things are; the text has the whole remedy."""
+class AccessDeniedError(ExporterError):
+    """Exporter that is reachable, but denies access to this user."""
 
 
-class RefusedError(ExporterError):
-    """The exporter's answer is a problem."""
+class RejectedRequestError(ExporterError):
+    """Request that the exporter rejected with a problem document."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -63,9 +65,10 @@ class RefusedError(ExporterError):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """An exporter by its address; raises ExporterError.
+    """Run API of the exporter at `address`; every method raises ExporterError.
 
-    `http[s]://[user:password@]host[:port][/prefix]`, or `unix:///run/wattline/api.sock` for its Unix socket.
+    The address is `http[s]://[user:password@]host[:port][/prefix]`, or `unix:///run/wattline/api.sock` for a Unix
+    socket.
     """
 
     address: str
@@ -74,10 +77,10 @@ class Api:
 
     @property
     def public_address(self) -> str:
-        """Without the password, to be shown."""
+        """Address without user name and password, for messages."""
         url = _parse(self.address)
         if url.scheme == "unix":
-            return self.address  # `geturl` would leave out the two slashes that it needs
+            return self.address  # `geturl` drops the two slashes of unix://
         return url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
 
     def get(self, path: str) -> dict[str, Any]:
@@ -89,11 +92,13 @@ class Api:
     def metrics(self) -> str:
         status, content = self._exchange("GET", "/metrics", None)
         if status != http.HTTPStatus.OK:
-            raise RefusedError(status, f"{self.public_address} answers GET /metrics with {status}")
+            raise RejectedRequestError(
+                status, f"cannot read the metrics of {self.public_address}: GET /metrics returned HTTP {status}"
+            )
         return content.decode(errors="replace")
 
     def readiness(self) -> int:
-        """The status of /-/ready: 200 once the exporter serves, 503 while it starts."""
+        """Return the status of /-/ready: 200 when the exporter serves, 503 while it starts."""
         return self._exchange("GET", "/-/ready", None)[0]
 
     def _json(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
@@ -107,12 +112,12 @@ class Api:
         if isinstance(answer, dict) and "status" in answer:
             detail = " ".join(str(answer.get("detail") or answer.get("title")).split())
             if status == http.HTTPStatus.UNAUTHORIZED and self.token_file:
-                detail = f"the token in {self.token_file} ({TOKEN_FILE}) is not taken: {detail}"
-            raise RefusedError(status, detail)
-        raise RefusedError(
+                detail = f"the exporter rejected the token in {self.token_file} ({TOKEN_FILE}): {detail}"
+            raise RejectedRequestError(status, detail)
+        raise RejectedRequestError(
             status,
-            f"{self.public_address} answers {method} {path} with {status} and no reason: it is no Wattline exporter; "
-            f"give the exporter's address with --exporter or {EXPORTER}",
+            f"{self.public_address} is not a Wattline exporter: {method} {path} returned HTTP {status}; "
+            f"set the exporter's address with --exporter or {EXPORTER}",
         )
 
     def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
@@ -132,36 +137,36 @@ class Api:
                 connection.close()
         raise AssertionError
 
-    def _unreachable(self, error: Exception) -> BarredError | UnreachableError:
+    def _unreachable(self, error: Exception) -> AccessDeniedError | UnreachableError:
         reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
         if isinstance(error, PermissionError):
-            return BarredError(
-                f"{self.public_address} may not be opened: {reason}; be a member of the socket's group (ls -l shows it)"
+            return AccessDeniedError(
+                f"cannot open {self.public_address}: {reason}; join the socket's group (see ls -l)"
             )
         if isinstance(error, ssl.SSLCertVerificationError):
-            return BarredError(
-                f"the certificate of {self.public_address} is not accepted: {error.verify_message}; "
-                f"{_REMEDY_OF_CERTIFICATE.get(error.verify_code, 'it has to be written anew on that side')}"
+            return AccessDeniedError(
+                f"cannot verify the certificate of {self.public_address}: {error.verify_message}; "
+                f"{_REMEDY_OF_CERTIFICATE.get(error.verify_code, 'renew it on that host')}"
             )
-        return UnreachableError(f"no exporter answers at {self.public_address}: {reason}")
+        return UnreachableError(f"cannot reach an exporter at {self.public_address}: {reason}")
 
 
 def _parse(address: str) -> urllib.parse.SplitResult:
     try:
         url = urllib.parse.urlsplit(address if "://" in address else f"http://{address}")
-        _ = url.port  # raises where it is no number
+        _ = url.port  # raises ValueError if it is not a number
     except ValueError as error:
         raise AddressError(
-            f"{address!r} is no exporter's address ({error}); give one like {DEFAULT_ADDRESS}"
+            f"{address!r} is not an exporter address ({error}); use the form {DEFAULT_ADDRESS}"
         ) from error
     is_socket = url.scheme == "unix" and not url.netloc and url.path.startswith("/")
     if not is_socket and (url.scheme not in {"http", "https"} or not url.hostname):
-        raise AddressError(f"{address!r} is no exporter's address; give one like {DEFAULT_ADDRESS}")
+        raise AddressError(f"{address!r} is not an exporter address; use the form {DEFAULT_ADDRESS}")
     return url
 
 
 def _connection(url: urllib.parse.SplitResult, timeout_s: float) -> http.client.HTTPConnection:
-    # http.client asks no proxy: the exporter is on this node, and http_proxy is often set on a cluster.
+    # http.client ignores http_proxy, which is often set on a cluster; the exporter is on this node.
     if url.scheme == "unix":
         return _UnixConnection(urllib.parse.unquote(url.path), timeout_s)
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
@@ -184,7 +189,7 @@ def _prefix(url: urllib.parse.SplitResult) -> str:
 
 
 def _headers(url: urllib.parse.SplitResult, token_file: str | None) -> dict[str, str]:
-    """Basic auth and a token share one header; the exporter takes the token in place of the password."""
+    """Return the request headers; a token replaces the user name and password, since both use Authorization."""
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     if token_file:
         headers["Authorization"] = f"Bearer {_token(token_file)}"
@@ -195,12 +200,16 @@ def _headers(url: urllib.parse.SplitResult, token_file: str | None) -> dict[str,
 
 
 def _token(file: str) -> str:
-    """Return the token; it is read for each request, since it may be replaced at any time."""
+    """Return the token. It is read for each request, since the file may be replaced at any time."""
     remedy = f"set {TOKEN_FILE} to a file with the exporter's token"
     try:
-        token = read_secret(Path(file))
-    except SecretFileError as error:
-        raise TokenError(f"{error}; {remedy}") from error
-    if not token.isascii():
-        raise TokenError(f"cannot use the token in {file}: it is not ASCII; {remedy}")
+        with Path(file).open("rb") as opened:
+            token = opened.read(_MAX_TOKEN_BYTES + 1).decode("ascii").strip()
+    except OSError as error:
+        raise TokenError(f"cannot read {file}: {error.strerror or error}; {remedy}") from error
+    except UnicodeDecodeError as error:
+        raise TokenError(f"cannot use the token in {file}: it is not ASCII; {remedy}") from error
+    if not token or not token.isprintable() or len(token) > _MAX_TOKEN_BYTES:
+        cause = "expected one line of printable text" if token else "the file is empty"
+        raise TokenError(f"cannot read {file}: {cause}; {remedy}")
     return token

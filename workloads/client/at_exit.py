@@ -1,4 +1,4 @@
-"""What a process has still to do when it ends, in whichever way it was started."""
+"""Registration of functions that run when a process ends."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import sys
 from collections.abc import Callable
 
 
-def call(close: Callable[[], None]) -> None:
-    """Also in a child of multiprocessing, which runs no atexit; not in the children that this process forks."""
+def call_at_exit(close: Callable[[], None]) -> None:
+    """Call `close` at the end of this process, but not of the children that it forks.
+
+    A child of multiprocessing does not run atexit functions, so its own finalizers are used.
+    """
     pid = os.getpid()
 
     def close_own() -> None:

@@ -1,6 +1,7 @@
-"""Several jobs that begin to measure at one instant: each says that it is ready and waits for the others, by files.
+"""Barrier of files, by which the tenants of a plan start to measure together.
 
-Of the standard library alone. The plan's runner makes the folder; whoever finds `ABANDONED` in it goes no further.
+It imports only the standard library. The plan's runner creates the folder; the file
+`ABANDONED` in it means that a tenant failed.
 """
 
 from __future__ import annotations
@@ -13,35 +14,38 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 FOLDER = "WATTLINE_BARRIER"
-"""`FOLDER:COUNT:SECONDS`: how many are to come, and for how long the first waits for the last."""
+"""`FOLDER:COUNT:SECONDS`: the number of tenants, and the longest time that the first waits for the last."""
 ABANDONED = "abandoned"
 _RUNNER = "runner"
 _POLL_S = 0.005
 
 
 class BarrierError(RuntimeError):
-    """The others did not come; one line, with the remedy."""
+    """Barrier that the other tenants did not reach; a one-line message with the remedy."""
 
 
 @contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """By the plan's runner: the lock goes with it, in whatever way it ends, and nobody waits for it any longer."""
+def hold_runner_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of the plan's runner. The kernel releases it when the runner ends, even if it is killed."""
     with (folder / _RUNNER).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _is_deserted(folder: Path) -> bool:
+def _is_runner_gone(folder: Path) -> bool:
     try:
         with (folder / _RUNNER).open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except (BlockingIOError, FileNotFoundError):  # there may be none, where somebody else makes the folder
+    except (BlockingIOError, FileNotFoundError):  # no lock file: the folder was created by another program
         return False
     return True
 
 
-def await_all(environ: Mapping[str, str], *, is_counted: bool = True) -> None:
-    """Return at once where there is no barrier. Raises BarrierError. Of a tenant's processes one is to be counted."""
+def await_all_tenants(environ: Mapping[str, str], *, is_counted: bool = True) -> None:
+    """Wait until all tenants are ready; return at once without a barrier. Raises BarrierError.
+
+    Only one process per tenant has `is_counted` set.
+    """
     text = environ.get(FOLDER)
     if not text:
         return
@@ -53,23 +57,25 @@ def await_all(environ: Mapping[str, str], *, is_counted: bool = True) -> None:
             (folder / f"ready-{os.getpid()}").touch()
         _await(folder, int(count), give_up_s, float(seconds))
     except OSError as error:
-        raise BarrierError(f"the barrier is gone ({folder}: {error.strerror}): has the plan's runner ended?") from error
+        raise BarrierError(f"cannot read barrier folder {folder}: {error.strerror}; start the plan again") from error
 
 
 def _await(folder: Path, count: int, give_up_s: float, seconds: float) -> None:
     while True:
         present = {path.name for path in folder.iterdir()}
         if ABANDONED in present:
-            raise BarrierError("another tenant failed before all were ready, so this one does not begin")
-        if _is_deserted(folder):
-            raise BarrierError("the plan's runner has ended before all were ready, so this one does not begin")
+            raise BarrierError("tenant not started: another tenant failed before all were ready; see its output.log")
+        if _is_runner_gone(folder):
+            raise BarrierError(
+                "tenant not started: the plan's runner ended before all were ready; start the plan again"
+            )
         ready = sum(name.startswith("ready-") for name in present)
         if ready >= count:
             return
         if time.monotonic() > give_up_s:
-            (folder / ABANDONED).touch()  # else who comes next finds all there, and goes on alone
+            (folder / ABANDONED).touch()  # otherwise a late tenant would find all ready and start alone
             raise BarrierError(
-                f"{ready} of {count} tenants were ready within {seconds:g} s; give the slow one more time with "
+                f"tenants not started: {ready} of {count} were ready within {seconds:g} s; increase "
                 "barrier_timeout_seconds"
             )
         time.sleep(_POLL_S)

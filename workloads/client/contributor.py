@@ -1,4 +1,4 @@
-"""What one process adds to a run: its totals so far, posted by a thread of its own and never from a training step."""
+"""Work totals of one process, posted to the run by a separate thread."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import threading
 from collections.abc import Mapping
 
 from workloads.client.api import Api, ExporterError
-from workloads.client.messages import say_once
-from workloads.client.values import MOST_UNITS
+from workloads.client.messages import log_message_once
+from workloads.client.values import MAX_UNITS
 
 _POST_EVERY_S = 0.25
 _THREAD_ENDS_WITHIN_S = 15.0
 
 
-def unique_name(environ: Mapping[str, str]) -> str:
-    """Of this process, on all nodes and for all time: a pid may come again during a long run."""
+def contributor_name(environ: Mapping[str, str]) -> str:
+    """Return a name of this process that is unique over all nodes and over reused pids."""
     return _name(os.getpid(), environ.get("RANK"))
 
 
@@ -29,7 +29,7 @@ def _name(pid: int, rank: str | None) -> str:
 
 
 class Contributor:
-    """Holds the totals, and the thread that posts them and renews the run's lease every third of `lease_s`."""
+    """Totals of a process, and the thread that posts them and renews the run's lease every third of `lease_s`."""
 
     def __init__(self, api: Api, run_id: str, name: str, lease_s: float | None = None) -> None:
         self._api = api
@@ -47,8 +47,8 @@ class Contributor:
     def add(self, amounts: Mapping[str, float]) -> None:
         with self._lock:
             for unit, amount in amounts.items():
-                if unit not in self._totals and len(self._totals) >= MOST_UNITS:
-                    say_once(f"work {unit} is not counted: a run has {MOST_UNITS} units at most")
+                if unit not in self._totals and len(self._totals) >= MAX_UNITS:
+                    log_message_once(f"cannot count work {unit}: a run has at most {MAX_UNITS} units; use fewer units")
                     continue
                 self._totals[unit] = self._totals.get(unit, 0.0) + amount
             self._unposted = True
@@ -59,11 +59,11 @@ class Contributor:
         with self._lock:
             if self._thread is None:
                 self._closing.clear()
-                self._thread = threading.Thread(target=self._post_again_and_again, name="wattline", daemon=True)
+                self._thread = threading.Thread(target=self._post_loop, name="wattline", daemon=True)
                 self._thread.start()
 
     def close(self) -> None:
-        """End the thread and post what is left; `add` starts again."""
+        """Stop the thread and post the rest; `add` starts it again."""
         with self._lock:
             thread, self._thread = self._thread, None
         self._closing.set()
@@ -73,13 +73,13 @@ class Contributor:
         self.flush()
 
     def flush(self) -> None:
-        """Return once what was added is posted, or could not be."""
+        """Try to post all work that was added so far."""
         with self._posting:
-            is_left = self._unposted
-        if is_left:
+            has_unposted_work = self._unposted
+        if has_unposted_work:
             self._post()
 
-    def _post_again_and_again(self) -> None:
+    def _post_loop(self) -> None:
         while not self._closing.is_set():
             self._wake.wait(self._renew_every_s)
             self._wake.clear()
@@ -89,7 +89,7 @@ class Contributor:
             self._closing.wait(_POST_EVERY_S)
 
     def _post(self) -> None:
-        """Totals may be posted twice; what could not be posted now goes with the next."""
+        """Post the totals. They may be posted twice; after a failure the next call posts them."""
         with self._posting:
             with self._lock:
                 body = {"contributor": self.name, **self._totals} if self._totals else {}
@@ -99,4 +99,4 @@ class Contributor:
             except ExporterError as error:
                 with self._lock:
                     self._unposted = bool(body)
-                say_once(f"work could not be reported: {error}")
+                log_message_once(f"cannot report work: {error}")

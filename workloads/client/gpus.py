@@ -1,7 +1,7 @@
-"""Which GPUs a run has, named so that the exporter finds the same ones: by UUID wherever this namespace can tell them.
+"""Choice of a run's GPUs, by UUID where possible.
 
-Inside a container or a job's cgroup, index 0 is another GPU than the exporter's index 0; `nvidia-smi -L`, run here,
-shows the UUIDs as they are seen here.
+Inside a container or a job's cgroup, index 0 can be a different GPU than the exporter's index 0. `nvidia-smi -L` in the
+same namespace gives the UUIDs.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 _ENTRY = re.compile(r"\d+|(GPU|MIG)-[0-9A-Za-z/-]+")
 _LISTED = re.compile(r"^GPU (\d+): (.+?) \(UUID: (GPU-[^)]+)\)", re.MULTILINE)
-_SMI_TIMEOUT_S = 20  # without persistence mode each call initialises every GPU
+_SMI_TIMEOUT_S = 20  # without persistence mode each call initializes every GPU
 
 
 class GpusError(ValueError):
-    """`--gpus` cannot be understood; the text says why and what to give."""
+    """Invalid value of `--gpus`; the message names the cause and the valid values."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A GPU as `nvidia-smi -L` shows it here."""
+class VisibleGpu:
+    """GPU that `nvidia-smi -L` lists in this namespace."""
 
     index: int
     name: str
@@ -30,82 +30,82 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """`gpus` as the run API takes them: None is the whole node, an empty list those on which the processes are seen."""
+class GpuChoice:
+    """GPUs in the form of the run API: None is the whole node, empty are the GPUs that the run's processes use."""
 
     gpus: tuple[str, ...] | None
-    asked: bool = False
-    """By `--gpus`, so that what the exporter does not know is an error; else it is a hint of the environment."""
-    doubt: str | None = None
-    """Why a hint of the environment was not taken."""
+    is_explicit: bool = False
+    """True if given with `--gpus`: an unknown GPU is then an error. Values of the environment are only hints."""
+    warning: str | None = None
+    """Reason why a hint of the environment was ignored."""
 
     def field(self) -> dict[str, list[str]]:
         return {} if self.gpus is None else {"gpus": list(self.gpus)}
 
 
-def listed() -> tuple[Listed, ...]:
-    """Nothing where there is no nvidia-smi, or it fails."""
+def list_visible_gpus() -> tuple[VisibleGpu, ...]:
+    """Return the GPUs that nvidia-smi lists; empty if it is missing or fails."""
     try:
         done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=_SMI_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    return tuple(Listed(int(index), name, uuid) for index, name, uuid in _LISTED.findall(done.stdout))
+    return tuple(VisibleGpu(int(index), name, uuid) for index, name, uuid in _LISTED.findall(done.stdout))
 
 
-def choose(
-    option: str | None, environ: Mapping[str, str], list_gpus: Callable[[], tuple[Listed, ...]] = listed
-) -> Choice:
-    """`--gpus`, else CUDA_VISIBLE_DEVICES, else NVIDIA_VISIBLE_DEVICES, else those on which the job is seen."""
+def choose_gpus(
+    option: str | None, environ: Mapping[str, str], list_gpus: Callable[[], tuple[VisibleGpu, ...]] = list_visible_gpus
+) -> GpuChoice:
+    """Choose GPUs by `--gpus`, else CUDA_VISIBLE_DEVICES, else NVIDIA_VISIBLE_DEVICES, else those that the job uses."""
     if option is not None:
-        return _asked(option, list_gpus)
+        return _from_option(option, list_gpus)
     if "CUDA_VISIBLE_DEVICES" in environ:
-        return _of_cuda(environ, list_gpus)
-    return _of_container(environ.get("NVIDIA_VISIBLE_DEVICES", ""), list_gpus)
+        return _from_cuda(environ, list_gpus)
+    return _from_container(environ.get("NVIDIA_VISIBLE_DEVICES", ""), list_gpus)
 
 
-def _asked(option: str, list_gpus: Callable[[], tuple[Listed, ...]]) -> Choice:
+def _from_option(option: str, list_gpus: Callable[[], tuple[VisibleGpu, ...]]) -> GpuChoice:
     if option == "all":
-        return Choice(None, asked=True)
+        return GpuChoice(None, is_explicit=True)
     entries = option.split(",")
     wrong = next((entry for entry in entries if not _ENTRY.fullmatch(entry)), None)
     if wrong is not None:
-        raise GpusError(f"--gpus {option}: {wrong!r} is no GPU; give indices like 0,1, UUIDs like GPU-8f2c…, or all")
-    return Choice(_by_uuid(entries, list_gpus()), asked=True)
+        raise GpusError(f"--gpus {option}: {wrong!r} is not a GPU; use indices (0,1), UUIDs (GPU-8f2c…) or all")
+    return GpuChoice(_by_uuid(entries, list_gpus()), is_explicit=True)
 
 
-def _of_cuda(environ: Mapping[str, str], list_gpus: Callable[[], tuple[Listed, ...]]) -> Choice:
+def _from_cuda(environ: Mapping[str, str], list_gpus: Callable[[], tuple[VisibleGpu, ...]]) -> GpuChoice:
     entries = _visible(environ["CUDA_VISIBLE_DEVICES"])
     numbered = any(entry.isdecimal() for entry in entries)
     here = list_gpus() if entries else ()
     if numbered and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len({gpu.name for gpu in here}) > 1:
-        # CUDA's own order is fastest first, NVML's is by bus: 0 may be another card.
-        return Choice(
+        # CUDA orders GPUs by speed, NVML by bus: index 0 may be a different GPU.
+        return GpuChoice(
             (),
-            doubt=f"CUDA_VISIBLE_DEVICES={environ['CUDA_VISIBLE_DEVICES']} is ambiguous where GPUs differ: measuring "
-            "those on which the job is seen; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the GPUs with --gpus",
+            warning=f"CUDA_VISIBLE_DEVICES={environ['CUDA_VISIBLE_DEVICES']} is ambiguous, since the GPUs differ: "
+            "measuring the GPUs that the job uses; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the GPUs with --gpus",
         )
     host = _visible(environ.get("NVIDIA_VISIBLE_DEVICES", ""))
     if numbered and not here and all(not entry.isdecimal() or int(entry) < len(host) for entry in entries):
-        return Choice(tuple(host[int(entry)] if entry.isdecimal() else entry for entry in entries))
-    return Choice(_by_uuid(entries, here))
+        return GpuChoice(tuple(host[int(entry)] if entry.isdecimal() else entry for entry in entries))
+    return GpuChoice(_by_uuid(entries, here))
 
 
-def _of_container(visible: str, list_gpus: Callable[[], tuple[Listed, ...]]) -> Choice:
-    """NVIDIA_VISIBLE_DEVICES counts the host's GPUs, so in a container it is all that can be seen there.
+def _from_container(visible: str, list_gpus: Callable[[], tuple[VisibleGpu, ...]]) -> GpuChoice:
+    """Resolve NVIDIA_VISIBLE_DEVICES, which has indices of the host.
 
-    `all` is what NVIDIA's images say by default, and says nothing about the job.
+    `all` is the default of NVIDIA's images and therefore no hint about the job.
     """
     entries = _visible(visible)
     if not entries:
-        return Choice(())
+        return GpuChoice(())
     here = list_gpus()
     if len(here) == len(entries) and all(entry.isdecimal() for entry in entries):
-        return Choice(tuple(gpu.uuid for gpu in here))
-    return Choice(_by_uuid(entries, here))
+        return GpuChoice(tuple(gpu.uuid for gpu in here))
+    return GpuChoice(_by_uuid(entries, here))
 
 
 def _visible(text: str) -> list[str]:
-    """CUDA takes the entries before the first that is invalid: `0,-1,1` is GPU 0."""
+    """Return the entries before the first invalid one, as CUDA does: `0,-1,1` is GPU 0."""
     entries = []
     for entry in (part.strip() for part in text.split(",")):
         if not _ENTRY.fullmatch(entry):
@@ -114,14 +114,14 @@ def _visible(text: str) -> list[str]:
     return entries
 
 
-def _by_uuid(entries: list[str], here: tuple[Listed, ...]) -> tuple[str, ...]:
-    """What cannot be resolved here stays as it is, for the exporter to resolve; UUIDs may be abbreviated."""
+def _by_uuid(entries: list[str], here: tuple[VisibleGpu, ...]) -> tuple[str, ...]:
+    """Replace indices and abbreviated UUIDs by UUIDs; the exporter resolves entries that are unknown here."""
     by_index = {str(gpu.index): gpu.uuid for gpu in here}
 
-    def resolved(entry: str) -> str:
+    def resolve_entry(entry: str) -> str:
         if entry in by_index:
             return by_index[entry]
         matches = [gpu.uuid for gpu in here if gpu.uuid.startswith(entry)]
         return matches[0] if len(matches) == 1 else entry
 
-    return tuple(dict.fromkeys(map(resolved, entries)))
+    return tuple(dict.fromkeys(map(resolve_entry, entries)))

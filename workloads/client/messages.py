@@ -1,4 +1,7 @@
-"""What a program says on stderr; the standard library alone, as it is said inside users' processes too."""
+"""Messages on stderr.
+
+The module imports only the standard library, since it also runs inside users' processes.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,20 @@ import os
 import sys
 
 
-def say(text: str) -> None:
-    """Where nobody listens any more, behind a closed pipe or on a full disk, it is not said, and that stops nothing.
+def log_message(text: str) -> None:
+    """Write a line to stderr; ignore a closed pipe or a full disk.
 
-    Past the buffer: what cannot be written would stay there, and Python would exit with 120 for it.
+    It bypasses the buffer: text that cannot be written would remain there and Python would exit with code 120.
     """
     line = f"wattline: {text}\n"
-    with contextlib.suppress(OSError, ValueError):  # ValueError: it is closed
+    with contextlib.suppress(OSError, ValueError):  # ValueError: stderr is closed
         if type(sys.stderr) is io.TextIOWrapper:
             sys.stderr.flush()
             os.write(sys.stderr.fileno(), line.encode(sys.stderr.encoding, "backslashreplace"))
-        elif sys.stderr is not None:  # a notebook's own, say
+        elif sys.stderr is not None:  # a replacement, for instance of a notebook
             print(line, end="", file=sys.stderr, flush=True)
 
 
 @functools.cache
-def say_once(text: str) -> None:
-    say(text)
+def log_message_once(text: str) -> None:
+    log_message(text)

@@ -1,9 +1,9 @@
-"""Make a Python job a run of its own, or let it add its work to the run that it is part of:
+"""Run of a Python job: a new one, or the one that the job is part of.
 
     with workloads.client.run("train", labels={"model": "gpt2"}) as run:
         run.work(generated_tokens=n)
 
-Only the standard library is imported, and nothing that goes wrong here stops a training: it is said once on stderr.
+Only the standard library is imported. An error never stops a training: it is logged once on stderr.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from workloads.client import at_exit, barrier, ranks, recorder, registration
 from workloads.client import gpus as gpu_choice
 from workloads.client import values as numbers
 from workloads.client import values as run_id
-from workloads.client.api import Api, ExporterError, RefusedError, UnreachableError
-from workloads.client.contributor import Contributor, unique_name
-from workloads.client.messages import say_once
-from workloads.client.registration import Membership
+from workloads.client.api import Api, ExporterError, RejectedRequestError, UnreachableError
+from workloads.client.contributor import Contributor, contributor_name
+from workloads.client.messages import log_message_once
+from workloads.client.registration import RunMembership
 
 _TIMEOUT_S = 5.0
 _REST = "rest"
-# One a process and run, however often it is joined: a contributor's totals never fall.
+# One per process and run, however often the run is joined, since the totals of a contributor must not decrease.
 _contributors: dict[tuple[int, str, str], Contributor] = {}
 _begun: collections.Counter[str] = collections.Counter()
 
@@ -37,19 +37,19 @@ _begun: collections.Counter[str] = collections.Counter()
 def run(
     workload: str, *, labels: Mapping[str, object] | None = None, gpus: str | None = None, exporter: str | None = None
 ) -> Run:
-    """A run, to be used in a `with`; `gpus` as in `workloads run --gpus`.
+    """Return a run for a `with` statement; `gpus` has the form of `workloads run --gpus`.
 
-    Under a runner (WATTLINE_RUN_ID is set) its run is joined and never ended. Under a launcher (RANK is set) the node's
-    first process begins and ends the run, and only its phases and results count; the other processes join.
+    Under a runner (WATTLINE_RUN_ID is set) it joins the runner's run and never ends it. Under a launcher (RANK is set)
+    the first rank of the node starts and ends the run, and only its phases and results count; the other ranks join.
     """
     return Run(workload, {name: str(value) for name, value in (labels or {}).items()}, gpus, exporter)
 
 
 class Run:
-    """The run that this process works for. Its children may go on with it: each then counts for itself.
+    """Run to which this process and its children report; each child counts its own work.
 
-    A forked child has it, to a spawned one it is given: `Process(target=work, args=(run,))`. Their results are not
-    taken: those are of the process that entered the run.
+    A forked child inherits the object, a spawned child receives it: `Process(target=work, args=(run,))`. Results of
+    children are ignored: they come from the process that entered the run.
     """
 
     def __init__(self, workload: str, labels: Mapping[str, str], gpus: str | None, exporter: str | None) -> None:
@@ -58,28 +58,26 @@ class Run:
         self._gpus = gpus
         environ = os.environ
         self._api = Api(exporter or environ.get(run_api.EXPORTER) or run_api.DEFAULT_ADDRESS, _TIMEOUT_S)
-        self._leads = ranks.leads(environ)
+        self._leads = ranks.is_node_leader(environ)
         self._entered_by = 0
         self._ends = False
         self._results: dict[str, float] = {}
         self._phase: str | None = None
         self._stack = contextlib.ExitStack()
         self.run_id: str | None = None
-        """None where there is no exporter: everything else then does nothing."""
+        """Id of the run; None without an exporter, all methods then do nothing."""
         self.simulation: str | None = environ.get(run_api.SIMULATION)
-        """The simulated GPUs' state file, where they are simulated."""
+        """State file of simulated GPUs; None with real GPUs."""
 
     def work(self, **amounts: float) -> None:
-        """Add to what this process has done, by unit: `run.work(steps=1, samples=64)`."""
-        good = numbers.of_work(amounts)
+        """Add to the work of this process, by unit: `run.work(steps=1, samples=64)`."""
+        valid = numbers.valid_work(amounts)
         contributor = self._contributor()
-        if contributor is not None and good:
-            contributor.add(good)
+        if contributor is not None and valid:
+            contributor.add(valid)
 
     def phase(self, name: str) -> contextlib.ExitStack:
-        """From now on the run is in this phase. `with run.phase("validation"):` then goes back to the one before, or to
-        `rest` where there was none.
-        """
+        """Start a phase. `with run.phase("validation"):` restores the previous phase at its end, or `rest`."""
         before = self._phase or _REST
         self._change_phase(name)
         back = contextlib.ExitStack()
@@ -90,12 +88,12 @@ class Run:
         self._phase = name
         contributor = self._contributor()
         if contributor is not None:
-            contributor.flush()  # what was done so far is of the phase before
+            contributor.flush()  # the work so far belongs to the previous phase
         if self.run_id is not None and self._leads:
-            writer = recorder.of(os.environ)
+            writer = recorder.recorder_for(os.environ)
             if writer is not None:
                 writer.write("phase", name=name)
-            self._try("the phase could not be reported", f"/runs/{self.run_id}/phase", {"name": name})
+            self._post("cannot report the phase", f"/runs/{self.run_id}/phase", {"name": name})
 
     def iteration(
         self,
@@ -105,45 +103,48 @@ class Run:
         ended_at: float | None = None,
         **amounts: float,
     ) -> None:
-        """One step, batch, kernel or request is done and took `latency_s`: `run.iteration(0.21, samples=64, steps=1)`.
+        """Record a step, batch, kernel or request that took `latency_s`: `run.iteration(0.21, samples=64, steps=1)`.
 
-        `amounts` are added to the run's work; `values` are only recorded, where the run has a folder. `ended_at` is
-        in Unix seconds; now, where it is left out.
+        `amounts` are added to the run's work; `values` are only recorded, and only if the run has a folder. `ended_at`
+        is in Unix seconds; the default is now.
         """
         if amounts:
             self.work(**amounts)
-        writer, latency = recorder.of(os.environ), numbers.finite(latency_s)
+        writer, latency = recorder.recorder_for(os.environ), numbers.finite_number(latency_s)
         if latency is None or latency < 0:
-            say_once(f"an iteration is not recorded: {latency_s} is no latency in seconds")
+            log_message_once(f"cannot record an iteration: {latency_s} is not a latency in seconds")
         elif writer is not None:
             writer.iteration(
-                contributor=unique_name(os.environ),
+                contributor=contributor_name(os.environ),
                 phase=self._phase,
                 latency_seconds=latency,
-                work=numbers.of_work(amounts),
-                values=numbers.of_values(values or {}),
+                work=numbers.valid_work(amounts),
+                values=numbers.valid_values(values or {}),
                 **({} if ended_at is None else {"t": ended_at}),
             )
 
     def barrier(self) -> None:
-        """Wait for the other tenants of a plan; at once where there are none. Raises BarrierError where they fail.
+        """Wait for the other tenants of a plan; return at once without tenants. Raises BarrierError if one fails.
 
-        Under a launcher each process waits, and the node's first stands for all of them.
+        Under a launcher each rank waits, and only the first rank of the node is counted.
         """
-        barrier.await_all(os.environ, is_counted=self._leads)
+        barrier.await_all_tenants(os.environ, is_counted=self._leads)
 
     def result(self, **values: float) -> None:
-        """What the job measured itself, the unit in the name: `run.result(ttft_seconds_p99=0.31)`; the last stands."""
-        for name, value in numbers.of_results(values).items():
-            if name in self._results or len(self._results) < numbers.MOST_RESULTS:
+        """Report a result that the job measured, its unit in its name: `run.result(ttft_seconds_p99=0.31)`.
+
+        The last value of each name is kept.
+        """
+        for name, value in numbers.valid_results(values).items():
+            if name in self._results or len(self._results) < numbers.MAX_RESULTS:
                 self._results[name] = value
             else:
-                say_once(f"result {name} is left out: a run has {numbers.MOST_RESULTS} at most")
+                log_message_once(f"cannot report result {name}: a run has at most {numbers.MAX_RESULTS} results")
 
     def register(self, *, pids: Sequence[int] = (), cgroup: str | None = None) -> str | None:
-        """More processes are part of the run, by pid and cgroup (`container:ID`, too); why not, where they cannot be.
+        """Add processes to the run by pid or cgroup (or `container:ID`); return the error message, or None.
 
-        Only those are needed that this process did not start: what it started is seen with it.
+        Only processes that this process did not start need it: its descendants are part of the run.
         """
         if self.run_id is None:
             return None
@@ -155,7 +156,7 @@ class Run:
         return None
 
     def flush(self) -> None:
-        """Post the work so far; of use before `os._exit`, everything else posts by itself."""
+        """Post the work so far. Needed only before `os._exit`."""
         contributor = self._contributor()
         if contributor is not None:
             contributor.flush()
@@ -167,12 +168,12 @@ class Run:
             self._enter(os.environ)
         except UnreachableError as error:
             if self._leads or not ranks.is_launched(os.environ):
-                say_once(
-                    f"this run is not measured: {error}; start one with exporter serve, or start the job with "
+                log_message_once(
+                    f"this run is not measured: {error}; start an exporter with exporter serve, or start the job with "
                     "workloads run"
                 )
         except (ExporterError, gpu_choice.GpusError) as error:
-            say_once(f"this run is not measured: {error}")
+            log_message_once(f"this run is not measured: {error}")
         return self
 
     def _enter(self, environ: Mapping[str, str]) -> None:
@@ -181,23 +182,23 @@ class Run:
             self._join(joined)
             return
         _begun[self._workload] += 1
-        ids = ranks.candidates(environ, self._workload, _begun[self._workload])
+        ids = ranks.candidate_run_ids(environ, self._workload, _begun[self._workload])
         if not ranks.is_launched(environ):
-            self._begin(run_id.fresh(self._workload))
+            self._begin(run_id.new_run_id(self._workload))
         elif self._leads:
-            self._begin(ranks.first_free(self._api, ids, ranks.process_started_at()))
+            self._begin(ranks.first_free_run_id(self._api, ids, ranks.process_started_at()))
         else:
-            self._join_first_process(ranks.await_run(self._api, ids, ranks.process_started_at()))
+            self._join_first_process(ranks.await_run_of_leader(self._api, ids, ranks.process_started_at()))
 
     def _join_first_process(self, found: Mapping[str, Any] | None) -> None:
         if found is None:
-            say_once(
-                f"this process's work is not counted: the process with LOCAL_RANK=0 began no run {self._workload!r}"
+            log_message_once(
+                f"this process's work is not counted: the process with LOCAL_RANK=0 started no run {self._workload!r}"
             )
         elif found["state"] != "running":
-            say_once(f"this process's work is not counted: its run {found['run_id']} has already ended")
+            log_message_once(f"this process's work is not counted: its run {found['run_id']} has already ended")
         else:
-            self._stack.enter_context(ranks.present(found["run_id"]))
+            self._stack.enter_context(ranks.hold_presence(found["run_id"]))
             self._join(found["run_id"])
             self.simulation = self.simulation or found.get("simulation")
 
@@ -206,17 +207,17 @@ class Run:
         self.run_id = joined
 
     def _begin(self, chosen: str) -> None:
-        choice = gpu_choice.choose(self._gpus, os.environ)
-        if choice.doubt:
-            say_once(choice.doubt)
+        choice = gpu_choice.choose_gpus(self._gpus, os.environ)
+        if choice.warning:
+            log_message_once(choice.warning)
         body = {"workload": self._workload, "labels": self._labels, "run_id": chosen, "lease_seconds": run_api.LEASE_S}
         try:
-            begun = self._api.post("/runs", {**body, **choice.field()})
-        except RefusedError as error:
-            if choice.asked or not choice.gpus or error.status != 422:
+            started = self._api.post("/runs", {**body, **choice.field()})
+        except RejectedRequestError as error:
+            if choice.is_explicit or not choice.gpus or error.status != 422:
                 raise
-            begun = self._api.post("/runs", {**body, "gpus": []})  # CUDA_VISIBLE_DEVICES on a machine without GPUs
-        self.simulation = self.simulation or begun.get("simulation")
+            started = self._api.post("/runs", {**body, "gpus": []})  # CUDA_VISIBLE_DEVICES on a machine without GPUs
+        self.simulation = self.simulation or started.get("simulation")
         self.run_id, self._ends = chosen, True
         self._register(chosen)
         contributor = self._contributor()
@@ -224,9 +225,9 @@ class Run:
             contributor.start()
 
     def _register(self, joined: str) -> None:
-        """Raises UnreachableError; a refusal is said and survived."""
+        """Register this process with the run; log a rejection. Raises UnreachableError."""
         group = os.environ.get(registration.CGROUP)
-        Membership(self._api, joined, group, RefusedError, say_once).add(os.getpid())
+        RunMembership(self._api, joined, group, RejectedRequestError, log_message_once).add(os.getpid())
 
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
@@ -235,20 +236,20 @@ class Run:
         if contributor is not None:
             contributor.close()
         self._flush_recorder()
-        if self.run_id is None or self._entered_by != os.getpid():  # a forked child ends only what is its own
+        if self.run_id is None or self._entered_by != os.getpid():  # a forked child must not end the run
             return
         if self._ends:
             self._end(_outcome(error))
         elif self._leads:
-            _hand_to_runner(self._results)
+            _write_results_for_runner(self._results)
         self._stack.close()
 
     def _end(self, outcome: str) -> None:
         assert self.run_id is not None
         if outcome == "ok" and ranks.is_launched(os.environ):
-            ranks.await_others(self.run_id)
+            ranks.await_other_ranks(self.run_id)
         body = {"outcome": outcome, "results": self._results}
-        self._try(f"run {self.run_id} could not be ended", f"/runs/{self.run_id}/end", body)
+        self._post(f"cannot end run {self.run_id}", f"/runs/{self.run_id}/end", body)
 
     def _contributor(self) -> Contributor | None:
         if self.run_id is None:
@@ -257,25 +258,25 @@ class Run:
         if key not in _contributors:
             is_forked = self._entered_by != os.getpid()
             lease_s = run_api.LEASE_S if self._ends and not is_forked else None
-            made = Contributor(self._api, self.run_id, unique_name(os.environ), lease_s)
-            if _contributors.setdefault(key, made) is made and is_forked:
-                at_exit.call(made.close)
+            created = Contributor(self._api, self.run_id, contributor_name(os.environ), lease_s)
+            if _contributors.setdefault(key, created) is created and is_forked:
+                at_exit.call_at_exit(created.close)
         return _contributors[key]
 
     def _flush_recorder(self) -> None:
-        writer = recorder.of(os.environ)
+        writer = recorder.recorder_for(os.environ)
         if writer is not None:
             writer.flush()
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a spawned child, whose own it then is not to end."""
+        """Return the state for a spawned child, which does not end the run."""
         return {**self.__dict__, "_stack": contextlib.ExitStack()}
 
-    def _try(self, what: str, path: str, body: Mapping[str, Any]) -> None:
+    def _post(self, failure: str, path: str, body: Mapping[str, Any]) -> None:
         try:
             self._api.post(path, body)
         except ExporterError as error:
-            say_once(f"{what}: {error}")
+            log_message_once(f"{failure}: {error}")
 
 
 def _outcome(error: BaseException | None) -> str:
@@ -284,12 +285,12 @@ def _outcome(error: BaseException | None) -> str:
     return "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
 
 
-def _hand_to_runner(results: Mapping[str, float]) -> None:
-    """The runner ends the run, so it has to know them."""
+def _write_results_for_runner(results: Mapping[str, float]) -> None:
+    """Write the results to the file of the runner, which ends the run."""
     path = os.environ.get(run_api.RESULTS)
     if results and path:
         try:
             with Path(path).open("a") as file:
                 file.write(json.dumps(results) + "\n")
         except OSError as error:
-            say_once(f"the results cannot be handed to the runner: {path}: {error.strerror}")
+            log_message_once(f"cannot write the results to {path}: {error.strerror}; free disk space")

@@ -1,4 +1,7 @@
-"""Numbers as a job gives them: what is none is said once and left out, as it must not stop a training."""
+"""Validation of numbers and names that a job reports.
+
+An invalid value is left out and logged once, since it must not stop a training.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ import re
 import secrets
 from collections.abc import Mapping
 
-from workloads.client.messages import say_once
+from workloads.client.messages import log_message_once
 
-MOST_RESULTS, MOST_UNITS = 64, 16
-"""Of a run: one more, and the exporter refuses all of them. `exporter.contract.run` has them, too."""
+MAX_RESULTS, MAX_UNITS = 64, 16
+"""Limits of a run. Beyond them the exporter rejects all values. `exporter.contract.run` defines them, too."""
 
 
-def finite(value: float) -> float | None:
-    """Whatever has a float: NumPy's and torch's scalars, too."""
+def finite_number(value: float) -> float | None:
+    """Return `value` as a finite float, or None. Scalars of NumPy and torch are accepted."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -22,42 +25,42 @@ def finite(value: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def of_work(amounts: Mapping[str, float]) -> dict[str, float]:
-    good = {
+def valid_work(amounts: Mapping[str, float]) -> dict[str, float]:
+    valid = {
         unit: number
         for unit, amount in amounts.items()
-        if (number := finite(amount)) is not None and number >= 0 and unit != "contributor" and _is_name(unit)
+        if (number := finite_number(amount)) is not None and number >= 0 and unit != "contributor" and _is_name(unit)
     }
-    for unit in amounts.keys() - good.keys():
-        say_once(f"work {unit} is not counted: a unit is a name in ASCII, an amount a number that is not negative")
-    return good
+    for unit in amounts.keys() - valid.keys():
+        log_message_once(f"cannot count work {unit}: use an ASCII name and a non-negative number")
+    return valid
 
 
-def of_results(values: Mapping[str, float]) -> dict[str, float]:
-    named = {name: value for name, value in values.items() if _is_name(name)}
-    for name in values.keys() - named.keys():
-        say_once(f"result {name} is left out: its name is to be of at most 64 letters, digits and _ in ASCII")
-    return of_values(named, "result")
+def valid_results(values: Mapping[str, float]) -> dict[str, float]:
+    with_valid_name = {name: value for name, value in values.items() if _is_name(name)}
+    for name in values.keys() - with_valid_name.keys():
+        log_message_once(f"cannot report result {name}: use a name of at most 64 ASCII letters, digits and _")
+    return valid_values(with_valid_name, "result")
 
 
-def of_values(values: Mapping[str, float], kind: str = "value") -> dict[str, float]:
-    good = {name: number for name, value in values.items() if (number := finite(value)) is not None}
-    for name in values.keys() - good.keys():
-        say_once(f"{kind} {name} is left out: it is no finite number")
-    return good
+def valid_values(values: Mapping[str, float], kind: str = "value") -> dict[str, float]:
+    valid = {name: number for name, value in values.items() if (number := finite_number(value)) is not None}
+    for name in values.keys() - valid.keys():
+        log_message_once(f"cannot record {kind} {name}: it is not a finite number; pass a finite number")
+    return valid
 
 
 def _is_name(name: str) -> bool:
     return name.isascii() and name.isidentifier() and len(name) <= 64
 
 
-_LONGEST_NAME = 40  # of 64 characters, the rest is for what makes the id unique
+_MAX_NAME_CHARS = 40  # of the 64 of a run id; the rest is for the unique part
 
 
-def named(workload: str, unique: str) -> str:
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", workload).strip("._-")[:_LONGEST_NAME]
+def run_id_for(workload: str, unique: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", workload).strip("._-")[:_MAX_NAME_CHARS]
     return f"{name or 'run'}-{unique}"
 
 
-def fresh(workload: str) -> str:
-    return named(workload, secrets.token_hex(5))
+def new_run_id(workload: str) -> str:
+    return run_id_for(workload, secrets.token_hex(5))

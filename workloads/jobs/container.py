@@ -13,7 +13,7 @@ from workloads.client import api as run_api
 from workloads.client import gpus as gpu_choice
 from workloads.client import recorder
 from workloads.client.barrier import BarrierError
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 from workloads.jobs.containers import container, docker_engine
 from workloads.jobs.containers import life as container_life
 from workloads.jobs.containers import output as container_output
@@ -21,7 +21,7 @@ from workloads.jobs.containers import processes as container_processes
 from workloads.jobs.containers import score as container_score
 from workloads.jobs.containers.docker_engine import Engine, EngineError
 from workloads.runner import shadow_check as shadow
-from workloads.runner.signals import unwound_when_signalled
+from workloads.runner.signals import unwind_on_signal
 
 _STOP_S = 10
 _LAST_OUTPUT_S = 10.0
@@ -92,7 +92,7 @@ def _add_how_it_ends(options: jobs.Options) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     shadow.exit_if_shadowed()
-    with unwound_when_signalled(), client.run("container") as run:
+    with unwind_on_signal(), client.run("container") as run:
         try:
             sys.exit(_run(options, run))  # within the run, so that one of its own ends as failed
         except (EngineError, BarrierError, gpu_choice.GpusError) as error:
@@ -129,7 +129,7 @@ def _image(engine: Engine, options: argparse.Namespace) -> str:
     image = str(options.image_and_arguments[0])
     name = None if options.pull == "always" else docker_engine.resolve(engine, image)
     if name is None and options.pull != "never":
-        say(f"pulling {image}")
+        log_message(f"pulling {image}")
         docker_engine.pull(engine, image)
         name = docker_engine.resolve(engine, image)
     if name is None:
@@ -158,22 +158,24 @@ def _container(options: argparse.Namespace, image: str, run_id: str | None) -> c
 def gpus(
     option: str | None,
     environ: Mapping[str, str],
-    list_gpus: Callable[[], tuple[gpu_choice.Listed, ...]] = gpu_choice.listed,
+    list_gpus: Callable[[], tuple[gpu_choice.VisibleGpu, ...]] = gpu_choice.list_visible_gpus,
 ) -> tuple[str, ...] | None:
     """Those of `--container-gpus`, else those of CUDA_VISIBLE_DEVICES; None is all, () none. Raises GpusError."""
     if option == "none":
         return ()
     if option is not None:
-        return gpu_choice.choose(option, environ, list_gpus).gpus
+        return gpu_choice.choose_gpus(option, environ, list_gpus).gpus
     if "CUDA_VISIBLE_DEVICES" not in environ:
         return ()
     if run_api.SIMULATION in environ:
-        say("the GPUs of the run are simulated, so the container gets none")
+        log_message("the GPUs of the run are simulated, so the container gets none")
         return ()
-    choice = gpu_choice.choose(None, environ, list_gpus)
+    choice = gpu_choice.choose_gpus(None, environ, list_gpus)
     named = tuple(gpu for gpu in choice.gpus or () if not gpu.isdecimal())
-    if choice.doubt or named != choice.gpus:
-        say(choice.doubt or "CUDA_VISIBLE_DEVICES names GPUs that nvidia-smi does not list, so the container gets none")
+    if choice.warning or named != choice.gpus:
+        log_message(
+            choice.warning or "no GPU for the container: nvidia-smi does not list those of CUDA_VISIBLE_DEVICES"
+        )
         return ()
     return named
 

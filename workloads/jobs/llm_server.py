@@ -18,7 +18,7 @@ from exporter.contract.secret_file import SecretFileError, read_secret
 from workloads import client, jobs
 from workloads.jobs.llm_load import prompts, summary
 from workloads.runner import shadow_check as shadow
-from workloads.runner.signals import unwound_when_signalled
+from workloads.runner.signals import unwind_on_signal
 
 KEY = "OPENAI_API_KEY"
 
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _allow_connections()
     from workloads.jobs.llm_load.measure import measure
 
-    with unwound_when_signalled(), client.run("llm-server") as run:
+    with unwind_on_signal(), client.run("llm-server") as run:
         measure(options, key, run)
     return 0
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workloads import client, jobs
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 from workloads.jobs.kernels import percentiles
 from workloads.jobs.llm import options as flags
 from workloads.jobs.llm.common import World, joined, rounds, run_job
@@ -112,7 +112,7 @@ def _rows(options: argparse.Namespace, loaded: Loaded, world: World) -> list[Row
     if each == 0:
         raise models.ModelError(f"{len(rows)} samples are too few for {world.size} processes; give more")
     if left and world.rank == 0:
-        say(f"the last {left} of {len(rows)} samples are left out, so that all {world.size} processes have as many")
+        log_message(f"the last {left} of {len(rows)} samples are left out, so that all {world.size} ranks have as many")
     return rows[world.rank :: world.size][:each]
 
 

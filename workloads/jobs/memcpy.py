@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workloads import jobs
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 from workloads.jobs.kernels import timed_kernels, torch_device
 from workloads.jobs.kernels import timed_kernels as kernels
 from workloads.jobs.kernels.timed_kernels import Launch
@@ -78,18 +78,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @contextlib.contextmanager
 def _devices(direction: _Direction, size: int, simulation: str | None) -> Iterator[list[Launch]]:
     if simulation is not None:
-        from workloads.runner.simulated_gpu import driven
+        from workloads.runner.simulated_gpu import drive_simulated_gpus
 
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         buffers = [direction.source, direction.target].count("cuda")
-        with driven(Path(simulation), visible, buffers * size, direction.simulated_utilization) as gpus:
+        with drive_simulated_gpus(Path(simulation), visible, buffers * size, direction.simulated_utilization) as gpus:
             yield [timed_kernels.on_simulated(gpu, size / direction.simulated_bytes_per_s) for gpu in gpus]
         return
     found = torch_device.devices() if importlib.util.find_spec("torch") is not None else []
     if any(device.type == "cuda" for device in found):
         yield [_cuda(device, direction, size) for device in found]
     else:
-        say("there is no CUDA device: the copies go from memory to memory")
+        log_message("there is no CUDA device: the copies go from memory to memory")
         yield [_memory(size)]
 
 

@@ -18,7 +18,7 @@ from workloads.jobs.kernels import percentiles, torch_device
 from workloads.jobs.vision import training
 from workloads.jobs.vision import training as image_training
 from workloads.runner import shadow_check as shadow
-from workloads.runner.signals import OF_A_KERNEL_S, unwound_when_signalled
+from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
 
 _IMAGENET_IMAGES, _IMAGENET_CLASSES = 1_281_167, 1000
 _DEPTHS = "3,4,6,3"
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shadow.exit_if_shadowed()
     if os.environ.get("WORLD_SIZE", "1") not in {"", "1"}:
         sys.exit("resnet: one process drives all GPUs of the run; start it without a launcher, with --gpus 0,1")
-    with unwound_when_signalled(OF_A_KERNEL_S), client.run("resnet") as run:
+    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), client.run("resnet") as run:
         try:
             run.phase("load")
             images = training.find(options.images) if options.images else None
@@ -144,12 +144,12 @@ def _real(options: argparse.Namespace, images: training.Images | None) -> Iterat
 @contextlib.contextmanager
 def _simulated(path: str, options: argparse.Namespace) -> Iterator[Step]:
     """The model knows neither a loss nor the precision."""
-    from workloads.runner.simulated_gpu import driven
+    from workloads.runner.simulated_gpu import drive_simulated_gpus
 
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     pixels = options.batch_size * options.image_size**2
     flop = _TRAINING_FLOP * sum(options.depths) / 16 * pixels / 224**2
-    with driven(Path(path), visible, pixels * _BYTES_PER_PIXEL, _SIMULATED_UTILIZATION) as gpus:
+    with drive_simulated_gpus(Path(path), visible, pixels * _BYTES_PER_PIXEL, _SIMULATED_UTILIZATION) as gpus:
 
         def step() -> dict[str, float]:
             due_s = max(gpu.start(flop / len(gpus) / gpu.peak_flop_per_s)[1] for gpu in gpus)

@@ -16,7 +16,7 @@ from workloads import client, jobs
 from workloads.client.barrier import BarrierError
 from workloads.jobs.kernels import percentiles
 from workloads.runner import shadow_check as shadow
-from workloads.runner.signals import OF_A_KERNEL_S, unwound_when_signalled
+from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
 
 if TYPE_CHECKING:
     from workloads.runner.simulated_gpu import SimulatedGpu
@@ -104,7 +104,7 @@ def _watts(text: str) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     shadow.exit_if_shadowed()
-    with unwound_when_signalled(OF_A_KERNEL_S), client.run(_JOB) as run:
+    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), client.run(_JOB) as run:
         if run.simulation is None:
             sys.exit(
                 f"{_JOB}: the GPUs of this run are not simulated; start the exporter with exporter serve --simulate "
@@ -140,12 +140,12 @@ def _import_all() -> None:
 def _loaded(path: Path, options: argparse.Namespace) -> Iterator[tuple[list[SimulatedGpu], Law]]:
     """The GPUs of the run, under the law's load."""
     from exporter.simulation import Simulation
-    from workloads.runner.simulated_gpu import driven
+    from workloads.runner.simulated_gpu import drive_simulated_gpus
 
     with Simulation.open(path) as simulation:
         law = Law(options.law, simulation.gpus[0].product, options.best)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    with driven(path, visible, _MEMORY_BYTES, law.utilization) as gpus:
+    with drive_simulated_gpus(path, visible, _MEMORY_BYTES, law.utilization) as gpus:
         yield gpus, law
 
 

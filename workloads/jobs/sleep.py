@@ -20,7 +20,7 @@ def parser() -> jobs.Options:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
-        barrier.await_all(os.environ)
+        barrier.await_all_tenants(os.environ)
     except barrier.BarrierError as error:
         sys.exit(f"sleep: {error}")
     time.sleep(options.duration)

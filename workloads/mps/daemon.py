@@ -32,7 +32,7 @@ class MpsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Daemon:
+class MpsDaemon:
     environ: Mapping[str, str]
     """With the folders of daemon and clients."""
     mark: str
@@ -150,7 +150,7 @@ def _last_line(text: str) -> str:
     return lines[-1] if lines else ""
 
 
-def require(environ: Mapping[str, str]) -> None:
+def require_mps(environ: Mapping[str, str]) -> None:
     """Raises MpsError where MPS is not installed."""
     if shutil.which(PROGRAM, path=environ.get("PATH")) is None:
         raise _not_run(FileNotFoundError())

@@ -15,7 +15,7 @@ _USUAL_PIPES = "/tmp/nvidia-mps"  # noqa: S108  # where NVIDIA's own look
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
+class OtherDaemon:
     pid: int
     user: str
     gpus: tuple[str, ...]
@@ -27,12 +27,12 @@ class Other:
         return not (gpus and self.gpus and not set(gpus) & set(self.gpus))
 
 
-def daemons(proc: Path = Path("/proc")) -> Iterator[Other]:
+def list_mps_daemons(proc: Path = Path("/proc")) -> Iterator[OtherDaemon]:
     for folder in sorted(proc.iterdir()):
         if folder.name.isdecimal() and _is_daemon(folder):
             environ = _environ(folder)
             gpus = environ.get("CUDA_VISIBLE_DEVICES")
-            yield Other(
+            yield OtherDaemon(
                 int(folder.name),
                 _owner(folder),
                 tuple(gpus.split(",")) if gpus else (),
@@ -40,10 +40,10 @@ def daemons(proc: Path = Path("/proc")) -> Iterator[Other]:
             )
 
 
-def taking(environ: Mapping[str, str], gpus: Sequence[str], proc: Path = Path("/proc")) -> str | None:
+def interception_warning(environ: Mapping[str, str], gpus: Sequence[str], proc: Path = Path("/proc")) -> str | None:
     """What is to be said where jobs with this environment, on these GPUs, become clients of a daemon by themselves."""
     ours = environ.get(PIPE_DIRECTORY, _USUAL_PIPES)
-    for other in daemons(proc):
+    for other in list_mps_daemons(proc):
         if other.serves(gpus) and os.path.realpath(other.pipes) == os.path.realpath(ours):
             return (
                 f"not without MPS, though the plan says so: a daemon of user {other.user} (pid {other.pid}) serves "

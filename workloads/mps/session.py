@@ -19,22 +19,20 @@ from pathlib import Path
 
 import psutil
 
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 from workloads.mps import other_daemons as mps_others
 from workloads.mps import watcher as mps_watcher
-from workloads.mps.daemon import LOG_DIRECTORY, PIPE_DIRECTORY, PROGRAM, Daemon, MpsError
-
-__all__ = ["MpsError", "Session", "started"]
+from workloads.mps.daemon import LOG_DIRECTORY, PIPE_DIRECTORY, PROGRAM, MpsDaemon, MpsError
 
 _POLL_S = 0.2
 _SMI_TIMEOUT_S = 20
 
 
 @dataclass(slots=True)
-class Session:
+class MpsSession:
     """A daemon that runs; made by `started`."""
 
-    _daemon: Daemon
+    _daemon: MpsDaemon
     _seen: set[int] = field(default_factory=set)
 
     @property
@@ -75,14 +73,14 @@ class Session:
 
 
 @contextlib.contextmanager
-def started(
+def run_mps_daemon(
     folder: Path,
     environ: Mapping[str, str],
     gpus: Sequence[str] = (),
     *,
     stop_within_s: float = 10.0,
     proc: Path = Path("/proc"),
-) -> Iterator[Session]:
+) -> Iterator[MpsSession]:
     """A daemon for `gpus`, gone afterwards; its logs stay in `folder`. `gpus` are UUIDs, as under MPS indices are
     counted anew; none are all.
 
@@ -94,11 +92,11 @@ def started(
     with _watched(daemon):
         try:
             _start(daemon)
-            yield Session(daemon)
+            yield MpsSession(daemon)
         finally:
             left = daemon.stop(stop_within_s)
             if left:
-                say(f"MPS is still there: {_left(left)}")
+                log_message(f"MPS is still there: {_left(left)}")
     if left:
         raise MpsError(_left(left))
 
@@ -108,7 +106,7 @@ def _left(pids: Sequence[int]) -> str:
     return f"processes of the MPS daemon cannot be ended: {numbers}; end them: kill -9 {numbers}"
 
 
-def _daemon(folder: Path, environ: Mapping[str, str], gpus: Sequence[str]) -> Daemon:
+def _daemon(folder: Path, environ: Mapping[str, str], gpus: Sequence[str]) -> MpsDaemon:
     """The pipe folder is in /tmp, whatever TMPDIR says: the path of a socket is of 107 bytes at most."""
     try:
         logs = folder.absolute() / "mps"
@@ -119,10 +117,10 @@ def _daemon(folder: Path, environ: Mapping[str, str], gpus: Sequence[str]) -> Da
     added = {PIPE_DIRECTORY: pipes, LOG_DIRECTORY: str(logs)}
     if gpus:
         added["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-    return Daemon({**environ, **added}, secrets.token_hex(8))
+    return MpsDaemon({**environ, **added}, secrets.token_hex(8))
 
 
-def _start(daemon: Daemon) -> None:
+def _start(daemon: MpsDaemon) -> None:
     try:
         daemon.start()
     except MpsError as error:
@@ -130,7 +128,7 @@ def _start(daemon: Daemon) -> None:
 
 
 @contextlib.contextmanager
-def _watched(daemon: Daemon) -> Iterator[None]:
+def _watched(daemon: MpsDaemon) -> Iterator[None]:
     """From before the daemon's start to after its end; in a session of its own, which no Ctrl-C reaches."""
     watcher = subprocess.Popen(
         [sys.executable, "-P", "-m", mps_watcher.__name__, daemon.mark],
@@ -148,7 +146,7 @@ def _watched(daemon: Daemon) -> Iterator[None]:
 
 def _refuse_beside_another(proc: Path, gpus: Sequence[str]) -> None:
     """Two daemons on one GPU take turns, which is no MPS; on other GPUs they may be."""
-    for other in mps_others.daemons(proc):
+    for other in mps_others.list_mps_daemons(proc):
         if other.serves(gpus):
             raise MpsError(
                 f"an MPS daemon of user {other.user} is already running (pid {other.pid}), and two cannot share "

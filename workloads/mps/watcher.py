@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from workloads.mps.daemon import Daemon
+from workloads.mps.daemon import MpsDaemon
 
 DISMISSED = b"done"
 _STOP_WITHIN_S = 5.0
@@ -19,7 +19,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):  # it leaves only after the runner
         signal.signal(number, signal.SIG_IGN)
     if sys.stdin.buffer.read() != DISMISSED:
-        Daemon(dict(os.environ), sys.argv[1]).stop(_STOP_WITHIN_S)
+        MpsDaemon(dict(os.environ), sys.argv[1]).stop(_STOP_WITHIN_S)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class ChildRun:
 
     def __init__(self, run: RunToMake, place: Place, environ: Mapping[str, str]) -> None:
         self.run = run
-        self.run_id = values.fresh(run.title)
+        self.run_id = values.new_run_id(run.title)
         self.labels = {**run.labels, "plan": place.label}
         self.folder = place.folder / self.run_id
         self.started_at = time.time()

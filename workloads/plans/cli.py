@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from workloads.client.api import EXPORTER, Api, ExporterError
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 
 if TYPE_CHECKING:
     from workloads.plans.load import PlanFile
@@ -109,7 +109,7 @@ def plan(  # a command's options are its arguments
         print(error, file=sys.stderr)
         raise typer.Exit(2) from error
     for note in read.notes:
-        say(f"{path}: {note}")
+        log_message(f"{path}: {note}")
     if dry_run:
         _say_what_it_would_do(read, out, exporter)
         return
@@ -176,7 +176,7 @@ def sweep(  # a command's options are its arguments
 
 
 def _say_what_it_would_do(read: PlanFile, out: Path | None, exporter: str | None) -> None:
-    from workloads.client.values import named as fitting
+    from workloads.client.values import run_id_for as fitting
     from workloads.plans import dry_run, steps
     from workloads.plans import results as plan_results
 
@@ -213,27 +213,27 @@ def _labels(pairs: list[str]) -> dict[str, str] | None:
 
 
 def make(read: PlanFile, resume: Path | None, out: Path | None, exporter: str | None, *, live: bool) -> NoReturn:
-    from workloads.caps.apply import CapsError
-    from workloads.mps.session import MpsError
+    from workloads.caps.gpu_set import CapsError
+    from workloads.mps.daemon import MpsError
     from workloads.plans.results import Results, ResultsError
     from workloads.plans.runner import PlanError
     from workloads.runner.nsys import NsysError
-    from workloads.runner.signals import unwound_when_signalled
+    from workloads.runner.signals import unwind_on_signal
 
     try:
         if resume is not None:
             results = Results.resumed(resume, read.content)
         else:
             results = Results.new(out, read.plan.name, read.content, dt.datetime.now(dt.UTC))
-        with unwound_when_signalled(), results:
+        with unwind_on_signal(), results:
             try:
                 _make_all(read, results, exporter, live=live)
             except (PlanError, CapsError, MpsError, NsysError, ExporterError) as error:
-                say(str(error))
+                log_message(str(error))
             finally:
                 code = 1 if results.discarded() else _say_ended(read, results)
     except ResultsError as error:
-        say(str(error))
+        log_message(str(error))
         code = 1
     raise typer.Exit(code)
 
@@ -244,10 +244,10 @@ def _make_all(read: PlanFile, results: Results, exporter: str | None, *, live: b
     from workloads.plans.child import Place
     from workloads.runner import exporter as reach
 
-    reached = reach.find(exporter, os.environ)
+    reached = reach.find_exporter(exporter, os.environ)
     stays = bool(exporter or EXPORTER in os.environ) or reached.source is None
     if not stays and read.plan.cool_down is not None:
-        say("an exporter that was started for a run ends with it, and no cool-down sees a temperature: exporter serve")
+        log_message("cool-down cannot be measured: the exporter stops after each run; start one first: exporter serve")
     place = Place(results.folder, exporter, results.folder.name, read.plan.barrier_timeout_seconds)
     environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with _progress(reached.api, live=live and sys.stderr.isatty()) as progress:
@@ -274,8 +274,8 @@ def _say_ended(read: PlanFile, results: Results) -> int:
     left = count - len(results.steps_done())
     outcomes = Counter("background" if made.background and not made.is_bad else made.outcome for made in results.made)
     said = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items())) or "none"
-    say(f"runs: {said}; results: {results.folder}")
+    log_message(f"runs: {said}; results: {results.folder}")
     if left:
         again = shlex.join(["workloads", "plan", str(results.folder / "plan.yaml"), "--resume", str(results.folder)])
-        say(f"{left} of {count} steps are left; go on with: {again}")
+        log_message(f"{left} of {count} steps are left; go on with: {again}")
     return 1 if left or any(made.is_bad for made in results.made) else 0

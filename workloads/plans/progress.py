@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 from workloads.plans.child import ChildRun
 from workloads.runner import streams as standard_streams
 
@@ -150,7 +150,7 @@ class Lines:
     def show(self, now: Now) -> None:
         text = f"{now.number}/{now.count} {now.title}: {now.doing}"
         if text != self._said:
-            say(text)
+            log_message(text)
         self._said = text
 
     def follow(self, children: Sequence[ChildRun]) -> None:
@@ -166,11 +166,11 @@ class Lines:
             sys.stdout.flush()
         except OSError as error:
             self._shows_output = False
-            standard_streams.print_no_more()
-            say(f"the jobs' output cannot be shown here: {error.strerror}; it is in output.log of each run's folder")
+            standard_streams.discard_stdout()
+            log_message(f"cannot print the jobs' output: {error.strerror}; see output.log in each run's folder")
 
     def say(self, text: str) -> None:
-        say(text)
+        log_message(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class LiveTable:
 
     def say(self, text: str) -> None:
         if self._live is None:
-            say(text)
+            log_message(text)
         else:
             self._live.console.print(f"wattline: {text}", markup=False, highlight=False)
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from exporter.contract.record import EVENTS_FILE
 from exporter.contract.run import Outcome
-from workloads.client.values import named
+from workloads.client.values import run_id_for
 
 PLAN_FILE = "plan.yaml"
 JOURNAL_FILE = "runs.jsonl"
@@ -72,7 +72,7 @@ class Results:
     @classmethod
     def new(cls, out: Path | None, name: str, content: bytes, now: dt.datetime) -> Results:
         stamp = now.astimezone(dt.UTC).strftime("%Y%m%dT%H%M%SZ")
-        folder = (out or DEFAULT_FOLDER / named(name, stamp)).absolute()
+        folder = (out or DEFAULT_FOLDER / run_id_for(name, stamp)).absolute()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if any(folder.iterdir()):

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from exporter.contract.run import Gpus
-from workloads.caps.apply import Cap, CapsError, Setter, cards, check, restoring
+from workloads.caps.apply import CapSetter, check_caps, restoring_caps
+from workloads.caps.gpu_set import Cap, CapsError
+from workloads.caps.open_gpus import open_gpu_set
 from workloads.client import gpus as gpu_choice
 from workloads.client.api import Api, ExporterError, UnreachableError
 from workloads.mps import daemon as mps_daemon
@@ -84,7 +86,7 @@ class PlanRunner:
         self._around = around
         self._took_s: list[float] = []
         self._first_celsius: float | None = None
-        self._setter: Setter | None = None
+        self._setter: CapSetter | None = None
         self._confirmed_s = 0.0
         self._here = Gpus(gpus=[])
         self._resolved: dict[tuple[str, ...], list[str]] = {}
@@ -94,9 +96,9 @@ class PlanRunner:
         """Raises the errors of plans, exporter, caps, MPS and nsys; before the first run where that is known."""
         self._here = Gpus.model_validate(self._around.api.get("/gpus"))
         if any(run.nsys for step in self._steps for run in step.runs):
-            nsys.require()
+            nsys.require_nsys()
         if any(step.mps for step in self._steps):
-            mps_daemon.require(self._around.environ)
+            mps_daemon.require_mps(self._around.environ)
         self._refuse_running()
         for step in self._steps:
             self._uuids(steps.gpus_of(step))
@@ -129,15 +131,15 @@ class PlanRunner:
             yield
             return
         uuids = list(dict.fromkeys(itertools.chain(*(self._capped_gpus(left[number]) for number in caps))))
-        with contextlib.closing(cards(uuids, self._here.simulation)) as chosen:
-            check(chosen, list(dict.fromkeys(caps.values())))
-            with restoring(chosen, say=self._around.progress.say) as self._setter:
+        with contextlib.closing(open_gpu_set(uuids, self._here.simulation)) as chosen:
+            check_caps(chosen, list(dict.fromkeys(caps.values())))
+            with restoring_caps(chosen, say=self._around.progress.say) as self._setter:
                 yield
 
     def _capped_gpus(self, step: Step) -> list[str]:
         named = steps.gpus_of(step)
         if named is None:
-            named = gpu_choice.choose(None, self._around.environ).gpus or None
+            named = gpu_choice.choose_gpus(None, self._around.environ).gpus or None
         if named is None and len(self._here.gpus) != 1:
             raise PlanError(
                 f"{step.case}: which of the {len(self._here.gpus)} GPUs is to be capped? Say so with gpus: [0] in the "
@@ -151,7 +153,7 @@ class PlanRunner:
             return [gpu.uuid for gpu in self._here.gpus]
         if tuple(named) not in self._resolved:
             try:
-                found = gpu_choice.choose(",".join(named), self._around.environ).gpus or ()
+                found = gpu_choice.choose_gpus(",".join(named), self._around.environ).gpus or ()
             except gpu_choice.GpusError as error:
                 raise PlanError(str(error)) from error
             self._resolved[tuple(named)] = [self._uuid(name) for name in found]

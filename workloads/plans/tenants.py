@@ -13,6 +13,7 @@ from pathlib import Path
 from workloads.client import barrier
 from workloads.mps import other_daemons as mps_others
 from workloads.mps import session as mps
+from workloads.mps.daemon import MpsError
 from workloads.plans.child import ChildRun, Place
 from workloads.plans.steps import Step
 
@@ -48,7 +49,7 @@ def meeting(count: int, timeout_s: float) -> Iterator[Meeting | None]:
     if not count:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="wattline-barrier-") as folder, barrier.held(Path(folder)):
+    with tempfile.TemporaryDirectory(prefix="wattline-barrier-") as folder, barrier.hold_runner_lock(Path(folder)):
         yield Meeting(Path(folder), count, timeout_s)
 
 
@@ -163,14 +164,14 @@ def shared(
 ) -> Iterator[Shared]:
     """`gpus` are UUIDs. Raises MpsError where the daemon cannot be had."""
     if not wanted:
-        yield Shared(environ, doubt=mps_others.taking(environ, gpus, proc))
+        yield Shared(environ, doubt=mps_others.interception_warning(environ, gpus, proc))
         return
-    with mps.started(folder, environ, gpus) as session:
+    with mps.run_mps_daemon(folder, environ, gpus) as session:
 
         def verify(pids: Sequence[int]) -> None:
             try:
                 session.verify(pids, _ATTACHED_WITHIN_S)
-            except mps.MpsError as error:
+            except MpsError as error:
                 raise StepFailedError(str(error)) from error
 
         yield Shared({**environ, **session.environment}, verify)

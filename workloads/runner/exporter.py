@@ -1,4 +1,4 @@
-"""The exporter that a run is told to: the one in reach, or one that is started for it."""
+"""Exporter of a run: the configured one, the one at the default address, or a new one."""
 
 from __future__ import annotations
 
@@ -15,85 +15,87 @@ from pathlib import Path
 import psutil
 
 from exporter.contract.history import HISTORY_FILE
-from workloads.client.api import DEFAULT_ADDRESS, EXPORTER, Api, BarredError, ExporterError, UnreachableError
-from workloads.client.messages import say
+from workloads.client.api import DEFAULT_ADDRESS, EXPORTER, AccessDeniedError, Api, ExporterError, UnreachableError
+from workloads.client.messages import log_message
 
 _READY_WITHIN_S = 20.0
-_OTHER_READY_WITHIN_S = 5.0  # who lost the race for the port waits for the one who won it
+_OTHER_READY_WITHIN_S = 5.0  # after a lost race for the port: time for the other exporter to be ready
 _POLL_S = 0.05
 _LOG_FILE = "exporter.log"
 
 
-class StartError(ExporterError):
-    """No exporter could be started."""
+class ExporterStartError(ExporterError):
+    """Exporter that could not be started."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ExporterConnection:
     api: Api
     source: str | None
-    """What the analyzer has to be told with `--source` to find the run; None where it finds it by itself."""
+    """Value of the analyzer's `--source` for this run; None if its default finds the run."""
 
 
-def find(option: str | None, environ: Mapping[str, str]) -> Reached:
-    """`--exporter`, else WATTLINE_EXPORTER, else the default address, at which one is started where nothing answers.
+def find_exporter(option: str | None, environ: Mapping[str, str]) -> ExporterConnection:
+    """Connect to `--exporter`, else WATTLINE_EXPORTER, else the default address; start an exporter only at the default.
 
-    Raises ExporterError. An exporter that was named and does not answer is an error, no reason to start another.
+    Raises ExporterError, also if a configured exporter does not answer.
     """
-    named = option or environ.get(EXPORTER)
-    if not named:
-        return find_or_start(DEFAULT_ADDRESS, environ)
-    api = Api(named)
+    configured = option or environ.get(EXPORTER)
+    if not configured:
+        return find_or_start_exporter(DEFAULT_ADDRESS, environ)
+    api = Api(configured)
     try:
         api.readiness()
-    except BarredError as error:
-        raise BarredError(f"{error} ({'--exporter' if option else EXPORTER})") from error
+    except AccessDeniedError as error:
+        raise AccessDeniedError(f"{error} ({'--exporter' if option else EXPORTER})") from error
     except UnreachableError as error:
         origin = "--exporter" if option else EXPORTER
         raise UnreachableError(
-            f"{error} ({origin}); start it there with exporter serve, or leave {origin} out to have one started here"
+            f"{error} ({origin}); start it on that host with exporter serve, or omit {origin} to start one here"
         ) from error
-    return Reached(api, None if named.startswith("unix:") else api.public_address)
+    return ExporterConnection(api, None if configured.startswith("unix:") else api.public_address)
 
 
-def find_or_start(address: str, environ: Mapping[str, str], command: Sequence[str] | None = None) -> Reached:
+def find_or_start_exporter(
+    address: str, environ: Mapping[str, str], command: Sequence[str] | None = None
+) -> ExporterConnection:
     api = Api(address)
     if _status(api) == http.HTTPStatus.OK:
-        return Reached(api, None)
-    state = state_folder(environ)
+        return ExporterConnection(api, None)
+    state = wattline_state_folder(environ)
     if _status(api) is None:
-        is_ours = _start(api, state, command or _serve(address, state))
-        return Reached(api, str(state / HISTORY_FILE) if is_ours else None)
+        is_own = _start(api, state, command or _serve(address, state))
+        return ExporterConnection(api, str(state / HISTORY_FILE) if is_own else None)
     if _status(api) == http.HTTPStatus.SERVICE_UNAVAILABLE:  # an exporter that is starting
         _await(api, _READY_WITHIN_S)
     if _status(api) != http.HTTPStatus.OK:
-        raise StartError(
-            f"what answers at {address} is no exporter that is ready; see what listens there, or use --exporter"
+        raise ExporterStartError(
+            f"cannot use {address}: another program listens there, or an exporter that is not ready; set --exporter"
         )
-    return Reached(api, None)
+    return ExporterConnection(api, None)
 
 
-def state_folder(environ: Mapping[str, str]) -> Path:
-    """The XDG state folder's `wattline`; XDG says that a path which is not absolute is to be ignored."""
+def wattline_state_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder `wattline` in the XDG state folder. A relative XDG_STATE_HOME is ignored, as XDG requires."""
     named = environ.get("XDG_STATE_HOME", "")
     return (Path(named) if named.startswith("/") else Path.home() / ".local" / "state") / "wattline"
 
 
 def _serve(address: str, state: Path) -> list[str]:
-    """-P and the root folder: what lies beside the user's script must not be imported in place of the exporter."""
+    """Return the command of an exporter. -P and cwd=/ keep it from importing modules of the user's folder."""
     serve = [sys.executable, "-P", "-m", "exporter.cli.main", "serve", "--exit-when-idle", "--state.path", str(state)]
     return [*serve, "--web.listen-address", address.removeprefix("http://")]
 
 
 def _start(api: Api, state: Path, command: Sequence[str]) -> bool:
-    """Whether the exporter that answers is ours: two users may do this at once, and one gets the port."""
+    """Start an exporter; return False if a concurrently started one got the port. Raises ExporterStartError."""
     try:
         state.mkdir(parents=True, exist_ok=True)
         log = (state / _LOG_FILE).open("ab")
     except OSError as error:
-        raise StartError(
-            f"no exporter can be started: {state} cannot be written ({error.strerror}); set XDG_STATE_HOME to a folder "
-            "that can, or name a running exporter with --exporter"
+        raise ExporterStartError(
+            f"cannot start an exporter: cannot write {state}: {error.strerror}; set XDG_STATE_HOME to a writable "
+            "folder, or name a running exporter with --exporter"
         ) from error
     with log:
         before = os.fstat(log.fileno()).st_size
@@ -101,23 +103,23 @@ def _start(api: Api, state: Path, command: Sequence[str]) -> bool:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
         )
         if _await(api, _READY_WITHIN_S, daemon) or _await(api, _OTHER_READY_WITHIN_S):
-            is_ours = _listens(daemon.pid, api)
-            if is_ours:
-                say(f"no exporter at {api.address}, so one was started; it ends with its last run")
-            return is_ours
+            is_own = _listens(daemon.pid, api)
+            if is_own:
+                log_message(f"started an exporter at {api.address}; it ends with its last run")
+            return is_own
         is_running = daemon.poll() is None
     if is_running:
         daemon.terminate()
         daemon.wait()
-    raise StartError(
-        f"no exporter answers at {api.address}, and one started for this run "
+    raise ExporterStartError(
+        f"cannot start an exporter at {api.address}: it "
         f"{'was not ready in time' if is_running else f'ended with exit code {daemon.returncode}'}: "
-        f"{_last_line(state / _LOG_FILE, before)}; try it by hand: exporter serve"
+        f"{_last_line(state / _LOG_FILE, before)}; try exporter serve"
     )
 
 
 def _await(api: Api, within_s: float, daemon: subprocess.Popen[bytes] | None = None) -> bool:
-    """Whether the exporter became ready; given up at once where `daemon` has ended."""
+    """Wait until the exporter is ready; return False after the timeout or once `daemon` has ended."""
     give_up_s = time.monotonic() + within_s
     while time.monotonic() < give_up_s:
         if _status(api) == http.HTTPStatus.OK:
@@ -132,7 +134,7 @@ def _listens(pid: int, api: Api) -> bool:
     port = urllib.parse.urlsplit(api.address).port
     try:
         connections = psutil.Process(pid).net_connections("tcp")
-    except psutil.Error:  # it has ended
+    except psutil.Error:  # the process has ended
         return False
     return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in connections)
 
@@ -144,7 +146,7 @@ def _status(api: Api) -> int | None:
         return None
 
 
-def _last_line(log: Path, begin: int) -> str:
-    """Of what was written since `begin`."""
-    lines = log.read_bytes()[begin:].decode(errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), f"{log} says nothing")
+def _last_line(log: Path, start: int) -> str:
+    """Return the last line after byte `start`."""
+    lines = log.read_bytes()[start:].decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), f"{log} is empty")

@@ -1,4 +1,4 @@
-"""NVIDIA's Nsight Systems around a job: its report, and the tables that `nsys stats` draws from it."""
+"""Profile of a job with NVIDIA Nsight Systems: its report and the tables of `nsys stats`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 
 PROGRAM = "nsys"
 FOLDER = "nsys"
@@ -17,49 +17,49 @@ _STATS_TIMEOUT_S = 900.0
 
 
 class NsysError(Exception):
-    """One line: the cause and the next step."""
+    """Error with a one-line message: the cause and the remedy."""
 
 
-def require() -> None:
-    """Raises NsysError where it is not installed."""
+def require_nsys() -> None:
+    """Raise NsysError if Nsight Systems is not installed."""
     if shutil.which(PROGRAM) is None:
         raise NsysError(
-            f"--nsys needs Nsight Systems, and there is no {PROGRAM} on PATH; it comes with the CUDA toolkit and by "
-            "itself (package nsight-systems); or leave --nsys out"
+            f"cannot profile: {PROGRAM} is not on PATH; install the CUDA toolkit or the package nsight-systems, or "
+            "omit --nsys"
         )
 
 
-def wrapped(command: Sequence[str], folder: Path) -> list[str]:
-    """Raises NsysError. The exit code is the command's own."""
-    require()
+def wrap_in_nsys(command: Sequence[str], folder: Path) -> list[str]:
+    """Return `command` under nsys, which passes its exit code on. Raises NsysError."""
+    require_nsys()
     (folder / FOLDER).mkdir()
     options = ["--trace=cuda,nvtx,osrt", f"--output={folder / FOLDER / _REPORT}"]
     return [PROGRAM, "profile", *options, *command]
 
 
-def keep_stats(folder: Path) -> list[Path]:
-    """A JSON file for each of this version's default tables, beside the report. Raises NsysError."""
+def write_nsys_tables(folder: Path) -> list[Path]:
+    """Write a JSON file per default table next to the report. Raises NsysError."""
     report = folder / FOLDER / f"{_REPORT}.nsys-rep"
     if not report.exists():
-        raise NsysError(f"nsys has left no {report}; what it said is above")
+        raise NsysError(f"nsys wrote no {report}; see its messages above")
     command = [PROGRAM, "stats", "--format", "json", "--output", str(folder / FOLDER / "stats"), str(report)]
-    again = f"the report is kept; try again: {shlex.join(command)}"
+    again = f"the report is kept, try again: {shlex.join(command)}"
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_STATS_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NsysError(f"nsys stats fails: {error}; {again}") from error
+        raise NsysError(f"nsys stats failed: {error}; {again}") from error
     tables = sorted((folder / FOLDER).glob("stats*.json"))
     if done.returncode != 0 or not tables:
-        said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        raise NsysError(f"nsys stats fails: {said[-1] if said else f'exit code {done.returncode}'}; {again}")
+        output = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise NsysError(f"nsys stats failed: {output[-1] if output else f'exit code {done.returncode}'}; {again}")
     return tables
 
 
-def keep_stats_and_say(folder: Path) -> None:
-    """Once the run has ended, as it works for a while and is no part of it."""
+def write_and_log_nsys_tables(folder: Path) -> None:
+    """Write the tables and log the result. Call it after the end of the run: it takes time that is not the job's."""
     try:
-        tables = keep_stats(folder)
+        tables = write_nsys_tables(folder)
     except NsysError as error:
-        say(str(error))
+        log_message(str(error))
     else:
-        say(f"nsys: its report and {len(tables)} tables are in {tables[0].parent}")
+        log_message(f"nsys: report and {len(tables)} tables are in {tables[0].parent}")

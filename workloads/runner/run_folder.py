@@ -1,4 +1,4 @@
-"""The folder of one run: `events.jsonl` while it goes on, `metrics.yml` once it has ended. Nothing is overwritten."""
+"""Folder of a run with `events.jsonl` and, after its end, `metrics.yml`; no file is overwritten."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import yaml
 
 from exporter.contract.record import METRICS_FILE
 from exporter.contract.run import Outcome, Run
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 from workloads.client.recorder import Recorder
-from workloads.runner.streams import NO_ROOM
+from workloads.runner.streams import DISK_FULL_ERRNOS
 
 _SUMMED = ("gpu", "cpu", "dram")
 
 
 class RunFolderError(Exception):
-    """One line: the cause and the next step."""
+    """Error with a one-line message: the cause and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +30,19 @@ class RunFolder:
     _recorder: Recorder
 
     @classmethod
-    def make(cls, out: Path, run_id: str) -> RunFolder:
-        """Raises RunFolderError."""
+    def create(cls, out: Path, run_id: str) -> RunFolder:
+        """Create the folder. Raises RunFolderError."""
         path = out.absolute() / run_id
         try:
             path.mkdir(parents=True)
         except FileExistsError as error:
-            raise RunFolderError(
-                f"{path} is there already and is left as it is; give another --out or --run-id"
-            ) from error
+            raise RunFolderError(f"cannot create {path}: it already exists; set another --out or --run-id") from error
         except OSError as error:
-            raise RunFolderError(f"{path} cannot be made: {error.strerror}; give another --out") from error
+            raise RunFolderError(f"cannot create {path}: {error.strerror}; set another --out") from error
         return cls(path, Recorder(path))
 
     def discard(self) -> None:
-        """Where the run did not begin, so that the same may be tried again."""
+        """Remove the folder of a run that did not start, so that the same command can be repeated."""
         with contextlib.suppress(OSError):
             self.path.rmdir()
 
@@ -56,11 +54,11 @@ class RunFolder:
             labels=run.labels,
             gpus=[gpu.uuid for gpu in run.gpus],
             command=list(command),
-            config=_plain(config),
+            config=_json_value(config),
         )
 
     def end(self, run: Run | None, outcome: Outcome, exit_code: int, results: Mapping[str, float]) -> None:
-        """`run` is None where the exporter could not be told; then there is no `metrics.yml`."""
+        """Write the last event and `metrics.yml`. `run` is None if the exporter could not be reached."""
         self._recorder.write(
             "end",
             outcome=outcome,
@@ -78,25 +76,25 @@ class RunFolder:
             with path.open("x", encoding="utf-8") as file:
                 yaml.safe_dump(dict(metrics), file, sort_keys=False)
         except OSError as error:
-            say(f"{path} cannot be written: {error.strerror}; the exporter has the run all the same")
-            if error.errno in NO_ROOM:  # half of an account is none
+            log_message(f"cannot write {path}: {error.strerror}; the exporter still has the run")
+            if error.errno in DISK_FULL_ERRNOS:  # a truncated file would be misleading
                 path.unlink(missing_ok=True)
 
 
 def _metrics(run: Run) -> dict[str, Any]:
-    """The exporter's own answer, and the joules of each component over its devices."""
+    """Return the exporter's response with the joules of each component summed over its devices."""
     whole = run.model_dump(mode="json", exclude={"state"}, exclude_none=True)
     totals = {name: sum(run.energy_joules[name].values()) for name in _SUMMED if name in run.energy_joules}
     return {"total_energy_joules": totals, **whole}
 
 
-def _plain(value: object) -> Any:
-    """As JSON has it; a path, an infinity and whatever else it has not as text."""
+def _json_value(value: object) -> Any:
+    """Convert to types of JSON; paths, infinities and other values become text."""
     match value:
         case Mapping():
-            return {str(name): _plain(one) for name, one in value.items()}
+            return {str(name): _json_value(one) for name, one in value.items()}
         case list() | tuple():
-            return [_plain(one) for one in value]
+            return [_json_value(one) for one in value]
         case float() if not math.isfinite(value):
             return str(value)
         case None | bool() | int() | float() | str():

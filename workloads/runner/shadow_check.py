@@ -1,4 +1,4 @@
-"""A user's own `exporter.py` beside their script hides Wattline's package of that name; this says so."""
+"""Check for a user's `exporter.py` that hides Wattline's package `exporter`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import sys
 from pathlib import Path
 
 
-def complaint() -> str | None:
-    """Which file hides what and what to do, or None; nothing is imported, so nothing of the user's is run."""
+def shadowing_error() -> str | None:
+    """Return the error message, or None. Nothing is imported, so that no code of the user runs."""
     spec = importlib.util.find_spec("exporter")
     if spec is None:
-        return "Wattline's package exporter is missing beside workloads; in the clone of Wattline, type: pip install ."
+        return "cannot find Wattline's package exporter: the installation is incomplete; run pip install . in the clone"
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
     if any((folder / "contract" / "run.py").exists() for folder in folders):
         return None
     hiding = folders[0] if folders else Path(spec.origin or "")
-    return f"{hiding} hides Wattline's own package exporter: rename it, or run this from another folder"
+    return f"cannot import Wattline's package exporter: {hiding} hides it; rename it, or run from another folder"
 
 
 def exit_if_shadowed() -> None:
-    text = complaint()
+    text = shadowing_error()
     if text is not None:
         print(text, file=sys.stderr)
         sys.exit(1)

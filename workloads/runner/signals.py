@@ -1,8 +1,8 @@
-"""Signals on their way through a runner to its job: each reaches the job exactly once.
+"""Forwarding of signals from a runner to its job, exactly once.
 
-Ctrl-C, `kill -- -PGID`, a batch system and systemd signal all processes of the job themselves; `kill PID` only the
-runner, which then passes it on. The kernel does not tell the two apart, so a sentinel does: a process in the same
-group that does nothing but report what reaches it. What reached the sentinel reached the job.
+Ctrl-C, `kill -- -PGID`, a batch system and systemd signal all processes of the job. `kill PID` signals only the runner,
+which then forwards the signal. The kernel does not distinguish the two, so a sentinel process in the same process group
+reports the signals that it receives: a signal that reached the sentinel has also reached the job.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import NoReturn, Self
 
-PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _SENTINEL_REPORTS_WITHIN_S = 0.1
 
 
-class PassedSignals:
-    """From `with` on no signal of `PASSED` ends this process; those that come before `attach` are kept for the job.
+class ForwardedSignals:
+    """Handlers of the signals in `FORWARDED`; signals before `attach` are kept for the job.
 
-    To be entered in the main thread, before any other thread is started.
+    Enter it in the main thread, before other threads are started.
     """
 
     def __init__(self) -> None:
-        self.seen: set[int] = set()
+        self.received: set[int] = set()
         self._early: list[int] = []
         self._job: subprocess.Popen[bytes] | None = None
-        # One that is ignored here (nohup, a shell's background job) is ignored in the job, too.
-        self._signals = [number for number in PASSED if signal.getsignal(number) is not signal.SIG_IGN]
+        # A signal that is ignored here (nohup, a shell's background job) is also ignored in the job.
+        self._signals = [number for number in FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
         self._before = {number: signal.getsignal(number) for number in self._signals}
         self._sentinel = 0
         self._reports = self._lifeline = -1
@@ -43,7 +43,7 @@ class PassedSignals:
         try:
             self._start_sentinel()
             for number in self._signals:
-                signal.signal(number, self._arrived)
+                signal.signal(number, self._handle)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, self._signals)
         return self
@@ -62,8 +62,8 @@ class PassedSignals:
         for number in self._early:
             job.send_signal(number)
 
-    def _arrived(self, number: int, _frame: FrameType | None) -> None:
-        self.seen.add(number)
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self.received.add(number)
         if self._job is None:
             self._early.append(number)
         elif not self._reached_sentinel(number):
@@ -75,7 +75,7 @@ class PassedSignals:
             readable, _, _ = select.select([self._reports], [], [], left_s)
             if readable and number in (reported := os.read(self._reports, 64)):
                 return True
-            if readable and not reported:  # somebody has killed it
+            if readable and not reported:  # the sentinel was killed
                 return False
         return False
 
@@ -86,15 +86,15 @@ class PassedSignals:
         if self._sentinel == 0:
             try:
                 os.close(self._lifeline)
-                _stand_sentinel(self._signals, report_to, watched)
+                _run_sentinel(self._signals, report_to, watched)
             finally:
                 os._exit(0)
         os.close(report_to)
         os.close(watched)
 
 
-def _stand_sentinel(signals: list[signal.Signals], report_to: int, lifeline: int) -> None:
-    """Until the runner ends, in whatever way: Python's own C handler writes each signal's number to the pipe."""
+def _run_sentinel(signals: list[signal.Signals], report_to: int, lifeline: int) -> None:
+    """Report signals until the runner ends. Python's C handler writes each signal's number to the pipe."""
     os.set_blocking(report_to, False)
     for number in signals:
         signal.signal(number, lambda *_: None)
@@ -105,42 +105,44 @@ def _stand_sentinel(signals: list[signal.Signals], report_to: int, lifeline: int
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-OF_A_KERNEL_S = 10.0
-"""A kernel that is under way may take minutes: whoever asked for the end does not wait for it."""
+KERNEL_UNWIND_LIMIT_S = 10.0
+"""Longest wait for a running GPU kernel, which can take minutes, after a signal."""
 
 
 _SIGNALLED = 128
 
 
-class Interruption(KeyboardInterrupt):
+class SignalInterrupt(KeyboardInterrupt):
+    """Signal received within `unwind_on_signal`."""
+
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
 
 
 @contextlib.contextmanager
-def unwound_when_signalled(at_most_s: float | None = None) -> Iterator[None]:
-    """Within, a signal is an exception, so that every `with` is left; then the process ends by the same signal.
+def unwind_on_signal(at_most_s: float | None = None) -> Iterator[None]:
+    """Turn a signal into an exception, so that every `with` is left; then end the process by the same signal.
 
-    Where none came, signals do afterwards what they did before. With `at_most_s` a second signal ends the process at
-    once, and so does the first where the unwinding takes longer; without, nothing cuts the unwinding short.
+    Without a signal the previous handlers are restored. With `at_most_s` a second signal ends the process at once, as
+    does the first one if the unwinding takes longer; without it nothing interrupts the unwinding.
     """
 
     def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
-        for each in _SIGNALS:  # an exception of a second one would break the unwinding
+        for each in _SIGNALS:  # a second exception would interrupt the unwinding
             signal.signal(each, signal.SIG_IGN if at_most_s is None else signal.SIG_DFL)
         if at_most_s is not None:
             deadline = threading.Timer(at_most_s, os._exit, [_SIGNALLED + number])
             deadline.daemon = True
             deadline.start()
-        raise Interruption(number)
+        raise SignalInterrupt(number)
 
     before = {number: handler for number in _SIGNALS if (handler := signal.getsignal(number)) is not signal.SIG_IGN}
     for number in before:
         signal.signal(number, interrupt)
     try:
         yield
-    except Interruption as interruption:
+    except SignalInterrupt as interruption:
         signal.signal(interruption.number, signal.SIG_DFL)
         os.kill(os.getpid(), interruption.number)
     finally:

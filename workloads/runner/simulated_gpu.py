@@ -1,4 +1,4 @@
-"""Simulated GPUs under a job: their load, and the work that the model does meanwhile."""
+"""Load of simulated GPUs, and the speed at which they compute."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from exporter.simulation import Product, Simulation, StateFileError, speed
 
 
 class SimulatedGpu:
-    """One GPU of the state file, driven by this process; made by `driven`."""
+    """One GPU of the state file, driven by this process; created by `drive_simulated_gpus`."""
 
     def __init__(self, simulation: Simulation, index: int) -> None:
         self._simulation = simulation
         self._index = index
         self._due_s: float | None = None
-        """When what was asked for so far is done; None before anything was."""
+        """Time at which all requested work is done; None before the first request."""
 
     def compute(self, flop: float) -> None:
-        """Return when the GPU has done it at its peak speed, under its power limit and beside its other processes."""
+        """Sleep for as long as the GPU takes, by its peak speed, its power limit and its other processes."""
         self.work_for(flop / self._flop_per_s())
 
     def work_for(self, took_s: float) -> None:
-        """Return when so much time of the GPU's has gone by; what this process was late is caught up."""
+        """Sleep until `took_s` of GPU time have passed since the previous request; catch up delays."""
         self._due_s = (time.monotonic() if self._due_s is None else self._due_s) + took_s
         time.sleep(max(0.0, self._due_s - time.monotonic()))
 
     def start(self, full_speed_s: float) -> tuple[float, float]:
-        """Queue what takes so long at full speed, as a stream does: the seconds it takes now, and when it is done
-        (monotonic). What the GPU has idled is never caught up.
+        """Queue work, as a stream does; return the seconds that it takes now and its end (monotonic).
+
+        Idle time of the GPU is not caught up.
         """
         took_s = full_speed_s / self._share()
         self._due_s = max(self._due_s or 0.0, time.monotonic()) + took_s
@@ -39,7 +40,7 @@ class SimulatedGpu:
 
     @property
     def peak_flop_per_s(self) -> float:
-        """In 32-bit floats."""
+        """Peak speed with 32-bit floats."""
         return self._simulation.gpus[self._index].product.peak_flop_per_s
 
     @property
@@ -48,31 +49,31 @@ class SimulatedGpu:
 
     @property
     def power_w(self) -> float:
-        """The true one, now."""
+        """Current true power, not the sensor's."""
         return self._simulation.power_w(self._index, self._simulation.now())
 
     @property
     def clock_ratio(self) -> float:
-        """The share of its highest clock that its lock leaves."""
+        """Ratio of the locked clock to the highest clock."""
         return self._simulation.gpus[self._index].clock_ratio
 
     def _flop_per_s(self) -> float:
         return self.peak_flop_per_s * self._share()
 
     def _share(self) -> float:
-        """Of full speed."""
+        """Return the share of full speed that this process gets."""
         gpu = self._simulation.gpus[self._index]
         wanted = sum(process.utilization for process in gpu.processes)
         return speed(gpu, min(1.0, wanted)) / max(1.0, wanted)
 
 
 @contextlib.contextmanager
-def driven(
+def drive_simulated_gpus(
     path: Path, visible: Sequence[str], memory_bytes: int, utilization: float = 1.0
 ) -> Iterator[list[SimulatedGpu]]:
-    """The GPUs of `visible` (UUIDs or indices; empty: the first) at so much load (0-1), idle again afterwards.
+    """Put the GPUs `visible` (UUIDs or indices; empty: the first) under load (0-1) until the context ends.
 
-    Raises ValueError where they cannot be driven.
+    Raises ValueError if the state file cannot be used.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -87,10 +88,10 @@ def driven(
         yield [SimulatedGpu(simulation, index) for index in chosen]
 
 
-def release_dead(path: Path) -> None:
-    """A job that was killed could not release its GPUs; the driver of a real one would have.
+def release_dead_processes(path: Path) -> None:
+    """Remove the load of processes that have ended without releasing their GPUs, as a real driver does.
 
-    Who cannot open the file had no simulated GPU of it either.
+    A file that cannot be opened is ignored: without it the job had no simulated GPU.
     """
     with contextlib.suppress(StateFileError), Simulation.open(path) as simulation:
         _release_dead(simulation)

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 from workloads.jobs.containers import docker_engine
 from workloads.jobs.containers import life as container_life
 
@@ -24,9 +24,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         engine = docker_engine.find(host, os.environ)
     except docker_engine.EngineError as error:
-        say(f"container {container_id[:12]} is left behind: {error}")
+        log_message(f"container {container_id[:12]} is left behind: {error}")
         return 1
-    say(f"the job was killed: stopping its container {container_id[:12]}")
+    log_message(f"the job was killed: stopping its container {container_id[:12]}")
     container_life.end(container_life.Created(engine, container_id, "", 0.0), int(stop_s), keep == "1")
     return 0
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 from workloads.jobs.containers.container import Container, docker_body, podman_body
 from workloads.jobs.containers.docker_engine import Engine, EngineError, reason, remedied, speaking, what_is_there
 
@@ -90,7 +90,7 @@ def end(made: Created, stop_s: int, keep: bool) -> None:
     """Stop it and remove it, with the nameless volumes that were made for it. Says what fails."""
     stop(made, stop_s)
     if keep:
-        say(f"the container is kept: {made.id[:12]}")
+        log_message(f"the container is kept: {made.id[:12]}")
         return
     with _said(made):
         made.engine.api.remove_container(made.id, v=True, force=True)
@@ -112,7 +112,7 @@ def _said(made: Created) -> Iterator[None]:
     except docker.errors.NotFound:  # somebody else was faster
         pass
     except (docker.errors.DockerException, requests.RequestException) as error:
-        say(f"container {made.id[:12]} is left behind: {reason(error)}; remove it by hand")
+        log_message(f"container {made.id[:12]} is left behind: {reason(error)}; remove it by hand")
 
 
 def attach(made: Created) -> Iterator[tuple[bytes | None, bytes | None]]:
@@ -145,7 +145,7 @@ def wait(made: Created) -> int:
     with speaking(f"container {made.id[:12]} is lost"):
         code = int(made.engine.api.wait(made.id)["StatusCode"])
     if _state(made).get("OOMKilled"):
-        say("the container ran out of memory and was killed")
+        log_message("the container ran out of memory and was killed")
     return code
 
 

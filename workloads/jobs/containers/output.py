@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 from workloads.jobs.containers import life as container_life
 from workloads.jobs.containers.docker_engine import reason
 from workloads.jobs.containers.life import Created
@@ -148,14 +148,14 @@ class Output:
                         lines = self._lines[index]
                         self._pass_on(index, lines.feed(chunk) if lines else chunk)
         except BrokenPipeError:
-            say("nobody reads the container's output any more; it goes on without")
+            log_message("nobody reads the container's output any more; it goes on without")
         except (
             docker.errors.DockerException,
             requests.RequestException,
             urllib3.exceptions.HTTPError,
             OSError,
         ) as error:
-            say(f"the container's output breaks off: {reason(error)}")
+            log_message(f"the container's output breaks off: {reason(error)}")
         finally:
             with contextlib.suppress(OSError):
                 for index, lines in enumerate(self._lines):

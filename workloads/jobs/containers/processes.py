@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 from workloads.jobs.containers import life as container_life
 from workloads.jobs.containers.life import Created
 
@@ -30,7 +30,7 @@ def start_in_run(made: Created, register: Callable[..., str | None]) -> None:
         if refusal is None:
             return
     if container_life.is_running(made):
-        say(f"the container's processes are not seen as part of the run: {refusal}")
+        log_message(f"the container's processes are not seen as part of the run: {refusal}")
 
 
 def is_begun_since(pid: int, since_boot_s: float, proc: Path = Path("/proc")) -> bool:

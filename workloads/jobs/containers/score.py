@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 from workloads.jobs.containers.docker_engine import EngineError, speaking
 from workloads.jobs.containers.life import Created, started_at
 
@@ -33,7 +33,7 @@ def read(made: Created, path: str) -> dict[str, float]:
         return {}
     text, written_at = found
     if written_at < int(started_at(made)):
-        say(f"{path} is older than the container, so its score is none of this run's")
+        log_message(f"{path} is older than the container, so its score is none of this run's")
         return {}
     return numbers(text, path)
 
@@ -47,14 +47,14 @@ def _file(made: Created, path: str) -> tuple[bytes, float] | None:
         except docker.errors.NotFound:
             return None
         if about.get("size", 0) > _LARGEST_BYTES:
-            say(f"{path} has more than {_LARGEST_BYTES} bytes, so it is no file of a score and is left out")
+            log_message(f"{path} has more than {_LARGEST_BYTES} bytes, so it is no file of a score and is left out")
             return None
         archive = b"".join(chunks)
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         member = tar.next()
         file = tar.extractfile(member) if member is not None and member.isfile() else None
         if member is None or file is None:
-            say(f"{path} is no file, so no score is taken of it")
+            log_message(f"{path} is no file, so no score is taken of it")
             return None
         return file.read(), member.mtime
 
@@ -78,7 +78,7 @@ def copy(made: Created, path: str, target: Path) -> None:
                 for member in tar:
                     _unpack(tar, member, target)
     except (EngineError, tarfile.TarError) as error:
-        say(f"the results stay in the container: {error}")
+        log_message(f"the results stay in the container: {error}")
 
 
 def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
@@ -101,10 +101,10 @@ def numbers(text: bytes, path: str) -> dict[str, float]:
     try:
         found = yaml.safe_load(text)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        say(f"{path} is no YAML, so no score is taken of it: {' '.join(str(error).split())}")
+        log_message(f"{path} is no YAML, so no score is taken of it: {' '.join(str(error).split())}")
         return {}
     if not isinstance(found, Mapping):
-        say(f"{path} has no keys, so no score is taken of it; it should be like: time: 123.4")
+        log_message(f"{path} has no keys, so no score is taken of it; it should be like: time: 123.4")
         return {}
     read_numbers = {_name(key): number for key, value in found.items() if (number := _number(value)) is not None}
     return dict(list(read_numbers.items())[:_MOST])

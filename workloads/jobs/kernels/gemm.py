@@ -47,10 +47,10 @@ def main(job: str, element: Element, options: argparse.Namespace) -> int:
 def _devices(element: Element, size: int, simulation: str | None) -> Iterator[list[Launch]]:
     """The simulated GPUs where they are, else CUDA's, else the CPU; those of CUDA_VISIBLE_DEVICES, else the first."""
     if simulation is not None:
-        from workloads.runner.simulated_gpu import driven
+        from workloads.runner.simulated_gpu import drive_simulated_gpus
 
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        with driven(Path(simulation), visible, 3 * size**2 * element.size_bytes) as gpus:
+        with drive_simulated_gpus(Path(simulation), visible, 3 * size**2 * element.size_bytes) as gpus:
             flop = 2.0 * size**3 / element.share_of_peak
             yield [timed_kernels.on_simulated(gpu, flop / gpu.peak_flop_per_s) for gpu in gpus]
     elif importlib.util.find_spec("torch") is not None:

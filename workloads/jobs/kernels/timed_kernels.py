@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workloads import client, jobs
 from workloads.client.barrier import BarrierError
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 from workloads.jobs.kernels import percentiles
 from workloads.runner import shadow_check as shadow
-from workloads.runner.signals import OF_A_KERNEL_S, unwound_when_signalled
+from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
 
 if TYPE_CHECKING:
     import torch
@@ -130,7 +130,7 @@ def main(
 ) -> int:
     """`devices` gets the path of the simulation's state file, or None; it may raise ValueError."""
     shadow.exit_if_shadowed()
-    with unwound_when_signalled(OF_A_KERNEL_S), client.run(kernel.job) as run:
+    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), client.run(kernel.job) as run:
         try:
             run.phase("load")
             with devices(run.simulation) as launches:
@@ -175,7 +175,7 @@ def measure(
 def _say_grouped(kernel: Kernel, measured: Sequence[_Measured]) -> None:
     most = max((one.most_together for one in measured), default=1)
     if most > 1:
-        say(
+        log_message(
             f"single ones are too short to be timed: up to {most} were timed together, "
             f"see {kernel.noun}_count in events.jsonl"
         )

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from workloads.client.messages import say_once
+from workloads.client.messages import log_message_once
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ def devices() -> list[torch.device]:
     import torch
 
     if not torch.cuda.is_available():
-        say_once("there is no CUDA device: the job runs on the CPU")
+        log_message_once("there is no CUDA device: the job runs on the CPU")
         return [torch.device("cpu")]
     count = torch.cuda.device_count() if "CUDA_VISIBLE_DEVICES" in os.environ else 1
     return [torch.device("cuda", index) for index in range(count)]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from workloads import client
 from workloads.jobs.llm.models import ModelError
 from workloads.runner import shadow_check as shadow
-from workloads.runner.signals import OF_A_KERNEL_S, unwound_when_signalled
+from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def run_job(name: str, options: argparse.Namespace, measure: Callable[[client.Run, argparse.Namespace], None]) -> int:
     """Whatever is wrong ends the process with one line."""
     shadow.exit_if_shadowed()
-    with unwound_when_signalled(OF_A_KERNEL_S), client.run(name) as run:
+    with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), client.run(name) as run:
         try:
             measure(run, options)
         except ModelError as error:

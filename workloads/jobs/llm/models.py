@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workloads.client.messages import say, say_once
+from workloads.client.messages import log_message, log_message_once
 from workloads.jobs.kernels import torch_device
 from workloads.jobs.llm.options import PRESETS, find
 
@@ -114,7 +114,7 @@ def _device(name: str) -> torch.device:
         return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     first, *others = torch_device.devices()
     if others:
-        say(
+        log_message(
             f"this process uses the first of {1 + len(others)} GPUs; for all, start one process each: "
             f"torchrun --nproc-per-node {1 + len(others)} -m workloads.jobs.… (see workloads/docs/language-models.md)"
         )
@@ -173,7 +173,7 @@ def _readable(name: str, read: Callable[..., Any]) -> Any:
     except (OSError, ValueError, ImportError) as error:
         if Path(name).exists():
             raise _unreadable(name, error) from error
-    say_once(f"{name} is not on this machine; asking the Hugging Face Hub for it")
+    log_message_once(f"{name} is not on this machine; asking the Hugging Face Hub for it")
     try:
         return read()
     except (OSError, ValueError, ImportError) as error:

@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 from workloads.jobs.llm.models import ModelError
 from workloads.jobs.llm.options import PRESETS, Preset, find
 from workloads.jobs.llm.timing import Steps
-from workloads.runner.simulated_gpu import SimulatedGpu, driven
+from workloads.runner.simulated_gpu import SimulatedGpu, drive_simulated_gpus
 
 _FEWEST = 28  # a data centre's GPU does so many 32-bit operations, in pairs, while it reads one parameter
 _BYTES_PER_PARAMETER = 4
@@ -70,11 +70,11 @@ def simulated(job: str, options: argparse.Namespace, state: str) -> Iterator[Sim
         raise ModelError(f"a simulated GPU knows no model {name!r}; give --random with one of {', '.join(PRESETS)}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ModelError("on simulated GPUs it runs in one process; leave the launcher out")
-    say(f"simulated: no model runs, the times are those of a rough law for {preset.parameters:,} parameters")
+    log_message(f"simulated: no model runs, the times are those of a rough law for {preset.parameters:,} parameters")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[:1]
     memory_bytes = preset.parameters * _BYTES_PER_PARAMETER
     try:
-        with driven(Path(state), visible, memory_bytes, UTILIZATION[job]) as (gpu,):
+        with drive_simulated_gpus(Path(state), visible, memory_bytes, UTILIZATION[job]) as (gpu,):
             yield SimulatedModel(gpu, preset, UTILIZATION[job])
     except ValueError as error:
         raise ModelError(str(error)) from error

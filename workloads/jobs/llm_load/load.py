@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 from workloads.jobs.llm_load.answer import Answer
 from workloads.jobs.llm_load.prompts import Request
 
@@ -127,7 +127,7 @@ async def _show(load: Load, what: str, pause_s: float, *, on_terminal: bool) -> 
         if on_terminal:
             print(f"{_CLEAR_LINE}{text}", end="", file=sys.stderr, flush=True)
         else:
-            say(text)
+            log_message(text)
 
 
 def line(load: Load, now_s: float) -> str:

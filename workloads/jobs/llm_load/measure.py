@@ -17,13 +17,13 @@ import aiohttp
 
 from workloads import client
 from workloads.client.barrier import BarrierError
-from workloads.client.messages import say
+from workloads.client.messages import log_message
 from workloads.jobs.llm_load import endpoint, prompts, summary
 from workloads.jobs.llm_load.answer import Answer
 from workloads.jobs.llm_load.endpoint import EndpointError, Target
 from workloads.jobs.llm_load.load import Load, Until, shown
 from workloads.jobs.llm_load.prompts import Request
-from workloads.runner.signals import Interruption
+from workloads.runner.signals import SignalInterrupt
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -113,16 +113,16 @@ def _measure(
     if interrupted_by is None:
         _exit_unless_answered(load, "requests", key)
     for text in summary.lines(load, found, key):
-        say(text)
+        log_message(text)
     if interrupted_by is not None:
-        raise Interruption(interrupted_by)
+        raise SignalInterrupt(interrupted_by)
 
 
 def _finish(loop: asyncio.Runner, work: Coroutine[Any, Any, object]) -> None:
     """Raises Interruption, and what the work raises."""
     interrupted_by = loop.run(until_signalled(work))
     if interrupted_by is not None:
-        raise Interruption(interrupted_by)
+        raise SignalInterrupt(interrupted_by)
 
 
 def _until(options: argparse.Namespace) -> Until:
@@ -159,7 +159,7 @@ class _Sender:
             if not listed:
                 raise EndpointError(f"{self._options.url}/models lists no model; give --model")
             self._target = self._target.of_model(listed[0])
-            say(f"asking {listed[0]}, the first model of {self._options.url}")
+            log_message(f"asking {listed[0]}, the first model of {self._options.url}")
 
     async def ask(self, request: Request, due_s: float | None) -> Answer:
         return await endpoint.ask(self._session, self._target, request, due_s)

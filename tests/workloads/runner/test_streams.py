@@ -1,4 +1,4 @@
-"""A stdout or stderr that is full, or that nobody reads any more, loses no run."""
+"""Runs with a closed or full stdout or stderr."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def shell(exporter, script, *arguments):
 
 
 @pytest.mark.parametrize("script", ['"$@" 2>/dev/full', '"$@" 2>&1 | true', '"$@" 2>&-'])
-def test_a_run_whose_stderr_takes_nothing_is_ended_and_keeps_its_exit_code(exporter, script, tmp_path):
+def test_run_unwritable_stderr_ends_run_and_keeps_exit_code(exporter, script, tmp_path):
     done = shell(exporter, script, "run", "--out", str(tmp_path), "--run-id", "mute", "--", "sh", "-c", "exit 3")
 
     assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
@@ -37,8 +37,8 @@ def test_a_run_whose_stderr_takes_nothing_is_ended_and_keeps_its_exit_code(expor
 
 
 @pytest.mark.parametrize("script", ['"$1" -c "$0" 2>/dev/full', '"$1" -c "$0" 2>&1 | true', '"$1" -c "$0" 2>&-'])
-def test_what_a_job_cannot_say_does_not_fail_it(script):
-    program = "from workloads.client.messages import say; say('first'); say('second')"
+def test_log_message_unwritable_stderr_does_not_fail(script):
+    program = "from workloads.client.messages import log_message as log; log('first'); log('second')"
     command = ["bash", "-c", f"set -o pipefail; {script}", program, sys.executable]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
@@ -46,37 +46,39 @@ def test_what_a_job_cannot_say_does_not_fail_it(script):
 
 
 @pytest.mark.parametrize(("end", "reason"), [(">/dev/full", "No space left on device"), ("| true", "Broken pipe")])
-def test_a_plan_whose_output_nobody_takes_makes_all_of_its_runs(exporter, tmp_path, end, reason):
+def test_plan_unwritable_stdout_makes_all_runs(exporter, tmp_path, end, reason):
     plan = write(tmp_path, PLAN)
     done = shell(exporter, f'"$@" {end}', "plan", str(plan), "--no-live", "--out", str(tmp_path / "results"))
 
     assert done.returncode == 0, done.stderr
     assert [line["outcome"] for line in journal(tmp_path / "results")] == ["ok", "ok"]
-    assert done.stderr.count(f"the jobs' output cannot be shown here: {reason}") == 1
+    assert done.stderr.count(f"cannot print the jobs' output: {reason}") == 1
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("options", [["list"], ["job", "sgemm", "--help"]])
-def test_a_full_disk_is_said_in_a_line(exporter, options):
+def test_stdout_full_disk_is_one_line_error(exporter, options):
     done = shell(exporter, '"$@" >/dev/full', *options)
 
     assert done.returncode == 1
-    assert done.stderr == "wattline: cannot write: No space left on device; make room, or send the output elsewhere\n"
+    assert done.stderr == (
+        "wattline: cannot write to stdout: No space left on device; free disk space or redirect the output\n"
+    )
 
 
-def test_a_run_whose_folder_has_no_room_goes_on_and_leaves_no_half_of_an_account(exporter, tmp_path):
+def test_run_folder_full_disk_leaves_no_partial_metrics(exporter, tmp_path):
     done = shell(
         exporter, 'ulimit -f 0; "$@"', "run", "--out", str(tmp_path), "--run-id", "r", "--", "sh", "-c", "exit 3"
     )
 
     assert done.returncode == 3
     assert exporter.api.only_run.outcome == "failed"
-    assert "metrics.yml cannot be written: File too large; the exporter has the run all the same" in done.stderr
+    assert "metrics.yml: File too large; the exporter still has the run" in done.stderr
     assert not (tmp_path / "r" / "metrics.yml").exists()
     assert "Traceback" not in done.stderr
 
 
-def test_a_closed_stderr_leaves_stdout_to_the_job(exporter):
+def test_run_closed_stderr_keeps_stdout_of_job(exporter):
     done = shell(exporter, '"$@" 2>&-', "run", "--", "echo", "of the job")
 
     assert (done.returncode, done.stdout) == (0, "of the job\n")

@@ -15,7 +15,7 @@ with client.run("train") as run:
 _MASTER = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none"}
 
 
-def test_the_first_process_of_a_node_begins_and_the_others_join(exporter, write):
+def test_ranks_first_starts_run_and_others_join(exporter, write):
     _launch(exporter, write(_SCRIPT), [{}, {"WAIT": "0.1"}, {}, {}])
 
     run = exporter.api.only_run
@@ -26,19 +26,19 @@ def test_the_first_process_of_a_node_begins_and_the_others_join(exporter, write)
     assert (run.outcome, run.results) == ("ok", {"rank": 0})
 
 
-def test_ranks_that_come_before_the_first_wait_for_it(exporter, write):
+def test_ranks_before_first_wait_for_its_run(exporter, write):
     _launch(exporter, write(_SCRIPT), [{"WAIT": "0.7"}, {}])
 
     assert exporter.api.only_run.work == {"samples": 3}
 
 
-def test_the_run_ends_after_the_last_work_of_the_others(exporter, write):
+def test_ranks_run_end_waits_for_last_work(exporter, write):
     _launch(exporter, write(_SCRIPT), [{"STAY": "0.8"}, {"STAY": "1.8"}, {"STAY": "1.2"}])
 
     assert exporter.api.only_run.work == {"samples": 6}
 
 
-def test_a_second_job_under_the_same_name_and_port_is_a_second_run(exporter, write):
+def test_ranks_second_job_with_same_identity_gets_second_run(exporter, write):
     script = write(_SCRIPT)
     _launch(exporter, script, [{}, {}])
     _launch(exporter, script, [{}, {}])
@@ -48,7 +48,7 @@ def test_a_second_job_under_the_same_name_and_port_is_a_second_run(exporter, wri
     assert (first.work, second.work) == ({"samples": 3}, {"samples": 3})
 
 
-def test_under_a_launcher_within_the_runner_all_ranks_join_the_runners_run(exporter, write):
+def test_ranks_under_runner_join_runners_run(exporter, write):
     exporter.api.answer("POST", "/api/v1/runs", b'{"workload": "outer", "run_id": "outer"}')
     _launch(exporter, write(_SCRIPT), [{}, {}], WATTLINE_RUN_ID="outer")
 
@@ -56,36 +56,36 @@ def test_under_a_launcher_within_the_runner_all_ranks_join_the_runners_run(expor
     assert exporter.api.only_run.work == {"samples": 3}
 
 
-def test_without_an_exporter_only_the_first_rank_says_so(exporter, write, nowhere):
+def test_ranks_without_exporter_only_first_logs(exporter, write, nowhere):
     first, second = _launch(exporter, write(_SCRIPT), [{}, {}], WATTLINE_EXPORTER=nowhere)
 
     assert "this run is not measured" in first
     assert second == ""
 
 
-def test_without_a_local_rank_rank_0_leads():
-    assert ranks.leads({"RANK": "0"})
-    assert not ranks.leads({"RANK": "8"})
-    assert ranks.leads({"RANK": "8", "LOCAL_RANK": "0"})
-    assert not ranks.leads({"RANK": "8", "LOCAL_RANK": "1"})
+def test_is_node_leader_without_local_rank_uses_rank():
+    assert ranks.is_node_leader({"RANK": "0"})
+    assert not ranks.is_node_leader({"RANK": "8"})
+    assert ranks.is_node_leader({"RANK": "8", "LOCAL_RANK": "0"})
+    assert not ranks.is_node_leader({"RANK": "8", "LOCAL_RANK": "1"})
 
 
-def test_all_nodes_of_a_job_derive_the_same_run_id_and_other_jobs_another():
+def test_candidate_run_ids_equal_per_job_and_differ_between_jobs():
     def first(workload="train", ordinal=1, **environ):
-        return next(ranks.candidates(environ, workload, ordinal))
+        return next(ranks.candidate_run_ids(environ, workload, ordinal))
 
     assert first(SLURM_JOB_ID="7", RANK="0") == first(SLURM_JOB_ID="7", RANK="9")
     assert len({first(SLURM_JOB_ID="7"), first(SLURM_JOB_ID="8"), first("eval"), first(ordinal=2), first()}) == 5
 
 
-def test_the_ids_after_the_first_are_numbered():
-    ids = list(itertools.islice(ranks.candidates({}, "my train/1", 1), 3))
+def test_candidate_run_ids_after_first_are_numbered():
+    ids = list(itertools.islice(ranks.candidate_run_ids({}, "my train/1", 1), 3))
 
     assert ids == [ids[0], f"{ids[0]}-2", f"{ids[0]}-3"]
     assert ids[0].startswith("my-train-1-")
 
 
-def test_a_process_knows_when_it_started():
+def test_process_started_at_is_recent():
     assert 0 < time.time() - ranks.process_started_at() < 3_600
 
 

@@ -11,6 +11,7 @@ from tests.fakes import mps_control
 from tests.waiting import eventually
 from tests.workloads.conftest import ROOT, plain_environment
 from workloads.mps import session as mps
+from workloads.mps.daemon import MpsError
 
 _CLIENT = """
 import sys
@@ -24,6 +25,7 @@ _RUNNER = """
 import os, sys, time
 from pathlib import Path
 from workloads.mps import session as mps
+from workloads.mps.daemon import MpsError
 with mps.started(Path(sys.argv[1]), os.environ) as session:
     print(*session._daemon.processes(), flush=True)
     time.sleep(60)
@@ -39,7 +41,7 @@ def environ(tmp_path, monkeypatch):
 
 
 def test_a_client_is_verified_and_no_process_of_the_daemon_is_left(environ, tmp_path):
-    with mps.started(tmp_path, environ) as session:
+    with mps.run_mps_daemon(tmp_path, environ) as session:
         with _job(_CLIENT, environ | session.environment) as client:
             session.verify([client.pid], within_s=30)
             processes = session._daemon.processes()
@@ -54,7 +56,7 @@ def test_a_client_is_verified_and_no_process_of_the_daemon_is_left(environ, tmp_
 
 def test_a_client_may_be_a_process_that_the_job_has_started(environ, tmp_path):
     shell = ["sh", "-c", '"$@"; true', "sh", sys.executable, "-c", _CLIENT]
-    with mps.started(tmp_path, environ) as session, _started(shell, environ | session.environment) as job:
+    with mps.run_mps_daemon(tmp_path, environ) as session, _started(shell, environ | session.environment) as job:
         session.verify([job.pid], within_s=30)
 
         assert job.pid not in session._daemon.clients()
@@ -62,42 +64,42 @@ def test_a_client_may_be_a_process_that_the_job_has_started(environ, tmp_path):
 
 def test_a_job_that_uses_no_mps_is_no_run_under_mps(environ, tmp_path):
     with (
-        mps.started(tmp_path, environ) as session,
+        mps.run_mps_daemon(tmp_path, environ) as session,
         _job(_CLIENT, environ | session.environment) as client,
         _job(_SLEEPS, environ | session.environment) as other,
-        pytest.raises(mps.MpsError, match=f"process {other.pid} is no client of the MPS daemon after 1 s"),
+        pytest.raises(MpsError, match=f"process {other.pid} is no client of the MPS daemon after 1 s"),
     ):
         session.verify([client.pid, other.pid], within_s=1)
 
 
 def test_a_client_of_another_pipe_folder_is_not_one_of_this_daemon(environ, tmp_path):
     with (
-        mps.started(tmp_path, environ) as session,
+        mps.run_mps_daemon(tmp_path, environ) as session,
         _job(_CLIENT, {**environ, "CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}) as client,
-        pytest.raises(mps.MpsError, match="is no client"),
+        pytest.raises(MpsError, match="is no client"),
     ):
         session.verify([client.pid], within_s=0.5)
 
 
 def test_a_daemon_that_lists_no_clients_is_not_believed(environ, tmp_path):
     with (
-        mps.started(tmp_path, environ | {"FAKE_MPS_FAULT": "no-clients"}) as session,
+        mps.run_mps_daemon(tmp_path, environ | {"FAKE_MPS_FAULT": "no-clients"}) as session,
         _job(_CLIENT, environ | session.environment) as client,
-        pytest.raises(mps.MpsError, match="so this is no run under MPS"),
+        pytest.raises(MpsError, match="so this is no run under MPS"),
     ):
         session.verify([client.pid], within_s=0.5)
 
 
 def test_a_job_that_ended_before_it_was_a_client_is_said_at_once(environ, tmp_path):
-    with mps.started(tmp_path, environ) as session:
+    with mps.run_mps_daemon(tmp_path, environ) as session:
         job = subprocess.Popen(["true"])
-        with pytest.raises(mps.MpsError, match=f"process {job.pid} has ended without"):
+        with pytest.raises(MpsError, match=f"process {job.pid} has ended without"):
             session.verify([job.pid], within_s=60)
         job.wait()
 
 
 def test_a_job_once_seen_as_a_client_may_end(environ, tmp_path):
-    with mps.started(tmp_path, environ) as session:
+    with mps.run_mps_daemon(tmp_path, environ) as session:
         with _job(_CLIENT, environ | session.environment) as client:
             session.verify([client.pid], within_s=30)
         session.verify([client.pid], within_s=30)
@@ -106,7 +108,7 @@ def test_a_job_once_seen_as_a_client_may_end(environ, tmp_path):
 @pytest.mark.parametrize("fault", ["late", "deaf"])
 def test_a_daemon_that_quits_late_or_never_is_ended_by_force(environ, tmp_path, fault):
     with (
-        mps.started(tmp_path, environ | {"FAKE_MPS_FAULT": fault}, stop_within_s=0.5) as session,
+        mps.run_mps_daemon(tmp_path, environ | {"FAKE_MPS_FAULT": fault}, stop_within_s=0.5) as session,
         _job(_CLIENT, environ | session.environment) as client,
     ):
         session.verify([client.pid], within_s=30)
@@ -115,7 +117,7 @@ def test_a_daemon_that_quits_late_or_never_is_ended_by_force(environ, tmp_path, 
 
 
 def test_an_exception_within_is_not_hidden_and_the_daemon_goes(environ, tmp_path):
-    with pytest.raises(KeyError, match="mine"), mps.started(tmp_path, environ) as session:
+    with pytest.raises(KeyError, match="mine"), mps.run_mps_daemon(tmp_path, environ) as session:
         raise KeyError("mine")
 
     assert session._daemon.processes() == []
@@ -130,22 +132,22 @@ def test_an_exception_within_is_not_hidden_and_the_daemon_goes(environ, tmp_path
 )
 def test_a_daemon_that_does_not_start_is_an_error_with_its_own_words(environ, tmp_path, fault, message):
     with (
-        pytest.raises(mps.MpsError, match=message),
-        mps.started(tmp_path, environ | {"FAKE_MPS_FAULT": fault}),
+        pytest.raises(MpsError, match=message),
+        mps.run_mps_daemon(tmp_path, environ | {"FAKE_MPS_FAULT": fault}),
     ):
         pytest.fail("started")
 
 
 def test_mps_that_is_not_installed_is_an_error_with_the_remedy(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(mps.MpsError, match="there is no nvidia-cuda-mps-control on PATH"):
-        _enter(mps.started(tmp_path, {"PATH": str(tmp_path)}))
+    with pytest.raises(MpsError, match="there is no nvidia-cuda-mps-control on PATH"):
+        _enter(mps.run_mps_daemon(tmp_path, {"PATH": str(tmp_path)}))
 
 
 def test_a_program_that_may_not_be_executed_is_an_error_with_the_remedy(environ, tmp_path):
     (tmp_path / "nvidia-cuda-mps-control").chmod(0o600)
-    with pytest.raises(mps.MpsError, match="cannot be executed: Permission denied"):
-        _enter(mps.started(tmp_path, environ | {"PATH": str(tmp_path)}))
+    with pytest.raises(MpsError, match="cannot be executed: Permission denied"):
+        _enter(mps.run_mps_daemon(tmp_path, environ | {"PATH": str(tmp_path)}))
 
 
 @pytest.mark.parametrize("mode", ["Prohibited", "Exclusive_Process"])
@@ -153,8 +155,8 @@ def test_where_it_does_not_start_the_compute_mode_is_named(environ, tmp_path, mo
     smi = tmp_path / "nvidia-smi"
     smi.write_text(f"#!/bin/sh\necho {mode}\n")
     smi.chmod(0o700)
-    with pytest.raises(mps.MpsError, match=f"compute mode {mode}"):
-        _enter(mps.started(tmp_path, environ | {"FAKE_MPS_FAULT": "refuses"}))
+    with pytest.raises(MpsError, match=f"compute mode {mode}"):
+        _enter(mps.run_mps_daemon(tmp_path, environ | {"FAKE_MPS_FAULT": "refuses"}))
 
 
 @pytest.mark.parametrize(("theirs", "is_refused"), [("GPU-a,GPU-b", True), ("GPU-c", False), (None, True)])
@@ -163,10 +165,10 @@ def test_another_daemon_on_the_same_gpus_is_an_error_that_names_it(environ, tmp_
     folder.mkdir(parents=True)
     (folder / "cmdline").write_bytes(b"/usr/bin/nvidia-cuda-mps-control\0-d\0")
     (folder / "environ").write_text("A=1\0" + (f"CUDA_VISIBLE_DEVICES={theirs}\0" if theirs else ""))
-    session = mps.started(tmp_path, environ, ["GPU-a"], proc=tmp_path / "proc")
+    session = mps.run_mps_daemon(tmp_path, environ, ["GPU-a"], proc=tmp_path / "proc")
 
     if is_refused:
-        with pytest.raises(mps.MpsError, match=r"is already running \(pid 4711\)"):
+        with pytest.raises(MpsError, match=r"is already running \(pid 4711\)"):
             _enter(session)
     else:
         with session as ours:

@@ -35,7 +35,7 @@ def iterations(recorded):
     return [event for event in recorded if isinstance(event, IterationEvent)]
 
 
-def test_an_iteration_has_its_phase_its_latency_its_work_and_its_values(record, exporter):
+def test_iteration_records_phase_latency_work_and_values(record, exporter):
     one, two = iterations(
         record("""
         with client.run("train") as run:
@@ -52,7 +52,7 @@ def test_an_iteration_has_its_phase_its_latency_its_work_and_its_values(record, 
     assert exporter.api.only_run.work == {"samples": 96, "steps": 1}
 
 
-def test_the_file_goes_from_start_over_phases_and_iterations_to_the_end(record):
+def test_events_file_orders_start_phase_iteration_end(record):
     recorded = record("""
         with client.run("train") as run:
             run.phase("train")
@@ -65,7 +65,7 @@ def test_the_file_goes_from_start_over_phases_and_iterations_to_the_end(record):
     assert (recorded[-1].work, recorded[-1].results) == ({"steps": 1}, {"loss": 0.5})
 
 
-def test_a_contributors_indices_go_on_where_the_run_is_joined_again(record):
+def test_iteration_rejoined_run_continues_indices(record):
     recorded = iterations(
         record("""
         for epoch in range(3):
@@ -79,7 +79,7 @@ def test_a_contributors_indices_go_on_where_the_run_is_joined_again(record):
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_children_of_multiprocessing_record_and_count_each_for_itself(record, exporter, method):
+def test_recorder_child_processes_record_separately(record, exporter, method):
     recorded = iterations(
         record(f"""
         def work(run):
@@ -107,7 +107,7 @@ def test_children_of_multiprocessing_record_and_count_each_for_itself(record, ex
     assert exporter.api.totals["a"].keys() == indices.keys()
 
 
-def test_a_forked_child_does_not_write_what_its_parent_still_keeps(record):
+def test_recorder_forked_child_does_not_write_parents_buffer(record):
     recorded = record("""
         with client.run("train") as run:
             run.iteration(0.1, steps=1)
@@ -123,7 +123,7 @@ def test_a_forked_child_does_not_write_what_its_parent_still_keeps(record):
     assert [event.name for event in recorded if isinstance(event, PhaseEvent)] == ["child"]
 
 
-def test_a_spawned_child_may_change_the_phase_of_the_run(record, exporter):
+def test_phase_set_by_spawned_child_is_reported(record, exporter):
     record("""
         def work(run):
             with run.phase("validation"):
@@ -141,16 +141,16 @@ def test_a_spawned_child_may_change_the_phase_of_the_run(record, exporter):
 
 
 @pytest.mark.parametrize("latency", ["-1", "float('nan')", "'x'", "None"])
-def test_an_iteration_without_a_latency_is_counted_but_not_recorded(exporter, write, tmp_path, latency):
+def test_iteration_invalid_latency_counts_work_without_record(exporter, write, tmp_path, latency):
     script = write(f"{_BEGIN}with client.run('x') as run:\n    run.iteration({latency}, steps=1)")
     done = exporter.workloads("run", "--out", str(tmp_path), "--run-id", "a", sys.executable, script)
 
-    assert "an iteration is not recorded: " in done.stderr
+    assert "cannot record an iteration: " in done.stderr
     assert iterations(events(tmp_path / "a")) == []
     assert exporter.api.only_run.work == {"steps": 1}
 
 
-def test_what_is_no_amount_and_no_number_is_not_recorded_either(exporter, write, tmp_path):
+def test_iteration_invalid_numbers_are_left_out(exporter, write, tmp_path):
     call = "run.iteration(0.1, {'loss': float('inf'), 'norm': 2}, steps=-1, samples=3)"
     script = write(f"{_BEGIN}with client.run('x') as run:\n    {call}")
     exporter.workloads("run", "--out", str(tmp_path), "--run-id", "a", sys.executable, script)
@@ -170,7 +170,7 @@ writer.flush()
 """
 
 
-def test_events_of_several_processes_are_whole_lines(tmp_path):
+def test_recorder_concurrent_processes_write_whole_lines(tmp_path):
     command = [sys.executable, "-c", _WRITES, str(tmp_path)]
     writers = [subprocess.Popen([*command, name], cwd=ROOT) for name in ("a", "b", "c")]
     assert [writer.wait(timeout=60) for writer in writers] == [0, 0, 0]
@@ -180,7 +180,7 @@ def test_events_of_several_processes_are_whole_lines(tmp_path):
     assert [event.index for event in recorded if event.contributor == "b" * 100] == list(range(3000))
 
 
-def test_an_event_that_cannot_be_written_is_said_once_and_stops_nothing(tmp_path, capsys):
+def test_recorder_write_error_logs_once_and_continues(tmp_path, capsys):
     writer = Recorder(tmp_path / "gone")
     for _ in range(3):
         writer.write("phase", name="x")
@@ -188,7 +188,7 @@ def test_an_event_that_cannot_be_written_is_said_once_and_stops_nothing(tmp_path
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_iterations_are_kept_back_and_a_phase_takes_them_along(tmp_path):
+def test_recorder_buffers_iterations_until_phase(tmp_path):
     writer = Recorder(tmp_path)
     writer.iteration(contributor="a", phase=None, latency_seconds=0.1, work={}, values={})
     assert not (tmp_path / "events.jsonl").exists()
@@ -198,5 +198,5 @@ def test_iterations_are_kept_back_and_a_phase_takes_them_along(tmp_path):
     assert [json.loads(line)["event"] for line in lines] == ["iteration", "phase"]
 
 
-def test_nothing_is_recorded_where_the_run_has_no_folder():
-    assert recorder.of({}) is None
+def test_recorder_for_run_without_folder_is_none():
+    assert recorder.recorder_for({}) is None

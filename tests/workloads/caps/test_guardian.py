@@ -13,8 +13,8 @@ from tests.waiting import eventually
 from tests.workloads.sweeps import WITHIN_S
 from workloads.caps import guardian
 from workloads.caps import journal as caps_journal
-from workloads.caps.card import CapsError
-from workloads.caps.journal import Before, Holder, Journal
+from workloads.caps.gpu_set import CapsError
+from workloads.caps.journal import Holder, InitialPowerLimit, Journal
 
 BEFORE_W = [700.0, 500.0]
 FOLDER = Path("/scratch/state/wattline/caps")
@@ -33,7 +33,7 @@ def journal(driver):
     """Of this process, on the state file."""
     driver.journals.mkdir(parents=True)
     gpu = driver.simulation.gpus[0]
-    held = Journal(Holder.this_process(), str(driver.simulation.path), (Before(gpu.uuid, "GPU 0", 700.0),))
+    held = Journal(Holder.this_process(), str(driver.simulation.path), (InitialPowerLimit(gpu.uuid, "GPU 0", 700.0),))
     return held.write(driver.journals)
 
 
@@ -120,7 +120,7 @@ def test_where_systemd_runs_the_guardian_has_a_scope_of_its_own(tmp_path, journa
     environ = program(
         tmp_path / "bin", "systemd-run", f'echo "$@" > {said}\nwhile [ "${{1#-}}" != "$1" ]; do shift; done\nexec "$@"'
     )
-    watching = guardian.start(journal, environ, booted_by_systemd=tmp_path)
+    watching = guardian.start_guardian(journal, environ, booted_by_systemd=tmp_path)
     watching.dismiss()
 
     arguments = said.read_text().split()
@@ -133,7 +133,7 @@ def test_where_systemd_runs_the_guardian_has_a_scope_of_its_own(tmp_path, journa
 @pytest.mark.parametrize("text", ["echo 'Access denied' >&2; exit 1", "exit 0"])
 def test_where_systemd_gives_none_the_guardian_runs_without(tmp_path, journal, text):
     environ = program(tmp_path / "bin", "systemd-run", text)
-    watching = guardian.start(journal, environ, booted_by_systemd=tmp_path)
+    watching = guardian.start_guardian(journal, environ, booted_by_systemd=tmp_path)
 
     assert watching.watches
     watching.dismiss()
@@ -144,7 +144,7 @@ def test_where_no_guardian_can_be_started_that_is_said_with_its_log(journal):
     journal.write_text("{}")
 
     with pytest.raises(CapsError, match=r"cannot be started, so none is set; see .*guardian\.log"):
-        guardian.start(journal, os.environ)
+        guardian.start_guardian(journal, os.environ)
     assert "cannot be read" in journal.with_name(caps_journal.LOG_FILE).read_text()
 
 
@@ -159,11 +159,11 @@ def proc(tmp_path):
 
 
 def test_on_a_node_of_its_own_there_is_no_doubt_about_a_guardian(proc):
-    assert guardian.doubt(4711, FOLDER, {}, proc) is None
+    assert guardian.survival_warning(4711, FOLDER, {}, proc) is None
 
 
 def test_slurm_would_kill_a_guardian_of_its_jobs_cgroup(proc):
-    doubt = guardian.doubt(4711, FOLDER, {"SLURM_JOB_ID": "7"}, proc)
+    doubt = guardian.survival_warning(4711, FOLDER, {"SLURM_JOB_ID": "7"}, proc)
 
     assert doubt is not None
     assert doubt.startswith("Slurm kills the guardian with the job, and if the job is killed the caps stay")
@@ -173,13 +173,13 @@ def test_slurm_would_kill_a_guardian_of_its_jobs_cgroup(proc):
 def test_slurm_does_not_reach_a_guardian_in_a_cgroup_of_its_own(proc):
     (proc / "4711" / "cgroup").write_text("0::/system.slice/wattline-caps-1-2.scope\n")
 
-    assert guardian.doubt(4711, FOLDER, {"SLURM_JOB_ID": "7"}, proc) is None
+    assert guardian.survival_warning(4711, FOLDER, {"SLURM_JOB_ID": "7"}, proc) is None
 
 
 def test_a_container_that_is_killed_takes_its_guardian_along(proc):
     (proc / "self" / "ns" / "pid").unlink()
     (proc / "self" / "ns" / "pid").symlink_to("pid:[4026532201]")
-    doubt = guardian.doubt(4711, FOLDER, {}, proc)
+    doubt = guardian.survival_warning(4711, FOLDER, {}, proc)
 
     assert doubt is not None
     assert "ends with this container" in doubt

@@ -20,7 +20,7 @@ def proc(tmp_path):
 
 
 def test_a_job_that_finds_the_daemon_is_its_client_and_that_is_said(proc):
-    said = mps_others.taking({PIPES: "/run/mps/"}, ["GPU-b"], proc)
+    said = mps_others.interception_warning({PIPES: "/run/mps/"}, ["GPU-b"], proc)
 
     assert "not without MPS, though the plan says so" in said
     assert "(pid 4711) serves /run/mps" in said
@@ -30,14 +30,14 @@ def test_a_job_that_finds_the_daemon_is_its_client_and_that_is_said(proc):
     ("environ", "gpus"), [({PIPES: "/nonexistent"}, ["GPU-a"]), ({}, ["GPU-a"]), ({PIPES: "/run/mps"}, ["GPU-c"])]
 )
 def test_a_job_that_does_not_find_it_or_is_on_other_gpus_is_without_mps(proc, environ, gpus):
-    assert mps_others.taking(environ, gpus, proc) is None
+    assert mps_others.interception_warning(environ, gpus, proc) is None
 
 
 def test_a_daemon_whose_environment_cannot_be_read_is_where_nvidias_own_is(proc):
     (proc / "4711" / "environ").unlink()
 
-    assert "serves /tmp/nvidia-mps" in mps_others.taking({}, ["GPU-z"], proc)
-    assert mps_others.taking({PIPES: "/run/mps"}, ["GPU-z"], proc) is None
+    assert "serves /tmp/nvidia-mps" in mps_others.interception_warning({}, ["GPU-z"], proc)
+    assert mps_others.interception_warning({PIPES: "/run/mps"}, ["GPU-z"], proc) is None
 
 
 def test_a_step_without_mps_has_the_doubt(proc, tmp_path):

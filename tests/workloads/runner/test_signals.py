@@ -2,16 +2,16 @@ import signal
 
 import pytest
 
-from workloads.runner.signals import unwound_when_signalled
+from workloads.runner.signals import unwind_on_signal
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.mark.parametrize("error", [None, ValueError, SystemExit])
-def test_signals_do_afterwards_what_they_did_before(error):
+def test_unwind_on_signal_restores_handlers(error):
     before = [signal.getsignal(number) for number in _SIGNALS]
     try:
-        with unwound_when_signalled():
+        with unwind_on_signal():
             assert [signal.getsignal(number) for number in _SIGNALS] != before
             if error is not None:
                 raise error
@@ -21,11 +21,11 @@ def test_signals_do_afterwards_what_they_did_before(error):
     assert [signal.getsignal(number) for number in _SIGNALS] == before
 
 
-def test_within_a_signal_leaves_every_with_and_then_ends_the_process_by_itself(exporter, write):
+def test_unwind_on_signal_unwinds_and_ends_by_signal(exporter, write):
     script = write(
         "import os, signal\n"
-        "from workloads.runner.signals import unwound_when_signalled\n"
-        "with unwound_when_signalled():\n"
+        "from workloads.runner.signals import unwind_on_signal\n"
+        "with unwind_on_signal():\n"
         "    try:\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        print('went on')\n"

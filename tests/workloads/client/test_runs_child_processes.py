@@ -3,7 +3,7 @@
 import pytest
 
 
-def test_forked_children_count_for_themselves_and_do_not_end_the_run(exporter, script):
+def test_run_forked_child_counts_own_work_without_ending(exporter, script):
     exporter.python(
         script("""
         with client.run("train") as run:
@@ -24,7 +24,7 @@ def test_forked_children_count_for_themselves_and_do_not_end_the_run(exporter, s
     assert len(exporter.api.bodies("/end")) == 1
 
 
-def test_workers_of_multiprocessing_report_all_their_work(exporter, script):
+def test_run_multiprocessing_workers_report_all_work(exporter, script):
     exporter.python(
         script("""
         import multiprocessing
@@ -48,7 +48,7 @@ def test_workers_of_multiprocessing_report_all_their_work(exporter, script):
     assert len(exporter.api.totals[run.run_id]) == 3
 
 
-def test_threads_may_report_side_by_side(exporter, script):
+def test_run_concurrent_threads_report_all_work(exporter, script):
     exporter.python(
         script("""
         import threading
@@ -68,7 +68,7 @@ def test_threads_may_report_side_by_side(exporter, script):
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_a_child_that_is_given_the_run_counts_for_itself_and_does_not_end_it(exporter, script, method):
+def test_run_passed_to_child_counts_own_work_without_ending(exporter, script, method):
     done = exporter.python(
         script(f"""
         import multiprocessing

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Protocol
 
 NOT_ALLOWED = (
@@ -22,7 +20,7 @@ class NotAllowedError(CapsError):
 
 
 @dataclass(frozen=True, slots=True)
-class PowerRange:
+class PowerLimitRange:
     """What a card takes as its power limit, what it begins with, and what is asked of it now."""
 
     least_w: float
@@ -42,7 +40,7 @@ class Cap:
         return f"{self.value:g} W" if self.kind == "power_limit_watts" else f"{self.value / 1e6:g} MHz"
 
 
-class Cards(Protocol):
+class GpuSet(Protocol):
     """Some of a node's cards, by UUID. Every method raises CapsError."""
 
     uuids: tuple[str, ...]
@@ -53,7 +51,7 @@ class Cards(Protocol):
         """For a message: `GPU 0 (NVIDIA H200)`."""
         ...
 
-    def power(self, uuid: str) -> PowerRange: ...
+    def power(self, uuid: str) -> PowerLimitRange: ...
 
     def enforced_w(self, uuid: str) -> float:
         """The least of all limits that the card obeys."""
@@ -74,14 +72,3 @@ class Cards(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-def cards(gpus: Sequence[str] | None, simulation: str | None) -> Cards:
-    """Those of `gpus` (UUIDs or indices; None: all of the node). `simulation` is the state file of simulated ones."""
-    if simulation is not None:
-        from workloads.caps.simulated import SimulatedCards
-
-        return SimulatedCards(Path(simulation), gpus)
-    from workloads.caps.nvml import NvmlCards
-
-    return NvmlCards(gpus)

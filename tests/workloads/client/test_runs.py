@@ -8,7 +8,7 @@ from exporter.contract.run import MAX_RESULTS, MAX_UNITS
 from tests.waiting import eventually
 
 
-def test_a_python_job_is_a_run_in_two_lines(exporter, script):
+def test_run_of_python_job_reports_work_phase_and_result(exporter, script):
     done = exporter.python(
         script("""
         with client.run("train", labels={"model": "gpt2", "layers": 12}) as run:
@@ -28,7 +28,7 @@ def test_a_python_job_is_a_run_in_two_lines(exporter, script):
     assert len(exporter.api.pids[run.run_id]) == 1
 
 
-def test_with_a_run_id_in_the_environment_the_run_is_joined_and_not_ended(exporter, script):
+def test_run_with_run_id_in_environment_joins_without_ending(exporter, script):
     job = script("""
         for epoch in range(2):
             with client.run("train") as run:
@@ -42,7 +42,7 @@ def test_with_a_run_id_in_the_environment_the_run_is_joined_and_not_ended(export
     assert len(exporter.api.totals["outer"]) == 1
 
 
-def test_under_the_runner_the_client_adds_its_work_to_the_runners_run(exporter, script):
+def test_run_under_runner_adds_work_to_runners_run(exporter, script):
     exporter.run(sys.executable, script('with client.run("inner") as run:\n    run.work(samples=5)'))
 
     run = exporter.api.only_run
@@ -50,7 +50,7 @@ def test_under_the_runner_the_client_adds_its_work_to_the_runners_run(exporter, 
     assert run.workload == "train.py"
 
 
-def test_work_is_posted_as_totals_at_most_four_times_a_second_and_whole_at_the_end(exporter, script):
+def test_work_posts_totals_at_most_four_times_a_second(exporter, script):
     exporter.python(
         script("""
         with client.run("train") as run:
@@ -78,7 +78,7 @@ def test_work_is_posted_as_totals_at_most_four_times_a_second_and_whole_at_the_e
         ("raise KeyboardInterrupt", -signal.SIGINT, "interrupted"),
     ],
 )
-def test_an_exception_decides_the_outcome_and_goes_on_its_way(exporter, script, last_line, code, outcome):
+def test_run_exception_sets_outcome_and_propagates(exporter, script, last_line, code, outcome):
     done = exporter.python(script(f"with client.run('train') as run:\n    run.work(steps=1)\n    {last_line}"))
 
     assert done.returncode == code
@@ -86,7 +86,7 @@ def test_an_exception_decides_the_outcome_and_goes_on_its_way(exporter, script, 
     assert exporter.api.only_run.work == {"steps": 1}
 
 
-def test_without_an_exporter_the_training_goes_on_after_one_line(exporter, script, nowhere):
+def test_run_without_exporter_logs_once_and_continues(exporter, script, nowhere):
     job = script("""
         for _ in range(3):
             with client.run("train") as run:
@@ -99,10 +99,10 @@ def test_without_an_exporter_the_training_goes_on_after_one_line(exporter, scrip
 
     assert (done.returncode, done.stdout) == (0, "trained\n")
     assert done.stderr.count("\n") == 1
-    assert f"this run is not measured: no exporter answers at {nowhere}" in done.stderr
+    assert f"this run is not measured: cannot reach an exporter at {nowhere}" in done.stderr
 
 
-def test_an_exporter_that_dies_stops_no_training(exporter, script):
+def test_run_exporter_lost_continues(exporter, script):
     job = script("""
         with client.run("train") as run:
             run._api = run._contributor()._api = client.api.Api("http://127.0.0.1:1")
@@ -112,11 +112,11 @@ def test_an_exporter_that_dies_stops_no_training(exporter, script):
     done = exporter.python(job)
 
     assert (done.returncode, done.stdout) == (0, "trained\n")
-    assert "could not be ended: no exporter answers at http://127.0.0.1:1" in done.stderr
+    assert ": cannot reach an exporter at http://127.0.0.1:1" in done.stderr
 
 
 @pytest.mark.parametrize("call", ["run.work(steps=-1)", "run.work(steps='x')", "run.result(loss=float('nan'))"])
-def test_amounts_that_are_none_are_left_out_and_said(exporter, script, call):
+def test_run_invalid_amount_logs_once_and_is_ignored(exporter, script, call):
     done = exporter.python(script(f"with client.run('train') as run:\n    {call}"))
 
     assert done.returncode == 0
@@ -125,7 +125,7 @@ def test_amounts_that_are_none_are_left_out_and_said(exporter, script, call):
     assert exporter.api.only_run.results == {}
 
 
-def test_labels_that_the_exporter_refuses_stop_no_training(exporter, script):
+def test_run_rejected_labels_logs_once_and_continues(exporter, script):
     done = exporter.python(script("with client.run('train', labels={'a-b': 1}):\n    print('trained')"))
 
     assert (done.returncode, done.stdout) == (0, "trained\n")
@@ -133,7 +133,7 @@ def test_labels_that_the_exporter_refuses_stop_no_training(exporter, script):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_job_that_is_killed_leaves_its_run_to_the_exporter(exporter, script):
+def test_run_killed_job_stays_running_with_lease(exporter, script):
     done = exporter.python(script("with client.run('train'):\n    os.kill(os.getpid(), 9)"))
 
     assert done.returncode == -signal.SIGKILL
@@ -141,7 +141,7 @@ def test_a_job_that_is_killed_leaves_its_run_to_the_exporter(exporter, script):
     assert exporter.api.begun[exporter.api.only_run.run_id].lease_seconds == 300
 
 
-def test_only_the_standard_library_is_imported(exporter, script):
+def test_client_import_loads_only_standard_library(exporter, script):
     done = exporter.python(
         script("print([m for m in ('pydantic', 'exporter', 'typer', 'psutil') if m in sys.modules])")
     )
@@ -149,7 +149,7 @@ def test_only_the_standard_library_is_imported(exporter, script):
     assert done.stdout == "[]\n"
 
 
-def test_the_lease_is_renewed_while_the_job_says_nothing(exporter, script, tmp_path):
+def test_run_idle_job_renews_lease(exporter, script, tmp_path):
     job = script(f"""
         client.api.LEASE_S = 0.6
         with client.run("train"):
@@ -165,7 +165,7 @@ def test_the_lease_is_renewed_while_the_job_says_nothing(exporter, script, tmp_p
     assert exporter.api.bodies("/work")[:2] == [{}, {}]
 
 
-def test_a_phase_may_be_a_with_and_the_former_one_is_back_after_it(exporter, script):
+def test_phase_as_context_manager_restores_previous_phase(exporter, script):
     exporter.python(
         script("""
         with client.run("train") as run:
@@ -181,7 +181,7 @@ def test_a_phase_may_be_a_with_and_the_former_one_is_back_after_it(exporter, scr
     assert names == ["train", "validation", "metrics", "validation", "train", "test"]
 
 
-def test_after_a_first_phase_that_was_a_with_the_run_rests_also_after_an_exception(exporter, script):
+def test_phase_first_context_manager_returns_to_rest_on_exception(exporter, script):
     exporter.python(
         script("""
         with client.run("train") as run:
@@ -196,7 +196,7 @@ def test_after_a_first_phase_that_was_a_with_the_run_rests_also_after_an_excepti
     assert exporter.api.bodies("/phase") == [{"name": "validation"}, {"name": "rest"}]
 
 
-def test_a_result_that_no_run_can_have_takes_no_other_along(exporter, script):
+def test_result_invalid_or_excess_keeps_other_results(exporter, script):
     done = exporter.python(
         script("""
         with client.run("train") as run:
@@ -209,11 +209,11 @@ def test_a_result_that_no_run_can_have_takes_no_other_along(exporter, script):
     run = exporter.api.only_run
     assert run.outcome == "ok"
     assert run.results == {"loss": 0.125, **{f"r{index}": index for index in range(MAX_RESULTS - 1)}}
-    assert "result top-1 is left out" in done.stderr
-    assert "result r69 is left out: a run has 64 at most" in done.stderr
+    assert "cannot report result top-1: use a name of at most 64 ASCII letters" in done.stderr
+    assert "cannot report result r69: a run has at most 64 results" in done.stderr
 
 
-def test_a_unit_too_many_takes_no_other_along(exporter, script):
+def test_work_excess_unit_keeps_other_units(exporter, script):
     done = exporter.python(
         script("""
         with client.run("train") as run:
@@ -223,4 +223,4 @@ def test_a_unit_too_many_takes_no_other_along(exporter, script):
     )
 
     assert exporter.api.only_run.work == {"u0": 3, **{f"u{index}": 1 for index in range(1, MAX_UNITS)}}
-    assert "work u16 is not counted: a run has 16 units at most" in done.stderr
+    assert "cannot count work u16: a run has at most 16 units" in done.stderr

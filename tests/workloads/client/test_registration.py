@@ -8,7 +8,7 @@ from workloads.client import registration
 
 
 @pytest.mark.parametrize(
-    ("told", "found"),
+    ("content", "found"),
     [
         ("0::/wattline.slice/run-r1.scope\n", "/wattline.slice/run-r1.scope"),
         (
@@ -21,11 +21,11 @@ from workloads.client import registration
         ("", None),
     ],
 )
-def test_only_a_scope_of_the_slice_is_a_job_s_own_group(tmp_path: Path, told: str, found: str | None) -> None:
+def test_own_scope_cgroup_accepts_only_scope_of_slice(tmp_path: Path, content: str, found: str | None) -> None:
     path = tmp_path / "cgroup"
-    path.write_text(told)
-    assert registration.own(path) == found
+    path.write_text(content)
+    assert registration.own_scope_cgroup(path) == found
 
 
-def test_where_there_are_no_groups_there_is_none(tmp_path: Path) -> None:
-    assert registration.own(tmp_path / "cgroup") is None
+def test_own_scope_cgroup_without_cgroup_file_is_none(tmp_path: Path) -> None:
+    assert registration.own_scope_cgroup(tmp_path / "cgroup") is None

@@ -14,7 +14,7 @@ _TENANT = """
 import os, sys, time
 from workloads.client import barrier
 try:
-    barrier.await_all(os.environ)
+    barrier.await_all_tenants(os.environ)
 except barrier.BarrierError as error:
     sys.exit(str(error))
 print(time.monotonic())
@@ -43,27 +43,27 @@ def tenant(tmp_path):
         process.communicate()
 
 
-def test_without_a_barrier_nobody_waits():
-    barrier.await_all({})
+def test_barrier_absent_returns_at_once():
+    barrier.await_all_tenants({})
 
 
-def test_a_run_waits_at_the_barrier_of_its_environment(tmp_path, monkeypatch):
+def test_run_barrier_uses_folder_of_environment(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, f"{tmp_path}:1:60")
     client.run("train", exporter="http://127.0.0.1:1").barrier()
 
     assert len(list(tmp_path.glob("ready-*"))) == 1
 
 
-def test_the_processes_of_a_launcher_count_as_one(tmp_path, monkeypatch):
+def test_run_barrier_counts_only_first_rank(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, f"{tmp_path}:1:0")
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("LOCAL_RANK", "1")
 
-    with pytest.raises(BarrierError, match="0 of 1 tenants were ready"):
+    with pytest.raises(BarrierError, match="0 of 1 were ready"):
         client.run("train", exporter="http://127.0.0.1:1").barrier()
 
 
-def test_nobody_goes_on_before_the_last_has_come(tenant, tmp_path):
+def test_barrier_waits_for_last_tenant(tenant, tmp_path):
     early = [tenant(3, 60), tenant(3, 60)]
     eventually(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
     assert all(process.poll() is None for process in early)
@@ -75,39 +75,41 @@ def test_nobody_goes_on_before_the_last_has_come(tenant, tmp_path):
     assert all(process.returncode == 0 for process in processes)
 
 
-def test_who_waited_in_vain_says_how_many_came_and_what_to_give(tenant):
+def test_barrier_timeout_reports_count_and_setting(tenant):
     _, err = (process := tenant(2, 0.2)).communicate(timeout=60)
 
     assert process.returncode == 1
-    assert err == ("1 of 2 tenants were ready within 0.2 s; give the slow one more time with barrier_timeout_seconds\n")
+    assert err == "tenants not started: 1 of 2 were ready within 0.2 s; increase barrier_timeout_seconds\n"
 
 
-def test_who_comes_after_the_others_gave_up_does_not_go_on_alone(tenant):
+def test_barrier_late_tenant_after_timeout_fails(tenant):
     tenant(2, 0.2).communicate(timeout=60)
     _, err = (late := tenant(2, 60)).communicate(timeout=60)
 
     assert late.returncode == 1
-    assert err.startswith("another tenant failed before all were ready")
+    assert err.startswith("tenant not started: another tenant failed before all were ready")
 
 
-def test_a_tenant_that_fails_ends_the_waiting_of_the_others(tenant, tmp_path):
+def test_barrier_failed_tenant_stops_waiting_tenants(tenant, tmp_path):
     waiting = tenant(2, 60)
     eventually(lambda: list(tmp_path.glob("ready-*")))
     (tmp_path / ABANDONED).touch()
     _, err = waiting.communicate(timeout=60)
 
     assert waiting.returncode == 1
-    assert err.startswith("another tenant failed before all were ready")
+    assert err.startswith("tenant not started: another tenant failed before all were ready")
 
 
-def test_a_barrier_whose_folder_is_gone_is_an_error(tmp_path):
-    with pytest.raises(BarrierError, match=r"has the plan's runner ended\?"):
-        barrier.await_all({FOLDER: f"{tmp_path / 'gone'}:2:60"})
+def test_barrier_missing_folder_fails(tmp_path):
+    with pytest.raises(BarrierError, match="start the plan again"):
+        barrier.await_all_tenants({FOLDER: f"{tmp_path / 'gone'}:2:60"})
 
 
-def test_nobody_waits_for_a_runner_that_was_killed(tenant, tmp_path):
+def test_barrier_killed_runner_stops_waiting_tenants(tenant, tmp_path):
     script = "import sys, pathlib; from workloads.client import barrier\n"
-    script += "with barrier.held(pathlib.Path(sys.argv[1])):\n    print('held', flush=True); sys.stdin.read()"
+    script += (
+        "with barrier.hold_runner_lock(pathlib.Path(sys.argv[1])):\n    print('held', flush=True); sys.stdin.read()"
+    )
     command = [sys.executable, "-c", script, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as runner:
         assert runner.stdout.readline() == "held\n"
@@ -118,4 +120,4 @@ def test_nobody_waits_for_a_runner_that_was_killed(tenant, tmp_path):
     _, err = waiting.communicate(timeout=60)
 
     assert waiting.returncode == 1
-    assert err == "the plan's runner has ended before all were ready, so this one does not begin\n"
+    assert err == "tenant not started: the plan's runner ended before all were ready; start the plan again\n"

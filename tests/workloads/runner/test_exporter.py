@@ -16,15 +16,15 @@ import trustme
 
 from tests.fakes.run_api import RunApi, serving
 from tests.workloads.conftest import ROOT, free_port, plain_environment
-from workloads.client.api import Api, BarredError
-from workloads.runner.exporter import find as find_named
+from workloads.client.api import AccessDeniedError, Api
+from workloads.runner.exporter import find_exporter as find_named
 
 _FIND = """
 import json, os, sys
 from workloads.runner import exporter as reach
 from workloads.client.api import ExporterError
 try:
-    found = reach.find_or_start(sys.argv[1], os.environ, json.loads(sys.argv[2]))
+    found = reach.find_or_start_exporter(sys.argv[1], os.environ, json.loads(sys.argv[2]))
 except ExporterError as error:
     sys.exit(str(error))
 print(found.source)
@@ -38,7 +38,7 @@ def port():
 
 @pytest.fixture
 def find(tmp_path, port):
-    """Find or start an exporter at the port, in a process of its own."""
+    """Find or start an exporter at the port in a separate process."""
 
     def start(*command: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -54,7 +54,7 @@ def find(tmp_path, port):
 
 @pytest.fixture
 def stand_in(tmp_path, port):
-    """A command that serves the run API at the port, each start of it noting its pid; all are ended afterwards."""
+    """Command that serves the run API at the port and records its pid; all are killed at the end."""
     pids = tmp_path / "pids"
     script = tmp_path / "stand_in.py"
     script.write_text(
@@ -81,53 +81,53 @@ def _finish(process):
     return process.returncode, out.strip(), err.strip()
 
 
-def test_where_none_answers_one_is_started_and_its_history_named(find, stand_in, tmp_path, port):
-    code, source, said = _finish(find(*stand_in))
+def test_find_or_start_exporter_without_exporter_starts_one(find, stand_in, tmp_path, port):
+    code, source, stderr = _finish(find(*stand_in))
 
     assert code == 0
     assert source == f"{tmp_path}/wattline/history.sqlite"
-    assert said == (f"wattline: no exporter at http://127.0.0.1:{port}, so one was started; it ends with its last run")
+    assert stderr == f"wattline: started an exporter at http://127.0.0.1:{port}; it ends with its last run"
 
 
-def test_the_started_exporter_outlives_who_started_it_and_the_next_uses_it(find, stand_in, tmp_path):
+def test_find_or_start_exporter_reuses_running_exporter(find, stand_in, tmp_path):
     _finish(find(*stand_in))
-    code, source, said = _finish(find(*stand_in))
+    code, source, stderr = _finish(find(*stand_in))
 
-    assert (code, source, said) == (0, "None", "")
+    assert (code, source, stderr) == (0, "None", "")
     assert len((tmp_path / "pids").read_text().split()) == 1
 
 
-def test_several_who_start_at_once_all_find_the_one_that_got_the_port(find, stand_in):
+def test_find_or_start_exporter_concurrent_starts_share_one(find, stand_in):
     results = [_finish(process) for process in [find(*stand_in) for _ in range(4)]]
 
     assert [code for code, _, _ in results] == [0, 0, 0, 0]
-    assert sum("was started" in said for _, _, said in results) == 1
+    assert sum("started an exporter" in stderr for _, _, stderr in results) == 1
 
 
-def test_one_that_fails_to_start_is_quoted(find):
-    code, _, said = _finish(
+def test_find_or_start_exporter_failed_start_quotes_log(find):
+    code, _, stderr = _finish(
         find(sys.executable, "-c", "import sys; print('talk', flush=True); sys.exit('disk full\\n')")
     )
 
     assert code == 1
-    assert "ended with exit code 1: disk full; try it by hand: exporter serve" in said
-    assert said.count("\n") == 0
+    assert "it ended with exit code 1: disk full; try exporter serve" in stderr
+    assert stderr.count("\n") == 0
 
 
-def test_a_state_folder_that_cannot_be_made_is_named(find, tmp_path):
+def test_find_or_start_exporter_unwritable_state_folder_fails(find, tmp_path):
     (tmp_path / "wattline").write_text("a file where the folder should be")
-    code, _, said = _finish(find("true"))
+    code, _, stderr = _finish(find("true"))
 
     assert code == 1
-    assert f"{tmp_path}/wattline cannot be written" in said
+    assert f"cannot write {tmp_path}/wattline" in stderr
 
 
-def test_one_in_reach_is_used(find, port):
+def test_find_or_start_exporter_uses_exporter_at_port(find, port):
     with serving(RunApi(), port):
         assert _finish(find("false")) == (0, "None", "")
 
 
-def test_one_that_is_still_starting_is_waited_for(find, port):
+def test_find_or_start_exporter_waits_for_starting_exporter(find, port):
     api = RunApi()
     ready = threading.Event()
     answer = api.answer
@@ -140,7 +140,7 @@ def test_one_that_is_still_starting_is_waited_for(find, port):
 
 @pytest.fixture
 def https(tmp_path):
-    """The address of a TLS listener whose certificate a CA of the test has signed, in `tmp_path/ca.pem`."""
+    """Address of a TLS listener; its certificate is signed by the CA in `tmp_path/ca.pem`."""
     ca = trustme.CA()
     ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -156,7 +156,7 @@ def https(tmp_path):
     server.server_close()
 
 
-def _said_to(exporter, **more):
+def _stderr_with(exporter, **more):
     command = [sys.executable, "-m", "workloads", "run", "--exporter", exporter, "--", "true"]
     done = subprocess.run(
         command, env=plain_environment() | more, capture_output=True, text=True, timeout=60, check=False
@@ -164,35 +164,33 @@ def _said_to(exporter, **more):
     return done.stderr
 
 
-def test_a_certificate_of_a_ca_that_is_not_trusted_is_told_with_how_to_trust_it(https, tmp_path):
+def test_api_untrusted_certificate_names_remedy(https, tmp_path):
     address, _ = https
-    told = _said_to(address)
+    error = _stderr_with(address)
 
-    assert f"the certificate of {address} is not accepted: " in told
-    assert "trust the CA that signed it with SSL_CERT_FILE=ca.pem (--exporter)" in told
-    assert "exporter serve" not in told
-    assert "certificate" not in _said_to(address, SSL_CERT_FILE=str(tmp_path / "ca.pem"))
-
-
-def test_a_certificate_for_another_name_is_not_a_matter_of_trust(https, tmp_path):
-    told = _said_to(https[0].replace("127.0.0.1", "localhost"), SSL_CERT_FILE=str(tmp_path / "ca.pem"))
-
-    assert "ask for the exporter by a name that the certificate has (--exporter)" in told
+    assert f"cannot verify the certificate of {address}: " in error
+    assert "trust the CA that signed it with SSL_CERT_FILE=ca.pem (--exporter)" in error
+    assert "exporter serve" not in error
+    assert "certificate" not in _stderr_with(address, SSL_CERT_FILE=str(tmp_path / "ca.pem"))
 
 
-def test_a_socket_that_may_not_be_opened_has_one_remedy():
-    told = str(Api("unix:///run/api.sock")._unreachable(PermissionError(errno.EACCES, "Permission denied")))
+def test_api_certificate_of_other_host_names_remedy(https, tmp_path):
+    error = _stderr_with(https[0].replace("127.0.0.1", "localhost"), SSL_CERT_FILE=str(tmp_path / "ca.pem"))
 
-    assert told == (
-        "unix:///run/api.sock may not be opened: Permission denied; be a member of the socket's group (ls -l shows it)"
-    )
+    assert "use a host name of the exporter that is in the certificate (--exporter)" in error
 
 
-def test_what_bars_a_user_is_no_reason_to_start_an_exporter(monkeypatch):
-    def barred(_self):
-        raise BarredError("it may not be opened; be a member of the socket's group")
+def test_api_denied_socket_names_remedy():
+    error = str(Api("unix:///run/api.sock")._unreachable(PermissionError(errno.EACCES, "Permission denied")))
 
-    monkeypatch.setattr(Api, "readiness", barred)
-    with pytest.raises(BarredError) as told:
+    assert error == ("cannot open unix:///run/api.sock: Permission denied; join the socket's group (see ls -l)")
+
+
+def test_find_exporter_access_denied_starts_none(monkeypatch):
+    def denied(_self):
+        raise AccessDeniedError("cannot open it; join the socket's group")
+
+    monkeypatch.setattr(Api, "readiness", denied)
+    with pytest.raises(AccessDeniedError) as error:
         find_named("unix:///run/api.sock", {})
-    assert str(told.value) == "it may not be opened; be a member of the socket's group (--exporter)"
+    assert str(error.value) == "cannot open it; join the socket's group (--exporter)"

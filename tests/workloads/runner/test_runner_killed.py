@@ -32,7 +32,7 @@ def ended(exporter, run_id):
     return exporter.get(f"/api/v1/runs/{run_id}")[1]
 
 
-def test_a_run_is_charged_no_joule_after_the_death_of_its_last_process(exporter):
+def test_runner_killed_run_energy_ends_with_last_process(exporter):
     """The card draws its idle power all along: joules are seconds. One job dies with its runner, one lives on."""
     together, job_of_both = started(exporter, "both", "sleep", "600")
     alone, job_left = started(exporter, "runner", "sleep", "600")

@@ -24,11 +24,11 @@ def measured(**work):
 
 
 def lines(**fields):
-    return list(ended_run.lines(ended(**fields), "ok", None))
+    return list(ended_run.summary_lines(ended(**fields), "ok", None))
 
 
 @pytest.mark.parametrize(
-    ("unit", "amount", "said"),
+    ("unit", "amount", "line"),
     [
         ("steps", 30.0, "10 J of the GPUs per step"),
         ("generated_tokens", 1_200.0, "0.25 J of the GPUs per generated token"),
@@ -36,21 +36,21 @@ def lines(**fields):
         ("flop", 3e14, "1e-12 J of the GPUs per flop"),
     ],
 )
-def test_energy_is_that_of_one_unit(unit, amount, said):
+def test_summary_lines_have_energy_per_unit(unit, amount, line):
     phase = measured(**{unit: amount})
 
-    assert said in lines(phases=[phase])
+    assert line in lines(phases=[phase])
 
 
-def test_what_is_no_aim_of_the_job_has_no_energy_of_its_own():
+def test_summary_lines_omit_energy_per_secondary_unit():
     phase = measured(requests_failed=3.0)
 
     assert not [line for line in lines(phases=[phase]) if "per" in line.split()]
 
 
-def test_the_outcome_is_the_ledger_s_and_where_another_ended_the_run_that_is_said():
+def test_summary_lines_report_outcome_of_exporter():
     *_, before, last = lines(outcome="failed")
 
-    assert before == "the command's own end was ok, but something else had ended the run before, as failed"
+    assert before == "the command ended as ok, but the run had already been ended as failed"
     assert last.startswith("run r failed in 2.0 s")
     assert len(lines(outcome="ok")) == len(lines(outcome="failed")) - 1
