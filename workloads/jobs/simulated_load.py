@@ -19,7 +19,7 @@ from workloads.runner import shadow_check as shadow
 from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
 
 if TYPE_CHECKING:
-    from workloads.runner.simulated_gpu import SimulatedGpu
+    from workloads.runner.simulated_gpu import GpuLoad
 import math
 from typing import Literal
 
@@ -137,7 +137,7 @@ def _import_all() -> None:
 
 
 @contextlib.contextmanager
-def _loaded(path: Path, options: argparse.Namespace) -> Iterator[tuple[list[SimulatedGpu], Law]]:
+def _loaded(path: Path, options: argparse.Namespace) -> Iterator[tuple[list[GpuLoad], Law]]:
     """The GPUs of the run, under the law's load."""
     from exporter.simulation import Simulation
     from workloads.runner.simulated_gpu import drive_simulated_gpus
@@ -149,7 +149,7 @@ def _loaded(path: Path, options: argparse.Namespace) -> Iterator[tuple[list[Simu
         yield gpus, law
 
 
-def _step(run: client.Run, gpus: Sequence[SimulatedGpu], law: Law, options: argparse.Namespace) -> _Done:
+def _step(run: client.Run, gpus: Sequence[GpuLoad], law: Law, options: argparse.Namespace) -> _Done:
     """A step is done when all GPUs have done it."""
     latencies_s: list[float] = []
     joules = 0.0

@@ -11,7 +11,7 @@ from pathlib import Path
 from exporter.simulation import Product, Simulation, StateFileError, speed
 
 
-class SimulatedGpu:
+class GpuLoad:
     """One GPU of the state file, driven by this process; created by `drive_simulated_gpus`."""
 
     def __init__(self, simulation: Simulation, index: int) -> None:
@@ -70,7 +70,7 @@ class SimulatedGpu:
 @contextlib.contextmanager
 def drive_simulated_gpus(
     path: Path, visible: Sequence[str], memory_bytes: int, utilization: float = 1.0
-) -> Iterator[list[SimulatedGpu]]:
+) -> Iterator[list[GpuLoad]]:
     """Put the GPUs `visible` (UUIDs or indices; empty: the first) under load (0-1) until the context ends.
 
     Raises ValueError if the state file cannot be used.
@@ -85,7 +85,7 @@ def drive_simulated_gpus(
                 stack.callback(simulation.release, index, os.getpid())
         except StateFileError as error:
             raise ValueError(str(error)) from error
-        yield [SimulatedGpu(simulation, index) for index in chosen]
+        yield [GpuLoad(simulation, index) for index in chosen]
 
 
 def release_dead_processes(path: Path) -> None:

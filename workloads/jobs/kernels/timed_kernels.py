@@ -27,7 +27,7 @@ from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
 if TYPE_CHECKING:
     import torch
 
-    from workloads.runner.simulated_gpu import SimulatedGpu
+    from workloads.runner.simulated_gpu import GpuLoad
 
 
 class Timed(NamedTuple):
@@ -85,7 +85,7 @@ def _between(marks: Sequence[torch.cuda.Event]) -> Timed:
     return Timed([begin.elapsed_time(end) / 1_000 for begin, end in itertools.pairwise(marks)], ended_at)
 
 
-def on_simulated(gpu: SimulatedGpu, full_speed_s: float) -> Launch:
+def on_simulated(gpu: GpuLoad, full_speed_s: float) -> Launch:
     """A kernel that takes so long at the simulated GPU's full speed; its time is the model's."""
 
     def launch(groups: int, kernels: int) -> Callable[[], Timed]:

@@ -17,7 +17,7 @@ from workloads.client.messages import log_message
 from workloads.jobs.llm.models import ModelError
 from workloads.jobs.llm.options import PRESETS, Preset, find
 from workloads.jobs.llm.timing import Steps
-from workloads.runner.simulated_gpu import SimulatedGpu, drive_simulated_gpus
+from workloads.runner.simulated_gpu import GpuLoad, drive_simulated_gpus
 
 _FEWEST = 28  # a data centre's GPU does so many 32-bit operations, in pairs, while it reads one parameter
 _BYTES_PER_PARAMETER = 4
@@ -29,7 +29,7 @@ UTILIZATION = {"llm-generate": 0.6, "llm-forward": 1.0, "llm-train": 1.0}
 class SimulatedModel:
     """Made by `simulated`."""
 
-    def __init__(self, gpu: SimulatedGpu, preset: Preset, utilization: float) -> None:
+    def __init__(self, gpu: GpuLoad, preset: Preset, utilization: float) -> None:
         self._gpu = gpu
         self._preset = preset
         self._utilization = utilization
