@@ -68,7 +68,7 @@ log = logging.getLogger(__name__)
 
 
 async def serve(settings: Settings, level: LogLevel, log_format: LogFormat) -> None:
-    """Run the daemon until it is told to stop, then end the process. Raises UsageError and OperationError."""
+    """Run the daemon until SIGTERM or SIGINT, then end the process. Raises UsageError and OperationError."""
     providers = carbon_providers(settings)
     power_model(settings)  # a usage error comes before any file is made
     start_logging(level, log_format)

@@ -9,7 +9,7 @@ Runs may be nested, and each process belongs to the innermost run, so that nothi
 - A process whose parent has ended stays with its run.
 
 A cgroup's CPU time is its cpu.stat, which includes processes that no scan found, less the time of the runs inside it.
-A tree's CPU time is that of `process_tree_time`.
+Module `process_tree_time` has the CPU time of trees.
 """
 
 from __future__ import annotations

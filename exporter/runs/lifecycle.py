@@ -46,7 +46,7 @@ class ClockSteps:
 def discover_gpus(run: RunRecord, gpus: Mapping[str, GpuHealth], pids: Collection[int]) -> None:
     """Add the GPUs on which one of the run's processes `pids` computes.
 
-    A GPU that appeared after the run's start has no mark there and is not counted; a note says so.
+    A GPU that appeared after the run's start has no mark there: it is noted and not counted.
     """
     for uuid, gpu in gpus.items() if run.discovers or run.whole_node else ():
         is_here = run.whole_node or any(process.pid in pids for process in gpu.processes)
@@ -138,7 +138,7 @@ def resume(run: RunRecord, last: Shutdown, now: ClockReading) -> None:
     run.lease_until_s += away_s  # clients could not renew it
     run.note(
         f"the exporter was not running for {away_s:.1f} s from {_time_text(last.at)}: power was not sampled; energy "
-        "counters cover that time, and the uncertainty includes what no counter covers"
+        "counters cover that time, and the uncertainty includes the rest"
     )
 
 

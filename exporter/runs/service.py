@@ -1,4 +1,4 @@
-"""The run service: what the run API does, and the work of each second."""
+"""The run service: requests of the run API, and the tick of each second."""
 
 from __future__ import annotations
 

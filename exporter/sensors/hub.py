@@ -34,7 +34,7 @@ class PolledSource(NamedTuple):
 
 
 class PollingDemand(NamedTuple):
-    """What the open runs need of the sensors."""
+    """Needs of the open runs."""
 
     runs_open: bool = False
     discovers_gpus: bool = False
@@ -84,7 +84,7 @@ class SensorHub(Service):
             self.live.source("nvml", SLOW_S).restarts = self._worker.restarts
 
     def set_demand(self, demand: PollingDemand) -> None:
-        """Set the polling rates to what the open runs need."""
+        """Set the polling rates that the open runs need."""
         if demand.order() != self._order:
             self._send(demand)
 

@@ -124,7 +124,7 @@ class LiveState:
         self._unattached.pop(int(gpu.index), None)
         self._introduced.add(gpu.uuid)
         self.energy.meter(Device("gpu", gpu.uuid)).sensor_share = sensor_share(gpu.name, gpu.architecture)
-        if len(self._introduced) == self.expected_gpus:  # all are there: others are bound elsewhere, or taken out
+        if len(self._introduced) == self.expected_gpus:  # complete: GPUs beyond these are bound elsewhere, or removed
             self.gpus = {uuid: state for uuid, state in self.gpus.items() if uuid in self._introduced}
         log.info("GPU %s answers: %s, %s", gpu.index, gpu.name, gpu.uuid)
 
@@ -267,6 +267,6 @@ class LiveState:
         before = gpu.check.reasons
         gpu.check.update(meter, now_s)
         for reason in gpu.check.reasons - before:
-            log.warning("GPU %s: its energy is not to be trusted: %s", gpu.info.index, REASON_TEXTS[reason])
+            log.warning("GPU %s: unreliable energy: %s", gpu.info.index, REASON_TEXTS[reason])
         for reason in before - gpu.check.reasons:
-            log.info("GPU %s: its energy is no longer %s", gpu.info.index, reason)
+            log.info("GPU %s: energy is no longer %s", gpu.info.index, reason)

@@ -58,7 +58,7 @@ class StateError(OperationError):
 
 
 def storage_remedy(error: OSError | sqlite3.Error) -> str:
-    """Return what to do about a file that cannot be opened or written."""
+    """Return the remedy for a file that cannot be opened or written."""
     if isinstance(error, OSError):
         return "make room on its disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "let this user write there"
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF
@@ -97,7 +97,7 @@ class SavedState:
 
 @dataclass(frozen=True, slots=True)
 class StateChanges:
-    """What is saved each second: all totals, and the changes of runs, counters and attribution."""
+    """Data saved each second: all totals, and the changes of runs, counters and attribution."""
 
     totals: dict[Device, MeterTotals]
     emissions: dict[EmissionKey, float]
