@@ -33,7 +33,7 @@ def tree(tmp_path):
 
 
 @pytest.mark.parametrize("layout", CONTAINERS, ids=lambda layout: layout.__name__)
-def test_a_container_is_found_by_the_first_digits_of_its_id_in_every_layout(tree, layout):
+def test_resolve_container_by_id_prefix_in_every_layout(tree, layout):
     path = layout(tree)
     assert resolve_cgroup(f"container:{ID[:12]}", tree.root) == path
     assert resolve_cgroup(f"container:{ID}", tree.root) == path
@@ -43,7 +43,7 @@ def test_a_container_is_found_by_the_first_digits_of_its_id_in_every_layout(tree
 
 
 @pytest.mark.parametrize("layout", [kubernetes_containerd_systemd, kubernetes_cgroupfs, kubernetes_in_docker])
-def test_a_pod_is_found_by_its_uid_and_its_container_knows_it(tree, layout):
+def test_resolve_pod_by_uid_and_container_has_its_pod(tree, layout):
     path = layout(tree)
     assert resolve_cgroup(f"pod:{UID}", tree.root) == str(Path(path).parent)
     assert parse_cgroup_path(path).pod_uid == UID
@@ -51,22 +51,22 @@ def test_a_pod_is_found_by_its_uid_and_its_container_knows_it(tree, layout):
     assert parse_cgroup_path(str(Path(path).parent)).text == f"pod:{UID}"
 
 
-def test_the_uid_of_a_static_pod_is_a_hash():
+def test_resolve_static_pod_by_hash():
     uid = "0123456789abcdef" * 2
     assert parse_cgroup_path(f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice").id == uid
 
 
-def test_the_id_may_carry_the_runtime_as_kubernetes_writes_it(tree):
+def test_resolve_container_id_with_runtime_prefix(tree):
     path = kubernetes_cgroupfs(tree)
     assert resolve_cgroup(f"container:containerd://{ID}", tree.root) == path
 
 
-def test_the_scope_that_watches_over_a_container_is_not_the_container():
+def test_resolve_container_ignores_conmon_scopes():
     for name in (f"libpod-conmon-{ID}.scope", f"crio-conmon-{ID}.scope", f"conmon-{ID}"):
         assert parse_cgroup_path(f"/machine.slice/{name}").container == ""
 
 
-def test_a_slurm_job_and_its_steps_are_found_by_number(tree):
+def test_resolve_slurm_job_and_step_by_number(tree):
     path = slurm(tree)
     slurm(tree, job=47)
     assert resolve_cgroup("slurm:4711", tree.root) == path
@@ -94,17 +94,17 @@ def test_a_slurm_job_and_its_steps_are_found_by_number(tree):
         (f"/libpod_parent/{OTHER_ID}/libpod-{ID}", ("container", ID)),
     ],
 )
-def test_a_path_alone_tells_whose_it_is(path, identity):
+def test_parse_cgroup_path_returns_the_owner(path, identity):
     found = parse_cgroup_path(path)
     assert (found.kind, found.id) == identity
 
 
-def test_a_container_in_a_slurm_job_knows_the_job():
+def test_parse_cgroup_path_of_container_in_slurm_job_has_the_job():
     found = parse_cgroup_path(f"/system.slice/slurmstepd.scope/job_5/step_0/user/docker-{ID}.scope")
     assert (found.job, found.step) == ("5", "0")
 
 
-def test_a_path_is_taken_as_it_stands(tree):
+def test_resolve_path_returns_it_unchanged(tree):
     tree.group("/training/llm", 301)
     assert resolve_cgroup("/training/llm", tree.root) == "/training/llm"
     assert resolve_cgroup("/training/llm/", tree.root) == "/training/llm"
@@ -128,14 +128,14 @@ def test_a_path_is_taken_as_it_stands(tree):
         (f"pod:{UID}", "sees no cgroup of pod:.*; see: kubectl get pod"),
     ],
 )
-def test_what_names_no_cgroup_is_told_with_what_to_do(tree, text, reason):
+def test_resolve_unknown_name_raises_error_with_remedy(tree, text, reason):
     docker_systemd(tree)
     slurm(tree)
     with pytest.raises(ValueError, match=reason):
         resolve_cgroup(text, tree.root)
 
 
-def test_what_names_two_cgroups_is_told_with_both(tree):
+def test_resolve_ambiguous_name_raises_error_with_both_paths(tree):
     one = slurm(tree, scope="node1_slurmstepd.scope")
     other = slurm(tree, scope="node2_slurmstepd.scope")
     with pytest.raises(ValueError, match="slurm:4711 is not one cgroup but 2") as caught:
@@ -144,14 +144,14 @@ def test_what_names_two_cgroups_is_told_with_both(tree):
     assert other in str(caught.value)
 
 
-def test_digits_that_two_containers_share_are_told(tree):
+def test_resolve_ambiguous_container_prefix_raises_error(tree):
     tree.group(f"/docker/{ID[:12]}{'0' * 52}", 1)
     tree.group(f"/docker/{ID[:12]}{'1' * 52}", 2)
     with pytest.raises(ValueError, match="not one cgroup but 2"):
         resolve_cgroup(f"container:{ID[:12]}", tree.root)
 
 
-def test_a_hybrid_host_has_its_cgroups_below_unified(tmp_path):
+def test_resolve_on_hybrid_host_uses_unified(tmp_path):
     for controller in ("cpu", "memory"):
         (tmp_path / controller).mkdir()
     tree = CgroupTree(tmp_path / "unified")
@@ -163,7 +163,7 @@ def test_a_hybrid_host_has_its_cgroups_below_unified(tmp_path):
     assert cgroups.describe_visible_cgroups(tmp_path).startswith("all of the host's (v2, on a hybrid host), at ")
 
 
-def test_cgroup_v1_is_told_as_such(tmp_path):
+def test_resolve_on_cgroup_v1_raises_error(tmp_path):
     (tmp_path / "cpu/docker").mkdir(parents=True)
     (tmp_path / "cpu/docker/cgroup.procs").write_text("1\n")
     with pytest.raises(
@@ -176,25 +176,25 @@ def test_cgroup_v1_is_told_as_such(tmp_path):
     assert "cgroup v1" in cgroups.describe_visible_cgroups(tmp_path)
 
 
-def test_no_cgroup_file_system_is_told_as_such(tmp_path):
+def test_resolve_without_cgroup_file_system_raises_error(tmp_path):
     with pytest.raises(ValueError, match=r"there is no cgroup file system at .*mount the host's there"):
         resolve_cgroup("/a", tmp_path)
 
 
-def test_an_exporter_in_a_container_says_that_it_sees_only_its_own(tmp_path):
+def test_describe_visible_cgroups_in_container_reports_own_only(tmp_path):
     tree = CgroupTree(tmp_path, seen_from_inside=True)
     assert cgroups.describe_visible_cgroups(tree.root).startswith("only its own container's cgroups")
     with pytest.raises(ValueError, match=r"only its own container's cgroups.*docker run --cgroupns=host"):
         resolve_cgroup(f"container:{ID[:12]}", tree.root)
 
 
-def test_a_group_holds_the_processes_of_those_below_it_and_none_of_another_pid_namespace(tree):
+def test_pids_in_cgroup_includes_subgroups_not_other_namespaces(tree):
     path = slurm(tree)
     tree.group(f"{path}/step_1/user/task_0", 0, 0, 205)
     assert cgroups.pids_in_cgroup(path, tree.root) == {200, 201, 202, 203, 204, 205}
 
 
-def test_a_group_lives_while_a_process_does_that_is_not_seen_from_here(tree):
+def test_is_cgroup_populated_counts_processes_of_other_namespaces(tree):
     tree.group("/a", 0)
     tree.group("/b")
     assert cgroups.is_cgroup_populated("/a", tree.root)
@@ -211,7 +211,7 @@ def _writable_top() -> Path | None:
 
 
 @pytest.mark.skipif(_writable_top() is None, reason="needs root and a writable cgroup v2")
-def test_a_real_cgroup_counts_children_that_were_never_seen():
+def test_cgroup_cpu_seconds_include_short_lived_children():
     top = _writable_top()
     folder = top / f"wattline-test-{os.getpid()}"
     folder.mkdir()
@@ -236,7 +236,7 @@ def test_a_real_cgroup_counts_children_that_were_never_seen():
 
 
 @given(st.text(max_size=200) | st.from_regex(r"(/|slurm:|container:|pod:)[^\n]*"))
-def test_whatever_text_a_client_sends_is_a_path_or_a_reason(text):
+def test_resolve_any_text_returns_path_or_value_error(text):
     parse_cgroup_path(text)
     with TemporaryDirectory() as folder:
         tree = CgroupTree(Path(folder))

@@ -16,7 +16,7 @@ def node(tmp_path, request):
     return Node(tmp_path, has_children_lists=request.param)
 
 
-def test_a_run_starts_at_nothing_and_grows_with_its_processes(node):
+def test_cpu_usage_starts_at_0_and_grows_with_processes(node):
     root = node.proc.add(10, own=500, waited=900)
     child = node.proc.add(11, parent=10, own=300)
     node.run("a", 10)
@@ -26,7 +26,7 @@ def test_a_run_starts_at_nothing_and_grows_with_its_processes(node):
     assert node.cpu_s() == {"a": pytest.approx(0.5)}
 
 
-def test_a_child_that_was_waited_for_is_not_counted_twice(node):
+def test_cpu_usage_waited_for_child_is_not_counted_twice(node):
     root = node.proc.add(10)
     node.run("a", 10)
     node.look()
@@ -38,7 +38,7 @@ def test_a_child_that_was_waited_for_is_not_counted_twice(node):
     assert node.cpu_s() == {"a": pytest.approx(0.7)}
 
 
-def test_children_that_came_and_went_between_two_looks_count_once_they_were_waited_for(node):
+def test_cpu_usage_short_lived_children_count_once_waited_for(node):
     root = node.proc.add(10)
     node.run("a", 10)
     node.look()
@@ -46,7 +46,7 @@ def test_children_that_came_and_went_between_two_looks_count_once_they_were_wait
     assert node.cpu_s() == {"a": pytest.approx(1.5)}
 
 
-def test_one_that_is_over_counts_until_it_is_waited_for_and_is_no_process_of_the_run(node):
+def test_cpu_usage_zombie_counts_but_is_no_process_of_the_run(node):
     root = node.proc.add(10)
     node.run("a", 10)
     node.look()
@@ -58,7 +58,7 @@ def test_one_that_is_over_counts_until_it_is_waited_for_and_is_no_process_of_the
     assert node.cpu_s() == {"a": pytest.approx(0.4)}
 
 
-def test_a_child_that_no_one_waited_for_stays_counted_and_the_next_is_counted_too(node):
+def test_cpu_usage_child_never_waited_for_stays_counted(node):
     root = node.proc.add(10)
     node.run("a", 10)
     node.look()
@@ -71,7 +71,7 @@ def test_a_child_that_no_one_waited_for_stays_counted_and_the_next_is_counted_to
     assert node.cpu_s() == {"a": pytest.approx(0.65)}
 
 
-def test_the_root_may_end_and_an_orphan_stays_the_runs(node):
+def test_cpu_usage_orphan_stays_with_the_run_after_its_root_ends(node):
     node.proc.add(10, own=10)
     node.run("a", 10)
     node.look()
@@ -86,7 +86,7 @@ def test_the_root_may_end_and_an_orphan_stays_the_runs(node):
     assert node.cpu_s() == {"a": pytest.approx(0.75)}
 
 
-def test_a_pid_given_anew_is_not_the_runs(node):
+def test_cpu_usage_reused_pid_does_not_belong_to_the_run(node):
     node.proc.add(10, started=1_000)
     node.run("a", 10)
     node.look()
@@ -96,7 +96,7 @@ def test_a_pid_given_anew_is_not_the_runs(node):
     assert (found.cpu_s, found.pids) == (0.0, frozenset())
 
 
-def test_what_a_process_used_before_it_was_added_is_not_the_runs(node):
+def test_cpu_usage_before_a_process_was_added_does_not_count(node):
     node.proc.add(10)
     node.run("a", 10)
     node.look()
@@ -107,7 +107,7 @@ def test_what_a_process_used_before_it_was_added_is_not_the_runs(node):
     assert node.cpu_s() == {"a": pytest.approx(0.1)}
 
 
-def test_of_a_tree_within_a_tree_the_inner_has_its_processes(node):
+def test_cpu_usage_nested_trees_inner_run_has_its_processes(node):
     shell = node.proc.add(10)
     job = node.proc.add(11, parent=10)
     rank = node.proc.add(12, parent=11)
@@ -121,7 +121,7 @@ def test_of_a_tree_within_a_tree_the_inner_has_its_processes(node):
     assert (found["outer"].family, found["inner"].family) == ({10, 11, 12}, {11, 12})
 
 
-def test_the_last_moments_of_an_inner_tree_are_its_own(node):
+def test_cpu_usage_last_moments_of_inner_tree_belong_to_it(node):
     shell = node.proc.add(10)
     node.proc.add(11, parent=10)
     node.run("outer", 10)
@@ -134,7 +134,7 @@ def test_the_last_moments_of_an_inner_tree_are_its_own(node):
     assert node.cpu_s() == {"outer": 0.0, "inner": pytest.approx(0.8)}
 
 
-def test_when_the_inner_run_is_over_its_processes_are_the_outers_from_then_on(node):
+def test_cpu_usage_after_inner_run_ends_outer_has_its_processes(node):
     node.proc.add(10)
     job = node.proc.add(11, parent=10)
     node.run("outer", 10)
@@ -147,7 +147,7 @@ def test_when_the_inner_run_is_over_its_processes_are_the_outers_from_then_on(no
     assert node.cpu_s() == {"outer": pytest.approx(0.2)}
 
 
-def test_of_two_runs_of_the_same_process_the_one_that_began_last_has_it(node):
+def test_cpu_usage_shared_process_belongs_to_the_latest_run(node):
     process = node.proc.add(10)
     node.run("first", 10)
     node.run("second", 10)
@@ -156,7 +156,7 @@ def test_of_two_runs_of_the_same_process_the_one_that_began_last_has_it(node):
     assert node.cpu_s() == {"first": 0.0, "second": pytest.approx(1.0)}
 
 
-def test_the_nodes_work_and_the_time_of_the_look_are_told(node):
+def test_cpu_usage_reports_node_time_and_scan_time(node):
     node.proc.busy(12_345, idle=99, steal=3)
     found = node.look()
     assert (found.at_s, found.busy_s, found.runs) == (101.0, pytest.approx(123.45), {})
@@ -191,7 +191,7 @@ sys.stdin.readline()
 """
 
 
-def test_real_processes_use_what_the_kernel_tells_their_parent():
+def test_cpu_usage_of_real_processes_equals_rusage():
     shell = subprocess.Popen([sys.executable, "-c", BURN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def say():
@@ -217,6 +217,6 @@ def test_real_processes_use_what_the_kernel_tells_their_parent():
     assert usage.read(runs).runs["a"].cpu_s == found.runs["a"].cpu_s
 
 
-def test_a_run_of_processes_that_are_gone_uses_nothing():
+def test_cpu_usage_of_dead_processes_is_0():
     found = CpuUsageReader().read({"a": RunProcesses((ProcessKey(os.getpid(), 0.0),))})
     assert (found.runs["a"].cpu_s, found.runs["a"].pids) == (0.0, frozenset())

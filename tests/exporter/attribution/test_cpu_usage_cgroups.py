@@ -12,7 +12,7 @@ def node(tmp_path, request):
     return Node(tmp_path, has_children_lists=request.param)
 
 
-def test_a_cgroup_counts_what_was_never_seen(node):
+def test_cpu_usage_cgroup_counts_unscanned_processes(node):
     node.groups.group("/job", 10, usage_s=1_000)
     node.run("a", cgroup="/job")
     assert node.cpu_s() == {"a": 0.0}
@@ -21,7 +21,7 @@ def test_a_cgroup_counts_what_was_never_seen(node):
     assert (found.cpu_s, found.pids) == (pytest.approx(3.25), {10})
 
 
-def test_a_cgroup_that_goes_keeps_its_total_and_one_made_anew_counts_from_nothing(node):
+def test_cpu_usage_recreated_cgroup_counts_from_0_on_top(node):
     folder = node.groups.group("/job", 10, usage_s=5)
     node.run("a", cgroup="/job")
     node.look()
@@ -35,7 +35,7 @@ def test_a_cgroup_that_goes_keeps_its_total_and_one_made_anew_counts_from_nothin
     assert node.cpu_s() == {"a": pytest.approx(2.5)}
 
 
-def test_of_a_cgroup_within_a_cgroup_the_inner_has_its_time(node):
+def test_cpu_usage_nested_cgroups_inner_run_has_its_time(node):
     node.groups.group("/job", usage_s=10)
     node.groups.group("/job/step", 11, usage_s=4)
     node.groups.group("/job/other", 12, usage_s=1)
@@ -50,7 +50,7 @@ def test_of_a_cgroup_within_a_cgroup_the_inner_has_its_time(node):
     assert found["outer"].family == {11, 12}
 
 
-def test_a_tree_whose_root_is_in_a_cgroup_lies_within_it(node):
+def test_cpu_usage_tree_with_root_in_cgroup_is_inside_it(node):
     node.groups.group("/slurm/job_1", 10, 11, 12, usage_s=100)
     job = node.proc.add(11)
     rank = node.proc.add(12, parent=11)
@@ -64,7 +64,7 @@ def test_a_tree_whose_root_is_in_a_cgroup_lies_within_it(node):
     assert (found["job"].pids, found["run"].pids) == ({10}, {11, 12})
 
 
-def test_a_cgroup_below_a_tree_lies_within_it(node):
+def test_cpu_usage_cgroup_started_by_tree_is_inside_it(node):
     script = node.proc.add(10)
     contained = node.proc.add(11, parent=10)
     node.groups.group("/docker/x", 11, usage_s=50)
@@ -82,7 +82,7 @@ def test_a_cgroup_below_a_tree_lies_within_it(node):
     assert node.cpu_s() == {"script": pytest.approx(0.3), "container": pytest.approx(3)}
 
 
-def test_a_run_with_a_cgroup_and_processes_in_it_counts_them_once(node):
+def test_cpu_usage_process_in_own_cgroup_counts_once(node):
     process = node.proc.add(10)
     node.groups.group("/job", 10, usage_s=1)
     outside = node.proc.add(20)
@@ -94,7 +94,7 @@ def test_a_run_with_a_cgroup_and_processes_in_it_counts_them_once(node):
     assert (found.cpu_s, found.pids) == (pytest.approx(1.5), {10, 20})
 
 
-def test_a_cgroups_counter_that_lags_behind_the_ticks_of_those_within_makes_nothing_of_it(node):
+def test_cpu_usage_lagging_cgroup_counter_adds_nothing(node):
     node.groups.group("/job", 10, usage_s=1)
     process = node.proc.add(10)
     node.run("job", cgroup="/job")

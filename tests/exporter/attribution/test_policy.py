@@ -38,7 +38,7 @@ def divided(*steps, idle_w=100.0, device=GPU):
 
 
 @given(st.integers(0, 10**15), st.integers(0, 10**15), loads, st.sampled_from(POLICIES), st.booleans())
-def test_the_parts_of_all_runs_and_the_rest_add_up_to_the_last_microjoule(energy_uj, idle_uj, held, policy, by_load):
+def test_split_energy_adds_up_to_the_microjoule(energy_uj, idle_uj, held, policy, by_load):
     shares = split_energy(energy_uj, idle_uj, DeviceLoads(held), policy, idle_by_load=by_load)
 
     assert sum(shares.values()) == energy_uj
@@ -46,7 +46,7 @@ def test_the_parts_of_all_runs_and_the_rest_add_up_to_the_last_microjoule(energy
 
 
 @given(st.lists(st.tuples(st.floats(0.001, 60), st.floats(0, 1_000), loads), max_size=30), st.floats(0, 500))
-def test_whatever_happens_they_add_up_to_the_energy_of_the_device(steps, idle_w):
+def test_attribution_any_sequence_adds_up_to_the_devices_energy(steps, idle_w):
     attribution = divided(*steps, idle_w=idle_w)
     energy_j = math.fsum([1e-6, *(seconds * watts for seconds, watts, _ in steps)])
 
@@ -55,7 +55,7 @@ def test_whatever_happens_they_add_up_to_the_energy_of_the_device(steps, idle_w)
         assert total / 1e6 == pytest.approx(energy_j, abs=2e-6, rel=1e-12)
 
 
-def test_two_runs_on_a_gpu_share_what_is_above_idle_by_load_and_idle_in_equal_parts():
+def test_split_energy_of_gpu_divides_idle_power_equally():
     # 10 s at 500 W, of which 100 W idle: 4,000 J above it, 3 to 1; 1,000 J of idle
     attribution = divided((10.0, 500.0, {"a": 0.6, "b": 0.2}))
 
@@ -67,7 +67,7 @@ def test_two_runs_on_a_gpu_share_what_is_above_idle_by_load_and_idle_in_equal_pa
     assert joules(attribution, "idle_shared", NO_RUN) == pytest.approx(0, abs=1e-5)
 
 
-def test_the_idle_power_of_a_cpu_is_shared_by_load():
+def test_split_energy_of_cpu_divides_idle_power_by_load():
     # 10 s at 150 W, 50 W idle; the run has a fifth of the CPU time: 200 J of 1,000 above idle, 100 of 500 J idle
     attribution = divided((10.0, 150.0, {"a": 2.0, NO_RUN: 8.0}), idle_w=50.0, device=PACKAGE)
 
@@ -76,13 +76,13 @@ def test_the_idle_power_of_a_cpu_is_shared_by_load():
     assert joules(attribution, "idle_shared", NO_RUN, PACKAGE) == pytest.approx(1_200)
 
 
-def test_a_run_that_has_a_gpu_to_itself_has_all_of_its_energy():
+def test_attribution_sole_holder_gets_all_energy():
     attribution = divided((10.0, 500.0, {"a": 0.9}), (10.0, 120.0, {"a": 0.0}))
 
     assert joules(attribution, "idle_shared", "a") == pytest.approx(6_200)
 
 
-def test_a_run_that_begins_and_ends_between_two_looks_has_its_share_of_the_time():
+def test_attribution_run_between_two_scans_gets_its_share_of_time():
     # 10 s at 400 W, of which "a" held 2.5 s and "b" the next 5 s
     attribution = Attribution()
     attribution.divide(GPU, 1e-6, 0.0)
@@ -96,7 +96,7 @@ def test_a_run_that_begins_and_ends_between_two_looks_has_its_share_of_the_time(
     assert sum(n for key, n in attribution.microjoules.items() if key.policy == "idle_apart") == 4_000_000_001
 
 
-def test_what_is_divided_already_does_not_change_hands():
+def test_attribution_past_energy_does_not_change():
     attribution = divided((10.0, 400.0, {"a": 1.0}))
     attribution.hold(GPU, DeviceLoads({"b": 1.0}), 3.0)
     attribution.divide(GPU, 4_400 + 1e-6, 11.0)
@@ -105,21 +105,21 @@ def test_what_is_divided_already_does_not_change_hands():
     assert joules(attribution, "idle_shared", "b") == pytest.approx(400)
 
 
-def test_what_nobody_holds_belongs_to_no_run():
+def test_attribution_without_holders_is_unattributed():
     attribution = divided((10.0, 500.0, {}), (10.0, 300.0, {"a": 1.0}))
 
     assert joules(attribution, "idle_shared", NO_RUN) == pytest.approx(5_000)
     assert joules(attribution, "idle_shared", "a") == pytest.approx(3_000)
 
 
-def test_a_device_draws_less_than_its_idle_power_and_no_part_is_negative():
+def test_attribution_below_idle_power_has_no_negative_share():
     attribution = divided((10.0, 60.0, {"a": 1.0}))
 
     assert joules(attribution, "idle_apart", "a") == 0
     assert joules(attribution, "idle_apart", NO_RUN) == pytest.approx(600, abs=1e-5)
 
 
-def test_the_idle_power_is_the_least_mean_of_ten_seconds():
+def test_idle_power_is_the_lowest_mean_of_10_s():
     attribution = Attribution()
     energy_j, watts = 0.0, [300.0] * 15 + [90.0] * 15 + [10.0] * 3 + [300.0] * 15
     for second, power_w in enumerate(watts, start=1):
@@ -130,7 +130,7 @@ def test_the_idle_power_is_the_least_mean_of_ten_seconds():
     assert attribution.idle_w == {GPU: pytest.approx(66.0)}
 
 
-def test_what_is_drawn_under_load_is_not_the_idle_power():
+def test_idle_power_ignores_energy_under_load():
     attribution, energy_j = Attribution(), 0.0
     for second in range(1, 40):
         if second > 12:
@@ -141,7 +141,7 @@ def test_what_is_drawn_under_load_is_not_the_idle_power():
     assert attribution.idle_w == {GPU: pytest.approx(80.0)}
 
 
-def test_what_is_drawn_while_no_exporter_ran_has_its_idle_part_too():
+def test_attribution_of_downtime_includes_idle_power():
     # 60 s away at 80 W, 75 W of them idle
     attribution = Attribution({AttributedKey(GPU, "idle_apart", NO_RUN): 0}, {GPU: 0.0}, {GPU: 75.0}, saved_s=100.0)
     attribution.hold(GPU, DeviceLoads({"a": 0.0}), 100.0)
@@ -151,7 +151,7 @@ def test_what_is_drawn_while_no_exporter_ran_has_its_idle_part_too():
     assert joules(attribution, "idle_apart", "a") == pytest.approx(300)
 
 
-def test_changes_of_hands_do_not_pile_up_on_a_device_that_draws_nothing():
+def test_attribution_holder_changes_are_limited_without_energy():
     attribution = Attribution()
     for n in range(10_000):
         attribution.hold(GPU, DeviceLoads({"a": float(n)}), float(n))
@@ -159,7 +159,7 @@ def test_changes_of_hands_do_not_pile_up_on_a_device_that_draws_nothing():
     assert len(attribution._holders[GPU]) <= MAX_LOAD_CHANGES + 1
 
 
-def test_a_gap_says_nothing_of_idleness():
+def test_idle_power_ignores_gaps():
     attribution = Attribution()
     energy_j, now_s = 0.0, 0.0
     for step_s in [1.0] * 8 + [600.0] + [1.0] * 8:  # 600 s asleep add one joule
@@ -169,7 +169,7 @@ def test_a_gap_says_nothing_of_idleness():
     assert attribution.idle_w == {}
 
 
-def test_what_was_drawn_before_attribution_began_belongs_to_no_run():
+def test_attribution_earlier_energy_is_unattributed():
     attribution = Attribution(energy_j={GPU: 1_000.0})
     attribution.hold(GPU, DeviceLoads({"a": 1.0}), 0.0)
     attribution.divide(GPU, 1_500.0, 1.0)
@@ -178,7 +178,7 @@ def test_what_was_drawn_before_attribution_began_belongs_to_no_run():
     assert joules(attribution, "idle_shared", "a") == 500
 
 
-def test_it_goes_on_where_the_last_exporter_left_it():
+def test_attribution_continues_after_a_restart():
     first = divided((10.0, 500.0, {"a": 1.0}))
     changes = first.take_changes()
     second = Attribution(changes.microjoules, {GPU: 5_000 + 1e-6}, first.idle_w)
@@ -189,7 +189,7 @@ def test_it_goes_on_where_the_last_exporter_left_it():
     assert sum(n for key, n in second.microjoules.items() if key.policy == "idle_apart") == 5_600_000_001
 
 
-def test_a_run_that_is_no_longer_shown_is_forgotten_and_what_was_its_stays_divided():
+def test_attribution_keep_removes_other_runs_for_good():
     attribution = divided((10.0, 500.0, {"a": 1.0, "b": 1.0}))
     attribution.take_changes()
     attribution.keep({"b"})
@@ -201,7 +201,7 @@ def test_a_run_that_is_no_longer_shown_is_forgotten_and_what_was_its_stays_divid
     assert attribution.take_changes().forgotten == {"a"}
 
 
-def test_a_part_never_falls():
+def test_attribution_shares_never_fall():
     attribution = Attribution(idle_w={GPU: 100.0})
     before = {}
     for second in range(1, 50):
@@ -211,7 +211,7 @@ def test_a_part_never_falls():
         before = dict(attribution.microjoules)
 
 
-def test_only_devices_whose_energy_is_shown_are_shown():
+def test_attribution_readings_only_of_shown_devices():
     attribution = divided((10.0, 500.0, {"a": 1.0}))
 
     assert list(attribution.readings([])) == []

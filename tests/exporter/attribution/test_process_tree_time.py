@@ -127,14 +127,14 @@ def follow(kernel, rounds, owner_of=only_one):
 
 @settings(max_examples=400, deadline=None)
 @given(ROUNDS)
-def test_the_total_is_never_more_than_was_used_whatever_happens_while_we_look(rounds):
+def test_tree_time_never_exceeds_actual_time_while_processes_change(rounds):
     for total, used in follow(Kernel(all_are_waited_for=False), rounds):
         assert sum(total.values()) <= used + 1e-6
 
 
 @settings(max_examples=400, deadline=None)
 @given(ROUNDS)
-def test_the_total_is_exact_after_a_quiet_look_where_all_who_end_are_waited_for(rounds):
+def test_tree_time_is_exact_after_a_quiet_scan_if_all_are_waited_for(rounds):
     kernel = Kernel(all_are_waited_for=True)
     quiet = [([("wait", ROOT, 1)], []), ([], [])]
     for total, used in follow(kernel, [*rounds, *quiet]):
@@ -153,7 +153,7 @@ def nested(now, found, parent, known):
 
 @settings(max_examples=200, deadline=None)
 @given(ROUNDS)
-def test_a_tree_within_a_tree_adds_up_with_it_to_what_was_used(rounds):
+def test_tree_time_of_nested_trees_adds_up(rounds):
     kernel = Kernel(all_are_waited_for=True)
     begun = [([("fork", 0, 1), ("work", 1, 30)], []), *rounds, ([], []), ([], [])]
     for total, used in follow(kernel, begun, nested):
@@ -161,7 +161,7 @@ def test_a_tree_within_a_tree_adds_up_with_it_to_what_was_used(rounds):
     assert abs(sum(total.values()) - kernel.used) < 1e-6
 
 
-def test_the_model_can_lose_what_no_one_waited_for():
+def test_tree_time_lacks_processes_never_waited_for():
     kernel = Kernel(all_are_waited_for=False)
     rounds = [([("fork", 0, 1)], []), ([("work", 1, 30), ("end", 1, 2)], []), ([], [])]
     totals = [dict(total) for total, _ in follow(kernel, rounds)]
@@ -169,7 +169,7 @@ def test_the_model_can_lose_what_no_one_waited_for():
     assert totals[-1] == {} or sum(totals[-1].values()) == 0
 
 
-def test_what_a_process_owed_when_it_vanished_its_parent_owes():
+def test_tree_time_parent_inherits_debt_of_vanished_child():
     root, middle, leaf = ProcessKey(1, 1.0), ProcessKey(2, 6.0), ProcessKey(3, 6.0)
     tree = ProcessTreeTime()
     part = CpuOwner("run")

@@ -51,7 +51,7 @@ def pids_of(tree):
 
 
 @pytest.mark.parametrize("max_threads", [1_000, 0], ids=["by the kernel's lists", "by reading all"])
-def test_all_descendants_of_a_process_are_found_whichever_thread_forked_them(relatives, max_threads):
+def test_snapshot_finds_descendants_forked_by_any_thread(relatives, max_threads):
     shell, pids = relatives
     assert len(pids) == 3
     assert pids_of(ProcessSnapshot(max_threads=max_threads).tree(find_process(shell.pid))) == pids
@@ -59,7 +59,7 @@ def test_all_descendants_of_a_process_are_found_whichever_thread_forked_them(rel
 
 
 @pytest.mark.parametrize("has_children_lists", [True, False])
-def test_each_process_of_a_tree_comes_after_its_parent(tmp_path, has_children_lists):
+def test_snapshot_yields_parents_first(tmp_path, has_children_lists):
     proc = ProcessTree(tmp_path, has_children_lists=has_children_lists)
     for pid, parent in ((10, 1), (9, 10), (12, 10), (8, 9), (7, 8), (50, 1), (51, 50)):
         proc.add(pid, parent)
@@ -68,7 +68,7 @@ def test_each_process_of_a_tree_comes_after_its_parent(tmp_path, has_children_li
     assert all(found.index(proc.processes[pid].parent) < found.index(pid) for pid in found if pid != 10)
 
 
-def test_without_the_kernels_lists_all_processes_are_read_once_for_all_who_ask(tmp_path):
+def test_snapshot_without_children_lists_reads_all_processes_once(tmp_path):
     proc = ProcessTree(tmp_path, has_children_lists=False)
     proc.add(10)
     proc.add(20)
@@ -79,7 +79,7 @@ def test_without_the_kernels_lists_all_processes_are_read_once_for_all_who_ask(t
     assert pids_of(ProcessSnapshot(tmp_path).tree(find_process(20, tmp_path))) == {20, 21}
 
 
-def test_a_process_of_very_many_threads_is_left_to_one_reading_of_all(tmp_path):
+def test_snapshot_with_many_threads_reads_all_processes(tmp_path):
     proc = ProcessTree(tmp_path)
     proc.add(10, threads=5_000)
     proc.add(11, parent=10)
@@ -87,7 +87,7 @@ def test_a_process_of_very_many_threads_is_left_to_one_reading_of_all(tmp_path):
     assert pids_of(ProcessSnapshot(tmp_path).tree(find_process(10, tmp_path))) == {10, 11}
 
 
-def test_a_real_list_of_children_that_is_longer_than_a_page_is_read_whole():
+def test_snapshot_reads_children_lists_longer_than_a_page():
     code = "import os, sys, signal\nfor _ in range(900):\n  if os.fork() == 0: signal.pause()\n"
     code += "print('forked', flush=True); sys.stdin.readline(); os.killpg(0, 9)"
     shell = subprocess.Popen(
@@ -100,7 +100,7 @@ def test_a_real_list_of_children_that_is_longer_than_a_page_is_read_whole():
         shell.communicate(b"\n")
 
 
-def test_another_process_with_the_same_pid_is_not_the_process(tmp_path):
+def test_find_process_reused_pid_is_another_process(tmp_path):
     proc = ProcessTree(tmp_path)
     proc.add(10, started=100)
     before = find_process(10, tmp_path)
@@ -111,7 +111,7 @@ def test_another_process_with_the_same_pid_is_not_the_process(tmp_path):
     assert pids_of(ProcessSnapshot(tmp_path).tree(before)) == set()
 
 
-def test_a_pid_of_the_kernels_list_that_was_given_anew_is_not_a_child(tmp_path):
+def test_snapshot_reused_pid_is_not_a_child(tmp_path):
     proc = ProcessTree(tmp_path)
     proc.add(10)
     proc.add(11, parent=1)
@@ -119,14 +119,14 @@ def test_a_pid_of_the_kernels_list_that_was_given_anew_is_not_a_child(tmp_path):
     assert pids_of(ProcessSnapshot(tmp_path).tree(find_process(10, tmp_path))) == {10}
 
 
-def test_the_name_of_a_process_may_hold_anything(tmp_path):
+def test_read_stat_accepts_any_process_name(tmp_path):
     proc = ProcessTree(tmp_path)
     proc.add(10, name=") R 1 (x\n)", own=250, waited=100)
     stat = read_stat(10, tmp_path)
     assert (stat.name, stat.parent, stat.own_s, stat.waited_s) == (") R 1 (x\n)", 1, 2.5, 1.0)
 
 
-def test_one_that_is_over_and_not_yet_waited_for_is_read_but_not_found():
+def test_find_process_ignores_zombies():
     shell = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, shell.pid, os.WEXITED | os.WNOWAIT)
     assert read_stat(shell.pid).is_over
@@ -136,7 +136,7 @@ def test_one_that_is_over_and_not_yet_waited_for_is_read_but_not_found():
     assert read_stat(shell.pid) is None
 
 
-def test_the_family_of_a_run_holds_its_cgroup(tmp_path):
+def test_process_family_includes_the_cgroup(tmp_path):
     CgroupTree(tmp_path).group("/a/b", 1234, 0)
     assert process_family([], "/a", root=tmp_path) == {1234}
     assert process_family([find_process(os.getpid())], "/a", root=tmp_path) >= {1234, os.getpid()}
@@ -144,12 +144,12 @@ def test_the_family_of_a_run_holds_its_cgroup(tmp_path):
     assert has_cgroup("/a/b", tmp_path)
 
 
-def test_the_nodes_work_is_neither_idle_nor_stolen(tmp_path):
+def test_node_busy_time_excludes_idle_and_steal(tmp_path):
     (tmp_path / "stat").write_text("cpu  100 20 30 9000 400 5 6 77 50 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
     assert node_busy_s(tmp_path) == pytest.approx(1.61)  # 100 + 20 + 30 + 5 + 6 ticks; 50 of a guest are in the 100
 
 
-def test_the_real_nodes_work_grows_with_our_own():
+def test_node_busy_time_grows_with_own_cpu_time():
     before_s, own_s = node_busy_s(), time.process_time()
     while time.process_time() < own_s + 0.2:
         pass

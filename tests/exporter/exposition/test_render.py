@@ -50,7 +50,7 @@ def page_of(*readings, accept="", compress=False):
     return MetricsRenderer(Readings(*readings), Clock()).page(accept, compress=compress)
 
 
-def test_one_rendering_serves_all_scrapes_of_a_quarter_second():
+def test_renderer_serves_all_scrapes_of_a_quarter_second():
     clock, readings = Clock(), Readings(Reading(SOURCE_UP, ("host",), 1.0))
     exposition = MetricsRenderer(readings, clock)
     for accept in ("", OPENMETRICS, "text/plain"):
@@ -68,7 +68,7 @@ def test_one_rendering_serves_all_scrapes_of_a_quarter_second():
 
 
 @pytest.mark.parametrize(("accept", "encode"), [("", text.generate_latest), (OPENMETRICS, open_text.generate_latest)])
-def test_the_bytes_are_those_of_the_library(accept, encode):
+def test_renderer_bytes_equal_prometheus_client(accept, encode):
     readings = [
         *(Reading(RUN_INFO, (f"run-{n}", value), 1.0, (("label_a", value),)) for n, value in enumerate(HOSTILE)),
         *(Reading(GPU_ENERGY, ("0", f"GPU-{n}"), v) for n, v in enumerate((0.0, 1e-9, 1234.5, 1.5e11, 2.0**60, 1e300))),
@@ -92,7 +92,7 @@ def test_the_bytes_are_those_of_the_library(accept, encode):
     assert page_of(*readings, accept=accept).body == encode(Collected())
 
 
-def test_text_and_openmetrics_show_the_same():
+def test_renderer_text_and_openmetrics_have_the_same_samples():
     readings = (Reading(GPU_ENERGY, ("0", "GPU-0"), 1234.5), Reading(GPU_POWER, ("0", "GPU-0"), 300.0))
     text, modern = page_of(*readings), page_of(*readings, accept=OPENMETRICS)
     shown = [
@@ -106,7 +106,7 @@ def test_text_and_openmetrics_show_the_same():
     assert shown[0] == shown[1] == {(GPU_ENERGY.name, "GPU-0", 1234.5), (GPU_POWER.name, "GPU-0", 300.0)}
 
 
-def test_a_compressed_page_is_the_same_page():
+def test_renderer_compressed_page_has_the_same_content():
     reading = Reading(GPU_POWER, ("0", "GPU-0"), 300.0)
 
     assert gzip.decompress(page_of(reading, compress=True).body) == page_of(reading).body
@@ -114,7 +114,7 @@ def test_a_compressed_page_is_the_same_page():
 
 @pytest.mark.parametrize("value", HOSTILE)
 @pytest.mark.parametrize(("accept", "parse"), [("", plain), (OPENMETRICS, openmetrics)], ids=["text", "openmetrics"])
-def test_any_label_value_survives_a_round_trip(value, accept, parse):
+def test_renderer_any_label_value_survives_a_round_trip(value, accept, parse):
     page = page_of(Reading(RUN_INFO, ("run-1", value), 1.0, (("label_note", value),)), accept=accept)
     (family,) = parse(page.body.decode())
     (sample,) = family.samples
@@ -123,17 +123,17 @@ def test_any_label_value_survives_a_round_trip(value, accept, parse):
     assert sample.labels["label_note"] == value
 
 
-def test_metrics_stand_in_the_order_of_the_contract():
+def test_renderer_keeps_the_order_of_the_contract():
     body = page_of(Reading(SOURCE_UP, ("host",), 1.0), Reading(GPU_POWER, ("0", "GPU-0"), 300.0)).body.decode()
 
     assert body.index(GPU_POWER.name) < body.index(SOURCE_UP.name)
 
 
-def test_the_page_of_metrics_is_the_generated_one():
+def test_metrics_document_is_the_generated_one():
     assert Path(contract.__file__).with_name("METRICS.md").read_text() == contract.markdown()
 
 
-def test_every_name_follows_prometheus():
+def test_metric_names_follow_prometheus():
     for metric in METRICS:
         assert metric.name.startswith("wattline_")
         assert metric.name.endswith("_total") == (metric.kind == "counter")
@@ -151,7 +151,7 @@ def scraped(exporter):
     end(exporter, "open")
 
 
-def test_every_family_shown_is_in_the_contract_with_its_labels(scraped):
+def test_page_families_are_in_the_contract_with_their_labels(scraped):
     known = {metric.name: metric for metric in METRICS}
     for family in plain(scraped):
         for sample in family.samples:
@@ -162,13 +162,13 @@ def test_every_family_shown_is_in_the_contract_with_its_labels(scraped):
             assert set(sample.labels) - open_labels == set(metric.labels)
 
 
-def test_no_series_stands_twice(scraped):
+def test_page_has_no_duplicate_series(scraped):
     series = [(sample.name, *sorted(sample.labels.items())) for family in plain(scraped) for sample in family.samples]
 
     assert len(series) == len(set(series))
 
 
-def test_promtool_accepts_the_page(scraped):
+def test_page_of_a_daemon_passes_promtool(scraped):
     promtool = shutil.which("promtool")
     if promtool is None:
         assert not os.environ.get("CI"), "CI needs promtool: apt install prometheus"
@@ -180,7 +180,7 @@ def test_promtool_accepts_the_page(scraped):
 
 @pytest.mark.parametrize("accept", ["", "*/*", OPENMETRICS, "application/json", "\xff;q=x", "text/plain;version=1.0.0"])
 @pytest.mark.parametrize("encoding", ["gzip", "identity", "gzip;q=0", "br, gzip;q=0.5"])
-def test_whatever_a_client_accepts_it_gets_a_page(exporter, accept, encoding):
+def test_renderer_any_accept_header_gets_a_page(exporter, accept, encoding):
     headers = {"Accept": accept.encode("latin-1"), "Accept-Encoding": encoding}
     answer = requests.get(f"{exporter.url}/metrics", headers=headers, timeout=30)
 

@@ -30,7 +30,7 @@ def page(workload, labels, accept=""):
 
 @given(VALUES.filter(bool), st.dictionaries(NAMES, VALUES, max_size=16))
 @settings(max_examples=300, deadline=None)
-def test_the_labels_of_a_run_come_back_as_they_were_given(workload, labels):
+def test_run_labels_survive_a_scrape(workload, labels):
     body = BeginRequest.model_validate({"workload": workload, "labels": labels})
     expected = {"run_id": "r1", "workload": workload} | {f"label_{k}": v for k, v in labels.items()}
 
@@ -42,14 +42,14 @@ def test_the_labels_of_a_run_come_back_as_they_were_given(workload, labels):
 
 
 @pytest.mark.parametrize("name", ["run_id", "workload", "label_a", "__name__", "job", "instance", "le"])
-def test_a_label_cannot_take_the_place_of_one_of_ours(name):
+def test_run_label_cannot_replace_a_metrics_label(name):
     ((sample,),) = [family.samples for family in classic(page("x", {name: "forged", "a": "b"}).decode())]
 
     assert sample.labels == {"run_id": "r1", "workload": "x", f"label_{name}": "forged", "label_a": "b"}
     assert sample.name == "wattline_run_info"
 
 
-def test_promtool_finds_nothing_wrong_with_hostile_labels():
+def test_page_with_hostile_labels_passes_promtool():
     text = page(HOSTILE[0], {f"l{i}": value for i, value in enumerate(HOSTILE)})
     done = subprocess.run([require("promtool"), "check", "metrics"], input=text, capture_output=True, check=False)
 
@@ -58,7 +58,7 @@ def test_promtool_finds_nothing_wrong_with_hostile_labels():
 
 @pytest.mark.parametrize("character", ["\0", "\x1b", "\r", "\x7f", "\ud800"])
 @pytest.mark.parametrize("field", ["workload", "labels"])
-def test_what_would_break_a_scrape_or_move_a_cursor_is_refused(character, field):
+def test_run_label_with_control_character_is_rejected(character, field):
     text = f"a{character}b"
     given = {"workload": text} if field == "workload" else {"workload": "x", "labels": {"a": text}}
 
@@ -67,12 +67,12 @@ def test_what_would_break_a_scrape_or_move_a_cursor_is_refused(character, field)
 
 
 @pytest.mark.parametrize("name", ["a b", "a-b", "1a", "é", "a\n", "", "a=b", 'a"'])
-def test_a_labels_name_is_one_that_prometheus_takes(name):
+def test_run_label_name_follows_prometheus(name):
     with pytest.raises(ValidationError, match="labels"):
         BeginRequest.model_validate({"workload": "x", "labels": {name: ""}})
 
 
-def test_a_processes_name_may_be_any_bytes_and_the_scrape_is_still_read(tmp_path):
+def test_page_with_any_process_name_is_parsed(tmp_path):
     name = b"a\0b\x1b[2J\xff\xfe\r\n".decode("utf-8", "surrogateescape")
     text = page(name, {}).decode()
     ((sample,),) = [family.samples for family in classic(text)]
@@ -81,7 +81,7 @@ def test_a_processes_name_may_be_any_bytes_and_the_scrape_is_still_read(tmp_path
     assert not set(text) & {"\0", "\x1b"}
 
 
-def test_the_history_keeps_a_hostile_label_as_it_is(tmp_path):
+def test_history_keeps_hostile_labels_unchanged(tmp_path):
     history = History(tmp_path)
     readings = [Reading(RUN_INFO, ("r1", value or "x"), 1.0) for value in HOSTILE]
     history.add(1_000.0, readings, run_open=True)

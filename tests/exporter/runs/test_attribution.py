@@ -39,7 +39,7 @@ def whole(found, uuid):
     return next(value for labels, value in found[WHOLE] if labels["uuid"] == uuid)
 
 
-def test_the_parts_of_all_runs_and_the_rest_are_the_energy_of_each_gpu_in_every_scrape(tmp_path):
+def test_attributed_energy_of_all_runs_adds_up_to_each_gpu_in_every_scrape(tmp_path):
     with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation, processes(2) as (one, other):
         simulation.drive(0, 0.4, one.pid, 1 << 30)
         simulation.drive(0, 0.2, other.pid, 1 << 30)
@@ -60,7 +60,7 @@ def test_the_parts_of_all_runs_and_the_rest_are_the_energy_of_each_gpu_in_every_
     assert set(shown) == {"", *runs}
 
 
-def test_two_runs_share_a_gpu_by_the_time_that_their_kernels_ran(tmp_path):
+def test_attribution_of_two_runs_on_a_gpu_follows_kernel_time(tmp_path):
     with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation, processes(2) as (one, other):
         time.sleep(12.0)  # by then the idle power is known: 78 W
         drive(simulation, one.pid, 0.6)
@@ -93,7 +93,7 @@ def drive(simulation: Simulation, pid: int, share: float) -> None:
     simulation.drive(0, share, pid, 1 << 30)
 
 
-def test_a_run_alone_has_what_its_gpu_drew_but_for_the_quantum_of_the_sensor_at_its_edges(tmp_path):
+def test_attribution_single_run_gets_its_gpus_energy_within_one_update(tmp_path):
     with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation, processes(1) as (one,):
         drive(simulation, one.pid, 0.8)
         time.sleep(2.0)
@@ -107,7 +107,7 @@ def test_a_run_alone_has_what_its_gpu_drew_but_for_the_quantum_of_the_sensor_at_
 
 
 @pytest.mark.parametrize("after_tick_s", [0.3, 0.8])
-def test_a_run_alone_has_what_its_gpu_drew_up_to_the_death_of_its_processes(tmp_path, after_tick_s):
+def test_attribution_single_run_stops_at_death_of_its_processes(tmp_path, after_tick_s):
     """Its end follows at once, as that of a job does: the look in which it is gone is the first since it was there."""
     with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation, processes(1) as (one,):
         drive(simulation, one.pid, 0.8)
@@ -125,7 +125,7 @@ def test_a_run_alone_has_what_its_gpu_drew_up_to_the_death_of_its_processes(tmp_
     assert abs(lost_j) < 0.2 * power_w
 
 
-def test_a_run_that_dies_takes_nothing_from_others_and_gives_them_nothing(tmp_path):
+def test_attribution_dying_run_does_not_change_other_runs(tmp_path):
     """It is buried eight seconds after its death: meanwhile one run has ended beside it and another has begun."""
     with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation, processes(2) as (one, dying):
         drive(simulation, one.pid, 0.8)
@@ -148,7 +148,7 @@ def test_a_run_that_dies_takes_nothing_from_others_and_gives_them_nothing(tmp_pa
     assert shown[after] == pytest.approx(joules, abs=0.2 * joules / run["duration_seconds"])
 
 
-def test_a_run_whose_processes_died_while_no_exporter_ran_is_given_nothing_of_that_time(tmp_path):
+def test_attribution_processes_that_died_in_downtime_get_no_energy(tmp_path):
     with processes(1) as (one,):
         with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation:
             drive(simulation, one.pid, 0.8)
@@ -169,7 +169,7 @@ def test_a_run_whose_processes_died_while_no_exporter_ran_is_given_nothing_of_th
     assert later == first
 
 
-def test_cpu_time_divides_the_energy_of_the_cpu(tmp_path):
+def test_attribution_of_cpu_energy_follows_cpu_time(tmp_path):
     burn = [sys.executable, "-c", "while True: pass"]
     with ExitStack() as stack:
         exporter = stack.enter_context(daemon(tmp_path, *OPTIONS, "--cpu.power-model", "idle=0,max=100"))

@@ -80,7 +80,7 @@ class Node:
             self.live.energy.push(Poll(GPU, self.now_s, self.now_s, joules, 360.0, 360.0))
 
 
-def test_a_run_killed_between_its_end_and_its_last_marks_is_ended_by_the_next_exporter(tmp_path):
+def test_ledger_restore_finishes_run_killed_between_end_and_final_marks(tmp_path):
     state = StateFile(tmp_path)
     node = Node(state)
     run = node.begin(run_id="r")
@@ -105,7 +105,7 @@ def test_a_run_killed_between_its_end_and_its_last_marks_is_ended_by_the_next_ex
     assert isinstance(saved.totals[GPU], MeterTotals)
 
 
-def test_a_run_begun_just_after_a_boundary_leaves_the_others_their_new_slot(tmp_path):
+def test_ledger_run_begun_after_slot_change_leaves_others_the_new_slot(tmp_path):
     state = StateFile(tmp_path)
     slots = [slot(0, 100)]
     node = Node(state, slots_at=lambda _: (slots[-1],))
@@ -127,7 +127,7 @@ def test_a_run_begun_just_after_a_boundary_leaves_the_others_their_new_slot(tmp_
     assert abs(grams - expected) < 0.05 * expected
 
 
-def test_a_run_has_each_joule_at_its_own_slot_also_where_the_machine_slept_over_several(tmp_path):
+def test_ledger_emissions_use_each_slot_of_a_system_sleep(tmp_path):
     state = StateFile(tmp_path)
     node = Node(state, slots_at=lambda at: (half_hour(at),))
     run = node.begin()
@@ -172,7 +172,7 @@ class Dying(Node):
 
 
 @pytest.mark.parametrize("after_s", [2, 6, 1_000])
-def test_a_slot_that_changes_after_the_last_process_has_gone_adds_no_energy_to_the_run(tmp_path, after_s):
+def test_ledger_slot_change_after_death_adds_no_energy(tmp_path, after_s):
     state = StateFile(tmp_path)
     node = Dying(state, after_s)
     node.tick_for(10)
@@ -185,7 +185,7 @@ def test_a_slot_that_changes_after_the_last_process_has_gone_adds_no_energy_to_t
     assert sum(emission.grams for emission in run.emissions) == pytest.approx(joules * 100.0 / 3.6e6)
 
 
-def test_a_slot_that_changes_while_a_launcher_starts_the_next_process_counts_from_then_on(tmp_path):
+def test_ledger_slot_change_between_two_processes_counts(tmp_path):
     state = StateFile(tmp_path)
     node = Dying(state, after_s=2.5)
     node.tick_for(5)
@@ -199,7 +199,7 @@ def test_a_slot_that_changes_while_a_launcher_starts_the_next_process_counts_fro
     assert sum(emission.grams for emission in ended.emissions) == pytest.approx(expected, rel=0.005)
 
 
-def test_the_highest_power_is_of_the_time_between_begin_and_end(tmp_path):
+def test_ledger_maximum_power_is_within_start_and_end(tmp_path):
     state = StateFile(tmp_path)
     node = Node(state)
     run = node.begin()
@@ -220,7 +220,7 @@ def half_hour(at: float) -> Slot:
     return slot(begin_s, 100.0 + begin_s // 1_800 % 7 * 50)
 
 
-def test_a_run_that_could_not_be_written_is_not_forgotten(tmp_path):
+def test_ledger_unsaved_run_is_not_forgotten(tmp_path):
     state = StateFile(tmp_path)
     node = Node(state)
     run = node.begin()
@@ -241,7 +241,7 @@ def test_a_run_that_could_not_be_written_is_not_forgotten(tmp_path):
     state.close()
 
 
-def test_the_counters_of_a_run_never_fall_while_its_begin_settles(tmp_path):
+def test_run_view_counters_do_not_fall_while_start_settles(tmp_path):
     from exporter.runs.view import run_view
 
     state = StateFile(tmp_path)

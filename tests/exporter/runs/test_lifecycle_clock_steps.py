@@ -4,12 +4,12 @@ from exporter.model import ClockReading
 from exporter.runs.lifecycle import ClockSteps
 
 
-def test_the_first_look_tells_nothing():
+def test_clock_steps_first_reading_reports_nothing():
     assert ClockSteps().take(ClockReading(100.0, 1_700_000_000.0, 90.0)) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("step_s", [3_600.0, -3_600.0, 2.0])
-def test_a_clock_that_was_set_is_told_from_time_that_passed(step_s):
+def test_clock_steps_set_clock_is_reported_as_step(step_s):
     wall = ClockSteps()
     wall.take(ClockReading(100.0, 1_700_000_000.0, 90.0))
 
@@ -17,14 +17,14 @@ def test_a_clock_that_was_set_is_told_from_time_that_passed(step_s):
     assert wall.take(ClockReading(108.0, 1_700_000_008.0 + step_s, 98.0)) == (0.0, 0.0)
 
 
-def test_a_machine_that_slept_did_not_set_its_clock():
+def test_clock_steps_system_sleep_is_no_step():
     wall = ClockSteps()
     wall.take(ClockReading(100.0, 1_700_000_000.0, 90.0))
 
     assert wall.take(ClockReading(701.0, 1_700_000_601.0, 91.0)) == (0.0, 600.0)
 
 
-def test_drift_is_neither():
+def test_clock_steps_drift_is_ignored():
     wall = ClockSteps()
     wall.take(ClockReading(100.0, 1_700_000_000.0, 90.0))
 

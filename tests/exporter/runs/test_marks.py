@@ -60,7 +60,7 @@ def ended(*cuts, watts=bursts):
     return run, energy_between(run.begin[GPU], run.final[GPU])
 
 
-def test_phases_from_the_begin_on_add_up_to_the_run():
+def test_phases_from_the_start_add_up_to_the_run():
     cuts = [Cut(BEGIN_S + s, name) for s, name in ((0, "a"), (0.02, "b"), (0.03, "a"), (4.0, "c"), (9.99, "b"))]
     run, energy = ended(*cuts)
 
@@ -77,7 +77,7 @@ def true_j(begin_s, end_s):
     return math.fsum(seconds * watts for seconds, watts in overlaps if seconds > 0)
 
 
-def test_the_interval_of_a_phase_holds_its_true_energy():
+def test_phase_energy_interval_contains_true_energy():
     rng, held, phases = random.Random(5), 0, 0
     for _ in range(30):
         first_s, second_s = sorted(BEGIN_S + rng.uniform(0.2, 9.8) for _ in range(2))
@@ -91,7 +91,7 @@ def test_the_interval_of_a_phase_holds_its_true_energy():
     assert held >= 0.95 * phases
 
 
-def test_each_joule_has_the_grams_of_its_own_slot():
+def test_emissions_use_the_slot_of_each_joule():
     # 300 W: 4 s at 100 g/kWh and 6 s at 200 g/kWh are 1,200 J and 1,800 J: (120,000 + 360,000) / 3.6e6 g
     run, _ = ended(Cut(BEGIN_S, None, slots(100.0)), Cut(BEGIN_S + 4.0, None, slots(200.0)), watts=lambda _: 300.0)
 
@@ -100,7 +100,7 @@ def test_each_joule_has_the_grams_of_its_own_slot():
     assert run.phases == []
 
 
-def test_a_mark_never_lies_below_the_one_before_it():
+def test_take_marks_is_not_below_earlier_marks():
     lines = {GPU: line_until(105.0)}
     run = run_of(Cut(BEGIN_S, None))
     above = run_marks.take_marks(run, lines, 103.0, {})
@@ -108,7 +108,7 @@ def test_a_mark_never_lies_below_the_one_before_it():
     assert run_marks.take_marks(run, lines, 102.0, above)[GPU].joules == above[GPU].joules
 
 
-def test_a_cut_is_settled_once_its_devices_were_read_after_it():
+def test_settle_waits_until_devices_were_read_after_the_cut():
     run = run_of(Cut(BEGIN_S, None))
     lines = {GPU: line_until(99.9)}
     run_marks.settle(run, lines, BEGIN_S + 6.0)
@@ -119,14 +119,14 @@ def test_a_cut_is_settled_once_its_devices_were_read_after_it():
     assert run.begin[GPU].joules == pytest.approx(300.0 * 5.0, abs=1.0)
 
 
-def test_a_device_that_stays_silent_is_not_waited_for_for_ever():
+def test_settle_silent_device_is_waited_for_30_s():
     run = run_of(Cut(BEGIN_S, None))
     run_marks.settle(run, {GPU: line_until(99.9)}, BEGIN_S + 31.0)
 
     assert run.begin_settled
 
 
-def test_a_known_mark_stays_where_its_polls_are_gone():
+def test_take_marks_keeps_known_mark_without_polls():
     run = run_of(Cut(BEGIN_S, None))
     early = run_marks.take_marks(run, {GPU: line_until(103.0)}, BEGIN_S, {})
     late = run_marks.take_marks(run, {GPU: line_until(160.0)}, BEGIN_S, {}, known=early)
@@ -134,7 +134,7 @@ def test_a_known_mark_stays_where_its_polls_are_gone():
     assert late == early
 
 
-def test_work_of_a_phase_never_falls_where_the_same_totals_come_again():
+def test_phase_work_repeated_totals_never_decrease_it():
     run = run_of(Cut(BEGIN_S, "train"))
     run.add_work("rank-0", {"flop": 0.1})
     run.add_work("rank-1", {"flop": 0.7})

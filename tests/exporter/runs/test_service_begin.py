@@ -8,7 +8,7 @@ from tests.daemon import begin, end
 from tests.exporter.api import UUIDS, refused
 
 
-def test_a_run_without_gpus_is_of_the_whole_node(exporter):
+def test_begin_without_gpus_takes_the_whole_node(exporter):
     run = begin(exporter, labels={"model": "tiny"})
 
     assert tuple(gpu["uuid"] for gpu in run["gpus"]) == UUIDS
@@ -17,7 +17,7 @@ def test_a_run_without_gpus_is_of_the_whole_node(exporter):
     assert end(exporter, run["run_id"])["labels"] == {"model": "tiny"}
 
 
-def test_the_gpus_of_the_node_can_be_asked_for(exporter):
+def test_gpus_route_lists_the_gpus_of_the_node(exporter):
     status, answer = exporter.get("/api/v1/gpus")
 
     assert status == 200
@@ -27,14 +27,14 @@ def test_the_gpus_of_the_node_can_be_asked_for(exporter):
 
 
 @pytest.mark.parametrize("name", ["1", UUIDS[1]])
-def test_a_gpu_is_named_by_index_or_uuid(exporter, name):
+def test_begin_accepts_gpu_index_and_uuid(exporter, name):
     run = begin(exporter, gpus=[name])
 
     assert [gpu["uuid"] for gpu in run["gpus"]] == [UUIDS[1]]
     assert list(end(exporter, run["run_id"])["energy_joules"]["gpu"]) == [UUIDS[1]]
 
 
-def test_the_same_begin_again_is_the_same_run_and_another_body_is_a_conflict(exporter):
+def test_begin_repeated_returns_same_run_and_other_body_conflicts(exporter):
     body = {"workload": "train", "run_id": "same-1", "labels": {"a": "b"}}
     first, second = (exporter.post("/api/v1/runs", body) for _ in range(2))
     end(exporter, "same-1")
@@ -45,7 +45,7 @@ def test_the_same_begin_again_is_the_same_run_and_another_body_is_a_conflict(exp
     refused(exporter.post("/api/v1/runs", body | {"workload": "other"}), 409, "run_id", "same-1", "choose another")
 
 
-def test_eight_at_once_begin_one_run(exporter):
+def test_begin_by_eight_clients_at_once_creates_one_run(exporter):
     body = {"workload": "train", "run_id": "at-once"}
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: exporter.post("/api/v1/runs", body)[0], range(8)))
@@ -55,7 +55,7 @@ def test_eight_at_once_begin_one_run(exporter):
     assert all(run == ends[0] for run in ends)
 
 
-def test_a_run_may_end_while_it_still_begins(exporter):
+def test_end_during_begin_ends_the_run(exporter):
     with ThreadPoolExecutor(8) as pool:
         for i in range(10):
             name = f"brief-{i}"
@@ -89,11 +89,11 @@ def test_a_run_may_end_while_it_still_begins(exporter):
         ([], ["body"]),
     ],
 )
-def test_a_begin_that_cannot_be_names_the_field(exporter, body, words):
+def test_begin_invalid_request_names_the_field(exporter, body, words):
     refused(exporter.post("/api/v1/runs", body), 422, *words)
 
 
-def test_sixteen_labels_of_any_text_are_taken(exporter):
+def test_begin_accepts_sixteen_labels_of_any_text(exporter):
     labels = {f"l{i}": 'q"\\\n\u00e9\u4e16' * 10 for i in range(16)}
     run = begin(exporter, 'a "b" \\ \n', labels=labels)
 
@@ -104,7 +104,7 @@ def test_sixteen_labels_of_any_text_are_taken(exporter):
     end(exporter, run["run_id"])
 
 
-def test_half_a_character_does_not_break_the_scrape(exporter):
+def test_begin_lone_surrogate_does_not_break_the_scrape(exporter):
     answer = requests.post(
         f"{exporter.url}/api/v1/runs",
         data=r'{"workload": "a\ud800b"}',
@@ -116,7 +116,7 @@ def test_half_a_character_does_not_break_the_scrape(exporter):
     assert exporter.get("/metrics")[0] == 200
 
 
-def test_the_sixty_fifth_run_at_a_time_is_refused(start):
+def test_begin_65th_open_run_is_rejected(start):
     with start() as exporter:
         for i in range(64):
             begin(exporter, run_id=f"run-{i}")

@@ -8,7 +8,7 @@ from tests.daemon import begin, end
 from tests.exporter.api import UUIDS, refused
 
 
-def test_ending_twice_gives_the_same_answer_and_the_outcome_of_the_first(exporter):
+def test_end_twice_returns_the_first_outcome(exporter):
     run_id = begin(exporter)["run_id"]
     time.sleep(0.3)
     first = end(exporter, run_id, outcome="failed", results={"ttft_seconds_p99": 0.31, "loss": -1.5})
@@ -20,7 +20,7 @@ def test_ending_twice_gives_the_same_answer_and_the_outcome_of_the_first(exporte
     assert exporter.value("wattline_run_result", run_id=run_id, name="loss") == -1.5
 
 
-def test_a_run_that_has_ended_takes_nothing_more(exporter):
+def test_end_makes_run_reject_further_changes(exporter):
     run_id = begin(exporter)["run_id"]
     end(exporter, run_id)
 
@@ -38,7 +38,7 @@ def test_a_run_that_has_ended_takes_nothing_more(exporter):
         {"work": {"tokens": -1}},
     ],
 )
-def test_an_end_that_cannot_be_leaves_the_run_open(exporter, body):
+def test_end_invalid_request_leaves_the_run_open(exporter, body):
     run_id = begin(exporter)["run_id"]
     refused(exporter.post(f"/api/v1/runs/{run_id}/end", body), 422)
 
@@ -46,7 +46,7 @@ def test_an_end_that_cannot_be_leaves_the_run_open(exporter, body):
     end(exporter, run_id, results={f"r{i}": i for i in range(64)})
 
 
-def test_a_device_that_stays_silent_is_named(start):
+def test_end_silent_device_is_named_in_notes(start):
     with start() as exporter, exporter.simulation() as simulation:
         run_id = begin(exporter)["run_id"]
         time.sleep(0.5)
@@ -62,7 +62,7 @@ def test_a_device_that_stays_silent_is_named(start):
     assert off <= run["energy_uncertainty_joules"]["gpu"][UUIDS[1]]
 
 
-def test_the_energy_of_a_run_is_the_truth_within_its_interval(exporter):
+def test_end_energy_interval_contains_true_energy(exporter):
     with exporter.simulation() as simulation:
         simulation.set_load(0, Constant(500.0))
         run_id = begin(exporter, gpus=["0"])["run_id"]
@@ -78,7 +78,7 @@ def test_the_energy_of_a_run_is_the_truth_within_its_interval(exporter):
     assert exporter.value("wattline_run_power_max_watts", run_id=run_id) == pytest.approx(500.0, abs=1.0)
 
 
-def test_the_counters_of_a_run_only_rise(exporter):
+def test_run_counters_only_rise(exporter):
     run_id = begin(exporter)["run_id"]
     exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "p"})
     seen = []

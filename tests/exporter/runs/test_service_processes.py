@@ -10,7 +10,7 @@ from tests.daemon import begin, end, eventually
 from tests.exporter.api import UUIDS, refused, sleeper
 
 
-def test_processes_may_join_at_any_time(exporter):
+def test_add_processes_is_accepted_at_any_time(exporter):
     run = begin(exporter)
     status, _ = exporter.post(f"/api/v1/runs/{run['run_id']}/processes", {"pids": [os.getpid()]})
 
@@ -18,7 +18,7 @@ def test_processes_may_join_at_any_time(exporter):
     end(exporter, run["run_id"])
 
 
-def test_a_number_of_another_pid_namespace_is_no_process_of_the_run(exporter):
+def test_add_processes_of_other_pid_namespace_is_rejected(exporter):
     """The job in a pod says 1: here that is the init of the whole machine."""
     run = begin(exporter)
     path, mine = f"/api/v1/runs/{run['run_id']}/processes", Path("/proc/self/ns/pid").stat().st_ino
@@ -30,14 +30,14 @@ def test_a_number_of_another_pid_namespace_is_no_process_of_the_run(exporter):
 
 
 @pytest.mark.parametrize("pid", [2**22 + 1, 2**31, 2**63])
-def test_a_process_that_is_not_there_is_refused(exporter, pid):
+def test_add_processes_unknown_pid_is_rejected(exporter, pid):
     run = begin(exporter)
     refused(exporter.post(f"/api/v1/runs/{run['run_id']}/processes", {"pids": [pid]}), 422, "pids", str(pid))
     refused(exporter.post("/api/v1/runs", {"workload": "x", "pids": [pid]}), 422, "pids", str(pid))
     end(exporter, run["run_id"])
 
 
-def test_a_run_whose_processes_are_gone_ends_at_the_last_moment_that_one_lived(exporter):
+def test_run_without_processes_ends_when_the_last_one_lived(exporter):
     process = sleeper()
     run_id = begin(exporter, pids=[process.pid])["run_id"]
     time.sleep(1.5)
@@ -54,7 +54,7 @@ def test_a_run_whose_processes_are_gone_ends_at_the_last_moment_that_one_lived(e
     assert run["energy_joules"]["gpu"][UUIDS[0]] == pytest.approx(truth, abs=2.0)
 
 
-def test_a_process_that_is_not_waited_for_is_gone(exporter):
+def test_run_with_only_a_zombie_process_ends(exporter):
     process = sleeper()
     process.kill()
     eventually(lambda: b"Z" in _state(process.pid), "a zombie")
@@ -62,7 +62,7 @@ def test_a_process_that_is_not_waited_for_is_gone(exporter):
     process.wait()
 
 
-def test_of_more_processes_than_a_run_may_name_those_that_are_gone_make_room():
+def test_merge_processes_beyond_limit_drops_dead_processes():
     living = [sleeper() for _ in range(3)]
     first, second, third = [ProcessKey(child.pid, find_process(child.pid).started_s) for child in living]
     gone = ProcessKey(os.getpid(), -1.0)  # of that pid there is another now
@@ -83,7 +83,7 @@ def _state(pid):
     return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
 
 
-def test_gpus_are_found_by_the_processes_seen_on_them(exporter):
+def test_begin_with_empty_gpus_discovers_gpus_of_its_processes(exporter):
     with exporter.simulation() as simulation:
         process, other = sleeper(), sleeper()
         simulation.drive(0, 0.5, other.pid)
@@ -101,7 +101,7 @@ def test_gpus_are_found_by_the_processes_seen_on_them(exporter):
     assert list(run["energy_joules"]["gpu"]) == [UUIDS[1]]
 
 
-def test_a_run_that_is_seen_on_no_gpu_says_so(exporter):
+def test_run_discovered_on_no_gpu_is_noted(exporter):
     run = end(exporter, begin(exporter, gpus=[], pids=[os.getpid()])["run_id"])
 
     assert run["gpus"] == []

@@ -7,7 +7,7 @@ from tests.daemon import begin, end, eventually
 from tests.exporter.api import UUIDS, refused
 
 
-def test_work_is_the_sum_of_its_contributors_and_never_falls(exporter):
+def test_work_is_the_sum_of_contributors_and_never_falls(exporter):
     run_id = begin(exporter)["run_id"]
     path = f"/api/v1/runs/{run_id}/work"
     exporter.post(path, {"contributor": "rank-0", "generated_tokens": 100, "requests": 1})
@@ -23,13 +23,13 @@ def test_work_is_the_sum_of_its_contributors_and_never_falls(exporter):
 @pytest.mark.parametrize(
     "body", [{"tokens": -1}, {"tokens": "1"}, {"to kens": 1}, {"tokens": None}, {"contributor": 3}, {"tokens": [1]}]
 )
-def test_work_that_is_no_amount_is_refused(exporter, body):
+def test_work_invalid_amount_is_rejected(exporter, body):
     run_id = begin(exporter)["run_id"]
     refused(exporter.post(f"/api/v1/runs/{run_id}/work", body), 422)
     assert end(exporter, run_id)["work"] == {}
 
 
-def test_an_empty_body_renews_the_lease_which_else_runs_out(exporter):
+def test_work_empty_body_renews_the_lease(exporter):
     run_id = begin(exporter, lease_seconds=2.0)["run_id"]
     for _ in range(4):
         time.sleep(1.0)
@@ -44,7 +44,7 @@ def test_an_empty_body_renews_the_lease_which_else_runs_out(exporter):
     assert run["energy_joules"]["gpu"][UUIDS[0]] == pytest.approx(78.0 * run["duration_seconds"], abs=2.0)
 
 
-def test_work_is_of_the_phase_in_which_it_was_reported(exporter):
+def test_work_is_assigned_to_the_phase_of_its_report(exporter):
     run_id = begin(exporter)["run_id"]
     work, phase = (f"/api/v1/runs/{run_id}/{name}" for name in ("work", "phase"))
     exporter.post(work, {"contributor": "a", "steps": 1})  # of no phase
@@ -63,7 +63,7 @@ def test_work_is_of_the_phase_in_which_it_was_reported(exporter):
     assert exporter.value("wattline_run_phase_work_total", run_id=run_id, phase="train", unit="steps") == 6.0
 
 
-def test_sixteen_phases_are_taken_and_the_seventeenth_is_refused(exporter):
+def test_phase_17th_name_is_rejected(exporter):
     run_id = begin(exporter)["run_id"]
     for i in range(16):
         assert exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": f"p{i}"})[0] == 200
@@ -74,7 +74,7 @@ def test_sixteen_phases_are_taken_and_the_seventeenth_is_refused(exporter):
     assert sorted(phase["name"] for phase in run["phases"]) == sorted(f"p{i}" for i in range(16))
 
 
-def test_phases_and_grams_add_up_to_the_runs_energy(exporter):
+def test_phases_and_emissions_add_up_to_the_runs_energy(exporter):
     with exporter.simulation() as simulation:
         run_id = begin(exporter, gpus=["0"])["run_id"]
         exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "warm-up"})

@@ -118,7 +118,7 @@ def rows(path, question):
         return connection.execute(question).fetchall()
 
 
-def test_while_the_disk_takes_nothing_all_is_served_and_afterwards_it_is_written(tmp_path, disk):
+def test_full_disk_metrics_are_served_and_state_is_saved_later(tmp_path, disk):
     with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation:
         simulation.set_load(0, Constant(LOAD_W))
         kept = begin(exporter, run_id="begun-before")
@@ -167,7 +167,7 @@ def one_line(tmp_path, *before):
     return line
 
 
-def test_a_disk_that_is_full_at_the_start_is_one_line_that_sends_nobody_to_move_the_state_away(tmp_path):
+def test_full_disk_at_start_is_one_line_that_says_make_room(tmp_path):
     disk = FullDisk(tmp_path / "state")
     try:
         with daemon(tmp_path, *OPTIONS) as first:
@@ -183,7 +183,7 @@ def test_a_disk_that_is_full_at_the_start_is_one_line_that_sends_nobody_to_move_
         disk.close()
 
 
-def test_a_folder_that_is_not_ours_to_write_is_one_line(tmp_path):
+def test_read_only_state_folder_is_one_line(tmp_path):
     folder = tmp_path / "state"
     with daemon(tmp_path, *OPTIONS):
         pass
@@ -224,7 +224,7 @@ def damage(path, at=0, length=4_096):
 
 @pytest.mark.parametrize("name", [STATE_FILE, HISTORY_FILE])
 @pytest.mark.parametrize("at", [0, 100], ids=["its head", "its first page"])
-def test_a_damaged_file_is_one_line_and_stays_where_it_is(tmp_path, left_behind, name, at):
+def test_damaged_file_is_one_line_and_left_unchanged(tmp_path, left_behind, name, at):
     for path in left_behind.glob("*-wal"):  # what it holds would mend the damage
         path.unlink()
     damage(left_behind / name, at)
@@ -238,7 +238,7 @@ def test_a_damaged_file_is_one_line_and_stays_where_it_is(tmp_path, left_behind,
     assert {path.name: path.read_bytes() for path in left_behind.glob(f"{name}")} == before
 
 
-def test_a_history_that_is_damaged_while_it_is_written_does_not_stop_the_serving(tmp_path):
+def test_history_damaged_at_run_time_does_not_stop_serving(tmp_path):
     with daemon(tmp_path, *OPTIONS) as exporter:
         run_id = begin(exporter)["run_id"]
         time.sleep(2.0)
@@ -259,7 +259,7 @@ def test_a_history_that_is_damaged_while_it_is_written_does_not_stop_the_serving
     assert "Traceback" not in exporter.log()
 
 
-def test_a_journal_that_was_cut_off_anywhere_costs_its_last_seconds_and_no_more(tmp_path, left_behind):
+def test_truncated_journal_loses_only_the_last_seconds(tmp_path, left_behind):
     """As after a power cut: of what was not synced, any part may be missing."""
     whole = {name: (left_behind / f"{name}-wal").read_bytes() for name in (STATE_FILE, HISTORY_FILE)}
     rng = random.Random(2)
@@ -279,7 +279,7 @@ def test_a_journal_that_was_cut_off_anywhere_costs_its_last_seconds_and_no_more(
             assert rows(folder / name, "PRAGMA quick_check") == [("ok",)]
 
 
-def test_after_a_power_cut_the_exporter_starts(tmp_path, left_behind):
+def test_exporter_starts_after_a_power_cut(tmp_path, left_behind):
     for name in (STATE_FILE, HISTORY_FILE):
         journal = left_behind / f"{name}-wal"
         journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2 + 7])

@@ -42,7 +42,7 @@ def read(history, query, at):
         connection.close()
 
 
-def test_the_file_is_of_the_contracts_schema(kept):
+def test_history_file_has_the_schema_of_the_contract(kept):
     kept.add(NOW, [power(300.0), Reading(RUN_INFO, ("r-1", "w"), 1.0, (("label_b", 'x"'),))], run_open=True)
     connection = contract.open_read_only(kept.path)
     tables = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
@@ -60,13 +60,13 @@ def test_the_file_is_of_the_contracts_schema(kept):
     assert samples == [(1_790_000_000_000, 1.0), (1_790_000_000_000, 300.0)]
 
 
-def test_without_runs_one_sample_in_fifteen_seconds_is_kept(kept):
+def test_history_without_runs_keeps_a_sample_per_15_s(kept):
     each_second(kept, 0, 61)
 
     assert times(kept) == [0, 15, 30, 45, 60]
 
 
-def test_around_a_run_every_second_is_kept_a_minute_before_and_after(kept):
+def test_history_keeps_every_second_a_minute_around_a_run(kept):
     each_second(kept, 0, 200)
     each_second(kept, 200, 210, run_open=True)
     each_second(kept, 210, 400)
@@ -77,14 +77,14 @@ def test_around_a_run_every_second_is_kept_a_minute_before_and_after(kept):
     assert all(b - a == 15 for a, b in pairwise(t for t in found if t > 290))
 
 
-def test_what_is_older_than_thirty_days_is_dropped(kept):
+def test_history_deletes_samples_older_than_30_days(kept):
     each_second(kept, 0, 20)
     kept.add(NOW + KEEP_S + 10, [power(1.0, "1")], run_open=False)
 
     assert times(kept) == [15, KEEP_S + 10]
 
 
-def test_series_without_samples_are_dropped_in_time(kept):
+def test_history_deletes_series_without_samples(kept):
     kept.add(NOW, [power(1.0, "0")], run_open=True)
     kept.add(NOW + 2 * KEEP_S, [power(1.0, "1")], run_open=True)
     kept.add(NOW + 2 * KEEP_S + 1, [power(1.0, "1")], run_open=True)
@@ -94,7 +94,7 @@ def test_series_without_samples_are_dropped_in_time(kept):
     ]
 
 
-def test_the_oldest_is_dropped_where_the_file_grows_too_large(tmp_path):
+def test_history_too_large_deletes_oldest_samples(tmp_path):
     history = History(tmp_path, keep_bytes=200_000)
     for second in range(1_300):
         history.add(NOW + second, [power(float(second), str(gpu)) for gpu in range(20)], run_open=True)
@@ -106,7 +106,7 @@ def test_the_oldest_is_dropped_where_the_file_grows_too_large(tmp_path):
     assert len(found) > 200
 
 
-def test_a_clock_that_is_set_back_does_not_stop_the_history(kept):
+def test_history_clock_set_back_continues(kept):
     each_second(kept, 10_000, 10_020)
     each_second(kept, 0, 31)
 
@@ -128,7 +128,7 @@ def taken(history):
 
 
 @pytest.mark.parametrize("steps", [[3_600.0], [-3_600.0], [3_600.0, 0.0], [-3_600.0, 0.0], [-2.5], [2.5, -30.0]])
-def test_where_the_clock_is_set_what_was_taken_lately_is_moved_along_and_stays_in_order(kept, steps):
+def test_history_clock_step_moves_recent_samples_in_order(kept, steps):
     set_by_s, now_s = 0.0, 10.0
     for step_s in [0.0, *steps]:
         set_by_s = step_s
@@ -139,21 +139,21 @@ def test_where_the_clock_is_set_what_was_taken_lately_is_moved_along_and_stays_i
     assert taken(kept) == [(value + set_by_s, value) for value in [10.0 + n for n in range(10 * (len(steps) + 1))]]
 
 
-def test_time_in_which_the_machine_slept_is_no_step_of_the_clock(kept):
+def test_history_system_sleep_is_no_clock_step(kept):
     on_clocks(kept, 10.0, 0.0)
     on_clocks(kept, 610.0, 0.0)
 
     assert taken(kept) == [(10.0, 10.0), (610.0, 610.0)]
 
 
-def test_a_clock_that_drifts_moves_nothing(kept):
+def test_history_clock_drift_moves_nothing(kept):
     for n in range(20):
         on_clocks(kept, 10.0 + n, 0.1 * n)
 
     assert [t for t, _ in taken(kept)] == [pytest.approx(10.0 + 1.1 * n, abs=0.002) for n in range(20)]
 
 
-def test_a_clock_that_is_set_to_another_year_takes_nothing_with_it(kept):
+def test_history_step_of_a_year_moves_nothing(kept):
     on_clocks(kept, 10.0, 0.0)
     on_clocks(kept, 11.0, -50 * 365 * 86_400.0)
     on_clocks(kept, 12.0, 0.0)
@@ -165,7 +165,7 @@ DAY_S = 86_400.0
 HOUR_S = 3_600.0
 
 
-def test_a_clock_that_is_forty_days_ahead_for_one_sample_drops_nothing(kept):
+def test_history_one_sample_40_days_ahead_deletes_nothing(kept):
     for n in range(200):
         on_clocks(kept, 15.0 * n, 0.0)
     on_clocks(kept, 15.0 * 200, 40 * DAY_S)
@@ -174,7 +174,7 @@ def test_a_clock_that_is_forty_days_ahead_for_one_sample_drops_nothing(kept):
     assert [value for _, value in taken(kept)] == [15.0 * n for n in (*range(200), 201)]
 
 
-def test_a_clock_that_stays_wrong_drops_a_tenth_of_the_samples_at_a_time_and_not_before_an_hour(kept):
+def test_history_lasting_wrong_clock_deletes_a_tenth_after_an_hour(kept):
     for n in range(200):
         on_clocks(kept, 15.0 * n, 0.0)
 
@@ -188,7 +188,7 @@ def test_a_clock_that_stays_wrong_drops_a_tenth_of_the_samples_at_a_time_and_not
     assert left_after(HOUR_S + 1_200.0) == 200 - 21 - 19
 
 
-def test_samples_of_a_clock_that_was_ahead_do_not_let_a_file_that_is_too_large_lose_all_the_others(tmp_path):
+def test_history_future_samples_do_not_empty_a_large_file(tmp_path):
     history = History(tmp_path, keep_bytes=200_000)
     history.add(NOW + 365 * DAY_S, [power(0.0)], run_open=True)
     for second in range(1_300):
@@ -199,7 +199,7 @@ def test_samples_of_a_clock_that_was_ahead_do_not_let_a_file_that_is_too_large_l
     assert len([t for t in found if t < 1_300]) > 200
 
 
-def test_samples_of_former_exporters_are_moved_by_no_one_but_give_way(tmp_path):
+def test_history_step_overwrites_older_exporters_samples(tmp_path):
     former = History(tmp_path)
     for n in range(100):
         on_clocks(former, 100.0 + n, 0.0)
@@ -214,7 +214,7 @@ def test_samples_of_former_exporters_are_moved_by_no_one_but_give_way(tmp_path):
     assert found == [*((100.0 + n, 100.0 + n) for n in range(50)), *((150.0 + n, 200.0 + n) for n in range(6))]
 
 
-def test_a_run_that_begins_while_the_disk_takes_nothing_is_in_the_history_afterwards(kept):
+def test_history_run_during_full_disk_is_written_later(kept):
     kept.add(NOW, [power(0.0)], run_open=True)
     blocker = sqlite3.connect(kept.path, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
@@ -230,7 +230,7 @@ def test_a_run_that_begins_while_the_disk_takes_nothing_is_in_the_history_afterw
     assert [t - NOW for t, _ in info.samples] == [1, 2]
 
 
-def test_what_the_disk_does_not_take_is_kept_in_memory_but_not_for_ever(tmp_path):
+def test_history_full_disk_queue_is_limited(tmp_path):
     history = History(tmp_path)
     history.add(NOW, [power(0.0)], run_open=True)
     blocker = sqlite3.connect(history.path, isolation_level=None)

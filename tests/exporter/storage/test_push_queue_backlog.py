@@ -46,7 +46,7 @@ def push(history, until_ms=None, outcome="accepted", sure=None):
     return sent
 
 
-def test_what_a_run_puts_in_before_its_begin_is_pushed_in_order(kept):
+def test_push_queue_seconds_before_a_run_are_pushed_in_order(kept):
     add(kept, *range(100))
     first = push(kept)
     assert first == [0, 15, 30]  # of the last minute nothing: a run may still put in each second
@@ -56,7 +56,7 @@ def test_what_a_run_puts_in_before_its_begin_is_pushed_in_order(kept):
     assert waiting(kept) == []
 
 
-def test_it_goes_on_where_it_was_after_a_restart_and_each_server_for_itself(tmp_path, kept):
+def test_push_queue_continues_after_restart_for_each_server(tmp_path, kept):
     add(kept, *range(10), run_open=True)
     batch = kept.backlog.oldest(EVER, 7)
     kept.backlog.acknowledge(batch.samples, batch.position.moves, "accepted")
@@ -71,7 +71,7 @@ def test_it_goes_on_where_it_was_after_a_restart_and_each_server_for_itself(tmp_
 
 
 @pytest.mark.parametrize("step_s", [-3_600, -20, 20, 3_600])
-def test_after_the_clock_was_set_what_was_acknowledged_is_not_sent_again_nor_anything_left_out(kept, step_s):
+def test_push_queue_clock_step_neither_repeats_nor_skips(kept, step_s):
     add(kept, *range(100), run_open=True, from_s=50.0)
     half = kept.backlog.oldest((NOW + 49) * 1_000, 1_000)
     kept.backlog.acknowledge(half.samples, half.position.moves, "accepted")
@@ -80,7 +80,7 @@ def test_after_the_clock_was_set_what_was_acknowledged_is_not_sent_again_nor_any
     assert waiting(kept) == [second + step_s for second in range(50, 110)]
 
 
-def test_a_batch_that_was_on_its_way_when_the_clock_was_set_is_sent_anew(kept):
+def test_push_queue_batch_in_flight_at_clock_step_is_sent_again(kept):
     add(kept, *range(10), run_open=True, from_s=50.0)
     batch = kept.backlog.oldest(kept.settled_ms, 1_000)
     add(kept, 10, run_open=True, ahead_s=20, from_s=50.0)
@@ -89,7 +89,7 @@ def test_a_batch_that_was_on_its_way_when_the_clock_was_set_is_sent_anew(kept):
     assert waiting(kept) == [second + 20 for second in range(11)]
 
 
-def test_after_a_clock_that_was_ahead_for_days_what_is_new_is_sent(kept):
+def test_push_queue_clock_back_after_days_ahead_sends_new_samples(kept):
     add(kept, *range(10), run_open=True, ahead_s=10 * 86_400.0)
     push(kept)
     add(kept, *range(10, 20), run_open=True)
@@ -97,7 +97,7 @@ def test_after_a_clock_that_was_ahead_for_days_what_is_new_is_sent(kept):
     assert waiting(kept) == list(range(10, 20))
 
 
-def test_what_is_dropped_before_it_could_be_pushed_is_counted(kept):
+def test_push_queue_counts_deleted_unsent_samples(kept):
     add(kept, *range(10), run_open=True)
     push(kept, (NOW + 3) * 1_000)
     add(kept, *(KEEP_S + 700 * n for n in range(1, 20)))  # not all at once: a tenth each time that it looks
@@ -106,7 +106,7 @@ def test_what_is_dropped_before_it_could_be_pushed_is_counted(kept):
     assert kept.backlog.position().accepted == 2 * 4
 
 
-def test_what_is_sent_again_is_counted_once(kept):
+def test_push_queue_repeated_samples_count_once(kept):
     add(kept, *range(10), run_open=True)
     before = kept.backlog.position()
     push(kept, sure=before)
@@ -121,7 +121,7 @@ def test_what_is_sent_again_is_counted_once(kept):
 
 
 @pytest.mark.parametrize("step_s", [-3_600, -20, 20, 3_600])
-def test_what_a_server_may_have_lost_is_sent_again_also_after_the_clock_was_set(kept, step_s):
+def test_push_queue_go_back_works_after_clock_step(kept, step_s):
     add(kept, *range(100), run_open=True, from_s=50.0)
     push(kept, (NOW + 39) * 1_000)
     push(kept, (NOW + 49) * 1_000, sure=kept.backlog.position())
@@ -131,7 +131,7 @@ def test_what_a_server_may_have_lost_is_sent_again_also_after_the_clock_was_set(
     assert waiting(kept) == [second + step_s for second in range(40, 110)]
 
 
-def test_what_was_accepted_and_is_dropped_before_it_is_sent_again_is_not_counted_as_lost(kept):
+def test_push_queue_deleted_accepted_samples_are_not_dropped(kept):
     add(kept, *range(10), run_open=True)
     push(kept, sure=kept.backlog.position())
     kept.backlog.go_back()

@@ -28,7 +28,7 @@ def seconds(pushed, now):
     return sorted({round(sample.t_ms / 1_000 - now) for sample in samples})
 
 
-def test_what_a_newer_version_added_is_left_out_and_nothing_sent_again(sender):
+def test_push_position_ignores_fields_of_newer_versions(sender):
     now = float(int(time.time()))
     pushed = sender(AWAY)
     remember(pushed.history, now, 10)
@@ -41,7 +41,7 @@ def test_what_a_newer_version_added_is_left_out_and_nothing_sent_again(sender):
     assert pushed.history.backlog.go_back().done == (begun["t_ms"], begun["series_id"])
 
 
-def test_what_an_older_version_did_not_write_is_as_at_the_start(sender):
+def test_push_position_of_older_version_has_defaults(sender):
     now = float(int(time.time()))
     pushed = sender(AWAY)
     remember(pushed.history, now, 10)
@@ -68,7 +68,7 @@ def test_what_an_older_version_did_not_write_is_as_at_the_start(sender):
         b"\xff\xfe\x00",
     ],
 )
-def test_a_damaged_position_is_said_in_one_line_and_all_is_sent(both, sender, caplog, damaged):
+def test_push_position_damaged_is_logged_and_all_is_sent(both, sender, caplog, damaged):
     now = round(time.time(), 3)
     with proxy(both.victoria) as between:
         pushed = sender(between.url + VICTORIA)
@@ -86,7 +86,7 @@ def test_a_damaged_position_is_said_in_one_line_and_all_is_sent(both, sender, ca
     assert pushed.counted() == {"accepted": 300, "refused": 0, "dropped": 0}
 
 
-def test_a_series_whose_labels_are_damaged_keeps_no_other_back(both, sender, caplog):
+def test_push_queue_skips_series_with_damaged_labels(both, sender, caplog):
     now = round(time.time(), 3)
     pushed = sender(both.victoria + VICTORIA)
     remember(pushed.history, now - 60, 60)
@@ -99,7 +99,7 @@ def test_a_series_whose_labels_are_damaged_keeps_no_other_back(both, sender, cap
     assert caplog.text.count("are damaged: it is not pushed") == 3
 
 
-def test_another_server_gets_all_of_the_history_and_that_is_said_at_the_start(both, sender, caplog):
+def test_push_queue_new_server_gets_all_samples_and_it_is_logged(both, sender, caplog):
     caplog.set_level("INFO")
     now = round(time.time(), 3)
 

@@ -72,7 +72,7 @@ def node(tmp_path):
     return Node(tmp_path)
 
 
-def test_runs_are_kept_and_listed_while_the_history_is_swept_and_its_seconds_come_after_it(node):
+def test_writer_saves_runs_while_the_history_is_busy(node):
     async def lived():
         node.begin("run-0")
         await node.writer.save_each_second()
@@ -93,7 +93,7 @@ def test_runs_are_kept_and_listed_while_the_history_is_swept_and_its_seconds_com
     assert node.moments() == 5  # four seconds, and the last save of all
 
 
-def test_seconds_that_the_history_never_takes_do_not_pile_up(node):
+def test_writer_limits_seconds_queued_for_a_busy_history(node):
     async def lived():
         node.begin("run-0")
         for _ in range(MAX_QUEUED_SECONDS + 20):
