@@ -32,10 +32,11 @@ MOST_CPU_S = 0.01
 GROWTH_BYTES = 5 << 20
 HURRIED_SHOWN_S = 3.0
 HURRIED = f"""
-from exporter import cli, ledger
+from exporter.cli import main
+from exporter.runs import ledger
 
 ledger.SHOWN_S = {HURRIED_SHOWN_S}  # for which an ended run is shown: ten minutes elsewhere, and no clock hurries them
-cli.main()
+main.main()
 """
 LABELS = {f"label_number_{n}": f"value {n} of a run" for n in range(16)}
 
