@@ -13,7 +13,7 @@ import typer
 from analyzer.commands.messages import exit_with_error, print_message
 from analyzer.commands.options.common import DEFAULT_SINCE, FormatOption, SinceOption, duration_option
 from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.output.form import Format
+from analyzer.output.format import OutputFormat
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def best_start_command(
     ] = None,
     basis: Annotated[Basis, typer.Option(help="Basis of the carbon intensity.")] = Basis.AVERAGE,
     region: Annotated[str | None, typer.Option(help="Region, if the source has forecasts of several.")] = None,
-    form: FormatOption = Format.TABLE,
+    form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
     connection: ConnectionOptions,
 ) -> None:
@@ -59,8 +59,8 @@ def best_start_command(
         raise typer.BadParameter("--region selects one of the source's forecasts: leave it out with --forecast")
     constant = _constant_profile(run_id, energy_kwh, hours)
     from analyzer.carbon import best_start as starts
-    from analyzer.output.studies import best_start as best_start_text
-    from analyzer.output.view import show
+    from analyzer.output.studies.best_start import best_start_output
+    from analyzer.output.view import print_output
 
     now_s = time.time()
     profile = constant or _profile_of_run(connection, str(run_id), since_s)
@@ -68,7 +68,7 @@ def best_start_command(
         found = starts.starts(_forecast(connection, forecast, basis, region, now_s), profile, now_s, within_s, step_s)
     except starts.NoStartError as error:
         exit_with_error(f"no start found: {error}; give a longer forecast (--forecast FILE), or a shorter run")
-    show(best_start_text.view(found), form)
+    print_output(best_start_output(found), form)
 
 
 def _constant_profile(run_id: str | None, energy_kwh: float | None, hours: float | None) -> Profile | None:

@@ -10,13 +10,13 @@ import typer
 from analyzer.commands.messages import exit_with_error, print_message
 from analyzer.commands.options.common import DEFAULT_SINCE, CarbonOption, FormatOption, SinceOption, duration_option
 from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.output.form import Format
+from analyzer.output.format import OutputFormat
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
     from analyzer.model.selection import Selector
     from analyzer.sources.base import SampleSource
-    from analyzer.studies.compare import Group
+    from analyzer.studies.compare import RunGroup
 
 
 @with_option_groups
@@ -28,7 +28,7 @@ def compare_command(
         ),
     ],
     *,
-    form: FormatOption = Format.TABLE,
+    form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
     force: Annotated[
         bool, typer.Option(help="Permission to pool runs whose hosts, drivers, GPUs, units or boundaries differ.")
@@ -39,8 +39,8 @@ def compare_command(
     """Compare energy, energy per unit, duration, rate and emissions, with confidence intervals."""
     since_s = duration_option(since)
     from analyzer.model.selection import SelectionError, selector
-    from analyzer.output.studies import compare as compared
-    from analyzer.output.view import show
+    from analyzer.output.studies.compare import comparison_output
+    from analyzer.output.view import print_output
     from analyzer.studies import compare as comparison
 
     try:
@@ -52,15 +52,15 @@ def compare_command(
     with connection.open() as source:
         loaded = [_load_group(source, one, since_s, carbon) for one in selectors]
     try:
-        found = comparison.compare(loaded, force=force)
-    except comparison.MixedError as error:
+        found = comparison.compare_groups(loaded, force=force)
+    except comparison.MixedRunsError as error:
         exit_with_error(f"{error}; compare similar runs, or pool them with --force")
-    except comparison.TwiceError as error:
+    except comparison.RepeatedRunError as error:
         raise typer.BadParameter(f"{error}; give groups that have no run in common") from error
-    show(compared.view(found), form)
+    print_output(comparison_output(found), form)
 
 
-def _load_group(source: SampleSource, wanted: Selector, since_s: float, carbon: float | None) -> Group:
+def _load_group(source: SampleSource, wanted: Selector, since_s: float, carbon: float | None) -> RunGroup:
     """Load the runs of a group, without failed and interrupted runs unless one is given by its id."""
     from analyzer.assess import run as assess
     from analyzer.model.user_inputs import Given
@@ -80,7 +80,7 @@ def _load_group(source: SampleSource, wanted: Selector, since_s: float, carbon: 
         if not by_id and (report.outcome != "ok" or report.ended_at_s is None):
             print_message(f"left out: run {report.run_id}: {report.outcome or 'not ended'}")
             continue
-        members.append(comparison.member(frames, report))
+        members.append(comparison.group_member(frames, report))
     if not members:
         exit_with_error(f"no run of {wanted.text} ended with outcome ok and a known energy; see: analyzer runs")
-    return comparison.Group(wanted.text, tuple(members))
+    return comparison.RunGroup(wanted.text, tuple(members))

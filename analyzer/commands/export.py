@@ -114,7 +114,7 @@ def _write_export(path: Path, file_format: ExportFormat, series: Iterable[Series
         return
     with path.open("w", encoding="utf-8", newline="") as file:
         is_openmetrics = file_format is ExportFormat.OPENMETRICS
-        file.writelines(samples.openmetrics(series) if is_openmetrics else samples.rows_csv(series, names))
+        file.writelines(samples.openmetrics(series) if is_openmetrics else samples.samples_csv(series, names))
 
 
 def _next_step(file_format: ExportFormat, out: Path) -> str:

@@ -12,7 +12,7 @@ import typer
 from analyzer.commands.messages import print_message
 from analyzer.commands.options.common import FormatOption, duration_option, moment_option
 from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.output.form import Format
+from analyzer.output.format import OutputFormat
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def fleet_command(
             help="Keys of the groups: labels of runs (model, user, namespace, workload, or your own), node, gpu_model.",
         ),
     ] = "model,user",
-    form: FormatOption = Format.TABLE,
+    form: FormatOption = OutputFormat.TABLE,
     since: Annotated[str, typer.Option(help="Length of the window before --until: 90m, 12h, 7d.")] = "7d",
     until: Annotated[
         str,
@@ -62,8 +62,8 @@ def fleet_command(
     if policy not in _POLICIES:
         raise typer.BadParameter(f"--policy: expected {' or '.join(_POLICIES)}, not {policy!r}")
     since_s, end_s = duration_option(since), moment_option(until, "--until", time.time())
-    from analyzer.output.studies import fleet as fleet_text
-    from analyzer.output.view import show
+    from analyzer.output.studies.fleet import fleet_output
+    from analyzer.output.view import print_output
     from analyzer.sources.fleet.results import FleetRequest, fetch_fleet
     from analyzer.studies.fleet import NO_LABEL
     from analyzer.studies.fleet import fleet as build_fleet
@@ -79,7 +79,7 @@ def fleet_command(
             )
     if not found.groups:
         print_message("no run was active in the window; the energy of its devices is shown as (no run)")
-    show(fleet_text.view(found, top), form)
+    print_output(fleet_output(found, top), form)
 
 
 def _known_keys(server: InstantServer, request: FleetRequest) -> str:

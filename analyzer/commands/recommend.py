@@ -12,7 +12,7 @@ from analyzer.commands.messages import exit_with_error, print_message, write_fil
 from analyzer.commands.options.common import DEFAULT_SINCE, FormatOption, SinceOption, duration_option
 from analyzer.commands.options.compatible import SweepTool, SweepToolsOption, check_compatible_option
 from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.output.form import Format
+from analyzer.output.format import OutputFormat
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def recommend_command(  # a command's options are its arguments
         Path | None, typer.Option(help="Folder for report.png, sweep.csv (one row per run) and recommendation.json.")
     ] = None,
     compatible: SweepToolsOption = None,
-    form: FormatOption = Format.TABLE,
+    form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
     connection: ConnectionOptions,
 ) -> None:
@@ -75,16 +75,16 @@ def recommend_command(  # a command's options are its arguments
     slos, baselines = _parse_slos(slo or []), _parse_pairs("--baseline", baseline or [])
     since_s = duration_option(since)
     from analyzer.studies import recommend as advisor
-    from analyzer.studies.objective import Objective, Question, QuestionError
-    from analyzer.studies.sweep import sweeps
+    from analyzer.studies.objective import Objective, QuestionError, SweepQuestion
+    from analyzer.studies.sweep import group_sweeps
 
     goal = Objective(objective) if objective else None
     slowdown = None if max_slowdown is None else max_slowdown / 100
-    question = Question(goal, unit, slowdown, slos, eta, baselines, seed)
+    question = SweepQuestion(goal, unit, slowdown, slos, eta, baselines, seed)
     with connection.open() as source:
         runs = _load_runs(source, experiment, run_id or [], since_s, joint or [])
         name = source.name
-    found = sweeps(runs, joint or [])
+    found = group_sweeps(runs, joint or [])
     if not found:
         exit_with_error("no run can be compared: all are idle, warm-up, or without GPU energy; see: analyzer runs")
     try:
@@ -133,7 +133,7 @@ def _load_runs(
             else load_run(source, run_id, since_s, clock, print_message)
         )
         try:
-            run = sweep.of(with_throttling_samples(source, frames), assess.assess(frames), joint)
+            run = sweep.sweep_run(with_throttling_samples(source, frames), assess.assess(frames), joint)
         except (assess.NoEnergyError, ValueError) as error:
             print_message(f"left out: run {frames.run_id}: {error}")
             continue
@@ -142,32 +142,25 @@ def _load_runs(
     return found
 
 
-def _print_advices(advices: list[Advice], source: str, form: Format) -> None:
-    from analyzer.output import documents as formats
-    from analyzer.output.sections import run as tables
-    from analyzer.output.studies import recommend_formats as advice_formats
+def _print_advices(advices: list[Advice], source: str, form: OutputFormat) -> None:
+    from analyzer.output.studies.recommend import recommendation_output
+    from analyzer.output.view import print_output
 
-    if form is Format.TABLE:
-        tables.console(plain_columns=140).print(advice_formats.tables(advices))
-    elif form is Format.CSV:
-        print(advice_formats.runs_csv(advices))
-    else:
-        write = formats.as_json if form is Format.JSON else formats.as_yaml
-        print(write(advice_formats.document(advices, source)))
+    print_output(recommendation_output(advices, source), form)
 
 
 def _write_advices(folder: Path, advices: list[Advice], source: str, *, for_others: bool) -> None:
-    from analyzer.output import documents as formats
-    from analyzer.output.compatible import summary as compatible_summary
-    from analyzer.output.plots import sweep as sweep_plot
-    from analyzer.output.studies import recommend_formats as advice_formats
+    from analyzer.output.compatible.gpu_tune import sweep_files
+    from analyzer.output.documents import as_json
+    from analyzer.output.plots.sweep import sweep_plot
+    from analyzer.output.studies.recommend import recommendation_document, sweep_csv
 
     contents = {
-        "report.png": sweep_plot.picture(advices),
-        "sweep.csv": f"{advice_formats.runs_csv(advices)}\n".encode(),
-        "recommendation.json": f"{formats.as_json(advice_formats.document(advices, source))}\n".encode(),
+        "report.png": sweep_plot(advices),
+        "sweep.csv": f"{sweep_csv(advices)}\n".encode(),
+        "recommendation.json": f"{as_json(recommendation_document(advices, source))}\n".encode(),
     }
     if for_others:
-        summaries = compatible_summary.files([advice.sweep for advice in advices])
+        summaries = sweep_files([advice.sweep for advice in advices])
         contents |= {f"{SweepTool.GPU_TUNE}/{name}": content for name, content in summaries.items()}
     write_files(folder, contents)

@@ -20,7 +20,7 @@ from analyzer.commands.options.compatible import (
 from analyzer.commands.options.connection import ConnectionOptions
 from analyzer.commands.options.run_or_range import RunOrRangeOptions
 from analyzer.commands.options.user_inputs import UserInputOptions, load_restatement
-from analyzer.output.form import Format
+from analyzer.output.format import OutputFormat
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def report_command(
     run_or_range: RunOrRangeOptions,
     *,
-    form: FormatOption = Format.TABLE,
+    form: FormatOption = OutputFormat.TABLE,
     out: Annotated[
         Path | None, typer.Option(help="Folder for report.html, report.png, timeseries.csv and metrics.yml.")
     ] = None,
@@ -87,17 +87,17 @@ def _assess(frames: RunFrames, given: Given) -> Report:
         )
 
 
-def _print_report(report: Report, form: Format) -> None:
-    from analyzer.output import documents as formats
-    from analyzer.output.sections import run as tables
+def _print_report(report: Report, form: OutputFormat) -> None:
+    from analyzer.output.documents import as_json, as_yaml, report_csv, report_document
+    from analyzer.output.terminal import console, terminal_report
 
-    if form is Format.TABLE:
-        tables.console().print(tables.report_table(report))
-    elif form is Format.CSV:
-        print(formats.report_csv(report))
+    if form is OutputFormat.TABLE:
+        console().print(terminal_report(report))
+    elif form is OutputFormat.CSV:
+        print(report_csv(report))
     else:
-        write = formats.as_json if form is Format.JSON else formats.as_yaml
-        print(write(formats.document(report)))
+        write = as_json if form is OutputFormat.JSON else as_yaml
+        print(write(report_document(report)))
 
 
 def _load(
@@ -133,17 +133,17 @@ def _read_calibrations(path: Path) -> tuple[Calibration, ...]:
 def _write_report(
     folder: Path, report: Report, frames: RunFrames, chart_samples: pd.DataFrame, others: dict[str, bytes]
 ) -> None:
-    from analyzer.output import documents as formats
-    from analyzer.output import timeseries
-    from analyzer.output.html import page as html
-    from analyzer.output.plots import run as plots
+    from analyzer.output.documents import as_yaml, report_document
+    from analyzer.output.export import power_samples
+    from analyzer.output.html.page import html_page
+    from analyzer.output.plots.run import run_plot
 
-    table = timeseries.timeseries(frames, report)
-    picture = plots.picture(report, table)
+    table = power_samples(frames, report)
+    plot = run_plot(report, table)
     contents = {
-        "report.html": html.page(report, frames, chart_samples, picture).encode(),
-        "report.png": picture,
+        "report.html": html_page(report, frames, chart_samples, plot).encode(),
+        "report.png": plot,
         "timeseries.csv": table.to_csv(index=False).encode(),
-        "metrics.yml": f"{formats.as_yaml(formats.document(report))}\n".encode(),
+        "metrics.yml": f"{as_yaml(report_document(report))}\n".encode(),
     }
     write_files(folder, contents | others)

@@ -10,7 +10,7 @@ import typer
 from analyzer.commands.messages import print_message
 from analyzer.commands.options.common import DEFAULT_SINCE, FormatOption, SinceOption, duration_option
 from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.output.form import Format
+from analyzer.output.format import OutputFormat
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
@@ -21,25 +21,19 @@ if TYPE_CHECKING:
 @with_option_groups
 def runs_command(
     *,
-    form: FormatOption = Format.TABLE,
+    form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
     limit: Annotated[int, typer.Option(min=1, help="Number of runs to list, newest first.")] = 50,
     connection: ConnectionOptions,
 ) -> None:
     """List the runs at the source, newest first."""
     since_s = duration_option(since)
-    from analyzer.output import documents as formats
-    from analyzer.output.sections import run as tables
+    from analyzer.output.sections.runs import run_table
+    from analyzer.output.view import CommandOutput, print_output
 
     with connection.open() as source:
-        listed = _list_runs(source, since_s, limit)
-    if form is Format.TABLE:
-        tables.console(plain_columns=tables.UNLIMITED_COLUMNS).print(tables.runs_table(listed))
-    elif form is Format.CSV:
-        print(formats.runs_csv(listed))
-    else:
-        write = formats.as_json if form is Format.JSON else formats.as_yaml
-        print(write([formats.listed(run) for run in listed]))
+        table = run_table(_list_runs(source, since_s, limit))
+    print_output(CommandOutput([table], table.records(), table.records()), form)
 
 
 def _list_runs(source: SampleSource, since_s: float, limit: int) -> list[ListedRun]:

@@ -10,13 +10,13 @@ import typer
 from analyzer.commands.messages import exit_with_error, print_message
 from analyzer.commands.options.common import DEFAULT_SINCE, FormatOption, SinceOption, duration_option
 from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.output.form import Format
+from analyzer.output.format import OutputFormat
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
     from analyzer.model.selection import Selector
     from analyzer.studies.tenant_overlap import TenantRun
-    from analyzer.studies.tenants import Together
+    from analyzer.studies.tenants import ConcurrentStep
 
 
 @with_option_groups
@@ -30,19 +30,19 @@ def tenants_command(
             help="Runs of tenants alone: an experiment, or for one tenant a run ID or labels, as small=case=alone.",
         ),
     ] = None,
-    form: FormatOption = Format.TABLE,
+    form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
     connection: ConnectionOptions,
 ) -> None:
     """Compare side-by-side runs with solo runs: throughput, STP, ANTT, fairness, energy, with and without MPS."""
     since_s = duration_option(since)
     from analyzer.model.selection import Selector
-    from analyzer.output.studies import tenants as tenancy
-    from analyzer.output.view import show
+    from analyzer.output.studies.tenants import tenant_output
+    from analyzer.output.view import print_output
     from analyzer.sources.runs.load import Clock
     from analyzer.sources.runs.tenants import choose_solo_runs, find_tenant_runs
-    from analyzer.studies.tenant_overlap import side_by_side
-    from analyzer.studies.tenant_summary import summary
+    from analyzer.studies.tenant_overlap import concurrent_runs
+    from analyzer.studies.tenant_summary import summarize_tenants
 
     clock = Clock(time.time, time.sleep)
     of_tenant, experiments = _solo_selectors(experiment, solo or [])
@@ -54,21 +54,21 @@ def tenants_command(
         found = find(Selector(f"experiment={experiment}", {"experiment": experiment}))
         more = [run for each in experiments for run in find(each)]
         named = {name: find(one) for name, one in of_tenant.items()}
-    steps = side_by_side([run for run in found if run.name])
-    extra = side_by_side([run for run in more if run.name])
+    steps = concurrent_runs([run for run in found if run.name])
+    extra = concurrent_runs([run for run in more if run.name])
     solo_runs = choose_solo_runs([*steps, *extra], [run for run in [*found, *more] if not run.name], named)
-    together = _together([step for step in steps if len(step) > 1])
-    if not together:
+    measured = _measured_steps([step for step in steps if len(step) > 1])
+    if not measured:
         exit_with_error(f"no tenants of experiment={experiment} were measured at the same time; see: analyzer runs")
-    show(tenancy.view(summary(together, solo_runs)), form)
+    print_output(tenant_output(summarize_tenants(measured, solo_runs)), form)
 
 
-def _together(steps: list[list[TenantRun]]) -> list[Together]:
-    from analyzer.studies.tenant_overlap import together
+def _measured_steps(steps: list[list[TenantRun]]) -> list[ConcurrentStep]:
+    from analyzer.studies.tenant_overlap import concurrent_step
 
     found = []
     for step in steps:
-        one = together(step)
+        one = concurrent_step(step)
         if isinstance(one, str):
             print_message(f"left out: {', '.join(run.report.run_id for run in step)}: {one}")
         else:

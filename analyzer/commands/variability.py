@@ -11,7 +11,7 @@ import typer
 from analyzer.commands.messages import exit_with_error, print_message
 from analyzer.commands.options.common import DEFAULT_SINCE, FormatOption, SinceOption, duration_option
 from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.output.form import Format
+from analyzer.output.format import OutputFormat
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
@@ -31,19 +31,19 @@ def variability_command(
     ] = "time",
     by: Annotated[str, typer.Option(metavar="LABEL", help="Label that distinguishes placements.")] = "case",
     reference: Annotated[str | None, typer.Option(help="Placement to compare the others with.")] = None,
-    form: FormatOption = Format.TABLE,
+    form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
     connection: ConnectionOptions,
 ) -> None:
     """Show medians, whisker range, CV between and within GPUs, correlations, outliers, effects of neighbors."""
     since_s = duration_option(since)
     from analyzer.model.selection import Selector
-    from analyzer.output.studies import variability as varied
-    from analyzer.output.view import show
+    from analyzer.output.studies.variability import variability_output
+    from analyzer.output.view import print_output
     from analyzer.sources.runs.load import Clock
     from analyzer.sources.runs.select import find_runs, load_runs
     from analyzer.sources.runs.variability import variability_rows
-    from analyzer.studies import variability as statistics
+    from analyzer.studies.variability import gpu_variability
 
     equal = {"experiment": experiment} | ({"workload": workload} if workload else {})
     wanted = Selector(" and ".join(f"{name}={text}" for name, text in equal.items()), equal)
@@ -59,10 +59,10 @@ def variability_command(
     if not len(rows):
         exit_with_error(f"no run of {wanted.text} is on one GPU and has {of}; see: analyzer runs")
     try:
-        found = statistics.variability(rows, reference)
+        found = gpu_variability(rows, reference)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    show(varied.view(found, unit), form)
+    print_output(variability_output(found, unit), form)
 
 
 def _warn_about_sweep(sightings: Iterable[Sighting]) -> None:

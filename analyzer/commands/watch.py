@@ -14,13 +14,13 @@ import typer
 from analyzer.commands.messages import exit_with_error
 from analyzer.commands.options.common import FormatOption, duration_option
 from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.output.form import Format
+from analyzer.output.format import OutputFormat
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from analyzer.live.samples import Glance
+    from analyzer.live.model import WatchState
     from analyzer.sources.base import SampleSource
 
 _SHORTEST_S = 0.2
@@ -31,7 +31,7 @@ _LATE_S = 5.0
 class WatchUpdate:
     """State at one poll; `problem` is why the source could not be read, `interval_s` the time until the next poll."""
 
-    found: Glance
+    found: WatchState
     source: str
     problem: str
     interval_s: float
@@ -48,7 +48,7 @@ def watch_command(
     once: Annotated[
         bool, typer.Option(help="Single poll; the default for a table if stdout is not a terminal.")
     ] = False,
-    form: FormatOption = Format.TABLE,
+    form: FormatOption = OutputFormat.TABLE,
     connection: ConnectionOptions,
 ) -> None:
     """Show a live table of nodes and runs, or with --format json one line per poll. Ctrl-C ends it."""
@@ -56,7 +56,7 @@ def watch_command(
     with connection.open() as source:
         updates = _poll(source, node, run_id, 0.0 if once else interval_s)
         try:
-            if form is Format.TABLE:
+            if form is OutputFormat.TABLE:
                 _show_table(updates, live=not once and sys.stdout.isatty())
             else:
                 _print_lines(updates, form)
@@ -66,23 +66,23 @@ def watch_command(
 
 def _poll(source: SampleSource, node: str | None, run_id: str | None, interval_s: float) -> Iterator[WatchUpdate]:
     """Yield updates; only one if `interval_s` is 0. Raises FetchError if the first poll fails."""
-    from analyzer.live.watch import glance, lost
+    from analyzer.live.watch import live_state, lost_state
     from analyzer.sources.base import FetchError
     from analyzer.sources.live import fetch_latest, find_nodes
 
     instances = find_nodes(source, time.time(), node, run_id)
-    found: Glance | None = None
-    began_j: dict[tuple[str, str], float] = {}
+    found: WatchState | None = None
+    start_j: dict[tuple[str, str], float] = {}
     while True:
         next_s, problem = time.monotonic() + interval_s, ""
         now_s = time.time()
         try:
-            found = glance(fetch_latest(source, instances, now_s), now_s, began_j, found, run_id)
-            began_j = found.counters_j | began_j
+            found = live_state(fetch_latest(source, instances, now_s), now_s, start_j, found, run_id)
+            start_j = found.counters_j | start_j
         except FetchError as error:
             if found is None:
                 raise
-            found, problem = lost(found, time.time()), str(error)
+            found, problem = lost_state(found, time.time()), str(error)
         if run_id and not found.runs and not problem:
             raise FetchError(f"run {run_id!r} has ended", f"see: analyzer report --run-id {run_id}")
         yield WatchUpdate(found, source.name, problem, interval_s)
@@ -99,18 +99,18 @@ def _show_table(updates: Iterator[WatchUpdate], *, live: bool) -> None:
     """Draw on the terminal's alternate screen, which can be resized; the last table stays after the end."""
     from rich.live import Live
 
-    from analyzer.live.watch import lost
+    from analyzer.live.watch import lost_state
     from analyzer.output.live import live_table
-    from analyzer.output.sections import run as tables
+    from analyzer.output.terminal import console as terminal_console
 
-    console = tables.console()
+    console = terminal_console()
     update = next(updates)
 
     def table() -> RenderableType:
         """Return the table; a source that answers late counts as lost."""
         late_s = time.time() - update.found.at_s
         if late_s > _LATE_S + update.interval_s:
-            return live_table(lost(update.found, time.time()), update.source, console.width, "no answer yet")
+            return live_table(lost_state(update.found, time.time()), update.source, console.width, "no answer yet")
         return live_table(update.found, update.source, console.width, update.problem)
 
     if not live:
@@ -124,23 +124,23 @@ def _show_table(updates: Iterator[WatchUpdate], *, live: bool) -> None:
         console.print(table())
 
 
-def _print_lines(updates: Iterator[WatchUpdate], form: Format) -> None:
-    from analyzer.output import documents as formats
-    from analyzer.output import live_formats
+def _print_lines(updates: Iterator[WatchUpdate], form: OutputFormat) -> None:
+    from analyzer.output.documents import as_csv, as_yaml
+    from analyzer.output.live import live_document, live_gpu_record
 
     first = True
     for update in updates:
         found, name = update.found, update.source
         if update.problem:
             exit_with_error(update.problem)
-        if form is Format.CSV:
-            rows = [{"t_unix_seconds": found.at_s, **_flat(live_formats.gpu_row(gpu))} for gpu in found.gpus]
-            text = formats.rows_csv(rows)
+        if form is OutputFormat.CSV:
+            rows = [{"t_unix_seconds": found.at_s, **_flat(live_gpu_record(gpu))} for gpu in found.gpus]
+            text = as_csv(rows)
             print(text if first else text.partition("\n")[2], flush=True)
-        elif form is Format.JSON:
-            print(json.dumps(live_formats.document(found, name), ensure_ascii=False, allow_nan=False), flush=True)
+        elif form is OutputFormat.JSON:
+            print(json.dumps(live_document(found, name), ensure_ascii=False, allow_nan=False), flush=True)
         else:
-            print(f"---\n{formats.as_yaml(live_formats.document(found, name))}", flush=True)
+            print(f"---\n{as_yaml(live_document(found, name))}", flush=True)
         first = False
 
 

@@ -1,4 +1,4 @@
-"""What GPUs do now, by their newest readings. Pure."""
+"""Live state of GPUs, from their newest samples."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzer.live.samples import Device, GpuNow, NodeNow, RunNow
+from analyzer.live.model import Device, LiveGpu, LiveNode, LiveRun
 from analyzer.model.samples import last, of
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
-_HELD_SHARE = 0.05
-"""Of the time since the scrape before; less is a moment that has passed."""
-_NO_BRAKE = ("gpu_idle", "applications_clocks_setting", "display_clock_setting", "sync_boost")
+_LEAST_EVENT_RATIO = 0.05
+"""Ratio of the time between two scrapes from which a clock event is shown."""
+_NO_SLOWDOWN = ("gpu_idle", "applications_clocks_setting", "display_clock_setting", "sync_boost")
 _NOW_S = 3.0
 
 
-def gpus_now(
+def live_gpus(
     frame: pd.DataFrame,
     live: pd.DataFrame,
-    nodes: Mapping[str, NodeNow],
-    runs: Iterable[RunNow],
-    began_j: Mapping[Device, float],
-) -> Iterator[GpuNow]:
-    """All that were seen in the last seconds; `live` are the newest samples of live nodes."""
+    nodes: Mapping[str, LiveNode],
+    runs: Iterable[LiveRun],
+    start_j: Mapping[Device, float],
+) -> Iterator[LiveGpu]:
+    """Yield the GPUs of the last seconds; `live` are the newest samples of live nodes."""
     newest = {name: _readings(live, metric, **labels) for name, (metric, labels) in _GAUGES.items()}
     ups, counters_j = _readings(live, m.GPU_UP), _readings(live, m.GPU_ENERGY)
     names = _texts(live, m.GPU_INFO, "name")
     processes = _texts(live, m.GPU_PROCESS_MEMORY, "name")
-    held_by = _held_by(frame, nodes)
+    clock_events = _clock_events(frame, nodes)
     run_energies_j = {
         (row.instance, row.labels["device"], row.labels["run_id"]): row.value
         for row in last(live, m.RUN_ENERGY, component="gpu")
     }
     open_runs = _open_runs(live, runs)
-    for device, index in _seen(frame):
+    for device, index in _known_devices(frame):
         on_it = open_runs.get(device, ())
-        counter_j, began = counters_j.get(device), began_j.get(device)
-        since_j = counter_j - began if counter_j is not None and began is not None and counter_j >= began else None
+        counter_j, first_j = counters_j.get(device), start_j.get(device)
+        since_j = None if counter_j is None or first_j is None or counter_j < first_j else counter_j - first_j
         run_j = run_energies_j.get((*device, on_it[0])) if on_it else None
-        gpu = GpuNow(
+        gpu = LiveGpu(
             *(device[0], index, device[1], next(iter(names.get(device, ())), "")),
             up=ups[device] > 0 if device in ups else None,
             counter_j=counter_j,
             energy_j=run_j if run_j is not None else since_j,
             energy_of=on_it[0] if run_j is not None else "",
-            held_by=held_by.get(device, ()),
+            clock_events=clock_events.get(device, ()),
             processes=processes.get(device, ()),
             runs=on_it,
         )
@@ -68,7 +68,7 @@ _GAUGES: dict[str, tuple[Metric, dict[str, str]]] = {
 }
 
 
-def _seen(frame: pd.DataFrame) -> list[tuple[Device, str]]:
+def _known_devices(frame: pd.DataFrame) -> list[tuple[Device, str]]:
     found = {
         (row.instance, row.labels["uuid"]): row.labels["gpu"]
         for metric in (m.GPU_UP, m.GPU_POWER)
@@ -82,7 +82,7 @@ def _readings(live: pd.DataFrame, metric: Metric, **labels: str) -> dict[Device,
 
 
 def _texts(live: pd.DataFrame, metric: Metric, label: str) -> dict[Device, tuple[str, ...]]:
-    """Those with the largest value first."""
+    """Return the label's values by device, the series with the largest value first."""
     found: dict[Device, tuple[str, ...]] = {}
     for row in sorted(last(live, metric), key=lambda row: -row.value):
         device = (row.instance, row.labels["uuid"])
@@ -90,8 +90,8 @@ def _texts(live: pd.DataFrame, metric: Metric, label: str) -> dict[Device, tuple
     return found
 
 
-def _open_runs(live: pd.DataFrame, runs: Iterable[RunNow]) -> dict[Device, tuple[str, ...]]:
-    """The oldest first."""
+def _open_runs(live: pd.DataFrame, runs: Iterable[LiveRun]) -> dict[Device, tuple[str, ...]]:
+    """Return the running runs by device, the oldest first."""
     on = {(row.instance, row.labels["uuid"], row.labels["run_id"]) for row in last(live, m.RUN_GPU_INFO)}
     ids = [run.run_id for run in runs if run.state == "running"]
     return {
@@ -99,19 +99,19 @@ def _open_runs(live: pd.DataFrame, runs: Iterable[RunNow]) -> dict[Device, tuple
     }
 
 
-def _held_by(frame: pd.DataFrame, nodes: Mapping[str, NodeNow]) -> dict[Device, tuple[str, ...]]:
-    """The reasons whose seconds rose between the newest scrape and the one before, the longest first."""
+def _clock_events(frame: pd.DataFrame, nodes: Mapping[str, LiveNode]) -> dict[Device, tuple[str, ...]]:
+    """Return the reasons with rising seconds between the last two scrapes, the longest first."""
     rows = of(frame, m.GPU_CLOCK_EVENT_SECONDS)
     shares: dict[Device, dict[str, float]] = {}
     for (instance, uuid, reason), series in rows.groupby(["instance", "uuid", "reason"]):
         node = nodes.get(str(instance))
-        if node is None or node.stale or reason in _NO_BRAKE:
+        if node is None or node.stale or reason in _NO_SLOWDOWN:
             continue
         ordered = series.sort_values("t")
         ordered = ordered[ordered["t"] >= node.seen_s - max(1.5 * node.interval_s, _NOW_S)]
         t, seconds = ordered["t"].to_numpy(np.float64), ordered["value"].to_numpy(np.float64)
         if len(t) > 1 and t[-1] > node.seen_s - node.interval_s / 2 and t[-1] > t[0]:
             share = float((seconds[-1] - seconds[0]) / (t[-1] - t[0]))
-            if share >= _HELD_SHARE:
+            if share >= _LEAST_EVENT_RATIO:
                 shares.setdefault((str(instance), str(uuid)), {})[str(reason)] = share
     return {device: tuple(sorted(found, key=lambda one: -found[one])) for device, found in shares.items()}

@@ -1,4 +1,4 @@
-"""What the runs that a node shows have done so far. Pure."""
+"""Live state of runs: energy, work and rate so far."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 
 import pandas as pd
 
-from analyzer.live.samples import RunNow
+from analyzer.live.model import LiveRun
 from analyzer.model.interval import Interval, total
 from analyzer.model.samples import Row, last, of
 from exporter.contract import metrics as m
@@ -17,9 +17,9 @@ _RATE_S = 10.0
 _OUTCOMES = ("failed", "interrupted", "ok")
 
 
-def runs_now(frame: pd.DataFrame, live: pd.DataFrame, stale: AbstractSet[str]) -> Iterator[RunNow]:
-    """Open ones and those that have just ended, the oldest first. `live` are the newest samples of live nodes; of a run
-    on a node that is `stale` nothing is known but that it was there.
+def live_runs(frame: pd.DataFrame, live: pd.DataFrame, stale: AbstractSet[str]) -> Iterator[LiveRun]:
+    """Yield running and just ended runs, the oldest first. `live` are the newest samples of live nodes; a run on a
+    `stale` node has no values.
     """
     shown = pd.concat([live, frame[frame["instance"].isin(stale)]])
     starts = sorted(last(shown, m.RUN_START), key=lambda row: row.value)
@@ -38,7 +38,7 @@ def _state(of_run: pd.DataFrame, instances: int) -> str:
     return next((outcome for outcome in _OUTCOMES if outcome in outcomes), "ended")
 
 
-def _run(frame: pd.DataFrame, of_run: pd.DataFrame, run_id: str, known: tuple[str, str, tuple[str, ...]]) -> RunNow:
+def _run(frame: pd.DataFrame, of_run: pd.DataFrame, run_id: str, known: tuple[str, str, tuple[str, ...]]) -> LiveRun:
     amounts: dict[str, float] = {}
     for row in last(of_run, m.RUN_WORK):
         amounts[row.labels["unit"]] = amounts.get(row.labels["unit"], 0.0) + row.value
@@ -46,7 +46,7 @@ def _run(frame: pd.DataFrame, of_run: pd.DataFrame, run_id: str, known: tuple[st
     unit = min(done, key=lambda one: (_UNITS.index(one) if one in _UNITS else len(_UNITS), one), default=None)
     energy = _energies(of_run)
     used = energy.get("gpu") or energy.get("cpu")
-    return RunNow(
+    return LiveRun(
         run_id,
         *known,
         max((row.value for row in last(of_run, m.RUN_DURATION)), default=None),
@@ -71,7 +71,7 @@ def _device(row: Row) -> tuple[str, str, str]:
 
 
 def _rate(frame: pd.DataFrame, run_id: str, unit: str) -> float | None:
-    """Over the last seconds, since reports of work may be some apart; of all instances together."""
+    """Return the rate over the last seconds, of all instances together."""
     found = []
     for _, rows in of(frame, m.RUN_WORK, run_id=run_id, unit=unit).groupby("instance"):
         ordered = rows.sort_values("t")

@@ -1,7 +1,6 @@
-"""From the samples of the last seconds to what nodes do now. Pure.
+"""Live state of nodes, from the samples of the last seconds.
 
-What was not in the newest scrape of its node has gone, and a node that is not scraped any more shows nothing: nothing
-old is taken for live.
+Series that are missing in the newest scrape of their node are gone, and stale nodes have no values.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from analyzer.live.gpus import gpus_now
-from analyzer.live.runs import runs_now
-from analyzer.live.samples import CarbonNow, Device, Glance, GpuNow, NodeNow, RunNow
+from analyzer.live.gpus import live_gpus
+from analyzer.live.model import Device, LiveCarbon, LiveGpu, LiveNode, LiveRun, WatchState
+from analyzer.live.runs import live_runs
 from analyzer.model.samples import last, of
 from exporter.contract import metrics as m
 
@@ -26,59 +25,61 @@ WATCHED = (
     *(m.RUN_ENERGY_UNCERTAINTY, m.RUN_WORK),
 )
 PATIENCE_S = 5.0
-"""A node is live for three scrapes, and for this long at least."""
+"""Time for which a node is live at least; otherwise three scrape intervals."""
 USUAL_INTERVAL_S = 15.0
 
 
-def glance(
+def live_state(
     frame: pd.DataFrame,
     at_s: float,
-    began_j: Mapping[Device, float],
-    before: Glance | None = None,
+    start_j: Mapping[Device, float],
+    before: WatchState | None = None,
     run_id: str | None = None,
-) -> Glance:
-    """`frame` is tidy and of the last seconds; `began_j` are the GPUs' counters when the table began; `before` is the
-    last glance, whose nodes are not forgotten. With `run_id` only that run and its GPUs.
+) -> WatchState:
+    """Return the live state from the samples of the last seconds, for one run only with `run_id`.
+
+    `start_j` are the counters of the GPUs at the start of the table. `before` is the previous state, whose nodes are
+    kept as stale.
     """
     nodes = _with_lost([*_nodes(frame, at_s)], before, at_s)
     known = {node.instance: node for node in nodes}
     since_s = {node.instance: node.seen_s - node.interval_s / 2 for node in nodes if not node.stale}
     live = frame[frame["t"] > frame["instance"].map(since_s).astype("float64")]
     stale = frozenset(node.instance for node in nodes if node.stale)
-    runs = tuple(run for run in runs_now(frame, live, stale) if run_id is None or run.run_id == run_id)
-    gpus = list(gpus_now(frame, live, known, runs, began_j))
+    runs = tuple(run for run in live_runs(frame, live, stale) if run_id is None or run.run_id == run_id)
+    gpus = list(live_gpus(frame, live, known, runs, start_j))
     gpus += _lost(gpus, before)
     if run_id is not None:
         gpus = [gpu for gpu in gpus if run_id in gpu.runs or known[gpu.instance].stale]
-    return Glance(at_s, tuple(nodes), tuple(gpus), runs, tuple(_carbon(live, gpus)))
+    return WatchState(at_s, tuple(nodes), tuple(gpus), runs, tuple(_carbon(live, gpus)))
 
 
-def lost(before: Glance, at_s: float) -> Glance:
-    """Where nothing can be read any more."""
+def lost_state(before: WatchState, at_s: float) -> WatchState:
+    """Return the state without a source: every node is stale."""
     gpus, nodes = tuple(_lost([], before)), tuple(_with_lost([], before, at_s))
-    return Glance(
-        at_s, nodes, gpus, tuple(RunNow(run.run_id, run.workload, "stale", run.instances) for run in before.runs), ()
+    return WatchState(
+        at_s, nodes, gpus, tuple(LiveRun(run.run_id, run.workload, "stale", run.instances) for run in before.runs), ()
     )
 
 
-def _with_lost(nodes: list[NodeNow], before: Glance | None, at_s: float) -> list[NodeNow]:
+def _with_lost(nodes: list[LiveNode], before: WatchState | None, at_s: float) -> list[LiveNode]:
     there = {node.instance for node in nodes}
     lost = [node for node in (before.nodes if before else ()) if node.instance not in there]
     gone = [replace(node, age_s=at_s - node.seen_s, stale=True, down=()) for node in lost]
     return sorted([*nodes, *gone], key=lambda node: node.instance)
 
 
-def _lost(gpus: Iterable[GpuNow], before: Glance | None) -> list[GpuNow]:
-    """Of nodes that show nothing at all any more."""
+def _lost(gpus: Iterable[LiveGpu], before: WatchState | None) -> list[LiveGpu]:
+    """Return the GPUs of nodes without any sample."""
     there = {(gpu.instance, gpu.uuid) for gpu in gpus}
     return [
-        GpuNow(gpu.instance, gpu.gpu, gpu.uuid, gpu.name)
+        LiveGpu(gpu.instance, gpu.gpu, gpu.uuid, gpu.name)
         for gpu in (before.gpus if before else ())
         if (gpu.instance, gpu.uuid) not in there
     ]
 
 
-def _nodes(frame: pd.DataFrame, at_s: float) -> Iterable[NodeNow]:
+def _nodes(frame: pd.DataFrame, at_s: float) -> Iterable[LiveNode]:
     for instance, rows in of(frame, m.BUILD_INFO).groupby("instance"):
         times = np.unique(rows["t"].to_numpy(dtype=np.float64))[-4:]
         interval_s = float(np.median(np.diff(times))) if len(times) > 1 else USUAL_INTERVAL_S
@@ -87,11 +88,11 @@ def _nodes(frame: pd.DataFrame, at_s: float) -> Iterable[NodeNow]:
         stale = age_s > max(3 * interval_s, PATIENCE_S)
         mine = frame[(frame["instance"] == instance) & (frame["t"] > newest_s - interval_s / 2)]
         down = tuple(sorted(row.labels["source"] for row in last(mine, m.SOURCE_UP) if row.value == 0))
-        yield NodeNow(str(instance), newest_s, age_s, interval_s, stale, down)
+        yield LiveNode(str(instance), newest_s, age_s, interval_s, stale, down)
 
 
-def _carbon(live: pd.DataFrame, gpus: Iterable[GpuNow]) -> Iterable[CarbonNow]:
-    """What the node's GPUs, or its CPUs where it has none, emit at their power of now."""
+def _carbon(live: pd.DataFrame, gpus: Iterable[LiveGpu]) -> Iterable[LiveCarbon]:
+    """Yield the emission rate of a node's GPUs, or CPUs without GPUs, at their present power."""
     powers: dict[str, list[float | None]] = {}
     for gpu in gpus:
         powers.setdefault(gpu.instance, []).append(gpu.power_w)
@@ -101,7 +102,7 @@ def _carbon(live: pd.DataFrame, gpus: Iterable[GpuNow]) -> Iterable[CarbonNow]:
     for row in last(live, m.CARBON_INTENSITY):
         known = powers.get(row.instance) or cpus.get(row.instance) or [None]
         watts = None if None in known else sum(watts for watts in known if watts is not None)
-        yield CarbonNow(
+        yield LiveCarbon(
             row.instance,
             row.labels.get("region", ""),
             row.labels.get("basis", ""),

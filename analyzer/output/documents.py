@@ -1,6 +1,6 @@
-"""A report and a list of runs for machines: JSON, YAML and CSV with stable keys that carry their units.
+"""JSON, YAML and CSV of a report and of a list of runs, with stable keys that carry their units.
 
-A figure that is not known is null (empty in CSV), never zero. Times are Unix seconds.
+Unknown figures are null (empty in CSV), never zero. Times are Unix seconds.
 """
 
 from __future__ import annotations
@@ -8,26 +8,40 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from analyzer.carbon.emissions import Emission
 from analyzer.carbon.intensity import CarbonSlot
-from analyzer.energy.attribution import POLICIES
-from analyzer.model.catalog import ListedRun
 from analyzer.model.interval import Interval
-from analyzer.model.report import Device, Report, Work
-from analyzer.output.keys import by_component, quantity
-from analyzer.output.sections import boundaries
-from analyzer.output.sections import carbon as carbon_parts
-from analyzer.output.sections import error_budget as how_sure
+from analyzer.model.report import Report, Work
+from analyzer.output.sections.boundaries import boundary_records
+from analyzer.output.sections.carbon import restated_records, sci_records
+from analyzer.output.sections.devices import device_records
+from analyzer.output.sections.error_budget import budget_record, calibration_record
 
 DOCUMENT_VERSION = 1
 
 
-def document(report: Report) -> dict[str, Any]:
+def quantity(found: Interval | None, name: str, unit: str) -> dict[str, float | None]:
+    """Return a value and the half-width of its 95 % CI as entries of a document."""
+    return {
+        f"{name}_{unit}": found.value if found else None,
+        f"{name}_uncertainty_{unit}": found.half if found else None,
+    }
+
+
+def energy_by_component(energies: Mapping[str, Interval]) -> dict[str, dict[str, float | None]]:
+    return {
+        "energy_joules": {component: energy.value for component, energy in energies.items()},
+        "energy_uncertainty_joules": {component: energy.half for component, energy in energies.items()},
+    }
+
+
+def report_document(report: Report) -> dict[str, Any]:
     energies = {
         name: {**quantity(energy, "energy", "joules"), "estimate": name in report.estimated}
         for name, energy in report.energy.items()
@@ -47,18 +61,18 @@ def document(report: Report) -> dict[str, Any]:
             "integrated_energy_joules": report.integral_j,
             **quantity(report.net, "net_of_idle_energy", "joules"),
         },
-        "devices": [_device(device) for device in report.devices],
+        "devices": device_records(report),
         "work": {work.unit: {**_work(work), "estimate": report.headline_estimated} for work in report.work},
-        "boundaries": boundaries.as_data(report),
-        "restated_emissions": carbon_parts.restated_data(report),
-        "error_budget": how_sure.budget_data(report),
-        "calibrated": how_sure.calibrated_data(report),
-        "software_carbon_intensity": carbon_parts.sci_data(report),
+        "boundaries": boundary_records(report),
+        "restated_emissions": restated_records(report),
+        "error_budget": budget_record(report),
+        "calibrated": calibration_record(report),
+        "software_carbon_intensity": sci_records(report),
         "phases": [
             {
                 "name": phase.name,
                 "duration_seconds": phase.duration_s,
-                **by_component(phase.energy),
+                **energy_by_component(phase.energy),
                 "estimates": sorted(report.estimated & phase.energy.keys()),
             }
             for phase in report.phases
@@ -125,47 +139,11 @@ def _slot(slot: CarbonSlot) -> dict[str, Any]:
     }
 
 
-def _device(device: Device) -> dict[str, Any]:
-    return {
-        "instance": device.instance,
-        "component": device.component,
-        "device": device.device,
-        "label": device.label,
-        "name": device.name,
-        **quantity(device.energy, "energy", "joules"),
-        **_bound(device.own),
-        "integrated_energy_joules": device.integral_j,
-        **quantity(device.idle_power_w, "idle_power", "watts"),
-        **quantity(device.net, "net_of_idle_energy", "joules"),
-        **quantity(device.mean_power_w, "mean_power", "watts"),
-        "max_power_watts": device.max_power_w,
-        "power_limit_watts": device.power_limit_w,
-        "covered_ratio": device.covered_ratio,
-        "shared_with_other_runs": device.shared,
-        "energy_method": ", ".join(device.methods) or None,
-        "estimate": device.estimated,
-        "divided": device.divided,
-        **{f"attributed_energy_{policy}_joules": device.attributed_j.get(policy) for policy in POLICIES},
-    }
-
-
 def _bound(bound: Interval | None) -> dict[str, float | None]:
     return {
         "raw_samples_energy_joules": bound.value if bound else None,
         "raw_samples_energy_low_joules": bound.low if bound else None,
         "raw_samples_energy_high_joules": bound.high if bound else None,
-    }
-
-
-def listed(run: ListedRun) -> dict[str, Any]:
-    return {
-        "run_id": run.run_id,
-        "workload": run.workload,
-        "state": run.state,
-        "started_at_unix_seconds": run.started_at_s,
-        "duration_seconds": run.duration_s,
-        **quantity(run.gpu_energy, "gpu_energy", "joules"),
-        "labels": dict(run.labels),
     }
 
 
@@ -178,8 +156,17 @@ def as_yaml(data: Any) -> str:
     return text.rstrip("\n")
 
 
+def finite(data: Any) -> Any:
+    """Return the document with null in place of NaN and infinity, which JSON does not have."""
+    if isinstance(data, Mapping):
+        return {key: finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
+
+
 def report_csv(report: Report) -> str:
-    """One row a device, the run repeated on each."""
+    """Return one row per device, with the run repeated on each."""
     run = {
         "run_id": report.run_id,
         "workload": report.workload,
@@ -188,19 +175,19 @@ def report_csv(report: Report) -> str:
         "started_at_unix_seconds": report.started_at_s,
         "duration_seconds": report.duration_s,
     }
-    return rows_csv([{**run, **_device(device)} for device in report.devices])
+    return as_csv([{**run, **device} for device in device_records(report)])
 
 
-def runs_csv(runs: Sequence[ListedRun]) -> str:
-    """One row a run, its labels as one column of JSON."""
-    return rows_csv([{**(row := listed(run)), "labels": json.dumps(row["labels"], sort_keys=True)} for run in runs])
-
-
-def rows_csv(rows: list[dict[str, Any]]) -> str:
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows below one header of all their keys; a mapping becomes one column of JSON."""
     if not rows:
         return ""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _plain(value) for name, value in row.items()} for row in rows)
     return text.getvalue().rstrip("\n")
+
+
+def _plain(value: Any) -> Any:
+    return json.dumps(value, sort_keys=True) if isinstance(value, Mapping) else value

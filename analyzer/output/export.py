@@ -1,4 +1,4 @@
-"""Raw samples for other programs: OpenMetrics, which Prometheus and VictoriaMetrics import, CSV and Parquet."""
+"""Raw samples for other programs, as OpenMetrics, CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from analyzer.model.samples import Series
+from analyzer.model.report import Report
+from analyzer.model.samples import RunFrames, Series, of
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric, escape
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _METRICS = {metric.name: metric for metric in m.METRICS}
 _LINES = 50_000
-"""So many are made at once."""
+"""Lines per part of text."""
 _ROWS = 500_000
 
 
 def openmetrics(series: Iterable[Series]) -> Iterator[str]:
-    """As OpenMetrics text in parts; the series of a metric are one after the other.
+    """Yield OpenMetrics text; the series of a metric must be adjacent.
 
     https://prometheus.io/docs/specs/om/open_metrics_spec/
     """
@@ -38,7 +42,7 @@ def openmetrics(series: Iterable[Series]) -> Iterator[str]:
 
 
 def _head(metric: Metric) -> str:
-    """A counter's family is named without `_total`."""
+    """Return HELP and TYPE; the family of a counter has no `_total`."""
     family = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
     return f"# HELP {family} {escape(metric.help)}\n# TYPE {family} {metric.kind}\n"
 
@@ -48,8 +52,8 @@ def _pieces(times: list[float], values: list[float]) -> Iterator[tuple[list[floa
         yield times[at : at + _LINES], values[at : at + _LINES]
 
 
-def rows_csv(series: Iterable[Series], names: Sequence[str]) -> Iterator[str]:
-    """Long: `t` (Unix seconds), `metric`, `value`, and a column for each of the labels; the text in parts."""
+def samples_csv(series: Iterable[Series], names: Sequence[str]) -> Iterator[str]:
+    """Yield CSV text in long form: `t` (Unix seconds), `metric`, `value` and a column per label."""
     yield _line("t", "metric", "value", *names)
     for labels, t, value in series:
         metric, rest = labels["__name__"], _line(*(labels.get(name, "") for name in names)) if names else "\n"
@@ -65,7 +69,7 @@ def _line(*cells: str) -> str:
 
 
 def write_parquet(path: Path, series: Iterable[Series], names: Sequence[str]) -> None:
-    """The same columns. Raises OSError."""
+    """Write the columns of the CSV. Raises OSError."""
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyarrow import parquet
 
@@ -88,3 +92,52 @@ def _same(text: str, count: int) -> Any:
     import pyarrow as pa
 
     return pa.repeat(text, count)
+
+
+_POWER_COLUMNS = (
+    "t_unix_seconds",
+    "run_seconds",
+    "instance",
+    "component",
+    "device",
+    "label",
+    "metric",
+    "value",
+    "estimate",
+)
+
+
+def power_samples(frames: RunFrames, report: Report) -> pd.DataFrame:
+    """Return a tidy table of raw samples: power (W) and energy counter (J) of each GPU, power (W) of each CPU package.
+
+    `run_seconds` is relative to the start of the run. `metric` is the contract's name. `estimate` marks the power of a
+    device that was not measured.
+    """
+    import pandas as pd
+
+    parts = []
+    for device in report.devices:
+        if device.component == "gpu":
+            wanted = [(metric, {"uuid": device.device}) for metric in (m.GPU_POWER, m.GPU_ENERGY)]
+        elif device.component == "cpu":
+            wanted = [(m.CPU_POWER, {"package": device.device, "zone": "package"})]
+        else:
+            continue
+        for metric, labels in wanted:
+            rows = of(frames.raw, metric, instance=device.instance, **labels).sort_values("t")
+            parts.append(
+                pd.DataFrame(
+                    {
+                        "t_unix_seconds": rows["t"],
+                        "run_seconds": (rows["t"] - report.started_at_s).round(3),
+                        "instance": device.instance,
+                        "component": device.component,
+                        "device": device.device,
+                        "label": device.label,
+                        "metric": metric.name,
+                        "value": rows["value"],
+                        "estimate": device.estimated,
+                    }
+                ).drop_duplicates(["t_unix_seconds"])
+            )
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(_POWER_COLUMNS))

@@ -1,90 +1,93 @@
-"""The live table: nodes, their GPUs, their open runs, and the grid, in 80 columns."""
+"""Live table and live document of nodes, GPUs, open runs and carbon intensity."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from analyzer.energy.devices import SIMULATED
-from analyzer.live.samples import Glance, GpuNow, NodeNow, RunNow
+from analyzer.live.model import LiveGpu, LiveNode, LiveRun, WatchState
 from analyzer.model.interval import Interval
 from analyzer.output import units
+from analyzer.output.documents import energy_by_component
 
 _NEAR_LIMIT = 0.97
 _LEAST_NAME = 12
-_WORDS = ("node", "GPU", "held by", "run", "state")
+_WORDS = ("node", "GPU", "clock event", "run", "state")
 _SHORT = {"gpu_idle": "idle", "hw_power_brake_slowdown": "power brake", "sw_power_cap": "power cap"}
 _STYLES = {"running": "", "ok": "green", "failed": "bold red", "interrupted": "yellow", "stale": "yellow"}
 
 
-def live_table(glance: Glance, source: str, width: int, trouble: str = "") -> RenderableType:
-    """`width` is in columns. `trouble` is why the source could not be read now: all that is shown is from before."""
-    parts: list[RenderableType] = [_heading(glance, source)]
-    parts += [Text(line, "bold yellow") for line in ([trouble] if trouble else []) + list(_notes(glance))]
-    if glance.gpus:
-        parts += [Text(), _gpus(glance, width)]
-        parts += [Text(f"energy: {text}", "dim") for text in _energy_of(glance)]
-    if glance.runs:
-        parts += [Text(), _runs(glance, width)]
-    carbon = list(_carbon(glance))
+def live_table(state: WatchState, source: str, width: int, trouble: str = "") -> RenderableType:
+    """Return the table for a terminal of `width` columns; `trouble` is why the source cannot be read now."""
+    parts: list[RenderableType] = [_heading(state, source)]
+    parts += [Text(line, "bold yellow") for line in ([trouble] if trouble else []) + list(_notes(state))]
+    if state.gpus:
+        parts += [Text(), _gpus(state, width)]
+        parts += [Text(f"energy: {text}", "dim") for text in _energy_notes(state)]
+    if state.runs:
+        parts += [Text(), _runs(state, width)]
+    carbon = list(_carbon(state))
     if carbon:
         parts += [Text(), *carbon]
     return Group(*parts)
 
 
-def _energy_of(glance: Glance) -> Iterator[str]:
-    known = [gpu for gpu in glance.gpus if gpu.energy_j is not None]
+def _energy_notes(state: WatchState) -> Iterator[str]:
+    known = [gpu for gpu in state.gpus if gpu.energy_j is not None]
     of_runs = "of the oldest run on the GPU" if any(gpu.energy_of for gpu in known) else ""
-    since = "since this table began" if any(not gpu.energy_of for gpu in known) else ""
+    since = "since the start of this table" if any(not gpu.energy_of for gpu in known) else ""
     if known:
-        yield ", else ".join(filter(None, (of_runs, since)))
+        yield "; else ".join(filter(None, (of_runs, since)))
 
 
-def _heading(glance: Glance, source: str) -> Text:
-    at = datetime.fromtimestamp(glance.at_s).astimezone()
+def _heading(state: WatchState, source: str) -> Text:
+    at = datetime.fromtimestamp(state.at_s).astimezone()
     text = Text.assemble((f"{at:%Y-%m-%d %H:%M:%S}", "bold"), f"  {source}", overflow="ellipsis", no_wrap=True)
-    if any(gpu.name.startswith(SIMULATED) for gpu in glance.gpus):
+    if any(gpu.name.startswith(SIMULATED) for gpu in state.gpus):
         text.append("  SIMULATED", "bold yellow")
-    if glance.power_w is not None:
-        live = sum(gpu.power_w is not None for gpu in glance.gpus)
-        text.append(f"  {live} GPU{'s' if live > 1 else ''}  {glance.power_w:,.0f} W", "bold")
+    if state.power_w is not None:
+        live = sum(gpu.power_w is not None for gpu in state.gpus)
+        text.append(f"  {live} GPU{'s' if live > 1 else ''}  {state.power_w:,.0f} W", "bold")
     return text
 
 
-def _notes(glance: Glance) -> Iterator[str]:
-    several = len(glance.nodes) > 1
-    for node in glance.nodes:
+def _notes(state: WatchState) -> Iterator[str]:
+    several = len(state.nodes) > 1
+    for node in state.nodes:
         name = f"{node.instance}: " if several or node.instance else ""
         if node.stale:
-            yield f"{name}no sample for {_duration(node.age_s)}: its exporter is down, or it is not scraped"
+            yield f"{name}no sample for {_duration(node.age_s)}: the exporter is down, or it is not scraped"
         elif node.age_s > max(node.interval_s, 2.0) * 1.5:
             yield f"{name}the newest sample is {node.age_s:.0f} s old"
         for source in node.down:
             if source == "nvml":
-                yield f"{name}source {source} is down; see on the node: exporter check"
-    for node in glance.nodes:
-        mute = [gpu.gpu for gpu in glance.gpus if gpu.instance == node.instance and gpu.up is False]
-        if mute:
-            verb = "does" if len(mute) == 1 else "do"
-            yield f"{f'{node.instance}: ' if several else ''}GPU {', '.join(mute)} {verb} not answer"
+                yield f"{name}source {source} is down; run `exporter check` on the node"
+    for node in state.nodes:
+        down = [gpu.gpu for gpu in state.gpus if gpu.instance == node.instance and gpu.up is False]
+        if down:
+            yield f"{f'{node.instance}: ' if several else ''}no response from GPU {', '.join(down)}"
 
 
-def _gpus(glance: Glance, width: int) -> Table:
-    nodes = {node.instance: node for node in glance.nodes}
-    of_j = units.largest(gpu.energy_j for gpu in glance.gpus)
-    rows = [[gpu.instance, gpu.gpu, *(_dead(gpu, nodes[gpu.instance]) or _alive(gpu, of_j))] for gpu in glance.gpus]
-    heads = ["node", "GPU", "W / limit", "energy", "util", "GiB", "°C", "SM MHz", "held by", "run"]
-    if len(glance.nodes) == 1:
+def _gpus(state: WatchState, width: int) -> Table:
+    nodes = {node.instance: node for node in state.nodes}
+    of_j = units.largest(gpu.energy_j for gpu in state.gpus)
+    rows = [
+        [gpu.instance, gpu.gpu, *(_unavailable(gpu, nodes[gpu.instance]) or _values(gpu, of_j))] for gpu in state.gpus
+    ]
+    heads = ["node", "GPU", "W / limit", "energy", "util", "GiB", "°C", "SM MHz", "clock event", "run"]
+    if len(state.nodes) == 1:
         heads, rows = heads[1:], [row[1:] for row in rows]
     return _fitted(heads, rows, width, ("GiB", "SM MHz", "°C"))
 
 
 def _fitted(heads: Sequence[str], rows: Sequence[Sequence[Text | str]], width: int, spare: Sequence[str]) -> Table:
-    """A figure is never cut: where all do not fit, the run's name is shortened, and then `spare` columns go."""
+    """Return a table that truncates no figure: run names are shortened first, then the `spare` columns are left out."""
     widths = {head: max(len(head), *(len(row[at]) for row in rows)) for at, head in enumerate(heads)}
     shown = list(heads)
     for one in (*spare, None):
@@ -103,12 +106,12 @@ def _fitted(heads: Sequence[str], rows: Sequence[Sequence[Text | str]], width: i
     return table
 
 
-def _dead(gpu: GpuNow, node: NodeNow) -> list[Text | str]:
+def _unavailable(gpu: LiveGpu, node: LiveNode) -> list[Text | str]:
     word = "stale" if node.stale else "down" if gpu.up is False else ""
     return [*(["–"] * 6), Text(word, "bold yellow"), ""] if word else []
 
 
-def _alive(gpu: GpuNow, of_j: float) -> list[Text | str]:
+def _values(gpu: LiveGpu, of_j: float) -> list[Text | str]:
     near = gpu.power_w is not None and gpu.limit_w is not None and gpu.power_w >= _NEAR_LIMIT * gpu.limit_w
     used, total = (None if x is None else x / 2**30 for x in (gpu.memory_used_bytes, gpu.memory_total_bytes))
     on_it = ", ".join([*gpu.runs, *(f"({name})" for name in gpu.processes)])
@@ -119,13 +122,13 @@ def _alive(gpu: GpuNow, of_j: float) -> list[Text | str]:
         f"{_whole(used)}/{_whole(total)}",
         _whole(gpu.temperature_celsius),
         _whole(None if gpu.sm_clock_hz is None else gpu.sm_clock_hz / 1e6),
-        Text(", ".join(reason(one) for one in gpu.held_by), "yellow"),
+        Text(", ".join(reason_name(one) for one in gpu.clock_events), "yellow"),
         on_it,
     ]
 
 
-def reason(name: str) -> str:
-    """Of a clock event, as people say it."""
+def reason_name(name: str) -> str:
+    """Return a short name of a clock event reason."""
     return _SHORT.get(name, name.replace("sw_", "").replace("hw_", "HW ").replace("_slowdown", "").replace("_", " "))
 
 
@@ -133,17 +136,17 @@ def _whole(value: float | None) -> str:
     return "–" if value is None else f"{value:.0f}"
 
 
-def _runs(glance: Glance, width: int) -> Table:
+def _runs(state: WatchState, width: int) -> Table:
     heads = ("run", "state", "duration", "energy", "per unit", "rate")
-    of_j = units.largest(_used(run) for run in glance.runs)
-    return _fitted(heads, [_run(run, of_j) for run in glance.runs], width, ("duration",))
+    of_j = units.largest(_used(run) for run in state.runs)
+    return _fitted(heads, [_run(run, of_j) for run in state.runs], width, ("duration",))
 
 
-def _used(run: RunNow) -> Interval | None:
+def _used(run: LiveRun) -> Interval | None:
     return run.energy.get("gpu") or run.energy.get("cpu")
 
 
-def _run(run: RunNow, of_j: float) -> list[Text | str]:
+def _run(run: LiveRun, of_j: float) -> list[Text | str]:
     used = _used(run)
     per_unit = run.energy_per_unit_j
     return [
@@ -157,7 +160,7 @@ def _run(run: RunNow, of_j: float) -> list[Text | str]:
 
 
 def _duration(seconds: float) -> str:
-    """In whole seconds: `12 s`, `2 min 5 s`."""
+    """Return whole seconds: `12 s`, `2 min 5 s`."""
     hours, rest = divmod(round(seconds), 3_600)
     parts = ((hours, "h"), (rest // 60, "min"), (rest % 60, "s"))
     known = [f"{value} {unit}" for value, unit in parts if value]
@@ -169,11 +172,82 @@ def _per_unit(joules: float, unit: str) -> str:
     return f"{units.number(joules / factor)} {prefix}J/{units.singular(unit).split()[-1]}"
 
 
-def _carbon(glance: Glance) -> Iterator[Text]:
-    several = len(glance.nodes) > 1
-    for one in glance.carbon:
+def _carbon(state: WatchState) -> Iterator[Text]:
+    several = len(state.nodes) > 1
+    for one in state.carbon:
         name = f"{one.instance}: " if several else ""
-        what = {"gpu": "its GPUs", "cpu": "its CPUs"}.get(one.component, "")
-        emits = f"{units.number(one.grams_per_hour)} g/h by {what}" if one.grams_per_hour is not None else ""
+        what = {"gpu": "GPUs", "cpu": "CPUs"}.get(one.component, "")
+        emits = f"{units.number(one.grams_per_hour)} g/h from {what}" if one.grams_per_hour is not None else ""
         grid = f"{one.grams_per_kwh:.0f} gCO₂eq/kWh ({one.region}, {one.basis}, {one.quality})"
-        yield Text(f"{name}grid now {grid}{': ' if emits else ''}{emits}", "dim")
+        yield Text(f"{name}carbon intensity {grid}{': ' if emits else ''}{emits}", "dim")
+
+
+def live_document(state: WatchState, source: str) -> dict[str, Any]:
+    return {
+        "t_unix_seconds": state.at_s,
+        "source": source,
+        "gpu_power_watts": state.power_w,
+        "nodes": [
+            {
+                "instance": node.instance,
+                "newest_sample_unix_seconds": node.seen_s,
+                "age_seconds": node.age_s,
+                "scrape_interval_seconds": node.interval_s,
+                "stale": node.stale,
+                "sources_down": list(node.down),
+            }
+            for node in state.nodes
+        ],
+        "gpus": [live_gpu_record(gpu) for gpu in state.gpus],
+        "runs": [_run_record(run) for run in state.runs],
+        "carbon": [
+            {
+                "instance": one.instance,
+                "region": one.region,
+                "basis": one.basis,
+                "quality": one.quality,
+                "intensity_grams_per_kilowatt_hour": one.grams_per_kwh,
+                "component": one.component,
+                "emissions_grams_per_hour": one.grams_per_hour,
+            }
+            for one in state.carbon
+        ],
+    }
+
+
+def live_gpu_record(gpu: LiveGpu) -> dict[str, Any]:
+    return {
+        "instance": gpu.instance,
+        "gpu": gpu.gpu,
+        "uuid": gpu.uuid,
+        "name": gpu.name,
+        "up": gpu.up,
+        "power_watts": gpu.power_w,
+        "power_limit_watts": gpu.limit_w,
+        "energy_joules": gpu.energy_j,
+        "energy_of_run": gpu.energy_of or None,
+        "counter_joules": gpu.counter_j,
+        "utilization_ratio": gpu.utilization,
+        "memory_used_bytes": gpu.memory_used_bytes,
+        "memory_total_bytes": gpu.memory_total_bytes,
+        "temperature_celsius": gpu.temperature_celsius,
+        "sm_clock_hertz": gpu.sm_clock_hz,
+        "clock_events": list(gpu.clock_events),
+        "processes": list(gpu.processes),
+        "runs": list(gpu.runs),
+    }
+
+
+def _run_record(run: LiveRun) -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "workload": run.workload,
+        "state": run.state,
+        "instances": list(run.instances),
+        "duration_seconds": run.duration_s,
+        **energy_by_component(run.energy),
+        "unit": run.unit,
+        "work": run.amount,
+        "units_per_second": run.per_second,
+        "energy_per_unit_joules": run.energy_per_unit_j,
+    }

@@ -1,113 +1,174 @@
-"""A table that cuts no figure, however narrow the terminal: text is wrapped first, then rows become blocks of lines."""
+"""Terminal rendering of tables and reports."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Sequence
+import sys
+from typing import TextIO
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-_APART = 2
+from analyzer.model.report import Report
+from analyzer.output import units
+from analyzer.output.sections.report import report_tables
+from analyzer.output.sections.summary import summary_lines
+from analyzer.output.table import Cell, Column, Table
+
+PLAIN_COLUMNS = 100
+UNLIMITED_COLUMNS = 100_000
+_GAP = 2
 _LONGEST_WORD = 24
-"""A longer one, as a path, may be folded."""
-_FIGURE = re.compile(r"[<>≤≥~≈±+\-−]?\s?\d")
-Cell = str | Text
+"""Longer words, such as paths, may be broken."""
+_STYLES = {"bad": "bold red", "warning": "yellow", "note": "dim"}
 
 
-class Sheet:
-    """`left` are the positions of columns that stand left, `whole` of those that are never wrapped, as ids are not."""
+def console(file: TextIO | None = None, plain_columns: int = PLAIN_COLUMNS) -> Console:
+    """Return a console; a file that is no terminal gets plain text of `plain_columns` columns."""
+    file = file or sys.stdout
+    if file.isatty():
+        return Console(file=file, highlight=False)
+    return Console(file=file, highlight=False, width=plain_columns, force_terminal=False, no_color=True)
 
-    def __init__(
-        self,
-        columns: Sequence[str],
-        rows: Sequence[Sequence[Cell]],
-        left: Collection[int] = (0,),
-        whole: Collection[int] = (0,),
-    ) -> None:
-        self._heads = [Text(column, "dim") for column in columns]
-        self._rows = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
-        self._left = left
-        figures = {at for at in range(len(columns)) if _is_of_figures([row[at].plain for row in self._rows])}
-        self._words = set(range(len(columns))) - figures - set(whole)
+
+class TerminalTable:
+    """A table that never truncates a figure: text wraps, then brackets fold below figures, then rows become blocks."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._rows = [*table.rows, *table.totals]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for folds in (False, True):
-            widths = self._widths(options.max_width, folds=folds)
+        for folded in (False, True):
+            widths = self._widths(options.max_width, folded=folded)
             if widths:
-                yield self._table(widths, folds=folds)
+                yield self._columns(widths, folded=folded)
                 return
         yield from self._blocks(options.max_width)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """No wider than it is, so that nothing is filled up to the end of a line that has none."""
-        widths = self._widths(options.max_width, folds=False) or self._widths(options.max_width, folds=True)
-        wide = sum(widths) + _APART * (len(widths) - 1) if widths else options.max_width
-        return Measurement(wide, wide)
+        """Return the width of the table, so that lines are not padded to the console's width."""
+        room = options.max_width
+        widths = self._widths(room, folded=False) or self._widths(room, folded=True)
+        width = sum(widths) + _GAP * (len(widths) - 1) if widths else room
+        return Measurement(width, width)
 
-    def _widths(self, room: int, *, folds: bool) -> list[int] | None:
-        """Of each column; None where they do not fit. `folds`: what stands in brackets goes below its figure."""
-        room -= _APART * (len(self._heads) - 1)
+    def _widths(self, room: int, *, folded: bool) -> list[int] | None:
+        """Return the width of each column; None if they do not fit. Figures get their full width first, then text."""
+        columns = self._table.columns
         least, most = [], []
-        for at, head in enumerate(self._heads):
-            cells = [row[at] for row in self._rows]
-            own = [_width(_folded(cell) if folds and at not in self._words else cell) for cell in cells]
-            narrow = [_longest_word(cell) for cell in cells] if at in self._words else own
-            least.append(max([_longest_word(head), *narrow]))
-            most.append(max([_width(head), *own]))
-        spare = room - sum(least)
+        for position, column in enumerate(columns):
+            cells = [_text(row[position], column, folded=folded) for row in self._rows]
+            narrow = _longest_word if _wraps(column) else _width
+            least.append(max([_longest_word(column.title), *map(narrow, cells)]))
+            most.append(max([_width(column.title), *map(_width, cells)]))
+        spare = room - _GAP * (len(columns) - 1) - sum(least)
         if spare < 0:
             return None
-        for at in sorted(range(len(least)), key=lambda at: (at in self._words, most[at] - least[at])):
+        for at in sorted(range(len(columns)), key=lambda at: (_wraps(columns[at]), most[at] - least[at])):
             more = min(most[at] - least[at], spare)
             least[at] += more
             spare -= more
         return least
 
-    def _table(self, widths: Sequence[int], *, folds: bool) -> Table:
-        table = Table(box=None, padding=(0, _APART, 0, 0), pad_edge=False, show_edge=False)
-        for at, (head, width) in enumerate(zip(self._heads, widths, strict=True)):
-            table.add_column(head, justify="left" if at in self._left else "right", width=width, overflow="fold")
+    def _columns(self, widths: list[int], *, folded: bool) -> RichTable:
+        grid = RichTable(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
+        for column, width in zip(self._table.columns, widths, strict=True):
+            justify: JustifyMethod = "left" if column.text else "right"
+            grid.add_column(Text(column.title), justify=justify, width=width, overflow="fold")
         for row in self._rows:
-            shown = (_folded(cell) if folds and at not in self._words else cell for at, cell in enumerate(row))
-            table.add_row(*shown)
-        return table
+            columns = zip(row, self._table.columns, strict=True)
+            grid.add_row(*(Text(_text(cell, column, folded=folded)) for cell, column in columns))
+        return grid
 
     def _blocks(self, room: int) -> RenderResult:
-        """A row as its first cell, and below it a line for each other one."""
-        room -= 2 * _APART
-        heads = self._heads[1:]
-        figures = [_width(_folded(cell)) for row in self._rows for at, cell in enumerate(row) if at not in self._words]
-        most = max(map(_width, heads), default=0)
-        named = min(most, max(room - max(figures, default=0), max(map(_longest_word, heads), default=0)))
+        """Yield each row as its first cell and an indented line per other cell."""
+        titles = [column.title for column in self._table.columns]
+        widest = max((_width(title) for title in titles[1:]), default=0)
+        figures = [
+            _width(_text(cell, column, folded=True))
+            for row in self._rows
+            for cell, column in zip(row, self._table.columns, strict=True)
+            if not _wraps(column)
+        ]
+        left = min(
+            widest, max(room - 2 * _GAP - max(figures, default=0), max(map(_longest_word, titles[1:]), default=0))
+        )
+        right = max(room - 2 * _GAP - left, 1)
         for row in self._rows:
-            grid = Table.grid(padding=(0, _APART, 0, 0))
-            grid.add_column(width=named, overflow="fold")
-            grid.add_column(max_width=max(room - named, 1), overflow="fold")
-            for head, text in zip(heads, row[1:], strict=True):
-                if text.plain not in ("", "–"):
-                    grid.add_row(head, text if _width(text) <= room - named else _folded(text))
-            yield row[0]
-            yield Padding(grid, (0, 0, 0, _APART), expand=False)
+            grid = RichTable.grid(padding=(0, _GAP, 0, 0))
+            grid.add_column(width=left, overflow="fold")
+            grid.add_column(max_width=right, overflow="fold")
+            for cell, column in list(zip(row, self._table.columns, strict=True))[1:]:
+                if not cell.absent:
+                    text = _text(cell, column)
+                    grid.add_row(
+                        column.title, Text(text if _width(text) <= right else _text(cell, column, folded=True))
+                    )
+            yield Text(_text(row[0], self._table.columns[0]))
+            yield Padding(grid, (0, 0, 0, _GAP), expand=False)
 
 
-def _is_of_figures(cells: Sequence[str]) -> bool:
-    known = [cell for cell in cells if cell not in ("", "–")]
-    return bool(known) and all(_FIGURE.match(cell) for cell in known)
+def _wraps(column: Column) -> bool:
+    return column.text and not column.whole
 
 
-def _width(cell: Text) -> int:
-    return max((cell_len(line) for line in cell.plain.splitlines()), default=0)
+def _text(cell: Cell, column: Column, *, folded: bool = False) -> str:
+    """Return the cell's text with its note; folded, `3,480 J` stands above `(3,010 to 3,950)`."""
+    text = f"{cell.text} ({cell.note})" if cell.note else cell.text
+    return text.replace(" (", "\n(") if folded and not _wraps(column) else text
 
 
-def _longest_word(cell: Text) -> int:
-    return max((min(cell_len(word), _LONGEST_WORD) for word in cell.plain.split()), default=0)
+def _width(text: str) -> int:
+    return max((cell_len(line) for line in text.splitlines()), default=0)
 
 
-def _folded(cell: Text) -> Text:
-    """`3,480 J` above `(3,010 to 3,950)`."""
-    return Text(cell.plain.replace(" (", "\n("), cell.style)
+def _longest_word(text: str) -> int:
+    return max((min(cell_len(word), _LONGEST_WORD) for word in text.split()), default=0)
+
+
+def titled_table(table: Table) -> RenderableType:
+    title = [Text(table.title, "bold")] if table.title else []
+    return Group(*title, TerminalTable(table), *(Text(note, "dim") for note in table.notes))
+
+
+def terminal_report(report: Report) -> RenderableType:
+    """Return a report for the terminal: summary, tables and findings."""
+    parts = [_heading(report), _summary(report), *map(titled_table, report_tables(report)), _findings(report)]
+    return Group(*(Padding(part, (0, 0, 1, 0), expand=False) for part in parts))
+
+
+def _heading(report: Report) -> RenderableType:
+    state = report.outcome or ("running" if report.ended_at_s is None else "ended")
+    title = Text.assemble(("Run ", "dim"), (report.run_id, "bold"), f"  {report.workload}  {state}")
+    if report.simulated:
+        title.append("  SIMULATED", "bold yellow")
+    lines = [title, Text(units.span(report.started_at_s, report.ended_at_s), "dim")]
+    if report.labels:
+        lines.append(Text("  ".join(f"{name}={text}" for name, text in sorted(report.labels.items())), "dim"))
+    lines.append(Text(f"source: {report.source}", "dim"))
+    return Group(*lines)
+
+
+def _summary(report: Report) -> RichTable:
+    grid = RichTable.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for name, text in summary_lines(report):
+        grid.add_row(name, Text(text, "bold" if name.startswith("energy, GPU") else ""))
+    return grid
+
+
+def _findings(report: Report) -> RenderableType:
+    if not report.findings:
+        return Text("no findings: all checks passed", "dim")
+    grid = RichTable.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    for finding in report.findings:
+        subject = f"{finding.subject}: " if finding.subject else ""
+        grid.add_row(Text(finding.level, _STYLES[finding.level]), Text(f"{subject}{finding.text}"))
+    return grid

@@ -1,4 +1,4 @@
-"""Numbers as people read them: each with its unit, and no more digits than its interval allows."""
+"""Numbers as text, with units and as many digits as their intervals justify."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ _SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"), (1e-1
 
 
 def largest(values: Iterable[Interval | float | None]) -> float:
-    """What decides the unit of a column, so that all of its figures have the same; those that are absent do not."""
+    """Return the largest absolute value that is known, which chooses the unit of a column."""
     plain = (value if value is None or isinstance(value, float | int) else value.value for value in values)
     return max((abs(value) for value in plain if value is not None), default=0.0)
 
 
-def energy(quantity: Interval, of: float | None = None) -> str:
-    """`950 ± 12 J`, `1.234 ± 0.005 Wh`, `12.30 ± 0.05 kWh`; the unit is that of the `largest` beside it."""
-    unit, joules = energy_unit(quantity.value if of is None else of)
+def energy(quantity: Interval, largest_j: float | None = None) -> str:
+    """Return `950 ± 12 J`, `1.234 ± 0.005 Wh` or `12.30 ± 0.05 kWh`, in the unit that fits `largest_j`."""
+    unit, joules = energy_unit(quantity.value if largest_j is None else largest_j)
     return _with_unit(quantity.scaled(1 / joules), unit)
 
 
 def marked(text: str, estimated: bool) -> str:
-    """With a word where it was not measured, which an interval would hide."""
+    """Append `(estimate)` to a figure that was not measured."""
     return f"{text} (estimate)" if estimated else text
 
 
-def plain_energy(value_j: float, of: float | None = None) -> str:
-    """Without an interval, where none is known."""
-    return energy(Interval(value_j), of)
+def plain_energy(value_j: float, largest_j: float | None = None) -> str:
+    """Return an energy without an interval."""
+    return energy(Interval(value_j), largest_j)
 
 
 def energy_parts(quantity: Interval) -> tuple[str, str, str]:
-    """Value, half of the interval (empty where it is not known) and unit, for a headline."""
+    """Return value, half-width of the 95 % CI (empty where unknown) and unit, as texts."""
     unit, joules = energy_unit(quantity.value)
     value, half = _digits(quantity.scaled(1 / joules))
     return value, half, unit
 
 
-def energy_bound(bound: Interval, of: float | None = None) -> str:
-    """`3,480 J (3,010 to 3,950)`."""
-    unit, joules = energy_unit(bound.value if of is None else of)
+def energy_bound(bound: Interval, largest_j: float | None = None) -> str:
+    """Return `3,480 J (3,010 to 3,950)`."""
+    unit, joules = energy_unit(bound.value if largest_j is None else largest_j)
     low_j, high_j = bound.ends
     decimals = _decimals((high_j - low_j) / 2 / joules, bound.value / joules)
     value, low, high = (f"{x / joules:,.{decimals}f}" for x in (bound.value, low_j, high_j))
@@ -58,36 +58,41 @@ def power(quantity: Interval) -> str:
     return _with_unit(quantity, "W")
 
 
-def mass(quantity: Interval, of: float | None = None) -> str:
-    """Of CO2 equivalent, in mg, g, kg or t."""
+def mass(quantity: Interval, largest_g: float | None = None) -> str:
+    """Return a mass of CO2eq in mg, g, kg or t."""
     for limit, factor, unit in ((1, 1e3, "mg"), (1e3, 1, "g"), (1e6, 1e-3, "kg")):
-        if abs(quantity.value if of is None else of) < limit:
+        if abs(quantity.value if largest_g is None else largest_g) < limit:
             return f"{_with_unit(quantity.scaled(factor), unit)} CO₂eq"
     return f"{_with_unit(quantity.scaled(1e-6), 't')} CO₂eq"
 
 
-def plain_mass(value_g: float, of: float | None = None) -> str:
-    return mass(Interval(value_g), of)
+def plain_mass(value_g: float, largest_g: float | None = None) -> str:
+    return mass(Interval(value_g), largest_g)
 
 
-def energy_per_unit(quantity: Interval, unit: str, of: float | None = None) -> str:
-    """`46.7 ± 0.2 mJ per generated token`: SI prefixes below a joule, Wh and kWh above."""
-    what, size = f"per {singular(unit)}", abs(quantity.value if of is None else of)
+def energy_per_unit(quantity: Interval, unit: str, largest_j: float | None = None) -> str:
+    """Return `46.7 ± 0.2 mJ per generated token`."""
+    return f"{energy_of_one(quantity, largest_j)} per {singular(unit)}"
+
+
+def energy_of_one(quantity: Interval, largest_j: float | None = None) -> str:
+    """Return `46.7 ± 0.2 mJ`: SI prefixes below a joule, Wh and kWh above."""
+    size = abs(quantity.value if largest_j is None else largest_j)
     if size >= 1 or size == 0:
-        return f"{energy(quantity, of)} {what}"
+        return energy(quantity, largest_j)
     factor, prefix = next(((f, p) for f, p in _SMALL if size >= f), _SMALL[-1])
-    return f"{_with_unit(quantity.scaled(1 / factor), f'{prefix}J')} {what}"
+    return _with_unit(quantity.scaled(1 / factor), f"{prefix}J")
 
 
 def amount(value: float, unit: str) -> str:
-    """`1,234 generated tokens`, `1.5 Tflop`."""
+    """Return `1,234 generated tokens` or `1.5 Tflop`."""
     factor, prefix = next(((f, p) for f, p in _LARGE if abs(value) >= 10 * f), (1.0, ""))
     number = f"{value:,.0f}" if factor == 1 and value == int(value) else f"{value / factor:,.4g}"
     return f"{number} {prefix}{unit.replace('_', ' ')}"
 
 
 def rate(value: float, unit: str) -> str:
-    """`1,234 generated tokens/s`."""
+    """Return `1,234 generated tokens/s`."""
     factor, prefix = next(((f, p) for f, p in _LARGE if abs(value) >= 10 * f), (1.0, ""))
     return f"{_significant(value / factor)} {prefix}{unit.replace('_', ' ')}/s"
 
@@ -98,7 +103,7 @@ def singular(unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`10.02 s`, `2 min 5.3 s`, `1 h 2 min 3 s`."""
+    """Return `10.02 s`, `2 min 5.3 s` or `1 h 2 min 3 s`."""
     if seconds < 60:
         return f"{seconds:.2f} s"
     if seconds < 3_600:
@@ -114,7 +119,7 @@ def percent(ratio: float) -> str:
 
 
 def span(start_s: float, end_s: float | None) -> str:
-    """`2026-11-20 10:15:00 to 10:16:35, UTC+00:00`, in local time."""
+    """Return `2026-11-20 10:15:00 to 10:16:35, UTC+00:00`, in local time."""
     start = datetime.fromtimestamp(start_s).astimezone()
     zone = f"UTC{start.isoformat()[-6:]}"
     if end_s is None:
@@ -125,17 +130,17 @@ def span(start_s: float, end_s: float | None) -> str:
 
 
 def moment(unix_s: float) -> str:
-    """Local time with its offset, ISO 8601."""
+    """Return the local time with its UTC offset, in ISO 8601."""
     return datetime.fromtimestamp(unix_s).astimezone().isoformat(timespec="seconds")
 
 
 def number(value: float) -> str:
-    """A result of the job: four significant digits, as it comes."""
+    """Return four significant digits."""
     return _significant(value)
 
 
 def plain(value: float, half: float) -> str:
-    """`31.20 ± 0.25`, where the unit stands elsewhere."""
+    """Return `31.20 ± 0.25`, for columns whose title has the unit."""
     return " ± ".join(filter(None, _digits(Interval(value, half))))
 
 
@@ -158,7 +163,7 @@ def _digits(quantity: Interval) -> tuple[str, str]:
 
 
 def _decimals(half: float, value: float) -> int:
-    """So many that the half-width shows two significant digits where it begins with 1 or 2, else one; and no more than
+    """Return the decimals that show two digits of a half-width that starts with 1 or 2, else one digit; and at most
     seven digits of the value.
     """
     exponent = math.floor(math.log10(half)) if half > 0 else -4
@@ -168,7 +173,7 @@ def _decimals(half: float, value: float) -> int:
 
 
 def _significant(value: float) -> str:
-    """Four significant digits, thousands separated: `12,346`, `0.04670`, `3.142`."""
+    """Return four significant digits with separated thousands: `12,346`, `0.04670`, `3.142`."""
     if value == 0:
         return "0"
     if abs(value) < 1e-4 or abs(value) >= 1e9:

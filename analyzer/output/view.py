@@ -1,4 +1,4 @@
-"""What a command that looks at many runs shows: tables and sentences for people, a document and rows for machines."""
+"""Output of a command in every format: text and tables, one document, rows of CSV."""
 
 from __future__ import annotations
 
@@ -7,46 +7,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
-from analyzer.output import documents as formats
-from analyzer.output.form import Format
-from analyzer.output.sections import run as tables
-from analyzer.output.terminal import Sheet
-from analyzer.studies.spread import Estimate
+from analyzer.model.interval import Interval
+from analyzer.output.documents import as_csv, as_json, as_yaml, finite
+from analyzer.output.format import OutputFormat
+from analyzer.output.table import Cell, Table
+from analyzer.output.terminal import UNLIMITED_COLUMNS, console, titled_table
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
+class CommandOutput:
+    """`parts` are paragraphs and tables for the terminal, `document` is for JSON and YAML, `rows` for CSV."""
 
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """`parts` are sentences and tables in their order; `rows` is the CSV's."""
-
-    parts: Sequence[str | Table]
-    document: Mapping[str, Any]
+    parts: Sequence[str | Text | Table]
+    document: Mapping[str, Any] | Sequence[Any]
     rows: Sequence[Mapping[str, Any]]
 
 
-def show(view: View, form: Format) -> None:
-    """On stdout."""
-    if form is Format.TABLE:
-        parts = (Padding(_rendered(part), (0, 0, 1, 0), expand=False) for part in view.parts)
-        tables.console(plain_columns=tables.UNLIMITED_COLUMNS).print(Group(*parts))
-    elif form is Format.CSV:
-        print(formats.rows_csv([dict(row) for row in view.rows]))
+def print_output(output: CommandOutput, form: OutputFormat) -> None:
+    if form is OutputFormat.TABLE:
+        parts = (titled_table(part) if isinstance(part, Table) else part for part in output.parts)
+        texts = (Text(part) if isinstance(part, str) else part for part in parts)
+        spaced = (Padding(part, (1 if number else 0, 0, 0, 0), expand=False) for number, part in enumerate(texts))
+        console(plain_columns=UNLIMITED_COLUMNS).print(Group(*spaced))
+    elif form is OutputFormat.CSV:
+        print(as_csv(output.rows))
     else:
-        write = formats.as_json if form is Format.JSON else formats.as_yaml
-        print(write(finite(view.document)))
+        write = as_json if form is OutputFormat.JSON else as_yaml
+        print(write(finite(output.document)))
 
 
-def estimate(found: Estimate | None, name: str) -> dict[str, float | int | None]:
-    """With stable keys; null where it is not known."""
+def estimate_record(found: Interval | None, name: str) -> dict[str, float | None]:
+    """Return an estimate and the limits of its 95 % CI as entries of a document; null where unknown."""
     return {
         name: found.value if found else None,
         f"{name}_low": found.low if found else None,
@@ -54,24 +49,11 @@ def estimate(found: Estimate | None, name: str) -> dict[str, float | int | None]
     }
 
 
-def finite(data: Any) -> Any:
-    """NaN is no number to a reader of JSON: null."""
-    if isinstance(data, Mapping):
-        return {key: finite(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [finite(value) for value in data]
-    return None if isinstance(data, float) and not math.isfinite(data) else data
-
-
-def with_interval(found: Estimate | None, scale: float = 1.0, unit: str = "") -> str:
-    """`8.74 % (7.6 to 9.7)`; a dash where it is not known."""
+def estimate_cell(found: Interval | None, scale: float = 1.0, unit: str = "") -> Cell:
+    """Return `8.74 % (7.6 to 9.7)`, the 95 % CI in brackets; `scale` converts the value to `unit`."""
     if found is None or not math.isfinite(found.value):
-        return "–"
-    value = f"{scale * found.value:.4g}{unit}"
-    if found.low is None or found.high is None:
-        return value
-    return f"{value} ({scale * found.low:.3g} to {scale * found.high:.3g})"
-
-
-def _rendered(part: str | Table) -> RenderableType:
-    return Text(part) if isinstance(part, str) else Sheet(part.columns, part.rows, left=range(len(part.columns)))
+        return Cell()
+    text = f"{scale * found.value:.4g}{unit}"
+    if found.low is not None and found.high is not None:
+        text += f" ({scale * found.low:.3g} to {scale * found.high:.3g})"
+    return Cell(text, found.value, low=found.low, high=found.high)

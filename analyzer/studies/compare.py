@@ -1,4 +1,4 @@
-"""Runs, or groups of runs, beside each other: what may be pooled, and what differs. Pure."""
+"""Comparison of runs or groups of runs: comparability and differences."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from analyzer.model.interval import Interval
 from analyzer.model.report import Report
 from analyzer.model.samples import RunFrames, last
-from analyzer.studies.contrast import Difference, Sample, differences, levels
-from analyzer.studies.spread import Estimate
+from analyzer.studies.stats import RatioDifference, RunValue, geometric_means, ratios_to_first
 from exporter.contract import metrics as m
 
 _SAVES = ("saves {}", "costs {} more")
@@ -18,17 +17,17 @@ _RATES = ("is {} slower", "is {} faster")
 _EMITS = ("emits {} less", "emits {} more")
 
 
-class MixedError(Exception):
-    """The runs are not alike in what would have to be; the text names in what, and which run has what."""
+class MixedRunsError(Exception):
+    """Runs that are not comparable; the message names each difference and its runs."""
 
 
-class TwiceError(Exception):
-    """One run is in two groups."""
+class RepeatedRunError(Exception):
+    """A run that is in two groups."""
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """What is compared; `key` carries the unit, `kind` tells how to print it, `of` is the unit of work, if any."""
+class RunFigure:
+    """A figure to compare. `key` has its unit, `kind` its format, `of` its unit of work, if any."""
 
     key: str
     kind: str
@@ -37,45 +36,45 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """One run: its figures, and by aspect what it must share with others to be pooled."""
+class GroupMember:
+    """One run: its figures, and the aspects in which pooled runs must be identical."""
 
     run_id: str
     repeat: str | None
     identity: Mapping[str, str]
     gpus: frozenset[str]
-    figures: Mapping[Figure, Interval]
+    figures: Mapping[RunFigure, Interval]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RunGroup:
     name: str
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A figure of all groups that have it in each of their runs; differences are those against the first group."""
+class ComparisonLine:
+    """One figure by group, and its differences from the first group; None where a run of the group lacks it."""
 
-    figure: Figure
-    levels: tuple[Estimate | None, ...]
-    differences: tuple[Difference | None, ...]
+    figure: RunFigure
+    levels: tuple[Interval | None, ...]
+    differences: tuple[RatioDifference | None, ...]
     less: str
     more: str
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    groups: tuple[Group, ...]
-    lines: tuple[Line, ...]
+class GroupComparison:
+    groups: tuple[RunGroup, ...]
+    lines: tuple[ComparisonLine, ...]
     warnings: tuple[str, ...]
 
 
-def member(frames: RunFrames, report: Report) -> Member:
-    """Of one run; energies of devices that others used at the same time are a boundary of their own."""
+def group_member(frames: RunFrames, report: Report) -> GroupMember:
+    """Return a run as a member; energy of shared devices counts as a different boundary."""
     names = sorted(f"{device.name or 'unknown GPU'}" for device in report.gpus)
     models = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
-    return Member(
+    return GroupMember(
         report.run_id,
         report.labels.get("repeat"),
         {
@@ -97,38 +96,38 @@ def _drivers(frames: RunFrames, report: Report) -> list[str]:
 
 
 def _boundary(report: Report) -> str:
-    """What was counted: the components, those that were shared, and the phases in which work is counted."""
+    """Return the components, with shared and estimated ones marked, and the phases with work."""
     shared = {device.component for device in report.devices if device.shared}
     parts = []
     for component in report.energy:
-        told = (("shared", component in shared), ("estimated", component in report.estimated))
-        notes = [note for note, holds in told if holds]
+        flags = (("shared", component in shared), ("estimated", component in report.estimated))
+        notes = [note for note, holds in flags if holds]
         parts.append(component.upper() + (f" ({', '.join(notes)})" if notes else ""))
     phases = sorted({" + ".join(work.phases) or "the whole run" for work in report.work})
     return " + ".join(parts) + (f", work of {' and '.join(phases)}" if phases else "")
 
 
-def _figures(report: Report) -> list[tuple[Figure, Interval]]:
+def _figures(report: Report) -> list[tuple[RunFigure, Interval]]:
     found = [
-        (Figure(f"energy_{component}_joules", "energy", f"energy, {component.upper()}"), energy)
+        (RunFigure(f"energy_{component}_joules", "energy", f"energy, {component.upper()}"), energy)
         for component, energy in report.energy.items()
     ]
-    found.append((Figure("duration_seconds", "duration", "duration"), Interval(report.duration_s)))
+    found.append((RunFigure("duration_seconds", "duration", "duration"), Interval(report.duration_s)))
     for work in report.work:
         if work.energy_per_unit:
             key, name = f"energy_per_{work.unit}_joules", "energy per unit"
-            found.append((Figure(key, "energy_per_unit", name, work.unit), work.energy_per_unit))
+            found.append((RunFigure(key, "energy_per_unit", name, work.unit), work.energy_per_unit))
         if work.per_second:
             key = f"{work.unit}_per_second"
-            found.append((Figure(key, "rate", "rate", work.unit), Interval(work.per_second)))
+            found.append((RunFigure(key, "rate", "rate", work.unit), Interval(work.per_second)))
     for sum_ in report.emission_totals:
         key = f"emissions_{sum_.basis}_{sum_.origin.replace(' ', '_')}_grams"
-        found.append((Figure(key, "emissions", f"emissions, {sum_.basis}, {sum_.origin}"), sum_.mass_g))
+        found.append((RunFigure(key, "emissions", f"emissions, {sum_.basis}, {sum_.origin}"), sum_.mass_g))
     return found
 
 
-def differing(groups: Sequence[Group]) -> dict[str, dict[str, list[str]]]:
-    """By aspect in which not all runs are alike: by what they have, which runs have it."""
+def differing_aspects(groups: Sequence[RunGroup]) -> dict[str, dict[str, list[str]]]:
+    """Return the aspects that differ between runs, with the runs of each value."""
     found: dict[str, dict[str, list[str]]] = {}
     for one in (one for group in groups for one in group.members):
         for aspect, text in one.identity.items():
@@ -136,39 +135,37 @@ def differing(groups: Sequence[Group]) -> dict[str, dict[str, list[str]]]:
     return {aspect: texts for aspect, texts in found.items() if len(texts) > 1}
 
 
-def compare(groups: Sequence[Group], *, force: bool = False) -> Comparison:
-    """Each against the first. Raises MixedError for runs that are not alike, unless forced to pool them, and
-    TwiceError.
-    """
+def compare_groups(groups: Sequence[RunGroup], *, force: bool = False) -> GroupComparison:
+    """Compare each group with the first. Raises RepeatedRunError, and MixedRunsError unless forced."""
     _refuse_twice(groups)
-    mixed = [_mixture(aspect, texts) for aspect, texts in differing(groups).items()]
+    mixed = [_mixture(aspect, texts) for aspect, texts in differing_aspects(groups).items()]
     if mixed and not force:
-        raise MixedError("the runs differ in " + "; in ".join(mixed))
-    warnings = [f"pooled by force, though the runs differ in {text}" for text in mixed]
+        raise MixedRunsError("the runs differ in " + "; in ".join(mixed))
+    warnings = [f"pooled with --force although the runs differ in {text}" for text in mixed]
     if len({one.gpus for group in groups for one in group.members}) > 1:
         warnings.append(
-            "not all runs were on the same GPUs; cards of one model differ by some percent: see variability"
+            "the runs used different GPUs; GPUs of one model differ by some percent, see: analyzer variability"
         )
-    return Comparison(tuple(groups), tuple(_lines(groups)), tuple(warnings))
+    return GroupComparison(tuple(groups), tuple(_lines(groups)), tuple(warnings))
 
 
 def _mixture(aspect: str, texts: Mapping[str, Sequence[str]]) -> str:
     some = [
         f"{text} ({', '.join(ids[:3])}{f' and {len(ids) - 3} more' * (len(ids) > 3)})" for text, ids in texts.items()
     ]
-    return f"{aspect}: {' against '.join(some)}"
+    return f"{aspect}: {' and '.join(some)}"
 
 
-def _refuse_twice(groups: Sequence[Group]) -> None:
+def _refuse_twice(groups: Sequence[RunGroup]) -> None:
     seen: dict[str, str] = {}
     for group in groups:
         for one in group.members:
             if one.run_id in seen:
-                raise TwiceError(f"run {one.run_id} is in {seen[one.run_id]} and in {group.name}")
+                raise RepeatedRunError(f"run {one.run_id} is in {seen[one.run_id]} and in {group.name}")
             seen[one.run_id] = group.name
 
 
-def _lines(groups: Sequence[Group]) -> list[Line]:
+def _lines(groups: Sequence[RunGroup]) -> list[ComparisonLine]:
     figures = dict.fromkeys(figure for group in groups for one in group.members for figure in one.figures)
     words: dict[str, tuple[str, str]] = {"duration": _LASTS, "rate": _RATES, "emissions": _EMITS}
     lines = []
@@ -176,11 +173,11 @@ def _lines(groups: Sequence[Group]) -> list[Line]:
         samples = [_samples(group, figure, paired=_paired(groups)) for group in groups]
         there = [position for position, group in enumerate(samples) if group]
         known = [group for group in samples if group]
-        by_level = dict(zip(there, levels(known), strict=True))
-        against = dict(zip(there[1:], differences(known), strict=True)) if there[:1] == [0] else {}
+        by_level = dict(zip(there, geometric_means(known), strict=True))
+        against = dict(zip(there[1:], ratios_to_first(known), strict=True)) if there[:1] == [0] else {}
         positions = range(len(groups))
         lines.append(
-            Line(
+            ComparisonLine(
                 figure,
                 tuple(by_level.get(position) for position in positions),
                 tuple(against.get(position) for position in positions),
@@ -190,18 +187,18 @@ def _lines(groups: Sequence[Group]) -> list[Line]:
     return [line for line in lines if any(line.levels)]
 
 
-def _samples(group: Group, figure: Figure, *, paired: Callable[[Member], object]) -> list[Sample]:
-    """Empty where one of the runs does not have it, or has none of it."""
+def _samples(group: RunGroup, figure: RunFigure, *, paired: Callable[[GroupMember], object]) -> list[RunValue]:
+    """Return the values of a group; empty if a run lacks the figure or has zero."""
     values = [one.figures.get(figure) for one in group.members]
     if any(value is None or value.value <= 0 for value in values):
         return []
     return [
-        Sample(value, str(paired(one))) for one, value in zip(group.members, values, strict=True) if value is not None
+        RunValue(value, str(paired(one))) for one, value in zip(group.members, values, strict=True) if value is not None
     ]
 
 
-def _paired(groups: Sequence[Group]) -> Callable[[Member], object]:
-    """Repeats were made beside each other where each group has the same ones, once each."""
+def _paired(groups: Sequence[RunGroup]) -> Callable[[GroupMember], object]:
+    """Return the key that pairs runs: the repeat if each group has the same repeats once, else the run."""
     repeats = [sorted(str(one.repeat) for one in group.members) for group in groups]
     named = all(one.repeat for group in groups for one in group.members)
     alike = named and all(each == repeats[0] for each in repeats) and len(set(repeats[0])) == len(repeats[0])

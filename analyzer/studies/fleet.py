@@ -1,4 +1,4 @@
-"""What a fleet spent, on whose behalf, and what belongs to nobody: from sums that a server made. Pure."""
+"""Energy of a fleet by group of runs, and its unattributed part, from sums of a server."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ NO_LABEL = "(none)"
 NO_RUN = "(no run)"
 NO_GPU = "(no GPU)"
 COMPONENTS = ("gpu", "cpu", "dram")
-RATHER_FAR = 0.01
-"""Parts and counters that differ by more are told; scrapes at different times make a part of a thousand."""
+REPORTED_EXCESS = 0.01
+"""Ratio of parts to counters from which a difference is reported; scrape times explain about 0.001."""
 _KWH_J = 3.6e6
 
 Keys = tuple[str, ...]
 Sums = Mapping[tuple[Keys, Keys], float]
-"""By the keys of a group, and by what was summed: (component,), (unit,) or (basis, quality)."""
+"""Sums by the keys of a group and by (component,), (unit,) or (basis, quality)."""
 GIVEN = ("given", "static")
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """As the server gave them. Joules, but for `work` (by its unit), `grams`, `device_grams` and `runs`.
+    """Sums of the server, in joules except `work` (in its unit), `grams`, `device_grams` and `runs`.
 
-    `working` are the joules of those runs that counted a unit. `idle` is the GPUs' while no run held them. `means`
-    says where all of that came from.
+    `working` is the energy of the runs that report a unit. `idle` is the energy of GPUs without a run.
     """
 
     devices: Sums
@@ -42,7 +41,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """`asked` questions, `moved_bytes` of questions and answers, in `spans` parts of the window."""
+    """Origin of the sums: `asked` queries with `moved_bytes` in total, in `spans` parts of the window."""
 
     by: Literal["raw samples", "recording rules"]
     start_s: float
@@ -56,7 +55,7 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`joules` are those of the runs that counted this unit."""
+    """Work of a group; `joules` is the energy of the runs that report this unit."""
 
     amount: float
     joules: float
@@ -68,7 +67,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`keys` in the order in which they were asked for; `joules` by component, `grams` by basis and quality."""
+    """One group of runs; `joules` by component, `grams` by basis and quality."""
 
     keys: Keys
     joules: Mapping[str, float]
@@ -83,12 +82,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """`groups` by their energy, the dearest first; `nobody` has what belongs to no run."""
+    """Energy of a fleet; `groups` by falling energy, `unattributed` is the energy of no run."""
 
     by: Keys
     policy: str
     groups: tuple[Group, ...]
-    nobody: tuple[Group, ...]
+    unattributed: tuple[Group, ...]
     devices: Mapping[str, float]
     device_grams: Mapping[tuple[str, str], float]
     idle_j: float
@@ -103,17 +102,17 @@ class Fleet:
         return sum(group.energy_j for group in self.groups)
 
     @property
-    def nobody_j(self) -> float:
-        return sum(group.energy_j for group in self.nobody)
+    def unattributed_j(self) -> float:
+        return sum(group.energy_j for group in self.unattributed)
 
     @property
-    def apart(self) -> float | None:
-        """By how much the parts exceed the devices' counters, as a share of these."""
-        return (self.claimed_j + self.nobody_j) / self.device_j - 1 if self.device_j > 0 else None
+    def excess_ratio(self) -> float | None:
+        """Excess of the parts over the counters of the devices, as a ratio."""
+        return (self.claimed_j + self.unattributed_j) / self.device_j - 1 if self.device_j > 0 else None
 
 
 def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = None) -> Fleet:
-    """`grams_per_kwh`, where given, takes the place of the emissions that the nodes counted."""
+    """Return the groups of a fleet; `grams_per_kwh` replaces the recorded emissions."""
     joules = _by_group(_named(counts.claimed))
     work, working = _by_group(_named(counts.work)), _by_group(_named(counts.working))
     runs = _by_group(_named(counts.runs))
@@ -129,9 +128,9 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
         }
         number = runs.get(keys, {}).get(())
         if number is None and not any(components.values()):
-            continue  # it had ended before
+            continue  # ended before the window
         groups.append(Group(keys, components, None if number is None else round(number), done, grams))
-    nobody = [
+    unattributed = [
         Group(keys, {what[0]: value for what, value in parts.items()})
         for keys, parts in _by_group(_named(counts.unclaimed, NO_GPU)).items()
     ]
@@ -143,7 +142,7 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
         by,
         policy,
         tuple(sorted(groups, key=lambda group: (-group.energy_j, group.keys))),
-        tuple(sorted(nobody, key=lambda group: (-group.energy_j, group.keys))),
+        tuple(sorted(unattributed, key=lambda group: (-group.energy_j, group.keys))),
         {name: devices[name,] for name in COMPONENTS if (name,) in devices},
         total_grams,
         sum(counts.idle.values()),
@@ -152,7 +151,7 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
 
 
 def plus(sums: Iterable[Sums]) -> dict[tuple[Keys, Keys], float]:
-    """Of windows that lie side by side."""
+    """Add the sums of adjacent windows."""
     total: dict[tuple[Keys, Keys], float] = {}
     for each in sums:
         for key, value in each.items():
@@ -161,7 +160,7 @@ def plus(sums: Iterable[Sums]) -> dict[tuple[Keys, Keys], float]:
 
 
 def _named(sums: Sums, lacking: str = NO_LABEL) -> Sums:
-    """What a run, or a device, lacks has a name."""
+    """Replace empty keys by a name."""
     return {(tuple(key or lacking for key in keys), what): value for (keys, what), value in sums.items()}
 
 

@@ -1,4 +1,4 @@
-"""What a sweep is asked: what shall be least, within which limits, and what a run costs by that. Pure."""
+"""Objective and constraints of a recommendation, and the cost of each run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from analyzer.studies.sweep import Sweep, SweepRun
 
 
 class Objective(StrEnum):
-    """All are least at the best, so the most units per joule is the least energy per unit."""
+    """Quantity to optimize. All are minimized: units per joule as energy per unit."""
 
     ENERGY = "energy"
     ENERGY_PER_UNIT = "energy-per-unit"
@@ -26,10 +26,11 @@ PER_UNIT = (Objective.ENERGY_PER_UNIT, Objective.UNITS_PER_JOULE)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """`max_slowdown` is a ratio: 0.05 lets a unit of work take 5 % longer than at the baseline. `slos` are the most
-    that results of the job may be. `eta` is the weight of energy against time in Zeus's cost. `baseline` are the values
-    of labels that are chosen along with the cap.
+class SweepQuestion:
+    """Objective, constraints and baseline. `max_slowdown` is a ratio: 0.05 allows 5 % more time per unit of work.
+
+    `slos` are upper limits of results. `eta` is the weight of energy in Zeus's cost. `baseline` has the values of the
+    labels that are chosen along with the limit.
     """
 
     objective: Objective | None = None
@@ -42,13 +43,14 @@ class Question:
 
 
 class QuestionError(ValueError):
-    """The sweep cannot be asked that; one line with what it can be asked."""
+    """A question that the sweep cannot answer; the message names possible questions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
-    """By run, in the order of the sweep's: energy in joules and time in seconds for one unit of work, or for the whole
-    run where `unit` is None. `amount` is the usual work of a run, to which costs of a whole run are scaled.
+class SweepCosts:
+    """Costs by run, in the order of the sweep: energy and time per unit of work, or per run where `unit` is None.
+
+    `amount` is the median work of a run, to which costs of whole runs are scaled.
     """
 
     objective: Objective
@@ -60,7 +62,7 @@ class Costs:
 
     @property
     def measure(self) -> str:
-        """Of the cost as it is shown."""
+        """Unit of the displayed cost."""
         match self.objective:
             case Objective.ENERGY | Objective.ZEUS:
                 return "J"
@@ -69,7 +71,7 @@ class Costs:
             case Objective.ED2P:
                 return "J s²"
             case Objective.ENERGY_PER_UNIT:
-                return f"J/{singular(self.unit)}"
+                return f"J/{units_of_one(self.unit)}"
             case Objective.UNITS_PER_JOULE:
                 return f"{(self.unit or '').replace('_', ' ')}/J"
 
@@ -77,23 +79,25 @@ class Costs:
         return 1 / cost if self.objective is Objective.UNITS_PER_JOULE else cost
 
 
-def singular(unit: str | None) -> str:
+def units_of_one(unit: str | None) -> str:
     words = (unit or "run").replace("_", " ")
     return words.removesuffix("s")
 
 
-def costs(sweep: Sweep, question: Question) -> Costs:
-    """Energy is compared for equal work, so that a run which did less does not look thrifty. Raises QuestionError."""
+def sweep_costs(sweep: Sweep, question: SweepQuestion) -> SweepCosts:
+    """Return the cost of each run, for equal work. Raises QuestionError."""
     unit = _unit(sweep, question)
     objective = question.objective or (Objective.ENERGY_PER_UNIT if unit else Objective.ENERGY)
     if unit is None and objective in PER_UNIT:
-        raise QuestionError(f"{sweep.title}: no unit of work was done by all runs; give --objective energy")
+        raise QuestionError(f"{sweep.title}: no unit of work is common to all runs; use --objective energy")
     pairs = [_of_unit(run, unit) for run in sweep.runs]
     amount = float(np.median([run.work[unit].amount for run in sweep.runs])) if unit else 1.0
     scale = 1.0 if objective in PER_UNIT else amount
     highest_w = max((_limit_w(run) for run in sweep.runs), default=0.0)
     if objective is Objective.ZEUS and highest_w <= 0:
-        raise QuestionError(f"{sweep.title}: no power limit is known, and Zeus's cost counts the highest one")
+        raise QuestionError(
+            f"{sweep.title}: cannot compute the Zeus cost: no power limit is known; choose another --objective"
+        )
     cost = []
     for energy_j, time_s in pairs:
         joules, seconds = energy_j * scale, time_s * scale
@@ -106,29 +110,29 @@ def costs(sweep: Sweep, question: Question) -> Costs:
                 cost.append(question.eta * joules + (1 - question.eta) * highest_w * seconds)
             case _:
                 cost.append(joules)
-    return Costs(objective, unit, amount, [pair[0] for pair in pairs], [pair[1] for pair in pairs], cost)
+    return SweepCosts(objective, unit, amount, [pair[0] for pair in pairs], [pair[1] for pair in pairs], cost)
 
 
-def _unit(sweep: Sweep, question: Question) -> str | None:
+def _unit(sweep: Sweep, question: SweepQuestion) -> str | None:
     if question.unit is None:
         return next(iter(sweep.units), None)
     if question.unit not in sweep.units:
         there = ", ".join(sweep.units) or "none"
-        raise QuestionError(f"{sweep.title}: not all runs did {question.unit!r}; units that all did: {there}")
+        raise QuestionError(f"{sweep.title}: not all runs have work in {question.unit!r}; common units: {there}")
     return question.unit
 
 
 def _of_unit(run: SweepRun, unit: str | None) -> tuple[float, float]:
     if unit is None:
         if run.energy.value <= 0 or run.duration_s <= 0:
-            raise QuestionError(f"{run.run_id}: its energy is {run.energy.value:g} J; leave it out with --run-id")
+            raise QuestionError(f"{run.run_id}: energy is {run.energy.value:g} J; exclude the run with --run-id")
         return run.energy.value, run.duration_s
     work = run.work[unit]
     if work.energy_per_unit is None or work.energy_per_unit.value <= 0 or not work.per_second:
-        raise QuestionError(f"{run.run_id}: the energy or the rate of its {unit} is not known; give another --unit")
+        raise QuestionError(f"{run.run_id}: energy or rate of {unit} is unknown; choose another --unit")
     return work.energy_per_unit.value, 1 / work.per_second
 
 
 def _limit_w(run: SweepRun) -> float:
-    """Of all of its GPUs."""
+    """Return the power limit of all GPUs of the run together."""
     return (run.setting.power_limit_w or run.limit_w or 0.0) * len(run.gpus)

@@ -1,4 +1,4 @@
-"""Which power limit to set, by the runs of a sweep: the best, and what cannot be told from it. Pure."""
+"""Recommendation of a power limit or clock from the runs of a sweep."""
 
 from __future__ import annotations
 
@@ -10,41 +10,45 @@ from typing import Literal
 
 import numpy as np
 
+from analyzer.model.interval import Interval
 from analyzer.studies import stats
-from analyzer.studies.advice import Advice, Candidate, Span, Verdict
-from analyzer.studies.objective import Costs, Question, QuestionError, costs
+from analyzer.studies.advice import Advice, Candidate, Verdict
+from analyzer.studies.objective import QuestionError, SweepCosts, SweepQuestion, sweep_costs
+from analyzer.studies.stats import FloatArray
 from analyzer.studies.sweep import Setting, Sweep, SweepRun
 
 BINDS = 0.97
-"""A power that stays this near to the limit was held by it."""
+"""Ratio of power to limit from which the limit binds."""
 _CAPPED_SHARE = 0.05
-WORTHLESS = 0.01
-"""A difference that nobody would slow a job down for, however surely it is one."""
+NEGLIGIBLE = 0.01
+"""Ratio of cost below which a difference is ignored, however significant."""
 FEWEST_REPEATS = 3
 
 
-def advise(sweep: Sweep, question: Question) -> Advice:
-    """Raises QuestionError where the sweep cannot be asked that."""
+def advise(sweep: Sweep, question: SweepQuestion) -> Advice:
+    """Recommend a setting. Raises QuestionError if the sweep cannot answer the question."""
     if len(sweep.settings) < 2:
         return Advice(sweep, question, None, "no_sweep")
-    price = costs(sweep, question)
+    price = sweep_costs(sweep, question)
     groups = [[at for at, run in enumerate(sweep.runs) if run.setting == each] for each in sweep.settings]
-    odd = stats.outliers([[price.cost[at] for at in group] for group in groups])
+    outliers = stats.pooled_outliers([[price.cost[at] for at in group] for group in groups])
     kept = [
         [at for position, at in enumerate(group) if not (marks and marks[position])]
-        for group, marks in zip(groups, odd, strict=True)
+        for group, marks in zip(groups, outliers, strict=True)
     ]
     base = _baseline(sweep.settings, question)
-    cost, time = (_compared(sweep, values, kept, question.seed) for values in (price.cost, price.time_s))
-    table = _Table(sweep, price, kept, base, cost, time)
-    candidates = [_candidate(table, number, None if marks is None else sum(marks)) for number, marks in enumerate(odd)]
-    candidates = _fitted(_on_front(candidates))
-    broken = [replace(each, broken=tuple(_broken(each, candidates[base], question))) for each in candidates]
-    return _decided(Advice(sweep, question, price, "no_cap_bound", broken[base]), broken, base, cost)
+    cost, time = (_comparison(sweep, values, kept, question.seed) for values in (price.cost, price.time_s))
+    table = _Comparisons(sweep, price, kept, base, cost, time)
+    candidates = [
+        _candidate(table, number, None if marks is None else sum(marks)) for number, marks in enumerate(outliers)
+    ]
+    candidates = _with_fitted_rates(_with_pareto_front(candidates))
+    broken = [replace(each, broken=tuple(_broken_constraints(each, candidates[base], question))) for each in candidates]
+    return _decide(Advice(sweep, question, price, "no_cap_bound", broken[base]), broken, base, cost)
 
 
-def _baseline(settings: Sequence[Setting], question: Question) -> int:
-    """The highest limit, or the node as it was; labels that are chosen along with it have to be given."""
+def _baseline(settings: Sequence[Setting], question: SweepQuestion) -> int:
+    """Return the position of the highest limit, or of the node's default, with the baseline labels of the question."""
     others = tuple((name, question.baseline.get(name, "")) for name, _ in settings[0].others)
     like = [number for number, setting in enumerate(settings) if setting.others == others]
     if not like:
@@ -53,37 +57,38 @@ def _baseline(settings: Sequence[Setting], question: Question) -> int:
     return like[-1]
 
 
-def _compared(
+def _comparison(
     sweep: Sweep, values: Sequence[float], kept: Sequence[Sequence[int]], seed: int
-) -> stats.Comparison | None:
-    """None where the repeats are too few: half of the settings have fewer than three."""
+) -> stats.SettingComparison | None:
+    """Compare the settings; None if half of them have fewer than three repeats."""
     if np.median([len(group) for group in kept]) < FEWEST_REPEATS:
         return None
     rows = [(values[at], number, sweep.runs[at].repeat) for number, group in enumerate(kept) for at in group]
     costs_, numbers, repeats = zip(*rows, strict=True)
-    return stats.compare(costs_, numbers, repeats, seed=seed)
+    return stats.compare_settings(costs_, numbers, repeats, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
-    """The runs that are `kept`, by setting, and the comparisons of their costs and of their times."""
+class _Comparisons:
+    """Runs without outliers by setting, and the comparisons of their costs and times."""
 
     sweep: Sweep
-    price: Costs
+    price: SweepCosts
     kept: Sequence[Sequence[int]]
     base: int
-    cost: stats.Comparison | None
-    time: stats.Comparison | None
+    cost: stats.SettingComparison | None
+    time: stats.SettingComparison | None
 
 
-def _candidate(table: _Table, number: int, outliers: int | None) -> Candidate:
+def _candidate(table: _Comparisons, number: int, outliers: int | None) -> Candidate:
     price, kept, base, setting = table.price, table.kept, table.base, table.sweep.settings[number]
     runs = tuple(table.sweep.runs[at] for at in kept[number])
     seconds = _level([price.time_s[at] for at in kept[number]], table.time, number)
     shares = [run.capped_s / run.duration_s for run in runs if run.capped_s is not None and run.duration_s > 0]
     powers_w = [max(known) for run in runs if (known := [w for w in (run.p95_power_w, run.mean_power_w) if w])]
     heats = [run.temperature_celsius for run in runs if run.temperature_celsius is not None]
-    rate = Span(1 / seconds.value, 1 / seconds.high if seconds.high else None, 1 / seconds.low if seconds.low else None)
+    limits = None if seconds.limits is None else (1 / seconds.limits[1], 1 / seconds.limits[0])
+    rate = Interval(1 / seconds.value, limits=limits)
     return Candidate(
         setting=setting,
         runs=runs,
@@ -101,8 +106,9 @@ def _candidate(table: _Table, number: int, outliers: int | None) -> Candidate:
 
 
 def _binds(setting: Setting, runs: Sequence[SweepRun], shares: Sequence[float]) -> bool | None:
-    """By the driver's own word, or by a power, or a clock, that stayed at the limit. A mean power that did not says
-    nothing: there may have been pauses.
+    """Return whether the limit was binding, from clock events, power or clock; None if unknown.
+
+    A mean power below the limit proves nothing, because the run may have pauses.
     """
     if setting.sm_clock_hz is not None:
         clocks_hz = [run.sm_clock_hz for run in runs if run.sm_clock_hz is not None]
@@ -118,52 +124,69 @@ def _binds(setting: Setting, runs: Sequence[SweepRun], shares: Sequence[float]) 
     return any(known) if known else None
 
 
-def _level(values: Sequence[float], compared: stats.Comparison | None, number: int) -> Span:
-    """The geometric mean: a run of twice the work has no more say than another."""
+def _level(values: Sequence[float], comparison: stats.SettingComparison | None, number: int) -> Interval:
+    """Return the geometric mean, in which a run with twice the work has no more weight."""
     mean = float(np.exp(np.log(values).mean()))
-    if compared is None:
-        return Span(mean)
-    half = float(compared.half[number])
-    return Span(mean, mean * math.exp(-half), mean * math.exp(half))
+    if comparison is None:
+        return Interval(mean)
+    half = float(comparison.half[number])
+    return Interval(mean, limits=(mean * math.exp(-half), mean * math.exp(half)))
 
 
 def _change(
     values: Sequence[float],
     kept: Sequence[Sequence[int]],
     pair: tuple[int, int],
-    compared: stats.Comparison | None,
+    comparison: stats.SettingComparison | None,
     sign: Literal[1, -1],
-) -> Span:
-    """`sign` 1: by how much the first is more than the second; -1: what the second saves of the first."""
+) -> Interval:
+    """Return the excess of the first over the second (`sign` 1), or the saving of the second (-1), as ratios."""
     first, second = pair if sign == 1 else pair[::-1]
     if first == second:
-        return Span(0.0)
-    if compared is None:
+        return Interval(0.0)
+    if comparison is None:
         logs = [float(np.log([values[at] for at in kept[number]]).mean()) for number in (first, second)]
-        return Span(sign * math.expm1(logs[0] - logs[1]))
-    middle, half = float(compared.difference[first, second]), float(compared.difference_half[first, second])
+        return Interval(sign * math.expm1(logs[0] - logs[1]))
+    middle, half = float(comparison.difference[first, second]), float(comparison.difference_half[first, second])
     low, high = sorted(sign * math.expm1(end) for end in (middle - half, middle + half))
-    return Span(sign * math.expm1(middle), low, high)
+    return Interval(sign * math.expm1(middle), limits=(low, high))
 
 
-def _on_front(candidates: list[Candidate]) -> list[Candidate]:
-    front = stats.pareto([(each.cost.value, 1 / each.rate.value) for each in candidates])
+def _with_pareto_front(candidates: list[Candidate]) -> list[Candidate]:
+    front = pareto_front([(each.cost.value, 1 / each.rate.value) for each in candidates])
     return [replace(each, on_front=number in front) for number, each in enumerate(candidates)]
 
 
-def _fitted(candidates: list[Candidate]) -> list[Candidate]:
-    """More power, or a higher clock, makes nothing slower; what looks so is noise, and is levelled."""
+def _with_fitted_rates(candidates: list[Candidate]) -> list[Candidate]:
+    """Add rates that never fall as the limit rises, because more power makes nothing slower."""
     found = []
     for _, family in itertools.groupby(candidates, key=lambda each: each.setting.others):
         members = list(family)
         weights = [float(len(each.runs)) for each in members]
-        rates = stats.rising([each.rate.value for each in members], weights)
+        rates = monotone_fit([each.rate.value for each in members], weights)
         found += [replace(each, fitted_rate=float(rate)) for each, rate in zip(members, rates, strict=True)]
     return found
 
 
-def _broken(candidate: Candidate, base: Candidate, question: Question) -> list[str]:
-    """The constraints that it does not keep; an SLO is kept only where each of the runs does."""
+def monotone_fit(y: Sequence[float], weights: Sequence[float] | None = None) -> FloatArray:
+    """Return the closest values to `y` that never fall (isotonic regression)."""
+    from scipy.optimize import isotonic_regression
+
+    return np.asarray(isotonic_regression(np.asarray(y, dtype=np.float64), weights=weights).x, dtype=np.float64)
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Return the positions of the points that no other point beats in both coordinates; less is better."""
+    order = sorted(range(len(points)), key=lambda position: points[position])
+    front: list[int] = []
+    for position in order:
+        if not front or points[position][1] < points[front[-1]][1]:
+            front.append(position)
+    return front
+
+
+def _broken_constraints(candidate: Candidate, base: Candidate, question: SweepQuestion) -> list[str]:
+    """Return the violated constraints; each run of the setting has to meet an SLO."""
     found = []
     if question.max_slowdown is not None and candidate.slowdown.value > question.max_slowdown:
         found.append(f"{100 * candidate.slowdown.value:.1f} % slower than {base.setting}")
@@ -172,12 +195,12 @@ def _broken(candidate: Candidate, base: Candidate, question: Question) -> list[s
         if not values:
             there = sorted({each for run in candidate.runs for each in run.results})
             raise QuestionError(
-                f"the runs at {candidate.setting} have no result {name!r}; they have {', '.join(there) or 'none'}"
+                f"the runs at {candidate.setting} have no result {name!r}; known results: {', '.join(there) or 'none'}"
             )
         if max(values) > most:
             found.append(f"{name} is {max(values):.4g}")
         elif len(values) < (count := len(candidate.runs)):
-            found.append(f"{name} is not known of {count - len(values)} of its {count} runs")
+            found.append(f"{name} is unknown for {count - len(values)} of {count} runs")
     return found
 
 
@@ -185,14 +208,14 @@ def _level_of(candidate: Candidate) -> tuple[float | None, float | None]:
     return candidate.setting.power_limit_w, candidate.setting.sm_clock_hz
 
 
-def _decided(advice: Advice, found: list[Candidate], base: int, compared: stats.Comparison | None) -> Advice:
-    """A limit that did not bind did nothing, whatever its runs happened to cost, so it is no candidate."""
+def _decide(advice: Advice, found: list[Candidate], base: int, comparison: stats.SettingComparison | None) -> Advice:
+    """Choose among the settings whose limit was binding."""
     highest = [number for number, each in enumerate(found) if _level_of(each) == _level_of(found[base])]
     unbound = tuple(each.setting for number, each in enumerate(found) if each.binds is False and number not in highest)
-    advice = replace(advice, candidates=tuple(found), unbound=unbound, paired=bool(compared and compared.paired))
+    advice = replace(advice, candidates=tuple(found), unbound=unbound, paired=bool(comparison and comparison.paired))
     open_ = [number for number, each in enumerate(found) if number in highest or each.binds is not False]
-    if compared is not None:
-        pairs = compared.difference_half[np.triu_indices(len(found), 1)]
+    if comparison is not None:
+        pairs = comparison.difference_half[np.triu_indices(len(found), 1)]
         advice = replace(advice, detectable=math.expm1(float(np.median(pairs))))
     if len(open_) == len(highest) == 1:
         return advice
@@ -200,19 +223,19 @@ def _decided(advice: Advice, found: list[Candidate], base: int, compared: stats.
     if not open_:
         return replace(advice, verdict="not_feasible")
     best = min(open_, key=lambda number: found[number].cost.value)
-    if compared is None:
-        chosen = replace(found[best], in_set=True)
-        told = tuple(chosen if number == best else each for number, each in enumerate(found))
-        return replace(advice, verdict="too_few_repeats", best=chosen, advised=chosen, candidates=told)
-    near = math.log1p(WORTHLESS)
-    like = {n for n in open_ if not compared.differs(n, best) or compared.difference[n, best] <= near}
-    told = tuple(
-        replace(each, in_set=number in like, p_worse=float(compared.adjusted[number, best]))
+    if comparison is None:
+        chosen = replace(found[best], like_best=True)
+        final = tuple(chosen if number == best else each for number, each in enumerate(found))
+        return replace(advice, verdict="too_few_repeats", best=chosen, advised=chosen, candidates=final)
+    near = math.log1p(NEGLIGIBLE)
+    equal = {n for n in open_ if not comparison.differs(n, best) or comparison.difference[n, best] <= near}
+    final = tuple(
+        replace(each, like_best=number in equal, p_worse=float(comparison.adjusted[number, best]))
         for number, each in enumerate(found)
     )
-    fastest = max(like, key=lambda number: (round(told[number].fitted_rate, 12), -told[number].cost.value))
-    chosen = told[fastest]
+    fastest = max(equal, key=lambda number: (round(final[number].fitted_rate, 12), -final[number].cost.value))
+    chosen = final[fastest]
     verdict: Verdict = "apply"
-    if base in like:
-        chosen, verdict = told[base], "no_clear_difference" if like == set(open_) else "keep"
-    return replace(advice, verdict=verdict, baseline=told[base], best=told[best], advised=chosen, candidates=told)
+    if base in equal:
+        chosen, verdict = final[base], "no_clear_difference" if equal == set(open_) else "keep"
+    return replace(advice, verdict=verdict, baseline=final[base], best=final[best], advised=chosen, candidates=final)

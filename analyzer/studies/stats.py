@@ -1,35 +1,46 @@
-"""Statistics of few repeats at several settings: what differs, how sure that is, and smooth curves. Pure.
+"""Statistics of few repeats: pairwise comparisons of settings, and ratios of groups of runs.
 
-Costs are compared as ratios, so the arithmetic is on logarithms. With five repeats the percentiles of a plain bootstrap
-are too narrow, and their p-values reach zero where all five happen to agree; so the residuals of all settings are
-resampled together and each resample is studentized (Davison and Hinkley, Bootstrap Methods and Their Application,
-section 6.3). That takes repeats to scatter by about the same share at each setting.
+Values are compared as ratios, so the arithmetic is on logarithms. Two methods, each for its own question:
+
+- `compare_settings` compares all pairs of settings of a sweep: studentized residual bootstrap (Davison and Hinkley,
+  Bootstrap Methods and Their Application, section 6.3) with Holm's correction. Percentile intervals are too narrow for
+  five repeats. It assumes that repeats scatter by about the same ratio at each setting.
+- `ratios_to_first` compares groups of runs with the first one: Student's interval of the difference of mean logarithms,
+  with pooled scatter and Bonferroni's correction. A group of one run has an interval, too, if another has repeats.
+  Without any repeats the interval is the measurement uncertainty alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.model.interval import Interval
+
 FloatArray = npt.NDArray[np.float64]
-LEVEL = 0.95
+CONFIDENCE = 0.95
 RESAMPLES = 2_000
 FEWEST_FOR_OUTLIERS = 5
 OUTLIER_SCALES = 3.5
 _MAD_TO_SIGMA = 1.4826
 _NOTHING = 1e-12
-"""A share that is but rounding."""
+"""Ratios below are rounding errors."""
+_SAME = 1e-9
+_WIDEST = 5.0
+"""Half-widths (of a logarithm) above are unknown: two repeats say nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Comparison:
-    """Settings by their position. `mean` and `half` are of the logarithm, each setting by itself; `difference[a, b]` is
-    that of a less b with its half-width, `p` before and `adjusted` after Holm's correction over all pairs.
+class SettingComparison:
+    """Comparison of all pairs of settings, by position.
 
-    `paired` says that repeats were compared with those made beside them, so that drift cancels.
+    `mean` and `half` are the mean logarithm of each setting and the half-width of its CI. `difference[a, b]` is a minus
+    b. `p` is before and `adjusted` after Holm's correction over all pairs. `paired`: settings were compared within each
+    repeat, so that drift cancels.
     """
 
     mean: FloatArray
@@ -41,16 +52,16 @@ class Comparison:
     paired: bool
 
     def differs(self, a: int, b: int) -> bool:
-        return bool(self.adjusted[a, b] < 1 - LEVEL)
+        return bool(self.adjusted[a, b] < 1 - CONFIDENCE)
 
 
-def compare(
+def compare_settings(
     values: Sequence[float], settings: Sequence[int], repeats: Sequence[Hashable], *, seed: int = 0
-) -> Comparison:
-    """`values` are positive, each with its setting, numbered from 0, and the repeat that it was made in. Raises
-    ValueError where no setting has two values, for then nothing tells how much they scatter.
+) -> SettingComparison:
+    """Compare positive values, each of a setting (numbered from 0) and a repeat.
 
-    The pair that is looked at is picked by looking, as is the best, so the correction counts all pairs.
+    The best setting is chosen after the fact, so the correction counts all pairs. Raises ValueError if no setting has
+    two values, because their scatter is unknown then.
     """
     logs = np.log(np.asarray(values, dtype=np.float64))
     groups = np.asarray(settings, dtype=np.int64)
@@ -70,11 +81,11 @@ def compare(
         halves[first, second] = halves[second, first] = found_half
         p[first, second] = p[second, first] = found_p
         adjusted[first, second] = adjusted[second, first] = holm(found_p)
-    return Comparison(mean, half, difference, halves, p, adjusted, paired)
+    return SettingComparison(mean, half, difference, halves, p, adjusted, paired)
 
 
 def _is_paired(groups: npt.NDArray[np.int64], repeats: Sequence[Hashable]) -> bool:
-    """Each setting was made once in each of two or more repeats, but for some that were left out."""
+    """Return whether each setting has one value in each of several repeats, up to 20 % missing."""
     cells = set(zip(groups.tolist(), repeats, strict=True))
     blocks = set(repeats)
     whole = len(set(groups.tolist())) * len(blocks)
@@ -87,7 +98,7 @@ def _indicators(groups: npt.NDArray[np.int64], count: int) -> FloatArray:
 
 
 def _blocked(groups: npt.NDArray[np.int64], count: int, repeats: Sequence[Hashable]) -> FloatArray:
-    """The settings, and beside them the repeats but for the first."""
+    """Return the indicators of the settings, then those of the repeats except the first."""
     blocks = {name: position for position, name in enumerate(dict.fromkeys(repeats))}
     numbers = np.array([blocks[name] for name in repeats], dtype=np.int64)
     return np.hstack([_indicators(groups, count), _indicators(numbers, len(blocks))[:, 1:]])
@@ -95,7 +106,7 @@ def _blocked(groups: npt.NDArray[np.int64], count: int, repeats: Sequence[Hashab
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fit:
-    """Least squares of the values on the columns of a design, the settings first."""
+    """Least squares fit of the values on a design whose first columns are the settings."""
 
     solve: FloatArray
     hat: FloatArray
@@ -111,7 +122,7 @@ class _Fit:
         hat = design @ solve
         freedom = len(values) - int(np.linalg.matrix_rank(design))
         if freedom < 1:
-            raise ValueError("no setting has two runs, so nothing tells how much they scatter")
+            raise ValueError("no setting has two runs: their scatter is unknown")
         left = values - hat @ values
         leverage = np.clip(np.diag(hat), 0.0, 1 - 1e-9)
         noise: FloatArray = left / np.sqrt(1 - leverage)
@@ -120,30 +131,32 @@ class _Fit:
         return cls(solve, hat, solve @ solve.T, solve @ values, sigma, freedom, centred)
 
     def contrasts(self, rows: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Of each row of weights of the settings: the value, half of its interval, and p of its being zero."""
+        """Return the value of each row of weights, the half-width of its CI, and its p under the hypothesis of zero."""
         weights = np.hstack([rows, np.zeros((len(rows), len(self.coefficients) - rows.shape[1]))])
         value = weights @ self.coefficients
         scale = np.sqrt(np.einsum("ij,jk,ik->i", weights, self.covariance, weights))
         if self.sigma < _NOTHING:
             return value, np.zeros_like(value), np.where(np.abs(value) < _NOTHING, 1.0, 0.0)
-        drawn = np.sort(self._studentized(weights, scale, rng), axis=None)
-        half = np.quantile(drawn, LEVEL, method="higher") * scale * self.sigma
-        beyond = len(drawn) - np.searchsorted(drawn, np.abs(value) / (scale * self.sigma))
-        return value, half, (1 + beyond) / (1 + len(drawn))
+        statistics = np.sort(self._studentized(weights, scale, rng), axis=None)
+        half = np.quantile(statistics, CONFIDENCE, method="higher") * scale * self.sigma
+        beyond = len(statistics) - np.searchsorted(statistics, np.abs(value) / (scale * self.sigma))
+        return value, half, (1 + beyond) / (1 + len(statistics))
 
     def _studentized(self, weights: FloatArray, scale: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """|t| of each contrast in each resample; where a resample does not scatter at all, it is endless."""
+        """Return |t| of each contrast in each resample; infinite where a resample has no scatter."""
         noise = self.noise[rng.integers(len(self.noise), size=(len(self.noise), RESAMPLES))]
         left = noise - self.hat @ noise
         sigma = np.sqrt((left**2).sum(axis=0) / self.freedom)
         found = np.abs(weights @ (self.solve @ noise)) / scale[:, None]
-        drawn: FloatArray = np.divide(found, sigma, out=np.full_like(found, np.inf), where=sigma > 1e-12 * self.sigma)
-        return drawn
+        statistics: FloatArray = np.divide(
+            found, sigma, out=np.full_like(found, np.inf), where=sigma > 1e-12 * self.sigma
+        )
+        return statistics
 
 
 def holm(p: Sequence[float] | FloatArray) -> FloatArray:
-    """Holm's step-down correction: the chance that any of them is called different by chance alone stays below the
-    level (Scandinavian Journal of Statistics 6, 1979).
+    """Return p-values with Holm's step-down correction, which bounds the chance of any false positive (Scandinavian
+    Journal of Statistics 6, 1979).
     """
     given = np.asarray(p, dtype=np.float64)
     order = np.argsort(given, kind="stable")
@@ -153,17 +166,16 @@ def holm(p: Sequence[float] | FloatArray) -> FloatArray:
     return adjusted
 
 
-def outliers(groups: Sequence[Sequence[float]]) -> list[list[bool] | None]:
-    """By group, which values lie more than 3.5 scaled MAD from its median, on either side, as ratios.
+def pooled_outliers(groups: Sequence[Sequence[float]]) -> list[list[bool] | None]:
+    """Return by group which values lie more than 3.5 scaled MAD from its median, as ratios; the MAD is pooled.
 
-    None for a group of fewer than five: there a single odd value moves the median and the spread too much to be told
-    apart. The spread is that of all groups that are large enough.
+    None for a group of fewer than five values, in which one odd value moves both median and MAD.
     """
     logs = [np.log(np.asarray(group, dtype=np.float64)) for group in groups]
     large = [group for group in logs if len(group) >= FEWEST_FOR_OUTLIERS]
     if not large:
         return [None] * len(logs)
-    # the median itself lies at zero and is no measure of the spread, so each group gives one less
+    # the median itself is at zero and says nothing about the spread, so each group gives one value less
     apart = np.concatenate([np.sort(np.abs(group - np.median(group)))[1:] for group in large])
     spread = _MAD_TO_SIGMA * float(np.median(apart))
     return [
@@ -174,31 +186,88 @@ def outliers(groups: Sequence[Sequence[float]]) -> list[list[bool] | None]:
     ]
 
 
-def rising(y: Sequence[float], weights: Sequence[float] | None = None) -> FloatArray:
-    """The closest curve to `y`, which is in the order of its x, that never falls (isotonic regression)."""
-    from scipy.optimize import isotonic_regression
+@dataclass(frozen=True, slots=True)
+class RunValue:
+    """The positive value of one run; `block` is its repeat."""
 
-    return np.asarray(isotonic_regression(np.asarray(y, dtype=np.float64), weights=weights).x, dtype=np.float64)
+    value: Interval
+    block: Hashable
 
 
-def curve(x: Sequence[float], y: Sequence[float], points: int = 200) -> tuple[FloatArray, FloatArray]:
-    """Through all of the points, without overshoot between them (PCHIP), and only from the first to the last x.
+@dataclass(frozen=True, slots=True)
+class RatioDifference:
+    """Ratio of a group to the first one, with the limits of its 95 % CI, None where unknown.
 
-    x rises strictly. A single point stays as it is.
+    `clear`: the ratio differs from 1 with the correction for the number of groups. `repeated` is false where the CI is
+    the measurement uncertainty alone.
     """
-    from scipy.interpolate import PchipInterpolator
 
-    if len(x) < 2:
-        return np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    at = np.linspace(x[0], x[-1], points)
-    return at, np.asarray(PchipInterpolator(x, y, extrapolate=False)(at), dtype=np.float64)
+    ratio: float
+    low: float | None
+    high: float | None
+    n: int
+    clear: bool
+    repeated: bool
 
 
-def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
-    """The positions of the points that none beats in one coordinate without losing in the other; less is better."""
-    order = sorted(range(len(points)), key=lambda position: points[position])
-    front: list[int] = []
-    for position in order:
-        if not front or points[position][1] < points[front[-1]][1]:
-            front.append(position)
-    return front
+def geometric_means(groups: Sequence[Sequence[RunValue]]) -> list[Interval]:
+    """Return the geometric mean of each group with its 95 % CI."""
+    scatter = _pooled_scatter(groups)
+    out = []
+    for group in groups:
+        mean, half = _mean_log(group), _half_width(scatter, 1 / len(group), _measurement(group))
+        limits = None if half is None else (math.exp(mean - half), math.exp(mean + half))
+        out.append(Interval(math.exp(mean), limits=limits, n=len(group)))
+    return out
+
+
+def ratios_to_first(groups: Sequence[Sequence[RunValue]]) -> list[RatioDifference]:
+    """Return the ratio of each other group to the first one."""
+    scatter, base = _pooled_scatter(groups), groups[0]
+    out = []
+    for group in groups[1:]:
+        n, log, measured = len(base) + len(group), _mean_log(group) - _mean_log(base), _joint_measurement(base, group)
+        weight = 1 / len(base) + 1 / len(group)
+        half = _half_width(scatter, weight, measured)
+        wide = _half_width(scatter, weight, measured, comparisons=len(groups) - 1)
+        low, high = (None, None) if half is None else (math.exp(log - half), math.exp(log + half))
+        clear = wide is not None and abs(log) > max(wide, _SAME)
+        out.append(RatioDifference(math.exp(log), low, high, n, clear, repeated=scatter is not None))
+    return out
+
+
+def _mean_log(group: Sequence[RunValue]) -> float:
+    return math.fsum(math.log(sample.value.value) for sample in group) / len(group)
+
+
+def _pooled_scatter(groups: Sequence[Sequence[RunValue]]) -> tuple[float, int] | None:
+    """Return the pooled standard deviation of the logarithms and its degrees of freedom; None without repeats."""
+    freedom = sum(len(group) - 1 for group in groups)
+    if freedom < 1:
+        return None
+    squares = [(math.log(sample.value.value) - _mean_log(group)) ** 2 for group in groups for sample in group]
+    return math.sqrt(math.fsum(squares) / freedom), freedom
+
+
+def _half_width(
+    scatter: tuple[float, int] | None, weight: float, measured: float | None, comparisons: int = 1
+) -> float | None:
+    """Return the wider of Student's half-width (Bonferroni-corrected) and the measurement uncertainty."""
+    if scatter is None:
+        return measured
+    from scipy.stats import t
+
+    quantile = float(t.ppf(1 - (1 - CONFIDENCE) / 2 / comparisons, scatter[1]))
+    half = max(quantile * scatter[0] * math.sqrt(weight), measured or 0.0)
+    return half if half <= _WIDEST else None
+
+
+def _measurement(group: Sequence[RunValue]) -> float | None:
+    """Return the relative half-width of the mean due to the measurement uncertainty of each run."""
+    halves = [sample.value.half / sample.value.value for sample in group if sample.value.half is not None]
+    return float(np.sqrt(np.sum(np.square(halves))) / len(halves)) if len(halves) == len(group) else None
+
+
+def _joint_measurement(first: Sequence[RunValue], second: Sequence[RunValue]) -> float | None:
+    parts = (_measurement(first), _measurement(second))
+    return None if None in parts else math.hypot(*(part or 0.0 for part in parts))

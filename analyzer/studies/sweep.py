@@ -1,4 +1,4 @@
-"""A sweep as a table: what each run cost under its power limit or clock lock, from the frames of many runs. Pure."""
+"""Runs of sweeps: setting, energy, power and temperature of each run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SLOWED_SHARE = 0.02
 
 @dataclass(frozen=True, slots=True, order=True)
 class Setting:
-    """What a sweep sets; `others` are labels that are chosen along with it. Both None: as the node was."""
+    """Power limit or clock of a sweep's run, neither for the node's default; `others` are labels chosen with it."""
 
     others: tuple[tuple[str, str], ...] = ()
     power_limit_w: float | None = None
@@ -34,12 +34,12 @@ class Setting:
         if self.sm_clock_hz is not None:
             parts.append(f"{self.sm_clock_hz / 1e6:g} MHz")
         if self.power_limit_w is None and self.sm_clock_hz is None:
-            parts.append("as it was")
+            parts.append("default")
         return ", ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class SweepGpu:
     instance: str
     index: str
     uuid: str
@@ -47,11 +47,11 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class SweepRun:
-    """One run. `energy` is that of all of its GPUs, in joules; powers, clocks and memory are of one GPU, the highest of
-    them; utilizations are means over time and GPUs.
+    """One run. `energy` covers all its GPUs; power, clock and memory are the highest of them;
+    utilizations are means over time and GPUs.
 
-    `capped_s` is for how long the power cap held the clocks down, `slowed_s` for how long heat or the hardware did;
-    None where the source does not say. `unfit` is why it must not be compared.
+    `capped_s` is the time with a power cap event, `slowed_s` with a thermal or hardware slowdown event; None where
+    unknown. `unfit` is the reason why the run cannot be compared.
     """
 
     run_id: str
@@ -59,7 +59,7 @@ class SweepRun:
     labels: Mapping[str, str]
     setting: Setting
     repeat: str
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[SweepGpu, ...]
     gpu_name: str
     started_at_s: float
     duration_s: float
@@ -82,7 +82,7 @@ class SweepRun:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Runs that differ in nothing but their setting and their repeat."""
+    """Runs that differ in their setting and their repeat only."""
 
     title: str
     runs: tuple[SweepRun, ...]
@@ -90,12 +90,12 @@ class Sweep:
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """In rising order; the node as it was comes last."""
+        """Settings in rising order; the default comes last."""
         return tuple(sorted({run.setting for run in self.runs}, key=_rank))
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The units of work that all runs have done, those first that people ask for."""
+        """Units of work of all runs, the most common ones first."""
         common = set.intersection(*({u for u, w in run.work.items() if w.amount > 0} for run in self.runs))
         wanted = ("generated_tokens", "samples", "requests", "steps", "prompt_tokens")
         return tuple(sorted(common, key=lambda unit: (wanted.index(unit) if unit in wanted else len(wanted), unit)))
@@ -110,25 +110,25 @@ def _rank(setting: Setting) -> tuple[tuple[tuple[float, str], ...], float, float
 
 
 def setting_of(labels: Mapping[str, str], joint: Sequence[str] = ()) -> Setting:
-    """By the runner's labels. Raises ValueError for a label that is no number."""
+    """Return the setting in the runner's labels. Raises ValueError for a label that is no number."""
     found: dict[str, float | None] = {}
     for name in SETTINGS:
         try:
             found[name] = float(labels[name]) if labels.get(name) else None
         except ValueError as error:
-            raise ValueError(f"its label {name} is {labels[name]!r}, which is no number") from error
+            raise ValueError(f"label {name} is {labels[name]!r}, not a number") from error
     others = tuple((name, labels.get(name, "")) for name in joint)
     return Setting(others, found["power_limit_watts"], found["sm_clock_hertz"])
 
 
-def of(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> SweepRun | None:
-    """None for a run that none of a sweep's is: a warm-up, an idle one. Raises ValueError for one without a GPU."""
+def sweep_run(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> SweepRun | None:
+    """Return a run of a sweep; None for warm-up and idle runs. Raises ValueError for a run without GPU energy."""
     labels = report.labels
     if labels.get("phase") in ("idle", "warm-up"):
         return None
     energy = report.energy.get("gpu")
     if energy is None:
-        raise ValueError("it has no energy of a GPU")
+        raise ValueError("it has no GPU energy")
     frames, windows, _ = clock.judged(frames, timeline.windows(frames))
     work = {one.unit: one for one in report.work}
     busy = {phase for one in report.work for phase in one.phases}
@@ -141,7 +141,7 @@ def of(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> SweepRun
         labels=labels,
         setting=setting_of(labels, joint),
         repeat=labels.get("repeat", report.run_id),
-        gpus=tuple(Gpu(gpu.instance, gpu.label.rpartition(" ")[2], gpu.device) for gpu in report.gpus),
+        gpus=tuple(SweepGpu(gpu.instance, gpu.label.rpartition(" ")[2], gpu.device) for gpu in report.gpus),
         gpu_name=" + ".join(sorted({gpu.name for gpu in report.gpus})),
         started_at_s=report.started_at_s,
         duration_s=report.duration_s,
@@ -170,20 +170,20 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def _unfit(report: Report, slowed_s: float | None) -> str | None:
     if report.ended_at_s is None:
-        return "its end has not been seen"
+        return "it has not ended"
     if report.outcome in ("failed", "interrupted"):
         return f"it {report.outcome}" if report.outcome == "failed" else "it was interrupted"
     if any(gpu.energy.value <= 0 for gpu in report.gpus):
-        return "a GPU of it has no energy: its sensor or counter stood still"
+        return "the energy of a GPU is zero: its sensor or counter did not change"
     if any(gpu.shared for gpu in report.gpus):
         return "other runs used its GPUs at the same time"
     if (slowed_s or 0.0) > _SLOWED_SHARE * report.duration_s:
-        return f"heat or the hardware slowed it down for {slowed_s:.1f} s"
+        return f"thermal or hardware slowdown for {slowed_s:.1f} s"
     return next((f"{f.subject}: {f.text}" for f in report.findings if f.level == "bad"), None)
 
 
-def sweeps(runs: Iterable[SweepRun], joint: Sequence[str] = ()) -> list[Sweep]:
-    """One for each workload, GPU model, number of GPUs and set of labels that are not a setting."""
+def group_sweeps(runs: Iterable[SweepRun], joint: Sequence[str] = ()) -> list[Sweep]:
+    """Group runs by workload, GPU model, number of GPUs and labels that are not a setting."""
     groups: dict[tuple[str, str, int, tuple[tuple[str, str], ...]], list[SweepRun]] = {}
     for run in sorted(runs, key=lambda run: run.started_at_s):
         fixed = {name: text for name, text in run.labels.items() if name not in _OF_A_RUN | set(joint)}

@@ -1,4 +1,4 @@
-"""From the frames of tenants' runs to what each did while all were at work. Pure."""
+"""Work and energy of each tenant while all tenants ran."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from analyzer.energy.phases import at, span
 from analyzer.model.report import Report
 from analyzer.model.samples import RunFrames, Samples, last, of, samples
-from analyzer.studies.tenants import Alone, Share, Together
+from analyzer.studies.tenants import ConcurrentStep, SoloRun, TenantShare
 from exporter.contract import metrics as m
 
 MEASURE = "measure"
 POLICY = "idle_shared"
-"""The tenants bear the idle power together, so that their joules add up to the GPU's."""
+"""Policy with shared idle power, so that the tenants' energy adds up to the GPU's."""
 _LEAST_SAMPLES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class TenantRun:
-    """A run with its report; `series` are all samples of its work, phases and attributed energy."""
+    """A tenant's run with its report and all samples of its work, phases and attributed energy (`series`)."""
 
     frames: RunFrames
     report: Report
@@ -31,8 +31,8 @@ class TenantRun:
         return self.report.labels.get("tenant", "")
 
 
-def side_by_side(runs: Sequence[TenantRun]) -> list[list[TenantRun]]:
-    """Runs that were on at the same time on the same instances, in the order of their begins."""
+def concurrent_runs(runs: Sequence[TenantRun]) -> list[list[TenantRun]]:
+    """Group runs that overlap on the same instances, by start time."""
     steps: list[tuple[float, list[TenantRun]]] = []
     for run in sorted(runs, key=lambda run: run.report.started_at_s):
         report = run.report
@@ -53,36 +53,36 @@ def side_by_side(runs: Sequence[TenantRun]) -> list[list[TenantRun]]:
     return [step for _, step in steps]
 
 
-def measured(run: TenantRun) -> tuple[float, float] | None:
-    """When its phase measure was on, by the clock of the samples; the slowest and the quickest of several instances
-    agree on what all of them measured.
-    """
+def measure_span(run: TenantRun) -> tuple[float, float] | None:
+    """Return start and end of the phase `measure` in sample time, common to all instances."""
     spans = [found for instance in run.report.instances if (found := span(_phase(run, instance))) is not None]
     return (max(begin for begin, _ in spans), min(end for _, end in spans)) if spans else None
 
 
-def together(step: Sequence[TenantRun]) -> Together | str:
-    """The step over its overlap, or why nothing can be said of it."""
+def concurrent_step(step: Sequence[TenantRun]) -> ConcurrentStep | str:
+    """Return the figures of the overlap, or the reason why there are none."""
     names = [run.name for run in step]
     if len(set(names)) < len(names):
-        return f"two tenants are called {next(name for name in names if names.count(name) > 1)}"
-    spans = [measured(run) for run in step]
+        return f"two tenants have the name {next(name for name in names if names.count(name) > 1)}"
+    spans = [measure_span(run) for run in step]
     known = [one for one in spans if one is not None]
     if len(known) < len(spans):
         missing = next(run for run, one in zip(step, spans, strict=True) if one is None)
         return f"run {missing.report.run_id} has no phase {MEASURE}"
     begin_s, end_s = max(begin for begin, _ in known), min(end for _, end in known)
     if end_s <= begin_s:
-        return f"{' and '.join(names)} never measured at the same time"
+        return f"the phases {MEASURE} of {' and '.join(names)} do not overlap"
     if min(_scrapes(run, begin_s, end_s) for run in step) < _LEAST_SAMPLES:
-        return f"the overlap of {end_s - begin_s:.1f} s has fewer than {_LEAST_SAMPLES} scrapes; let it measure longer"
+        return f"the overlap of {end_s - begin_s:.1f} s has fewer than {_LEAST_SAMPLES} scrapes; lengthen the phase"
     shares = tuple(_share(run, one, (begin_s, end_s)) for run, one in zip(step, known, strict=True))
     first = step[0].report.labels
-    return Together(first.get("case", ""), first.get("repeat", ""), first.get("mps") == "true", end_s - begin_s, shares)
+    return ConcurrentStep(
+        first.get("case", ""), first.get("repeat", ""), first.get("mps") == "true", end_s - begin_s, shares
+    )
 
 
-def alone(run: TenantRun) -> Alone | None:
-    """None for a run that did no work."""
+def solo_run(run: TenantRun) -> SoloRun | None:
+    """Return a tenant's solo run; None without work."""
     work = run.report.work[0] if run.report.work else None
     if work is None or not work.per_second:
         return None
@@ -90,7 +90,7 @@ def alone(run: TenantRun) -> Alone | None:
     idle_w = [device.idle_power_w.value for device in gpus if device.idle_power_w]
     energy_j = work.energy_per_unit.value if work.energy_per_unit else None
     idle_power_w = math.fsum(idle_w) if gpus and len(idle_w) == len(gpus) else None
-    return Alone(work.per_second, energy_j, idle_power_w, _p99(run), work.unit)
+    return SoloRun(work.per_second, energy_j, idle_power_w, _p99(run), work.unit)
 
 
 def _phase(run: TenantRun, instance: str) -> Samples:
@@ -102,15 +102,15 @@ def _scrapes(run: TenantRun, begin_s: float, end_s: float) -> int:
     return min(len(_phase(run, instance).between(begin_s, end_s)) for instance in run.report.instances)
 
 
-def _share(run: TenantRun, own: tuple[float, float], overlap: tuple[float, float]) -> Share:
+def _share(run: TenantRun, own: tuple[float, float], overlap: tuple[float, float]) -> TenantShare:
     unit = run.report.work[0].unit if run.report.work else ""
     work = math.fsum(_work(run, instance, unit, own, overlap) for instance in run.report.instances)
     ratio = min((overlap[1] - overlap[0]) / (own[1] - own[0]), 1.0)
-    return Share(run.name, unit, work, _energy_j(run, overlap), ratio, _p99(run))
+    return TenantShare(run.name, unit, work, _energy_j(run, overlap), ratio, _p99(run))
 
 
 def _work(run: TenantRun, instance: str, unit: str, own: tuple[float, float], overlap: tuple[float, float]) -> float:
-    """Work of the phase where it is known by phase: then nothing was done at its begin, and all at its end."""
+    """Return work in the overlap, from work by phase where known: zero at its start, all of it at its end."""
     where = {"run_id": run.report.run_id, "instance": instance, "unit": unit}
     by_phase = samples(run.series.ledger, m.RUN_PHASE_WORK, phase=MEASURE, **where)
     if len(by_phase):
@@ -120,7 +120,7 @@ def _work(run: TenantRun, instance: str, unit: str, own: tuple[float, float], ov
 
 
 def _energy_j(run: TenantRun, overlap: tuple[float, float]) -> float | None:
-    """Attributed to the run on its GPUs; None where the exporter does not attribute."""
+    """Return the energy attributed to the run on its GPUs; None without attribution."""
     where = {"run_id": run.report.run_id, "component": "gpu", "policy": POLICY}
     rows = of(run.series.ledger, m.RUN_ATTRIBUTED_ENERGY, **where)
     keys = [(str(i), str(d)) for i, d in rows[["instance", "device"]].drop_duplicates().to_numpy()]
@@ -131,7 +131,7 @@ def _energy_j(run: TenantRun, overlap: tuple[float, float]) -> float | None:
 
 
 def _edges(run: TenantRun, instance: str, line: Samples) -> tuple[tuple[float, float], ...]:
-    """Nothing at the run's begin and all at its end, which no scrape hits; not where a clock is wrong."""
+    """Return the known energy at start and end of the run, between scrapes; none if clocks differ."""
     if not len(line) or any(finding.code == "clock_apart" for finding in run.report.findings):
         return ()
     mine = {"run_id": run.report.run_id, "instance": instance}

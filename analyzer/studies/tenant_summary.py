@@ -1,4 +1,4 @@
-"""Repeats of each mix of tenants put together, and MPS held against none. Pure."""
+"""Summary of tenants by mix, and effect of MPS."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from analyzer.model.interval import Interval
-from analyzer.studies.contrast import Difference, Sample, differences, levels
-from analyzer.studies.spread import Estimate
-from analyzer.studies.tenants import Alone, Evenness, Together, evenness, figures, superiority
+from analyzer.studies.stats import RatioDifference, RunValue, geometric_means, ratios_to_first
+from analyzer.studies.tenants import ConcurrentStep, Evenness, SoloRun, cliffs_delta, evenness, step_figures
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
-    """The same tenants in the same case, over its repeats; `unit` is None where they do not count the same."""
+class TenantMix:
+    """Repeats of the same tenants in the same case; `unit` is None if the tenants count different units."""
 
     case: str
     mps: bool
@@ -22,46 +21,48 @@ class Mix:
     repeats: int
     overlap_s: float
     least_overlap_ratio: float
-    figures: Mapping[str, Estimate]
+    figures: Mapping[str, Interval]
     evenness: Evenness | None
 
 
 @dataclass(frozen=True, slots=True)
-class Contrast:
-    """MPS against none, of the same tenants: Cliff's delta, and p of Mann and Whitney's exact test beside it."""
+class MpsEffect:
+    """Effect of MPS on a figure of the same tenants, with Cliff's delta and p of the exact Mann-Whitney test."""
 
     tenants: tuple[str, ...]
     figure: str
-    difference: Difference
-    superiority: float
+    difference: RatioDifference
+    cliffs_delta: float
     p: float
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    mixes: tuple[Mix, ...]
-    contrasts: tuple[Contrast, ...]
+class TenantSummary:
+    mixes: tuple[TenantMix, ...]
+    effects: tuple[MpsEffect, ...]
     without_solo: tuple[str, ...]
 
 
-_HELD_AGAINST = ("total_per_second", "stp", "antt", "worst_slowdown", "fairness", "energy_per_unit_joules")
+_COMPARED_FIGURES = ("total_per_second", "stp", "antt", "worst_slowdown", "fairness", "energy_per_unit_joules")
 
 
-def summary(steps: Sequence[Together], alone: Mapping[str, Alone]) -> Summary:
-    grouped: dict[tuple[str, bool, tuple[str, ...]], list[Together]] = {}
+def summarize_tenants(steps: Sequence[ConcurrentStep], alone: Mapping[str, SoloRun]) -> TenantSummary:
+    grouped: dict[tuple[str, bool, tuple[str, ...]], list[ConcurrentStep]] = {}
     for step in steps:
         names = tuple(sorted(share.tenant for share in step.shares))
         grouped.setdefault((step.case, step.mps, names), []).append(step)
     mixes = [_mix(key, found, alone) for key, found in sorted(grouped.items())]
     without = sorted({name for _, _, names in grouped for name in names} - set(alone))
-    return Summary(tuple(mixes), tuple(_contrasts(grouped, alone)), tuple(without))
+    return TenantSummary(tuple(mixes), tuple(_effects(grouped, alone)), tuple(without))
 
 
-def _mix(key: tuple[str, bool, tuple[str, ...]], steps: Sequence[Together], alone: Mapping[str, Alone]) -> Mix:
-    made = [figures(step, alone) for step in steps]
-    known = [name for name in made[0] if all(name in one for one in made)]
-    found = {name: levels([_samples(made, name)])[0] for name in known}
-    return Mix(
+def _mix(
+    key: tuple[str, bool, tuple[str, ...]], steps: Sequence[ConcurrentStep], alone: Mapping[str, SoloRun]
+) -> TenantMix:
+    figures = [step_figures(step, alone) for step in steps]
+    known = [name for name in figures[0] if all(name in one for one in figures)]
+    found = {name: geometric_means([_samples(figures, name)])[0] for name in known}
+    return TenantMix(
         *key,
         steps[0].unit,
         len(steps),
@@ -72,34 +73,36 @@ def _mix(key: tuple[str, bool, tuple[str, ...]], steps: Sequence[Together], alon
     )
 
 
-def _samples(made: Sequence[Mapping[str, float]], name: str) -> list[Sample]:
-    return [Sample(Interval(one[name]), position) for position, one in enumerate(made)]
+def _samples(figures: Sequence[Mapping[str, float]], name: str) -> list[RunValue]:
+    return [RunValue(Interval(one[name]), position) for position, one in enumerate(figures)]
 
 
-def _contrasts(
-    grouped: Mapping[tuple[str, bool, tuple[str, ...]], Sequence[Together]], alone: Mapping[str, Alone]
-) -> list[Contrast]:
-    """Cases differ by name where MPS differs, so the tenants tell what belongs together."""
+def _effects(
+    grouped: Mapping[tuple[str, bool, tuple[str, ...]], Sequence[ConcurrentStep]], alone: Mapping[str, SoloRun]
+) -> list[MpsEffect]:
+    """Pair mixes by their tenants, because cases with and without MPS have different names."""
     found = []
     for names in sorted({names for _, _, names in grouped}):
         sides = {
-            mps: [figures(step, alone) for key, steps in grouped.items() if key[1:] == (mps, names) for step in steps]
+            mps: [
+                step_figures(step, alone) for key, steps in grouped.items() if key[1:] == (mps, names) for step in steps
+            ]
             for mps in (False, True)
         }
         if not all(sides.values()):
             continue
-        known = [name for name in _HELD_AGAINST if all(name in one for side in sides.values() for one in side)]
-        found += [_contrast(names, name, sides) for name in known]
+        known = [name for name in _COMPARED_FIGURES if all(name in one for side in sides.values() for one in side)]
+        found += [_effect(names, name, sides) for name in known]
     return found
 
 
-def _contrast(names: tuple[str, ...], name: str, sides: Mapping[bool, Sequence[Mapping[str, float]]]) -> Contrast:
+def _effect(names: tuple[str, ...], name: str, sides: Mapping[bool, Sequence[Mapping[str, float]]]) -> MpsEffect:
     from scipy.stats import mannwhitneyu
 
     without, under = ([one[name] for one in sides[mps]] for mps in (False, True))
     groups = [
-        [Sample(Interval(value), (mps, position)) for position, value in enumerate(values)]
+        [RunValue(Interval(value), (mps, position)) for position, value in enumerate(values)]
         for mps, values in ((False, without), (True, under))
     ]
     p = float(mannwhitneyu(under, without, method="auto").pvalue)
-    return Contrast(names, name, differences(groups)[0], superiority(under, without), p)
+    return MpsEffect(names, name, ratios_to_first(groups)[0], cliffs_delta(under, without), p)

@@ -1,135 +1,243 @@
-"""How much GPUs of one kind differ at the same work, and with what that goes along. Pure.
+"""Variability of GPUs of one model at the same work, and its correlations.
 
-Statistics as in "Not All GPUs Are Created Equal" (Sinha et al., SC22, arXiv 2208.11035): medians of each GPU over its
-repeats, whisker range over median, Pearson's correlations over runs. Intervals are of all GPUs of that kind, and count
-GPUs, not runs. Whisker ranges have none: the more GPUs are looked at, the wider such a range is, so that it is only of
-those that were.
+Statistics as in "Not All GPUs Are Created Equal" (Sinha et al., SC22, arXiv 2208.11035): medians per GPU over repeats,
+whisker range over median, Pearson correlations over runs. The whisker range spans the values within 1.5 interquartile
+ranges of the box. CIs are of all GPUs of that model and count GPUs, not runs. Whisker ranges have no CI, because they
+grow with the number of GPUs.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
+from analyzer.model.interval import Interval
 from analyzer.model.samples import FloatArray
-from analyzer.studies import spread
-from analyzer.studies.spread import Estimate
+from analyzer.studies.stats import CONFIDENCE
 
 COVARIATES = ("sm_clock_hertz", "temperature_celsius", "power_watts")
 _SCALES = 3.5
 _SIGMA_OF_MAD = 1.4826
 _LEAST_FOR_OUTLIERS = 5
+_NORMAL = 1.96
+_WHISKER = 1.5
+_FEWEST = 5
+"""GPUs below which there is no CI."""
+_FEWEST_FOR_A_MEDIAN = 6
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSpread:
-    """`apart` is its median over that of all GPUs, less one; `cv` within it, None below two runs.
+    """Runs of one GPU. `deviation` is its median over the median of all GPUs, minus 1; `cv` is None below two runs.
 
-    `outlier` is None where there are too few GPUs to call one that.
+    `outlier` is None with too few GPUs.
     """
 
     gpu: str
     n: int
     median: float
-    apart: float
+    deviation: float
     cv: float | None
     outlier: bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
-    """The same GPUs in a placement, over themselves in the reference placement, less one: their median."""
+class PlacementEffect:
+    """Median ratio of the same GPUs in a placement and in the reference placement, minus 1."""
 
     placement: str
-    effect: Estimate
+    effect: Interval
 
 
 @dataclass(frozen=True, slots=True)
 class Variability:
-    """Ratios. `between` is the coefficient of variation of the GPUs' medians, `within` the median of those in a GPU."""
+    """Ratios. `between` is the coefficient of variation of the medians per GPU, `within` its median inside a GPU."""
 
     runs: int
     gpus: tuple[GpuSpread, ...]
-    whisker_runs: Estimate
-    whisker_gpus: Estimate
-    between: Estimate
-    within: Estimate
-    correlations: dict[str, Estimate]
+    whisker_runs: Interval
+    whisker_gpus: Interval
+    between: Interval
+    within: Interval
+    correlations: dict[str, Interval]
     reference: str | None
-    neighbours: tuple[Neighbours, ...]
+    placements: tuple[PlacementEffect, ...]
 
 
-def variability(runs: pd.DataFrame, reference: str | None = None) -> Variability:
-    """`runs` has a row for each run: `gpu` (text), `value` (positive), and where known `placement` (text) and the
-    covariates (NaN where one is not known). Raises ValueError for a reference that is no placement.
+def gpu_variability(runs: pd.DataFrame, reference: str | None = None) -> Variability:
+    """Return the variability of `runs`, a row per run: `gpu` (text), `value` (positive), and optionally `placement`
+    (text) and the covariates (NaN where unknown). Raises ValueError for an unknown reference placement.
     """
     by_gpu = {str(gpu): rows["value"].to_numpy(dtype=np.float64) for gpu, rows in runs.groupby("gpu", sort=True)}
     groups = list(by_gpu.values())
     medians = np.array([np.median(values) for values in groups])
-    within = np.array([spread.coefficient_of_variation(values) for values in groups if len(values) > 1])
-    chosen, neighbours = _neighbours(runs, reference)
+    within = np.array([coefficient_of_variation(values) for values in groups if len(values) > 1])
+    chosen, placements = _placements(runs, reference)
     return Variability(
         len(runs),
         tuple(_gpus(by_gpu, medians)),
-        Estimate(spread.whisker_range_ratio(np.concatenate(groups)), n=len(groups)),
-        Estimate(spread.whisker_range_ratio(medians), n=len(groups)),
-        spread.deviation(medians),
-        spread.middle(within),
+        Interval(whisker_range_ratio(np.concatenate(groups)), n=len(groups)),
+        Interval(whisker_range_ratio(medians), n=len(groups)),
+        variation_estimate(medians),
+        median_estimate(within),
         {name: _correlation(runs, name) for name in COVARIATES if name in runs},
         chosen,
-        tuple(neighbours),
+        tuple(placements),
     )
 
 
 def _gpus(by_gpu: dict[str, FloatArray], medians: FloatArray) -> list[GpuSpread]:
-    middle = float(np.median(medians))
-    flags = outliers(medians)
+    overall = float(np.median(medians))
+    flags = gpu_outliers(medians)
     return [
         GpuSpread(
             gpu,
             len(values),
             float(median),
-            float(median / middle - 1),
-            spread.coefficient_of_variation(values) if len(values) > 1 else None,
+            float(median / overall - 1),
+            coefficient_of_variation(values) if len(values) > 1 else None,
             None if flags is None else bool(flags[position]),
         )
         for position, ((gpu, values), median) in enumerate(zip(by_gpu.items(), medians, strict=True))
     ]
 
 
-def outliers(values: FloatArray) -> list[bool] | None:
-    """More than 3.5 scaled MAD from the median, on either side; None below five values."""
+def gpu_outliers(values: FloatArray) -> list[bool] | None:
+    """Return which values lie more than 3.5 scaled MAD from the median; None below five values."""
     if len(values) < _LEAST_FOR_OUTLIERS:
         return None
-    apart = np.abs(values - np.median(values))
-    scale = _SIGMA_OF_MAD * float(np.median(apart))
-    return [bool(off > _SCALES * scale > 0) for off in apart]
+    deviations = np.abs(values - np.median(values))
+    scale = _SIGMA_OF_MAD * float(np.median(deviations))
+    return [bool(off > _SCALES * scale > 0) for off in deviations]
 
 
-def _correlation(runs: pd.DataFrame, name: str) -> Estimate:
-    """Over runs."""
+def _correlation(runs: pd.DataFrame, name: str) -> Interval:
+    """Interval the correlation over runs."""
     known = runs[np.isfinite(runs[name].astype(float))]
     value, other = (known[column].to_numpy(dtype=np.float64) for column in ("value", name))
-    return spread.correlated(value, other, known["gpu"].nunique())
+    return correlation_estimate(value, other, known["gpu"].nunique())
 
 
-def _neighbours(runs: pd.DataFrame, reference: str | None) -> tuple[str | None, list[Neighbours]]:
-    """Each GPU against itself, so that what cards differ by cancels. Without a name, the reference is the placement in
-    which the most GPUs were, the first by name of several.
-    """
+def _placements(runs: pd.DataFrame, reference: str | None) -> tuple[str | None, list[PlacementEffect]]:
+    """Compare each GPU with itself in the reference placement, which is by default the one with the most GPUs."""
     if "placement" not in runs or runs["placement"].nunique() < 2:
         if reference is not None:
-            raise ValueError(f"there are not two placements, so {reference!r} has nothing to be held against")
+            raise ValueError(f"cannot compare with placement {reference!r}: the runs have fewer than two placements")
         return None, []
     medians = runs.pivot_table(index="gpu", columns="placement", values="value", aggfunc="median")
     base = reference if reference is not None else str(medians.count().sort_index().idxmax())
     if base not in medians:
-        raise ValueError(f"no placement is {base!r}; there are {', '.join(map(str, medians.columns))}")
+        raise ValueError(f"unknown placement {base!r}; known are {', '.join(map(str, medians.columns))}")
     found = []
     for placement in medians.columns:
         ratios = (medians[placement] / medians[base]).dropna().to_numpy(dtype=np.float64)
         if placement != base and len(ratios):
-            found.append(Neighbours(str(placement), spread.middle(ratios - 1)))
+            found.append(PlacementEffect(str(placement), median_estimate(ratios - 1)))
     return base, found
+
+
+def coefficient_of_variation(values: npt.ArrayLike) -> float:
+    """Return the sample standard deviation over the mean; NaN below two values."""
+    x = np.asarray(values, dtype=np.float64)
+    return float(np.std(x, ddof=1) / np.mean(x)) if len(x) > 1 and np.mean(x) else float("nan")
+
+
+def whiskers(values: npt.ArrayLike) -> tuple[float, float]:
+    """Return the lowest and the highest value within 1.5 interquartile ranges of the quartiles (Tukey)."""
+    x = np.asarray(values, dtype=np.float64)
+    first, third = np.percentile(x, [25, 75])
+    reach = _WHISKER * (third - first)
+    inside = x[(x >= first - reach) & (x <= third + reach)]
+    return float(inside.min()), float(inside.max())
+
+
+def whisker_range_ratio(values: npt.ArrayLike) -> float:
+    """Return the whisker range over the median; NaN below two values."""
+    x = np.asarray(values, dtype=np.float64)
+    low, high = whiskers(x)
+    middle = float(np.median(x))
+    return (high - low) / middle if len(x) > 1 and middle else float("nan")
+
+
+def within_ratio(groups: Sequence[FloatArray]) -> float:
+    """Return the median coefficient of variation of the groups with two values or more."""
+    found = [coefficient_of_variation(values) for values in groups if len(values) > 1]
+    return float(np.median(found)) if found else float("nan")
+
+
+def correlation(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
+    """Return Pearson's correlation; NaN where one of them is constant."""
+    a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if len(a) < 3 or not np.ptp(a) or not np.ptp(b):
+        return float("nan")
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def gini(values: npt.ArrayLike) -> float:
+    """Return Gini's coefficient of values ≥ 0: 0 where all are equal, (n − 1) / n where one has all (Gini, 1912)."""
+    x = np.sort(np.asarray(values, dtype=np.float64))
+    n = len(x)
+    if not x.sum():
+        return float("nan")
+    return max(float(np.sum((2 * np.arange(1, n + 1) - n - 1) * x) / (n * x.sum())), 0.0)
+
+
+def variation_estimate(values: FloatArray) -> Interval:
+    """Interval the population's coefficient of variation, robust to skew and heavy tails (Bonett, Computational
+    Statistics & Data Analysis 50, 2006, with Student's quantile).
+
+    Coverage on generated fleets of 5 to 100 GPUs: at least 94 % for normal and uniform scatter, at least 88 % for
+    skewed scatter (percentile bootstrap: 50 to 94 %), at worst 56 % if one GPU in ten is a far outlier.
+    """
+    from scipy.special import stdtrit
+
+    value, n = coefficient_of_variation(values), len(values)
+    if n < _FEWEST or not np.isfinite(value):
+        return Interval(value, n=n)
+    if value == 0:
+        return Interval(0.0, limits=(0.0, 0.0), n=n)
+    deviations = values - _trimmed_mean(values, 1 / (2 * math.sqrt(n - 4)))
+    kurtosis = n * float((deviations**4).sum()) / float(((values - values.mean()) ** 2).sum()) ** 2
+    inflated = n / (n - _NORMAL)
+    half = stdtrit(n - 1, (1 + CONFIDENCE) / 2) * inflated * math.sqrt((kurtosis - (n - 3) / n) / (n - 1)) / 2
+    middle = value * math.sqrt(inflated)
+    limits = float(middle * math.exp(-half)), float(middle * math.exp(half))
+    return Interval(value, limits=limits, n=n)
+
+
+def _trimmed_mean(values: FloatArray, share: float) -> float:
+    """Return the mean without that share of the values at either end."""
+    cut = min(int(share * len(values)), (len(values) - 1) // 2)
+    return float(np.sort(values)[cut : len(values) - cut].mean())
+
+
+def median_estimate(values: FloatArray) -> Interval:
+    """Interval the median between two of the values (sign test, without assumptions about the distribution).
+
+    Five values would give a CI of less than 95 %.
+    """
+    n = len(values)
+    value = float(np.median(values)) if n else float("nan")
+    if n < _FEWEST_FOR_A_MEDIAN:
+        return Interval(value, n=n)
+    below = np.cumsum([math.comb(n, k) for k in range(n // 2)]) / 2.0**n
+    place = int((below <= (1 - CONFIDENCE) / 2).sum()) - 1
+    ordered = np.sort(values)
+    return Interval(value, limits=(float(ordered[place]), float(ordered[n - 1 - place])), n=n)
+
+
+def correlation_estimate(x: FloatArray, y: FloatArray, clusters: int) -> Interval:
+    """Interval Pearson's correlation; Fisher's interval counts clusters, because repeats on one GPU are alike."""
+    value = correlation(x, y)
+    if clusters < _FEWEST or not np.isfinite(value):
+        return Interval(value, n=clusters)
+    if abs(value) >= 1:
+        return Interval(value, limits=(value, value), n=clusters)
+    half = _NORMAL / math.sqrt(clusters - 3)
+    limits = math.tanh(math.atanh(value) - half), math.tanh(math.atanh(value) + half)
+    return Interval(value, limits=limits, n=clusters)

@@ -7,9 +7,9 @@ import pytest
 from analyzer.assess.run import NoEnergyError, assess
 from analyzer.model.interval import Interval
 from analyzer.model.samples import RunFrames, tidy
-from analyzer.output.html.page import page
-from analyzer.output.plots.run import picture
-from analyzer.output.timeseries import timeseries
+from analyzer.output.export import power_samples
+from analyzer.output.html.page import html_page
+from analyzer.output.plots.run import run_plot
 from exporter.contract import metrics as m
 from exporter.contract.history import Series
 from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped
@@ -204,14 +204,14 @@ def test_a_run_without_gpus_is_reported_by_its_cpus(tmp_path):
     frames = frames_of(tmp_path, scraped((t, scrape([], Run(cpu_j=1_000.0), t)) for t in TIMES))
 
     report = assess(frames)
-    table = timeseries(frames, report)
+    table = power_samples(frames, report)
 
     assert report.headline.value == 1_000
     assert report.work[0].energy_per_unit.value == 1
     assert report.own is None
-    drawn = picture(report, table)
+    drawn = run_plot(report, table)
     assert drawn.startswith(b"\x89PNG")
-    assert "on CPUs in" in page(report, frames, frames.raw, drawn)
+    assert "on CPUs in" in html_page(report, frames, frames.raw, drawn)
 
 
 def test_simulated_hardware_is_said(tmp_path):

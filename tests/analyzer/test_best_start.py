@@ -12,7 +12,7 @@ from analyzer.assess.run import assess
 from analyzer.carbon.best_start import Forecast, NoStartError, Profile, starts
 from analyzer.carbon.intensity import PastSlot
 from analyzer.carbon.power_profile import profile
-from analyzer.output.studies.best_start import verdict, view
+from analyzer.output.studies.best_start import best_start_output, best_start_verdict
 from tests.analyzer.forecasts import NIGHT, in_force, published
 from tests.analyzer.node import START_S, Gpu, Run, every, scraped, write_history
 from tests.analyzer.reported import frames_with
@@ -66,7 +66,7 @@ def test_less_than_five_percent_is_no_clear_difference():
 
     assert found.saved_ratio == pytest.approx(0.04)
     assert not found.clear
-    assert verdict(found) == "no clear difference: the best start saves less than 5 % against now"
+    assert best_start_verdict(found) == "no clear difference: the best start saves less than 5 % compared with now"
 
 
 def test_starts_after_which_the_forecast_ends_too_soon_are_not_looked_at_and_that_is_said():
@@ -74,7 +74,7 @@ def test_starts_after_which_the_forecast_ends_too_soon_are_not_looked_at_and_tha
 
     assert max(start.at_s for start in found.every) == NOW_S + 2 * HOUR_S
     assert found.cut_short
-    assert any("would run beyond it" in part for part in view(found).parts if isinstance(part, str))
+    assert any("are not included" in part for part in best_start_output(found).parts if isinstance(part, str))
 
 
 def test_a_forecast_that_covers_all_starts_is_not_said_to_end():
@@ -94,7 +94,7 @@ def test_where_the_present_is_not_forecast_there_is_nothing_to_hold_the_best_aga
     found = advised(hourly(None, 100, 300))
 
     assert (found.now, found.saved_ratio, found.clear) == (None, None, False)
-    assert "one now is not forecast" in verdict(found)
+    assert "a start now is outside the forecast" in best_start_verdict(found)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_the_command_advises_from_the_newest_scrape_of_an_exporter(analyzer, tmp
     found = json.loads(data.stdout)
     assert (table.returncode, table.stderr) == (0, "")
     assert table.stdout.startswith("start at ")
-    assert "70 % less than now" in table.stdout
+    assert "saves 70 % compared with now" in table.stdout
     assert found["now"]["emissions_grams"] == pytest.approx(300)
     assert found["best"]["emissions_grams"] == pytest.approx(90)
     assert 9.4 <= (found["best"]["start_unix_seconds"] - now_s) / HOUR_S <= 10.1  # the hour holds from its half before

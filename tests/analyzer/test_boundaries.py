@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -12,9 +13,9 @@ from analyzer.assess.run import assess
 from analyzer.model.cost import Price
 from analyzer.model.interval import Interval
 from analyzer.model.user_inputs import Given
-from analyzer.output.documents import document
-from analyzer.output.sections import run as tables
-from analyzer.output.sections.latencies import by_latency, others
+from analyzer.output.documents import report_document
+from analyzer.output.sections.results import latencies, other_results
+from analyzer.output.terminal import console, terminal_report
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Run, scrape, scraped
 from tests.analyzer.reported import BOXED, TIMES, frames_of, frames_with, report_of
@@ -42,7 +43,7 @@ def by_name(report):
 
 def printed(report):
     target = io.StringIO()
-    tables.console(target, plain_columns=140).print(tables.report_table(report))
+    console(target, plain_columns=140).print(terminal_report(report))
     return target.getvalue()
 
 
@@ -59,7 +60,7 @@ def test_a_component_that_is_not_measured_is_in_no_boundary_and_that_is_said(tmp
     report = report_of(tmp_path, Run(cpu_j=900))
 
     assert list(by_name(report)) == ["gpu", "gpu+cpu"]
-    assert "DRAM is in no boundary" in printed(report)
+    assert "Not included: DRAM" in printed(report)
 
 
 def test_a_cpu_that_is_measured_on_one_of_two_nodes_is_in_no_boundary(tmp_path):
@@ -100,7 +101,7 @@ def test_pue_multiplies_energy_and_work_and_is_said_to_be_given(tmp_path):
     assert facility.energy.half == pytest.approx(15.6)  # 12 J x 1.3
     assert facility.work[0].energy_per_unit.value == pytest.approx(9.1)
     assert by_name(report)["gpu+cpu+dram"].energy.value == 7_000
-    assert "PUE 1.3 is given, not measured" in printed(report)
+    assert "PUE 1.3 is user-supplied" in printed(report)
 
 
 def test_generated_and_all_tokens_have_their_own_joules(tmp_path):
@@ -169,7 +170,7 @@ def test_a_price_gives_the_cost_of_the_run_and_of_a_million_tokens_at_each_bound
     """7,000 J are 7/3,600 kWh; at 0.36 a kWh that is 0.0007. A million tokens of 7 J at that price: 0.7."""
     told = Given(price=Price(0.36, "EUR"), pue=2.0)
     report = assessed(tmp_path, Run(cpu_j=900), told, more=dram(100))
-    data = {one["name"]: one for one in document(report)["boundaries"]}
+    data = {one["name"]: one for one in report_document(report)["boundaries"]}
 
     assert data["gpu+cpu+dram"]["cost"] == pytest.approx(0.0007, rel=1e-12)
     assert data["gpu+cpu+dram"]["cost_uncertainty"] == pytest.approx(0.0000012, rel=1e-12)
@@ -184,7 +185,7 @@ def test_a_price_gives_the_cost_of_the_run_and_of_a_million_tokens_at_each_bound
 def test_without_a_price_nothing_costs_anything_and_without_pue_there_is_no_facility(tmp_path):
     report = report_of(tmp_path)
 
-    (only,) = document(report)["boundaries"]
+    (only,) = report_document(report)["boundaries"]
     assert (only["name"], only["cost"], only["currency"], only["power_usage_effectiveness"]) == (
         "gpu",
         None,
@@ -194,7 +195,7 @@ def test_without_a_price_nothing_costs_anything_and_without_pue_there_is_no_faci
     assert "cost" not in printed(report)
 
 
-def test_latency_percentiles_are_one_table_of_milliseconds_and_other_results_stay_lines(tmp_path):
+def test_results_latencies_and_other_results_have_own_tables(tmp_path):
     results = {
         "ttft_seconds_mean": 0.2,
         "ttft_seconds_p50": 0.18,
@@ -211,17 +212,18 @@ def test_latency_percentiles_are_one_table_of_milliseconds_and_other_results_sta
         ["TTFT", "200.0", "180.0", "314.0"],
         ["TPOT", "–", "10.00", "20.00"],
     ]
-    assert "job's own, loss" in text
-    assert "job's own, window_seconds_mean" in text
-    assert "job's own, ttft" not in text
+    assert "Results reported by the job" in text
+    assert re.search(r"^window_seconds_mean +4\.000 *$", text, re.MULTILINE)
+    assert re.search(r"^loss +2\.500 *$", text, re.MULTILINE)
+    assert "ttft" not in text
 
 
 @given(st.dictionaries(st.from_regex(r"[a-c]{1,2}_seconds_(mean|p50|p99|p99_9|sum)", fullmatch=True), st.floats(0, 9)))
-def test_each_result_is_told_once_in_the_table_or_as_a_line(results):
-    tabled = {f"{what}_seconds_{name}" for what, of in by_latency(results).items() for name in of}
+def test_results_each_result_is_in_one_table(results):
+    tabled = {f"{what}_seconds_{name}" for what, of in latencies(results).items() for name in of}
 
-    assert tabled | others(results).keys() == results.keys()
-    assert not tabled & others(results).keys()
+    assert tabled | other_results(results).keys() == results.keys()
+    assert not tabled & other_results(results).keys()
 
 
 @given(st.floats(1e-6, 1e6), st.floats(0, 0.2))

@@ -5,8 +5,8 @@ import pytest
 
 from analyzer.energy.error_budget import Budget, gap_limits_j, sampling_half_j, sensor_limits_j, total
 from analyzer.model.samples import Gap, clean
-from analyzer.output.documents import document
-from analyzer.output.sections.base import sections
+from analyzer.output.documents import report_document
+from analyzer.output.sections.report import report_tables
 from exporter.contract.power_sensors import SystematicBand
 from tests.analyzer import loads
 from tests.analyzer.node import Run
@@ -79,16 +79,18 @@ def test_of_several_devices_parts_add_up_and_one_unknown_interval_leaves_the_sum
     assert total([Budget(1, edges_j=3), Budget(1, edges_j=4)]).edges_j == 7
 
 
-def test_a_report_shows_the_parts_and_says_which_is_the_largest(tmp_path):
+def test_budget_table_has_parts_and_names_the_largest(tmp_path):
     """6,000 ± 10 J on an A100, whose reading is off by -6 to +3 %."""
     report = report_of(tmp_path, Run())
 
-    shown = next(section for section in sections(report) if section.title == "How sure")
-    data = document(report)["error_budget"]
+    shown = next(section for section in report_tables(report) if section.title == "Uncertainty budget")
+    data = report_document(report)["error_budget"]
 
-    assert shown.columns == ("device", "edges, 95 %", "sensor")
-    assert shown.rows == (("GPU 0", "± 10 J (0.17 %)", "-170 to +380 J (6.4 %)"),)
-    assert "can be taken off (--calibration)" in shown.note
+    assert [column.title for column in shown.columns] == ["Device", "Start/end, 95 % CI", "Sensor"]
+    assert [[cell.text for cell in row] for row in shown.rows] == [
+        ["GPU 0", "± 10 J (0.17 %)", "-170 to +380 J (6.4 %)"]
+    ]
+    assert "can be corrected (--calibration)" in " ".join(shown.notes)
     assert data["largest_part"] == "sensor"
     assert data["gpu"]["random_uncertainty_joules"] == 10
     assert data["gpu"]["sensor_high_joules"] == pytest.approx(6_000 / 0.94 - 6_000)

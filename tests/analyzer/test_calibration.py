@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from analyzer.energy.calibration import Calibration, CalibrationError, parse
-from analyzer.output.documents import document
-from analyzer.output.sections.base import sections
+from analyzer.output.documents import report_document
+from analyzer.output.sections.report import report_tables
 from tests.analyzer.node import Gpu, Run
 from tests.analyzer.reported import BOX, codes, found, report_of
 
@@ -70,25 +70,26 @@ def test_a_calibration_of_other_cards_alone_is_refused(tmp_path):
         report_of(tmp_path, calibrations=[replace(CARD, uuid="GPU-elsewhere")])
 
 
-def test_the_report_shows_both_figures_and_says_which_is_which(tmp_path):
+def test_calibration_table_has_energy_as_read_and_calibrated(tmp_path):
     report = report_of(tmp_path, calibrations=[CARD])
 
-    shown = next(section for section in sections(report) if section.title == "Calibrated energy")
-    data = document(report)
+    shown = next(section for section in report_tables(report) if section.title == "Calibrated energy")
+    data = report_document(report)
 
-    assert shown.rows[0][3:] == ("0.96, +12 W", "± 0.5 %", "bench 3")
-    assert shown.note.startswith("all other figures of this report are as read")
+    assert [cell.text for cell in shown.rows[0][3:]] == ["0.96, +12 W", "± 0.5 %", "bench 3"]
+    assert shown.notes[0].startswith("All other figures of this report are as read")
     assert data["energy"]["gpu"]["energy_joules"] == 6_000
     assert data["calibrated"]["energy_joules"] == pytest.approx(6_000)
     assert data["calibrated"]["devices"][0]["gain"] == 0.96
 
 
-def test_a_calibrated_card_is_not_sent_to_be_calibrated(tmp_path):
+def test_budget_calibrated_gpu_has_no_calibration_advice(tmp_path):
     """Its ± 0.5 % of 6,000 J are more than the ± 10 J of the ledger."""
-    shown = next(part for part in sections(report_of(tmp_path, calibrations=[CARD])) if part.title == "How sure")
+    tables = report_tables(report_of(tmp_path, calibrations=[CARD]))
+    shown = next(table for table in tables if table.title == "Uncertainty budget")
 
-    assert "what the calibration leaves uncertain is the largest part" in shown.note
-    assert "--calibration" not in shown.note
+    assert "Largest part: residual of the calibration." in " ".join(shown.notes)
+    assert "--calibration" not in " ".join(shown.notes)
 
 
 def test_a_csv_and_a_yaml_file_say_the_same():

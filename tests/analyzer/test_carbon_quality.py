@@ -5,8 +5,8 @@ import io
 import pytest
 
 from analyzer.assess.run import assess
-from analyzer.output.html.page import page
-from analyzer.output.sections import run as tables
+from analyzer.output.html.page import html_page
+from analyzer.output.terminal import console, terminal_report
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Run, every
 from tests.analyzer.reported import codes, found, frames_with, report_of
@@ -145,7 +145,7 @@ def test_average_and_marginal_stand_apart_and_are_never_added(tmp_path):
     frames = frames_with(tmp_path, more=more)
     report = assess(frames)
     target = io.StringIO()
-    tables.console(target).print(tables.report_table(report))
+    console(target).print(terminal_report(report))
 
     assert [(sum_.basis, sum_.mass_g.value) for sum_ in report.emission_totals] == [
         ("average", 0.1667),
@@ -156,7 +156,7 @@ def test_average_and_marginal_stand_apart_and_are_never_added(tmp_path):
         ("marginal", 6_000),
     }
     assert "833" not in target.getvalue()  # 166.7 + 666.7 mg
-    assert "833" not in page(report, frames, frames.raw, b"").split("<script")[0]
+    assert "833" not in html_page(report, frames, frames.raw, b"").split("<script")[0]
     assert carbon_codes(report) == []
 
 

@@ -10,7 +10,7 @@ from analyzer.assess.run import assess
 from analyzer.energy.throttling import Seen
 from analyzer.model.samples import samples, tidy
 from analyzer.model.timeline import windows
-from analyzer.output.html.charts import charts
+from analyzer.output.html.charts import report_charts
 from analyzer.sources.downsample import MAX_UNCHANGED
 from analyzer.sources.runs.load import MARGIN_S, Clock, load_run
 from analyzer.sources.runs.sweeps import with_throttling_samples
@@ -150,7 +150,7 @@ def test_percentiles_and_means_of_a_long_run_are_of_all_samples(stored, thinned)
 
 
 def test_the_page_tells_no_median_of_samples_that_were_left(thinned, whole):
-    found, expected = (charts(assess(frames), frames, frames.raw)[0].ranges for frames in (thinned, whole))
+    found, expected = (report_charts(assess(frames), frames, frames.raw)[0].ranges for frames in (thinned, whole))
 
     assert [(one.name, one.least, one.most) for one in found] == [(one.name, one.least, one.most) for one in expected]
     assert {one.median for one in found} == {""}

@@ -3,7 +3,7 @@
 import io
 import re
 
-from analyzer.output.sections import run as tables
+from analyzer.output.terminal import console, terminal_report
 from tests.analyzer.node import Run
 from tests.analyzer.reported import report_of
 
@@ -17,7 +17,7 @@ def test_each_rate_says_what_time_it_is_of(tmp_path):
         results={"tokens_per_second": 61.0},
     )
     target = io.StringIO()
-    tables.console(target, plain_columns=140).print(tables.report_table(report_of(tmp_path, run)))
+    console(target, plain_columns=140).print(terminal_report(report_of(tmp_path, run)))
     text = target.getvalue()
 
     assert "900 generated tokens, 60.00 generated tokens/s while in measure" in text

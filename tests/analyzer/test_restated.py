@@ -14,8 +14,8 @@ from analyzer.carbon.power_profile import profile
 from analyzer.carbon.restate import restate
 from analyzer.model import timeline
 from analyzer.model.user_inputs import Given
-from analyzer.output.documents import document
-from analyzer.output.sections import run as tables
+from analyzer.output.documents import report_document
+from analyzer.output.terminal import console, terminal_report
 from analyzer.sources.carbon.past_intensity import with_cpu_counters
 from analyzer.sources.history import HistorySource
 from exporter.contract import metrics as m
@@ -51,7 +51,7 @@ def restated(folder, *pasts, carbon=None, intensity=100.0, one=None, more=lambda
 
 def printed(report):
     target = io.StringIO()
-    tables.console(target, plain_columns=140).print(tables.report_table(report))
+    console(target, plain_columns=140).print(terminal_report(report))
     return target.getvalue()
 
 
@@ -267,7 +267,7 @@ def test_intensities_of_which_nobody_says_what_they_are_are_not_called_actual(tm
 
 
 def test_the_document_has_the_slots_and_the_difference(tmp_path):
-    (data,) = json.loads(json.dumps(document(restated(tmp_path, past(150.0, 300.0)))))["restated_emissions"]
+    (data,) = json.loads(json.dumps(report_document(restated(tmp_path, past(150.0, 300.0)))))["restated_emissions"]
 
     assert data["emissions_grams"] == pytest.approx(35)
     assert data["difference_ratio"] == pytest.approx(1.625)

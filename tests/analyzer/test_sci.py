@@ -10,8 +10,8 @@ from analyzer.assess.run import assess
 from analyzer.carbon.intensity import Past, PastSlot
 from analyzer.model.hardware import Hardware
 from analyzer.model.user_inputs import Given
-from analyzer.output.documents import document
-from analyzer.output.sections import run as tables
+from analyzer.output.documents import report_document
+from analyzer.output.terminal import console, terminal_report
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Run
 from tests.analyzer.reported import codes, frames_with
@@ -31,7 +31,7 @@ def by_place(report):
 
 def printed(report):
     target = io.StringIO()
-    tables.console(target, plain_columns=140).print(tables.report_table(report))
+    console(target, plain_columns=140).print(terminal_report(report))
     return target.getvalue()
 
 
@@ -120,7 +120,7 @@ def test_without_an_intensity_there_is_no_sci_and_what_to_give_is_said(tmp_path)
 def test_nobody_is_shown_an_sci_who_did_not_ask(tmp_path):
     report = assess(frames_with(tmp_path), Given(grams_per_kwh=360.0))
 
-    assert document(report)["software_carbon_intensity"] == []
+    assert report_document(report)["software_carbon_intensity"] == []
     assert "SCI" not in printed(report)
     assert "no_sci" not in codes(report)
 

@@ -7,9 +7,9 @@ from html import unescape
 import pytest
 
 from analyzer.assess.run import assess
-from analyzer.output import documents as formats
-from analyzer.output.html.page import page
-from analyzer.output.sections import run as tables
+from analyzer.output import documents
+from analyzer.output.html.page import html_page
+from analyzer.output.terminal import console, terminal_report
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Gpu, Run
 from tests.analyzer.reported import BOX, codes, found, frames_with, report_of
@@ -32,9 +32,9 @@ def share(idle_shared_j, idle_apart_j, device=GPU):
 def test_a_shared_gpu_shows_the_whole_and_the_runs_share_by_each_policy(tmp_path):
     frames = frames_with(tmp_path, more=share(3_000.0, 2_400.0))
     report = assess(frames)
-    text = unescape(page(report, frames, frames.raw, b""))
+    text = unescape(html_page(report, frames, frames.raw, b""))
     target = io.StringIO()
-    tables.console(target).print(tables.report_table(report))
+    console(target).print(terminal_report(report))
 
     assert report.headline.value == 6_000  # 300 W x 20 s
     assert report.shares == {"gpu": {"idle_shared": 3_000, "idle_apart": 2_400}}
@@ -42,7 +42,7 @@ def test_a_shared_gpu_shows_the_whole_and_the_runs_share_by_each_policy(tmp_path
     assert "idle_apart: its part by load of what the device drew above idle" in target.getvalue()
     assert "The run's share of what others used as well" in text
     assert ">3,000 J<" in text
-    document = json.loads(formats.as_json(formats.document(report)))
+    document = json.loads(documents.as_json(documents.report_document(report)))
     assert document["attributed_energy"]["gpu"] == {"idle_shared_joules": 3_000, "idle_apart_joules": 2_400}
     assert document["devices"][0]["attributed_energy_idle_apart_joules"] == 2_400
     assert document["energy"]["gpu"]["energy_joules"] == 6_000
@@ -110,4 +110,4 @@ def test_an_exporter_that_does_not_attribute_leaves_the_share_unknown(tmp_path):
     report = report_of(tmp_path)
 
     assert report.devices[0].attributed_j == {}
-    assert formats.document(report)["devices"][0]["attributed_energy_idle_shared_joules"] is None
+    assert documents.report_document(report)["devices"][0]["attributed_energy_idle_shared_joules"] is None

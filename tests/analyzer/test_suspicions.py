@@ -2,7 +2,7 @@
 
 import pytest
 
-from analyzer.output.sections.run import report_table
+from analyzer.output.terminal import terminal_report
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Gpu, Run, every
 from tests.analyzer.reported import BOX, codes, report_of
@@ -35,7 +35,7 @@ def test_a_suspicion_in_the_run_is_a_finding_that_says_what_it_means(tmp_path, r
     assert (finding.level, finding.subject) == (level, "GPU 0")
     assert meaning in finding.text
     assert "(seen 8 s after the run's begin)" in finding.text or "(seen 9 s" in finding.text
-    assert report_table(report)
+    assert terminal_report(report)
 
 
 def test_each_gpu_and_each_reason_has_its_own(tmp_path):

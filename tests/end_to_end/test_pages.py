@@ -70,7 +70,7 @@ def rendered(folder: Path, width: int, profile: Path) -> dict:
 
 
 @pytest.mark.parametrize("width", [360, 1200])
-def test_the_page_is_whole_in_itself_and_fits_a_phone(report, tmp_path, width):
+def test_pages_are_self_contained_and_fit_a_phone(report, tmp_path, width):
     page = rendered(report, width, tmp_path)
 
     assert page["loaded"] == []
@@ -78,7 +78,7 @@ def test_the_page_is_whole_in_itself_and_fits_a_phone(report, tmp_path, width):
     assert page["wide"] <= width
 
 
-def test_the_page_says_what_was_measured(report, tmp_path):
+def test_pages_state_what_was_measured(report, tmp_path):
     text = rendered(report, 1200, tmp_path)["text"]
 
     assert "SIMULATED hardware" in text

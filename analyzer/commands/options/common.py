@@ -10,11 +10,11 @@ import typer
 
 from analyzer.commands.messages import print_message
 from analyzer.model.time_text import names_zone, parse_duration, parse_moment
-from analyzer.output.form import Format
+from analyzer.output.format import OutputFormat
 
 DEFAULT_SINCE = "30d"
 
-FormatOption = Annotated[Format, typer.Option("--format", help="Format of the output on stdout.")]
+FormatOption = Annotated[OutputFormat, typer.Option("--format", help="Format of the output on stdout.")]
 SinceOption = Annotated[str, typer.Option(help="Time to search for runs, up to now: 90m, 12h, 30d.")]
 CarbonOption = Annotated[
     float | None, typer.Option(min=0, metavar="G/KWH", help="Constant carbon intensity in gCO2eq/kWh: adds emissions.")

@@ -56,11 +56,17 @@ def compatible_samples(tools: list[RunTool] | None, source: SampleSource, frames
 
 def compatible_contents(tools: list[RunTool] | None, report: Report, samples: pd.DataFrame | None) -> dict[str, bytes]:
     """Return the files' contents by name."""
-    from analyzer.output.compatible import files as compatible_files
+    from analyzer.output.compatible.gpu_tune import gpu_tune_files
+    from analyzer.output.compatible.iris import iris_files
 
     if not tools or samples is None:
         return {}
-    made = compatible_files.of_run([str(tool) for tool in tools], report, samples)
-    if not made:
+    writers = {RunTool.GPU_TUNE: gpu_tune_files, RunTool.IRIS_GPUBENCH: iris_files}
+    contents = {
+        f"{tool}/{name}": content
+        for tool in dict.fromkeys(tools)
+        for name, content in writers[tool](report, samples).items()
+    }
+    if not contents:
         print_message("no file for another tool: the source has no power of any GPU of the run")
-    return made
+    return contents

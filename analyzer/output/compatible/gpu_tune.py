@@ -1,7 +1,8 @@
-"""A run as gpu-tune's training_stats.csv or inference_stats.csv: a row a scrape, in its columns and units. Pure.
+"""Files of gpu-tune: statistics of a run, one row per scrape, and summaries of sweeps, one row per power limit.
 
-Its own readings are those of one GPU, the run's first; `total_power_draw` is that of all. Tokens a second are those
-since the begin, as its own are, and energy per token is power by tokens a second.
+Readings are of the first GPU, `total_power_draw` is of all. As in gpu-tune, tokens per second count from the start of
+the run, and energy per token is power over tokens per second. Summaries have means over runs; their energy covers
+all GPUs, and their time the runs without pauses between them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,8 @@ import pandas as pd
 from analyzer.model.report import Report
 from analyzer.model.samples import FloatArray
 from analyzer.output.compatible import rows as compatible_rows
-from analyzer.output.compatible.rows import text
+from analyzer.output.compatible.rows import MIB, text
+from analyzer.studies.sweep import Sweep, SweepRun
 
 _READINGS = {
     "temperature": "temperature_celsius",
@@ -40,12 +42,12 @@ def is_training(workload: str, results: Mapping[str, float]) -> bool:
 
 
 def tokens_unit(units: Mapping[str, float]) -> str | None:
-    """The unit of work that is tokens made or learnt; those of prompts and padding are none."""
+    """Return the unit of generated or trained tokens, without prompts and padding."""
     return next((unit for unit in _TOKENS if units.get(unit)), None)
 
 
-def files(report: Report, frame: pd.DataFrame) -> dict[str, bytes]:
-    """Empty where the run has no GPU whose power is known."""
+def gpu_tune_files(report: Report, frame: pd.DataFrame) -> dict[str, bytes]:
+    """Return the file of a run; empty without GPU power."""
     at_s = compatible_rows.times(report, frame)
     if not len(at_s):
         return {}
@@ -58,7 +60,7 @@ def files(report: Report, frame: pd.DataFrame) -> dict[str, bytes]:
     for row, t_s in enumerate(at_s):
         cells = {name: text(float(values[row])) for name, values in columns.items()}
         cells["timestamp"] = compatible_rows.local(float(t_s)).isoformat(timespec="microseconds")
-        if row == len(at_s) - 1 and "loss" in report.results:  # the run's own result, which is known at its end
+        if row == len(at_s) - 1 and "loss" in report.results:  # a result of the run, known at its end
             cells["loss"] = text(report.results["loss"], 9)
         writer.writerow([cells.get(name, "") for name in names])
     return {"training_stats.csv" if training else "inference_stats.csv": target.getvalue().encode()}
@@ -94,3 +96,54 @@ def _tokens_per_second(report: Report, frame: pd.DataFrame, at_s: FloatArray) ->
     since_s = at_s - report.started_at_s
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(since_s > 0, compatible_rows.work(report, frame, unit, at_s) / since_s, np.nan)
+
+
+_SUMMARY_COLUMNS: dict[str, Callable[[SweepRun], float | None]] = {
+    "tokens_per_sec": lambda run: _token_figures(run)[0],
+    "temperature": lambda run: run.temperature_celsius,
+    "memory_used": lambda run: None if run.memory_used_bytes is None else run.memory_used_bytes / MIB,
+    "power_draw": lambda run: run.mean_power_w,
+    "gpu_utilization": lambda run: None if run.utilization is None else 100 * run.utilization,
+    "memory_utilization": lambda run: None if run.memory_utilization is None else 100 * run.memory_utilization,
+    "power_limit": lambda run: run.limit_w,
+    "total_power_draw": lambda run: None if run.mean_power_w is None else run.mean_power_w * len(run.gpus),
+    "energy_per_token": lambda run: _token_figures(run)[1],
+    "total_time_min": lambda run: run.duration_s / 60,
+    "energy_consumption_watt_min": lambda run: run.energy.value / 60,
+}
+
+
+def sweep_files(sweeps: Sequence[Sweep]) -> dict[str, bytes]:
+    """Return one file per sweep with power limits."""
+    found: dict[str, bytes] = {}
+    for sweep in sweeps:
+        caps_w = sorted({run.setting.power_limit_w for run in sweep.runs if run.setting.power_limit_w is not None})
+        if caps_w:
+            kind = "training" if _is_training_sweep(sweep) else "inference"
+            names = (f"{kind}_summary{f'_{again}' if again > 1 else ''}.csv" for again in range(1, len(sweeps) + 1))
+            found[next(name for name in names if name not in found)] = _summary(sweep, caps_w).encode()
+    return found
+
+
+def _is_training_sweep(sweep: Sweep) -> bool:
+    return any(is_training(run.workload, run.results) for run in sweep.runs)
+
+
+def _summary(sweep: Sweep, caps_w: Iterable[float]) -> str:
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow(["max_watt", *_SUMMARY_COLUMNS])
+    for cap_w in caps_w:
+        runs = [run for run in sweep.runs if run.setting.power_limit_w == cap_w]
+        means = ([value for run in runs if (value := read(run)) is not None] for read in _SUMMARY_COLUMNS.values())
+        writer.writerow([text(cap_w), *(text(float(np.mean(known)) if known else None) for known in means)])
+    return target.getvalue()
+
+
+def _token_figures(run: SweepRun) -> tuple[float | None, float | None]:
+    """Return tokens per second and joules per token."""
+    unit = tokens_unit({unit: work.amount for unit, work in run.work.items()})
+    if unit is None:
+        return None, None
+    work = run.work[unit]
+    return work.per_second, work.energy_per_unit.value if work.energy_per_unit else None

@@ -1,7 +1,7 @@
-"""A run as iris-gpubench's metrics.yml, formatted_metrics.txt and timeseries.csv, in its names and units. Pure.
+"""Files of iris-gpubench: metrics.yml, formatted_metrics.txt and timeseries.csv.
 
-Energy is the run's own, by real time; averages are over the readings at which the GPU was in use, as its own are.
-What is not known is null, and empty in the table.
+Energy is taken from the ledger. As in iris-gpubench, averages are over the readings at which the GPU was busy.
+Unknown values are null, and empty in the table.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _LIMITS = {"gpu_max": "max_operating", "slowdown": "slowdown", "shutdown": "shut
 _MOMENT = "%Y-%m-%d %H:%M:%S"
 
 
-def files(report: Report, frame: pd.DataFrame) -> dict[str, bytes]:
-    """Empty where the run has no GPU whose power is known."""
+def iris_files(report: Report, frame: pd.DataFrame) -> dict[str, bytes]:
+    """Return the files of a run; empty without GPU power."""
     at_s = compatible_rows.times(report, frame)
     if not len(at_s):
         return {}
@@ -102,7 +102,7 @@ def _metrics(report: Report, frame: pd.DataFrame, gpus: list[dict[str, FloatArra
 
 
 def _carbon_g(report: Report) -> float | None:
-    """Of the GPUs, by average intensities: those of the exporter, else of the one that was given."""
+    """Return the emissions of the GPUs by average intensity, from the exporter or the given intensity."""
     for basis in dict.fromkeys(one.basis for one in report.emissions if one.component == "gpu"):
         if basis != "marginal":
             found = [one.mass_g.value for one in report.emissions if (one.component, one.basis) == ("gpu", basis)]
@@ -127,7 +127,7 @@ def _averages(gpus: list[dict[str, FloatArray]]) -> dict[str, float | None]:
 
 
 def _formatted(found: dict[str, Any]) -> str:
-    """The three tables, each with its heading."""
+    """Return the three titled tables of formatted_metrics.txt."""
     limit, memory = found["max_power_limit"], found["total_mem"]
     of_limit = "" if limit is None else f" (Power Limit: {limit:.0f})"
     of_memory = "" if memory is None else f" (Total Memory: {memory})"

@@ -1,7 +1,7 @@
-"""A run's readings as rows in time, for files of other tools. Pure.
+"""Readings of a run as rows in time, for files of other tools.
 
-The rows are the scrapes of the run's first GPU while it was on, and its begin and end, which show what the first and
-the last of these do. What was not scraped near a row is NaN.
+Rows are the scrapes of the first GPU during the run, plus start and end with the values of the adjacent scrape. Values
+without a scrape nearby are NaN.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LEAST_REACH_S = 2.0
 
 
 def times(report: Report, frame: pd.DataFrame) -> FloatArray:
-    """Unix seconds; empty where the run has no GPU of which power is known."""
+    """Return Unix times of the rows; empty without GPU power."""
     for device in report.gpus:
         power = samples(frame, m.GPU_POWER, instance=device.instance, uuid=device.device)
         end_s = report.ended_at_s if report.ended_at_s is not None else float(power.t[-1]) if len(power) else 0.0
@@ -44,7 +44,7 @@ def times(report: Report, frame: pd.DataFrame) -> FloatArray:
 
 
 def readings(frame: pd.DataFrame, device: Device, at_s: FloatArray) -> dict[str, FloatArray]:
-    """By name, which carries the unit, a value for each of the times."""
+    """Return a value per time, by name with unit."""
     at_s = np.clip(at_s, at_s[1], at_s[-2])
     where = {"instance": device.instance, "uuid": device.device}
     return {
@@ -54,7 +54,7 @@ def readings(frame: pd.DataFrame, device: Device, at_s: FloatArray) -> dict[str,
 
 
 def near(series: Samples, at_s: FloatArray) -> FloatArray:
-    """The sample nearest to each of the times; NaN where none is as near as two and a half scrapes."""
+    """Return the nearest sample of each time; NaN if it is more than 2.5 scrape intervals away."""
     if not len(series):
         return np.full(len(at_s), np.nan)
     after = np.clip(np.searchsorted(series.t, at_s), 0, len(series) - 1)
@@ -66,7 +66,7 @@ def near(series: Samples, at_s: FloatArray) -> FloatArray:
 
 
 def work(report: Report, frame: pd.DataFrame, unit: str, at_s: FloatArray) -> FloatArray:
-    """Done since the run's begin, of all instances, between scrapes in proportion; NaN where none of it was seen."""
+    """Return work since the start of the run, interpolated between scrapes, of all instances; NaN if unknown."""
     total = np.zeros(len(at_s))
     for instance in report.instances:
         rows = of(frame, m.RUN_WORK, run_id=report.run_id, instance=instance, unit=unit).sort_values("t")
@@ -79,10 +79,10 @@ def work(report: Report, frame: pd.DataFrame, unit: str, at_s: FloatArray) -> Fl
 
 
 def local(unix_s: float) -> datetime:
-    """Without a zone, as tools write it that know of none."""
+    """Return the local time without zone, as these tools write it."""
     return datetime.fromtimestamp(unix_s).astimezone().replace(tzinfo=None)
 
 
 def text(value: float | None, digits: int = 6) -> str:
-    """Empty where it is not known."""
+    """Return the number as text; empty if unknown."""
     return "" if value is None or not np.isfinite(value) else f"{value:.{digits}f}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""What the page's charts show: lines of each device over the time of the run, and each chart in words. Pure."""
+"""Charts of the HTML page: power, temperature, clocks, utilization and memory of each device over time."""
 
 from __future__ import annotations
 
@@ -12,21 +12,31 @@ import pandas as pd
 from analyzer.model.report import Report
 from analyzer.model.samples import RunFrames, Samples, of, rests_s
 from analyzer.output import units
-from analyzer.output.html.lines import Fineness, drawn
-from analyzer.output.html.parts import Chart, Kind, Line, Range, gaps_of, in_window, shown
-from analyzer.output.html.steps import carbon, limits
+from analyzer.output.html.chart_model import (
+    Chart,
+    ChartLine,
+    Kind,
+    ValueRange,
+    device_gaps,
+    legend_devices,
+    window_samples,
+)
+from analyzer.output.html.step_charts import carbon_chart, power_limit_lines
+from analyzer.output.lines import Resolution, line_points
+from analyzer.output.table import Column, Table, figure_columns, number_cell, text_cell
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
 _POINTS_OF_ALL = 150_000
 _POINTS = (200, 1_600)
-"""Of one line: the least and the most."""
-_TOLD = 4
+"""Minimum and maximum of points of one line."""
+_MOST_LIMITS = 4
+"""Power limits that the text alternative names."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """One kind of line: the samples it is drawn of, and what it is called beside others of its chart."""
+    """One kind of line: its samples, and its name among the lines of the chart."""
 
     metric: Metric
     labels: dict[str, str]
@@ -36,7 +46,7 @@ class _Measure:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A value times `factor` is in the chart's unit."""
+    """One chart; a value times `factor` is in the chart's unit."""
 
     key: str
     title: str
@@ -65,76 +75,88 @@ _PLANS = (
             _Measure(m.GPU_UTILIZATION, {"engine": "gpu"}, "GPU"),
             _Measure(m.GPU_UTILIZATION, {"engine": "memory"}, "memory", "second"),
         ),
-        "Solid: share of the time in which a kernel ran; dotted: in which memory was read or written.",
+        "Solid: share of time with a kernel running; dotted: share of time with memory being read or written.",
     ),
     _Plan("memory", "Memory in use", "GB", 1e-9, 2, (_Measure(m.GPU_MEMORY_USED, {}),)),
 )
 
 
-def charts(report: Report, frames: RunFrames, sensors: pd.DataFrame) -> list[Chart]:
-    """Those of which there are samples. `sensors` is the frame of `analyzer.sources.runs.samples`."""
+def report_charts(report: Report, frames: RunFrames, sensors: pd.DataFrame) -> list[Chart]:
+    """Return the charts that have samples. `sensors` is the frame of `analyzer.sources.runs.samples`."""
     plans = _PLANS if report.gpus else ()
-    lines = len(shown(report)) * (1 + sum(len(plan.measures) for plan in plans))
+    lines = len(legend_devices(report)) * (1 + sum(len(plan.measures) for plan in plans))
     points = int(np.clip(_POINTS_OF_ALL / max(lines, 1), *_POINTS))
-    seen = replace(frames, raw=sensors)
-    found = [_power(report, frames, points), *(_of_devices(plan, report, seen, points) for plan in plans)]
-    found = [found[0], *(chart for chart in found[1:] if chart.lines)]
-    return [*found, carbon(report)] if report.carbon_slots else found
+    with_sensors = replace(frames, raw=sensors)
+    power = _power_chart(report, frames, points)
+    others = (_device_chart(plan, report, with_sensors, points) for plan in plans)
+    found = [power, *(chart for chart in others if chart.lines)]
+    return [*found, carbon_chart(report)] if report.carbon_slots else found
 
 
-def _power(report: Report, frames: RunFrames, points: int) -> Chart:
-    chart = _of_devices(_POWER if report.gpus else _CPU_POWER, report, frames, points)
-    caps = tuple(limits(report, frames))
-    words = chart.words if chart.lines else "No power samples of this run were found."
-    words += "".join(f" {_limit_words(cap)}" for cap in caps)
-    note = "Dashed: the power limit in force." if caps else ""
-    return replace(chart, words=words, lines=(*chart.lines, *caps), note=note)
+def chart_table(chart: Chart) -> Table:
+    """Return minimum, median and maximum of each line of a chart during the run."""
+    titles = (f"Minimum, {chart.unit}", f"Median, {chart.unit}", f"Maximum, {chart.unit}")
+    rows = [
+        [text_cell(one.name), *(number_cell(value) for value in (one.minimum, one.median, one.maximum))]
+        for one in chart.ranges
+    ]
+    return Table(f"{chart.title} during the run", [Column("Device", text=True), *figure_columns(*titles)], rows)
 
 
-def _limit_words(cap: Line) -> str:
-    """`Power limit: 400.0, then 350.0 W.`"""
+def _power_chart(report: Report, frames: RunFrames, points: int) -> Chart:
+    chart = _device_chart(_POWER if report.gpus else _CPU_POWER, report, frames, points)
+    caps = tuple(power_limit_lines(report, frames))
+    text = chart.description if chart.lines else "No power samples of this run were found."
+    text += "".join(f" {_limit_text(cap)}" for cap in caps)
+    note = "Dashed: enforced power limit." if caps else ""
+    return replace(chart, description=text, lines=(*chart.lines, *caps), note=note)
+
+
+def _limit_text(cap: ChartLine) -> str:
+    """Return `Power limit: 400.0, then 350.0 W.`"""
     steps = [units.number(value) for value in cap.points[1] if value is not None]
     changes = [step for before, step in pairwise(["", *steps]) if step != before]
-    more = " and more" if len(changes) > _TOLD else ""
-    return f"{cap.name[0].upper()}{cap.name[1:]}: {', then '.join(changes[:_TOLD])} W{more}."
+    more = " and more" if len(changes) > _MOST_LIMITS else ""
+    return f"{cap.name[0].upper()}{cap.name[1:]}: {', then '.join(changes[:_MOST_LIMITS])} W{more}."
 
 
-def _of_devices(plan: _Plan, report: Report, frames: RunFrames, most: int) -> Chart:
-    found: dict[tuple[int, int], tuple[Line, list[Range]]] = {}
+def _device_chart(plan: _Plan, report: Report, frames: RunFrames, points: int) -> Chart:
+    found: dict[tuple[int, int], tuple[ChartLine, list[ValueRange]]] = {}
     for second, measure in enumerate(plan.measures):
         of_all = of(frames.raw, measure.metric, **measure.labels)
-        for position, device in enumerate(shown(report)):
+        for position, device in enumerate(legend_devices(report)):
             key = "uuid" if device.component == "gpu" else "package"
             rows = of(of_all, measure.metric, **{key: device.device}, instance=device.instance)
-            series = in_window(rows, report)
+            series = window_samples(rows, report)
             if len(series):
                 name = f"{device.label}, {measure.name}" if measure.name else device.label
                 name = units.marked(name, device.estimated)
                 scaled = Samples(series.t, series.value * plan.factor)
                 least_s = rests_s(device.instance, untagged=report.untagged)
-                points = drawn(scaled, Fineness(most, plan.decimals), gaps_of(report, frames, device), least_s)
+                resolution = Resolution(points, plan.decimals)
+                line = line_points(scaled, resolution, device_gaps(report, frames, device), least_s)
                 during = series.between(0, report.duration_s)
-                in_run = list(_ranges(name, during, plan.factor, thinned=bool(frames.exact)))
-                found[position, second] = Line(name, measure.kind, points, position), in_run
+                ranges = list(_ranges(name, during, plan.factor, downsampled=bool(frames.exact)))
+                found[position, second] = ChartLine(name, measure.kind, line, position), ranges
     lines = [found[key][0] for key in sorted(found)]
     ranges = [one for key in sorted(found) for one in found[key][1]]
-    words = _words(plan, lines, ranges, report)
-    return Chart(plan.key, plan.title, plan.unit, words, tuple(lines), tuple(ranges), plan.note)
+    description = _description(plan, lines, ranges, report)
+    return Chart(plan.key, plan.title, plan.unit, description, tuple(lines), tuple(ranges), plan.note)
 
 
-def _ranges(name: str, series: Samples, factor: float, *, thinned: bool) -> Iterator[Range]:
-    """Samples that are left of a long run have its lowest and highest, and tell no median."""
+def _ranges(name: str, series: Samples, factor: float, *, downsampled: bool) -> Iterator[ValueRange]:
+    """Yield the range of a line; downsampled series keep extremes and have no median."""
     if len(series):
         values = series.value * factor
-        middle = "" if thinned else units.number(float(np.median(values)))
-        yield Range(name, units.number(float(values.min())), middle, units.number(float(values.max())))
+        median = None if downsampled else float(np.median(values))
+        yield ValueRange(name, float(values.min()), median, float(values.max()))
 
 
-def _words(plan: _Plan, lines: list[Line], ranges: list[Range], report: Report) -> str:
+def _description(plan: _Plan, lines: list[ChartLine], ranges: list[ValueRange], report: Report) -> str:
     devices = {line.device: line.name.partition(",")[0] for line in lines}
-    many = f"{len(devices)} devices" if len(devices) != 1 else next(iter(devices.values()))
+    names = f"{len(devices)} devices" if len(devices) != 1 else next(iter(devices.values()))
     values = [value for line in lines for value in line.points[1] if value is not None]
     if not ranges or not values:
-        return f"{plan.title} of {many}, in {plan.unit}."
+        return f"{plan.title} of {names}, in {plan.unit}."
     low, high = (units.number(float(x)) for x in (min(values), max(values)))
-    return f"{plan.title} of {many} over {units.duration(report.duration_s)}: from {low} to {high} {plan.unit}."
+    return f"{plan.title} of {names} over {units.duration(report.duration_s)}: from {low} to {high} {plan.unit}."

@@ -1,8 +1,7 @@
-"""The report as one HTML file that needs nothing else, and that lets nothing else in.
+"""Report as one self-contained HTML file.
 
-The charts are Plotly's. Its script travels packed, which makes the page less than half as large; where a browser runs
-no script, or cannot unpack it, the picture of the run stays. The page's own policy allows no request and no script
-but the two that it holds, whatever a label says.
+Plotly's script is embedded compressed, which halves the size of the page. Browsers that run no scripts, or cannot
+decompress it, show the plot as an image. The page's content security policy allows its own two scripts and no request.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from markupsafe import Markup
 from analyzer.model.report import Report
 from analyzer.model.samples import RunFrames
 from analyzer.output import units
-from analyzer.output.html import charts as page_charts
-from analyzer.output.html import parts as page_parts
-from analyzer.output.html import steps as page_steps
-from analyzer.output.html import tables as page_tables
-from analyzer.output.sections import summary as page_text
+from analyzer.output.html.chart_model import Chart, legend_devices, time_window_s
+from analyzer.output.html.charts import chart_table, report_charts
+from analyzer.output.html.step_charts import PhaseSpan, phase_spans
+from analyzer.output.sections import summary
+from analyzer.output.sections.report import report_tables
 
 _LEVEL = 4
 
 
-def page(report: Report, frames: RunFrames, sensors: pd.DataFrame, picture: bytes) -> str:
-    """`sensors` is the frame of `analyzer.sources.runs.samples`, `picture` a PNG for readers without scripts."""
+def html_page(report: Report, frames: RunFrames, sensors: pd.DataFrame, plot_png: bytes) -> str:
+    """Return the page. `sensors` is the frame of `analyzer.sources.runs.samples`."""
     environment = Environment(
         loader=PackageLoader("analyzer.output.html"),
         autoescape=True,
@@ -43,33 +42,33 @@ def page(report: Report, frames: RunFrames, sensors: pd.DataFrame, picture: byte
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    charts = page_charts.charts(report, frames, sensors)
-    script, library = _own("report.js"), plotly()
+    charts = report_charts(report, frames, sensors)
+    script, library = _template_file("report.js"), plotly_script()
     return environment.get_template("report.html.j2").render(
         report=report,
         units=units,
-        text=page_text,
-        charts=[(chart, page_tables.of_chart(chart)) for chart in charts],
-        tables=page_tables.tables(report),
-        picture=base64.b64encode(picture).decode(),
-        data=_embedded(_data(report, charts, page_steps.spans(report, frames))),
-        style=Markup(_own("report.css")),  # noqa: S704  # our own file
-        script=Markup(script),  # noqa: S704  # our own file
+        summary=summary,
+        charts=[(chart, chart_table(chart)) for chart in charts],
+        tables=report_tables(report),
+        plot=base64.b64encode(plot_png).decode(),
+        data=_embedded(_data(report, charts, phase_spans(report, frames))),
+        style=Markup(_template_file("report.css")),  # noqa: S704  # part of this package
+        script=Markup(script),  # noqa: S704  # part of this package
         library=base64.b64encode(gzip.compress(library, _LEVEL, mtime=0)).decode(),
         policy=" ".join(f"'sha256-{_hash(text)}'" for text in (script.encode(), library)),
     )
 
 
 @cache
-def plotly() -> bytes:
-    """Plotly's script as its package ships it; the package itself is slow to import."""
+def plotly_script() -> bytes:
+    """Return the script from Plotly's package, without the slow import of the package."""
     found = find_spec("plotly")
     assert found is not None, "the analyzer needs plotly"
     assert found.origin is not None, "plotly is a package"
     return (Path(found.origin).parent / "package_data" / "plotly.min.js").read_bytes()
 
 
-def _own(name: str) -> str:
+def _template_file(name: str) -> str:
     return (resources.files("analyzer.output.html") / "templates" / name).read_text(encoding="utf-8")
 
 
@@ -78,16 +77,16 @@ def _hash(script: bytes) -> str:
 
 
 def _embedded(data: Any) -> Markup:
-    """JSON that no text in it can end: HTML sees no tag in it, and no comment."""
+    """Return JSON in which no text can open or close an HTML tag or comment."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704  # see above
 
 
-def _data(report: Report, charts: Sequence[page_parts.Chart], spans: Sequence[page_steps.Span]) -> dict[str, Any]:
+def _data(report: Report, charts: Sequence[Chart], spans: Sequence[PhaseSpan]) -> dict[str, Any]:
     return {
         "duration_s": round(report.duration_s, 3),
-        "window_s": page_parts.window_s(report),
-        "devices": [units.marked(device.label, device.estimated) for device in page_parts.shown(report)],
+        "window_s": time_window_s(report),
+        "devices": [units.marked(device.label, device.estimated) for device in legend_devices(report)],
         "phases": [{"name": span.phase, "start_s": span.start_s, "end_s": span.end_s} for span in spans],
         "charts": [
             {

@@ -1,6 +1,6 @@
-"""The picture of a run: power over time and energy by device.
+"""Plot of a run: power over time and energy by device.
 
-Colours are those of Okabe and Ito (jfly.uni-koeln.de/color), which people with any colour vision can tell apart.
+The colours are the colour-blind-safe palette of Okabe and Ito (jfly.uni-koeln.de/color).
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from analyzer.model.report import Device, Report
-from analyzer.model.samples import GAP_FACTOR, FloatArray, clean, rests_s
+from analyzer.model.samples import FloatArray, clean, rests_s
 from analyzer.output import units
-from analyzer.output.html.lines import reaching
+from analyzer.output.lines import break_at_gaps, with_neighbors
 from exporter.contract import metrics as m
 
 _FONTS = ("Inter", "Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans")
 _POINTS = 1_600
 _FEW = 30
-"""Up to so many samples each is marked, as one between two gaps would not be seen otherwise."""
+"""Lines of at most so many samples get markers, because a sample between two gaps has no line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Theme:
+    """Colours of a plot."""
+
     paper: str
     ink: str
     quiet: str
@@ -52,32 +54,27 @@ LIGHT = Theme(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    theme: Theme = LIGHT
-
-
-def picture(report: Report, power: pd.DataFrame, look: Look = Look(), form: Literal["png", "svg"] = "png") -> bytes:
-    """`power` is the table of `timeseries`."""
+def run_plot(report: Report, power: pd.DataFrame, theme: Theme = LIGHT, form: Literal["png", "svg"] = "png") -> bytes:
+    """Return the plot; `power` is the table of `power_samples`."""
     width_in, lines_in = 9.6, 3.1
     head_in, bars_in = 0.95, 0.55 + 0.27 * len(report.devices)
     height_in = head_in + lines_in + bars_in + 0.75
     engine = ConstrainedLayoutEngine(rect=(0.01, 0.01, 0.98, 1 - head_in / height_in - 0.01), hspace=0.08)
-    with mpl.rc_context(style(look)):
+    with mpl.rc_context(plot_style(theme)):
         figure = Figure(figsize=(width_in, height_in), layout=engine)
         lines, bars = figure.subplots(2, 1, height_ratios=[lines_in, bars_in])
-        _draw_power(lines, report, power, look)
-        _draw_energy(bars, report, look)
-        _draw_title(figure, report, look.theme)
+        _draw_power(lines, report, power, theme)
+        _draw_energy(bars, report, theme)
+        _draw_title(figure, report, theme)
         target = io.BytesIO()
         metadata: dict[str, Any] = {"Software": "Wattline"} if form == "png" else {"Date": None}
         figure.savefig(target, format=form, dpi=160, metadata=metadata)
     return target.getvalue()
 
 
-def style(look: Look) -> Any:
-    """Settings of matplotlib; a font that is not installed would be warned of at each letter."""
-    theme, installed = look.theme, set(font_manager.get_font_names())
+def plot_style(theme: Theme) -> Any:
+    """Return settings of matplotlib, with installed fonts only, because it warns about others at each letter."""
+    installed = set(font_manager.get_font_names())
     return {
         "font.family": [name for name in _FONTS if name in installed],
         "font.size": 9,
@@ -104,7 +101,7 @@ def _draw_title(figure: Figure, report: Report, theme: Theme) -> None:
         headline = f"{units.marked(units.energy(report.headline), report.headline_estimated)} in "
     left = 0.018
     figure.text(left, 1 - 0.24 / height_in, report.run_id, size="x-large", weight="bold", va="top")
-    interval = "" if report.headline_estimated else "  ·  intervals of 95 %"
+    interval = "" if report.headline_estimated else "  ·  intervals: 95 % CI"
     subtitle = f"{report.workload}  ·  {headline}{units.duration(report.duration_s)}{interval}"
     figure.text(left, 1 - 0.55 / height_in, subtitle, color=theme.quiet, va="top")
     if report.simulated:
@@ -112,8 +109,7 @@ def _draw_title(figure: Figure, report: Report, theme: Theme) -> None:
         figure.text(*where, "SIMULATED hardware", color=theme.warning, weight="bold", va="top", ha="right")
 
 
-def _draw_power(axes: Axes, report: Report, power: pd.DataFrame, look: Look) -> None:
-    theme = look.theme
+def _draw_power(axes: Axes, report: Report, power: pd.DataFrame, theme: Theme) -> None:
     scale_s, unit = _time_unit(report.duration_s)
     pad_s = max(0.08 * report.duration_s, 2.0)
     axes.axvspan(0, report.duration_s / scale_s, color=theme.window, linewidth=0, zorder=0)
@@ -128,7 +124,7 @@ def _draw_power(axes: Axes, report: Report, power: pd.DataFrame, look: Look) -> 
     axes.grid(axis="y", color=theme.line, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.tick_params(length=0, pad=6)
-    axes.set_xlabel(f"{unit} since the run's begin; shaded: the run")
+    axes.set_xlabel(f"Time since the start of the run, {unit} (shaded: the run)")
     estimated = any(device.estimated for device in shown)
     axes.set_title(units.marked("Power, W", estimated), loc="left", size="medium", weight="bold")
     if not axes.lines:
@@ -145,14 +141,17 @@ def _lines(
             & power["metric"].isin([m.GPU_POWER.name, m.CPU_POWER.name])
         ]
         series = clean(rows["run_seconds"].to_numpy(np.float64), rows["value"].to_numpy(np.float64))
-        seen = reaching(series, *window_s)
-        if len(seen):
+        visible = with_neighbors(series, *window_s)
+        if len(visible):
             least_s = rests_s(device.instance, untagged=report.untagged)
-            yield theme.series[position % len(theme.series)], broken_at_gaps(*_thinned(seen.t, seen.value), least_s)
+            yield (
+                theme.series[position % len(theme.series)],
+                break_at_gaps(*_downsample(visible.t, visible.value), least_s),
+            )
 
 
-def _thinned(t: FloatArray, value: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """At most about 1,600 points: of each bucket the lowest and the highest stay, so that no peak is lost."""
+def _downsample(t: FloatArray, value: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return at most about 1,600 points: the minimum and the maximum of each bucket."""
     if len(t) <= _POINTS:
         return t, value
     kept = []
@@ -162,23 +161,13 @@ def _thinned(t: FloatArray, value: FloatArray) -> tuple[FloatArray, FloatArray]:
     return t[index], value[index]
 
 
-def broken_at_gaps(t: FloatArray, value: FloatArray, least_s: float) -> tuple[FloatArray, FloatArray]:
-    """Where samples are missing the line stops: nothing is drawn that was not read."""
-    if len(t) < 3:
-        return t, value
-    steps = np.diff(t)
-    wide = np.flatnonzero(steps > max(GAP_FACTOR * max(float(np.median(steps)), 1e-3), least_s)) + 1
-    return np.insert(t, wide, t[wide - 1]), np.insert(value, wide, np.nan)
-
-
 def _time_unit(duration_s: float) -> tuple[float, str]:
     if duration_s < 300:
-        return 1.0, "seconds"
-    return (60.0, "minutes") if duration_s < 3 * 3_600 else (3_600.0, "hours")
+        return 1.0, "s"
+    return (60.0, "min") if duration_s < 3 * 3_600 else (3_600.0, "h")
 
 
-def _draw_energy(axes: Axes, report: Report, look: Look) -> None:
-    theme = look.theme
+def _draw_energy(axes: Axes, report: Report, theme: Theme) -> None:
     devices = report.devices
     highest = max(device.energy.value for device in devices)
     joules = units.energy_unit(highest)[1]
@@ -189,13 +178,15 @@ def _draw_energy(axes: Axes, report: Report, look: Look) -> None:
     longest = float((values + halves).max()) or 1.0
     bars = axes.barh(ranks, values, color=colors, height=0.5)
     for bar, device in zip(bars, devices, strict=True):
-        if device.estimated:  # an outline only: nothing in it was measured
+        if device.estimated:  # an outline marks an estimate
             bar.set(facecolor="none", edgecolor=theme.quiet, linestyle="--")
-    seen = halves > 0.003 * longest  # a shorter whisker is but a speck
-    axes.errorbar(values[seen], ranks[seen], xerr=halves[seen], fmt="none", ecolor=theme.quiet, elinewidth=1, capsize=2)
+    visible = halves > 0.003 * longest  # shorter error bars are invisible
+    axes.errorbar(
+        values[visible], ranks[visible], xerr=halves[visible], fmt="none", ecolor=theme.quiet, elinewidth=1, capsize=2
+    )
     for rank, device in zip(ranks, devices, strict=True):
         place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center", "ha": "right"}
-        text = units.marked(units.energy(device.energy), device.estimated)
+        text = units.marked(units.energy(device.energy, highest), device.estimated)
         axes.annotate(text, (1.0, rank), color=theme.ink, **place)
     axes.set_yticks(ranks, [device.label for device in devices])
     axes.invert_yaxis()
@@ -203,7 +194,7 @@ def _draw_energy(axes: Axes, report: Report, look: Look) -> None:
     axes.xaxis.set_visible(False)
     axes.spines["bottom"].set_visible(False)
     axes.tick_params(length=0, labelcolor=theme.ink)
-    axes.set_title("Energy by device", loc="left", size="medium", weight="bold")
+    axes.set_title("Energy by device, 95 % CI", loc="left", size="medium", weight="bold")
 
 
 def _bar_color(device: Device, report: Report, theme: Theme) -> str:

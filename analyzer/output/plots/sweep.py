@@ -1,8 +1,7 @@
-"""Pictures of sweeps: one column for each, so that training and generation stand side by side.
+"""Plot of sweeps, one column each.
 
-Small points are runs, large ones settings: their mean with its 95 % interval for cost and rate, else their median. A
-curve goes from the first to the last setting only, and never beyond what was measured. What cannot be told from the
-best is shaded.
+Small points are runs. Large points are settings: means with 95 % CI of cost and rate, medians of all else. Curves span
+the measured settings only. Settings that do not differ clearly from the best are shaded.
 """
 
 from __future__ import annotations
@@ -19,18 +18,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from analyzer.output.plots.run import LIGHT, Look, Theme, style
-from analyzer.output.studies import recommend as advice_text
-from analyzer.studies import stats
-from analyzer.studies.advice import Advice, Candidate, Span
+from analyzer.model.interval import Interval
+from analyzer.output.plots.run import LIGHT, Theme, plot_style
+from analyzer.output.studies.recommend_text import advice_headline
+from analyzer.studies.advice import Advice, Candidate
+from analyzer.studies.stats import FloatArray
 from analyzer.studies.sweep import SweepRun
 
 _WIDTH_IN, _ROW_IN, _HEAD_IN = 5.2, 1.75, 0.95
 _NARROW = 60
 _GIB = 2**30
-_CAPTION = (
-    "small points: runs · large ones: settings, bars hold the truth with 95 % · shaded: not to be told from the best"
-)
+_CAPTION = "Small points: runs · large points: settings with 95 % CI · shaded: no clear difference from the best"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +42,21 @@ def _scaled(value: float | None, factor: float) -> float | None:
 
 
 _FACTS = (
-    _Panel("time of a run, s", lambda run: run.duration_s),
-    _Panel("power of a GPU, W (95th percentile)", lambda run: run.p95_power_w or run.mean_power_w),
+    _Panel("Duration of a run, s", lambda run: run.duration_s),
+    _Panel("Power per GPU, W (95th percentile)", lambda run: run.p95_power_w or run.mean_power_w),
     _Panel("SM clock, MHz (95th percentile)", lambda run: _scaled(run.sm_clock_hz, 1e-6)),
-    _Panel("temperature, °C (highest)", lambda run: run.temperature_celsius),
+    _Panel("Temperature, °C (maximum)", lambda run: run.temperature_celsius),
     _Panel("GPU utilization, %", lambda run: _scaled(run.utilization, 100)),
-    _Panel("memory utilization, %", lambda run: _scaled(run.memory_utilization, 100)),
-    _Panel("memory in use, GiB", lambda run: _scaled(run.memory_used_bytes, 1 / _GIB)),
+    _Panel("Memory utilization, %", lambda run: _scaled(run.memory_utilization, 100)),
+    _Panel("Memory in use, GiB", lambda run: _scaled(run.memory_used_bytes, 1 / _GIB)),
 )
 
 
-def picture(advices: Sequence[Advice], theme: Theme = LIGHT) -> bytes:
-    """A PNG of all sweeps with two settings or more; of the others it shows only the answer. What no sweep knows has no
-    panel.
-    """
+def sweep_plot(advices: Sequence[Advice], theme: Theme = LIGHT) -> bytes:
+    """Return a PNG of all sweeps; a sweep of one setting is text only. Panels without data are left out."""
     panels = [panel for panel in _FACTS if any(_known(panel, advice) for advice in advices)]
     rows, columns = 2 + len(panels), len(advices)
-    with mpl.rc_context(style(Look(theme))):
+    with mpl.rc_context(plot_style(theme)):
         figure = Figure(figsize=(_WIDTH_IN * columns, rows * _ROW_IN + _HEAD_IN), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False, sharex="col")
         for column, advice in enumerate(advices):
@@ -98,15 +94,15 @@ def _column(axes: list[Axes], advice: Advice, panels: Sequence[_Panel], theme: T
         _frame(one, title, advice, theme)
     for one in axes[:2]:
         one.yaxis.set_major_formatter(EngFormatter(sep="\N{NO-BREAK SPACE}"))
-    _say(axes[0], advice, theme)
+    _label_settings(axes[0], advice, theme)
     clock = all(each.setting.sm_clock_hz is not None for each in advice.candidates)
-    axes[-1].set_xlabel("SM clock, MHz" if clock else "power limit, W")
+    axes[-1].set_xlabel("SM clock, MHz" if clock else "Power limit, W")
 
 
 def _heading(advice: Advice) -> str:
-    """The sweep and its answer, broken at words."""
+    """Return the title of the sweep and its result, wrapped."""
     return "\n".join(
-        line for text in (advice.sweep.title, advice_text.headline(advice)) for line in textwrap.wrap(text, _NARROW)
+        line for text in (advice.sweep.title, advice_headline(advice)) for line in textwrap.wrap(text, _NARROW)
     )
 
 
@@ -122,7 +118,7 @@ def _places(members: Sequence[Candidate]) -> list[tuple[float, Candidate]]:
 
 
 def _measures(axes: list[Axes], advice: Advice, members: list[Candidate], color: str) -> None:
-    """Cost and rate, with their intervals and the fitted curves."""
+    """Draw cost and rate with their 95 % CIs and interpolated curves."""
     assert advice.costs
     ids = [run.run_id for run in advice.sweep.runs]
     cost_of, time_of = (dict(zip(ids, values, strict=True)) for values in (advice.costs.cost, advice.costs.time_s))
@@ -139,7 +135,15 @@ def _measures(axes: list[Axes], advice: Advice, members: list[Candidate], color:
             (axes[0], [shown(each.cost.value) for _, each in places]),
             (axes[1], [each.fitted_rate for _, each in places]),
         ):
-            one.plot(*stats.curve(xs, values), color=color, linewidth=1.2, zorder=1)
+            one.plot(*pchip_curve(xs, values), color=color, linewidth=1.2, zorder=1)
+
+
+def pchip_curve(x: Sequence[float], y: Sequence[float], points: int = 200) -> tuple[FloatArray, FloatArray]:
+    """Interpolate without overshoot (PCHIP) from the first to the last x, which must rise strictly."""
+    from scipy.interpolate import PchipInterpolator
+
+    at = np.linspace(x[0], x[-1], points)
+    return at, np.asarray(PchipInterpolator(x, y, extrapolate=False)(at), dtype=np.float64)
 
 
 def _facts(axes: Axes, panel: _Panel, members: list[Candidate], color: str) -> None:
@@ -152,21 +156,22 @@ def _facts(axes: Axes, panel: _Panel, members: list[Candidate], color: str) -> N
     axes.plot(*zip(*medians, strict=True) if medians else ([], []), "o-", color=color, markersize=4, linewidth=0.8)
 
 
-def _mapped(span: Span, shown: Callable[[float], float]) -> Span:
-    if span.low is None or span.high is None:
-        return Span(shown(span.value))
-    return Span(shown(span.value), *sorted((shown(span.low), shown(span.high))))
+def _mapped(estimate: Interval, shown: Callable[[float], float]) -> Interval:
+    if estimate.low is None or estimate.high is None:
+        return Interval(shown(estimate.value))
+    low, high = sorted((shown(estimate.low), shown(estimate.high)))
+    return Interval(shown(estimate.value), limits=(low, high))
 
 
 def _dots(axes: Axes, x: float, values: list[float], color: str) -> None:
     axes.scatter([x] * len(values), values, s=14, color=color, alpha=0.45, linewidths=0, zorder=2)
 
 
-def _mean(axes: Axes, x: float, span: Span, color: str) -> None:
-    axes.plot([x], [span.value], "o", color=color, markersize=5, zorder=3)
-    if span.low is not None and span.high is not None:
-        halves = [[span.value - span.low], [span.high - span.value]]
-        axes.errorbar([x], [span.value], yerr=halves, fmt="none", ecolor=color, elinewidth=1.2, capsize=3, zorder=3)
+def _mean(axes: Axes, x: float, estimate: Interval, color: str) -> None:
+    axes.plot([x], [estimate.value], "o", color=color, markersize=5, zorder=3)
+    if estimate.low is not None and estimate.high is not None:
+        halves = [[estimate.value - estimate.low], [estimate.high - estimate.value]]
+        axes.errorbar([x], [estimate.value], yerr=halves, fmt="none", ecolor=color, elinewidth=1.2, capsize=3, zorder=3)
 
 
 def _frame(axes: Axes, title: str, advice: Advice, theme: Theme) -> None:
@@ -178,11 +183,12 @@ def _frame(axes: Axes, title: str, advice: Advice, theme: Theme) -> None:
     if title.endswith("utilization, %"):
         axes.set_ylim(0, 105)
     xs = sorted({x for x, _ in _places(advice.candidates)})
-    if title.startswith("power") and xs and advice.candidates[0].setting.power_limit_w is not None:
+    if title.startswith("Power") and xs and advice.candidates[0].setting.power_limit_w is not None:
         axes.plot([xs[0], xs[-1]], [xs[0], xs[-1]], color=theme.quiet, linewidth=0.9, linestyle=":", zorder=0)
-        axes.annotate("the limit", (xs[-1], xs[-1]), color=theme.quiet, ha="right", va="bottom", fontsize="small")
+        offset: dict[str, Any] = {"xytext": (-8, 3), "textcoords": "offset points", "ha": "right", "va": "bottom"}
+        axes.annotate("power limit", (xs[-1], xs[-1]), color=theme.quiet, fontsize="small", **offset)
     for x, each in _places(advice.candidates):
-        if each.in_set and len(advice.set_) > 1:
+        if each.like_best and len(advice.best_candidates) > 1:
             axes.axvspan(*_around(x, xs), color=theme.window, linewidth=0, zorder=-1)
     for chosen, color, dashes in _marked(advice, theme):
         if (x_chosen := _x(chosen)) is not None:
@@ -190,7 +196,7 @@ def _frame(axes: Axes, title: str, advice: Advice, theme: Theme) -> None:
 
 
 def _around(x: float, xs: Sequence[float]) -> tuple[float, float]:
-    """Half way to the settings beside it."""
+    """Return the middles between a setting and its neighbours."""
     at = xs.index(x)
     below = (x - xs[at - 1]) / 2 if at else (xs[1] - x) / 2
     above = (xs[at + 1] - x) / 2 if at + 1 < len(xs) else below
@@ -202,18 +208,18 @@ def _marked(advice: Advice, theme: Theme) -> list[tuple[Candidate, str, str]]:
     return [(each, color, dashes) for each, color, dashes in marks if each is not None]
 
 
-def _say(axes: Axes, advice: Advice, theme: Theme) -> None:
-    """What the lines are, at the top of the column; where the advice is the baseline itself one word is enough."""
-    word = "advised" if advice.verdict == "apply" else "best measured"
-    word = "leave it" if advice.verdict in ("keep", "no_clear_difference") else word
+def _label_settings(axes: Axes, advice: Advice, theme: Theme) -> None:
+    """Label the lines of the recommended setting and of the baseline, once where they are the same."""
+    word = "recommended" if advice.verdict == "apply" else "best measured"
+    word = "keep" if advice.verdict in ("keep", "no_clear_difference") else word
     words = [(advice.advised, word, theme.warning), (advice.baseline, "baseline", theme.quiet)]
-    said: set[float] = set()
+    labelled: set[float] = set()
     xs = [x for x, _ in _places(advice.candidates)]
     for each, text, color in words:
         x = _x(each) if each is not None else None
-        if x is None or x in said:
+        if x is None or x in labelled:
             continue
-        said.add(x)
+        labelled.add(x)
         right = x > (min(xs) + max(xs)) / 2
         where: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "va": "top", "ha": "right" if right else "left"}
         axes.annotate(f"{text} " if right else f" {text}", (x, 1.0), **where, color=color, fontsize="small")

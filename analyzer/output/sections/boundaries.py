@@ -1,4 +1,4 @@
-"""Energy, work and money at each boundary, as parts of the report."""
+"""Energy, work and cost within each system boundary."""
 
 from __future__ import annotations
 
@@ -7,65 +7,70 @@ from typing import Any
 
 from analyzer.assess.boundaries import GFLOP, Boundary, UnitEnergy
 from analyzer.model.cost import Price
-from analyzer.model.interval import JOULES_PER_KWH, Interval
+from analyzer.model.interval import JOULES_PER_KWH
 from analyzer.model.report import Report
 from analyzer.output import units
-from analyzer.output.sections.base import Section
+from analyzer.output.table import Cell, Column, Table, energy_per_unit_cell, number_cell, text_cell
 
 _JOULES_PER_WH = 3.6e3
 _MILLION = 1e6
 
 
-def energy_section(report: Report) -> Section | None:
+def boundary_table(report: Report) -> Table | None:
     if not report.boundaries:
         return None
-    costs = [f"{report.price.currency or 'cost'}, {report.price.per_kwh:g} a kWh"] if report.price else []
-    columns = ("boundary", "J", "Wh", "kWh", *costs)
-    rows = tuple(tuple(_energy_row(report, boundary)) for boundary in report.boundaries)
-    return Section("Energy by boundary", columns, rows, note(report))
-
-
-def _energy_row(report: Report, boundary: Boundary) -> Iterator[str]:
-    energy = boundary.energy
-    yield units.marked(boundary.name, _estimated(report, boundary))
-    for joules in (1.0, _JOULES_PER_WH, JOULES_PER_KWH):
-        yield _plain(energy.scaled(1 / joules))
+    columns = [Column("Boundary", text=True), *(Column(unit) for unit in ("J", "Wh", "kWh"))]
     if report.price:
-        yield units.number(report.price.of(energy).value)
+        columns.append(Column(f"{report.price.currency or 'Cost'}, {report.price.per_kwh:g} per kWh"))
+    rows = [list(_energy_row(report, boundary)) for boundary in report.boundaries]
+    return Table("Energy by boundary", columns, rows, notes=_notes(report))
 
 
-def note(report: Report) -> str:
-    """What the boundaries hold, and what is in none of them."""
-    said = []
-    left_out = [name.upper() for name in ("cpu", "dram") if not any(name in b.components for b in report.boundaries)]
-    if left_out and report.boundaries:
-        is_ = "is" if len(left_out) == 1 else "are"
-        said.append(
-            f"{' and '.join(left_out)} {is_} in no boundary: not measured on every node, or in use by other runs"
-        )
+def _energy_row(report: Report, boundary: Boundary) -> Iterator[Cell]:
+    energy = boundary.energy
+    yield text_cell(units.marked(boundary.name, _estimated(report, boundary)))
+    for joules in (1.0, _JOULES_PER_WH, JOULES_PER_KWH):
+        scaled = energy.scaled(1 / joules)
+        yield Cell(units.plain(scaled.value, scaled.half or 0.0), energy.value, "J", energy.half)
+    if report.price:
+        yield number_cell(report.price.of(energy).value)
+
+
+def _notes(report: Report) -> list[str]:
+    """Return the components that are included or missing, and user-supplied factors."""
+    notes = []
+    missing = [name.upper() for name in ("cpu", "dram") if not any(name in one.components for one in report.boundaries)]
+    if missing:
+        notes.append(f"Not included: {' and '.join(missing)} (not measured on every node, or shared with other runs).")
     if any(device.shared for device in report.gpus):
-        said.append("GPUs that other runs used at the same time count as a whole")
+        notes.append("GPUs that other runs used at the same time are included as a whole.")
     pues = [boundary.pue for boundary in report.boundaries if boundary.pue is not None]
     if pues:
-        said.append(f"PUE {pues[0]:g} is given, not measured: a facility's figure, with the sensors' interval alone")
-    return "; ".join(said)
+        notes.append(f"PUE {pues[0]:g} is user-supplied; the intervals cover the sensors only.")
+    return notes
 
 
-def work_section(report: Report) -> Section | None:
+def boundary_work_table(report: Report) -> Table | None:
     every = list(_by_unit(report))
-    names = {work.unit for _, work in every}
-    of = {name: units.largest(work.energy_per_unit for _, work in every if work.unit == name) for name in names}
-    rows = tuple(tuple(_work_row(report, boundary, work, of[work.unit])) for boundary, work in every)
-    if not rows:
+    if not every:
         return None
-    columns = ("work", "boundary", "energy per unit", "units per joule", "by the whole run's time")
-    costs = [f"{report.price.currency or 'cost'} per million"] if report.price else []
+    largest_j = {
+        name: units.largest(work.energy_per_unit for _, work in every if work.unit == name)
+        for name in {work.unit for _, work in every}
+    }
+    columns = [
+        *(Column("Work", text=True), Column("Boundary", text=True), Column("Energy per unit")),
+        *(Column("Units per joule"), Column("Units per second of the run")),
+    ]
+    if report.price:
+        columns.append(Column(f"{report.price.currency or 'Cost'} per million"))
+    rows = [list(_work_row(report, boundary, work, largest_j[work.unit])) for boundary, work in every]
     phases = dict.fromkeys(name for boundary in report.boundaries for work in boundary.work for name in work.phases)
-    where = " and ".join(phases)
-    told = (
-        f"energy is that of {where}, where the work was done; a rate by the whole run's time is lower than while in it"
+    note = (
+        f"Energy per unit covers phase {' and '.join(phases)}, in which the work was done. The rate over the whole run "
+        "is lower than the rate in that phase."
     )
-    return Section("Work by boundary", (*columns, *costs), rows, told if phases else "", words=2)
+    return Table("Work by boundary", columns, rows, notes=(note,) if phases else ())
 
 
 def _by_unit(report: Report) -> Iterator[tuple[Boundary, UnitEnergy]]:
@@ -74,16 +79,15 @@ def _by_unit(report: Report) -> Iterator[tuple[Boundary, UnitEnergy]]:
         yield from ((boundary, work) for boundary, work in every if work.unit == unit)
 
 
-def _work_row(report: Report, boundary: Boundary, work: UnitEnergy, of: float) -> Iterator[str]:
-    unit = unit_name(work.unit)
+def _work_row(report: Report, boundary: Boundary, work: UnitEnergy, largest_j: float) -> Iterator[Cell]:
     inverse = work.units_per_joule
-    yield unit
-    yield units.marked(boundary.name, _estimated(report, boundary))
-    yield units.energy_per_unit(work.energy_per_unit, unit, of).partition(" per ")[0]
-    yield units.number(inverse.value) if inverse else "–"
-    yield f"{units.number(work.per_second)}/s" if work.per_second is not None else "–"
+    yield text_cell(unit_name(work.unit))
+    yield text_cell(units.marked(boundary.name, _estimated(report, boundary)))
+    yield energy_per_unit_cell(work.energy_per_unit, largest_j)
+    yield number_cell(inverse.value if inverse else None)
+    yield Cell() if work.per_second is None else Cell(f"{units.number(work.per_second)}/s", work.per_second, "/s")
     if report.price:
-        yield units.number(report.price.of(work.energy_per_unit.scaled(_MILLION)).value)
+        yield number_cell(report.price.of(work.energy_per_unit.scaled(_MILLION)).value)
 
 
 def _estimated(report: Report, boundary: Boundary) -> bool:
@@ -94,16 +98,12 @@ def unit_name(unit: str) -> str:
     return "GFLOP" if unit == GFLOP else unit.replace("_", " ")
 
 
-def _plain(quantity: Interval) -> str:
-    return units.plain(quantity.value, quantity.half or 0.0)
+def boundary_records(report: Report) -> list[dict[str, Any]]:
+    """Return the boundaries for the JSON document."""
+    return [_record(report.price, boundary) for boundary in report.boundaries]
 
 
-def as_data(report: Report) -> list[dict[str, Any]]:
-    """For the JSON document."""
-    return [_data(report.price, boundary) for boundary in report.boundaries]
-
-
-def _data(price: Price | None, boundary: Boundary) -> dict[str, Any]:
+def _record(price: Price | None, boundary: Boundary) -> dict[str, Any]:
     energy = boundary.energy
     return {
         "name": boundary.name,
@@ -116,11 +116,11 @@ def _data(price: Price | None, boundary: Boundary) -> dict[str, Any]:
         "cost_uncertainty": price.of(energy).half if price else None,
         "currency": (price.currency or None) if price else None,
         "price_per_kilowatt_hour": price.per_kwh if price else None,
-        "work": {work.unit: _work_data(price, work) for work in boundary.work},
+        "work": {work.unit: _work_record(price, work) for work in boundary.work},
     }
 
 
-def _work_data(price: Price | None, work: UnitEnergy) -> dict[str, Any]:
+def _work_record(price: Price | None, work: UnitEnergy) -> dict[str, Any]:
     inverse = work.units_per_joule
     return {
         "amount": work.amount,

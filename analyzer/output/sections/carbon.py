@@ -1,4 +1,4 @@
-"""Restated emissions and the SCI, as parts of the report."""
+"""Emissions, carbon intensity slots, restated emissions and the SCI."""
 
 from __future__ import annotations
 
@@ -10,46 +10,106 @@ from analyzer.carbon.sci import Sci
 from analyzer.model.interval import Interval
 from analyzer.model.report import Report
 from analyzer.output import units
-from analyzer.output.sections.base import Section
 from analyzer.output.sections.boundaries import unit_name
+from analyzer.output.table import (
+    Cell,
+    Column,
+    Table,
+    figure_columns,
+    grams_cell,
+    joules_cell,
+    mass_cell,
+    number_cell,
+    text_cell,
+    text_cells,
+    text_columns,
+    time_cell,
+)
 
 _MOST_ROWS = 48
 
 
-def restated_section(report: Report) -> Section | None:
-    """None where nothing was restated."""
+def emission_table(report: Report) -> Table:
+    columns = [
+        *(Column("Component", text=True), Column("CO₂eq")),
+        *text_columns("Basis", "Intensity", "Origin"),
+    ]
+    largest_g = units.largest(one.mass_g for one in report.emissions)
+    rows = [
+        [
+            text_cell(one.component.upper()),
+            mass_cell(one.mass_g, largest_g, estimated=one.estimated),
+            *text_cells((one.basis, one.quality, one.origin)),
+        ]
+        for one in report.emissions
+    ]
+    note = "Emissions by average and by marginal intensity answer different questions and are never added."
+    return Table("Emissions", columns, rows, notes=(note,))
+
+
+def slot_table(report: Report) -> Table:
+    columns = [
+        Column("Start", text=True, whole=True),
+        Column("Region", text=True),
+        *figure_columns("Intensity", "GPU energy", "GPU emissions"),
+        Column("Kind", text=True),
+    ]
+    largest_j = units.largest(slot.gpu_energy_j for slot in report.carbon_slots)
+    largest_g = units.largest(slot.mass_g for slot in report.carbon_slots)
+    rows = [
+        [
+            time_cell(slot.start_s),
+            text_cell(slot.region),
+            number_cell(slot.grams_per_kwh, "g/kWh"),
+            joules_cell(slot.gpu_energy_j, largest_j),
+            grams_cell(slot.mass_g, largest_g),
+            text_cell(f"{slot.basis}, {slot.quality}"),
+        ]
+        for slot in report.carbon_slots
+    ]
+    note = "The run's energy is distributed over the provider's slots in proportion to the raw samples."
+    return Table("Carbon intensity by slot", columns, rows, notes=(note,))
+
+
+def restated_table(report: Report) -> Table | None:
     if not report.restated:
         return None
-    columns = ("from", "basis", "by", "energy", "g/kWh then", "g/kWh now", "grams")
+    columns = [
+        Column("Start", text=True, whole=True),
+        *text_columns("Basis", "Provider"),
+        *figure_columns("Energy", "Recorded, g/kWh", "Restated, g/kWh", "Emissions"),
+    ]
     slots = [(one, slot) for one in report.restated for slot in one.slots]
-    of = units.largest(slot.energy_j for _, slot in slots), units.largest(slot.mass_g for _, slot in slots)
-    rows = [tuple(_slot_row(one, slot, *of)) for one, slot in slots]
-    notes = [_summary(one) for one in report.restated]
+    largest = units.largest(slot.energy_j for _, slot in slots), units.largest(slot.mass_g for _, slot in slots)
+    rows = [_slot_row(one, slot, *largest) for one, slot in slots]
+    notes = [_restated_note(one) for one in report.restated]
     if len(rows) > _MOST_ROWS:
-        notes.append(f"{len(rows) - _MOST_ROWS} more slots are in --format json")
-    return Section("Emissions restated", columns, tuple(rows[:_MOST_ROWS]), "; ".join(notes), words=3)
+        notes.append(f"{len(rows) - _MOST_ROWS} more slots: use --format json.")
+    return Table("Restated emissions", columns, rows[:_MOST_ROWS], notes=notes)
 
 
-def _slot_row(one: Restatement, slot: RestatedSlot, of_j: float, of_g: float) -> Iterator[str]:
-    yield units.moment(slot.start_s)
-    yield one.past.basis
-    yield f"{slot.provider}, {slot.quality}" if slot.provider else "not known"
-    yield units.plain_energy(slot.energy_j, of_j)
-    yield units.number(slot.before_g_per_kwh) if slot.before_g_per_kwh is not None else "–"
-    yield units.number(slot.grams_per_kwh) if slot.grams_per_kwh is not None else "–"
-    yield units.plain_mass(slot.mass_g, of_g).removesuffix(" CO₂eq") if slot.mass_g is not None else "–"
+def _slot_row(one: Restatement, slot: RestatedSlot, largest_j: float, largest_g: float) -> list[Cell]:
+    return [
+        time_cell(slot.start_s),
+        text_cell(one.past.basis),
+        text_cell(f"{slot.provider}, {slot.quality}" if slot.provider else "unknown"),
+        joules_cell(slot.energy_j, largest_j),
+        number_cell(slot.before_g_per_kwh),
+        number_cell(slot.grams_per_kwh),
+        grams_cell(slot.mass_g, largest_g),
+    ]
 
 
-def _summary(one: Restatement) -> str:
-    text = f"{one.past.basis}, restated: {units.plain_mass(one.mass_g)}"
+def _restated_note(one: Restatement) -> str:
+    text = f"{one.past.basis}: restated {units.plain_mass(one.mass_g)}"
     if one.ledger_g is None:
-        return f"{text}; the ledger has none to compare with"
-    text += f", by the ledger {units.plain_mass(one.ledger_g)}"
-    return text if one.difference_ratio is None else f"{text}: {100 * one.difference_ratio:+.1f} %"
+        return f"{text}; the ledger has no emissions to compare with"
+    text += f", recorded {units.plain_mass(one.ledger_g)}"
+    return text if one.difference_ratio is None else f"{text} ({100 * one.difference_ratio:+.1f} %)"
 
 
-def restated_data(report: Report) -> list[dict[str, Any]]:
-    """For the JSON document."""
+def restated_records(report: Report) -> list[dict[str, Any]]:
+    """Return the restated emissions for the JSON document."""
     return [
         {
             "basis": one.past.basis,
@@ -60,13 +120,13 @@ def restated_data(report: Report) -> list[dict[str, Any]]:
             "difference_ratio": one.difference_ratio,
             "actual_energy_ratio": one.share_of("actual"),
             "unknown_energy_ratio": one.share_of(""),
-            "slots": [_slot_data(slot) for slot in one.slots],
+            "slots": [_slot_record(slot) for slot in one.slots],
         }
         for one in report.restated
     ]
 
 
-def _slot_data(slot: RestatedSlot) -> dict[str, Any]:
+def _slot_record(slot: RestatedSlot) -> dict[str, Any]:
     return {
         "start_unix_seconds": slot.start_s,
         "end_unix_seconds": slot.end_s,
@@ -79,41 +139,38 @@ def _slot_data(slot: RestatedSlot) -> dict[str, Any]:
     }
 
 
-def sci_section(report: Report) -> Section | None:
-    """None where nobody asked for it."""
+def sci_table(report: Report) -> Table | None:
     if not report.sci:
         return None
-    rows = [row for one in report.sci for row in _sci_rows(one)]
+    columns = [*text_columns("Per", "Boundary", "Intensity"), *figure_columns("O", "M", "SCI")]
+    rows = [list(row) for one in report.sci for row in _sci_rows(one)]
     note = (
-        "(O + M) per R, ISO/IEC 21031:2024; O the energy's grams, M the hardware's share, over the whole run; "
-        "M is given, not measured"
+        "SCI = (O + M) per R, ISO/IEC 21031:2024. O: operational emissions. M: embodied emissions of the hardware for "
+        "the time of the run, from user-supplied values."
     )
-    columns = ("per", "boundary", "intensity", "O", "M", "SCI")
-    return Section("Software carbon intensity (SCI)", columns, tuple(rows), note, words=3)
+    return Table("Software carbon intensity (SCI)", columns, rows, notes=(note,))
 
 
-def _sci_rows(one: Sci) -> Iterator[tuple[str, ...]]:
-    where = (one.boundary, f"{one.basis}, {one.origin}")
-    yield (
-        "run",
-        *where,
-        *(_mass(part) for part in (Interval(one.operational.value), Interval(one.embodied_g), one.whole)),
-    )
+def _sci_rows(one: Sci) -> Iterator[list[Cell]]:
+    where = text_cells((one.boundary, f"{one.basis}, {one.origin}"))
+    whole = (Interval(one.operational.value), Interval(one.embodied_g), one.whole)
+    yield [text_cell("run"), *where, *map(_sci_cell, whole)]
     for unit, amount in one.amounts:
         parts = Interval(one.operational.value / amount), Interval(one.embodied_g / amount), one.each(one.whole, unit)
-        yield (units.singular(unit_name(unit)), *where, *(_mass(part) for part in parts))
+        yield [text_cell(units.singular(unit_name(unit))), *where, *map(_sci_cell, parts)]
 
 
-def _mass(quantity: Interval) -> str:
-    """As `units.mass`, and in µg below a mg, as of a token."""
-    if abs(quantity.value) < 1e-3:
-        micro = quantity.scaled(1e6)
-        return f"{units.plain(micro.value, micro.half or 0.0)} µg"
-    return units.mass(quantity).removesuffix(" CO₂eq")
+def _sci_cell(mass: Interval) -> Cell:
+    """Return a mass; below 1 mg in µg, as emissions per token are."""
+    text = units.mass(mass).removesuffix(" CO₂eq")
+    if abs(mass.value) < 1e-3:
+        micro = mass.scaled(1e6)
+        text = f"{units.plain(micro.value, micro.half or 0.0)} µg"
+    return Cell(text, mass.value, "g", mass.half)
 
 
-def sci_data(report: Report) -> list[dict[str, Any]]:
-    """For the JSON document."""
+def sci_records(report: Report) -> list[dict[str, Any]]:
+    """Return the SCI for the JSON document."""
     return [
         {
             "boundary": one.boundary,

@@ -1,10 +1,9 @@
-"""The error budget and the calibrated energy, as parts of the report."""
+"""Uncertainty budget and calibrated energy."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from analyzer.energy import error_budget as budget
@@ -12,115 +11,106 @@ from analyzer.energy.error_budget import Budget
 from analyzer.model.interval import Interval
 from analyzer.model.report import Device, Report
 from analyzer.output import units
-from analyzer.output.keys import quantity
-from analyzer.output.sections.base import Section
+from analyzer.output.table import (
+    Cell,
+    Column,
+    Table,
+    energy_cell,
+    energy_per_unit_cell,
+    figure_columns,
+    text_cell,
+)
 
 _ADVICE = {
     "sensor": (
-        "its sensor's own error is the largest part: it is the same in every run on a card, so that comparisons on one "
-        "card are surer than this; against an external meter it can be taken off (--calibration)"
+        "Largest part: sensor error. It is the same in every run on a GPU, so comparisons on one GPU are more accurate "
+        "than this. With a reference meter it can be corrected (--calibration)."
     ),
-    "aliasing": "that the load's period may fool the sensor is the largest part: repeat at random delays",
-    "gaps": "what was not sampled is the largest part: keep the log going, or read a counter, which bridges gaps",
-    "sampling": "what happened between samples is the largest part: sample faster, or run longer",
-    "edges": "the run's begin and end are the largest part: run longer, or repeat and average",
+    "aliasing": "Largest part: aliasing between load and sensor. Repeat the run with random start delays.",
+    "gaps": "Largest part: gaps between samples. Log without interruption, or use an energy counter.",
+    "sampling": "Largest part: sampling interval. Sample faster, or run longer.",
+    "edges": "Largest part: start and end of the run. Run longer, or average repeats.",
 }
 _CALIBRATED = (
-    "what the calibration leaves uncertain is the largest part: it is the same in every run on a card, so that "
-    "comparisons on one card are surer than this"
+    "Largest part: residual of the calibration. It is the same in every run on a GPU, so comparisons on one GPU are "
+    "more accurate than this."
 )
-_COLUMNS = ("device", "edges, 95 %", "sampling, 95 %", "both, 95 %", "gaps", "sensor", "aliasing, at most")
+_TITLES = (*("Start/end, 95 % CI", "Sampling, 95 % CI", "Combined, 95 % CI", "Gaps", "Sensor", "Aliasing, at most"),)
 
 
-def budget_section(report: Report) -> Section | None:
-    """The random parts, whose interval is 95 %, apart from limits and from what is systematic."""
+def budget_table(report: Report) -> Table | None:
+    """Return the random parts, with a 95 % CI, and the parts that have limits only."""
     known = [(device.label, device.budget) for device in report.devices if device.budget]
     if not known:
         return None
-    whole = _whole(report)
-    rows = [*known, *([("GPUs together", whole)] if whole and len(report.gpus) > 1 else [])]
-    note = "edges and sampling are random; gaps, sensor and aliasing have limits, which no interval holds"
+    whole = _all_gpus(report)
+    lines = [*known, *([("GPUs, total", whole)] if whole and len(report.gpus) > 1 else [])]
+    notes = ["Start/end and sampling are random. Gaps, sensor and aliasing are limits, outside the 95 % CI."]
     if report.simulated:
-        note += "; simulated sensors have no error of their own"
+        notes.append("Simulated sensors have no error.")
     advice = _advice(report)
-    of = _Largest(*(units.largest(parts) for parts in zip(*(_parts(one) for _, one in rows), strict=True)))
-    columns, cells = _filled(_COLUMNS, [(name, *_row(one, of)) for name, one in rows])
-    return Section("How sure", columns, cells, f"{note}; {advice}" if advice else note)
+    if advice:
+        notes.append(advice)
+    largest_j = [units.largest(parts) for parts in zip(*(_sizes_j(one) for _, one in lines), strict=True)]
+    columns = [Column("Device", text=True, whole=True), *figure_columns(*_TITLES)]
+    rows = [[text_cell(name), *_cells(one, largest_j)] for name, one in lines]
+    return Table("Uncertainty budget", columns, rows, notes=notes).without_empty_columns()
 
 
-def _filled(
-    columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]
-) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Without the columns in which nothing stands."""
-    kept = [at for at in range(len(columns)) if any(row[at] != "–" for row in rows)]
-    return tuple(columns[at] for at in kept), tuple(tuple(row[at] for at in kept) for row in rows)
-
-
-def _whole(report: Report) -> Budget | None:
+def _all_gpus(report: Report) -> Budget | None:
     known = [gpu.budget for gpu in report.gpus if gpu.budget]
     return budget.total(known) if known and len(known) == len(report.gpus) else None
 
 
-def _judged(report: Report) -> Budget | None:
-    return _whole(report) or next((device.budget for device in report.devices if device.budget), None)
+def _overall(report: Report) -> Budget | None:
+    return _all_gpus(report) or next((device.budget for device in report.devices if device.budget), None)
 
 
 def _advice(report: Report) -> str | None:
-    """On the largest part; a card that was held against a meter already is not sent there again."""
-    found = _judged(report)
+    """Return how to reduce the largest part; a calibrated sensor is not sent to calibration again."""
+    found = _overall(report)
     if found is None or found.largest is None:
         return None
     return _CALIBRATED if found.largest == "sensor" and found.residual_j is not None else _ADVICE[found.largest]
 
 
-@dataclass(frozen=True, slots=True)
-class _Largest:
-    """Of each column, in joules: what its unit is chosen by."""
-
-    edges_j: float
-    sampling_j: float
-    random_j: float
-    gaps_j: float
-    sensor_j: float
-    aliasing_j: float
-
-
-def _parts(one: Budget) -> tuple[float | None, ...]:
-    """As of `_Largest`."""
+def _sizes_j(one: Budget) -> tuple[float | None, ...]:
+    """Return the size of each part, in the order of the columns."""
     gaps_j, sensor_j = (None if limits is None else units.largest(limits) for limits in (one.gaps_j, one.sensor_j))
     sensor_j = sensor_j if one.residual_j is None else one.residual_j
     return one.edges_j, one.sampling_j, one.random_j, gaps_j, sensor_j, one.aliasing_j
 
 
-def _row(one: Budget, of: _Largest) -> tuple[str, ...]:
-    return (
-        _either(one.edges_j, one.energy_j, of.edges_j),
-        _either(one.sampling_j, one.energy_j, of.sampling_j),
-        "–" if None in (one.edges_j, one.sampling_j) else _either(one.random_j, one.energy_j, of.random_j),
-        _limits(one.gaps_j, one.energy_j, of.gaps_j),
-        _limits(one.sensor_j, one.energy_j, of.sensor_j)
-        if one.residual_j is None
-        else f"{_either(one.residual_j, one.energy_j, of.sensor_j)}, calibrated",
-        _either(one.aliasing_j, one.energy_j, of.aliasing_j),
-    )
+def _cells(one: Budget, largest_j: Sequence[float]) -> list[Cell]:
+    edges_j, sampling_j, random_j, gaps_j, sensor_j, aliasing_j = largest_j
+    calibrated = _half_cell(one.residual_j, one.energy_j, sensor_j, ", calibrated")
+    return [
+        _half_cell(one.edges_j, one.energy_j, edges_j),
+        _half_cell(one.sampling_j, one.energy_j, sampling_j),
+        _half_cell(None if None in (one.edges_j, one.sampling_j) else one.random_j, one.energy_j, random_j),
+        _limits_cell(one.gaps_j, one.energy_j, gaps_j),
+        _limits_cell(one.sensor_j, one.energy_j, sensor_j) if one.residual_j is None else calibrated,
+        _half_cell(one.aliasing_j, one.energy_j, aliasing_j),
+    ]
 
 
-def _either(part_j: float | None, energy_j: float, of_j: float) -> str:
-    """`± 12 J (0.4 %)`."""
-    if part_j is None:
-        return "–"
-    unit, joules = units.energy_unit(of_j)
-    return f"± {_two_digits(part_j / joules)} {unit}{_percent(part_j, energy_j)}"
+def _half_cell(half_j: float | None, energy_j: float, largest_j: float, remark: str = "") -> Cell:
+    """Return `± 12 J (0.4 %)`."""
+    if half_j is None:
+        return Cell()
+    unit, joules = units.energy_unit(largest_j)
+    return Cell(f"± {_two_digits(half_j / joules)} {unit}{_percent(half_j, energy_j)}{remark}", half_j, "J")
 
 
-def _limits(limits_j: tuple[float, float] | None, energy_j: float, of_j: float) -> str:
-    """`-180 to +380 J`."""
+def _limits_cell(limits_j: tuple[float, float] | None, energy_j: float, largest_j: float) -> Cell:
+    """Return `-180 to +380 J (8 %)`, sorted by the limit that is farther from zero."""
     if limits_j is None:
-        return "–"
-    unit, joules = units.energy_unit(of_j)
-    low, high = (f"{_signed(limit / joules)}" for limit in limits_j)
+        return Cell()
+    unit, joules = units.energy_unit(largest_j)
+    low, high = (_signed(limit / joules) for limit in limits_j)
     widest_j = max(limits_j, key=abs)
-    return f"{low} to {high} {unit}{_percent(widest_j, energy_j)}"
+    text = f"{low} to {high} {unit}{_percent(widest_j, energy_j)}"
+    return Cell(text, abs(widest_j), "J", low=limits_j[0], high=limits_j[1])
 
 
 def _signed(value: float) -> str:
@@ -132,64 +122,68 @@ def _percent(part_j: float, energy_j: float) -> str:
 
 
 def _two_digits(value: float) -> str:
-    """No error is known to more."""
     if value <= 0:
         return "0"
     decimals = 1 - math.floor(math.log10(value))
     return f"{round(value, decimals):,.{max(decimals, 0)}f}"
 
 
-def calibrated_section(report: Report) -> Section | None:
-    """A second figure: the headline stays what was read."""
+def calibration_table(report: Report) -> Table | None:
+    """Return the energy as read, which stays the headline, and the calibrated energy."""
     cards = [gpu for gpu in report.gpus if gpu.calibrated]
     if not cards:
         return None
-    found = report.calibrated
-    read = report.energy.get("gpu")
+    found, read = report.calibrated, report.energy.get("gpu")
     both = (read, found.energy) if found and found.energy and read and len(cards) > 1 else ()
-    of = units.largest([*both, *(value for gpu in cards for value in (gpu.energy, gpu.calibrated))])
-    rows = [_card(gpu, of) for gpu in cards]
+    largest_j = units.largest([*both, *(value for gpu in cards for value in (gpu.energy, gpu.calibrated))])
+    rows = [_calibration_row(gpu, largest_j) for gpu in cards]
     if both:
-        rows.append(("GPUs together", *(units.energy(one, of) for one in both), "", "", ""))
+        rows.append([text_cell("GPUs, total"), *(energy_cell(one, largest_j) for one in both), *_blank()])
     for unit, energy in (found.per_unit if found else {}).items():
-        of_work = next(work.energy_per_unit for work in report.work if work.unit == unit)
-        each = units.largest([of_work, energy])
-        was = _joules_each(of_work, unit, each) if of_work else "–"
-        rows.append((f"per {units.singular(unit)}", was, _joules_each(energy, unit, each), "", "", ""))
-    columns = ("device", "as read", "calibrated", "gain, offset", "left uncertain", "source")
-    note = "all other figures of this report are as read; calibrated: (energy - offset × time) / gain"
-    return Section("Calibrated energy", columns, tuple(rows), note)
+        read_each = next(work.energy_per_unit for work in report.work if work.unit == unit)
+        rows.append([text_cell(f"per {units.singular(unit)}"), *_each(read_each, energy), *_blank()])
+    columns = [
+        *(Column("Device", text=True, whole=True), *figure_columns("As read", "Calibrated")),
+        *(Column(title, text=True) for title in ("Gain, offset", "Residual uncertainty", "Reference")),
+    ]
+    note = "All other figures of this report are as read. Calibrated = (energy - offset × time) / gain."
+    return Table("Calibrated energy", columns, rows, notes=(note,))
 
 
-def _joules_each(energy: Interval, unit: str, of: float) -> str:
-    return units.energy_per_unit(energy, unit, of).partition(" per ")[0]
+def _blank() -> list[Cell]:
+    return [Cell("")] * 3
 
 
-def _card(gpu: Device, of: float) -> tuple[str, ...]:
-    card, energy = gpu.calibration, gpu.calibrated
-    if card is None or energy is None:
-        return (gpu.label, units.energy(gpu.energy, of), "–", "", "", "")
-    left = "not known" if card.uncertainty_percent is None else f"± {card.uncertainty_percent:g} %"
-    how = f"{card.gain:g}, {card.offset_w:+g} W"
-    return (gpu.label, units.energy(gpu.energy, of), units.energy(energy, of), how, left, card.source or "–")
+def _each(read: Interval | None, calibrated: Interval) -> list[Cell]:
+    largest_j = units.largest([read, calibrated])
+    return [energy_per_unit_cell(one, largest_j) for one in (read, calibrated)]
 
 
-def budget_data(report: Report) -> dict[str, Any]:
-    """For the JSON document."""
-    found = _judged(report)
+def _calibration_row(gpu: Device, largest_j: float) -> list[Cell]:
+    used, energy = gpu.calibration, gpu.calibrated
+    first = [text_cell(gpu.label), energy_cell(gpu.energy, largest_j), energy_cell(energy, largest_j)]
+    if used is None or energy is None:
+        return [*first, *_blank()]
+    residual = "unknown" if used.uncertainty_percent is None else f"± {used.uncertainty_percent:g} %"
+    return [*first, *map(text_cell, (f"{used.gain:g}, {used.offset_w:+g} W", residual, used.source))]
+
+
+def budget_record(report: Report) -> dict[str, Any]:
+    """Return the uncertainty budget for the JSON document."""
+    found = _overall(report)
     return {
         "devices": [
-            {"device": device.device, "instance": device.instance, **_data(device.budget)}
+            {"device": device.device, "instance": device.instance, **_record(device.budget)}
             for device in report.devices
             if device.budget
         ],
-        "gpu": _data(whole) if (whole := _whole(report)) else None,
+        "gpu": _record(whole) if (whole := _all_gpus(report)) else None,
         "largest_part": found.largest if found else None,
         "advice": _advice(report),
     }
 
 
-def _data(one: Budget) -> dict[str, float | None]:
+def _record(one: Budget) -> dict[str, float | None]:
     gaps_j, sensor_j = one.gaps_j or (None, None), one.sensor_j or (None, None)
     return {
         "edges_uncertainty_joules": one.edges_j,
@@ -204,13 +198,15 @@ def _data(one: Budget) -> dict[str, float | None]:
     }
 
 
-def calibrated_data(report: Report) -> dict[str, Any] | None:
+def calibration_record(report: Report) -> dict[str, Any] | None:
+    """Return the calibrated energy for the JSON document."""
     found = report.calibrated
     if found is None:
         return None
+    energy = Column("", "energy_joules", "uncertainty")
     return {
-        **quantity(found.energy, "energy", "joules"),
-        "energy_per_unit": {unit: quantity(energy, "energy", "joules") for unit, energy in found.per_unit.items()},
+        **energy.record(energy_cell(found.energy)),
+        "energy_per_unit": {unit: energy.record(energy_cell(each)) for unit, each in found.per_unit.items()},
         "devices": [
             {
                 "device": gpu.device,
@@ -219,7 +215,7 @@ def calibrated_data(report: Report) -> dict[str, Any] | None:
                 "offset_watts": gpu.calibration.offset_w,
                 "uncertainty_percent": gpu.calibration.uncertainty_percent,
                 "source": gpu.calibration.source,
-                **quantity(gpu.calibrated, "energy", "joules"),
+                **energy.record(energy_cell(gpu.calibrated)),
             }
             for gpu in report.gpus
             if gpu.calibration

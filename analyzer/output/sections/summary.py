@@ -1,4 +1,4 @@
-"""What a run cost, in sentences: the page's first lines. Pure."""
+"""Summary of a report: lines for the terminal, sentences for the HTML page."""
 
 from __future__ import annotations
 
@@ -12,82 +12,123 @@ from analyzer.model.report import Report, Work
 from analyzer.output import units
 
 LEVELS: dict[Level, str] = {
-    "bad": "do not use the figures that it names",
-    "warning": "read it before you use the figures",
-    "note": "good to know",
+    "bad": "Do not use the affected figures",
+    "warning": "Read before you use the figures",
+    "note": "For information",
 }
-"""What a finding of each level asks of the reader."""
+"""Meaning of each level of a finding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """`figure` is what to remember of it."""
+    """A sentence around its key figure."""
 
     before: str
     figure: str
     after: str
 
 
-def lead(report: Report) -> list[Sentence]:
-    """Energy, energy per unit of work and emissions, each with its interval or with why it has none."""
-    return [*_energy(report), *(_work(report, work) for work in report.work if work.energy_per_unit), *_mass(report)]
+def summary_lines(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each line; intervals are 95 % CIs."""
+    yield "duration", units.duration(report.duration_s)
+    yield from _energy_lines(report)
+    for work in report.work:
+        pace = f", {units.rate(work.per_second, work.unit)}" if work.per_second is not None else ""
+        where = f" in phase {' and '.join(work.phases)}" if work.phases else " over the whole run" if pace else ""
+        yield "work", f"{units.amount(work.amount, work.unit)}{pace}{where}"
+        if work.energy_per_unit:
+            each = units.marked(units.energy_per_unit(work.energy_per_unit, work.unit), report.headline_estimated)
+            yield "", f"{each}{where}"
+    for sum_ in report.emission_totals:
+        origin = f"{sum_.components}; {sum_.basis}, {sum_.qualities}, {sum_.origin}"
+        origin += f"; {sum_.estimated} is an estimate" if sum_.estimated else ""
+        yield "emissions", f"{units.mass(sum_.mass_g)} ({origin})"
 
 
-def whose(report: Report) -> str:
-    """`8 SIMULATED GPUs`, or what else was measured."""
+def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
+    shared = {device.component for device in report.devices if device.shared}
+    for component, quantity in report.energy.items():
+        note = " (whole node: other runs overlapped)" if component in shared and component != "gpu" else ""
+        yield f"energy, {component.upper()}", f"{_marked(report, component, quantity)}{note}"
+        for policy, joules in report.shares.get(component, {}).items():
+            yield "  attributed", f"{_marked(report, component, Interval(joules))} by {policy}"
+    if report.whole:
+        names = " + ".join(component.upper() for component in report.energy if component in report.estimated)
+        yield "energy, total", f"{units.energy(report.whole)}{f', of which {names} is an estimate' if names else ''}"
+    if report.net:
+        yield "net of idle, GPU", units.energy(report.net)
+    if report.own:
+        of = "samples as old as their exporter allows" if report.untagged else "counters updated every 0.1 s"
+        yield "from raw samples", f"{units.energy_bound(report.own)}, bounds for {of}"
+    if report.integral_j is not None:
+        yield "integral of power", units.energy(Interval(report.integral_j))
+    if report.mean_power_w:
+        yield "mean power", units.marked(units.power(report.mean_power_w), report.headline_estimated)
+
+
+def _marked(report: Report, component: str, quantity: Interval) -> str:
+    return units.marked(units.energy(quantity), component in report.estimated)
+
+
+def summary_sentences(report: Report) -> list[Sentence]:
+    """Return energy, energy per unit of work and emissions, each with its 95 % CI or the reason why it has none."""
+    return [
+        *_energy_sentence(report),
+        *(_work_sentence(report, work, work.energy_per_unit) for work in report.work if work.energy_per_unit),
+        *_emission_sentences(report),
+    ]
+
+
+def measured_devices(report: Report) -> str:
+    """Return `8 SIMULATED GPUs`, or the component that was measured instead."""
     if not report.gpus:
         return "CPUs" if "cpu" in report.energy else "memory"
     count = len(report.gpus)
     return f"{count} {'SIMULATED ' if report.simulated else ''}GPU{'s' if count > 1 else ''}"
 
 
-def findings_in_short(report: Report) -> str:
-    """`1 warning and 2 notes`."""
+def count_findings(report: Report) -> str:
+    """Return `1 warning and 2 notes`."""
     counts = Counter(finding.level for finding in report.findings)
-    words = {"bad": "bad"}
     parts = []
     for level in LEVELS:
         if counts[level]:
             plural = "s" if counts[level] > 1 and level != "bad" else ""
-            parts.append(f"{counts[level]} {words.get(level, level)}{plural}")
+            parts.append(f"{counts[level]} {level}{plural}")
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
 
 
-def _energy(report: Report) -> Iterator[Sentence]:
+def _energy_sentence(report: Report) -> Iterator[Sentence]:
     energy = report.headline
     if energy:
         figure = units.marked(units.energy(energy), report.headline_estimated)
-        sure = _sure(energy, report.headline_estimated)
+        interval = _interval(energy, report.headline_estimated)
         used = "The run used" if report.ended_at_s is not None else "The run has used so far"
-        yield Sentence(used, figure, f"on {whose(report)} in {units.duration(report.duration_s)}; {sure}.")
+        yield Sentence(used, figure, f"on {measured_devices(report)} in {units.duration(report.duration_s)}{interval}.")
 
 
-def _sure(energy: Interval, estimated: bool) -> str:
+def _interval(energy: Interval, estimated: bool) -> str:
     if estimated:
-        return "an estimate from utilization, no measurement"
+        return "; this is an estimate from utilization, not a measurement"
     value, half, unit = units.energy_parts(energy)
     if not half:
-        return "how sure that is, is not known"
+        return "; its uncertainty is unknown"
     middle, reach = (float(text.replace(",", "")) for text in (value, half))
     decimals = len(value.partition(".")[2])
     low, high = (f"{limit:,.{decimals}f}" for limit in (middle - reach, middle + reach))
-    return f"with 95 % the truth lies between {low} and {high} {unit}, the sensor's systematic error aside"
+    return f" (95 % CI: {low} to {high} {unit}, without the sensor's systematic error)"
 
 
-def _work(report: Report, work: Work) -> Sentence:
-    assert work.energy_per_unit is not None
-    figure = units.energy_per_unit(work.energy_per_unit, work.unit)
+def _work_sentence(report: Report, work: Work, energy: Interval) -> Sentence:
+    figure = units.marked(units.energy_per_unit(energy, work.unit), report.headline_estimated)
     rate = f", at {units.rate(work.per_second, work.unit)}" if work.per_second is not None else ""
-    where = f", {'both ' if rate else ''}in {' and '.join(work.phases)} alone" if work.phases else ""
-    sure = "" if work.energy_per_unit.half else "; its interval is not known"
-    estimated = report.headline_estimated
-    return Sentence(
-        f"{units.amount(work.amount, work.unit)} took", units.marked(figure, estimated), f"{rate}{where}{sure}."
-    )
+    where = f", {'both ' if rate else ''}in phase {' and '.join(work.phases)}" if work.phases else ""
+    uncertainty = "" if energy.half else "; its uncertainty is unknown"
+    return Sentence(f"{units.amount(work.amount, work.unit)} took", figure, f"{rate}{where}{uncertainty}.")
 
 
-def _mass(report: Report) -> Iterator[Sentence]:
+def _emission_sentences(report: Report) -> Iterator[Sentence]:
     for sum_ in report.emission_totals:
         estimated = f"; {sum_.estimated} is an estimate" if sum_.estimated else ""
         origin = f"for {sum_.components} ({sum_.basis} intensity, {sum_.qualities}, {sum_.origin}{estimated})"
-        yield Sentence("That emitted", units.mass(sum_.mass_g), f"{origin}.")
+        yield Sentence("The emissions are", units.mass(sum_.mass_g), f"{origin}.")

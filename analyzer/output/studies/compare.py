@@ -1,82 +1,121 @@
-"""Groups of runs beside each other, as `analyzer compare` shows them."""
+"""Output of `analyzer compare`, and the text of a difference."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from analyzer.model.interval import Interval
 from analyzer.output import units
-from analyzer.output.view import Table, View, estimate
-from analyzer.studies.compare import Comparison, Figure, Line
-from analyzer.studies.contrast import words
-from analyzer.studies.spread import Estimate
+from analyzer.output.table import Cell, Column, Table, text_cell
+from analyzer.output.view import CommandOutput, estimate_record
+from analyzer.studies.compare import ComparisonLine, GroupComparison, RunFigure
+from analyzer.studies.stats import RatioDifference
 
 
-def view(found: Comparison) -> View:
+def comparison_output(found: GroupComparison) -> CommandOutput:
     names = [f"{group.name} (n = {len(group.members)})" for group in found.groups]
-    rows = [[_name(line.figure), *_levels(line)] for line in found.lines]
-    against = [
-        [_name(line.figure), found.groups[position].name, words(difference, line.less, line.more)]
+    rows = [[text_cell(_name(line.figure)), *_value_cells(line)] for line in found.lines]
+    differences = [
+        [text_cell(text) for text in (_name(line.figure), found.groups[at].name, _text(line, difference))]
         for line in found.lines
-        for position, difference in enumerate(line.differences)
+        for at, difference in enumerate(line.differences)
         if difference
     ]
-    note = "geometric means; in brackets what holds the truth with 95 %"
-    parts: list[str | Table] = [Table(["", *names], rows), note]
-    parts.append(Table(["", "", f"against {found.groups[0].name}"], against))
-    parts += [f"warning: {text}" for text in found.warnings]
-    flat = [row for line in found.lines for row in _rows(found, line)]
+    base = found.groups[0].name
+    parts: list[str | Table] = [
+        Table("", [Column("Figure", text=True), *map(Column, names)], rows, notes=["Geometric means with 95 % CI."]),
+        Table("", [Column(title, text=True) for title in ("Figure", "Group", f"Difference from {base}")], differences),
+        *(f"warning: {text}" for text in found.warnings),
+    ]
+    records = [record for line in found.lines for record in _records(found, line)]
     document = {
         "version": 1,
-        "baseline": found.groups[0].name,
+        "baseline": base,
         "groups": [{"name": group.name, "runs": [one.run_id for one in group.members]} for group in found.groups],
-        "figures": flat,
+        "figures": records,
         "warnings": list(found.warnings),
     }
-    return View(parts, document, flat)
+    return CommandOutput(parts, document, records)
 
 
-def _name(figure: Figure) -> str:
+def _name(figure: RunFigure) -> str:
     return f"{figure.name}, {figure.of.replace('_', ' ')}" if figure.of else figure.name
 
 
-def _levels(line: Line) -> list[str]:
-    """All of a line in one unit."""
-    of = units.largest(level.value for level in line.levels if level)
-    return [f"{_value(line.figure, level.value, of)}{_span(level)}" if level else "–" for level in line.levels]
+def _text(line: ComparisonLine, difference: RatioDifference) -> str:
+    return difference_text(difference, line.less, line.more)
 
 
-def _value(figure: Figure, value: float, of: float) -> str:
+def _value_cells(line: ComparisonLine) -> list[Cell]:
+    """Return the values of all groups in one unit."""
+    largest = units.largest(level.value for level in line.levels if level)
+    return [_value_cell(line.figure, level, largest) for level in line.levels]
+
+
+def _value_cell(figure: RunFigure, level: Interval | None, largest: float) -> Cell:
+    if level is None:
+        return Cell()
+    text = f"{_value_text(figure, level.value, largest)}{_half_percent(level)}"
+    return Cell(text, level.value, low=level.low, high=level.high)
+
+
+def _value_text(figure: RunFigure, value: float, largest: float) -> str:
     if figure.kind == "duration":
         return units.duration(value)
     if figure.kind == "rate":
         return units.rate(value, figure.of)
     if figure.kind == "energy_per_unit":
-        return units.energy_per_unit(Interval(value), figure.of, of)
-    return units.plain_mass(value, of) if figure.kind == "emissions" else units.plain_energy(value, of)
+        return units.energy_per_unit(Interval(value), figure.of, largest)
+    return units.plain_mass(value, largest) if figure.kind == "emissions" else units.plain_energy(value, largest)
 
 
-def _span(level: Estimate) -> str:
+def _half_percent(level: Interval) -> str:
     if level.low is None or level.high is None or level.high == level.low:
         return ""
     return f" (±{50 * (level.high - level.low) / level.value:.2g} %)"
 
 
-def _rows(found: Comparison, line: Line) -> list[dict[str, Any]]:
-    rows = []
-    for group, level, difference in zip(found.groups, line.levels, line.differences, strict=True):
-        rows.append(
-            {
-                "figure": line.figure.key,
-                "group": group.name,
-                "n": len(group.members),
-                **estimate(level, "value"),
-                "ratio": difference.ratio if difference else None,
-                "ratio_low": difference.low if difference else None,
-                "ratio_high": difference.high if difference else None,
-                "clear": difference.clear if difference else None,
-                "from_repeats": difference.repeated if difference else None,
-                "text": words(difference, line.less, line.more) if difference else None,
-            }
-        )
-    return rows
+def _records(found: GroupComparison, line: ComparisonLine) -> list[dict[str, Any]]:
+    return [
+        {
+            "figure": line.figure.key,
+            "group": group.name,
+            "n": len(group.members),
+            **estimate_record(level, "value"),
+            "ratio": difference.ratio if difference else None,
+            "ratio_low": difference.low if difference else None,
+            "ratio_high": difference.high if difference else None,
+            "clear": difference.clear if difference else None,
+            "from_repeats": difference.repeated if difference else None,
+            "text": _text(line, difference) if difference else None,
+        }
+        for group, level, difference in zip(found.groups, line.levels, line.differences, strict=True)
+    ]
+
+
+def difference_text(found: RatioDifference, less: str, more: str) -> str:
+    """Return `saves 7 % (4 to 10 %, n = 12)`; `less` and `more` are templates such as `saves {}`."""
+    count = f"n = {found.n}"
+    if found.low is None or found.high is None:
+        return f"{signed_percent(found.ratio - 1)}, confidence unknown ({count})"
+    basis = "" if found.repeated else ", measurement uncertainty only; repeats may scatter more"
+    if not found.clear:
+        interval = f"{signed_percent(found.low - 1).removesuffix(' %')} to {signed_percent(found.high - 1)}"
+        return f"no clear difference ({interval}, {count}{basis})"
+    limits = sorted((abs(found.low - 1), abs(found.high - 1)))
+    digits = _digits(limits[1] - limits[0])
+    low, high = (f"{100 * limit:.{digits}f}" for limit in limits)
+    size = f"{100 * abs(found.ratio - 1):.{digits}f} %"
+    return f"{(less if found.ratio < 1 else more).format(size)} ({low} to {high} %, {count}{basis})"
+
+
+def signed_percent(ratio: float) -> str:
+    digits = _digits(abs(ratio))
+    return f"{100 * ratio:+.{digits}f} %".replace("-", "−")
+
+
+def _digits(width: float) -> int:
+    """Return the decimals with which a width in percent has two digits."""
+    percent = 100 * width
+    return 0 if percent >= 10 or not percent else min(max(1 - math.floor(math.log10(percent)), 0), 3)

@@ -1,31 +1,41 @@
-"""A fleet's energy, by whose it is, as `analyzer fleet` shows it."""
+"""Output of `analyzer fleet`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from analyzer.model.interval import Interval
 from analyzer.output import units
-from analyzer.output.view import Table, View
-from analyzer.studies.fleet import GIVEN, RATHER_FAR, Fleet, Group, Keys
+from analyzer.output.table import (
+    Cell,
+    Column,
+    Table,
+    count_cell,
+    energy_per_unit_cell,
+    figure_columns,
+    grams_cell,
+    joules_cell,
+    text_cells,
+)
+from analyzer.output.view import CommandOutput
+from analyzer.studies.fleet import GIVEN, REPORTED_EXCESS, Fleet, Group, Keys
 
 _MOST_UNITS = 3
-T = TypeVar("T")
 
 
-def view(found: Fleet, top: int) -> View:
-    """The `top` dearest groups; the others are one row."""
+def fleet_output(found: Fleet, top: int) -> CommandOutput:
+    """Return the `top` groups by energy; all others are one row."""
     shown, rest = found.groups[:top], found.groups[top:]
     unit_names = _units(found.groups)
     kinds = list(dict.fromkeys(kind for group in found.groups for kind in group.grams))
-    head = [*found.by, "runs", "energy", "share", *(_kind(kind) for kind in kinds)]
-    head += [text for unit in unit_names for text in (unit.replace("_", " "), f"per {units.singular(unit)}")]
-    listed = [*shown, *([_together(rest, found.by)] if rest else []), *_nobody(found, top)]
-    rows = list(zip(*_columns(found, listed, kinds, unit_names), strict=True))
-    parts: list[str | Table] = [_headline(found), Table(head, rows), *_notes(found)]
-    return View(parts, _document(found, top), [_flat(found, group) for group in (*shown, *found.nobody)])
+    titles = ["Runs", "Energy", "Share", *(_kind(kind) for kind in kinds)]
+    titles += [text for unit in unit_names for text in (unit.replace("_", " "), f"per {units.singular(unit)}")]
+    columns = [*(Column(key, text=True, whole=True) for key in found.by), *figure_columns(*titles)]
+    listed = [*shown, *([_rest(rest, found.by)] if rest else []), *_unattributed(found, top)]
+    rows = list(zip(*_cells_by_column(found, listed, kinds, unit_names), strict=True))
+    parts: list[str | Table] = [_headline(found), Table("", columns, rows), *_notes(found)]
+    return CommandOutput(parts, _document(found, top), [_flat(found, group) for group in (*shown, *found.unattributed)])
 
 
 def _headline(found: Fleet) -> str:
@@ -34,60 +44,66 @@ def _headline(found: Fleet) -> str:
     return f"{span}\nall devices: {units.plain_energy(found.device_j)} ({parts})"
 
 
-def _columns(
+def _cells_by_column(
     found: Fleet, groups: Sequence[Group], kinds: Sequence[tuple[str, str]], unit_names: Sequence[str]
-) -> Iterator[Sequence[str]]:
-    """All figures of a column in one unit."""
-    yield from zip(*(group.keys for group in groups), strict=True)
-    yield [_known(group.runs, lambda runs: f"{runs:,}") for group in groups]
-    of_j = units.largest(group.energy_j for group in groups)
-    yield [units.plain_energy(group.energy_j, of_j) for group in groups]
-    yield [f"{100 * group.energy_j / found.device_j:.1f} %" if found.device_j else "–" for group in groups]
+) -> Iterator[Sequence[Cell]]:
+    """Yield the cells of each column, with one unit per column."""
+    yield from (text_cells(keys) for keys in zip(*(group.keys for group in groups), strict=True))
+    yield [count_cell(group.runs) for group in groups]
+    largest_j = units.largest(group.energy_j for group in groups)
+    yield [joules_cell(group.energy_j, largest_j) for group in groups]
+    yield [_share_cell(group, found) for group in groups]
     for kind in kinds:
         masses_g = [group.grams.get(kind) for group in groups]
-        yield [_known(mass_g, partial(units.plain_mass, of=units.largest(masses_g))) for mass_g in masses_g]
+        largest_g = units.largest(masses_g)
+        yield [grams_cell(mass_g, largest_g) for mass_g in masses_g]
     for unit in unit_names:
         works = [group.work.get(unit) for group in groups]
-        yield [_known(work, lambda work: units.amount(work.amount, "").strip()) for work in works]
+        yield [_amount_cell(work.amount if work else None) for work in works]
         each_j = [work.joules_per_unit if work else None for work in works]
-        yield [_known(one_j, partial(_per_unit, unit=unit, of=units.largest(each_j))) for one_j in each_j]
+        largest_j = units.largest(each_j)
+        yield [energy_per_unit_cell(None if j is None else Interval(j), largest_j) for j in each_j]
 
 
-def _known(value: T | None, text: Callable[[T], str]) -> str:
-    return "–" if value is None else text(value)
+def _share_cell(group: Group, found: Fleet) -> Cell:
+    if not found.device_j:
+        return Cell()
+    ratio = group.energy_j / found.device_j
+    return Cell(f"{100 * ratio:.1f} %", ratio)
 
 
-def _per_unit(joules: float, unit: str, of: float) -> str:
-    return units.energy_per_unit(Interval(joules), unit, of).partition(" per ")[0]
+def _amount_cell(amount: float | None) -> Cell:
+    return Cell() if amount is None else Cell(units.amount(amount, "").strip(), amount)
 
 
 def _notes(found: Fleet) -> list[str]:
     notes = []
     if found.device_j:
-        held = f"GPUs that no run held drew {units.plain_energy(found.idle_j)}"
+        idle = f"energy of GPUs without a run: {units.plain_energy(found.idle_j)}"
         gpu_j = found.devices.get("gpu", 0.0)
-        notes.append(f"{held}, {100 * found.idle_j / gpu_j:.1f} % of all GPUs' energy" if gpu_j else held)
+        notes.append(f"{idle}, {100 * found.idle_j / gpu_j:.1f} % of the energy of all GPUs" if gpu_j else idle)
     if found.device_grams:
         total = ", ".join(f"{_kind(kind)} {units.plain_mass(grams)}" for kind, grams in found.device_grams.items())
-        notes.append(f"all devices: {total}; what stands with a group is its share of its runs' emissions")
-    if found.apart is not None:
+        notes.append(f"all devices: {total}; emissions of a group are the attributed part of its runs' emissions")
+    if found.excess_ratio is not None:
         claimed = (
-            f"runs {units.plain_energy(found.claimed_j)} ({found.policy}), no run {units.plain_energy(found.nobody_j)}"
+            f"runs: {units.plain_energy(found.claimed_j)} ({found.policy}), "
+            f"unattributed: {units.plain_energy(found.unattributed_j)}"
         )
-        notes.append(f"{claimed}: together {100 * found.apart:+.2f} % beside the devices' counters")
-        if abs(found.apart) > RATHER_FAR:
+        notes.append(f"{claimed}; the sum differs from the devices' counters by {100 * found.excess_ratio:+.2f} %")
+        if abs(found.excess_ratio) > REPORTED_EXCESS:
             notes.append(
-                "warning: the parts do not add up to the devices' counters: was an exporter's state folder replaced, "
-                "or are some of its series dropped by the scrape's configuration?"
+                "warning: the parts do not add up to the devices' counters: an exporter's state folder was replaced, "
+                "or the scrape configuration drops some of its series; check both"
             )
     why = f"; {found.means.why_not_rules}" if found.means.why_not_rules else ""
-    moved = f"{found.means.asked} queries, {found.means.moved_bytes / 1e3:.1f} kB"
-    notes.append(f"from {found.means.by} at {found.means.server} ({moved}){why}")
+    transfer = f"{found.means.asked} queries, {found.means.moved_bytes / 1e3:.1f} kB"
+    notes.append(f"source: {found.means.by} at {found.means.server} ({transfer}){why}")
     return notes
 
 
 def _units(groups: Sequence[Group]) -> list[str]:
-    """Tokens first, then what most groups count."""
+    """Return tokens first, then the units that most groups report."""
     number: dict[str, int] = {}
     for group in groups:
         for unit in group.work:
@@ -95,7 +111,7 @@ def _units(groups: Sequence[Group]) -> list[str]:
     return sorted(number, key=lambda unit: ("tokens" not in unit, -number[unit], unit))[:_MOST_UNITS]
 
 
-def _together(groups: Sequence[Group], by: Keys) -> Group:
+def _rest(groups: Sequence[Group], by: Keys) -> Group:
     joules: dict[str, float] = {}
     for group in groups:
         for component, value in group.joules.items():
@@ -105,9 +121,9 @@ def _together(groups: Sequence[Group], by: Keys) -> Group:
     return Group((f"({len(groups)} more)", *("" for _ in by[1:])), joules, known)
 
 
-def _nobody(found: Fleet, top: int) -> list[Group]:
-    shown, rest = found.nobody[:top], found.nobody[top:]
-    return [*shown, _together(rest, found.by)] if rest else list(shown)
+def _unattributed(found: Fleet, top: int) -> list[Group]:
+    shown, rest = found.unattributed[:top], found.unattributed[top:]
+    return [*shown, _rest(rest, found.by)] if rest else list(shown)
 
 
 def _kind(kind: tuple[str, str]) -> str:
@@ -125,12 +141,12 @@ def _document(found: Fleet, top: int) -> dict[str, Any]:
         "devices_energy_joules": found.device_j,
         "devices_emissions": _emissions(found.device_grams),
         "runs_energy_joules": found.claimed_j,
-        "no_run_energy_joules": found.nobody_j,
+        "no_run_energy_joules": found.unattributed_j,
         "idle_gpu_energy_joules": found.idle_j,
-        "parts_beside_devices_ratio": found.apart,
+        "parts_beside_devices_ratio": found.excess_ratio,
         "groups": [_group(found, group) for group in found.groups[:top]],
         "groups_left_out": max(len(found.groups) - top, 0),
-        "no_run": [_group(found, group) for group in found.nobody],
+        "no_run": [_group(found, group) for group in found.unattributed],
         "from": found.means.by,
         "why_not_rules": found.means.why_not_rules or None,
         "source": found.means.server,
@@ -164,7 +180,7 @@ def _emissions(grams: Mapping[tuple[str, str], float]) -> list[dict[str, Any]]:
 
 
 def _flat(found: Fleet, group: Group) -> dict[str, Any]:
-    """A row of the CSV: the same columns for all."""
+    """Return one row of the CSV, with the same columns for every group."""
     kinds = dict.fromkeys(kind for one in found.groups for kind in one.grams)
     unit_names = dict.fromkeys(unit for one in found.groups for unit in one.work)
     components = dict.fromkeys((*found.devices, *(name for one in found.groups for name in one.joules)))

@@ -1,160 +1,192 @@
-"""A sweep's advice in words, and the commands that apply it."""
+"""Output of `analyzer recommend`: table, document and a row of CSV per run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
 
-from analyzer.output import units
-from analyzer.studies.advice import Advice, Candidate, Span
-from analyzer.studies.objective import Objective, singular
-from analyzer.studies.recommend import FEWEST_REPEATS
-from analyzer.studies.stats import FEWEST_FOR_OUTLIERS
+from rich.text import Text
 
-_OBJECTIVES = {
-    Objective.ENERGY: "least energy for the same work",
-    Objective.ENERGY_PER_UNIT: "least energy per {unit}",
-    Objective.EDP: "least energy × time",
-    Objective.ED2P: "least energy × time²",
-    Objective.ZEUS: "least η × energy + (1 − η) × highest limit × time, η = {eta:g}",
-    Objective.UNITS_PER_JOULE: "most {units} per joule",
-}
+from analyzer.model.interval import Interval
+from analyzer.output.documents import as_csv, finite
+from analyzer.output.studies.recommend_text import (
+    advice_commands,
+    advice_headline,
+    advice_remarks,
+    cost_text,
+    percent_interval,
+    question_text,
+)
+from analyzer.output.table import Cell, Column, Table, count_cell, figure_columns, number_cell, text_cell
+from analyzer.output.view import CommandOutput, estimate_record
+from analyzer.studies.advice import Advice, Candidate
+from analyzer.studies.sweep import SweepRun
 
-
-def headline(advice: Advice) -> str:  # noqa: PLR0911  # one for each verdict
-    """The answer in one sentence."""
-    chosen, base = advice.advised, advice.baseline
-    match advice.verdict:
-        case "no_sweep":
-            return f"{len(advice.sweep.settings)} setting only: there is nothing to compare"
-        case "no_cap_bound":
-            return "no cap bound: the GPUs drew less than each of them, so none did anything; try a clock lock"
-        case "not_feasible":
-            return "no setting keeps the constraints"
-        case "too_few_repeats":
-            assert chosen
-            said = f"too few repeats to tell: {chosen.setting} was best where each was measured "
-            return f"{said}{_times(advice)}; {_gain(advice, chosen)}"
-        case "keep" | "no_clear_difference" if _alone(advice):
-            assert base
-            return f"leave it at {base.setting}: no other setting keeps the constraints"
-        case "no_clear_difference":
-            assert base
-            return f"no clear difference: leave it at {base.setting}"
-        case "keep":
-            assert base
-            return f"leave it at {base.setting}: no setting is clearly better"
-        case "apply":
-            assert chosen
-            return f"set {chosen.setting}: {_gain(advice, chosen)}"
+DOCUMENT_VERSION = 1
 
 
-def _alone(advice: Advice) -> bool:
-    """Nothing but the baseline may be chosen."""
-    return all(each.broken for each in advice.candidates if each is not advice.baseline)
+def recommendation_output(advices: Sequence[Advice], source: str) -> CommandOutput:
+    parts = [part for advice in advices for part in _parts(advice)]
+    return CommandOutput(parts, recommendation_document(advices, source), _run_records(advices))
 
 
-def _times(advice: Advice) -> str:
-    most = max(len(each.runs) for each in advice.candidates)
-    return "once" if most == 1 else f"{most} times at most"
+def _parts(advice: Advice) -> list[str | Text | Table]:
+    title = Text(f"{advice.sweep.title}\n", "bold").append(question_text(advice), "not bold dim")
+    headline = Text(advice_headline(advice), "bold")
+    for command in advice_commands(advice):
+        headline.append(f"\n  {command}   (as root)", "not bold")
+    table = [_table(advice)] if advice.candidates else []
+    return [title, headline, *table, "\n".join(f"- {line}" for line in advice_remarks(advice))]
 
 
-def _gain(advice: Advice, chosen: Candidate) -> str:
-    assert advice.baseline
-    what = "slower" if chosen.slowdown.value >= 0 else "faster"
-    interval = "" if chosen.slowdown.low is None else f" ({percents(chosen.slowdown)})"
-    return (
-        f"saves {percent(chosen.saving)} and is {100 * abs(chosen.slowdown.value):.1f} % {what}{interval} than at "
-        f"{advice.baseline.setting}, n = {len(chosen.runs)}"
+def _table(advice: Advice) -> Table:
+    assert advice.costs
+    unit = (advice.costs.unit or "runs").replace("_", " ")
+    columns = [
+        *(Column("Setting", text=True, whole=True), *figure_columns("n", advice.costs.measure, "Saves", "Slower")),
+        *(*figure_columns(f"{unit}/s", "p95 W"), Column("Binds", text=True), Column("°C"), Column("Marks", text=True)),
+    ]
+    return Table("", columns, [_row(advice, each) for each in advice.candidates])
+
+
+def _row(advice: Advice, each: Candidate) -> list[Cell]:
+    assert advice.costs
+    return [
+        text_cell(str(each.setting)),
+        count_cell(len(each.runs)),
+        Cell(cost_text(advice, each.cost), advice.costs.shown(each.cost.value), advice.costs.measure),
+        _ratio_cell(each.saving),
+        _ratio_cell(each.slowdown),
+        number_cell(each.rate.value),
+        _rounded_cell(each.p95_power_w, "W"),
+        Cell({True: "yes", False: "no", None: "unknown"}[each.binds], each.binds),
+        _rounded_cell(each.temperature_celsius, "°C"),
+        Cell(", ".join(_marks(advice, each))),
+    ]
+
+
+def _ratio_cell(ratio: Interval) -> Cell:
+    return Cell(percent_interval(ratio), ratio.value, low=ratio.low, high=ratio.high)
+
+
+def _rounded_cell(value: float | None, unit: str) -> Cell:
+    return Cell() if value is None else Cell(f"{value:.0f}", value, unit)
+
+
+def _marks(advice: Advice, each: Candidate) -> list[str]:
+    marks = {
+        "advised": advice.verdict == "apply" and advice.advised is not None and each.setting == advice.advised.setting,
+        "best": advice.best is not None and each.setting == advice.best.setting,
+        "like the best": each.like_best and advice.best is not None and each.setting != advice.best.setting,
+        "baseline": advice.baseline is not None and each.setting == advice.baseline.setting,
+        "frontier": each.on_front,
+    }
+    return [mark for mark, holds in marks.items() if holds]
+
+
+def recommendation_document(advices: Sequence[Advice], source: str) -> dict[str, Any]:
+    """Return the JSON document; infinite limits of intervals are null."""
+    found: dict[str, Any] = finite(
+        {"version": DOCUMENT_VERSION, "source": source, "sweeps": [_advice_record(advice) for advice in advices]}
     )
-
-
-def percent(span: Span) -> str:
-    """`7.0 % (4.1 to 9.8 %)`."""
-    inside = f" ({percents(span)})" if span.low is not None else ""
-    return f"{100 * span.value:.1f} %{inside}"
-
-
-def percents(span: Span) -> str:
-    return "" if span.low is None or span.high is None else f"{100 * span.low:.1f} to {100 * span.high:.1f} %"
-
-
-def asked(advice: Advice) -> str:
-    """The objective and the constraints."""
-    question, price = advice.question, advice.costs
-    if price is None:
-        return ""
-    words = {"unit": singular(price.unit), "units": (price.unit or "").replace("_", " "), "eta": question.eta}
-    parts = [_OBJECTIVES[price.objective].format(**words)]
-    if question.max_slowdown is not None:
-        parts.append(f"at most {100 * question.max_slowdown:g} % slower")
-    parts += [f"{name} ≤ {most:g}" for name, most in question.slos.items()]
-    return ", ".join(parts)
-
-
-def remarks(advice: Advice) -> Iterator[str]:
-    """What the answer rests on, and what to do to make it firmer."""
-    names = [str(each.setting) for each in advice.set_]
-    if advice.best and len(names) > 1 and advice.verdict in ("apply", "keep", "no_clear_difference"):
-        yield (
-            f"not distinguishable from the best ({advice.best.setting}): {'; '.join(names)}"
-            + ("; the fastest of them is advised" if advice.verdict == "apply" else "")
-        )
-    if advice.detectable is not None:
-        way = "paired by repeat" if advice.paired else "not paired"
-        yield f"bootstrap {way}, Holm's correction; two settings look alike below {100 * advice.detectable:.1f} %"
-    if advice.verdict == "too_few_repeats":
-        yield f"give at least {FEWEST_REPEATS} runs at each setting: workloads sweep … --repeats 5"
-    if advice.verdict == "no_cap_bound":
-        yield "lock the SM clock instead: workloads sweep … --sm-clocks 600:1800:200, then recommend again"
-    elif advice.unbound:
-        yield f"did not bind, so nothing is claimed for it: {'; '.join(map(str, advice.unbound))}"
-    unknown = [str(each.setting) for each in advice.candidates if each.binds is None]
-    if unknown:
-        yield f"not known whether it bound (no clock events, and no power): {'; '.join(unknown)}"
-    for each in advice.candidates:
-        if each.broken:
-            yield f"{each.setting} is out: {', '.join(each.broken)}"
-    yield from _runs_left_out(advice)
-    if advice.candidates and any(run.simulated for run in advice.sweep.runs):
-        yield "SIMULATED hardware: this shows that the path works, not what a GPU does"
-
-
-def _runs_left_out(advice: Advice) -> Iterator[str]:
-    odd = {each.setting: each.outliers for each in advice.candidates if each.outliers}
-    for setting, count in odd.items():
-        yield f"{setting}: {count} run{'s' if count > 1 else ''} left out, further than 3.5 MAD from the median"
-    few = [each for each in advice.candidates if each.outliers is None]
-    if few and advice.verdict != "too_few_repeats":
-        where = "any setting" if len(few) == len(advice.candidates) else "; ".join(str(each.setting) for each in few)
-        yield f"outliers were not looked for at {where}: that takes {FEWEST_FOR_OUTLIERS} repeats"
-    for run in advice.sweep.unfit:
-        yield f"run {run.run_id} ({run.setting}) is left out: {run.unfit}"
-
-
-def commands(advice: Advice) -> list[str]:
-    """What to type as root, one for each node; none where nothing is to be set."""
-    if advice.verdict not in ("apply", "too_few_repeats") or advice.advised is None:
-        return []
-    setting, base = advice.advised.setting, advice.baseline
-    if base and (setting.power_limit_w, setting.sm_clock_hz) == (base.setting.power_limit_w, base.setting.sm_clock_hz):
-        return []
-    gpus = sorted({(gpu.instance, gpu.index) for run in advice.advised.runs for gpu in run.gpus})
-    found = []
-    for instance in dict.fromkeys(instance for instance, _ in gpus):
-        which = f"nvidia-smi -i {','.join(index for where, index in gpus if where == instance)}"
-        at = f"  # on {instance}" if len({where for where, _ in gpus}) > 1 else ""
-        if setting.power_limit_w is not None:
-            found.append(f"{which} -pl {setting.power_limit_w:g}{at}")
-        if setting.sm_clock_hz is not None:
-            found.append(f"{which} -lgc {setting.sm_clock_hz / 1e6:.0f},{setting.sm_clock_hz / 1e6:.0f}{at}")
     return found
 
 
-def cost(advice: Advice, span: Span) -> str:
-    """In the objective's own measure, with half of its interval."""
+def _advice_record(advice: Advice) -> dict[str, Any]:
+    price, question = advice.costs, advice.question
+    return {
+        "title": advice.sweep.title,
+        "verdict": advice.verdict,
+        "answer": advice_headline(advice),
+        "commands": advice_commands(advice),
+        "objective": str(price.objective) if price else None,
+        "cost_unit": price.measure if price else None,
+        "unit": price.unit if price else None,
+        "max_slowdown_ratio": question.max_slowdown,
+        "slos": dict(question.slos),
+        "simulated": any(run.simulated for run in advice.sweep.runs),
+        **{
+            name: str(found.setting) if found else None
+            for name, found in (("advised", advice.advised), ("best", advice.best), ("baseline", advice.baseline))
+        },
+        "not_distinguishable_from_best": [str(each.setting) for each in advice.best_candidates],
+        "pareto_front": [str(each.setting) for each in advice.candidates if each.on_front],
+        "paired": advice.paired,
+        "detectable_ratio": advice.detectable,
+        "settings": [_candidate_record(advice, each) for each in advice.candidates],
+        "left_out": [{"run_id": run.run_id, "reason": run.unfit} for run in advice.sweep.unfit],
+        "remarks": list(advice_remarks(advice)),
+    }
+
+
+def _candidate_record(advice: Advice, each: Candidate) -> dict[str, Any]:
     assert advice.costs
-    value = advice.costs.shown(span.value)
-    if span.low is None or span.high is None:
-        return units.number(value)
-    low, high = sorted((advice.costs.shown(span.low), advice.costs.shown(span.high)))
-    return units.plain(value, (high - low) / 2)
+    shown = [None if x is None else advice.costs.shown(x) for x in (each.cost.value, each.cost.low, each.cost.high)]
+    limits: list[float | None] = [*sorted(x for x in shown[1:] if x is not None)] or [None, None]
+    return {
+        "setting": str(each.setting),
+        "power_limit_watts": each.setting.power_limit_w,
+        "sm_clock_hertz": each.setting.sm_clock_hz,
+        **dict(each.setting.others),
+        "runs": len(each.runs),
+        "outliers": each.outliers,
+        "cost": shown[0],
+        "cost_low": limits[0],
+        "cost_high": limits[1],
+        **estimate_record(each.saving, "saving_ratio"),
+        **estimate_record(each.slowdown, "slowdown_ratio"),
+        **estimate_record(each.rate, "units_per_second"),
+        "fitted_units_per_second": each.fitted_rate,
+        "p95_power_watts": each.p95_power_w,
+        "capped_ratio": each.capped_share,
+        "temperature_celsius": each.temperature_celsius,
+        "binds": each.binds,
+        "broken_constraints": list(each.broken),
+        "p_against_best": each.p_worse,
+        "like_best": each.like_best,
+        "on_pareto_front": each.on_front,
+        "marks": _marks(advice, each),
+    }
+
+
+def sweep_csv(advices: Sequence[Advice]) -> str:
+    """Return one row per run, excluded runs too."""
+    return as_csv(_run_records(advices))
+
+
+def _run_records(advices: Sequence[Advice]) -> list[dict[str, Any]]:
+    return [_run_record(advice, run) for advice in advices for run in (*advice.sweep.runs, *advice.sweep.unfit)]
+
+
+def _run_record(advice: Advice, run: SweepRun) -> dict[str, Any]:
+    unit = advice.costs.unit if advice.costs else None
+    work = run.work.get(unit) if unit else None
+    per_unit = work.energy_per_unit if work else None
+    return {
+        "sweep": advice.sweep.title,
+        "run_id": run.run_id,
+        "power_limit_watts": run.setting.power_limit_w,
+        "sm_clock_hertz": run.setting.sm_clock_hz,
+        **dict(run.setting.others),
+        "repeat": run.repeat,
+        "gpus": len(run.gpus),
+        "duration_seconds": run.duration_s,
+        "gpu_energy_joules": run.energy.value,
+        "gpu_energy_uncertainty_joules": run.energy.half,
+        "unit": unit,
+        "work": work.amount if work else None,
+        "units_per_second": work.per_second if work else None,
+        "energy_per_unit_joules": per_unit.value if per_unit else None,
+        "energy_per_unit_uncertainty_joules": per_unit.half if per_unit else None,
+        "mean_power_watts": run.mean_power_w,
+        "p95_power_watts": run.p95_power_w,
+        "capped_seconds": run.capped_s,
+        "slowed_seconds": run.slowed_s,
+        "temperature_celsius": run.temperature_celsius,
+        "observed_sm_clock_hertz": run.sm_clock_hz,
+        "utilization_ratio": run.utilization,
+        "memory_utilization_ratio": run.memory_utilization,
+        "memory_used_bytes": run.memory_used_bytes,
+        "left_out": run.unfit,
+        **{f"result_{name}": value for name, value in run.results.items()},
+    }

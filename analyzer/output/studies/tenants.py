@@ -1,47 +1,50 @@
-"""Tenants side by side, as `analyzer tenants` shows them."""
+"""Output of `analyzer tenants`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from analyzer.output.view import Table, View, estimate, with_interval
-from analyzer.studies.contrast import words
-from analyzer.studies.tenant_summary import Contrast, Mix, Summary
+from analyzer.output.studies.compare import difference_text
+from analyzer.output.table import Column, Table, text_cell
+from analyzer.output.view import CommandOutput, estimate_cell, estimate_record
+from analyzer.studies.tenant_summary import MpsEffect, TenantMix, TenantSummary
 
 
-def view(found: Summary) -> View:
+def tenant_output(found: TenantSummary) -> CommandOutput:
     parts: list[str | Table] = []
     for mix in found.mixes:
         under = "with MPS" if mix.mps else "without MPS"
         parts.append(
             f"{mix.case or 'tenants'}: {', '.join(mix.tenants)}, {under}; n = {mix.repeats}, "
-            f"overlap {mix.overlap_s:.1f} s, at least {100 * mix.least_overlap_ratio:.0f} % of what each measured"
+            f"overlap {mix.overlap_s:.1f} s, at least {100 * mix.least_overlap_ratio:.0f} % of each phase measure"
         )
-        parts.append(Table(["", "value (95 %)"], [[name, with_interval(one)] for name, one in mix.figures.items()]))
+        rows = [[text_cell(name), estimate_cell(one)] for name, one in mix.figures.items()]
+        parts.append(Table("", [Column("Figure", text=True), Column("Value, 95 % CI")], rows))
         if mix.evenness:
             even = mix.evenness
             roles = ", ".join(f"{name} {role}" for name, role in even.roles.items())
             parts.append(
                 f"{even.of} of the tenants: {even.band} (CV {100 * even.cv:.1f} %, Gini {even.gini:.3f}, "
-                f"most over least {even.most_over_least:.2f}); {roles}"
+                f"largest over smallest {even.most_over_least:.2f}); {roles}"
             )
-    if found.contrasts:
-        rows = [[", ".join(one.tenants), one.figure, _words(one)] for one in found.contrasts]
-        parts.append(Table(["tenants", "", "with MPS against without"], rows))
+    if found.effects:
+        columns = [Column(title, text=True) for title in ("Tenants", "Figure", "Effect of MPS")]
+        effects = [[", ".join(one.tenants), one.figure, _effect_text(one)] for one in found.effects]
+        parts.append(Table("", columns, [[text_cell(text) for text in row] for row in effects]))
     if found.without_solo:
         parts.append(
-            f"no run of {', '.join(found.without_solo)} alone: no STP, ANTT, slowdown or baseline of them; "
-            "name runs alone with --solo"
+            f"no STP, ANTT and slowdown: tenants {', '.join(found.without_solo)} have no solo run; "
+            "name solo runs with --solo"
         )
-    return View(parts, _document(found), [row for mix in found.mixes for row in _rows(mix)])
+    return CommandOutput(parts, _document(found), [row for mix in found.mixes for row in _rows(mix)])
 
 
-def _words(one: Contrast) -> str:
-    text = words(one.difference, "is {} less", "is {} more")
-    return f"{text}; Cliff's delta {one.superiority:+.2f}, p = {one.p:.3g}"
+def _effect_text(one: MpsEffect) -> str:
+    text = difference_text(one.difference, "is {} less", "is {} more")
+    return f"{text}; Cliff's delta {one.cliffs_delta:+.2f}, p = {one.p:.3g}"
 
 
-def _rows(mix: Mix) -> list[dict[str, Any]]:
+def _rows(mix: TenantMix) -> list[dict[str, Any]]:
     return [
         {
             "case": mix.case,
@@ -50,13 +53,13 @@ def _rows(mix: Mix) -> list[dict[str, Any]]:
             "repeats": mix.repeats,
             "overlap_seconds": mix.overlap_s,
             "figure": name,
-            **estimate(one, "value"),
+            **estimate_record(one, "value"),
         }
         for name, one in mix.figures.items()
     ]
 
 
-def _document(found: Summary) -> dict[str, Any]:
+def _document(found: TenantSummary) -> dict[str, Any]:
     return {
         "version": 1,
         "mixes": [
@@ -68,7 +71,7 @@ def _document(found: Summary) -> dict[str, Any]:
                 "repeats": mix.repeats,
                 "overlap_seconds": mix.overlap_s,
                 "least_overlap_ratio": mix.least_overlap_ratio,
-                "figures": {name: estimate(one, "value") for name, one in mix.figures.items()},
+                "figures": {name: estimate_record(one, "value") for name, one in mix.figures.items()},
                 "evenness": _evenness(mix),
             }
             for mix in found.mixes
@@ -81,16 +84,16 @@ def _document(found: Summary) -> dict[str, Any]:
                 "ratio_low": one.difference.low,
                 "ratio_high": one.difference.high,
                 "clear": one.difference.clear,
-                "cliffs_delta": one.superiority,
+                "cliffs_delta": one.cliffs_delta,
                 "mann_whitney_p": one.p,
             }
-            for one in found.contrasts
+            for one in found.effects
         ],
         "without_solo": list(found.without_solo),
     }
 
 
-def _evenness(mix: Mix) -> dict[str, Any] | None:
+def _evenness(mix: TenantMix) -> dict[str, Any] | None:
     even = mix.evenness
     if even is None:
         return None

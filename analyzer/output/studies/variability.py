@@ -1,87 +1,85 @@
-"""How much GPUs differ, as `analyzer variability` shows it."""
+"""Output of `analyzer variability`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from analyzer.output.view import Table, View, estimate, with_interval
-from analyzer.studies.variability import Variability
+from analyzer.output.table import Cell, Column, Table, count_cell, text_cell
+from analyzer.output.view import CommandOutput, estimate_cell, estimate_record
+from analyzer.studies.variability import GpuSpread, Variability
 
 _MOST_GPUS = 40
-_BRACKETS = (
-    "in brackets what holds the truth of all such GPUs with 95 %, from five GPUs on (medians: six);\n"
-    "a whisker range is of these GPUs alone"
+_NOTES = (
+    "In brackets: 95 % CI for all GPUs of this model, from five GPUs on (medians: from six).",
+    "Whisker ranges are of these GPUs only and have no CI.",
+)
+_GPU_COLUMNS = (
+    Column("GPU", "gpu", text=True, whole=True),
+    Column("Runs", "runs"),
+    Column("Median", "median"),
+    Column("Deviation", "from_middle_ratio"),
+    Column("CV within", "within_cv_ratio"),
+    Column("Outlier", "outlier", text=True),
 )
 
 
-def view(found: Variability, what: str) -> View:
-    """`what` is the value that was looked at, with its unit."""
+def variability_output(found: Variability, quantity: str) -> CommandOutput:
+    """Return the variability of `quantity`, a name with its unit."""
     ratios = [
         ("whisker range over median, runs", found.whisker_runs),
         ("whisker range over median, GPUs", found.whisker_gpus),
         ("CV between GPUs", found.between),
         ("CV within a GPU (median)", found.within),
     ]
-    rows = [[name, with_interval(one, 100, " %")] for name, one in ratios]
-    rows += [[f"correlation with {name}", with_interval(one)] for name, one in found.correlations.items()]
+    rows = [[text_cell(name), estimate_cell(one, 100, " %")] for name, one in ratios]
+    rows += [[text_cell(f"correlation with {name}"), estimate_cell(one)] for name, one in found.correlations.items()]
+    farthest = sorted(found.gpus, key=lambda gpu: abs(gpu.deviation), reverse=True)[:_MOST_GPUS]
+    more = f"The {_MOST_GPUS} GPUs with the largest deviation; use --format csv for all."
     parts: list[str | Table] = [
-        f"{what}: {found.runs} runs on {len(found.gpus)} GPU{'s' if len(found.gpus) != 1 else ''}",
-        _BRACKETS,
-        Table(["", "value"], rows),
+        f"{quantity}: {found.runs} runs on {len(found.gpus)} GPU{'s' if len(found.gpus) != 1 else ''}",
+        Table("", [Column("Statistic", text=True), Column("Value")], rows, notes=_NOTES),
+        _gpu_table(farthest, [more] if len(farthest) < len(found.gpus) else []),
     ]
-    worst = sorted(found.gpus, key=lambda gpu: abs(gpu.apart), reverse=True)[:_MOST_GPUS]
-    if len(worst) < len(found.gpus):
-        parts.append(f"the {_MOST_GPUS} GPUs that are farthest from the middle; --format csv has all")
-    parts.append(
-        Table(
-            ["GPU", "runs", "median", "from the middle", "CV within", "outlier"],
-            [
-                [
-                    gpu.gpu,
-                    str(gpu.n),
-                    f"{gpu.median:.5g}",
-                    f"{100 * gpu.apart:+.2f} %",
-                    "–" if gpu.cv is None else f"{100 * gpu.cv:.2f} %",
-                    "too few GPUs" if gpu.outlier is None else "yes" if gpu.outlier else "",
-                ]
-                for gpu in worst
-            ],
-        )
-    )
-    if found.neighbours:
-        effects = [[one.placement, with_interval(one.effect, 100, " %"), str(one.effect.n)] for one in found.neighbours]
-        parts.append(Table(["placement", f"against {found.reference}", "GPUs"], effects))
-    return View(parts, _document(found, what), _rows(found))
+    if found.placements:
+        effects = [
+            [text_cell(one.placement), estimate_cell(one.effect, 100, " %"), count_cell(one.effect.n)]
+            for one in found.placements
+        ]
+        columns = [Column("Placement", text=True), Column(f"Change from {found.reference}"), Column("GPUs")]
+        parts.append(Table("", columns, effects))
+    return CommandOutput(parts, _document(found, quantity), _gpu_table(found.gpus).records())
 
 
-def _rows(found: Variability) -> list[dict[str, Any]]:
+def _gpu_table(gpus: Sequence[GpuSpread], notes: Sequence[str] = ()) -> Table:
+    return Table("", _GPU_COLUMNS, [_gpu_row(gpu) for gpu in gpus], notes=notes)
+
+
+def _gpu_row(gpu: GpuSpread) -> list[Cell]:
     return [
-        {
-            "gpu": gpu.gpu,
-            "runs": gpu.n,
-            "median": gpu.median,
-            "from_middle_ratio": gpu.apart,
-            "within_cv_ratio": gpu.cv,
-            "outlier": gpu.outlier,
-        }
-        for gpu in found.gpus
+        text_cell(gpu.gpu),
+        count_cell(gpu.n),
+        Cell(f"{gpu.median:.5g}", gpu.median),
+        Cell(f"{100 * gpu.deviation:+.2f} %", gpu.deviation),
+        Cell() if gpu.cv is None else Cell(f"{100 * gpu.cv:.2f} %", gpu.cv),
+        Cell("too few GPUs" if gpu.outlier is None else "yes" if gpu.outlier else "", gpu.outlier),
     ]
 
 
-def _document(found: Variability, what: str) -> dict[str, Any]:
+def _document(found: Variability, quantity: str) -> dict[str, Any]:
     return {
         "version": 1,
-        "value": what,
+        "value": quantity,
         "runs": found.runs,
-        **estimate(found.whisker_runs, "whisker_range_of_runs_ratio"),
-        **estimate(found.whisker_gpus, "whisker_range_of_gpus_ratio"),
-        **estimate(found.between, "between_gpus_cv_ratio"),
-        **estimate(found.within, "within_gpu_cv_ratio"),
-        "correlations": {name: estimate(one, "r") for name, one in found.correlations.items()},
-        "gpus": _rows(found),
+        **estimate_record(found.whisker_runs, "whisker_range_of_runs_ratio"),
+        **estimate_record(found.whisker_gpus, "whisker_range_of_gpus_ratio"),
+        **estimate_record(found.between, "between_gpus_cv_ratio"),
+        **estimate_record(found.within, "within_gpu_cv_ratio"),
+        "correlations": {name: estimate_record(one, "r") for name, one in found.correlations.items()},
+        "gpus": _gpu_table(found.gpus).records(),
         "reference_placement": found.reference,
         "placements": [
-            {"placement": one.placement, "gpus": one.effect.n, **estimate(one.effect, "effect_ratio")}
-            for one in found.neighbours
+            {"placement": one.placement, "gpus": one.effect.n, **estimate_record(one.effect, "effect_ratio")}
+            for one in found.placements
         ],
     }

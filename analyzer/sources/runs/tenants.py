@@ -13,7 +13,7 @@ from analyzer.sources.runs import select as selected
 from analyzer.sources.runs.load import Clock
 from analyzer.studies import tenant_overlap
 from analyzer.studies.tenant_overlap import TenantRun
-from analyzer.studies.tenants import Alone
+from analyzer.studies.tenants import SoloRun
 from exporter.contract import metrics as m
 
 _THROUGHOUT = (m.RUN_PHASE_SECONDS, m.RUN_PHASE_WORK, m.RUN_WORK, m.RUN_ATTRIBUTED_ENERGY)
@@ -44,18 +44,18 @@ def _throughout(source: SampleSource, frames: RunFrames, one: Sighting) -> RunFr
 
 def choose_solo_runs(
     steps: Iterable[Sequence[TenantRun]], others: Sequence[TenantRun], named: Mapping[str, Sequence[TenantRun]]
-) -> dict[str, Alone]:
+) -> dict[str, SoloRun]:
     """Return the solo run of each tenant: one of `named`, else of its solo steps, else with its name as label `case`.
 
     If there are several, the one with the median rate is used.
     """
     steps = list(steps)
-    found: dict[str, list[Alone]] = {}
+    found: dict[str, list[SoloRun]] = {}
     for name in {run.name for step in steps for run in step} | set(named):
         by_step = [step[0] for step in steps if len(step) == 1 and step[0].name == name]
         by_case = [run for run in others if run.report.labels.get("case") == name]
         runs = named.get(name) or by_step or by_case
-        known = [one for run in runs if (one := tenant_overlap.alone(run))]
+        known = [one for run in runs if (one := tenant_overlap.solo_run(run))]
         if known:
             found[name] = known
     return {name: sorted(known, key=lambda one: one.rate)[len(known) // 2] for name, known in found.items()}

@@ -12,7 +12,7 @@ from analyzer.energy.phases import span
 from analyzer.model.report import Device, Report
 from analyzer.model.samples import RunFrames, samples
 from analyzer.sources.base import SampleSource
-from analyzer.studies.objective import singular
+from analyzer.studies.objective import units_of_one
 from exporter.contract import metrics as m
 
 _MEASURE = "measure"
@@ -59,11 +59,11 @@ def _value(report: Report, of: str) -> tuple[float, str] | None:
     power = report.mean_power_w
     if of == "time":
         if work and work.per_second:
-            return 1 / work.per_second, f"seconds per {singular(work.unit)}"
+            return 1 / work.per_second, f"seconds per {units_of_one(work.unit)}"
         return (report.duration_s, "seconds") if report.duration_s > 0 else None
     if of == "energy":
         if work and work.energy_per_unit and work.energy_per_unit.value > 0:
-            return work.energy_per_unit.value, f"joules per {singular(work.unit)}"
+            return work.energy_per_unit.value, f"joules per {units_of_one(work.unit)}"
         return (report.headline.value, "joules") if report.headline and report.headline.value > 0 else None
     if of == "power":
         return (power.value, "watts, mean") if power and power.value > 0 else None

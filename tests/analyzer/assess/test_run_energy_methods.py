@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 from analyzer.assess.run import assess
-from analyzer.output import documents as formats
-from analyzer.output.html.page import page
-from analyzer.output.plots import run as plots
-from analyzer.output.sections import run as tables
-from analyzer.output.timeseries import timeseries
+from analyzer.output import documents
+from analyzer.output.export import power_samples
+from analyzer.output.html.page import html_page
+from analyzer.output.plots.run import run_plot
+from analyzer.output.terminal import console, terminal_report
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, Run, every
 from tests.analyzer.reported import codes, found, frames_with, report_of
@@ -39,7 +39,7 @@ def device(report, component):
 
 def text_of(report):
     target = io.StringIO()
-    tables.console(target).print(tables.report_table(report))
+    console(target).print(terminal_report(report))
     return target.getvalue()
 
 
@@ -107,21 +107,21 @@ def test_energy_method_not_exported_is_unknown(tmp_path):
 def test_every_output_marks_estimate(tmp_path):
     frames = frames_with(tmp_path, CPU_RUN, more=cpu_method("model"))
     report = assess(frames)
-    table = timeseries(frames, report)
+    table = power_samples(frames, report)
 
     text = text_of(report)
     assert "1,000 J (estimate)" in text
     assert "of which CPU is an estimate" in text
-    html = page(report, frames, frames.raw, b"")
+    html = html_page(report, frames, frames.raw, b"")
     assert "CPU is an estimate" in html
     assert html.count(">0.2778 Wh (estimate)") == 1  # the device's row, in the unit of the GPU's
     assert html.count("1,000 J (estimate)") == 1  # its phase's
-    assert "<!-- 1,000 J (estimate) -->" in plots.picture(report, table, form="svg").decode()
-    rows = {row["component"]: row for row in csv.DictReader(io.StringIO(formats.report_csv(report)))}
+    assert "<!-- 1,000 J (estimate) -->" in run_plot(report, table, form="svg").decode()
+    rows = {row["component"]: row for row in csv.DictReader(io.StringIO(documents.report_csv(report)))}
     assert (rows["cpu"]["estimate"], rows["gpu"]["estimate"]) == ("True", "False")
     assert (rows["cpu"]["energy_method"], rows["cpu"]["energy_uncertainty_joules"]) == ("model", "")
-    document = json.loads(formats.as_json(formats.document(report)))
-    assert document == yaml.safe_load(formats.as_yaml(formats.document(report)))
+    document = json.loads(documents.as_json(documents.report_document(report)))
+    assert document == yaml.safe_load(documents.as_yaml(documents.report_document(report)))
     assert document["energy"]["cpu"] == {
         "energy_joules": 1_000,
         "energy_uncertainty_joules": None,

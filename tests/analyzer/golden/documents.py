@@ -43,7 +43,7 @@ COMMANDS = {
     "tenants": ("tenants", "--experiment", "pair"),
     "variability": ("variability", "--experiment", "each-gpu", "--of", "energy"),
 }
-_TEXTS = ("text", "source", "notes", "reason", "reasons", "answer", "title")
+_TEXTS = ("text", "source", "notes", "reason", "reasons", "answer", "title", "advice", "remarks")
 
 
 def unpack(folder: Path) -> Path:

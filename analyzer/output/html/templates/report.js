@@ -10,10 +10,10 @@
     return element;
   }
 
-  // Tables: a button in each heading; what is not known stays last, totals stay below.
+  // Tables: each heading has a sort button. Unknown values stay last, totals stay in the footer.
 
   function compare(one, other) {
-    const [a, b] = [one, other].map(cell => Number.parseFloat(cell.dataset.order));
+    const [a, b] = [one, other].map(cell => Number.parseFloat(cell.dataset.sort));
     if (!Number.isNaN(a) && !Number.isNaN(b)) return a - b;
     return one.textContent.localeCompare(other.textContent, "en", { numeric: true });
   }
@@ -36,7 +36,7 @@
     heading.replaceChildren(button);
   }));
 
-  // Charts: their lines over the seconds since the run's begin; the axis counts in the unit that fits.
+  // Charts: lines over the seconds since the start of the run; the axis uses the unit that fits.
 
   const data = JSON.parse($("#data").textContent);
   const [first_s, last_s] = data.window_s;
@@ -61,7 +61,7 @@
     const own = line.device !== null;
     const stepped = line.kind === "limit" || line.kind === "slot";
     const dash = { limit: "dash", second: "dot" }[line.kind] || "solid";
-    const few = !stepped && line.t.length <= 30; // one sample between two gaps would not be seen otherwise
+    const few = !stepped && line.t.length <= 30; // a single sample between two gaps has no line
     return {
       type: "scatter", mode: few ? "lines+markers" : "lines", name: escaped(line.name), connectgaps: false, visible: !hidden.has(line.device),
       x: line.t.map(t => t / axis.seconds), y: line.value,
@@ -85,7 +85,7 @@
     return [rectangle(0, data.duration_s, colors.run), ...odd.map(span => rectangle(span.start_s, span.end_s, colors.phase))];
   }
 
-  // The names of the phases that are in sight, each as far as there is room for it.
+  // Labels of the visible phases, shortened to the available width.
   function names(chart, colors) {
     const width = chart.clientWidth - 60;
     const pixels = width / (shown[1] - shown[0]);

@@ -28,7 +28,7 @@ def test_fetch_fleet_rules_equal_raw_samples(address, by):
     assert {keys: group.energy_j for keys, group in groups(recorded).items()} == pytest.approx(
         {keys: group.energy_j for keys, group in groups(raw).items()}, rel=1e-6
     )
-    assert recorded.apart == pytest.approx(0, abs=1e-3)
+    assert recorded.excess_ratio == pytest.approx(0, abs=1e-3)
 
 
 def test_fetch_fleet_rules_starting_in_window_are_not_used(address):

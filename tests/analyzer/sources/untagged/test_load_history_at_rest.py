@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from analyzer.model.samples import clean, rests_s
-from analyzer.output.html.lines import Fineness, drawn
-from analyzer.output.plots.run import broken_at_gaps
+from analyzer.output.lines import Resolution, break_at_gaps, line_points
 from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history
 
 RUN = Run(end_s=START_S + 300)
@@ -49,8 +48,8 @@ def test_charts_connect_samples_at_rest_but_not_over_gaps():
     t = np.array(times, dtype=float)
     series = clean(t, t % 7)
 
-    _, values = drawn(series, Fineness(10_000, 1), least_s=rests_s("", untagged=True))
-    line, _ = broken_at_gaps(series.t, series.value, rests_s("", untagged=True))
+    _, values = line_points(series, Resolution(10_000, 1), least_s=rests_s("", untagged=True))
+    line, _ = break_at_gaps(series.t, series.value, rests_s("", untagged=True))
 
     assert values.count(None) == 1
     assert len(line) == len(times) + 1

@@ -1,0 +1,173 @@
+"""Files as other tools write them: their columns and units, what is not known left empty, and the same joules again."""
+
+import csv
+import json
+import sys
+import time
+from contextlib import closing
+
+import pytest
+import yaml
+
+from analyzer.assess.run import assess
+from analyzer.cli import main
+from analyzer.sources.history import HistorySource
+from analyzer.sources.runs.load import Clock, load_run
+from exporter.contract import metrics as m
+from tests.analyzer import experiments
+from tests.analyzer.node import Gpu, Run, every, scrape, scraped, write_history
+
+LONG_S = 20.0
+GPU_TUNE = [
+    *("timestamp", "tokens_per_sec", "temperature", "fan_speed", "memory_used", "power_draw", "gpu_utilization"),
+    *("memory_utilization", "power_limit", "max_watt", "total_power_draw", "energy_per_token"),
+]
+
+
+@pytest.fixture
+def call(capsys, monkeypatch):
+    """The command line: its exit code, stdout and stderr."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["analyzer", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return left.value.code, *capsys.readouterr()
+
+    yield run
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def written(call, tmp_path):
+    """Two GPUs at 300 W and 200 W for 20 s, 50 tokens a second: the folder of its report. The second idles for 5 s."""
+
+    def make(tool, *, workload="serve", results=None, unit="generated_tokens"):
+        begin_s = float(int(time.time()) - 600)
+        ends = [(begin_s + LONG_S, 60.0)]
+        gpus = [Gpu([(0.0, 60.0), (begin_s, watts), *ends], index=str(i)) for i, watts in enumerate((300.0, 200.0))]
+        labels = {"power_limit_watts": "350"}
+        run = Run("job", begin_s, begin_s + LONG_S, workload, labels, work={}, results=results or {})
+        times = every(1, begin_s - 60.3, begin_s + 60)
+        series = scraped((t, [*scrape(gpus, run, t), *more(gpus, run, unit, t)]) for t in times)
+        history = write_history(tmp_path, series)
+        out = tmp_path / "out"
+        options = ("--run-id", "job", "--out", out, "--compatible", tool, "--carbon", "200")
+        code, _, said = call("report", "--source", history, *options)
+        assert code == 0, said
+        return out / tool
+
+    return make
+
+
+def more(gpus, run, unit, t):
+    for gpu in gpus:
+        where = {"gpu": gpu.index, "uuid": gpu.uuid}
+        idle = gpu.index == "1" and t < run.start_s + 5
+        yield m.GPU_UTILIZATION, {**where, "engine": "gpu"}, 0.0 if idle else 0.8
+        yield m.GPU_MEMORY_USED, where, 3.0 * 2**30
+        yield m.GPU_MEMORY_TOTAL, where, 80.0 * 2**30
+        yield m.GPU_TEMPERATURE, {**where, "sensor": "gpu"}, 50.0
+        yield m.GPU_CLOCK, {**where, "domain": "graphics"}, 1.41e9
+    if run.start_s <= t <= run.end_s + 600:
+        done = 50.0 * (min(t, run.end_s) - run.start_s)
+        yield m.RUN_WORK, {"run_id": run.run_id, "unit": unit}, done
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def joules_again(call, folder, tmp_path):
+    """By `analyzer import` of what was written."""
+    history = tmp_path / "again.sqlite"
+    code, shown, said = call("import", folder, "--out", history, "--timezone", "UTC")
+    assert code == 0, said
+    clock = Clock(time.time, time.sleep)
+    with closing(HistorySource(history)) as source:
+        report = assess(load_run(source, shown.partition(":")[0], 7_200, clock, lambda _: None))
+    return sum(device.energy.value for device in report.gpus)
+
+
+def test_gpu_tune_file_energy_matches_all_gpus(call, written, tmp_path):
+    folder = written("gpu-tune")
+
+    assert joules_again(call, folder, tmp_path) == pytest.approx(10_000, rel=1e-6)  # 300 + 200 W, 20 s
+
+
+def test_gpu_tune_file_has_its_columns_and_units(written):
+    (path,) = written("gpu-tune").iterdir()
+    rows = rows_of(path)
+    last = rows[-1]
+
+    assert path.name == "inference_stats.csv"
+    assert list(last) == GPU_TUNE
+    assert (last["power_draw"], last["total_power_draw"], last["max_watt"]) == ("300", "500", "350")
+    assert (last["gpu_utilization"], last["memory_used"], last["temperature"]) == ("80", "3072", "50")  # %, MiB, °C
+    assert float(last["tokens_per_sec"]) == pytest.approx(50)
+    assert float(last["energy_per_token"]) == pytest.approx(10)  # 500 W / 50
+    assert {row["fan_speed"] for row in rows} == {""}  # not known, so no 0
+
+
+def test_gpu_tune_training_has_loss_and_iterations(written):
+    (path,) = written("gpu-tune", workload="llm-train", results={"loss": 0.25}, unit="steps").iterdir()
+    rows = rows_of(path)
+
+    assert path.name == "training_stats.csv"
+    assert list(rows[0])[:6] == ["timestamp", "epoch", "iteration", "batch", "loss", "tokens_per_sec"]
+    assert [row["loss"] for row in rows] == [""] * (len(rows) - 1) + ["0.25"]
+    assert {row["epoch"] + row["tokens_per_sec"] for row in rows} == {""}
+
+
+def test_iris_files_energy_matches_run(call, written, tmp_path):
+    assert joules_again(call, written("iris-gpubench"), tmp_path) == pytest.approx(10_000, rel=1e-6)
+
+
+def test_iris_metrics_have_its_names_and_units(written):
+    found = yaml.safe_load((written("iris-gpubench") / "metrics.yml").read_text())
+
+    assert found["total_energy"] == pytest.approx(10_000 / 3.6e6)  # kWh
+    assert found["total_carbon"] == pytest.approx(200 * 10_000 / 3.6e6)  # g
+    assert found["av_carbon_forecast"] == pytest.approx(200)
+    assert (found["elapsed_time"], found["device_count"], found["benchmark"]) == (LONG_S, 2, "serve")
+    assert (found["av_util"], found["av_mem"], found["total_mem"]) == (80.0, 3_072.0, 81_920.0)
+    assert 256 < found["av_power"] < 258  # 22 rows of 300 W, and of the 16 or 17 in use, 200 W
+    assert found["av_clk_speed"] == pytest.approx(1_410)
+    assert (found["score"], found["temp_threshold_slowdown"], found["av_mem_clk_speed"]) == (None, None, None)
+
+
+def test_iris_formatted_table_has_its_layout(written):
+    text = (written("iris-gpubench") / "formatted_metrics.txt").read_text()
+
+    assert text.startswith("GPU and Carbon Performance Results\n\n+-----")
+    assert "| Total GPU Energy Consumed (kWh)     | 0.00278  |" in text
+    assert "| Avg GPU Temperature (for >0.00% GPU Util.) (C) | 50.00000" in text
+    lines = [line for line in text.splitlines() if line.startswith(("+", "|"))]
+    assert len({len(line) for line in lines[:11]}) == 1
+
+
+def test_compatible_files_need_a_folder(call):
+    code, _, said = call("report", "--run-id", "x", "--compatible", "gpu-tune")
+
+    assert code == 2
+    assert "give --out a folder" in said
+
+
+def test_gpu_tune_summary_has_one_row_per_cap(call, tmp_path):
+    history = write_history(tmp_path, experiments.series(float(int(time.time()) - 1_800)))
+    options = ("--experiment", experiments.SWEEP, "--out", tmp_path / "out", "--compatible", "gpu-tune")
+    code, shown, said = call("recommend", "--source", history, *options, "--format", "json")
+
+    assert code == 0, said
+    rows = rows_of(tmp_path / "out" / "gpu-tune" / "inference_summary.csv")
+    assert [row["max_watt"] for row in rows] == ["400", "500"]
+    # 2 GPUs x 400 W x 12 s = 9,600 J = 160 W min
+    assert (rows[0]["energy_consumption_watt_min"], rows[0]["total_time_min"]) == ("160", "0.2")
+    assert (rows[0]["power_draw"], rows[0]["total_power_draw"], rows[0]["gpu_utilization"]) == ("400", "800", "90")
+    assert rows[0]["tokens_per_sec"] == ""  # it counts steps
+    assert (tmp_path / "out" / "report.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads(shown)["sweeps"][0]["advised"] == "400 W"

@@ -1,0 +1,130 @@
+"""Tables on narrow terminals, and the units of their columns."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+from rich.padding import Padding
+
+from analyzer.assess.run import assess
+from analyzer.energy.calibration import Calibration
+from analyzer.model.cost import Price
+from analyzer.model.interval import Interval
+from analyzer.model.user_inputs import Given
+from analyzer.output import units
+from analyzer.output.sections.report import report_tables
+from analyzer.output.studies.fleet import fleet_output
+from analyzer.output.table import Column, Table, figure_columns, text_cells, text_columns
+from analyzer.output.terminal import TerminalTable, terminal_report
+from analyzer.studies.fleet import Fleet, Group, Means, Work
+from tests.analyzer.node import START_S, Gpu, Run
+from tests.analyzer.reported import frames_with
+
+COLUMNS = (
+    Column("device", text=True, whole=True),
+    *figure_columns("energy (95 %)", "from raw samples (bound)"),
+    *text_columns("how it was found out", "by"),
+)
+ROWS = (
+    ("gpu01:9847 GPU 0", "1,234.5678 ± 0.0005 kWh", "1,234.5 kWh (1,234.1 to 1,235.0)", "read between updates", "a"),
+    ("gpu01:9847 GPU 1", "–", "12.30 kWh (11.90 to 12.80)", "nobody looked, and so it is not known at all", "b"),
+)
+TABLE = Table("", COLUMNS, [text_cells(row) for row in ROWS])
+FIGURES = [part for row in ROWS for cell in row[1:3] if cell != "–" for part in cell.replace(" (", "\n(").split("\n")]
+
+
+def rendered(what, width):
+    target = io.StringIO()
+    Console(file=target, width=width, force_terminal=False, no_color=True, highlight=False).print(what)
+    return target.getvalue()
+
+
+@pytest.mark.parametrize("width", range(40, 141, 4))
+def test_terminal_table_any_width_keeps_figures_whole(width):
+    text = rendered(TerminalTable(TABLE), width)
+
+    lines = text.splitlines()
+    assert "…" not in text
+    assert max(map(len, lines)) <= width
+    for figure in FIGURES:
+        assert any(figure in line for line in lines), figure
+    words = " ".join(text.split())
+    assert all(word in words for row in ROWS for word in row[3].split())
+
+
+def test_terminal_table_wraps_text_before_blocks():
+    wide, narrow, narrowest = (rendered(TerminalTable(TABLE), width) for width in (140, 84, 50))
+
+    assert len(wide.splitlines()) == 3
+    assert 3 < len(narrow.splitlines()) < 12
+    assert any(line.startswith("device ") for line in narrow.splitlines()[:3])
+    assert narrowest.splitlines()[0] == "gpu01:9847 GPU 0"
+    assert "energy (95 %)" in narrowest.splitlines()[1]
+
+
+def test_terminal_table_unlimited_width_is_not_padded():
+    lines = rendered(Padding(TerminalTable(TABLE), (0, 0, 1, 0), expand=False), 100_000).splitlines()
+
+    assert max(map(len, lines)) < 150
+
+
+def test_terminal_table_markup_stays_text():
+    assert "[red]x" in rendered(TerminalTable(Table("", text_columns("run"), [text_cells(["[red]x"])])), 80)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """A GPU of 6,000 J beside one of 60 J: 1.667 Wh and 0.01667 Wh."""
+    gpus = [
+        Gpu([(START_S - 1_000, idle_w), (START_S, busy_w), (START_S + 20, idle_w)], index=index)
+        for index, idle_w, busy_w in (("0", 60, 300), ("1", 2, 3))
+    ]
+    run = Run(phases={"load": (5.0, 300.0), "measure": (15.0, 5_700.0)}, uncertainty_j=0.5, emissions_g=0.5)
+    frames = frames_with(tmp_path_factory.mktemp("history"), run, gpus=gpus, intensity=200.0)
+    cards = (Calibration(gpus[0].uuid, 0.95, 0.0, 0.5, "power meter"), Calibration(gpus[1].uuid, 1.01, 0.0, None, ""))
+    return assess(frames, Given(price=Price(0.31, "EUR"), calibrations=cards, pue=1.3))
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_terminal_report_narrow_width_has_all_figures(report, width):
+    lines = rendered(terminal_report(report), width).splitlines()
+
+    assert max(map(len, lines)) <= width
+    assert not any("…" in line for line in lines)
+    for figure in ("1.66667 ± 0.00014 Wh", "0.01667 ± 0.00014 Wh"):
+        assert any(figure in line for line in lines), figure
+
+
+def test_report_column_has_one_unit_in_terminal_and_page(report):
+    console = rendered(terminal_report(report), 200)
+    page = {table.title: table for table in report_tables(report)}
+
+    assert re.search(r"^GPU 0 +1\.66667 ± 0\.00014 Wh", console, re.MULTILINE)
+    assert re.search(r"^GPU 1 +0\.01667 ± 0\.00014 Wh", console, re.MULTILINE)
+    assert re.search(r"^load .* 0\.08333 Wh *$", console, re.MULTILINE)
+    assert re.search(r"^measure .* 1\.583 Wh *$", console, re.MULTILINE)
+    for title, at in (("Energy by device", 1), ("Energy by device", 3), ("Phases", 2), ("Calibrated energy", 1)):
+        whole = [*page[title].rows, *page[title].totals]
+        rows = [row for row in whole if not row[0].text.startswith("per ")]
+        assert {row[at].text.rpartition(" ")[2] for row in rows if not row[at].absent} == {"Wh"}, title
+
+
+def test_fleet_output_columns_have_one_unit_each():
+    groups = tuple(
+        Group((name,), {"gpu": joules}, 1, {"requests": Work(amount, joules)}, {("average", "actual"): grams})
+        for name, joules, amount, grams in (("a", 9_000_000.0, 100.0, 2_000.0), ("b", 1_800.0, 3_600.0, 0.5))
+    )
+    means = Means("raw samples", 0.0, 60.0, "http://x", 1, 1, 1)
+    found = Fleet(("model",), "idle_shared", groups, (), {"gpu": 9_001_800.0}, {}, 0.0, means)
+
+    table = fleet_output(found, 50).parts[1]
+
+    assert [row[2].text for row in table.rows] == ["2.500 kWh", "0.0005000 kWh"]
+    assert [row[4].text for row in table.rows] == ["2.000 kg CO₂eq", "0.0005000 kg CO₂eq"]
+    assert [row[6].text for row in table.rows] == ["25.00 Wh", "0.0001389 Wh"]
+
+
+def test_energy_largest_chooses_unit_and_keeps_digits():
+    assert units.energy(Interval(12.0, 0.5), 4e6) == "0.00000333 ± 0.00000014 kWh"
+    assert units.largest([None, Interval(-5.0), 3.0]) == 5.0

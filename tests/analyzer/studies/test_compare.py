@@ -1,0 +1,167 @@
+"""Groups of runs beside each other: what is pooled, what is refused, and how a difference is put into words."""
+
+import csv
+import io
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzer.model.interval import Interval
+from analyzer.output.studies.compare import difference_text
+from analyzer.studies.compare import GroupMember, MixedRunsError, RepeatedRunError, RunFigure, RunGroup, compare_groups
+from analyzer.studies.stats import RatioDifference, RunValue, ratios_to_first
+from tests.analyzer.node import START_S, Gpu, Run, every, run_series, scrape, scraped, write_history
+
+ENERGY = RunFigure("energy_gpu_joules", "energy", "energy, GPU")
+ALIKE = {"hosts": "a", "drivers": "560", "GPU models": "1 × A100", "units": "steps", "boundaries": "GPU"}
+EVER = ("--since", "36500d")
+
+
+def group(name, *values, half=None, **identity):
+    return RunGroup(
+        name,
+        tuple(
+            GroupMember(
+                f"{name}-{i}", None, {**ALIKE, **identity}, frozenset({"GPU-0"}), {ENERGY: Interval(value, half)}
+            )
+            for i, value in enumerate(values)
+        ),
+    )
+
+
+def told(found):
+    (line,) = found.lines
+    return difference_text(line.differences[1], line.less, line.more)
+
+
+def test_difference_beyond_scatter_has_its_interval():
+    found = compare_groups([group("a", 100, 101, 99, 100), group("b", 90, 91, 89, 90)])
+
+    (line,) = found.lines
+    assert line.levels[0].value == pytest.approx((100 * 101 * 99 * 100) ** 0.25)
+    assert line.differences[1].ratio == pytest.approx((90 * 91 * 89 * 90 / (100 * 101 * 99 * 100)) ** 0.25)
+    # Student's t of 6 degrees of freedom: s of the logs 0.0087, 2.45 x 0.0087 x sqrt(1/4 + 1/4) = 0.015
+    assert line.differences[1].low == pytest.approx(0.9 * math.exp(-0.015), abs=0.006)
+    assert told(found).startswith("saves 10")
+    assert told(found).endswith("%, n = 8)")
+
+
+def test_difference_within_scatter_is_not_clear():
+    assert told(compare_groups([group("a", 100, 110, 90), group("b", 99, 108, 93)])).startswith(
+        "no clear difference (−"
+    )
+
+
+def test_difference_single_runs_use_measurement_uncertainty():
+    found = compare_groups([group("a", 100, half=1), group("b", 120, half=1.2)])
+
+    (line,) = found.lines
+    assert line.differences[1].low == pytest.approx(1.2 * math.exp(-0.01 * math.sqrt(2)))  # 1 % each, in quadrature
+    assert told(found).startswith("costs 20.0 % more (18.3 to 21.7 %, n = 2, measurement uncertainty only")
+
+
+def test_difference_without_uncertainty_has_no_interval():
+    assert told(compare_groups([group("a", 100), group("b", 93)])) == "−7.0 %, confidence unknown (n = 2)"
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (RatioDifference(0.93, 0.90, 0.96, 12, clear=True, repeated=True), "saves 7.0 % (4.0 to 10.0 %, n = 12)"),
+        (RatioDifference(0.5, 0.3, 0.7, 12, clear=True, repeated=True), "saves 50 % (30 to 70 %, n = 12)"),
+        (
+            RatioDifference(1.0, 0.98, 1.03, 5, clear=False, repeated=True),
+            "no clear difference (−2.0 to +3.0 %, n = 5)",
+        ),
+    ],
+)
+def test_difference_text_digits_follow_the_interval(found, text):
+    assert difference_text(found, "saves {}", "costs {} more") == text
+
+
+@pytest.mark.parametrize("aspect", list(ALIKE))
+def test_compare_mixed_runs_are_refused_unless_forced(aspect):
+    groups = [group("a", 1, 2), group("b", 1, 2, **{aspect: "another"})]
+
+    with pytest.raises(MixedRunsError, match=f"{aspect}: .*a-0, a-1.*and another .b-0, b-1"):
+        compare_groups(groups)
+    forced = compare_groups(groups, force=True)
+    assert aspect in forced.warnings[0]
+
+
+def test_compare_run_in_two_groups_is_refused():
+    with pytest.raises(RepeatedRunError, match="run a-0 is in a and in a"):
+        compare_groups([group("a", 1), group("a", 1)])
+
+
+@settings(deadline=None)  # the first call imports scipy
+@given(st.lists(st.floats(1, 2), min_size=2, max_size=6), st.floats(0.01, 100))
+def test_ratio_is_independent_of_unit_and_in_its_interval(values, factor):
+    one = [
+        [RunValue(Interval(v), i) for i, v in enumerate(values)],
+        [RunValue(Interval(2 * v), i) for i, v in enumerate(values)],
+    ]
+    other = [[RunValue(Interval(factor * sample.value.value), sample.block) for sample in group] for group in one]
+
+    (first,), (second,) = ratios_to_first(one), ratios_to_first(other)
+    assert first.ratio == pytest.approx(2)
+    assert second.ratio == pytest.approx(first.ratio)
+    assert first.low <= first.ratio * (1 + 1e-12)
+    assert first.high >= first.ratio * (1 - 1e-12)
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    """Model a draws 300 W for 20 s, three times, or little more, model b 270 W: 6,000 and 5,400 J."""
+    runs, steps = [], [(START_S - 500, 60)]
+    for i in range(6):
+        start_s, took_s = START_S + 100 * i, 20 + (0, 0, 0.1, 0.2, 0.2, 0.1)[i]
+        labels = {"model": "ab"[i % 2], "repeat": str(i // 2)}
+        runs.append(Run(f"r{i}", start_s, start_s + took_s, labels=labels, work={"steps": 100.0}))
+        steps += [(start_s, (300, 270)[i % 2]), (start_s + took_s, 60)]
+    failed = Run("bad", START_S + 650, START_S + 660, labels={"model": "a"}, outcome="failed")
+    gpu = Gpu(steps)
+    scrapes = []
+    for t in every(1, START_S - 60, START_S + 700):
+        values = list(scrape([gpu], failed, t))
+        for run in runs:
+            values += run_series([gpu], run, t) if run.start_s <= t <= run.end_s + 60 else []
+        scrapes.append((t, values))
+    return write_history(tmp_path_factory.mktemp("compare"), scraped(scrapes))
+
+
+def test_compare_command_groups_by_label_in_each_format(analyzer, history):
+    asked = ("compare", "model=a", "model=b", "--source", history, *EVER)
+    done = analyzer(*asked)
+    read = json.loads(analyzer(*asked, "--format", "json").stdout)
+
+    assert done.returncode == 0, done.stderr
+    assert "left out: run bad: failed" in done.stderr
+    assert "saves 10" in done.stdout
+    figures = {(row["figure"], row["group"]): row for row in read["figures"]}
+    assert figures["energy_gpu_joules", "model=b"]["ratio"] == pytest.approx(0.9, abs=1e-3)
+    assert figures["energy_per_steps_joules", "model=a"]["value"] == pytest.approx(
+        60.3, abs=0.1
+    )  # 20.1 s x 300 W / 100
+    assert figures["duration_seconds", "model=b"]["text"].startswith("no clear difference")
+    rows = list(csv.DictReader(io.StringIO(analyzer(*asked, "--format", "csv").stdout)))
+    assert [row["figure"] for row in rows] == [row["figure"] for row in read["figures"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["r0"], 2, "only one run or group given"),
+        (["r0", "=x"], 2, "'=x' is no selector"),
+        (["r0", "bad"], 1, "the runs differ in units: steps (r0) and generated_tokens (bad)"),
+    ],
+)
+def test_compare_command_bad_input_is_one_line(analyzer, history, arguments, code, said):
+    done = analyzer("compare", *arguments, "--source", history, *EVER)
+
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr

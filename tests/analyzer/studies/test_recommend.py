@@ -1,0 +1,222 @@
+"""Advice on sweeps whose best is known: by a law of the simulated load, or worked out by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from analyzer.model.interval import Interval
+from analyzer.output.studies import recommend_text
+from analyzer.studies.objective import Objective, QuestionError, SweepQuestion
+from analyzer.studies.recommend import advise
+from analyzer.studies.sweep import Setting, Sweep
+from tests.analyzer.studies.sample_sweeps import law, run, swept
+
+LEAST_W = 450
+SWEEPS = range(100)
+ENOUGH = 95
+
+
+def noisy(name, seed):
+    """A noise of 1 to 2 %, another in each."""
+    return swept(name, seed, noise=0.01 * (1 + seed / len(SWEEPS)), caps_w=(350, 450, 550, 650, 700))
+
+
+def watts(found):
+    return [each.setting.power_limit_w for each in found]
+
+
+def exact(rows, repeats=5, **facts):
+    """Repeats that scatter by a thousandth: {cap: (joules, seconds)}."""
+    shades = [0.999, 1.0, 1.001, 1.0005, 0.9995][:repeats]
+    found = []
+    for number, shade in enumerate(shades):
+        for cap_w, (joules, seconds) in rows.items():
+            each = bound(cap_w, seconds) | facts.get(str(cap_w), {})
+            found.append(run(cap_w, joules * shade, seconds * shade, repeat=number, limit_w=cap_w, **each))
+    return Sweep("by hand", tuple(found))
+
+
+def bound(cap_w, seconds):
+    return {"p95_power_w": cap_w, "capped_s": seconds}
+
+
+def test_simulated_load_has_minimum_energy_at_450_w():
+    joules = {cap_w: power * 0.05 / speed for cap_w in (400, 450, 500) for power, speed in [law("compute", cap_w)]}
+
+    assert joules == pytest.approx({400: 31.75, 450: 31.20, 500: 31.50}, abs=0.005)
+
+
+def test_advise_known_best_is_in_the_best_candidates():
+    advices = [advise(noisy("compute", seed), SweepQuestion()) for seed in SWEEPS]
+
+    named = [
+        LEAST_W in watts(advice.best_candidates) and advice.advised in advice.best_candidates for advice in advices
+    ]
+    assert sum(named) >= ENOUGH
+    assert sum(advice.verdict == "apply" and watts([advice.advised])[0] < 650 for advice in advices) >= ENOUGH
+
+
+def test_advise_equal_costs_keep_the_baseline():
+    verdicts = [advise(noisy("memory", seed), SweepQuestion()).verdict for seed in SWEEPS]
+
+    assert sum(verdict in ("no_clear_difference", "keep") for verdict in verdicts) >= ENOUGH
+
+
+def test_advise_no_binding_cap_proposes_clock_lock():
+    advices = [advise(noisy("light", seed), SweepQuestion()) for seed in SWEEPS[::10]]
+
+    assert {advice.verdict for advice in advices} == {"no_cap_bound"}
+    assert advices[0].advised is None
+    assert recommend_text.advice_commands(advices[0]) == []
+    assert "try a clock lock" in recommend_text.advice_headline(advices[0])
+
+
+def test_advise_steady_repeats_give_the_best_with_its_command():
+    advice = advise(swept("compute", 1, noise=0.0005, caps_w=(300, 450, 600, 700)), SweepQuestion())
+
+    assert advice.verdict == "apply"
+    assert watts(advice.best_candidates) == [LEAST_W]
+    assert recommend_text.advice_commands(advice) == ["nvidia-smi -i 0 -pl 450"]
+    assert advice.best.saving.value == pytest.approx(1 - 31.20 / 35, abs=0.002)  # 700 W: 700 × 0.05 = 35 J
+    assert advice.best.saving.low <= 1 - 31.20 / 35 <= advice.best.saving.high
+
+
+def test_advise_equal_candidates_give_the_fastest():
+    rows = {400: (700, 12.0), 500: (701, 11.0), 700: (1000, 10.0)}
+    advice = advise(exact(rows), SweepQuestion())
+
+    assert watts(advice.best_candidates) == [400, 500]  # a thousandth apart, which nobody waits a tenth longer for
+    assert watts([advice.best, advice.advised]) == [400, 500]
+
+
+def test_objectives_weigh_time_as_defined():
+    rows = {400: (600, 20.0), 550: (700, 12.0), 700: (1000, 10.0)}
+    best = {
+        objective: watts([advise(exact(rows), SweepQuestion(objective, eta=0.1)).best])[0] for objective in Objective
+    }
+
+    assert best == {
+        Objective.ENERGY: 400,
+        Objective.ENERGY_PER_UNIT: 400,
+        Objective.UNITS_PER_JOULE: 400,
+        Objective.EDP: 550,  # 12,000, 8,400, 10,000 J s
+        Objective.ED2P: 700,  # 240,000, 100,800, 100,000 J s²
+        Objective.ZEUS: 700,  # 0.1 E + 0.9 × 700 W × t: 12,660, 7,630, 6,400 J
+    }
+
+
+def test_advise_slowdown_limit_takes_cheapest_allowed_cap():
+    rows = {400: (800, 13.0), 500: (700, 12.0), 600: (720, 10.4), 700: (1000, 10.0)}
+
+    assert watts([advise(exact(rows), SweepQuestion(max_slowdown=0.05)).advised]) == [600]
+    assert watts([advise(exact(rows), SweepQuestion(max_slowdown=0.5)).advised]) == [500]  # 400 W costs more
+    broken = advise(exact(rows), SweepQuestion(max_slowdown=0.05)).candidates[0].broken
+    assert broken == ("30.0 % slower than 700 W",)
+
+
+def test_advise_only_baseline_meets_constraints_is_reported():
+    advice = advise(exact({400: (800, 13.0), 500: (700, 12.0), 700: (1000, 10.0)}), SweepQuestion(max_slowdown=0.05))
+
+    assert recommend_text.advice_headline(advice) == "keep 700 W: no other setting meets the constraints"
+    assert not [remark for remark in recommend_text.advice_remarks(advice) if "no clear difference" in remark]
+
+
+def test_advise_slo_must_hold_for_each_run():
+    rows = {400: (600, 12.0), 550: (700, 11.0), 700: (1000, 10.0)}
+    late = {str(cap): {"results": {"ttft_seconds_p99": ttft}} for cap, ttft in ((400, 0.6), (550, 0.45), (700, 0.3))}
+    sweep = exact(rows, **late)
+
+    assert watts([advise(sweep, SweepQuestion(slos={"ttft_seconds_p99": 0.5})).advised]) == [550]
+    assert advise(sweep, SweepQuestion(slos={"ttft_seconds_p99": 0.1})).verdict == "not_feasible"
+    with pytest.raises(QuestionError, match="no result 'tpot'; known results: ttft_seconds_p99"):
+        advise(sweep, SweepQuestion(slos={"tpot": 0.5}))
+
+
+def test_advise_slo_with_a_missing_result_is_violated():
+    rows = {400: (600, 12.0), 700: (1000, 10.0)}
+    sweep = exact(rows, **{str(cap): {"results": {"ttft_seconds_p99": 0.3}} for cap in rows})
+    one_lacks_it = tuple(
+        replace(each, results={}) if (each.setting.power_limit_w, each.repeat) == (400, "2") else each
+        for each in sweep.runs
+    )
+
+    advice = advise(replace(sweep, runs=one_lacks_it), SweepQuestion(slos={"ttft_seconds_p99": 0.5}))
+
+    assert watts([advice.advised]) == [700]
+    assert advice.candidates[0].broken == ("ttft_seconds_p99 is unknown for 1 of 5 runs",)
+
+
+@pytest.mark.parametrize("objective", [Objective.ENERGY, Objective.EDP])
+def test_advise_run_without_energy_is_refused(objective):
+    rows = {400: (600, 12.0), 700: (1000, 10.0)}
+    sweep = exact(rows)
+    nothing = replace(sweep.runs[0], energy=Interval(0.0), work={})
+
+    with pytest.raises(QuestionError, match="energy is 0 J"):
+        advise(replace(sweep, runs=(nothing, *sweep.runs[1:])), SweepQuestion(objective=objective))
+
+
+def test_advise_unbound_cap_is_never_advised():
+    rows = {400: (800, 13.0), 600: (500, 10.0), 700: (1000, 10.0)}
+    free = {"p95_power_w": 450.0, "mean_power_w": 440.0, "capped_s": 0.0}
+    advice = advise(exact(rows, **{"600": free, "400": bound(400, 13.0)}), SweepQuestion())
+
+    assert advice.unbound == (Setting((), 600),)
+    assert watts([advice.advised]) == [400]
+
+
+def test_advise_power_at_limit_binds_without_clock_events():
+    rows = {400: (800, 13.0), 700: (1000, 10.0)}
+    facts = {"capped_s": None, "mean_power_w": None}
+    near = advise(exact(rows, **{"400": {**facts, "p95_power_w": 390.0}}), SweepQuestion())  # 0.975 of 400
+    far = advise(exact(rows, **{"400": {**facts, "p95_power_w": 380.0}}), SweepQuestion())  # 0.95 of 400
+
+    assert (near.candidates[0].binds, far.candidates[0].binds) == (True, False)
+    assert (near.verdict, far.verdict) == ("apply", "no_cap_bound")
+
+
+def test_advise_two_repeats_are_too_few():
+    advice = advise(swept("compute", 1, repeats=2), SweepQuestion())
+
+    assert advice.verdict == "too_few_repeats"
+    assert recommend_text.advice_headline(advice).startswith("too few repeats: ")
+    assert all(each.saving.low is None for each in advice.candidates)
+
+
+def test_advise_outlier_is_excluded_from_five_runs_not_from_four():
+    def odd_one(repeats):
+        sweep = exact({400: (700, 12.0), 700: (1000, 10.0)}, repeats)
+        first, *others = sweep.runs
+        per_unit = first.work["steps"].energy_per_unit.scaled(3)
+        work = {"steps": replace(first.work["steps"], energy_per_unit=per_unit)}
+        return advise(Sweep("odd", (replace(first, work=work), *others)), SweepQuestion())
+
+    assert [each.outliers for each in odd_one(5).candidates] == [1, 0]
+    assert [each.outliers for each in odd_one(4).candidates] == [None, None]
+    assert "no outlier detection" in " ".join(recommend_text.advice_remarks(odd_one(4)))
+
+
+def test_advise_compares_energy_for_equal_work():
+    full, half = [], []
+    for repeat in range(3):
+        full.append(run(700, 1000 + repeat, 10.0, repeat=repeat))
+        half.append(run(400, 600 + repeat, 10.0, repeat=repeat, steps=50.0, **bound(400, 10.0)))
+    advice = advise(Sweep("unequal", (*full, *half)), SweepQuestion(Objective.ENERGY))
+
+    assert advice.candidates[0].saving.value == pytest.approx(-0.2, abs=0.005)  # 12 J a step for 10 J
+    assert watts([advice.advised]) == [700]
+
+
+def test_advice_commands_name_all_gpus():
+    rows = [
+        run(cap, joules + repeat, 10.0, repeat=repeat, gpus=2)
+        for repeat in range(3)
+        for cap, joules in ((200, 3900), (400, 8000))
+    ]
+    advice = advise(Sweep("two", tuple(rows)), SweepQuestion())
+
+    assert recommend_text.advice_commands(advice) == ["nvidia-smi -i 0,1 -pl 200"]
+
+
+def test_advise_one_setting_is_no_sweep():
+    assert advise(exact({700: (1000, 10.0)}), SweepQuestion()).verdict == "no_sweep"

@@ -1,0 +1,65 @@
+"""The whole way: a sweep on a simulated GPU, its runs in the exporter's history, and the advice on the command line."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests import daemon
+
+
+@pytest.fixture(scope="module")
+def swept_exporter(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweep")
+    with daemon.daemon(folder, "--simulate", "1xH200") as exporter:
+        command = ["sweep", "simulated-load", "--power-limits", "300,450,700", "--repeats", "1", "--duration", "2"]
+        done = subprocess.run(
+            [sys.executable, "-m", "workloads", *command, "--gpus", "0", "--no-live", "--out", str(folder / "results")],
+            env=daemon.environment({"WATTLINE_EXPORTER": exporter.url, "XDG_STATE_HOME": str(folder / "state")}),
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        yield exporter
+
+
+def test_recommend_one_run_per_cap_is_too_few(swept_exporter, analyzer, tmp_path):
+    options = ("--experiment", "simulated-load-sweep", "--source", swept_exporter.url, "--format", "json")
+    done = analyzer("recommend", *options, "--out", tmp_path, MPLCONFIGDIR=str(tmp_path / "fonts"))
+
+    assert done.returncode == 0, done.stderr
+    (sweep,) = json.loads(done.stdout)["sweeps"]
+    assert (sweep["verdict"], sweep["unit"], sweep["simulated"]) == ("too_few_repeats", "steps", True)
+    assert [each["power_limit_watts"] for each in sweep["settings"]] == [300, 450, 700]
+    assert all(each["binds"] for each in sweep["settings"][:2])
+    assert sweep["commands"] == [f"nvidia-smi -i 0 -pl {sweep['advised'].removesuffix(' W')}"]
+    assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
+    assert len((tmp_path / "sweep.csv").read_text().splitlines()) == 4
+
+
+def test_recommend_unknown_experiment_names_known_ones(swept_exporter, analyzer):
+    done = analyzer("recommend", "--experiment", "other", "--source", swept_exporter.url)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no run with experiment=other" in done.stderr
+    assert "known experiments: simulated-load-sweep" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "give --experiment NAME, or --run-id"),
+        (("--experiment", "x", "--objective", "fastest"), "--objective is one of energy"),
+        (("--experiment", "x", "--slo", "ttft"), "--slo ttft: give NAME=VALUE"),
+        (("--experiment", "x", "--slo", "ttft=soon"), "give RESULT=NUMBER"),
+    ],
+)
+def test_recommend_wrong_options_are_one_line(analyzer, options, said):
+    done = analyzer("recommend", *options)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1

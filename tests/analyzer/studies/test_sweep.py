@@ -1,0 +1,73 @@
+from contextlib import closing
+
+import pytest
+
+from analyzer.assess.run import assess
+from analyzer.sources.history import HistorySource
+from analyzer.sources.runs import sweeps
+from analyzer.sources.runs.load import Clock
+from analyzer.sources.runs.select import load_found_run
+from analyzer.studies import sweep
+from exporter.contract import metrics as m
+from tests.analyzer.node import START_S, Gpu, Run, scrape, scraped, write_history
+from tests.analyzer.reported import BOXED, TIMES
+
+LABELS = {"experiment": "caps", "repeat": "2", "power_limit_watts": "300"}
+
+
+def swept_run(folder, run, reason="sw_power_cap", gpu=BOXED):
+    """300 W for 20 s; the reason holds for the last 15 of them."""
+
+    def more(t):
+        held_s = min(max(t - START_S - 5, 0.0), 15.0)
+        yield m.GPU_CLOCK_EVENT_SECONDS, {"gpu": "0", "uuid": BOXED.uuid, "reason": reason}, held_s
+
+    history = write_history(folder, scraped((t, [*scrape([gpu], run, t), *more(t)]) for t in TIMES))
+    with closing(HistorySource(history)) as source:
+        clock = Clock(lambda: START_S + 3_600, lambda _: None)
+        seen_s = sweeps.find_sweep_runs(source, "caps", 86_400, START_S + 3_600)
+        assert list(seen_s) == [run.run_id]
+        frames = sweeps.with_throttling_samples(
+            source, load_found_run(source, run.run_id, seen_s[run.run_id], clock, print)
+        )
+    return sweep.of(frames, assess(frames))
+
+
+def test_sweep_run_has_cap_energy_and_throttled_time(tmp_path):
+    row = swept_run(tmp_path, Run(labels=LABELS))
+
+    assert (row.setting.power_limit_w, row.repeat, row.unfit) == (300.0, "2", None)
+    assert (row.energy.value, row.energy.half, row.duration_s) == (6_000.0, 10.0, 20.0)
+    assert row.work["generated_tokens"].energy_per_unit.value == pytest.approx(6.0)  # 1,000 tokens
+    assert row.capped_s == pytest.approx(15.0, abs=0.6)  # a scrape a second
+    assert row.p95_power_w == row.mean_power_w == 300.0
+
+
+def test_sweep_run_with_thermal_slowdown_is_unfit(tmp_path):
+    row = swept_run(tmp_path, Run(labels=LABELS), reason="sw_thermal_slowdown")
+
+    assert row.unfit.startswith("heat or the hardware slowed it down for 1")
+
+
+def test_sweep_run_without_energy_is_unfit(tmp_path):
+    row = swept_run(tmp_path, Run(labels=LABELS), gpu=Gpu([(START_S - 1_000, 0.0)]))
+
+    assert row.unfit == "a GPU of it has no energy: its sensor or counter stood still"
+
+
+def test_sweep_warm_up_is_left_out(tmp_path):
+    assert swept_run(tmp_path, Run(labels={**LABELS, "phase": "warm-up"})) is None
+
+
+def test_sweep_cap_that_is_no_number_is_named(tmp_path):
+    with pytest.raises(ValueError, match="power_limit_watts is 'high', which is no number"):
+        swept_run(tmp_path, Run(labels={**LABELS, "power_limit_watts": "high"}))
+
+
+def test_group_sweeps_other_labels_are_separate_sweeps(tmp_path):
+    first = swept_run(tmp_path, Run(labels=LABELS))
+    (tmp_path / "2").mkdir()
+    second = swept_run(tmp_path / "2", Run(labels={**LABELS, "power_limit_watts": "200", "model": "large"}))
+
+    assert [len(found.runs) for found in sweep.sweeps([first, second])] == [1, 1]
+    assert [len(found.runs) for found in sweep.sweeps([first, second], joint=["model"])] == [2]
