@@ -246,6 +246,6 @@ def test_the_command_takes_pue_and_price_and_refuses_what_cannot_be(analyzer, st
     found = {one["name"]: one["energy_joules"] for one in json.loads(good.stdout)["boundaries"]}
     assert found == {"gpu": 12_000, "gpu × PUE 1.5": 18_000}
     assert (below.returncode, below.stdout) == (2, "")
-    assert "--price is a number, not inf" in analyzer("report", "--run-id", "x", "--price", "inf").stderr
+    assert "--price: expected a finite number, not inf" in analyzer("report", "--run-id", "x", "--price", "inf").stderr
     assert (alone.returncode, alone.stderr.count("\n")) == (2, 1)
     assert "--price" in alone.stderr

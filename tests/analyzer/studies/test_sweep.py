@@ -30,7 +30,7 @@ def swept_run(folder, run, reason="sw_power_cap", gpu=BOXED):
         frames = sweeps.with_throttling_samples(
             source, load_found_run(source, run.run_id, seen_s[run.run_id], clock, print)
         )
-    return sweep.of(frames, assess(frames))
+    return sweep.sweep_run(frames, assess(frames))
 
 
 def test_sweep_run_has_cap_energy_and_throttled_time(tmp_path):
@@ -69,5 +69,5 @@ def test_group_sweeps_other_labels_are_separate_sweeps(tmp_path):
     (tmp_path / "2").mkdir()
     second = swept_run(tmp_path / "2", Run(labels={**LABELS, "power_limit_watts": "200", "model": "large"}))
 
-    assert [len(found.runs) for found in sweep.sweeps([first, second])] == [1, 1]
-    assert [len(found.runs) for found in sweep.sweeps([first, second], joint=["model"])] == [2]
+    assert [len(found.runs) for found in sweep.group_sweeps([first, second])] == [1, 1]
+    assert [len(found.runs) for found in sweep.group_sweeps([first, second], joint=["model"])] == [2]
