@@ -34,6 +34,12 @@ docs: metrics .venv/test.stamp ## regenerate the reference tables of the documen
 metrics: .venv/run.stamp
 	$(BIN)/python -m exporter.contract.metrics > exporter/contract/METRICS.md
 
+protobuf: ## regenerate the protobuf classes with protoc 25 (Python 3.11 or 3.12), whose code runs with protobuf 4.25 and later
+	$(PYTHON) -m venv build/protobuf
+	build/protobuf/bin/pip install --quiet --disable-pip-version-check 'grpcio-tools==1.62.3' 'setuptools<80'
+	build/protobuf/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
+		exporter/push/remote_write.proto exporter/sources/pod_resources.proto
+
 format: .venv/test.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .

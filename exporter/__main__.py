@@ -1,10 +1,10 @@
-"""`exporter`. Its first act is to mind Ctrl-C: the imports of the command line take a while."""
+"""Entry point of the exporter; it handles SIGINT before the slow imports of the command line."""
 
-from exporter.cli.signals import end_quietly_when_interrupted
+from exporter.cli.signals import exit_on_sigint
 
 
 def main() -> None:
-    end_quietly_when_interrupted()
+    exit_on_sigint()
     from exporter.cli.main import main as run_command
 
     run_command()

@@ -1,4 +1,4 @@
-"""What the command line asks for, checked."""
+"""Settings of the exporter: one declarative list of options, defaults and help texts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from exporter.contract.carbon.credentials import PROVIDERS
+from exporter.contract.state_folder import user_state_folder
 
 DEFAULT_ADDRESS = "127.0.0.1:9847"
 DEFAULT_SOCKET_MODE = "0660"
@@ -15,11 +19,11 @@ DEFAULT_GROUP = "name"
 
 
 class UsageError(Exception):
-    """An option's value cannot be used; the text names it and says what can."""
+    """An invalid value of an option; the text names it and the valid values."""
 
 
 class OperationError(Exception):
-    """It cannot go on as things are on this machine; the text says why and what to do."""
+    """A condition of this host that ends the command; the text contains the cause and the remedy."""
 
 
 class LogLevel(enum.StrEnum):
@@ -35,49 +39,152 @@ class LogFormat(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Option:
+    """Command-line option of a setting; `shown_default` is used where the setting's default is None."""
+
+    flags: str
+    help: str
+    metavar: str | None = None
+    shown_default: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    state_path: Path
-    listen_address: str = DEFAULT_ADDRESS
-    simulate: str | None = None
-    sysfs: Path = Path("/sys")
-    nvml: bool = True
-    rapl: bool = True
-    hwmon: bool = True
-    host: bool = True
-    processes: bool = False
-    process_group: str | None = None
-    """`name` where none is given."""
-    process_pids: bool = False
-    kubelet_socket: Path | None = None
-    history: bool = True
-    cpu_power_model: str | None = None
-    carbon_provider: str | None = None
-    carbon_region: str | None = None
-    carbon_intensity: float | None = None
-    carbon_url: str | None = None
-    carbon_token_file: Path | None = None
-    carbon_marginal_provider: str | None = None
-    carbon_marginal_region: str | None = None
-    carbon_marginal_url: str | None = None
-    exit_when_idle: bool = False
-    web_config: Path | None = None
-    api_socket: Path | None = None
-    api_socket_mode: str | None = None
-    """0660 where none is given."""
-    api_socket_group: str | None = None
-    api_token_file: Path | None = None
-    allowed_hosts: tuple[str, ...] = ()
-    push_url: str | None = None
-    push_basic_auth: str | None = None
-    push_token_file: Path | None = None
-    push_ca_file: Path | None = None
-    push_headers: tuple[str, ...] = ()
-    push_labels: tuple[str, ...] = ()
-    push_every: str | None = None
-    """15s where none is given."""
+    """Values of all options, in the order of --help."""
+
+    listen_address: Annotated[
+        str, Option("--web.listen-address", "Address of /metrics and the run API.", "HOST:PORT")
+    ] = DEFAULT_ADDRESS
+    web_config: Annotated[
+        Path | None, Option("--web.config.file", "TLS and basic auth, in Prometheus's web-config format.", "FILE")
+    ] = None
+    api_socket: Annotated[
+        Path | None,
+        Option("--web.api-socket", "Unix socket of the run API; changes over TCP then need a token.", "PATH"),
+    ] = None
+    api_socket_mode: Annotated[
+        str | None, Option("--web.api-socket-mode", "File mode of the API socket.", "MODE", DEFAULT_SOCKET_MODE)
+    ] = None
+    api_socket_group: Annotated[
+        str | None, Option("--web.api-socket-group", "Group owner of the API socket.", "NAME")
+    ] = None
+    api_token_file: Annotated[
+        Path | None, Option("--web.api-token-file", "File with the bearer token for changes of runs over TCP.", "FILE")
+    ] = None
+    allowed_hosts: Annotated[
+        tuple[str, ...], Option("--web.allowed-host", "Additional host name of this exporter; repeatable.", "NAME")
+    ] = ()
+    simulate: Annotated[str | None, Option("--simulate", "Simulated GPUs instead of the node's.", "8xH200")] = None
+    state_path: Annotated[Path, Option("--state.path", "Folder of state.sqlite and history.sqlite.", "FOLDER")]
+    sysfs: Annotated[Path, Option("--path.sysfs", "Mount point of sysfs.", "FOLDER")] = Path("/sys")
+    nvml: Annotated[bool, Option("--collector.nvml/--no-collector.nvml", "GPUs through NVML.")] = True
+    rapl: Annotated[bool, Option("--collector.rapl/--no-collector.rapl", "CPU and DRAM energy through RAPL.")] = True
+    hwmon: Annotated[bool, Option("--collector.hwmon/--no-collector.hwmon", "Power sensors of the board.")] = True
+    host: Annotated[bool, Option("--collector.host/--no-collector.host", "CPU and memory use of the node.")] = True
+    processes: Annotated[
+        bool, Option("--collector.processes/--no-collector.processes", "CPU time and memory of processes.")
+    ] = False
+    process_group: Annotated[
+        str | None, Option("--collector.processes.group", "Grouping of processes.", "name|cgroup", DEFAULT_GROUP)
+    ] = None
+    process_pids: Annotated[bool, Option("--collector.processes.pid", "One series per PID.")] = False
+    kubelet_socket: Annotated[
+        Path | None,
+        Option(
+            "--kubelet.pod-resources",
+            "Pods of GPUs, from the kubelet: /var/lib/kubelet/pod-resources/kubelet.sock.",
+            "SOCKET",
+        ),
+    ] = None
+    history: Annotated[bool, Option("--history/--no-history", "Local history.")] = True
+    cpu_power_model: Annotated[
+        str | None,
+        Option("--cpu.power-model", "Estimate of CPU energy from utilization, where RAPL is missing.", "idle=W,max=W"),
+    ] = None
+    carbon_provider: Annotated[
+        str | None,
+        Option(
+            "--carbon.provider",
+            "Provider of carbon intensities: marginal ones from watttime, average ones from the others.",
+            "|".join(PROVIDERS),
+        ),
+    ] = None
+    carbon_region: Annotated[
+        str | None,
+        Option(
+            "--carbon.region", "Region of the provider, such as GB, a postcode or a country; see `exporter regions`."
+        ),
+    ] = None
+    carbon_intensity: Annotated[
+        float | None, Option("--carbon.intensity", "Constant intensity in gCO2eq/kWh.", "G_PER_KWH")
+    ] = None
+    carbon_url: Annotated[
+        str | None, Option("--carbon.url", "Alternative URL of the provider's API, such as a proxy's.", "URL")
+    ] = None
+    carbon_token_file: Annotated[
+        Path | None,
+        Option(
+            "--carbon.token-file",
+            "File with the token of electricitymaps, USER:PASSWORD of watttime, or one line PROVIDER=SECRET for each; "
+            "default: WATTLINE_CARBON_TOKEN.",
+            "FILE",
+        ),
+    ] = None
+    carbon_marginal_provider: Annotated[
+        str | None,
+        Option(
+            "--carbon.marginal-provider", "Provider of marginal intensities, in addition to average ones.", "watttime"
+        ),
+    ] = None
+    carbon_marginal_region: Annotated[
+        str | None,
+        Option(
+            "--carbon.marginal-region", "Region of the marginal provider, such as CAISO_NORTH, or LATITUDE,LONGITUDE."
+        ),
+    ] = None
+    carbon_marginal_url: Annotated[
+        str | None, Option("--carbon.marginal-url", "Alternative URL of the marginal provider's API.", "URL")
+    ] = None
+    push_url: Annotated[
+        str | None,
+        Option(
+            "--push.url",
+            "URL to push the history to, where no server can scrape: http://HOST:8428/api/v1/import/prometheus for "
+            "VictoriaMetrics, http://HOST:9090/api/v1/write for remote write.",
+            "URL",
+        ),
+    ] = None
+    push_basic_auth: Annotated[
+        str | None,
+        Option("--push.basic-auth", "User to push as, and the file with the password.", "USER:PASSWORD-FILE"),
+    ] = None
+    push_token_file: Annotated[
+        Path | None, Option("--push.token-file", "File with the bearer token to push with.", "FILE")
+    ] = None
+    push_ca_file: Annotated[
+        Path | None, Option("--push.ca-file", "CA certificates of the push server, instead of the system's.", "FILE")
+    ] = None
+    push_headers: Annotated[
+        tuple[str, ...],
+        Option(
+            "--push.header",
+            "Header of each push request, such as X-Scope-OrgID=team, or from a file for a secret; repeatable.",
+            "NAME=VALUE|NAME=@FILE",
+        ),
+    ] = ()
+    push_labels: Annotated[
+        tuple[str, ...],
+        Option(
+            "--push.label",
+            "Label added to all pushed series; repeatable. Default: instance=HOSTNAME and job=wattline.",
+            "NAME=VALUE",
+        ),
+    ] = ()
+    push_every: Annotated[str | None, Option("--push.every", "Push interval.", "TIME", "15s")] = None
+    exit_when_idle: Annotated[bool, Option("--exit-when-idle", "Exit after the last run has ended.")] = False
 
     def address(self) -> tuple[str, int]:
-        """Host and port. Raises UsageError."""
+        """Return host and port. Raises UsageError."""
         host, colon, port = self.listen_address.rpartition(":")
         if not colon or not port.isdecimal() or int(port) > 65_535:
             raise UsageError(
@@ -85,21 +192,21 @@ class Settings:
             )
         return host.strip("[]"), int(port)
 
-    def refuse_what_does_nothing(self) -> None:
-        """Raises UsageError for an option that has no effect beside the others, or can have none."""
-        needs = (
+    def check_combinations(self) -> None:
+        """Raise UsageError for an option that has no effect with the others, and for an invalid value."""
+        requirements = (
             ("--web.api-socket-mode", self.api_socket_mode is not None, "--web.api-socket PATH", self.api_socket),
             ("--web.api-socket-group", self.api_socket_group is not None, "--web.api-socket PATH", self.api_socket),
             ("--collector.processes.group", self.process_group is not None, "--collector.processes", self.processes),
             ("--collector.processes.pid", self.process_pids, "--collector.processes", self.processes),
         )
-        for option, given, needed, there in needs:
-            if given and not there:
-                raise UsageError(f"{option} does nothing without {needed}: add that, or leave it out")
+        for option, is_set, required, is_present in requirements:
+            if is_set and not is_present:
+                raise UsageError(f"{option} needs {required}; add it, or remove this option")
         if self.simulate is not None and not self.nvml:
-            raise UsageError("--simulate does nothing with --no-collector.nvml: leave out one of them")
+            raise UsageError("--simulate and --no-collector.nvml exclude each other; remove one")
         if not self.sysfs.is_dir():
-            raise UsageError(f"--path.sysfs: there is no folder {self.sysfs}; it is where sysfs is mounted: /sys")
+            raise UsageError(f"--path.sysfs: no folder {self.sysfs}; use the mount point of sysfs, /sys")
         for name in self.allowed_hosts:
             if not _is_host(name):
                 raise UsageError(
@@ -109,7 +216,7 @@ class Settings:
 
 
 def _is_host(text: str) -> bool:
-    """Whether a Host header can have it, less its port."""
+    """Return whether a Host header can contain the text as name or address."""
     if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", text):
         return True
     try:
@@ -119,9 +226,15 @@ def _is_host(text: str) -> bool:
 
 
 def default_state_path() -> Path:
-    """The state folder that systemd gives, else the XDG state folder."""
-    given = os.environ.get("STATE_DIRECTORY")
-    if given:
-        return Path(given.split(":")[0])
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local/state") / "wattline"
+    """Return the state folder of the systemd unit, else that of the user."""
+    folders = os.environ.get("STATE_DIRECTORY")
+    return Path(folders.split(":")[0]) if folders else user_state_folder(os.environ)
+
+
+def check_url(text: str | None, option: str) -> str | None:
+    """Return the URL. Raises UsageError for an invalid one, and for one with a password, which logs would contain."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"https?://[^\s@?#]+", text):
+        raise UsageError(f"{option}: expected http://HOST/PATH or https://HOST/PATH, without a user, a query or a '#'")
+    return text

@@ -25,8 +25,8 @@ from exporter.exposition.render import MetricsRenderer
 from exporter.logs import start_logging
 from exporter.model import GpuProcess, Service, Source, boottime
 from exporter.nvml_worker.supervisor import WorkerSupervisor
-from exporter.push.client import Pusher
-from exporter.push.config import Target, push_target
+from exporter.push.client import PushClient
+from exporter.push.config import PushTarget, push_target
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
 from exporter.runs.service import RunService
@@ -35,7 +35,6 @@ from exporter.sensors.hub import PolledSource, SensorHub
 from exporter.sensors.live_state import LiveState
 from exporter.sensors.meters import SavedTotals
 from exporter.settings import DEFAULT_GROUP, LogFormat, LogLevel, OperationError, Settings, UsageError
-from exporter.sources.board import sensors
 from exporter.sources.carbon.cache import CarbonCache
 from exporter.sources.carbon.config import carbon_feeds, carbon_providers
 from exporter.sources.carbon.feed import CarbonFeeds
@@ -44,18 +43,16 @@ from exporter.sources.cpu_energy import model as cpu_model
 from exporter.sources.cpu_energy.choose import CpuSource
 from exporter.sources.cpu_energy.model import CpuModelSource, PowerModel
 from exporter.sources.cpu_energy.perf import PerfSource
-from exporter.sources.cpu_energy.powercap_source import RaplSource
+from exporter.sources.cpu_energy.powercap import RaplSource
 from exporter.sources.host import HostSource
-from exporter.sources.hwmon import HwmonSource, SocketSource
-from exporter.sources.processes.gpu_table import GpuProcessTable
-from exporter.sources.processes.table import GROUPS, ProcessTable, group_of_pid
+from exporter.sources.hwmon import GraceSocketSource, HwmonSource, find_power_sensors
+from exporter.sources.processes.table import GROUPS, GpuProcessTable, ProcessTable, group_of_pid
 from exporter.storage.disk_health import DiskHealth
 from exporter.storage.history import History
 from exporter.storage.history_writer import HistoryWriter
 from exporter.storage.state_file import StateError, StateFile, read_boot_id
 from exporter.storage.writer import StateWriter, StorageFiles
-from exporter.web.metrics import MetricsEndpoint
-from exporter.web.routes import Endpoints, application
+from exporter.web.routes import Endpoints, MetricsEndpoint, web_application
 from exporter.web.server import WebServer
 
 RAPL_EVERY_S = 1.0
@@ -87,7 +84,7 @@ async def serve(settings: Settings, level: LogLevel, log_format: LogFormat) -> N
 def make_daemon(
     settings: Settings,
     providers: Sequence[CarbonProvider],
-    target: Target | None,
+    target: PushTarget | None,
     server: WebServer,
     stopping: asyncio.Event,
 ) -> Daemon:
@@ -102,10 +99,10 @@ def make_daemon(
     worker = WorkerSupervisor(worker_arguments(simulated), live.take_worker) if settings.nvml else None
     hub = SensorHub(live, polled_sources(settings, live, worker), worker)
     carbon_service = CarbonService(carbon, live)
-    push: list[Pusher] = []
+    push: list[PushClient] = []
     if history and target:
         history.history.follow(target.url)
-        push.append(Pusher(target, history.run))
+        push.append(PushClient(target, history.run))
     collector = Collector(version("wattline"), live, ledger, [health, *push, carbon_service])
     storage = StateWriter(file, ledger, health, history, collector.second)
     runs = RunService(ledger, hub, storage, stopping=stopping, exit_when_idle=settings.exit_when_idle)
@@ -116,7 +113,7 @@ def make_daemon(
         history=history.history.path if history else None,
         version=version("wattline"),
     )
-    http = HttpService(server, application(endpoints, server.guard), settings.state_path)
+    http = HttpService(server, web_application(endpoints, server.access), settings.state_path)
     return Daemon([StorageFiles(storage, history), *push, storage, hub, carbon_service, runs, http], stopping)
 
 
@@ -197,7 +194,7 @@ def _is_current(path: Path, gpus: tuple[simulation.SimulatedGpu, ...]) -> bool:
 
 def cpu_source(settings: Settings) -> CpuSource:
     """Return the source of CPU energy, which tries all interfaces in order of preference. Raises UsageError."""
-    ways: list[Source] = [RaplSource(settings.sysfs), PerfSource(settings.sysfs), SocketSource(settings.sysfs)]
+    ways: list[Source] = [RaplSource(settings.sysfs), PerfSource(settings.sysfs), GraceSocketSource(settings.sysfs)]
     model = power_model(settings)
     return CpuSource([*ways, CpuModelSource(model)] if model else ways)
 
@@ -207,7 +204,7 @@ def power_model(settings: Settings) -> PowerModel | None:
     if settings.cpu_power_model is None:
         return None
     try:
-        return cpu_model.parse(settings.cpu_power_model)
+        return cpu_model.parse_power_model(settings.cpu_power_model)
     except ValueError as error:
         raise UsageError(f"--cpu.power-model: {error}") from error
 
@@ -255,7 +252,7 @@ def polled_sources(settings: Settings, live: LiveState, worker: WorkerSupervisor
     found: list[PolledSource] = []
     if settings.rapl:
         found.append(PolledSource(cpu_source(settings), RAPL_EVERY_S))
-    if settings.hwmon and sensors(settings.sysfs / "class/hwmon"):
+    if settings.hwmon and find_power_sensors(settings.sysfs / "class/hwmon"):
         found.append(PolledSource(HwmonSource(settings.sysfs), HWMON_EVERY_S))
     if settings.host:
         found.append(PolledSource(HostSource(partial(_process_roles, worker)), HOST_EVERY_S))

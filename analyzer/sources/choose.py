@@ -13,6 +13,7 @@ from analyzer.sources.progress import Progress, no_progress
 from analyzer.sources.prometheus import PrometheusSource
 from exporter.contract.history import HISTORY_FILE
 from exporter.contract.metrics import BUILD_INFO
+from exporter.contract.state_folder import user_state_folder
 
 DEFAULT_EXPORTER = "http://127.0.0.1:9847"
 SYSTEM_FOLDER = Path("/var/lib/wattline")
@@ -36,7 +37,7 @@ def choose_source(  # noqa: PLR0913  # tests pass half of them
     exporter = environ.get("WATTLINE_EXPORTER") or DEFAULT_EXPORTER
     if exporter.startswith("unix:"):  # socket of the run API; the history is served over TCP
         exporter = DEFAULT_EXPORTER
-    folders = (system_folder, state_folder(environ))
+    folders = (system_folder, user_state_folder(environ))
     chosen = _answering(check_address(exporter), access, progress) or next(
         (HistorySource(folder, progress) for folder in folders if os.access(folder / HISTORY_FILE, os.R_OK)), None
     )
@@ -48,12 +49,6 @@ def choose_source(  # noqa: PLR0913  # tests pass half of them
         )
     log(f"reading from {chosen.name}")
     return chosen
-
-
-def state_folder(environ: Mapping[str, str]) -> Path:
-    """Return the state folder of an exporter of this user (XDG)."""
-    state = environ.get("XDG_STATE_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".local" / "state")
-    return Path(state) / "wattline"
 
 
 def check_address(address: str) -> str:

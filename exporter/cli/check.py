@@ -1,10 +1,11 @@
-"""`exporter check`: each source read once, in a line that says what works, or why not and what to type."""
+"""`exporter check`: one line per source, whether it works, or the cause and the remedy."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sqlite3
+import ssl
 import sys
 import time
 from contextlib import closing
@@ -15,12 +16,12 @@ from tempfile import TemporaryDirectory, TemporaryFile
 import aiohttp
 
 from exporter.cli import idle_power
-from exporter.cli.check_web import web_state
+from exporter.config_file import ConfigFileError
 from exporter.contract.history import STATE_FILE
 from exporter.model import Source, SourceError
 from exporter.nvml_worker.protocol import DriverGone, GpuCount, WorkerMessage, decode_message
 from exporter.nvml_worker.supervisor import cannot_run
-from exporter.settings import Settings
+from exporter.settings import Settings, UsageError
 from exporter.sources.carbon.config import carbon_feeds, carbon_providers
 from exporter.sources.carbon.feed import CarbonFeed
 from exporter.sources.cpu_energy.choose import CpuSource
@@ -28,52 +29,108 @@ from exporter.sources.host import HostSource
 from exporter.sources.hwmon import HwmonSource
 from exporter.sources.processes.table import DENIED, ProcessTable, may_read_all
 from exporter.storage.state_file import storage_remedy
+from exporter.web.access import is_loopback
+from exporter.web.authentication import ApiToken
+from exporter.web.sockets import unix_address
+from exporter.web.web_config import load_web_config
 from exporter.wiring import cpu_source, kubelet_source, simulated_file, worker_arguments
 
-NVML_WITHIN_S = 5.0
+DEFAULT_UNPRIVILEGED_PORT = 1024
+
+
+def describe_web(settings: Settings) -> str:
+    """Return the address, the authentication and the capability that the configured server needs."""
+    try:
+        host, port = settings.address()
+        unix = unix_address(settings)
+        config = load_web_config(settings.web_config) if settings.web_config else None
+        if settings.api_token_file:
+            ApiToken(settings.api_token_file)
+    except (ConfigFileError, UsageError) as error:
+        return f"fails: {error}"
+    if unix and not os.access(unix.path.parent, os.W_OK):
+        return f"fails: --web.api-socket: cannot write to {unix.path.parent}; create it for this user"
+    scheme = "https" if config and config.tls else "http"
+    authentication = [
+        *(["basic auth"] if config and config.users else []),
+        *(["client certificates"] if config and config.tls and config.tls.verify == ssl.CERT_REQUIRED else []),
+    ]
+    is_open_over_tcp = bool(config and config.requires_authentication) or is_loopback(host)
+    capability = (
+        f"CAP_NET_BIND_SERVICE is needed for port {port}"
+        if 0 < port < _first_unprivileged_port()
+        else "no capability is needed"
+    )
+    return (
+        f"works: {scheme} on {settings.listen_address}, {' and '.join(authentication) or 'no authentication'}; "
+        f"runs: {_describe_run_api(settings, is_open_over_tcp=is_open_over_tcp)}; {capability}"
+    )
+
+
+def _describe_run_api(settings: Settings, *, is_open_over_tcp: bool) -> str:
+    ways = [f"unix://{settings.api_socket}"] if settings.api_socket else []
+    if settings.api_token_file:
+        ways.append("TCP with the token")
+    if ways:
+        return " and ".join(ways)
+    if is_open_over_tcp:
+        return "TCP"
+    return "refused over TCP on a non-loopback address (set --web.api-socket, --web.api-token-file or basic auth)"
+
+
+def _first_unprivileged_port() -> int:
+    """Return the first port that any user may listen on."""
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
+    except (OSError, ValueError):
+        return DEFAULT_UNPRIVILEGED_PORT
+
+
+NVML_TIMEOUT_S = 5.0
 STATE_BYTES = 1 << 16
-"""What a folder must at least take: the first tables."""
+"""Size of the first tables, for which the disk must have space."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CheckLine:
+    """One line of output; `measures` is True for a source of energy."""
+
     text: str
     measures: bool = False
-    """Whether energy can be measured by it."""
 
 
-async def check(settings: Settings, idle_s: float = 0.0) -> list[Line]:
-    """`idle_s`: for how long the GPUs' idle power is measured unwatched, and as long polled; 0 leaves it out."""
+async def run_checks(settings: Settings, idle_s: float = 0.0) -> list[CheckLine]:
+    """Read each source once. `idle_s` is the duration of the idle power measurement; 0 skips it."""
     feeds = carbon_feeds(carbon_providers(settings), cache=None).feeds
-    lines = await _nvml(settings, idle_s) if settings.nvml else [_left_out("nvml")]
-    lines += await _cpu(cpu_source(settings)) if settings.rapl else [_left_out("rapl")]
-    lines += await _board(HwmonSource(settings.sysfs)) if settings.hwmon else [_left_out("hwmon")]
-    lines += await _polled(HostSource()) if settings.host else [_left_out("host")]
-    lines += await _opted_for(settings)
+    lines = await _nvml(settings, idle_s) if settings.nvml else [_disabled("nvml")]
+    lines += await _cpu(cpu_source(settings)) if settings.rapl else [_disabled("rapl")]
+    lines += await _board(HwmonSource(settings.sysfs)) if settings.hwmon else [_disabled("hwmon")]
+    lines += await _polled(HostSource()) if settings.host else [_disabled("host")]
+    lines += await _optional_sources(settings)
     if not feeds:
-        lines.append(Line("carbon  off: no grams without --carbon.region or --carbon.intensity"))
+        lines.append(CheckLine("carbon  off: no emissions without --carbon.region or --carbon.intensity"))
     lines += [await _carbon(feed) for feed in feeds]
     lines.append(_state(settings))
-    lines.append(Line(f"web     {web_state(settings)}"))
+    lines.append(CheckLine(f"web     {describe_web(settings)}"))
     return lines
 
 
-def _left_out(name: str) -> Line:
-    return Line(f"{name.ljust(7)} off: --no-collector.{name}")
+def _disabled(name: str) -> CheckLine:
+    return CheckLine(f"{name.ljust(7)} off: --no-collector.{name}")
 
 
-async def _nvml(settings: Settings, idle_s: float) -> list[Line]:
+async def _nvml(settings: Settings, idle_s: float) -> list[CheckLine]:
     """Check NVML in the same worker process that the daemon uses, so that a hanging driver does no harm."""
     with TemporaryDirectory() as folder:  # a separate simulation: the daemon's may be in use
         simulated = simulated_file(replace(settings, state_path=Path(folder)))
         message, in_time = await _worker_message(worker_arguments(simulated))
         answered = _polled_uuids(message)
         indices = [int(gpu.index) for gpu in message.gpus if gpu.uuid in answered]
-        idle = await idle_power.texts(indices, idle_s, simulated)
+        idle = await idle_power.measure_lines(indices, idle_s, simulated)
         lines = _nvml_lines(message)
         if not in_time:
-            lines.append(Line("nvml    GPU ? fails: no answer in time; see what nvidia-smi says"))
-        return [*lines, *(Line(f"idle    {text}") for text in idle)]
+            lines.append(CheckLine("nvml    GPU ? fails: no response in time; see: nvidia-smi"))
+        return [*lines, *(CheckLine(f"idle    {text}") for text in idle)]
 
 
 async def _worker_message(arguments: list[str]) -> tuple[WorkerMessage, bool]:
@@ -87,7 +144,7 @@ async def _worker_message(arguments: list[str]) -> tuple[WorkerMessage, bool]:
     assert process.stdout
     message = WorkerMessage()
     try:
-        async with asyncio.timeout(NVML_WITHIN_S):
+        async with asyncio.timeout(NVML_TIMEOUT_S):
             async for line in process.stdout:
                 message = message.extended(decode_message(line))
                 expected = message.gpu_counts[0].count if message.gpu_counts else 1
@@ -106,102 +163,105 @@ def _polled_uuids(message: WorkerMessage) -> set[str]:
     return {poll.device.id for poll in message.polls}
 
 
-def _nvml_lines(message: WorkerMessage) -> list[Line]:
+def _nvml_lines(message: WorkerMessage) -> list[CheckLine]:
     polls = {poll.device.id: poll for poll in message.polls}
     lines = []
     for gpu in message.gpus:
         poll = polls.get(gpu.uuid)
         if poll:
-            how = "energy counter" if poll.counter_j is not None else "no energy counter: power is integrated"
-            lines.append(Line(f"nvml    works: GPU {gpu.index}, {gpu.name}, {gpu.uuid}, {how}", measures=True))
-    lines += [Line(f"nvml    GPU {failure.index} fails: {failure.reason}") for failure in message.gpu_failures]
-    lines += [Line(f"nvml    off: {gone.reason}") for gone in message.driver_gone]
+            method = "energy counter" if poll.counter_j is not None else "no energy counter, power is integrated"
+            lines.append(CheckLine(f"nvml    works: GPU {gpu.index}, {gpu.name}, {gpu.uuid}, {method}", measures=True))
+    lines += [CheckLine(f"nvml    GPU {failure.index} fails: {failure.reason}") for failure in message.gpu_failures]
+    lines += [CheckLine(f"nvml    off: {gone.reason}") for gone in message.driver_gone]
     if message.gpu_counts == (GpuCount(0),):
-        lines.append(Line("nvml    the driver sees no GPU; try: nvidia-smi -L"))
+        lines.append(CheckLine("nvml    off: the driver reports no GPU; see: nvidia-smi -L"))
     return lines
 
 
-async def _opted_for(settings: Settings) -> list[Line]:
-    """The sources that are off unless asked for. What one look may not yet meet, is told in any case."""
-    lines: list[Line] = []
+async def _optional_sources(settings: Settings) -> list[CheckLine]:
+    """Read the sources that are off by default. A restriction is reported even if the first read did not meet it."""
+    lines: list[CheckLine] = []
     if settings.processes:
         lines += await _polled(ProcessTable())
-        told = any(DENIED in line.text for line in lines)
-        lines += [] if told or may_read_all() else [Line(f"processes in part: {DENIED}")]
+        is_reported = any(DENIED in line.text for line in lines)
+        lines += [] if is_reported or may_read_all() else [CheckLine(f"processes in part: {DENIED}")]
     if settings.kubelet_socket:
         lines += await _polled(kubelet_source(settings.kubelet_socket, dict))
     return lines
 
 
-async def _polled(source: Source) -> list[Line]:
+async def _polled(source: Source) -> list[CheckLine]:
     name = source.name.ljust(7)
     try:
         batch = await asyncio.to_thread(source.read)
     except SourceError as error:
-        return [Line(f"{name} off: {error}")]
+        return [CheckLine(f"{name} off: {error}")]
     energies = [f"{poll.device.kind} {poll.device.id}" for poll in batch.polls]
-    what = ", ".join(energies) or f"{len(batch.readings)} readings"
+    measured = ", ".join(energies) or f"{len(batch.readings)} readings"
     return [
-        Line(f"{name} works: {what}", measures=bool(energies)),
-        *(Line(f"{name} in part: {problem}") for problem in batch.problems),
+        CheckLine(f"{name} works: {measured}", measures=bool(energies)),
+        *(CheckLine(f"{name} in part: {problem}") for problem in batch.problems),
     ]
 
 
-async def _cpu(source: CpuSource) -> list[Line]:
-    """By which way the CPU's energy is read, and why not by a better one: a line for each."""
+async def _cpu(source: CpuSource) -> list[CheckLine]:
+    """Return the method that reads CPU energy, and one line for each unavailable better one."""
     try:
         batch = await asyncio.to_thread(source.read)
     except SourceError:
         (_, best), *others = source.refused.items()
-        lines = [Line(f"rapl    off: {best}"), *(Line(f"rapl    nor by {name}: {error}") for name, error in others)]
-        return [*lines, Line("rapl    may be estimated from utilization: --cpu.power-model idle=W,max=W")]
-    assert source.way  # it has just been read
-    refused = [Line(f"rapl    not by {name}: {error}") for name, error in source.refused.items()]
+        lines = [
+            CheckLine(f"rapl    off: {best}"),
+            *(CheckLine(f"rapl    {name} unavailable: {error}") for name, error in others),
+        ]
+        return [*lines, CheckLine("rapl    off: estimate from utilization with --cpu.power-model idle=W,max=W")]
+    assert source.method  # set by a successful read
+    refused = [CheckLine(f"rapl    {name} unavailable: {error}") for name, error in source.refused.items()]
     if not batch.polls:  # the first read of a model
-        return [*refused, *(Line(f"rapl    estimates: {problem}") for problem in batch.problems)]
+        return [*refused, *(CheckLine(f"rapl    estimates: {problem}") for problem in batch.problems)]
     zones = ", ".join(f"{poll.device.kind} {poll.device.id}" for poll in batch.polls)
-    works = Line(f"rapl    works: {zones}, by {source.way.name}", measures=True)
-    return [works, *refused, *(Line(f"rapl    in part: {problem}") for problem in batch.problems)]
+    works = CheckLine(f"rapl    works: {zones}, by {source.method.name}", measures=True)
+    return [works, *refused, *(CheckLine(f"rapl    in part: {problem}") for problem in batch.problems)]
 
 
-async def _board(source: HwmonSource) -> list[Line]:
-    """Nothing on a board without power sensors; what they measure is in no run."""
+async def _board(source: HwmonSource) -> list[CheckLine]:
+    """Return no line for a board without power sensors; they are not part of runs."""
     try:
         batch = await asyncio.to_thread(source.read)
     except SourceError as error:
-        return [Line(f"hwmon   off: {error}")]
-    works = [Line(f"hwmon   works: {', '.join(poll.device.id for poll in batch.polls)}")] if batch.polls else []
-    return [*works, *(Line(f"hwmon   in part: {problem}") for problem in batch.problems)]
+        return [CheckLine(f"hwmon   off: {error}")]
+    works = [CheckLine(f"hwmon   works: {', '.join(poll.device.id for poll in batch.polls)}")] if batch.polls else []
+    return [*works, *(CheckLine(f"hwmon   in part: {problem}") for problem in batch.problems)]
 
 
-async def _carbon(feed: CarbonFeed) -> Line:
+async def _carbon(feed: CarbonFeed) -> CheckLine:
     try:
         async with aiohttp.ClientSession(trust_env=True) as session:
             await feed.refresh(session)
     except SourceError as error:
-        return Line(f"carbon  fails: {error}")
+        return CheckLine(f"carbon  fails: {error}")
     slot = feed.slot_at(time.time())
-    assert slot  # `refresh` raises where no slot covers the time now
-    what = f"{slot.grams_per_kwh:g} gCO2eq/kWh ({slot.quality}, {slot.provider}, {slot.basis})"
-    return Line(f"carbon  works: {slot.region}, {what}")
+    assert slot  # `refresh` raises if no slot covers the current time
+    intensity = f"{slot.grams_per_kwh:g} gCO2eq/kWh ({slot.quality}, {slot.provider}, {slot.basis})"
+    return CheckLine(f"carbon  works: {slot.region}, {intensity}")
 
 
-def _state(settings: Settings) -> Line:
-    """Looks, and leaves alone what may belong to a running exporter."""
+def _state(settings: Settings) -> CheckLine:
+    """Check the state folder without changing files of a running exporter."""
     folder = settings.state_path
     if folder.exists() and not folder.is_dir():
-        return Line(f"state   cannot use {folder}: it is a file; name a folder with --state.path")
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        return CheckLine(f"state   cannot use {folder}: it is a file; set --state.path to a folder")
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     try:
         if (folder / STATE_FILE).exists():
             with closing(sqlite3.connect(f"{(folder / STATE_FILE).resolve().as_uri()}?mode=ro", uri=True)) as state:
                 state.execute("SELECT COUNT(*) FROM meta").fetchone()
-        with TemporaryFile(dir=there) as file:
+        with TemporaryFile(dir=existing) as file:
             file.write(bytes(STATE_BYTES))
             file.flush()
             os.fsync(file.fileno())
     except (OSError, sqlite3.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         advice = f"{storage_remedy(error)}, or choose another folder with --state.path"
-        return Line(f"state   cannot write to {folder}: {reason}; {advice}")
-    return Line(f"state   works: {folder}" if folder == there else f"state   will be made: {folder}")
+        return CheckLine(f"state   cannot write to {folder}: {reason}; {advice}")
+    return CheckLine(f"state   works: {folder}" if folder == existing else f"state   works: {folder} will be created")

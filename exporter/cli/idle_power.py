@@ -1,8 +1,8 @@
-"""What each GPU draws while nobody looks at it, and while it is polled as an idle exporter does: `exporter check`.
+"""Idle power of each GPU without and with polling, for `exporter check`.
 
-Its energy counter tells both: read before and after a silence in which NVML is closed, then around as long a time of
-polls once a second. In a child process, since a driver call may hang:
-`python -m exporter.cli.idle_power SECONDS INDEX,INDEX [STATE_FILE]` writes one JSON object a GPU, an `IdlePower`.
+The energy counter is read before and after a pause in which NVML is closed, then around the same time of polling once
+a second. It runs in a child process, since a driver call may hang:
+`python -m exporter.cli.idle_power SECONDS INDEX,INDEX [STATE_FILE]` writes one JSON object per GPU, an `IdlePower`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from exporter.sources.nvml import Nvml, NvmlGpu
 
 PERIOD_S = 1.0
 UPDATE_S = 0.1
-"""A counter is behind by up to one update, at the begin as at the end of what is measured."""
+"""Largest delay of a counter's value, at the start and at the end of the measurement."""
 START_S = 10.0
-LEAST_W = 1.0
+MIN_DIFFERENCE_W = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class IdlePower:
-    """`seconds` is how long each of the two took; a power is None where no counter tells it."""
+    """Result for one GPU; `seconds` is the duration of each part, powers are None without a counter."""
 
     index: int
     seconds: float
@@ -41,8 +41,8 @@ class IdlePower:
     utilization: float
 
 
-def measure(nvml: Nvml, indices: Sequence[int], seconds: float) -> list[IdlePower]:
-    """Takes twice `seconds`. May hang; raises SourceError or NVMLError."""
+def measure_idle_power(nvml: Nvml, indices: Sequence[int], seconds: float) -> list[IdlePower]:
+    """Measure for twice `seconds`. May hang; raises SourceError or NVMLError."""
     nvml.open()
     before = {index: nvml.gpu(index).poll() for index in indices}
     nvml.api.nvmlShutdown()
@@ -67,7 +67,7 @@ def measure(nvml: Nvml, indices: Sequence[int], seconds: float) -> list[IdlePowe
 
 
 def _utilization(gpu: NvmlGpu) -> float:
-    """Reads what an idle exporter reads once a second."""
+    """Return the utilization after reading the same values as an idle exporter."""
     return max((r.value for r in gpu.readings() if r.metric is GPU_UTILIZATION), default=0.0)
 
 
@@ -77,43 +77,43 @@ def _mean_w(first: Poll, last: Poll) -> float | None:
     return (last.counter_j - first.counter_j) / (last.after_s - first.after_s)
 
 
-async def texts(indices: Sequence[int], seconds: float, simulated: Path | None) -> list[str]:
-    """A line for each GPU, of those that answer."""
+async def measure_lines(indices: Sequence[int], seconds: float, simulated: Path | None) -> list[str]:
+    """Return one line per responding GPU."""
     if not indices or seconds <= 0:
         return []
-    given = [f"{seconds:g}", ",".join(map(str, indices)), *([str(simulated)] if simulated else [])]
+    arguments = [f"{seconds:g}", ",".join(map(str, indices)), *([str(simulated)] if simulated else [])]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "exporter.cli.idle_power", *given),
+        *(sys.executable, "-P", "-m", "exporter.cli.idle_power", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
         async with asyncio.timeout(2 * seconds + START_S):
-            said, _ = await process.communicate()
+            output, _ = await process.communicate()
     except TimeoutError:
-        return ["not told: no answer in time; see what nvidia-smi says"]
+        return ["unknown: no response in time; see: nvidia-smi"]
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode:
-        return ["not told: the driver failed meanwhile; see what nvidia-smi says"]
-    return [text(IdlePower(**json.loads(line))) for line in said.splitlines()]
+        return ["unknown: the driver failed; see: nvidia-smi"]
+    return [describe_idle_power(IdlePower(**json.loads(line))) for line in output.splitlines()]
 
 
-def text(found: IdlePower) -> str:
-    """In words, with no more than the counter can tell."""
+def describe_idle_power(found: IdlePower) -> str:
+    """Return the result in words, with the uncertainty of the counter's update interval."""
     gpu, unwatched_w, polled_w = f"GPU {found.index}", found.unwatched_w, found.polled_w
     if unwatched_w is None or polled_w is None:
-        return f"{gpu}: not told; it has no energy counter, or that began anew (is persistence mode on? nvidia-smi -q)"
+        return f"{gpu}: unknown, no energy counter, or it was reset; check persistence mode with: nvidia-smi -q"
     half_w = UPDATE_S / found.seconds * max(unwatched_w, polled_w)
-    drew = f"{unwatched_w:.1f} W unwatched, {polled_w:.1f} W polled once a second (± {half_w:.1f} W each)"
+    drew = f"{unwatched_w:.1f} W without polling, {polled_w:.1f} W polled once a second (± {half_w:.1f} W each)"
     if found.processes or found.utilization > 0:
         use = f"{found.processes} processes, utilization up to {100 * found.utilization:.0f} %"
-        return f"{gpu} drew {drew}, but was in use ({use}): that is no idle power; try again when nothing runs"
-    if polled_w - unwatched_w > max(2 * half_w, LEAST_W):
-        return f"{gpu} draws {drew}: watching keeps it awake; is persistence mode on? try: nvidia-smi -pm 1"
-    return f"{gpu} draws {drew}: watching does not keep it awake"
+        return f"{gpu} drew {drew} while in use ({use}); not idle power, repeat it when no process runs"
+    if polled_w - unwatched_w > max(2 * half_w, MIN_DIFFERENCE_W):
+        return f"{gpu} draws {drew}; polling keeps it awake: enable persistence mode with nvidia-smi -pm 1"
+    return f"{gpu} draws {drew}; polling does not keep it awake"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str]) -> None:
         from exporter.sources.simulated import SimulatedNvml
 
         api = SimulatedNvml(Path(arguments[2]))
-    for found in measure(Nvml(api), [int(index) for index in arguments[1].split(",")], float(arguments[0])):
+    for found in measure_idle_power(Nvml(api), [int(index) for index in arguments[1].split(",")], float(arguments[0])):
         print(json.dumps(asdict(found)))
 
 

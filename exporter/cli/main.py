@@ -1,4 +1,4 @@
-"""The command line: options to a list of sources to a running daemon."""
+"""Command line of the exporter: serve, check and regions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated, cast
 
 import typer
 
-from exporter.cli.options import CarbonProvider, CarbonTokenFile, CarbonUrl, IdleSeconds, takes_settings
-from exporter.cli.signals import clean_up_when_interrupted, end_quietly_when_interrupted
+from exporter.cli.options import takes_settings
+from exporter.cli.signals import exit_on_sigint, raise_on_sigint
 from exporter.contract.command_line import usage_message, version_line
 from exporter.contract.installation import install
-from exporter.settings import LogFormat, LogLevel, OperationError, Settings, UsageError, default_state_path
+from exporter.settings import LogFormat, LogLevel, OperationError, Settings, UsageError
 
 cli = typer.Typer(
     no_args_is_help=True,
@@ -22,7 +22,7 @@ cli = typer.Typer(
     help="Energy, carbon and runs of this node, for Prometheus.",
 )
 
-# typer brings a click of its own in newer versions, so click's classes are reached through typer.
+# newer versions of typer bundle click, so its classes are reached through typer
 _ClickUsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 _EXTRAS = ("aiohttp", "prometheus_client", "psutil", "pynvml")
 
@@ -40,38 +40,46 @@ Version = Annotated[
 
 @cli.callback()
 def _commands(_version: Version = False) -> None:
-    """Options that stand before a command."""
+    """Options before a command."""
 
 
 @cli.command()
-@takes_settings
+@takes_settings()
 def serve(
     settings: Settings,
-    log_level: Annotated[LogLevel, typer.Option("--log.level")] = LogLevel.info,
-    log_format: Annotated[LogFormat, typer.Option("--log.format")] = LogFormat.logfmt,
+    log_level: Annotated[LogLevel, typer.Option("--log.level", help="Minimum level of logs.")] = LogLevel.info,
+    log_format: Annotated[LogFormat, typer.Option("--log.format", help="Format of logs.")] = LogFormat.logfmt,
 ) -> None:
-    """Run the daemon: sample, keep the ledger of runs, serve /metrics and the run API."""
-    end_quietly_when_interrupted()  # until the daemon has a handler of its own
+    """Run the daemon: sample sensors, keep the ledger of runs, serve /metrics and the run API."""
+    exit_on_sigint()  # until the daemon installs its own handler
     from exporter.wiring import serve as run_daemon
 
     asyncio.run(run_daemon(settings, log_level, log_format))
 
 
 @cli.command()
-@takes_settings
+@takes_settings()
 def check(
     settings: Settings,
-    idle_seconds: IdleSeconds = 4.0,
+    idle_seconds: Annotated[
+        float,
+        typer.Option(
+            "--idle-seconds",
+            min=0.0,
+            max=60.0,
+            help="Duration of the idle power measurement without polling, and again with polling; 0 skips it.",
+        ),
+    ] = 4.0,
     _log_level: Annotated[LogLevel, typer.Option("--log.level", hidden=True)] = LogLevel.info,
     _log_format: Annotated[LogFormat, typer.Option("--log.format", hidden=True)] = LogFormat.logfmt,
 ) -> None:
-    """Read each source once: a line says that it works, or why not and what to type.
+    """Read each source once, and print whether it works, or the cause and the remedy.
 
-    It takes the options of serve. Exit code 1 where no energy can be measured.
+    The options are those of serve. The exit code is 1 if no energy can be measured.
     """
-    from exporter.cli.check import check as run_check
+    from exporter.cli.check import run_checks as run_check
 
-    clean_up_when_interrupted()
+    raise_on_sigint()
     lines = asyncio.run(run_check(settings, idle_seconds))
     for line in lines:
         print(line.text)
@@ -80,27 +88,18 @@ def check(
 
 
 @cli.command()
-def regions(
-    carbon_provider: CarbonProvider = "static",
-    carbon_url: CarbonUrl = None,
-    carbon_token_file: CarbonTokenFile = None,
-) -> None:
-    """The regions that --carbon.region takes, a line each."""
+@takes_settings(only=("carbon_provider", "carbon_url", "carbon_token_file"), carbon_provider="static")
+def regions(settings: Settings) -> None:
+    """List the values of --carbon.region, one per line."""
     from exporter.cli.regions import list_provider_regions
 
-    clean_up_when_interrupted()
-    settings = Settings(
-        state_path=default_state_path(),
-        carbon_provider=carbon_provider,
-        carbon_url=carbon_url,
-        carbon_token_file=carbon_token_file,
-    )
+    raise_on_sigint()
     for line in asyncio.run(list_provider_regions(settings)):
         print(line)
 
 
 def main() -> None:
-    """Exit code 0 good, 1 a fault, 2 usage; one line on stderr, never a traceback for what a user can mend."""
+    """Run a command. The exit code is 1 for a failure and 2 for wrong usage, each with one line on stderr."""
     try:
         sys.exit(_run())
     except ModuleNotFoundError as error:
@@ -114,19 +113,19 @@ def _run() -> int:
     try:
         return cli(prog_name="exporter", standalone_mode=False) or 0
     except _ClickUsageError as error:
-        _say(usage_message("exporter", error, arguments=len(sys.argv) > 1))
+        _print_error(usage_message("exporter", error, arguments=len(sys.argv) > 1))
         return 2
     except UsageError as error:
-        _say(f"exporter: {error}")
+        _print_error(f"exporter: {error}")
         return 2
     except OperationError as error:
-        _say(f"exporter: {error}")
+        _print_error(f"exporter: {error}")
         return 1
     except (typer.Abort, KeyboardInterrupt):
         return 130
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

@@ -7,9 +7,9 @@ import aiohttp
 from exporter.contract.carbon.credentials import PROVIDERS
 from exporter.contract.carbon.gb import NATIONAL
 from exporter.model import SourceError
-from exporter.settings import OperationError, Settings, UsageError
+from exporter.settings import OperationError, Settings, UsageError, check_url
 from exporter.sources.carbon import electricity_maps, energy_charts, gb, static, watttime
-from exporter.sources.carbon.config import check_url, provider_token, watttime_account
+from exporter.sources.carbon.config import provider_token, watttime_account
 
 
 async def list_provider_regions(settings: Settings) -> list[str]:

@@ -1,24 +1,24 @@
-"""Ctrl-C before there is anything to clean up: an end without a word."""
+"""Handling of SIGINT before the daemon runs: exit code 130 without a traceback."""
 
 from __future__ import annotations
 
 import os
 import signal
 
-INTERRUPTED = 130
+SIGINT_EXIT_CODE = 130
 
 
-def end_quietly_when_interrupted() -> None:
-    """At once, wherever it is: an exception would show as a traceback while modules are imported."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else who started it has said otherwise
+def exit_on_sigint() -> None:
+    """Exit at once on SIGINT, without the traceback of an exception during imports."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it was changed by the parent
         signal.signal(signal.SIGINT, _end)
 
 
-def clean_up_when_interrupted() -> None:
-    """By KeyboardInterrupt, as Python does by itself."""
+def raise_on_sigint() -> None:
+    """Restore Python's default, KeyboardInterrupt, so that resources are released."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end(*_: object) -> None:
-    os._exit(INTERRUPTED)
+    os._exit(SIGINT_EXIT_CODE)

@@ -1,4 +1,4 @@
-"""Sends what the history keeps to one server, oldest first; each sample until the server has taken or refused it."""
+"""Push client: sends the history to one server, oldest samples first, each until it is accepted or refused."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Protocol, TypeVar
 
 from exporter.contract.metrics import PUSH_SAMPLES, PUSH_TIMESTAMP, PUSH_UP
 from exporter.model import Reading, Service, boottime
-from exporter.push.certainty import FORGETS_S, Certainty
-from exporter.push.config import Target
-from exporter.push.http import TIMEOUT_S, Server
-from exporter.push.outage import MOST_COUNTED, Outage
-from exporter.push.responses import Answer
+from exporter.push.config import PushTarget
+from exporter.push.http import TIMEOUT_S, PushConnection
+from exporter.push.outage_log import MAX_COUNTED_SAMPLES, PushStatusLog
+from exporter.push.persistence import FLUSH_S, ServerPersistence
+from exporter.push.responses import PushResponse
 from exporter.storage.history import History
 from exporter.storage.push_queue import (
     PushBatch,
@@ -29,60 +29,59 @@ from exporter.storage.push_queue import (
     split_samples,
 )
 
-MOST_SAMPLES = 10_000
-"""In one request: a body of 2 MB, before it is compressed."""
-LONGEST_WAIT_S = 60.0
+MAX_SAMPLES = 10_000
+"""Limit per request: a body of 2 MB before compression."""
+MAX_BACKOFF_S = 60.0
 FINISH_WITHIN_S = 5.0
-MOST_REFUSED = 64
-"""After so many parts in a row that were refused, parts are no longer halved down to one sample."""
-FEW_SAMPLES = MOST_SAMPLES // 64
-CAREFUL_S = 600.0
-"""For so long a server for which a request was too much gets no more at once than it took."""
+MAX_REFUSED_PARTS = 64
+"""Number of consecutive refused parts after which parts are no longer split down to one sample."""
+SMALL_BATCH_SAMPLES = MAX_SAMPLES // 64
+REDUCED_S = 600.0
+"""Time for which batches stay small after a server could not handle a larger one."""
 
-_EVER_MS = 1 << 62
+_NO_LIMIT_MS = 1 << 62
 
 Value = TypeVar("Value")
 
 
-class InHistory(Protocol):
+class HistoryExecutor(Protocol):
     """Runs a function in the history's thread."""
 
     def __call__(self, ask: Callable[[History], Value], /) -> Awaitable[Value]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    first_wait_s: float = 1.0
-    """After the first of several failures."""
+class PushTiming:
+    first_backoff_s: float = 1.0
     timeout_s: float = TIMEOUT_S
-    forgets_s: float = FORGETS_S
+    flush_s: float = FLUSH_S
 
 
-_PACE = Pace()
+_TIMING = PushTiming()
 
 
-class Pusher(Service):
-    """What it holds is one batch: whatever waits, waits in the history's file."""
+class PushClient(Service):
+    """Client of one server. It keeps one batch in memory; the queue is the history's file."""
 
-    def __init__(self, target: Target, in_history: InHistory, pace: Pace = _PACE) -> None:
+    def __init__(self, target: PushTarget, in_history: HistoryExecutor, timing: PushTiming = _TIMING) -> None:
         self._target = target
         self._in_history = in_history
-        self._pace = pace
+        self._timing = timing
         self._thread = ThreadPoolExecutor(1, "push")
-        self._outage = Outage(target.url)
+        self._status = PushStatusLog(target.url)
         self._failures = 0
         self._not_before_s = 0.0
-        self._refused = 0
-        """How many parts in a row."""
-        self._most = MOST_SAMPLES
-        self._careful_until_s = 0.0
+        self._refused_parts = 0
+        """Number of consecutive refused parts."""
+        self._batch_samples = MAX_SAMPLES
+        self._reduced_until_s = 0.0
         self._position = PushPosition()
-        self._certainty = Certainty(target.url, pace.forgets_s)
+        self._persistence = ServerPersistence(target.url, timing.flush_s)
 
     def readings(self) -> Iterator[Reading]:
         position = self._position
-        if self._outage.up is not None:
-            yield Reading(PUSH_UP, (), float(self._outage.up))
+        if self._status.up is not None:
+            yield Reading(PUSH_UP, (), float(self._status.up))
         if position.t_ms:
             yield Reading(PUSH_TIMESTAMP, (), position.t_ms / 1_000)
         yield Reading(PUSH_SAMPLES, ("accepted",), float(position.accepted))
@@ -90,166 +89,170 @@ class Pusher(Service):
         yield Reading(PUSH_SAMPLES, ("dropped",), float(position.dropped))
 
     async def run(self) -> None:
-        """For ever. It begins at a moment of its own, so that nodes do not come all at once."""
-        begun = await self._begin()
-        wait_s = random.uniform(0.0, self._target.every_s)  # noqa: S311  # no secret
-        async with Server(self._target, self._thread, timeout_s=self._pace.timeout_s) as server:
+        """Send batches until cancelled. The first one is delayed at random, so that nodes do not push together."""
+        is_started = await self._start()
+        wait_s = random.uniform(0.0, self._target.every_s)  # noqa: S311  # not a secret
+        async with PushConnection(self._target, self._thread, timeout_s=self._timing.timeout_s) as server:
             while True:
                 await asyncio.sleep(wait_s)
-                begun = begun or await self._begin()
-                wait_s = await self._send_some(server) if begun else self._back_off(None)
-                prove_after_s = self._pace.forgets_s + 1.0
-                if wait_s > prove_after_s and self._is_doubtful():
-                    await asyncio.sleep(prove_after_s)
-                    wait_s = await self._prove(server, wait_s - prove_after_s)
+                is_started = is_started or await self._start()
+                wait_s = await self._send_batch(server) if is_started else self._back_off(None)
+                check_after_s = self._timing.flush_s + 1.0
+                if wait_s > check_after_s and self._has_unproven_samples():
+                    await asyncio.sleep(check_after_s)
+                    wait_s = await self._check_server(server, wait_s - check_after_s)
 
-    async def _begin(self) -> bool:
-        """Whether the history could be asked. The server may have been killed while the exporter was away."""
+    async def _start(self) -> bool:
+        """Rewind to the persisted position, since the server may have been killed meanwhile; False without history."""
 
-        def begin(backlog: PushQueue, _: int) -> PushQueueState:
-            backlog.reset_damaged()
-            backlog.go_back()
-            return backlog.waiting(MOST_COUNTED)
+        def start(queue: PushQueue, _: int) -> PushQueueState:
+            queue.reset_damaged()
+            queue.go_back()
+            return queue.waiting(MAX_COUNTED_SAMPLES)
 
-        waiting = await self._of_backlog(begin)
-        if waiting:
-            self._look(waiting.position)
-            self._outage.say_begun(waiting)
-        return bool(waiting)
+        state = await self._in_queue(start)
+        if state:
+            self._set_position(state.position)
+            self._status.log_start(state)
+        return bool(state)
 
     async def stop(self) -> None:
-        """Sends what is left, as far as the server takes it at once. `run` has ended."""
+        """Send the remaining samples after `run` has ended, unless the server delays or refuses them."""
         if boottime() < self._not_before_s:
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(FINISH_WITHIN_S), Server(self._target, self._thread) as server:
-                while await self._send_some(server, whole=True) == 0.0:
+            async with asyncio.timeout(FINISH_WITHIN_S), PushConnection(self._target, self._thread) as server:
+                while await self._send_batch(server, is_last=True) == 0.0:
                     pass
 
-    async def _send_some(self, server: Server, *, whole: bool = False) -> float:
-        """One batch. For how many seconds there is nothing to do then. `whole`: the history gets no more."""
-        most = self._most
-        batch = await self._of_backlog(lambda backlog, settled: backlog.oldest(_EVER_MS if whole else settled, most))
+    async def _send_batch(self, server: PushConnection, *, is_last: bool = False) -> float:
+        """Send one batch and return the seconds until the next one. `is_last`: the history is complete."""
+        limit = self._batch_samples
+        batch = await self._in_queue(lambda queue, settled: queue.oldest(_NO_LIMIT_MS if is_last else settled, limit))
         if batch is None:
             return self._back_off(None)
-        self._look(batch.position)
+        self._set_position(batch.position)
         if not batch.samples:
             return self._target.every_s
-        failed = await self._deliver(server, batch)
-        if failed and failed.kind == "gone":
+        failure = await self._deliver(server, batch)
+        if failure and failure.kind == "disconnected":
             return 0.0
-        if failed:
-            return self._back_off(failed.wait_s)
+        if failure:
+            return self._back_off(failure.retry_after_s)
         self._failures = 0
-        return 0.0 if len(batch.samples) == most else self._target.every_s
+        return 0.0 if len(batch.samples) == limit else self._target.every_s
 
-    async def _prove(self, server: Server, wait_s: float) -> float:
-        """Asks on the connection that is kept whether the server is what it was. How long to wait after that."""
-        position, asked_s = self._position, boottime()
-        said = await server.post([], PushBatch([], {}, position), anew=False)
-        if said.kind == "accepted":
-            sure = self._certainty.answered(said, asked_s, position)
-            self._position = await self._of_backlog(lambda backlog, _: backlog.prove(sure)) or position
+    async def _check_server(self, server: PushConnection, wait_s: float) -> float:
+        """Send an empty request on the open connection to prove that the server still runs; return the next wait."""
+        position, requested_s = self._position, boottime()
+        response = await server.post([], PushBatch([], {}, position), may_connect=False)
+        if response.kind == "accepted":
+            persisted = self._persistence.record_empty(response, requested_s, position)
+            self._position = await self._in_queue(lambda queue, _: queue.prove(persisted)) or position
             return wait_s
-        await self._fail(said, [])
-        return 0.0 if said.kind == "gone" else wait_s
+        await self._handle_failure(response, [])
+        return 0.0 if response.kind == "disconnected" else wait_s
 
-    def _back_off(self, asked_s: float | None) -> float:
+    def _back_off(self, retry_after_s: float | None) -> float:
         self._failures += 1
-        wait_s = min(self._pace.first_wait_s * 2.0 ** min(self._failures - 1, 16), LONGEST_WAIT_S)
-        wait_s = max(wait_s * random.uniform(0.5, 1.0), (asked_s or 0.0) * random.uniform(1.0, 1.1))  # noqa: S311  # no secret
-        self._not_before_s = boottime() + (asked_s or 0.0)
+        wait_s = min(self._timing.first_backoff_s * 2.0 ** min(self._failures - 1, 16), MAX_BACKOFF_S)
+        delay_s = (retry_after_s or 0.0) * random.uniform(1.0, 1.1)  # noqa: S311  # not a secret
+        wait_s = max(wait_s * random.uniform(0.5, 1.0), delay_s)  # noqa: S311  # not a secret
+        self._not_before_s = boottime() + (retry_after_s or 0.0)
         return wait_s
 
-    async def _deliver(self, server: Server, batch: PushBatch) -> Answer | None:
-        """None once all of it is done with. Where a part is refused its halves are tried, the older one first.
+    async def _deliver(self, server: PushConnection, batch: PushBatch) -> PushResponse | None:
+        """Send the batch and return the failure that stopped it, None when all samples are accepted or refused.
 
-        A server that has taken nothing yet, and refuses all for what is no sample's fault, is set up wrongly: it waits.
+        A refused part is split in halves, the older one first. A server that has never accepted a sample, and refuses
+        them for other reasons than their times, is misconfigured: the samples stay in the queue.
         """
         parts = [batch.samples]
-        held: list[tuple[Answer, list[QueuedSample]]] = []
+        results: list[tuple[PushResponse, list[QueuedSample]]] = []
         while parts:
             part = parts.pop()
-            asked_s = boottime()
-            said = await server.post(part, batch, anew=not self._is_doubtful())
-            if said.kind in {"gone", "later"}:
-                return await self._fail(said, part)
-            if said.kind == "accepted":
-                if boottime() > self._careful_until_s:
-                    self._most = min(self._most * 2, MOST_SAMPLES)
-                self._refused = 0
-            elif self._is_split(said, part):
+            requested_s = boottime()
+            response = await server.post(part, batch, may_connect=not self._has_unproven_samples())
+            if response.kind in {"disconnected", "retry"}:
+                return await self._handle_failure(response, part)
+            if response.kind == "accepted":
+                if boottime() > self._reduced_until_s:
+                    self._batch_samples = min(self._batch_samples * 2, MAX_SAMPLES)
+                self._refused_parts = 0
+            elif self._must_split(response, part):
                 parts += reversed(split_samples(part))
                 continue
             else:
-                self._refused += 1
-            held.append((said, part))
-            if not (said.kind == "accepted" or said.sample or self._position.accepted):
-                if parts and len(held) < MOST_REFUSED:
+                self._refused_parts += 1
+            results.append((response, part))
+            if not (response.kind == "accepted" or response.is_sample_fault or self._position.accepted):
+                if parts and len(results) < MAX_REFUSED_PARTS:
                     continue
-                return await self._fail(replace(said, kind="later"), part)
-            for what, which in held:
-                if not await self._done(what, which, batch, asked_s):
-                    return Answer("later")
-            held.clear()
+                return await self._handle_failure(replace(response, kind="retry"), part)
+            for result, samples in results:
+                if not await self._acknowledge(result, samples, batch, requested_s):
+                    return PushResponse("retry")
+            results.clear()
         return None
 
-    def _send_less(self, most: int) -> None:
-        self._most, self._careful_until_s = max(most, 1), boottime() + CAREFUL_S
+    def _reduce_batch(self, samples: int) -> None:
+        self._batch_samples, self._reduced_until_s = max(samples, 1), boottime() + REDUCED_S
 
-    def _is_doubtful(self) -> bool:
-        """Whether a new connection means that something may have to be sent again."""
-        certainty, position = self._certainty, self._position
-        return position.sure < position.done and certainty.may_go_back() and certainty.connections_last
+    def _has_unproven_samples(self) -> bool:
+        """Return whether samples have to be sent again if the connection is lost."""
+        persistence, position = self._persistence, self._position
+        return position.sure < position.done and persistence.may_rewind() and persistence.connections_last
 
-    def _is_split(self, said: Answer, part: list[QueuedSample]) -> bool:
-        if said.kind == "too_large":
-            self._send_less(len(part) // 2)
+    def _must_split(self, response: PushResponse, part: list[QueuedSample]) -> bool:
+        if response.kind == "too_large":
+            self._reduce_batch(len(part) // 2)
             return len(part) > 1
-        return len(part) > (1 if self._refused < MOST_REFUSED else FEW_SAMPLES)
+        return len(part) > (1 if self._refused_parts < MAX_REFUSED_PARTS else SMALL_BATCH_SAMPLES)
 
-    async def _done(self, said: Answer, part: list[QueuedSample], batch: PushBatch, asked_s: float) -> bool:
-        """Whether that could be written down."""
-        outcome: PushOutcome = "accepted" if said.kind == "accepted" else "refused"
+    async def _acknowledge(
+        self, response: PushResponse, part: list[QueuedSample], batch: PushBatch, requested_s: float
+    ) -> bool:
+        """Store the position after the part; False if the history cannot be written."""
+        outcome: PushOutcome = "accepted" if response.kind == "accepted" else "refused"
         before, moves = self._position, batch.position.moves
-        sure = self._certainty.took(said, asked_s, before)
-        after = await self._of_backlog(lambda backlog, _: backlog.acknowledge(part, moves, outcome, sure))
+        persisted = self._persistence.record_accepted(response, requested_s, before)
+        after = await self._in_queue(lambda queue, _: queue.acknowledge(part, moves, outcome, persisted))
         if after is None:
             return False
         if outcome == "refused":
-            self._outage.say_refused(said.text, part[0].t_ms)
+            self._status.log_refusal(response.text, part[0].t_ms)
         if after.done > before.counted:
-            self._certainty.came_further()
+            self._persistence.record_progress()
         self._position = after
-        self._outage.end()
+        self._status.log_recovery()
         return True
 
-    async def _fail(self, said: Answer, part: list[QueuedSample]) -> Answer:
-        """A server that was gone may have lost what it took last: that is sent again."""
-        if said.kind == "later":
-            self._outage.say(said.text)
-        if said.slow and part:
-            self._send_less(max(len(part) // 2, FEW_SAMPLES))
-        gone = said.kind == "gone" and self._is_doubtful()
-        may = said.lost and self._certainty.may_go_back(told=said.answered)
-        if gone or (may and self._position.sure < self._position.done):
-            self._certainty.went_back(said)
-            self._position = await self._of_backlog(lambda backlog, _: backlog.go_back()) or self._position
-        return said
+    async def _handle_failure(self, response: PushResponse, part: list[QueuedSample]) -> PushResponse:
+        """Rewind to the persisted position if the server may have been restarted; return the response."""
+        if response.kind == "retry":
+            self._status.log_failure(response.text)
+        if response.reduce_batch and part:
+            self._reduce_batch(max(len(part) // 2, SMALL_BATCH_SAMPLES))
+        is_disconnected = response.kind == "disconnected" and self._has_unproven_samples()
+        may_rewind = response.may_have_restarted and self._persistence.may_rewind(from_server=response.from_server)
+        if is_disconnected or (may_rewind and self._position.sure < self._position.done):
+            self._persistence.record_rewind(response)
+            self._position = await self._in_queue(lambda queue, _: queue.go_back()) or self._position
+        return response
 
-    def _look(self, position: PushPosition) -> None:
+    def _set_position(self, position: PushPosition) -> None:
         self._position = position
-        self._outage.look(position)
+        self._status.check_dropped(position)
 
-    async def _of_backlog(self, ask: Callable[[PushQueue, int], Value]) -> Value | None:
-        """None where the history cannot be read or written now."""
+    async def _in_queue(self, function: Callable[[PushQueue, int], Value]) -> Value | None:
+        """Call the function with the queue in the history's thread; None if the history cannot be used."""
 
-        def asked(history: History) -> Value:
+        def call(history: History) -> Value:
             assert history.backlog is not None
-            return ask(history.backlog, history.settled_ms)
+            return function(history.backlog, history.settled_ms)
 
         try:
-            return await self._in_history(asked)
+            return await self._in_history(call)
         except (sqlite3.Error, OSError) as error:
-            self._outage.say(f"the history cannot be used: {error}; see that its disk is well and has room")
+            self._status.log_failure(f"cannot use the history: {error}; check its disk and the free space")
             return None

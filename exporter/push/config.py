@@ -1,7 +1,9 @@
-"""Where to push: --push.url and what goes with it, checked."""
+"""Push settings: URL, protocol, labels, interval, credentials and headers."""
 
 from __future__ import annotations
 
+import base64
+import logging
 import re
 import socket
 import ssl
@@ -10,11 +12,104 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from exporter.config_file import ConfigFileError, ReloadableFile
 from exporter.contract.metrics import METRICS
-from exporter.push.encoding import REMOTE_WRITE, TEXT, Form
-from exporter.push.headers import Headers, authorization, more_headers
-from exporter.settings import Settings, UsageError
-from exporter.sources.carbon.config import check_url
+from exporter.contract.secret_file import MAX_SECRET_BYTES, SecretFileError, read_secret
+from exporter.push.encoding import REMOTE_WRITE, TEXT, PushFormat
+from exporter.settings import Settings, UsageError, check_url
+
+HeaderSupplier = Callable[[], dict[str, str]]
+"""Function that returns the current headers; files with values are read again when they change."""
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""https://www.rfc-editor.org/rfc/rfc9110#name-tokens"""
+_RESERVED = {
+    *("authorization", "proxy-authorization"),
+    *("host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect", "user-agent"),
+    "x-prometheus-remote-write-version",
+}
+
+log = logging.getLogger(__name__)
+
+
+def authorization_supplier(settings: Settings, url: str) -> Callable[[], str | None]:
+    """Return a function that returns the current Authorization header. Raises UsageError."""
+    basic, token_file = settings.push_basic_auth, settings.push_token_file
+    if basic is None and token_file is None:
+        return lambda: None
+    if basic is not None and token_file is not None:
+        raise UsageError("--push.basic-auth and --push.token-file exclude each other; remove one")
+    if basic is not None:
+        user, colon, name = basic.partition(":")
+        if not (user and colon and name):
+            raise UsageError("--push.basic-auth: expected USER:PASSWORD-FILE")
+        option, path, header = "--push.basic-auth", Path(name), _basic(user)
+    else:
+        assert token_file is not None
+        option, path, header = "--push.token-file", token_file, _bearer
+    return _from_file(path, option, header, url)
+
+
+def header_supplier(settings: Settings, url: str) -> HeaderSupplier:
+    """Return a function that returns the headers of --push.header. Raises UsageError, without any value."""
+    found: dict[str, Callable[[], str]] = {}
+    for number, pair in enumerate(settings.push_headers, 1):
+        name, equals, value = pair.partition("=")
+        if not equals or not value or not _HEADER_NAME.fullmatch(name):
+            raise UsageError(
+                f"--push.header: expected NAME=VALUE or NAME=@FILE, such as X-Scope-OrgID=team, in number {number}"
+            )
+        if name.lower() in _RESERVED or name.lower().startswith("content-"):
+            raise UsageError(f"--push.header {name}: {_reserved_remedy(name)}")
+        if name.lower() in {other.lower() for other in found}:
+            raise UsageError(f"--push.header {name} is given twice; remove one")
+        found[name] = _value(name, value, url)
+    return lambda: {name: value() for name, value in found.items()}
+
+
+def _reserved_remedy(name: str) -> str:
+    if name.lower() == "authorization":
+        return "use --push.basic-auth or --push.token-file instead"
+    return "it is set by the exporter; remove the option"
+
+
+def _value(name: str, value: str, url: str) -> Callable[[], str]:
+    if value.startswith("@") and value != "@":
+        return _from_file(Path(value[1:]), f"--push.header {name}", str, url)
+    if not (value.isprintable() and value.isascii()) or value != value.strip() or len(value) > MAX_SECRET_BYTES:
+        raise UsageError(f"--push.header {name}: expected printable ASCII in one line, not surrounded by space")
+    return lambda: value
+
+
+def _from_file(path: Path, option: str, header: Callable[[str], str], url: str) -> Callable[[], str]:
+    try:
+        file = ReloadableFile(lambda: header(_read(path, option)), lambda _: [path])
+    except ConfigFileError as error:
+        raise UsageError(str(error)) from error
+    parts = urlsplit(url)
+    if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        log.warning(
+            "%s is sent to %s without encryption; use https:// if the server supports it", option, parts.hostname
+        )
+    return file.now
+
+
+def _basic(user: str) -> Callable[[str], str]:
+    return lambda password: "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def _bearer(token: str) -> str:
+    return f"Bearer {token}"
+
+
+def _read(path: Path, option: str) -> str:
+    """Return the secret in the file. Raises FileError."""
+    try:
+        return read_secret(path)
+    except SecretFileError as error:
+        remedy = "let the exporter's user read it" if error.is_denied else "store the secret there, in one line"
+        raise ConfigFileError(f"{option}: {error}; {remedy}") from error
+
 
 EVERY_S = 15.0
 SHORTEST_S = 1.0
@@ -29,46 +124,46 @@ _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """`authorization` is what to say of oneself, and `headers` are those of --push.header."""
+class PushTarget:
+    """Server to push to; `labels` are added to each series, `headers` are those of --push.header."""
 
     url: str
-    form: Form
+    form: PushFormat
     labels: dict[str, str]
     every_s: float
     authorization: Callable[[], str | None]
     tls: ssl.SSLContext | None
-    headers: Headers
+    headers: HeaderSupplier
 
 
-def push_target(settings: Settings, host: str | None = None) -> Target | None:
-    """None where nothing is pushed. Raises UsageError."""
+def push_target(settings: Settings, host: str | None = None) -> PushTarget | None:
+    """Return the target, None without --push.url. Raises UsageError."""
     if settings.push_url is None:
         _refuse_without_url(settings)
         return None
     if not settings.history:
-        raise UsageError("--push.url sends what the history keeps, and does nothing with --no-history: leave out one")
+        raise UsageError("--push.url sends the history and cannot be combined with --no-history; remove one")
     url = str(check_url(settings.push_url, "--push.url")).rstrip("/")
     form = next((form for path, form in _FORMS.items() if urlsplit(url).path.endswith(path)), None)
     if form is None:
         raise UsageError(
-            f"--push.url {url}: its path tells how to send; it ends in /api/v1/import/prometheus for VictoriaMetrics, "
-            "in /api/v1/write for Prometheus, /api/v1/push for Mimir, /api/v1/receive for Thanos"
+            f"--push.url {url}: unknown path; it must end in /api/v1/import/prometheus (VictoriaMetrics), "
+            "/api/v1/write (Prometheus), /api/v1/push (Mimir) or /api/v1/receive (Thanos)"
         )
     labels = {"instance": host or socket.gethostname(), "job": "wattline", **_labels(settings.push_labels)}
-    return Target(
+    return PushTarget(
         url,
         form,
         labels,
         _every_s(settings.push_every),
-        authorization(settings, url),
+        authorization_supplier(settings, url),
         _tls(settings, url),
-        more_headers(settings, url),
+        header_supplier(settings, url),
     )
 
 
 def _refuse_without_url(settings: Settings) -> None:
-    given = {
+    options = {
         "--push.basic-auth": settings.push_basic_auth,
         "--push.token-file": settings.push_token_file,
         "--push.ca-file": settings.push_ca_file,
@@ -76,9 +171,9 @@ def _refuse_without_url(settings: Settings) -> None:
         "--push.label": settings.push_labels or None,
         "--push.every": settings.push_every,
     }
-    for option, value in given.items():
+    for option, value in options.items():
         if value is not None:
-            raise UsageError(f"{option} does nothing without --push.url URL: add that, or leave it out")
+            raise UsageError(f"{option} needs --push.url URL; add it, or remove this option")
 
 
 def _labels(given: tuple[str, ...]) -> dict[str, str]:
@@ -89,9 +184,9 @@ def _labels(given: tuple[str, ...]) -> dict[str, str]:
         if not equals or not value or not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) or name.startswith("__"):
             raise UsageError(f"--push.label: expected name=value, such as cluster=north, not {pair!r}")
         if name in taken or name.startswith("label_"):
-            raise UsageError(f"--push.label {name}: series have a label of that name already; choose another")
+            raise UsageError(f"--push.label {name}: exported series already have this label; choose another name")
         if name in found:
-            raise UsageError(f"--push.label {name} is given twice: leave out one")
+            raise UsageError(f"--push.label {name} is given twice; remove one")
         found[name] = value
     return found
 
@@ -107,13 +202,13 @@ def _every_s(text: str | None) -> float:
 
 
 def _tls(settings: Settings, url: str) -> ssl.SSLContext | None:
-    """What certificates are verified by: the system's authorities, or those of --push.ca-file alone."""
+    """Return a context that trusts the system's authorities, or only those of --push.ca-file."""
     path: Path | None = settings.push_ca_file
     if not url.startswith("https:"):
         if path is not None:
-            raise UsageError("--push.ca-file does nothing with an http:// address: use https://, or leave it out")
+            raise UsageError("--push.ca-file needs https:// in --push.url; change the URL, or remove the option")
         return None
     try:
         return ssl.create_default_context(cafile=None if path is None else str(path))
     except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"--push.ca-file: {path} holds no certificates that can be read: {error}") from error
+        raise UsageError(f"--push.ca-file: cannot read certificates from {path}: {error}; use a PEM file") from error

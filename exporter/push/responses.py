@@ -1,4 +1,4 @@
-"""What a server's answer to samples means: taken, never to be taken, too many at once, or to be tried again later."""
+"""Interpretation of a push server's responses: accepted, refused, too large, or to be retried."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-LONGEST_WAIT_S = 3_600.0
-_SHOWN = 300
-_NEVER = (400, 409, 422)
-_MISDIRECTED = (
+MAX_RETRY_AFTER_S = 3_600.0
+_MAX_TEXT = 300
+_PERMANENT = (400, 409, 422)
+_ADDRESS_ERRORS = (
     "unsupported path",
     "cannot parse path",
     "missing route",
@@ -19,10 +19,10 @@ _MISDIRECTED = (
     "invalid tenant",
     "invalid org id",
 )
-"""Of the address or the tenant, and of no sample: VictoriaMetrics, vmauth and Mimir say so with 400 or 422."""
-_GARBLED = ("snappy", "gzip", "decompress", "unmarshal", "decode", "unexpected eof")
-"""Of the body as a whole, and of no sample: what Prometheus, VictoriaMetrics and Mimir say of one that was changed."""
-_LATE = (
+"""Errors of the address or the tenant, which VictoriaMetrics, vmauth and Mimir report with 400 or 422."""
+_BODY_ERRORS = ("snappy", "gzip", "decompress", "unmarshal", "decode", "unexpected eof")
+"""Errors of the whole body, as Prometheus, VictoriaMetrics and Mimir report them if it was modified on its way."""
+_LATE_ERRORS = (
     "out of order",
     "out-of-order",
     "out of bounds",
@@ -31,98 +31,102 @@ _LATE = (
     "too far in the past",
     "conflict",
 )
-"""The last is all that a Thanos receiver says of them, with 409."""
-_EARLY = ("in the future",)
-_EARLY_REMEDY = "is the clock of this machine, or the server's, wrong?"
+"""Errors of samples older than the server accepts; a Thanos receiver reports only 409 with `conflict`."""
+_FUTURE_ERRORS = ("in the future",)
+_FUTURE_REMEDY = "check the clocks of this host and of the server"
 _LATE_REMEDY = (
-    "the server has later samples of these series, or takes none that old: let it take them with "
-    "storage.tsdb.out_of_order_time_window (Prometheus), and give each node an instance of its own"
+    "the server has later samples of these series, or accepts none that old: set "
+    "storage.tsdb.out_of_order_time_window (Prometheus), and give each node its own instance label"
 )
-_GARBLED_REMEDY = "does a proxy before the server change the body, or its Content-Encoding?"
-_REMEDY = "see the server's log"
+_BODY_REMEDY = "check whether a proxy changes the body or its Content-Encoding"
+_DEFAULT_REMEDY = "see the server's log"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """`text` has cause and remedy in one line; `wait_s` is what the server asks for."""
+class PushResponse:
+    """Result of one request; `text` is the cause and the remedy in one line."""
 
-    kind: Literal["accepted", "refused", "too_large", "later", "gone"]
-    """`gone` is the connection on which the server took samples before."""
+    kind: Literal["accepted", "refused", "too_large", "retry", "disconnected"]
+    """`disconnected`: the connection on which the server accepted samples before is closed."""
     text: str = ""
-    wait_s: float | None = None
-    lost: bool = False
-    """Whether the server may have lost what it took lately: it was not there."""
-    forgets: bool = False
-    """Whether what it took lately is lost where it is killed, and may be sent again."""
-    kept: bool = False
-    """Whether it came on the connection of the answer before."""
-    answered: bool = False
-    """Whether somebody was there to say so: the server, or a proxy before it."""
-    slow: bool = False
-    """Whether less at once may help."""
-    sample: bool = False
-    """Whether it is refused for what samples are: of too old a time."""
+    retry_after_s: float | None = None
+    """Delay that the server asks for."""
+    may_have_restarted: bool = False
+    """True if the server was unreachable, so that it may have lost samples it accepted recently."""
+    loses_recent_samples: bool = False
+    """True for a server that keeps accepted samples in memory at first, and loses them if it is killed."""
+    same_connection: bool = False
+    """True if it arrived on the connection of the previous response."""
+    from_server: bool = False
+    """True if the server, or a proxy in front of it, sent a response."""
+    reduce_batch: bool = False
+    """True if a smaller request may succeed."""
+    is_sample_fault: bool = False
+    """True if the samples were refused for their timestamps."""
 
 
-def answer(status: int, headers: Mapping[str, str], body: str) -> Answer:
-    """`body` is the beginning of the text."""
-    page = body.lstrip()[:1] == "<" or "html" in headers.get("Content-Type", "")
-    if 200 <= status < 300 and not page:
-        return Answer("accepted")
-    said = f"HTTP {status}"
-    if not page and body.strip():
-        said += f" ({_line(body)})"
+def classify_response(status: int, headers: Mapping[str, str], body: str) -> PushResponse:
+    """Return the meaning of an HTTP response; `body` is the start of its text."""
+    is_page = body.lstrip()[:1] == "<" or "html" in headers.get("Content-Type", "")
+    if 200 <= status < 300 and not is_page:
+        return PushResponse("accepted")
+    cause = f"HTTP {status}"
+    if not is_page and body.strip():
+        cause += f" ({_one_line(body)})"
     if status == 413:
-        return Answer("too_large", f"{said}; raise the greatest body that the server, or a proxy before it, takes")
-    misdirected, garbled = _says(body, _MISDIRECTED), _says(body, _GARBLED)
-    early = status in _NEVER and _says(body, _EARLY)
-    late = not early and _says(body, _LATE)
-    if status in _NEVER and (late or not (early or page or misdirected or garbled or _says(body, ("https",)))):
-        return Answer("refused", f"{said}; {_LATE_REMEDY if late else _REMEDY}", sample=late)
-    wait_s = _wait_s(headers.get("Retry-After", "")) if status in (429, 503) else None
-    remedy = _remedy(404 if misdirected else status, page=page)
-    if early or (garbled and status in _NEVER):
-        remedy = _EARLY_REMEDY if early else _GARBLED_REMEDY
-    return Answer("later", f"{said}; {remedy}", wait_s, lost=status in (502, 503, 504), answered=True)
+        return PushResponse("too_large", f"{cause}; raise the maximum body size of the server, or of a proxy before it")
+    is_address, is_body = _contains(body, _ADDRESS_ERRORS), _contains(body, _BODY_ERRORS)
+    is_future = status in _PERMANENT and _contains(body, _FUTURE_ERRORS)
+    is_late = not is_future and _contains(body, _LATE_ERRORS)
+    is_configuration = is_future or is_page or is_address or is_body or _contains(body, ("https",))
+    if status in _PERMANENT and (is_late or not is_configuration):
+        remedy = _LATE_REMEDY if is_late else _DEFAULT_REMEDY
+        return PushResponse("refused", f"{cause}; {remedy}", is_sample_fault=is_late)
+    retry_after_s = _parse_delay(headers.get("Retry-After", "")) if status in (429, 503) else None
+    remedy = _remedy(404 if is_address else status, is_page=is_page)
+    if is_future or (is_body and status in _PERMANENT):
+        remedy = _FUTURE_REMEDY if is_future else _BODY_REMEDY
+    text = f"{cause}; {remedy}"
+    return PushResponse("retry", text, retry_after_s, may_have_restarted=status in (502, 503, 504), from_server=True)
 
 
-def unreachable(cause: str, remedy: str, *, slow: bool = False) -> Answer:
-    return Answer("later", f"{cause}; {remedy}", lost=True, slow=slow)
+def unreachable_response(cause: str, remedy: str, *, reduce_batch: bool = False) -> PushResponse:
+    return PushResponse("retry", f"{cause}; {remedy}", may_have_restarted=True, reduce_batch=reduce_batch)
 
 
-def _line(body: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in " ".join(body.split()))[:_SHOWN]
+def _one_line(body: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in " ".join(body.split()))[:_MAX_TEXT]
 
 
-def _says(body: str, marks: tuple[str, ...]) -> bool:
-    return any(mark in body.lower() for mark in marks)
+def _contains(body: str, phrases: tuple[str, ...]) -> bool:
+    return any(phrase in body.lower() for phrase in phrases)
 
 
-def _remedy(status: int, *, page: bool) -> str:
+def _remedy(status: int, *, is_page: bool) -> str:
     if status in (401, 403):
-        return "give --push.basic-auth or --push.token-file, of a user who may write"
-    if status in (404, 405) or (page and status < 300):
+        return "set --push.basic-auth or --push.token-file for a user with write access"
+    if status in (404, 405) or (is_page and status < 300):
         return (
-            "is the path of --push.url right? Prometheus takes samples with --web.enable-remote-write-receiver (from "
-            "2.33), a VictoriaMetrics cluster at /insert/0/prometheus/api/v1/import/prometheus, Mimir by a gateway "
-            "that names the tenant"
+            "check the path of --push.url: Prometheus accepts samples with --web.enable-remote-write-receiver (from "
+            "2.33), a VictoriaMetrics cluster at /insert/0/prometheus/api/v1/import/prometheus, Mimir through a "
+            "gateway that sets the tenant"
         )
     if status in (400, 409, 422):
-        return "does the server, or a proxy before it, speak TLS? then use https:// in --push.url"
+        return "check whether the server, or a proxy before it, expects TLS (https:// in --push.url)"
     if 300 <= status < 400:
-        return "it is somewhere else: give --push.url the address that it leads to"
+        return "set --push.url to the address of the redirect"
     if status == 429:
-        return "the server takes no more for now: raise its limit, or --push.every"
-    return _REMEDY
+        return "the server limits the rate: raise its limit, or --push.every"
+    return _DEFAULT_REMEDY
 
 
-def _wait_s(text: str) -> float | None:
-    """Retry-After: seconds, or a date."""
+def _parse_delay(text: str) -> float | None:
+    """Return the seconds of a Retry-After header, a number or a date."""
     if text.strip().isdecimal():
-        wait_s = float(text)
+        delay_s = float(text)
     else:
         try:
-            wait_s = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+            delay_s = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
         except ValueError:
             return None
-    return min(max(wait_s, 0.0), LONGEST_WAIT_S)
+    return min(max(delay_s, 0.0), MAX_RETRY_AFTER_S)

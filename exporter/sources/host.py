@@ -1,4 +1,4 @@
-"""The node as a whole, and what Wattline's own processes cost on it."""
+"""CPU and memory use of the node and of the exporter's processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from exporter.model import Batch, Reading, SourceError
 
 
 class HostSource:
-    """`roles` tells the pids of our own processes by role at each read: `exporter`, `nvml_worker`."""
+    """Source of the node's usage; `roles` returns the exporter's PIDs by role, `exporter` and `nvml_worker`."""
 
     name = "host"
 
@@ -31,17 +31,18 @@ class HostSource:
             return Batch((*self._utilization(), *_memory(), *self._processes()))
         except OSError as error:
             raise SourceError(
-                f"cannot read {error.filename}: {error.strerror}", f"is proc mounted? see: ls {psutil.PROCFS_PATH}"
+                f"cannot read {error.filename}: {error.strerror}",
+                f"check that proc is mounted: ls {psutil.PROCFS_PATH}",
             ) from error
 
     def _utilization(self) -> list[Reading]:
-        """Of the time since the last read; nothing at the first."""
+        """Return the utilization since the last read, nothing at the first."""
         busy_s, total_s = host_cpu_seconds()
         last, self._last = self._last, (busy_s, total_s)
         if last is None or total_s <= last[1]:
             return []
         ratio = (busy_s - last[0]) / (total_s - last[1])
-        return [Reading(HOST_CPU_UTILIZATION, (), min(max(ratio, 0.0), 1.0))]  # the kernel's iowait may fall
+        return [Reading(HOST_CPU_UTILIZATION, (), min(max(ratio, 0.0), 1.0))]  # the kernel's iowait may decrease
 
     def _processes(self) -> list[Reading]:
         readings = []

@@ -1,41 +1,155 @@
-"""The board's power sensors, and the sockets of a Grace among them.
+"""Power sensors of the board from the kernel's hwmon class, and CPU sockets of NVIDIA Grace.
 
-Sensors overlap: a module's power contains its GPU, its CPU and its memory. So they are devices of kind `hwmon`, which
-belong to no component and are never added to anything, with one exception:
-
-A Grace has no RAPL; its firmware gives, for each socket, `Grace Power Socket N` (the whole socket), `CPU Power
-Socket N` (the rail of the cores) and `SysIO Power Socket N` (the rail of the SoC), and on a GH200 `Module Power
-Socket N` (Grace, GPU, HBM, DRAM and the losses of the regulators):
-https://docs.nvidia.com/grace-perf-tuning-guide/power-thermals.html#power-telemetry. RAPL's package is the cores and
-what surrounds them (caches, interconnect, memory controllers, I/O). The rail of the cores alone would be its zone
-`core`, and misses up to half of what the socket draws, so `Grace Power Socket N` is taken as package N. It may hold
-memory and losses that an x86 shows as dram or not at all; no `dram` stands beside it, so nothing is counted twice.
-Where the firmware does not show it the rail of the cores has to do.
+- Sensors are `powerN_average` or `powerN_input` in microwatts, in the chip's folder or, for an ACPI meter such as
+  Grace's, in `device/` (https://www.kernel.org/doc/html/latest/hwmon/sysfs-interface.html), and rails of an INA3221
+  with voltage and current only.
+- Sensors overlap: a module's power contains its GPU, CPU and memory. So they are devices of kind `hwmon`, which belong
+  to no component and are never added, with one exception:
+- Grace has no RAPL. Its firmware reports per socket `Grace Power Socket N` (whole socket), `CPU Power Socket N` (rail
+  of the cores) and `SysIO Power Socket N` (rail of the SoC), on a GH200 also `Module Power Socket N` (Grace, GPU, HBM,
+  DRAM and regulator losses): https://docs.nvidia.com/grace-perf-tuning-guide/power-thermals.html#power-telemetry.
+  RAPL's package contains cores, caches, interconnect, memory controllers and I/O; the rail of the cores lacks up to
+  half of the socket's power. So `Grace Power Socket N` is package N, and the rail of the cores only if it is missing.
+  The socket may include memory and losses; no `dram` is reported with it, so nothing is counted twice.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.contract.metrics import CPU_ENERGY_METHOD, HWMON_POWER
 from exporter.model import Batch, Device, Poll, Reading, SourceError, boottime
-from exporter.sources.board import Sensor, sensors
+
+MAX_BOARD_W = 100_000.0
+"""Upper bound of a board's power."""
+_POWER = re.compile(r"(power[0-9]{1,3})_(average|input)")
+_RAILS = {"ina3221": (1, 2, 3)}
+_INVALID_CHARACTERS = re.compile(r"[^\x21-\x7e ]|/")
+_MAX_CHARACTERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class HwmonSensor:
+    """Sensor with one file in microwatts, or two in millivolts and milliamperes."""
+
+    chip: str
+    name: str
+    files: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        return f"{self.chip}/{self.name}"
+
+    def power_w(self) -> float:
+        """Return the power. Raises OSError, and ValueError for an implausible value."""
+        values = []
+        for file in self.files:
+            with open(file, "rb") as opened:  # noqa: PTH123  # creating a Path takes as long as the read
+                values.append(int(opened.read(32)))
+        if len(values) > 1:
+            values[1] = max(0, values[1])  # a rail without load may show a small negative current
+            power_w = values[0] * values[1] / 1e6
+        else:
+            power_w = values[0] / 1e6
+        if not 0 <= power_w <= MAX_BOARD_W:
+            raise ValueError(power_w)
+        return power_w
+
+
+def find_power_sensors(hwmon: Path) -> list[HwmonSensor]:
+    """Return all power sensors below `hwmon`, in an order that does not depend on hwmonN."""
+    try:
+        chips = sorted((_chip(folder), folder) for folder in hwmon.iterdir())
+    except OSError:
+        return []
+    found: dict[str, HwmonSensor] = {}
+    for chip, folder in chips:
+        driver = _text(folder / "name")
+        channels = ([*_powers(one), *_rails(one, driver)] for one in (folder, folder / "device"))
+        for channel, label, files in next(filter(None, channels), []):
+            name = next(name for name in _names(label, channel) if f"{chip}/{name}" not in found)
+            found[f"{chip}/{name}"] = HwmonSensor(chip, name, files)
+    return list(found.values())
+
+
+def _chip(folder: Path) -> str:
+    device = folder / "device"
+    parent = device.resolve().name if device.exists() else ""
+    return "-".join(part for part in (_clean(_text(folder / "name")), _clean(parent)) if part) or "unknown"
+
+
+def _names(label: str, channel: str) -> Iterator[str]:
+    """Yield the label, then label and channel for a second sensor of the chip with the same label."""
+    if label:
+        yield label
+        yield f"{label} {channel}"
+    yield channel
+    yield from (f"{channel} {number}" for number in range(2, 1_000_000))
+
+
+def _powers(folder: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield channel, label and files."""
+    best: dict[str, str] = {}
+    for name in _entries(folder):
+        match = _POWER.fullmatch(name)
+        if match and (match[2] == "average" or match[1] not in best):
+            best[match[1]] = name
+    for channel in sorted(best, key=lambda name: (len(name), name)):
+        number = channel.removeprefix("power")
+        labels = (
+            _text(folder / f"{channel}_oem_info"),
+            _text(folder / f"{channel}_label"),
+            _text(folder / f"in{number}_label"),
+        )
+        yield channel, _clean(next(filter(None, labels), "")), (str(folder / best[channel]),)
+
+
+def _rails(folder: Path, driver: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    entries = set(_entries(folder))
+    for number in _RAILS.get(driver, ()):
+        files = (f"in{number}_input", f"curr{number}_input")
+        measured = {f"power{number}_average", f"power{number}_input"} & entries
+        if measured or not entries.issuperset(files) or _text(folder / f"in{number}_enable") == "0":
+            continue
+        yield f"in{number}", _clean(_text(folder / f"in{number}_label")), tuple(str(folder / file) for file in files)
+
+
+def _entries(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return []
+
+
+def _clean(text: str) -> str:
+    return _INVALID_CHARACTERS.sub("_", text.strip())[:_MAX_CHARACTERS].strip()
+
+
+def _text(path: Path) -> str:
+    """Return the text of the file, empty if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4096).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
 
 REDISCOVER_S = 60.0
-QUIET_S = 60.0
-"""For how long a sensor stays named that failed: one that fails now and then is named once, not each time."""
+PROBLEM_S = 60.0
+"""Time for which a failure is reported, so that a sensor that fails now and then is logged once."""
 _SOCKET = re.compile(r"(Grace|CPU) Power Socket ([0-9]{1,4})", re.IGNORECASE)
 
 
-class _Sensors:
-    """Looks for the sensors once a minute and reads them, each for itself."""
+class _SensorReader:
+    """Reader of sensors, which are searched once a minute."""
 
     def __init__(
-        self, root: Path, clock: Callable[[], float], choose: Callable[[list[Sensor]], dict[Device, Sensor]]
+        self, root: Path, clock: Callable[[], float], choose: Callable[[list[HwmonSensor]], dict[Device, HwmonSensor]]
     ) -> None:
-        self.chosen: dict[Device, Sensor] = {}
+        self.chosen: dict[Device, HwmonSensor] = {}
         self._folder = root / "class" / "hwmon"
         self._clock = clock
         self._choose = choose
@@ -45,7 +159,7 @@ class _Sensors:
     def read(self) -> list[Poll]:
         now_s = self._clock()
         if now_s >= self._discover_at_s:
-            self.chosen = self._choose(sensors(self._folder))
+            self.chosen = self._choose(find_power_sensors(self._folder))
             self._discover_at_s = now_s + REDISCOVER_S
         polls = []
         for device, sensor in self.chosen.items():
@@ -56,31 +170,35 @@ class _Sensors:
                 self._failed[device] = before_s, _explain(sensor, error)
                 continue
             polls.append(Poll(device, before_s, self._clock(), instant_w=power_w))
-        self._failed = {device: (at_s, why) for device, (at_s, why) in self._failed.items() if now_s - at_s < QUIET_S}
+        self._failed = {
+            device: (at_s, cause) for device, (at_s, cause) in self._failed.items() if now_s - at_s < PROBLEM_S
+        }
         return polls
 
     def problems(self) -> tuple[str, ...]:
-        return tuple(why for _, why in self._failed.values())
+        return tuple(cause for _, cause in self._failed.values())
 
 
-def _explain(sensor: Sensor, error: OSError | ValueError) -> str:
-    cause = error.strerror if isinstance(error, OSError) else "no power"
+def _explain(sensor: HwmonSensor, error: OSError | ValueError) -> str:
+    cause = error.strerror if isinstance(error, OSError) else "invalid power"
     return f"cannot read {sensor.name} of {sensor.chip} ({cause}): see: cat {' '.join(sensor.files)}"
 
 
 class HwmonSource:
-    """Every power sensor of the board; empty on a board without. `root` is where sysfs is mounted."""
+    """Source of all power sensors of the board; `root` is the mount point of sysfs."""
 
     name = "hwmon"
 
     def __init__(self, root: Path = Path("/sys"), clock: Callable[[], float] = boottime) -> None:
-        self._sensors = _Sensors(root, clock, lambda found: {Device("hwmon", sensor.id): sensor for sensor in found})
+        self._sensors = _SensorReader(
+            root, clock, lambda found: {Device("hwmon", sensor.id): sensor for sensor in found}
+        )
 
     def read(self) -> Batch:
-        """Raises SourceError where there are sensors and none answers."""
+        """Read all sensors. Raises SourceError if there are sensors and all fail."""
         polls, problems = self._sensors.read(), self._sensors.problems()
         if problems and not polls:
-            raise SourceError("no power sensor of the board answers", "; ".join(problems))
+            raise SourceError("cannot read any power sensor of the board", "; ".join(problems))
         names = {device: (sensor.chip, sensor.name) for device, sensor in self._sensors.chosen.items()}
         readings = [
             Reading(HWMON_POWER, names[poll.device], poll.instant_w) for poll in polls if poll.instant_w is not None
@@ -88,28 +206,28 @@ class HwmonSource:
         return Batch(tuple(readings), tuple(polls), problems)
 
 
-class SocketSource:
-    """The sockets of a Grace as packages. A way to the CPU's energy where there is no RAPL."""
+class GraceSocketSource:
+    """Source of Grace sockets as CPU packages, where RAPL is missing."""
 
     name = "hwmon"
 
     def __init__(self, root: Path = Path("/sys"), clock: Callable[[], float] = boottime) -> None:
         self._names: dict[Device, str] = {}
-        self._sensors = _Sensors(root, clock, self._packages)
+        self._sensors = _SensorReader(root, clock, self._packages)
 
     def read(self) -> Batch:
-        """Raises SourceError where there is no such sensor, or none answers."""
+        """Read the sockets. Raises SourceError if there are none, or all fail."""
         polls, problems = self._sensors.read(), self._sensors.problems()
         if not polls and problems:
-            raise SourceError("the sockets' power sensors do not answer", "; ".join(problems))
+            raise SourceError("cannot read the power sensors of the CPU sockets", "; ".join(problems))
         if not polls:
             raise SourceError("the board has no power sensor of a CPU socket", "see: ls /sys/class/hwmon")
         methods = [Reading(CPU_ENERGY_METHOD, (poll.device.id, "hwmon"), 1) for poll in polls]
         return Batch(tuple(methods), tuple(polls), problems)
 
-    def _packages(self, found: list[Sensor]) -> dict[Device, Sensor]:
-        """A socket by `Grace`, else by `CPU`, and once chosen by the same."""
-        chosen: dict[Device, Sensor] = {}
+    def _packages(self, found: list[HwmonSensor]) -> dict[Device, HwmonSensor]:
+        """Return the sensor of each socket, `Grace` before `CPU`; a choice is kept."""
+        chosen: dict[Device, HwmonSensor] = {}
         for sensor in sorted(found, key=lambda sensor: sensor.name.lower(), reverse=True):  # Grace before CPU
             match = _SOCKET.fullmatch(sensor.name)
             if match is None:

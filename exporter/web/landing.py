@@ -1,4 +1,4 @@
-"""The page at /."""
+"""Landing page at /."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiohttp import web
 from exporter.sensors.hub import SensorHub
 
 
-def landing(sensors: SensorHub, version: str) -> web.Response:
+def landing_page(sensors: SensorHub, version: str) -> web.Response:
     sources = "".join(
         f"<tr><td>{html.escape(name)}<td>{'up' if source.up else 'down'}<td>{html.escape(source.trouble)}"
         for name, source in sensors.live.sources.items()
@@ -34,10 +34,10 @@ td {{ padding: .1rem 1rem .1rem 0; }}
 <p>Version {version}. Energy, carbon and joules per token of GPU work.</p>
 <ul>
 <li><a href="/metrics">/metrics</a>
-<li><a href="/api/v1/runs">/api/v1/runs</a>, the runs; POST here begins one
-<li><a href="/api/v1/gpus">/api/v1/gpus</a>, the GPUs that answer now
-<li>/api/v1/query?query=metric[300s], the local history
-<li><a href="/api/v1/openapi.json">/api/v1/openapi.json</a>, both described
+<li><a href="/api/v1/runs">/api/v1/runs</a>, runs; POST starts one
+<li><a href="/api/v1/gpus">/api/v1/gpus</a>, responding GPUs
+<li>/api/v1/query?query=metric[300s], local history
+<li><a href="/api/v1/openapi.json">/api/v1/openapi.json</a>, OpenAPI document
 <li><a href="/-/healthy">/-/healthy</a>, <a href="/-/ready">/-/ready</a>
 </ul>
 <h2>Sources</h2>

@@ -1,4 +1,4 @@
-"""The run API as an OpenAPI document, from the models that check its bodies."""
+"""OpenAPI document of the API, generated from its models."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from exporter.contract.run import (
 
 _REF = "#/components/schemas/"
 _STEPS: tuple[tuple[str, type[BaseModel], str], ...] = (
-    ("processes", ProcessesRequest, "Add processes to the run, at any time."),
-    ("work", WorkRequest, "A contributor's totals so far, never falling; an empty body only renews the lease."),
-    ("phase", PhaseRequest, "From now on the run is in this phase."),
-    ("end", EndRequest, "End the run; again, it gives the same answer."),
+    ("processes", ProcessesRequest, "Add processes to a run, at any time."),
+    ("work", WorkRequest, "Report a contributor's cumulative totals; an empty body only renews the lease."),
+    ("phase", PhaseRequest, "Start a phase of a run."),
+    ("end", EndRequest, "End a run; repeated calls return the same response."),
 )
 _RUN_ID = {"name": "run_id", "in": "path", "required": True, "schema": {"type": "string", "pattern": RUN_ID_PATTERN}}
 _STATE = {"name": "state", "in": "query", "schema": {"type": "string", "enum": ["running", "ended"]}}
@@ -39,10 +39,10 @@ _QUERY = {
     "schema": {"type": "string"},
     "example": 'wattline_gpu_power_watts{gpu="0"}[300s]',
 }
-_TIME = {"name": "time", "in": "query", "description": "Unix seconds; else now.", "schema": {"type": "number"}}
+_TIME = {"name": "time", "in": "query", "description": "Unix seconds; default: now.", "schema": {"type": "number"}}
 
 
-def document(version: str) -> dict[str, Any]:
+def openapi_document(version: str) -> dict[str, Any]:
     from pydantic.json_schema import models_json_schema
 
     models: list[type[BaseModel]] = [BeginRequest, *(model for _, model, _ in _STEPS)]
@@ -52,7 +52,7 @@ def document(version: str) -> dict[str, Any]:
     )
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Wattline exporter", "version": version, "summary": "Runs, and the history of this node."},
+        "info": {"title": "Wattline exporter", "version": version, "summary": "Runs and history of this node."},
         "paths": _paths(),
         "components": {
             "schemas": {**bodies["$defs"], **answers["$defs"]},
@@ -67,20 +67,20 @@ def document(version: str) -> dict[str, Any]:
 
 def _paths() -> dict[str, Any]:
     run = _ref(Run)
-    begin = _operation("Begin a run.", {"200": run, "201": run}, body=BeginRequest)
+    begin = _operation("Start a run.", {"200": run, "201": run}, body=BeginRequest)
     steps = {
         f"/api/v1/runs/{{run_id}}/{name}": {"parameters": [_RUN_ID], "post": _operation(what, {"200": run}, body=model)}
         for name, model, what in _STEPS
     }
     listed = _operation(
-        "The runs, the newest first.", {"200": {"type": "array", "items": run}}, parameters=[_STATE, _LIMIT]
+        "List runs, newest first.", {"200": {"type": "array", "items": run}}, parameters=[_STATE, _LIMIT]
     )
-    history = _operation("The local history.", {"200": {"type": "object"}}, parameters=[_QUERY, _TIME])
+    history = _operation("Query the local history.", {"200": {"type": "object"}}, parameters=[_QUERY, _TIME])
     return {
         "/api/v1/runs": {"get": listed, "post": begin},
-        "/api/v1/runs/{run_id}": {"parameters": [_RUN_ID], "get": _operation("One run.", {"200": run})},
+        "/api/v1/runs/{run_id}": {"parameters": [_RUN_ID], "get": _operation("Show a run.", {"200": run})},
         **steps,
-        "/api/v1/gpus": {"get": _operation("The GPUs that answer now.", {"200": _ref(Gpus)})},
+        "/api/v1/gpus": {"get": _operation("List responding GPUs.", {"200": _ref(Gpus)})},
         "/api/v1/query": {"get": history},
     }
 
@@ -92,7 +92,7 @@ def _operation(
     body: type[BaseModel] | None = None,
     parameters: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    problem = {"description": "What is wrong, and the remedy.", "content": {"application/problem+json": {}}}
+    problem = {"description": "Cause and remedy.", "content": {"application/problem+json": {}}}
     responses: dict[str, Any] = {
         status: {"description": summary, "content": {"application/json": {"schema": schema}}}
         for status, schema in answers.items()

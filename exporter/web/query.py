@@ -1,4 +1,4 @@
-"""The local history over HTTP, as Prometheus would answer it, with a bound on what one question may cost."""
+"""Queries of the local history in Prometheus's JSON, with limits on their cost."""
 
 from __future__ import annotations
 
@@ -13,74 +13,74 @@ from pathlib import Path
 from aiohttp import web
 
 from exporter.contract import history
-from exporter.web.problem import TITLES
+from exporter.web.problem import status_title
 
-AT_A_TIME = 2
-WAITING = 16
-WITHIN_S = 20.0
+MAX_RUNNING = 2
+MAX_WAITING = 16
+TIMEOUT_S = 20.0
 MAX_SAMPLES = 1_000_000
-_STEPS = 20_000
-"""SQLite's steps between two looks at the clock."""
+_STEPS_PER_CHECK = 20_000
+"""SQLite instructions between two checks of the time."""
 
 
-class TooMuchError(Exception):
-    """The question costs more than one may."""
+class QueryLimitError(Exception):
+    """A query beyond the limits of its cost."""
 
 
-class Queries:
-    """A few at a time, in threads of their own; some more wait, the rest is turned away."""
+class HistoryQueries:
+    """Executor of queries: a few run in threads, some more wait, others are refused."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._threads = ThreadPoolExecutor(AT_A_TIME, "history")
-        self._asked = 0
+        self._threads = ThreadPoolExecutor(MAX_RUNNING, "history")
+        self._pending = 0
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def answer(self, request: web.Request) -> web.Response:
-        at = request.query.get("time")
+        time_text = request.query.get("time")
         try:
             parsed = history.parse_query(request.query.get("query", ""))
-            end_s = time.time() if at is None else float(at)
+            end_s = time.time() if time_text is None else float(time_text)
         except history.QueryError as error:
             return _error("bad_data", str(error))
         except ValueError:
             end_s = math.nan
         if not math.isfinite(end_s):
-            return _error("bad_data", f"time: expected Unix seconds, not {str(at)[:40]!r}")
+            return _error("bad_data", f"time: expected Unix seconds, not {str(time_text)[:40]!r}")
         if self._path is None:
-            return _error("unavailable", "this exporter keeps no history (--no-history); ask Prometheus instead")
-        if self._asked >= AT_A_TIME + WAITING:
-            return _error("unavailable", "too many questions at a time; ask again in a second", 429)
+            return _error("unavailable", "this exporter has no history (--no-history); query Prometheus instead")
+        if self._pending >= MAX_RUNNING + MAX_WAITING:
+            return _error("unavailable", "too many concurrent queries; try again in a second", 429)
         return await self._run(self._path, parsed, end_s)
 
     async def _run(self, path: Path, parsed: history.RangeQuery, end_s: float) -> web.Response:
-        self._asked += 1
+        self._pending += 1
         try:
             text = await asyncio.get_running_loop().run_in_executor(self._threads, _read, path, parsed, end_s)
         except OverflowError:
-            return _error("bad_data", "time and window: expected seconds that a clock can show")
-        except TooMuchError as error:
+            return _error("bad_data", "time and window are out of range; use Unix seconds")
+        except QueryLimitError as error:
             return _error("execution", str(error), 422)
         except sqlite3.Error as error:
-            return _error("internal", f"cannot read the history: {error}; is the disk of --state.path well?", 503)
+            return _error("internal", f"cannot read the history: {error}; check the disk that holds --state.path", 503)
         finally:
-            self._asked -= 1
+            self._pending -= 1
         return web.Response(text=text, content_type="application/json")
 
 
 def _read(path: Path, parsed: history.RangeQuery, end_s: float) -> str:
     connection = history.open_read_only(path)
-    give_up_s = time.monotonic() + WITHIN_S
-    connection.set_progress_handler(lambda: time.monotonic() > give_up_s, _STEPS)
+    deadline_s = time.monotonic() + TIMEOUT_S
+    connection.set_progress_handler(lambda: time.monotonic() > deadline_s, _STEPS_PER_CHECK)
     try:
-        series = history.select_series(connection, parsed, end_s, MAX_SAMPLES, lambda: time.monotonic() > give_up_s)
+        series = history.select_series(connection, parsed, end_s, MAX_SAMPLES, lambda: time.monotonic() > deadline_s)
     except history.QueryError as error:
-        raise TooMuchError(str(error)) from error
+        raise QueryLimitError(str(error)) from error
     except sqlite3.OperationalError as error:
-        if time.monotonic() > give_up_s:
-            raise TooMuchError(f"it took longer than {WITHIN_S:g} s; ask for a shorter window") from error
+        if time.monotonic() > deadline_s:
+            raise QueryLimitError(f"the query took longer than {TIMEOUT_S:g} s; use a shorter window") from error
         raise
     finally:
         connection.close()
@@ -88,6 +88,6 @@ def _read(path: Path, parsed: history.RangeQuery, end_s: float) -> str:
 
 
 def _error(kind: str, detail: str, status: int = 400) -> web.Response:
-    """Prometheus's own form of an error, and the problem's fields beside it."""
-    body = {"status": "error", "errorType": kind, "error": detail, "title": TITLES[status], "detail": detail}
+    """Return an error in Prometheus's format with the fields of problem+json."""
+    body = {"status": "error", "errorType": kind, "error": detail, "title": status_title(status), "detail": detail}
     return web.json_response(body, status=status, content_type="application/problem+json")

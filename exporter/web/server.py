@@ -1,4 +1,4 @@
-"""The HTTP side of a daemon: configuration checked before the start, listeners, and their end."""
+"""HTTP server of the daemon: configuration, listeners and shutdown."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from exporter.config_file import ConfigFileError
 from exporter.settings import Settings, UsageError
-from exporter.web.auth import Token
-from exporter.web.config import LiveWebConfig
-from exporter.web.connection import Connection
-from exporter.web.guard import Guard
-from exporter.web.hosts import Hosts
-from exporter.web.listener import Bounds, Listener
-from exporter.web.reloaded import FileError
+from exporter.web.access import AccessPolicy, HostNames
+from exporter.web.authentication import ApiToken
+from exporter.web.listener import BoundedListener, ConnectionLimits, HttpConnection
 from exporter.web.sockets import listen_tcp, listen_unix, unix_address
+from exporter.web.web_config import LiveWebConfig
 
-CLOSE_WITHIN_S = 5.0
+SHUTDOWN_TIMEOUT_S = 5.0
 MAX_LINE_BYTES = 8190
 MAX_HEADER_BYTES = 8190
 MAX_HEADERS = 64
@@ -33,58 +31,60 @@ _http_log = logging.getLogger("exporter.http")
 
 
 class WebServer:
-    """Raises UsageError for settings that cannot be, before anything listens."""
+    """Server of the configured addresses. The constructor raises UsageError for invalid settings."""
 
-    def __init__(self, settings: Settings, bounds: Bounds | None = None) -> None:
+    def __init__(self, settings: Settings, limits: ConnectionLimits | None = None) -> None:
         host, _ = settings.address()
         self._settings = settings
-        self._bounds = bounds or Bounds()
+        self._limits = limits or ConnectionLimits()
         self._unix = unix_address(settings)
         try:
             self.config = LiveWebConfig(settings.web_config)
-            token = Token(settings.api_token_file) if settings.api_token_file else None
-        except FileError as error:
+            token = ApiToken(settings.api_token_file) if settings.api_token_file else None
+        except ConfigFileError as error:
             raise UsageError(str(error)) from error
-        self.guard = Guard(
+        self.access = AccessPolicy(
             listens_on=host,
-            hosts=Hosts(host, settings.allowed_hosts),
+            hosts=HostNames(host, settings.allowed_hosts),
             config=self.config,
             token=token,
             api_socket=str(self._unix.path) if self._unix else None,
         )
         self._runner: web.AppRunner | None = None
-        self._listeners: list[Listener] = []
-        self._made: tuple[Path, int] | None = None
+        self._listeners: list[BoundedListener] = []
+        self._socket_inode: tuple[Path, int] | None = None
 
     async def start(self, application: web.Application) -> str:
-        """The address that it serves on. Raises OperationError."""
+        """Start listening and return the URL. Raises OperationError."""
         tcp = await listen_tcp(self._settings)
         self._listeners = [self._listener(each, tls=True) for each in tcp]
         if self._unix:
             self._listeners.append(self._listener(listen_unix(self._unix), tls=False))
-            self._made = (self._unix.path, self._unix.path.lstat().st_ino)
+            self._socket_inode = (self._unix.path, self._unix.path.lstat().st_ino)
             log.info("run API on %s, mode %04o", self._unix.url, self._unix.mode)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=CLOSE_WITHIN_S)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
         await self._runner.setup()
-        _http_log.filters[:] = [_is_ours]
+        _http_log.filters[:] = [_is_server_error]
         for listener in self._listeners:
             listener.start()
-        for warning in self.guard.warnings():
+        for warning in self.access.warnings():
             log.warning("%s", warning)
         return self._url(tcp[0])
 
-    def _listener(self, listening: socket.socket, *, tls: bool) -> Listener:
-        return Listener(listening, self._protocol, tls=self.config.ssl_context() if tls else None, bounds=self._bounds)
+    def _listener(self, listening: socket.socket, *, tls: bool) -> BoundedListener:
+        return BoundedListener(
+            listening, self._protocol, tls=self.config.ssl_context() if tls else None, limits=self._limits
+        )
 
     def _protocol(self) -> asyncio.Protocol:
         assert self._runner
         assert self._runner.server
-        return Connection(
+        return HttpConnection(
             self._runner.server,
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type]  # as aiohttp's own runner has it: none
             logger=_http_log,
-            keepalive_timeout=self._bounds.idle_s,
+            keepalive_timeout=self._limits.idle_s,
             lingering_time=LINGER_S,
             max_line_size=MAX_LINE_BYTES,
             max_field_size=MAX_HEADER_BYTES,
@@ -100,22 +100,22 @@ class WebServer:
     async def close(self) -> None:
         for listener in self._listeners:
             await listener.close()
-        if self._made:
-            _unlink(*self._made)
+        if self._socket_inode:
+            _unlink(*self._socket_inode)
         if self._runner:
             await self._runner.cleanup()
         for listener in self._listeners:
-            await listener.cut_off()
-        self.guard.close()
+            await listener.abort()
+        self.access.close()
 
 
 def _unlink(path: Path, inode: int) -> None:
-    """Of our own socket only: another exporter may have put one there meanwhile."""
+    """Remove the socket unless another exporter has replaced it."""
     with suppress(OSError):
         if os.lstat(path).st_ino == inode:
             path.unlink()
 
 
-def _is_ours(record: logging.LogRecord) -> bool:
-    """What a client sends that is no HTTP is answered with 400, and some go away; in the log it would fill the disk."""
+def _is_server_error(record: logging.LogRecord) -> bool:
+    """Return False for invalid requests and disconnections of clients, which could fill the log."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | ConnectionError))

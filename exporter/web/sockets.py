@@ -1,4 +1,4 @@
-"""The sockets that the exporter listens on: TCP, and a Unix socket whose file permissions say who may come."""
+"""Listening sockets: TCP, and a Unix socket with file permissions."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from pathlib import Path
 from exporter.settings import DEFAULT_SOCKET_MODE, OperationError, Settings, UsageError
 
 MAX_UNIX_PATH = 107
-"""The kernel's sockaddr_un, less the NUL at its end."""
+"""Size of the kernel's sockaddr_un without the final NUL."""
 BACKLOG = 128
 
 
 async def listen_tcp(settings: Settings) -> list[socket.socket]:
-    """One for each address of the host. Raises UsageError and OperationError."""
+    """Return one socket per address of the host. Raises UsageError and OperationError."""
     host, port = settings.address()
-    made: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     failed: OSError | None = None
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(
+        addresses = await asyncio.get_running_loop().getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError as error:
         raise OperationError(_cannot_listen(settings.listen_address, port, error)) from error
-    for family, _, _, _, address in dict.fromkeys(found):
+    for family, _, _, _, address in dict.fromkeys(addresses):
         try:
-            made.append(_bound(family, address))
+            sockets.append(_bind(family, address))
         except OSError as error:
             failed = error
-            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):  # a machine without IPv6
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):  # a host without IPv6
                 break
-    if made and (failed is None or failed.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)):
-        return made
-    for each in made:
+    if sockets and (failed is None or failed.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)):
+        return sockets
+    for each in sockets:
         each.close()
     assert failed
     raise OperationError(_cannot_listen(settings.listen_address, port, failed)) from failed
 
 
-def _bound(family: int, address: tuple[object, ...]) -> socket.socket:
+def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -60,7 +60,11 @@ def _bound(family: int, address: tuple[object, ...]) -> socket.socket:
 
 
 def _cannot_listen(address: str, port: int, error: OSError) -> str:
-    stop = f"stop what listens there (ss -ltnp 'sport = :{port}'), or " if error.errno == errno.EADDRINUSE else ""
+    stop = (
+        f"stop the process that listens there (ss -ltnp 'sport = :{port}'), or "
+        if error.errno == errno.EADDRINUSE
+        else ""
+    )
     return f"cannot listen on {address}: {error.strerror or error}; {stop}choose another --web.listen-address"
 
 
@@ -76,14 +80,14 @@ class UnixAddress:
 
 
 def unix_address(settings: Settings) -> UnixAddress | None:
-    """Raises UsageError."""
+    """Return the configured Unix socket, if any. Raises UsageError."""
     if settings.api_socket is None:
         return None
-    path = Path(os.path.abspath(settings.api_socket))  # noqa: PTH100  # links stay as the user names them
+    path = Path(os.path.abspath(settings.api_socket))  # noqa: PTH100  # links are kept
     if len(os.fsencode(path)) > MAX_UNIX_PATH:
         raise UsageError(
-            f"--web.api-socket: a path has at most {MAX_UNIX_PATH} bytes, {path} has {len(os.fsencode(path))}; "
-            "choose a shorter one, such as /run/wattline/api.sock"
+            f"--web.api-socket: {path} has {len(os.fsencode(path))} bytes, the limit is {MAX_UNIX_PATH}; "
+            "use a shorter path, such as /run/wattline/api.sock"
         )
     text = DEFAULT_SOCKET_MODE if settings.api_socket_mode is None else settings.api_socket_mode
     if not text or set(text) - set("01234567") or int(text, 8) > 0o777:
@@ -97,12 +101,12 @@ def _group(name: str | None) -> int | None:
     try:
         return int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid
     except KeyError as error:
-        raise UsageError(f"--web.api-socket-group: there is no group {name!r}; getent group lists them") from error
+        raise UsageError(f"--web.api-socket-group: unknown group {name!r}; see: getent group") from error
 
 
 def listen_unix(address: UnixAddress) -> socket.socket:
-    """It takes connections only once owner and mode are as wished. Raises OperationError."""
-    _clear(address.path)
+    """Return the socket, listening once its group and mode are set. Raises OperationError."""
+    _remove_stale_socket(address.path)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
@@ -113,28 +117,28 @@ def listen_unix(address: UnixAddress) -> socket.socket:
         made.listen(BACKLOG)
     except OSError as error:
         made.close()
-        raise OperationError(_cannot_make(address, error)) from error
+        raise OperationError(_cannot_create(address, error)) from error
     finally:
         os.umask(before)
     return made
 
 
-def _cannot_make(address: UnixAddress, error: OSError) -> str:
+def _cannot_create(address: UnixAddress, error: OSError) -> str:
     remedy = {
-        errno.ENOENT: f"make the folder {address.path.parent} (systemd: RuntimeDirectory=)",
+        errno.ENOENT: f"create the folder {address.path.parent} (systemd: RuntimeDirectory=)",
         errno.EPERM: "the exporter's user must be a member of --web.api-socket-group",
-    }.get(error.errno or 0, "choose another path, in a folder that the exporter's user may write")
+    }.get(error.errno or 0, "use another path, in a folder that the exporter's user may write to")
     return f"--web.api-socket {address.path}: {error.strerror}; {remedy}"
 
 
-def _clear(path: Path) -> None:
-    """Takes away the socket that a dead exporter left. Raises OperationError for one that is alive."""
+def _remove_stale_socket(path: Path) -> None:
+    """Remove the socket of an exporter that has ended. Raises OperationError if one still listens."""
     try:
         is_socket = stat.S_ISSOCK(path.lstat().st_mode)
     except OSError:
         return
     if not is_socket:
-        raise OperationError(f"--web.api-socket {path}: there is a file that is no socket; move it away")
+        raise OperationError(f"--web.api-socket {path}: a file exists that is not a socket; move it away")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.settimeout(1.0)
@@ -144,5 +148,5 @@ def _clear(path: Path) -> None:
                 path.unlink()
             return
         except OSError as error:
-            raise OperationError(f"--web.api-socket {path}: {error}; remove it, or choose another path") from error
-    raise OperationError(f"--web.api-socket {path}: a running exporter serves there; stop it or choose another path")
+            raise OperationError(f"--web.api-socket {path}: {error}; remove it, or use another path") from error
+    raise OperationError(f"--web.api-socket {path}: a running exporter listens there; stop it, or use another path")

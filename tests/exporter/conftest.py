@@ -3,7 +3,7 @@ import uuid
 import pytest
 
 from tests.daemon import daemon
-from tests.exporter.push_node import Node, both_servers
+from tests.exporter.push.node import Node, both_servers
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from exporter.web.hosts import Hosts
+from exporter.web.access import HostNames
 from tests import servers
 from tests.grafana.query import DASHBOARDS
 
@@ -70,7 +70,7 @@ def test_exporter_allows_the_host_name_used_by_the_scraper(services):
     names = tuple(value for option, _, value in options if option == "--web.allowed-host")
     (listen,) = (value.rpartition(":")[0] for option, _, value in options if option == "--web.listen-address")
     (job,) = yaml.safe_load((COMPOSE.parent / "prometheus.yml").read_text())["scrape_configs"]
-    hosts = Hosts(listen, names)
+    hosts = HostNames(listen, names)
 
     for target in job["static_configs"][0]["targets"]:
         assert hosts.accept(target, "172.18.0.2")

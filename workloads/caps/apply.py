@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from exporter.contract.state_folder import user_state_folder
 from workloads.caps import guardian
 from workloads.caps import journal as caps_journal
 from workloads.caps.gpu_set import Cap, CapsError, GpuSet
@@ -18,7 +19,6 @@ from workloads.caps.guardian import Guardian
 from workloads.caps.journal import TOLERANCE_W, Holder, InitialPowerLimit, Journal
 from workloads.caps.open_gpus import open_journal_gpus
 from workloads.client.messages import log_message
-from workloads.runner.exporter import wattline_state_folder
 from workloads.runner.signals import unwind_on_signal
 
 _CLOCK_STEP_HZ = 15e6
@@ -143,7 +143,7 @@ def restoring_caps(
     What an earlier process left set is put back first, and then tried whether this user may set the cards. Where nobody
     else handles SIGTERM, it unwinds this process.
     """
-    folder = folder or wattline_state_folder(os.environ) / caps_journal.FOLDER
+    folder = folder or user_state_folder(os.environ) / caps_journal.FOLDER
     handled = threading.current_thread() is not threading.main_thread() or (
         signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
     )

@@ -99,10 +99,10 @@ def _restored(path: Path, *, force: bool) -> bool:
 
 
 def _folder() -> Path:
+    from exporter.contract.state_folder import user_state_folder
     from workloads.caps import journal as caps_journal
-    from workloads.runner import exporter as reach
 
-    return reach.wattline_state_folder(os.environ) / caps_journal.FOLDER
+    return user_state_folder(os.environ) / caps_journal.FOLDER
 
 
 def _row(here: GpuSet, uuid: str, held: list[Journal]) -> dict[str, Any]:

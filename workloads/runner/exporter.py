@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from exporter.contract.history import HISTORY_FILE
+from exporter.contract.state_folder import user_state_folder
 from workloads.client.api import DEFAULT_ADDRESS, EXPORTER, AccessDeniedError, Api, ExporterError, UnreachableError
 from workloads.client.messages import log_message
 
@@ -62,7 +63,7 @@ def find_or_start_exporter(
     api = Api(address)
     if _status(api) == http.HTTPStatus.OK:
         return ExporterConnection(api, None)
-    state = wattline_state_folder(environ)
+    state = user_state_folder(environ)
     if _status(api) is None:
         is_own = _start(api, state, command or _serve(address, state))
         return ExporterConnection(api, str(state / HISTORY_FILE) if is_own else None)
@@ -73,12 +74,6 @@ def find_or_start_exporter(
             f"cannot use {address}: another program listens there, or an exporter that is not ready; set --exporter"
         )
     return ExporterConnection(api, None)
-
-
-def wattline_state_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder `wattline` in the XDG state folder. A relative XDG_STATE_HOME is ignored, as XDG requires."""
-    named = environ.get("XDG_STATE_HOME", "")
-    return (Path(named) if named.startswith("/") else Path.home() / ".local" / "state") / "wattline"
 
 
 def _serve(address: str, state: Path) -> list[str]:

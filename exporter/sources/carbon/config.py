@@ -5,12 +5,11 @@ Providers are imported when configured: all four take 3 MB of memory.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from exporter.contract.carbon.credentials import PROVIDERS, TOKEN_VARIABLE, read_provider_secret
 from exporter.contract.secret_file import SecretFileError
-from exporter.settings import Settings, UsageError
+from exporter.settings import Settings, UsageError, check_url
 from exporter.sources.carbon.cache import CarbonCache
 from exporter.sources.carbon.feed import CarbonFeed, CarbonFeeds
 from exporter.sources.carbon.provider import CarbonProvider
@@ -129,15 +128,6 @@ def _web_provider(name: str, region: str | None, settings: Settings, base_url: s
     from exporter.sources.carbon import watttime
 
     return watttime.WattTime(region, *watttime_account(settings), base_url=base_url)
-
-
-def check_url(text: str | None, option: str) -> str | None:
-    """Return the URL. Raises UsageError for an invalid one, and for one with a password, which logs would contain."""
-    if text is None:
-        return None
-    if not re.fullmatch(r"https?://[^\s@?#]+", text):
-        raise UsageError(f"{option}: expected http://HOST/PATH or https://HOST/PATH, without a user, a query or a '#'")
-    return text
 
 
 def required_token(settings: Settings) -> str:

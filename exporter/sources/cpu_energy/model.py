@@ -1,9 +1,9 @@
-"""CPU energy estimated from utilization, for a node without any counter: a virtual machine. An estimate, not a measure.
+"""CPU energy estimated from utilization, for nodes without counters, such as virtual machines.
 
-The power of a server is taken as linear in its CPU utilization u, `idle + (max - idle) * u`: Fan, Weber, Barroso,
-"Power provisioning for a warehouse-sized computer", ISCA 2007 (https://doi.org/10.1145/1250662.1250665). It follows the
-sum of many servers whose two ends were measured; one machine may be far off it, since u knows neither clocks nor what
-the instructions are. `idle` and `max` are the node's share of its host's CPU power.
+Power is assumed to be linear in CPU utilization u, `idle + (max - idle) * u`: Fan, Weber, Barroso, "Power provisioning
+for a warehouse-sized computer", ISCA 2007 (https://doi.org/10.1145/1250662.1250665). The model fits the sum of many
+servers with measured end points; a single one may deviate strongly, since u contains neither clocks nor the kind of
+instructions. `idle` and `max` are the node's share of its host's CPU power.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from exporter.attribution.procfs import host_cpu_seconds
 from exporter.contract.metrics import CPU_ENERGY_METHOD
 from exporter.model import Batch, Device, Poll, Reading, SourceError, boottime
 
-MOST_W = 10_000.0
-LEAST_S = 0.5
-"""Over less time the kernel's ticks of 10 ms tell no utilization: the last one stands."""
+MAX_POWER_W = 10_000.0
+MIN_INTERVAL_S = 0.5
+"""Shortest interval with a meaningful utilization, given the kernel's ticks of 10 ms."""
 _NODE = Device("package", "0")
 _FORM = "expected idle=W,max=W in watts with 0 <= idle < max <= 10000, such as idle=40,max=150"
 
@@ -36,8 +36,8 @@ class PowerModel(NamedTuple):
         return f"idle={self.idle_w:g},max={self.max_w:g}"
 
 
-def parse(text: str) -> PowerModel:
-    """`idle=40,max=150` in watts. Raises ValueError with what is wrong."""
+def parse_power_model(text: str) -> PowerModel:
+    """Parse `idle=40,max=150` (watts). Raises ValueError."""
     fields: dict[str, float] = {}
     for part in text.split(","):
         name, equals, number = (side.strip() for side in part.partition("="))
@@ -48,13 +48,13 @@ def parse(text: str) -> PowerModel:
         except ValueError:
             raise ValueError(f"{_FORM}, not {text!r}") from None
     idle_w, max_w = fields.get("idle", math.nan), fields.get("max", math.nan)
-    if not 0 <= idle_w < max_w <= MOST_W:  # false for NaN as well
+    if not 0 <= idle_w < max_w <= MAX_POWER_W:  # false for NaN as well
         raise ValueError(f"{_FORM}, not {text!r}")
     return PowerModel(idle_w, max_w)
 
 
 class CpuModelSource:
-    """The whole node is package 0. `seconds` gives busy and total CPU time since boot."""
+    """Source that treats the node as package 0; `seconds` returns busy and total CPU time since boot."""
 
     name = "model"
 
@@ -71,28 +71,29 @@ class CpuModelSource:
         self._utilization: float | None = None
 
     def read(self) -> Batch:
-        """Over the time since the last read; nothing at the first."""
+        """Return the power since the last read, nothing at the first."""
         before_s = self._clock()
         try:
             busy_s, total_s = self._seconds()
         except OSError as error:
             raise SourceError(
-                f"cannot read {error.filename}: {error.strerror}", f"is proc mounted? see: ls {psutil.PROCFS_PATH}"
+                f"cannot read {error.filename}: {error.strerror}",
+                f"check that proc is mounted: ls {psutil.PROCFS_PATH}",
             ) from error
         now_s = self._clock()
-        self._take(busy_s, total_s, now_s)
-        mark = f"the CPU's energy is an estimate from its utilization, by --cpu.power-model {self._model}"
+        self._update(busy_s, total_s, now_s)
+        note = f"CPU energy is estimated from utilization, --cpu.power-model {self._model}"
         if self._utilization is None:
-            return Batch(problems=(mark,))
+            return Batch(problems=(note,))
         poll = Poll(_NODE, before_s, now_s, instant_w=self._model.power_w(self._utilization))
-        return Batch((Reading(CPU_ENERGY_METHOD, (_NODE.id, "model"), 1),), (poll,), (mark,))
+        return Batch((Reading(CPU_ENERGY_METHOD, (_NODE.id, "model"), 1),), (poll,), (note,))
 
-    def _take(self, busy_s: float, total_s: float, now_s: float) -> None:
+    def _update(self, busy_s: float, total_s: float, now_s: float) -> None:
         if self._since is None:
             self._since = busy_s, total_s, now_s
             return
         last_busy_s, last_total_s, last_s = self._since
-        if now_s - last_s >= LEAST_S and total_s > last_total_s:
+        if now_s - last_s >= MIN_INTERVAL_S and total_s > last_total_s:
             share = (busy_s - last_busy_s) / (total_s - last_total_s)
-            self._utilization = min(max(share, 0.0), 1.0)  # the kernel's iowait may fall
+            self._utilization = min(max(share, 0.0), 1.0)  # the kernel's iowait may decrease
             self._since = busy_s, total_s, now_s

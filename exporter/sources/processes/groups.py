@@ -1,4 +1,4 @@
-"""Processes as a page shows them: by name or by cgroup, the largest only, under labels that are safe (pure)."""
+"""Selection of the largest groups of processes, and labels for them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import NamedTuple, TypeVar
 
 from exporter.model import GpuProcess
 
-MOST_SERIES = 50
-"""Of each metric, whatever runs on the node."""
-STAYS = 1.5
-"""One that is shown gives way only to one that is so many times as large: series do not come and go with every look."""
-MOST_CHARACTERS = 128
+MAX_SERIES = 50
+"""Limit per metric."""
+HYSTERESIS = 1.5
+"""Factor by which a group must exceed an exported one to replace it, so that series do not flap."""
+MAX_CHARACTERS = 128
 
 K = TypeVar("K", bound=Hashable)
 
 
-class Group(NamedTuple):
-    """Processes that are shown as one; `pid` is empty unless each is shown for itself."""
+class ProcessGroup(NamedTuple):
+    """Processes exported as one series; `pid` is empty unless each process has its own."""
 
     name: str
     pid: str = ""
@@ -28,53 +28,52 @@ class Group(NamedTuple):
         return (("pid", self.pid),) if self.pid else ()
 
 
-class GpuGroup(NamedTuple):
-    """What the processes of a group have on a GPU; None is what the card does not tell of each of them.
+class GpuProcessGroup(NamedTuple):
+    """Usage of one GPU by a group; None for a value that the GPU does not report for each process.
 
-    `uuid` is the MIG instance's where they are on one, `on` the GPU under which the sampler told of them.
+    `uuid` is that of the MIG instance, if any, and `on` that of the GPU under which the worker reported the processes.
     """
 
     on: str
     uuid: str
-    group: Group
+    group: ProcessGroup
     memory_bytes: int | None
     utilization: float | None
 
 
-def label(text: str) -> str:
-    """Without control characters, and not too long for a label."""
-    cut = text[:MOST_CHARACTERS]
+def safe_label(text: str) -> str:
+    """Return the text with control characters replaced, cut to the length of a label."""
+    cut = text[:MAX_CHARACTERS]
     return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)
 
 
-def largest(sizes: Mapping[K, float], shown: Collection[K], most: int = MOST_SERIES) -> set[K]:
-    """The largest, where one of those that are shown counts as larger than it is."""
+def select_largest(sizes: Mapping[K, float], shown: Collection[K], most: int = MAX_SERIES) -> set[K]:
+    """Return the keys of the largest sizes, with an advantage for those already exported."""
 
     def rank(key: K) -> tuple[float, bool]:
-        return sizes[key] * (STAYS if key in shown else 1.0), key in shown
+        return sizes[key] * (HYSTERESIS if key in shown else 1.0), key in shown
 
     return set(sorted(sizes, key=rank, reverse=True)[:most])
 
 
 def largest_gpu_groups(
     on_gpus: Mapping[str, Sequence[GpuProcess]],
-    group_of: Callable[[int], Group],
-    shown: Iterable[GpuGroup] = (),
-    most: int = MOST_SERIES,
-) -> list[GpuGroup]:
-    """The processes of all GPUs, by UUID, in groups; the `most` of the node by memory, then by utilization.
+    group_of: Callable[[int], ProcessGroup],
+    shown: Iterable[GpuProcessGroup] = (),
+    most: int = MAX_SERIES,
+) -> list[GpuProcessGroup]:
+    """ProcessGroup the processes of all GPUs (by UUID), and return the `most` largest by memory, then by utilization.
 
-    `shown` is the last answer, so that series do not flap. Where the card does not tell the memory of one process of a
-    group, the group's is not known either.
+    `shown` is the previous result. A group's memory is unknown if that of one of its processes is.
     """
-    members: dict[tuple[str, str, Group], list[GpuProcess]] = defaultdict(list)
+    members: dict[tuple[str, str, ProcessGroup], list[GpuProcess]] = defaultdict(list)
     for uuid, processes in on_gpus.items():
         for process in processes:
             members[uuid, process.instance or uuid, group_of(process.pid)].append(process)
-    groups = {key: GpuGroup(*key, _memory(rows), _utilization(rows)) for key, rows in members.items()}
-    # a byte is less than any share of time: where the card tells no memory, the share alone decides
+    groups = {key: GpuProcessGroup(*key, _memory(rows), _utilization(rows)) for key, rows in members.items()}
+    # utilization is below one byte: it decides only where the memory is unknown
     sizes = {key: float(group.memory_bytes or 0) + (group.utilization or 0.0) for key, group in groups.items()}
-    chosen = largest(sizes, {(group.on, group.uuid, group.group) for group in shown}, most)
+    chosen = select_largest(sizes, {(group.on, group.uuid, group.group) for group in shown}, most)
     return [group for key, group in groups.items() if key in chosen]
 
 

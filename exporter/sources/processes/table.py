@@ -1,40 +1,51 @@
-"""CPU time and memory of the node's processes, by name or by cgroup: opt-in, and of the largest only."""
+"""CPU time and memory of the largest groups of processes, on the node and on GPUs."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from exporter.attribution.cgroups import parse_cgroup_path
 from exporter.attribution.procfs import PROC, TICK_S, ProcessKey, ProcessStat, all_pids, read_stat
-from exporter.contract.metrics import HOST_PROCESS_CPU, HOST_PROCESS_PSS, HOST_PROCESS_USS
-from exporter.model import Batch, Reading, SourceError, boottime
-from exporter.sources.processes.groups import Group, label, largest
+from exporter.contract.metrics import (
+    GPU_PROCESS_MEMORY,
+    GPU_PROCESS_UTILIZATION,
+    HOST_PROCESS_CPU,
+    HOST_PROCESS_PSS,
+    HOST_PROCESS_USS,
+)
+from exporter.model import Batch, GpuProcess, Reading, SourceError, boottime
+from exporter.sources.processes.groups import (
+    GpuProcessGroup,
+    ProcessGroup,
+    largest_gpu_groups,
+    safe_label,
+    select_largest,
+)
 
 GroupBy = Literal["name", "cgroup"]
 GROUPS: dict[str, GroupBy] = {"name": "name", "cgroup": "cgroup"}
 
-LARGEST_RSS = 16 << 30
-"""Reading the memory of a process takes 13 ms a GiB under its own lock, in which it cannot map memory."""
+MAX_RSS_BYTES = 16 << 30
+"""Limit for reading a process's memory: it takes 13 ms per GiB and blocks the process's memory mapping."""
 MEMORY_EVERY_S = 60.0
-SPREAD = 12
-"""The reads of memory are spread over so many looks, 5 s each."""
-MOST_RSS_A_LOOK = 4 << 30
-"""Unless the first alone is more: some 50 ms of reading."""
+SPREAD_READS = 12
+"""Number of reads of the table, 5 s apart, over which the reads of memory are distributed."""
+MAX_RSS_BYTES_PER_READ = 4 << 30
+"""Limit per read of the table, about 50 ms, unless the first process alone exceeds it."""
 RECENT_S = 60.0
-"""CPU use is ranked by what was used in about this time."""
+"""Time constant of the CPU use by which groups are ranked."""
 DENIED = (
-    "PSS and USS of other users' processes are left out: the kernel shows them only with CAP_SYS_PTRACE "
+    "PSS and USS of other users' processes are missing: reading them needs CAP_SYS_PTRACE "
     "(AmbientCapabilities=CAP_SYS_PTRACE in systemd); CPU time needs no capability"
 )
 PROTECTED = (
-    "PSS and USS of some processes are left out: a security module protects them from being read; "
-    "see: journalctl -k --grep=ptrace"
+    "PSS and USS of some processes are missing: a security module denies access; see: journalctl -k --grep=ptrace"
 )
 
 
@@ -46,10 +57,10 @@ class _Memory:
 
 
 @dataclass
-class _Known:
-    """A process from one look to the next."""
+class _KnownProcess:
+    """State of a process between two reads."""
 
-    group: Group
+    group: ProcessGroup
     own_s: float
     since_s: float
     memory: _Memory | None = None
@@ -57,16 +68,16 @@ class _Known:
 
 
 @dataclass
-class _Total:
+class _GroupTotal:
     cpu_s: float = 0.0
     recent_s: float = 0.0
-    memory_was_whole: bool = False
+    memory_was_complete: bool = False
 
 
 class ProcessTable:
-    """`read` every 5 s. A process that comes and goes between two looks is not seen.
+    """Source of processes, read every 5 s; shorter processes may be missed.
 
-    `pids` shows each process for itself. `proc` is where proc is mounted.
+    `pids` exports one series per process. `proc` is the mount point of proc.
     """
 
     name = "processes"
@@ -83,10 +94,10 @@ class ProcessTable:
         self._pids = pids
         self._proc = proc
         self._clock = clock
-        self._known: dict[ProcessKey, _Known] = {}
-        self._totals: dict[Group, _Total] = {}
-        self._shown_cpu: set[Group] = set()
-        self._shown_memory: set[Group] = set()
+        self._known: dict[ProcessKey, _KnownProcess] = {}
+        self._totals: dict[ProcessGroup, _GroupTotal] = {}
+        self._shown_cpu: set[ProcessGroup] = set()
+        self._shown_memory: set[ProcessGroup] = set()
         self._last_s: float | None = None
 
     def read(self) -> Batch:
@@ -95,18 +106,20 @@ class ProcessTable:
             found = [read_stat(pid, self._proc) for pid in all_pids(self._proc)]
         except OSError as error:
             raise SourceError(
-                f"cannot read {error.filename}: {error.strerror}", f"is proc mounted? see: ls {self._proc}"
+                f"cannot read {error.filename}: {error.strerror}", f"check that proc is mounted: ls {self._proc}"
             ) from error
         stats = [stat for stat in found if stat and not stat.is_over]
         self._count(stats, now_s)
-        by_group: dict[Group, list[ProcessStat]] = defaultdict(list)
+        by_group: dict[ProcessGroup, list[ProcessStat]] = defaultdict(list)
         for stat in stats:
             by_group[self._known[stat.process].group].append(stat)
         self._totals = {group: self._totals[group] for group in by_group}
-        self._shown_cpu = largest({group: total.recent_s for group, total in self._totals.items()}, self._shown_cpu)
-        held = {group: float(sum(stat.rss_bytes for stat in members)) for group, members in by_group.items()}
-        held = {group: rss_bytes for group, rss_bytes in held.items() if rss_bytes}
-        self._shown_memory = largest(held, self._shown_memory)
+        self._shown_cpu = select_largest(
+            {group: total.recent_s for group, total in self._totals.items()}, self._shown_cpu
+        )
+        rss = {group: float(sum(stat.rss_bytes for stat in members)) for group, members in by_group.items()}
+        rss = {group: rss_bytes for group, rss_bytes in rss.items() if rss_bytes}
+        self._shown_memory = select_largest(rss, self._shown_memory)
         chosen = {group: members for group, members in by_group.items() if group in self._shown_memory}
         self._read_memory([stat for members in chosen.values() for stat in members], now_s)
         self._last_s = now_s
@@ -119,7 +132,7 @@ class ProcessTable:
         return Batch(tuple(readings), problems=self._problems())
 
     def _count(self, stats: Iterable[ProcessStat], now_s: float) -> None:
-        """Adds to each group's total what its members have used since the last look."""
+        """Add the CPU time since the last read to the total of each group."""
         fade = math.exp(-(now_s - self._last_s) / RECENT_S) if self._last_s is not None else 1.0
         for total in self._totals.values():
             total.recent_s *= fade
@@ -127,9 +140,9 @@ class ProcessTable:
         for stat in stats:
             known = before.get(stat.process)
             if known is None:
-                known = _Known(Group(""), self._used_before(stat), now_s)
+                known = _KnownProcess(ProcessGroup(""), self._used_before(stat), now_s)
             known.group = self._group(stat, known, now_s)
-            total = self._totals.setdefault(known.group, _Total())
+            total = self._totals.setdefault(known.group, _GroupTotal())
             used_s = max(0.0, stat.own_s - known.own_s)
             total.cpu_s += used_s
             total.recent_s += used_s
@@ -137,28 +150,28 @@ class ProcessTable:
             self._known[stat.process] = known
 
     def _used_before(self, stat: ProcessStat) -> float:
-        """Of a process that is new to us: nothing, where it has started since the last look."""
-        is_born = self._last_s is not None and stat.process.started_s > self._last_s - TICK_S
-        return 0.0 if is_born else stat.own_s
+        """Return the CPU time of a new process that is not counted: none if it started since the last read."""
+        is_new = self._last_s is not None and stat.process.started_s > self._last_s - TICK_S
+        return 0.0 if is_new else stat.own_s
 
-    def _group(self, stat: ProcessStat, known: _Known, now_s: float) -> Group:
+    def _group(self, stat: ProcessStat, known: _KnownProcess, now_s: float) -> ProcessGroup:
         pid = str(stat.process.pid) if self._pids else ""
         if self._by == "name":
-            return Group(shown_name(stat), pid)
+            return ProcessGroup(exported_name(stat), pid)
         if known.group.name and now_s - known.since_s > MEMORY_EVERY_S:
-            return known.group  # who is put into a cgroup is put there early
-        return Group(label(cgroup_of(stat.process.pid, self._proc)), pid)
+            return known.group  # a process is moved into its cgroup early
+        return ProcessGroup(safe_label(cgroup_owner(stat.process.pid, self._proc)), pid)
 
     # -- memory
 
     def _read_memory(self, stats: list[ProcessStat], now_s: float) -> None:
-        """Of those whose turn it is: few at each look, and those first that were not read for the longest time."""
+        """Read the memory of a few processes, those first whose last read is oldest."""
         wanted = [stat for stat in stats if self._may_read(stat, now_s)]
         wanted.sort(key=lambda stat: self._read_s(stat.process))
         rss_bytes = 0
-        for stat in wanted[: math.ceil(len(stats) / SPREAD)]:
+        for stat in wanted[: math.ceil(len(stats) / SPREAD_READS)]:
             rss_bytes += stat.rss_bytes
-            if rss_bytes > MOST_RSS_A_LOOK and stat is not wanted[0]:
+            if rss_bytes > MAX_RSS_BYTES_PER_READ and stat is not wanted[0]:
                 return
             known = self._known[stat.process]
             try:
@@ -173,20 +186,20 @@ class ProcessTable:
         return memory.read_s if memory else -math.inf
 
     def _may_read(self, stat: ProcessStat, now_s: float) -> bool:
-        if stat.is_kernel or stat.rss_bytes > LARGEST_RSS or self._known[stat.process].memory_is_denied:
+        if stat.is_kernel or stat.rss_bytes > MAX_RSS_BYTES or self._known[stat.process].memory_is_denied:
             return False
         return now_s - self._read_s(stat.process) >= MEMORY_EVERY_S
 
-    def _memory_readings(self, group: Group, members: list[ProcessStat], now_s: float) -> list[Reading]:
-        """Nothing where a member cannot be read, or was not yet, unless it is younger than the others' last reading."""
+    def _memory_readings(self, group: ProcessGroup, members: list[ProcessStat], now_s: float) -> list[Reading]:
+        """Return PSS and USS of a group, nothing if the memory of a member is unknown, except for new ones."""
         counted = [self._known[stat.process] for stat in members if stat.rss_bytes]
-        if any(stat.rss_bytes > LARGEST_RSS for stat in members) or any(known.memory_is_denied for known in counted):
+        if any(stat.rss_bytes > MAX_RSS_BYTES for stat in members) or any(known.memory_is_denied for known in counted):
             return []
         total = self._totals[group]
         read = [known.memory for known in counted if known.memory]
-        late = [known for known in counted if not known.memory and now_s - known.since_s > MEMORY_EVERY_S]
-        total.memory_was_whole = total.memory_was_whole or len(read) == len(counted)
-        if late or not read or not total.memory_was_whole:
+        overdue = [known for known in counted if not known.memory and now_s - known.since_s > MEMORY_EVERY_S]
+        total.memory_was_complete = total.memory_was_complete or len(read) == len(counted)
+        if overdue or not read or not total.memory_was_complete:
             return []
         return [
             Reading(HOST_PROCESS_PSS, (group.name,), sum(memory.pss_bytes for memory in read), group.extra),
@@ -200,19 +213,19 @@ class ProcessTable:
 
 
 def may_read_all(proc: Path = PROC) -> bool:
-    """Whether we have CAP_SYS_PTRACE, which is number 19."""
+    """Return whether this process has CAP_SYS_PTRACE (number 19)."""
     lines = (proc / "self/status").read_text().splitlines()
     return any(line.startswith("CapEff:") and int(line.split()[1], 16) >> 19 & 1 for line in lines)
 
 
-def shown_name(stat: ProcessStat) -> str:
-    """The command's name; of the kernel's workers, which are named by what they do, only what they are."""
+def exported_name(stat: ProcessStat) -> str:
+    """Return the name of the command; for kernel workers the part before the slash."""
     name = stat.name.partition("/")[0] if stat.is_kernel else stat.name
-    return label(name)
+    return safe_label(name)
 
 
-def cgroup_of(pid: int, proc: Path = PROC) -> str:
-    """Whose the process is by its cgroup, in a word or by its path; empty where that cannot be told."""
+def cgroup_owner(pid: int, proc: Path = PROC) -> str:
+    """Return the owner of the process by its cgroup, as a name or path; empty if unknown."""
     try:
         lines = (proc / str(pid) / "cgroup").read_text(errors="replace").splitlines()
     except OSError:
@@ -220,15 +233,15 @@ def cgroup_of(pid: int, proc: Path = PROC) -> str:
     return next((parse_cgroup_path(line[3:]).text for line in lines if line.startswith("0::")), "")
 
 
-def group_of_pid(pid: int, by: GroupBy, *, pids: bool, proc: Path = PROC) -> Group:
-    """As the table groups it; for processes on a GPU. One that is gone has no name."""
+def group_of_pid(pid: int, by: GroupBy, *, pids: bool, proc: Path = PROC) -> ProcessGroup:
+    """Return the group of a process as in the table; one that has ended has no name."""
     stat = read_stat(pid, proc)
-    name = "" if stat is None else label(cgroup_of(pid, proc)) if by == "cgroup" else shown_name(stat)
-    return Group(name, str(pid) if pids else "")
+    name = "" if stat is None else safe_label(cgroup_owner(pid, proc)) if by == "cgroup" else exported_name(stat)
+    return ProcessGroup(name, str(pid) if pids else "")
 
 
 def read_memory(pid: int, now_s: float, proc: Path = PROC) -> _Memory | None:
-    """PSS and USS; None where the process is gone, or has no memory. Raises PermissionError."""
+    """Return PSS and USS, None for a process without memory or one that has ended. Raises PermissionError."""
     try:
         file = os.open(f"{proc}/{pid}/smaps_rollup", os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, ProcessLookupError):
@@ -244,3 +257,33 @@ def read_memory(pid: int, now_s: float, proc: Path = PROC) -> _Memory | None:
         return None
     unique_kib = sum(size for name, size in kib.items() if name.startswith(b"Private_"))
     return _Memory(now_s, kib[b"Pss:"] << 10, unique_kib << 10)
+
+
+class GpuProcessTable:
+    """Source of processes on GPUs; `on_gpus` returns them by UUID, `indices` the index of each GPU."""
+
+    name = "gpu_processes"
+
+    def __init__(
+        self,
+        on_gpus: Callable[[], Mapping[str, Sequence[GpuProcess]]],
+        indices: Callable[[], Mapping[str, str]],
+        group_of: Callable[[int], ProcessGroup],
+    ) -> None:
+        self._on_gpus = on_gpus
+        self._indices = indices
+        self._group_of = group_of
+        self._shown: list[GpuProcessGroup] = []
+
+    def read(self) -> Batch:
+        self._shown = largest_gpu_groups(self._on_gpus(), self._group_of, self._shown)
+        indices = self._indices()
+        return Batch(tuple(r for shown in self._shown if shown.on in indices for r in _readings(shown, indices)))
+
+
+def _readings(shown: GpuProcessGroup, indices: Mapping[str, str]) -> Iterator[Reading]:
+    labels = (indices[shown.on], shown.uuid, shown.group.name)
+    if shown.memory_bytes is not None:
+        yield Reading(GPU_PROCESS_MEMORY, labels, float(shown.memory_bytes), shown.group.extra)
+    if shown.utilization is not None:
+        yield Reading(GPU_PROCESS_UTILIZATION, labels, shown.utilization, shown.group.extra)

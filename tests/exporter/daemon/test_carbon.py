@@ -1,4 +1,4 @@
-"""Each way in which a carbon API fails: what was forecast counts on, then the static mean, and both say so."""
+"""Failures of a carbon API: forecast, then static mean, reported once."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.fakes.watttime import PASSWORD, USER, WattTimeApi
 INTENSITY = "wattline_carbon_intensity_grams_per_kilowatt_hour"
 FORECAST = "wattline_carbon_intensity_forecast_grams_per_kilowatt_hour"
 BEYOND_S = NOON_S + 2 * DAY_S + 3_600
-"""Past the forecast's end."""
+"""Time after the end of the forecast."""
 FAULTS = ["429", "500", "503", "garbage", "truncated", "cut off", "html", "empty", "huge", "slow", "silence", "no name"]
 
 
 @asynccontextmanager
 async def failing(fault: str):
-    """The address of an API with that fault."""
+    """URL of an API with that fault."""
     if fault == "silence":
         async with web_api.silence() as url:
             yield url
@@ -42,14 +42,14 @@ async def failing(fault: str):
 
 
 def seen(feed: CarbonFeed, now_s: float) -> list[tuple[str, str, float]]:
-    """Provider, quality and grams in force, as a scrape shows them; and the age of what the provider said."""
+    """Current provider, quality and intensity in a scrape, and the age of the response."""
     shown = list(carbon_readings([feed], now_s))
     ages = [("age", r.labels[0], now_s - r.value) for r in shown if "fetched" in r.metric.name]
     return [(r.labels[1], r.labels[3], r.value) for r in shown if r.metric.name == INTENSITY] + ages
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_forecast_counts_on_then_the_static_mean_then_the_provider_again(fault):
+def test_outage_uses_forecast_then_static_mean_then_provider(fault):
     clock = Clock(NOON_S + 60)
     provider = GbCarbonIntensity(timeout_s=5)
     feed = CarbonFeed(provider, now=clock, fallback=StaticIntensity("GBR", 268.255))
@@ -80,7 +80,7 @@ def test_the_forecast_counts_on_then_the_static_mean_then_the_provider_again(fau
 
 
 @pytest.mark.parametrize("fault", ["429", "503"])
-def test_a_server_that_says_when_to_come_back_is_not_asked_before(fault):
+def test_retry_after_is_respected(fault):
     clock = Clock()
 
     async def run() -> None:
@@ -102,7 +102,7 @@ def gb(url: str) -> tuple[str, ...]:
     return ("--carbon.provider", "gb", "--carbon.url", url)
 
 
-def test_a_restart_during_an_outage_has_the_forecast_from_the_disk_and_does_not_ask(tmp_path):
+def test_restart_in_outage_uses_the_cached_forecast(tmp_path):
     with web_api.serve_beside(CarbonApi(datetime.now(UTC))) as api:
         with daemon(tmp_path, *OPTIONS, *gb(api.url)) as first:
             assert first.wait_for_metric(bool, INTENSITY, provider="gb", quality="forecast") == 200
@@ -116,7 +116,7 @@ def test_a_restart_during_an_outage_has_the_forecast_from_the_disk_and_does_not_
 
 
 @pytest.mark.parametrize("fault", ["500", "html", "slow"])
-def test_a_daemon_whose_api_fails_from_the_start_counts_the_static_mean_and_says_so_once(tmp_path, fault):
+def test_api_failing_from_start_uses_static_mean_and_logs_once(tmp_path, fault):
     with (
         web_api.serve_beside(CarbonApi(datetime.now(UTC), fault)) as api,
         daemon(tmp_path, *OPTIONS, *gb(api.url)) as one,
@@ -128,13 +128,13 @@ def test_a_daemon_whose_api_fails_from_the_start_counts_the_static_mean_and_says
         assert one.value("wattline_source_up", source="carbon") == 0
 
 
-def test_a_daemon_with_no_network_at_all_starts_and_is_ready(tmp_path):
+def test_daemon_without_network_starts_and_is_ready(tmp_path):
     with daemon(tmp_path, *OPTIONS, *gb("http://no-such-host.invalid")) as one:
         assert one.get("/-/ready")[0] == 200
         assert one.wait_for_metric(bool, INTENSITY, provider="static") == 268.255
 
 
-def test_an_api_that_never_answers_does_not_keep_the_daemon_from_stopping(tmp_path):
+def test_silent_api_does_not_block_shutdown(tmp_path):
     slow = web_api.serve_beside(CarbonApi(datetime.now(UTC), "slow"))
     with slow as api, daemon(tmp_path, *OPTIONS, *gb(api.url)) as one:
         eventually(lambda: bool(api.asked), "a request", one.log)
@@ -155,13 +155,13 @@ main()
 """
 
 
-def test_a_resolver_that_hangs_does_not_keep_the_daemon_from_stopping(tmp_path):
+def test_hanging_resolver_does_not_block_shutdown(tmp_path):
     with daemon(tmp_path, *OPTIONS, *gb("http://slow.invalid"), program=("-c", SLOW_RESOLVER)) as one:
         eventually(lambda: "resolving" in one.log(), "a look-up", one.log)
         assert one.stop() == 0  # within 15 s
 
 
-def test_both_bases_are_shown_side_by_side_and_no_secret_is_in_the_log(tmp_path):
+def test_both_bases_are_exported_without_secrets_in_the_log(tmp_path):
     (tmp_path / "token").write_text(f"watttime={USER}:{PASSWORD}\n")
     now = datetime.now(UTC)
     with web_api.serve_beside(CarbonApi(now)) as average, web_api.serve_beside(WattTimeApi(now)) as marginal:

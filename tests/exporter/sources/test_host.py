@@ -32,7 +32,7 @@ Slab:             300 kB
 
 @pytest.fixture
 def proc(tmp_path, monkeypatch):
-    """A proc file system of plain files."""
+    """Create a proc file system of plain files."""
     (tmp_path / "meminfo").write_text(MEMINFO)
     (tmp_path / "stat").write_text("cpu  0 0 0 0 0 0 0 0 0 0\n")
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
@@ -48,11 +48,11 @@ def values(batch, metric):
     return {reading.labels: reading.value for reading in batch.readings if reading.metric is metric}
 
 
-def test_utilization_is_absent_at_the_first_read(proc):
+def test_host_first_read_has_no_utilization(proc):
     assert values(HostSource().read(), HOST_CPU_UTILIZATION) == {}
 
 
-def test_utilization_is_of_the_time_since_the_last_read(proc):
+def test_host_utilization_is_since_the_last_read(proc):
     source = HostSource()
     cpu(proc, user=9_000, idle=1_000)
     source.read()
@@ -60,20 +60,20 @@ def test_utilization_is_of_the_time_since_the_last_read(proc):
     assert values(source.read(), HOST_CPU_UTILIZATION) == {(): pytest.approx(0.3)}
 
 
-def test_the_time_of_a_guest_is_not_counted_twice(proc):
+def test_host_guest_time_is_not_counted_twice(proc):
     source = HostSource()
     source.read()
     cpu(proc, user=50, guest=50, idle=50)
     assert values(source.read(), HOST_CPU_UTILIZATION) == {(): pytest.approx(0.5)}
 
 
-def test_no_time_between_two_reads_gives_no_utilization(proc):
+def test_host_reads_without_time_between_have_no_utilization(proc):
     source = HostSource()
     source.read()
     assert values(source.read(), HOST_CPU_UTILIZATION) == {}
 
 
-def test_two_sources_do_not_take_each_others_time(proc):
+def test_host_two_sources_are_independent(proc):
     one, other = HostSource(), HostSource()
     one.read()
     cpu(proc, user=10, idle=10)
@@ -81,25 +81,27 @@ def test_two_sources_do_not_take_each_others_time(proc):
     assert values(one.read(), HOST_CPU_UTILIZATION) == {(): pytest.approx(0.5)}
 
 
-def test_memory_in_use_is_what_new_work_cannot_have(proc):
+def test_host_memory_used_is_total_minus_available(proc):
     batch = HostSource().read()
     assert values(batch, HOST_MEMORY_TOTAL) == {(): 16_000 * 1024}
     assert values(batch, HOST_MEMORY_USED) == {(): 10_000 * 1024}
 
 
-def test_a_proc_that_is_not_mounted_is_told_with_what_to_type(proc):
+def test_host_without_proc_fails_with_remedy(proc):
     (proc / "stat").unlink()
-    with pytest.raises(SourceError, match=r"cannot read .*/stat: No such file or directory; is proc mounted\?"):
+    with pytest.raises(
+        SourceError, match=r"cannot read .*/stat: No such file or directory; check that proc is mounted"
+    ):
         HostSource().read()
 
 
-def test_our_own_processes_are_read_by_role():
+def test_host_own_processes_are_read_by_role():
     batch = HostSource(lambda: {"exporter": os.getpid()}).read()
     assert values(batch, PROCESS_CPU)[("exporter",)] > 0
     assert values(batch, PROCESS_MEMORY)[("exporter",)] > 1_000_000
 
 
-def test_a_process_that_has_gone_is_skipped_and_the_other_stays():
+def test_host_ended_process_is_skipped():
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     batch = HostSource(lambda: {"nvml_worker": gone.pid, "exporter": os.getpid()}).read()

@@ -7,8 +7,7 @@ from exporter.energy.meter import DeviceMeter
 from exporter.model import Batch, Device, Reading, SourceError
 from exporter.sensors.live_state import LiveState
 from exporter.settings import Settings
-from exporter.sources.board import sensors
-from exporter.sources.hwmon import HwmonSource, SocketSource
+from exporter.sources.hwmon import GraceSocketSource, HwmonSource, find_power_sensors
 from exporter.wiring import polled_sources
 from tests.fakes import hwmon
 
@@ -30,7 +29,7 @@ def watts(batch: Batch) -> dict[str, float | None]:
 # -- the board
 
 
-def test_a_grace_hoppers_sensors_are_called_by_what_the_firmware_calls_them(tmp_path):
+def test_hwmon_grace_hopper_sensors_have_firmware_names(tmp_path):
     hwmon.grace_hopper(tmp_path)
     batch = HwmonSource(tmp_path).read()
     assert watts(batch) == {
@@ -43,21 +42,21 @@ def test_a_grace_hoppers_sensors_are_called_by_what_the_firmware_calls_them(tmp_
     assert batch.problems == ()
 
 
-def test_no_sensor_of_the_board_is_ever_counted_into_a_run(tmp_path):
+def test_hwmon_sensors_are_never_part_of_a_run(tmp_path):
     hwmon.grace_hopper(tmp_path)
     batch = HwmonSource(tmp_path).read()
     assert {poll.device.kind for poll in batch.polls} == {"hwmon"}
     assert {poll.device.component for poll in batch.polls} == {None}
 
 
-def test_a_chip_keeps_its_name_when_the_kernel_numbers_it_anew(tmp_path):
+def test_hwmon_chip_keeps_its_name_after_renumbering(tmp_path):
     hwmon.meter(tmp_path / "monday", 3, "Grace Power Socket 0", 150, instance=7)
     hwmon.meter(tmp_path / "tuesday", 12, "Grace Power Socket 0", 150, instance=7)
     monday, tuesday = (HwmonSource(tmp_path / day).read() for day in ("monday", "tuesday"))
     assert watts(monday) == watts(tuesday) == {"power_meter-ACPI000D:07/Grace Power Socket 0": 150.0}
 
 
-def test_a_jetsons_rails_are_volts_times_amperes(tmp_path):
+def test_hwmon_jetson_rails_are_volts_times_amperes(tmp_path):
     hwmon.jetson(tmp_path)
     assert watts(HwmonSource(tmp_path).read()) == {
         "ina3221-1-0040/VDD_GPU_SOC": 6.0,  # 5 V x 1.2 A
@@ -65,45 +64,45 @@ def test_a_jetsons_rails_are_volts_times_amperes(tmp_path):
     }
 
 
-def test_a_rail_whose_power_the_driver_gives_is_not_shown_twice(tmp_path):
+def test_hwmon_rail_with_power_file_is_not_exported_twice(tmp_path):
     folder = hwmon.jetson(tmp_path)
     (folder / "power1_input").write_text("6010000\n")
     assert watts(HwmonSource(tmp_path).read())["ina3221-1-0040/VDD_GPU_SOC"] == pytest.approx(6.01)
-    assert len(sensors(tmp_path / "class/hwmon")) == 2
+    assert len(find_power_sensors(tmp_path / "class/hwmon")) == 2
 
 
-def test_volts_and_amperes_of_other_chips_are_not_multiplied(tmp_path):
+def test_hwmon_other_chips_volts_and_amperes_are_ignored(tmp_path):
     files = {"in1_input": "230000", "curr1_input": "2000", "power1_input": "410000000", "power1_label": "pin"}
     hwmon.chip(tmp_path, 0, "pmbus", "i2c/7-0058", {**files, "in2_input": "12000", "curr2_input": "30000"})
     assert watts(HwmonSource(tmp_path).read()) == {"pmbus-7-0058/pin": 410.0}
 
 
-def test_the_average_is_read_where_a_sensor_has_both(tmp_path):
+def test_hwmon_average_is_preferred(tmp_path):
     hwmon.chip(tmp_path, 0, "amdgpu", "pci/0000:03:00.0", {"power1_average": "90000000", "power1_input": "120000000"})
     assert watts(HwmonSource(tmp_path).read()) == {"amdgpu-0000:03:00.0/power1": 90.0}
 
 
-def test_two_sensors_of_one_label_are_told_apart_by_their_channel(tmp_path):
+def test_hwmon_equal_labels_are_separated_by_channel(tmp_path):
     files = {f"power{n}_{kind}": text for n in (1, 2) for kind, text in (("label", "PSU"), ("input", f"{n}000000"))}
     hwmon.chip(tmp_path, 0, "psu", "platform/psu.0", files)
     assert watts(HwmonSource(tmp_path).read()) == {"psu-psu.0/PSU": 1.0, "psu-psu.0/PSU power2": 2.0}
 
 
-def test_a_label_with_a_slash_does_not_look_like_a_chip_and_a_sensor(tmp_path):
+def test_hwmon_label_slash_is_replaced(tmp_path):
     hwmon.chip(tmp_path, 0, "a/b", "platform/c", {"power1_input": "1000000", "power1_label": "in/out"})
     assert watts(HwmonSource(tmp_path).read()) == {"a_b-c/in_out": 1.0}
 
 
-def test_chips_without_power_sensors_are_no_concern_of_ours(tmp_path):
+def test_hwmon_chips_without_power_are_ignored(tmp_path):
     hwmon.chip(tmp_path, 0, "coretemp", "platform/coretemp.0", {"temp1_input": "40000", "in1_input": "1000"})
     assert HwmonSource(tmp_path).read() == Batch()
 
 
-def test_a_board_without_any_shows_nothing_and_is_not_down(tmp_path):
+def test_hwmon_board_without_sensors_is_up_and_empty(tmp_path):
     assert HwmonSource(tmp_path).read() == Batch()
 
 
-def test_a_board_without_any_when_the_exporter_starts_has_no_such_source(tmp_path):
+def test_hwmon_board_without_sensors_at_start_has_no_source(tmp_path):
     bare, board = tmp_path / "bare", tmp_path / "board"
     hwmon.grace_hopper(board)
 
@@ -114,7 +113,7 @@ def test_a_board_without_any_when_the_exporter_starts_has_no_such_source(tmp_pat
     assert "hwmon" in names(board)
 
 
-def test_the_integral_of_a_sensor_is_its_energy(tmp_path):
+def test_hwmon_integral_of_a_sensor_is_its_energy(tmp_path):
     (place, *_) = hwmon.grace_hopper(tmp_path)
     clock = Clock()
     source, line = HwmonSource(tmp_path, clock), DeviceMeter(update_s=0.001)
@@ -129,12 +128,12 @@ def test_the_integral_of_a_sensor_is_its_energy(tmp_path):
 
 
 def silence(folder, file):
-    """Reading it fails, as with EIO or ENODATA."""
+    """Make reading fail, as with EIO or ENODATA."""
     (folder / file).unlink()
     (folder / file).mkdir()
 
 
-def test_a_sensor_that_errs_is_absent_and_named_once_and_the_others_go_on(tmp_path):
+def test_hwmon_failing_sensor_is_absent_and_named_once(tmp_path):
     _, grace, *_ = hwmon.grace_hopper(tmp_path)
     clock = Clock()
     source = HwmonSource(tmp_path, clock)
@@ -151,7 +150,7 @@ def test_a_sensor_that_errs_is_absent_and_named_once_and_the_others_go_on(tmp_pa
     assert problem.startswith("cannot read Grace Power Socket 0 of power_meter-ACPI000D:01 (Is a directory): see: cat ")
 
 
-def test_a_sensor_that_errs_now_and_then_is_named_once_and_not_each_time(tmp_path):
+def test_hwmon_intermittent_failure_is_named_once(tmp_path):
     _, grace, *_ = hwmon.grace_hopper(tmp_path)
     clock = Clock()
     source = HwmonSource(tmp_path, clock)
@@ -161,26 +160,28 @@ def test_a_sensor_that_errs_now_and_then_is_named_once_and_not_each_time(tmp_pat
         (grace / "power1_average").write_text("150000000\n" if second % 2 or second > 20 else "\n")
         told.append(bool(source.read().problems))
     assert told[0]
-    assert told == sorted(told, reverse=True)  # it begins once and ends once
+    assert told == sorted(told, reverse=True)  # it starts once and ends once
     assert not told[-1]
 
 
 @pytest.mark.parametrize("text", ["-5000000", "", "nan", "none", "99999999999999999999", "1e6"])
-def test_what_is_no_power_is_absent(tmp_path, text):
+def test_hwmon_invalid_power_is_absent(tmp_path, text):
     _, grace, *_ = hwmon.grace_hopper(tmp_path)
     (grace / "power1_average").write_text(text)
     batch = HwmonSource(tmp_path).read()
     assert len(batch.polls) == 3
-    assert "(no power)" in batch.problems[0]
+    assert "(invalid power)" in batch.problems[0]
 
 
-def test_where_no_sensor_answers_the_source_is_down_with_the_reason(tmp_path):
+def test_hwmon_all_sensors_failing_fails_with_cause(tmp_path):
     silence(hwmon.meter(tmp_path, 0, "Grace Power Socket 0", 150), "power1_average")
-    with pytest.raises(SourceError, match=r"no power sensor of the board answers; cannot read Grace Power Socket 0 of"):
+    with pytest.raises(
+        SourceError, match=r"cannot read any power sensor of the board; cannot read Grace Power Socket 0 of"
+    ):
         HwmonSource(tmp_path).read()
 
 
-def test_a_sensor_that_comes_later_is_found_within_a_minute(tmp_path):
+def test_hwmon_new_sensor_is_found_within_a_minute(tmp_path):
     clock = Clock()
     source = HwmonSource(tmp_path, clock)
     assert source.read().polls == ()
@@ -192,38 +193,38 @@ def test_a_sensor_that_comes_later_is_found_within_a_minute(tmp_path):
 # -- the sockets of a Grace
 
 
-def test_the_whole_socket_is_the_package_and_neither_the_module_nor_the_cores_rail(tmp_path):
+def test_grace_package_is_the_whole_socket(tmp_path):
     hwmon.grace_hopper(tmp_path)
-    batch = SocketSource(tmp_path).read()
+    batch = GraceSocketSource(tmp_path).read()
     assert [(poll.device, poll.instant_w) for poll in batch.polls] == [(Device("package", "0"), 150.0)]
     assert batch.readings == (Reading(CPU_ENERGY_METHOD, ("0", "hwmon"), 1),)
 
 
-def test_each_socket_of_a_grace_superchip_is_a_package(tmp_path):
+def test_grace_superchip_sockets_are_packages(tmp_path):
     for socket in (0, 1):
         hwmon.meter(tmp_path, 2 * socket, f"Grace Power Socket {socket}", 200 + socket)
         hwmon.meter(tmp_path, 2 * socket + 1, f"CPU Power Socket {socket}", 120 + socket)
-    batch = SocketSource(tmp_path).read()
+    batch = GraceSocketSource(tmp_path).read()
     assert {poll.device.id: poll.instant_w for poll in batch.polls} == {"0": 200.0, "1": 201.0}
 
 
-def test_the_cores_rail_has_to_do_where_the_socket_is_not_shown(tmp_path):
+def test_grace_without_socket_sensor_uses_the_core_rail(tmp_path):
     hwmon.meter(tmp_path, 0, "CPU Power Socket 0", 110)
     hwmon.meter(tmp_path, 1, "Module Power Socket 0", 520)
-    assert [poll.instant_w for poll in SocketSource(tmp_path).read().polls] == [110.0]
+    assert [poll.instant_w for poll in GraceSocketSource(tmp_path).read().polls] == [110.0]
 
 
-def test_a_package_never_switches_between_the_socket_and_the_rail_of_its_cores(tmp_path):
+def test_grace_package_keeps_its_sensor(tmp_path):
     clock = Clock()
     hwmon.meter(tmp_path, 2, "CPU Power Socket 0", 110)
-    source = SocketSource(tmp_path, clock)
+    source = GraceSocketSource(tmp_path, clock)
     source.read()
     hwmon.meter(tmp_path, 1, "Grace Power Socket 0", 150)
     clock.now_s += 61
     assert [poll.instant_w for poll in source.read().polls] == [110.0]
 
 
-def test_a_board_without_a_sockets_sensor_is_no_way_to_the_cpus_energy(tmp_path):
+def test_grace_source_without_socket_sensor_fails(tmp_path):
     hwmon.jetson(tmp_path)
     with pytest.raises(SourceError, match="the board has no power sensor of a CPU socket"):
-        SocketSource(tmp_path).read()
+        GraceSocketSource(tmp_path).read()

@@ -36,7 +36,7 @@ def shown(batch):
     return {reading.labels for reading in batch.readings}
 
 
-def test_each_container_is_told_with_its_gpus(path, reader):
+def test_kubelet_containers_are_exported_with_their_gpus(path, reader):
     pods = [
         pod("ml", "train-0", container("main", devices("nvidia.com/gpu", A, B)), container("sidecar")),
         pod("web", "llm-7f", container("server", devices("nvidia.com/mig-1g.10gb", MIG))),
@@ -53,7 +53,7 @@ def test_each_container_is_told_with_its_gpus(path, reader):
     }
 
 
-def test_pods_that_share_a_gpu_in_time_are_told_each_once(path, reader):
+def test_kubelet_time_sliced_gpu_is_exported_once_per_pod(path, reader):
     pods = [
         pod("ml", "one", container("main", devices("nvidia.com/gpu.shared", f"{A}::0", f"{A}::2"))),
         pod("ml", "two", container("main", devices("nvidia.com/gpu", f"{A}::11"))),
@@ -70,78 +70,82 @@ def test_pods_that_share_a_gpu_in_time_are_told_each_once(path, reader):
 
 
 @pytest.mark.parametrize("device", ["1", "nvidia1", "nvidia1/vgpu0"])
-def test_a_gpu_that_the_plugin_calls_by_number_is_told_by_uuid(path, reader, device):
+def test_kubelet_numbered_gpu_is_exported_by_uuid(path, reader, device):
     with serving(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", device)))])):
         assert shown(reader.read()) == {("1", B, "ml", "one", "main")}
 
 
-def test_a_device_that_the_exporter_does_not_know_is_a_problem_and_hides_no_other(path, reader):
+def test_kubelet_unknown_device_is_a_problem_and_hides_no_other(path, reader):
     other = "GPU-dddddddd"
     with serving(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", other, A)))])):
         batch = reader.read()
     assert shown(batch) == {("0", A, "ml", "one", "main")}
     assert batch.problems == (
-        "pods have devices that are no GPU of this exporter: GPU-dddddddd; see: nvidia-smi -L, and is NVML up?",
+        "unknown GPUs assigned to pods: GPU-dddddddd; compare with nvidia-smi -L, and check that NVML works",
     )
 
 
-def test_a_node_without_gpu_pods_tells_nothing_and_is_well(path, reader):
+def test_kubelet_node_without_gpu_pods_is_up_and_empty(path, reader):
     with serving(path, FakeKubelet([])):
         assert reader.read().readings == ()
 
 
-def test_a_kubelet_that_comes_later_is_found(path, reader):
-    with pytest.raises(SourceError, match=r"there is no socket .*; is the kubelet running\? in a pod, mount"):
+def test_kubelet_started_later_is_found(path, reader):
+    with pytest.raises(
+        SourceError, match=r"cannot open .*: no such socket; check that the kubelet runs; in a pod, mount"
+    ):
         reader.read()
     with serving(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", A)))])):
         assert shown(reader.read()) == {("0", A, "ml", "one", "main")}
 
 
-def test_a_kubelet_that_was_restarted_is_asked_on_its_new_socket(path, reader):
+def test_kubelet_restarted_is_called_on_its_new_socket(path, reader):
     with serving(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", A)))])):
         assert shown(reader.read()) == {("0", A, "ml", "one", "main")}
-    with pytest.raises(SourceError, match="there is no socket"):
+    with pytest.raises(SourceError, match="no such socket"):
         reader.read()
     with serving(path, FakeKubelet([pod("ml", "two", container("main", devices("nvidia.com/gpu", B)))])):
         assert shown(reader.read()) == {("1", B, "ml", "two", "main")}
 
 
-def test_a_socket_that_a_dead_kubelet_left_is_told_as_such(path, reader):
+def test_kubelet_stale_socket_is_reported(path, reader):
     left = sockets.socket(sockets.AF_UNIX)
     left.bind(str(path))
     left.close()
-    with pytest.raises(SourceError, match=r"no one listens at .*; is the kubelet running\?"):
+    with pytest.raises(SourceError, match=r"cannot connect to .*: no process listens; see"):
         reader.read()
 
 
-def test_a_kubelet_that_hangs_is_left_after_a_while_and_asked_again(path, reader, monkeypatch):
-    monkeypatch.setattr(source, "WITHIN_S", 0.2)
+def test_kubelet_hanging_times_out_and_is_called_again(path, reader, monkeypatch):
+    monkeypatch.setattr(source, "TIMEOUT_S", 0.2)
     with serving(path, FakeKubelet([], delay_s=60)) as fake:
-        with pytest.raises(SourceError, match=r"did not answer at .* within 0.2 s; see: journalctl -u kubelet"):
+        with pytest.raises(
+            SourceError, match=r"cannot read .*: no response from the kubelet within 0.2 s; see: journalctl -u kubelet"
+        ):
             reader.read()
         fake.delay_s = 0
-        monkeypatch.setattr(source, "WITHIN_S", 30)
+        monkeypatch.setattr(source, "TIMEOUT_S", 30)
         assert reader.read().readings == ()
         assert fake.calls == 2
 
 
-def test_a_refusal_is_told_in_one_line(path, reader):
+def test_kubelet_refusal_is_one_line(path, reader):
     refusing = FakeKubelet(refusal=grpc.StatusCode.UNIMPLEMENTED)
     with (
         serving(path, refusing),
-        pytest.raises(SourceError, match="answers UNIMPLEMENTED the API is switched off; see"),
+        pytest.raises(SourceError, match="the kubelet answered UNIMPLEMENTED the API is switched off; see"),
     ):
         reader.read()
 
 
-def test_an_answer_that_is_none_is_told_as_such(path, reader):
+def test_kubelet_invalid_response_is_reported(path, reader):
     with serving(path, FakeKubelet(answer=b"\xff\xff\xff")), pytest.raises(SourceError) as caught:
         reader.read()
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
 
 
-def test_the_daemon_tells_the_pods_of_its_gpus(path, start):
+def test_kubelet_pods_are_exported_by_the_daemon(path, start):
     ours = pod("ml", "train-0", container("main", devices("nvidia.com/gpu", "1")))
     with serving(path, FakeKubelet([ours])), start("--kubelet.pod-resources", str(path)) as exporter:
         exporter.wait_for_metric(lambda value: value == 1, "wattline_gpu_pod_info")
@@ -151,13 +155,13 @@ def test_the_daemon_tells_the_pods_of_its_gpus(path, start):
     assert labels == {"gpu": "1", "uuid": uuid, "namespace": "ml", "pod": "train-0", "container": "main"}
 
 
-def test_without_the_extra_one_line_says_what_to_install(tmp_path):
+def test_kubelet_without_extra_names_the_package(tmp_path):
     code = "import sys; sys.modules['grpc'] = None; from exporter.cli.main import main; sys.argv = sys.argv[1:]; main()"
     options = ["exporter", "serve", "--state.path", str(tmp_path), "--kubelet.pod-resources", "/run/kubelet.sock"]
     found = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, check=False)
     assert found.returncode == 1
     assert found.stderr == (
-        "exporter: --kubelet.pod-resources: grpc is not installed; in the clone of Wattline, type: pip install "
+        "exporter: --kubelet.pod-resources: grpc is not installed; in the clone of Wattline, run: pip install "
         "'.[kubernetes]'\n"
     )
 
@@ -166,7 +170,7 @@ def _open_files():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_a_hundred_reads_leave_no_file_open(path, reader):
+def test_kubelet_hundred_reads_leave_no_file_open(path, reader):
     with serving(path, FakeKubelet([])):
         for _ in range(3):
             reader.read()

@@ -1,4 +1,4 @@
-"""Arbitrary bytes in the files of sysfs: no reader crashes, no energy is negative, not a number or beyond belief."""
+"""Arbitrary bytes in sysfs files: no crash, no negative or implausible energy."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Batch, Device, Source, SourceError
 from exporter.sources.cpu_energy.perf import PerfSource
-from exporter.sources.cpu_energy.powercap_source import RaplSource
-from exporter.sources.hwmon import HwmonSource, SocketSource
+from exporter.sources.cpu_energy.powercap import RaplSource
+from exporter.sources.hwmon import GraceSocketSource, HwmonSource
 from tests.fakes import hwmon, power_pmu, powercap
 
 MOST_W = 100_000.0
-"""What a sensor of the board is believed; a counter is held to less."""
+"""Upper bound for a board sensor; that of a counter is lower."""
 
 NASTY = [
     b"",
@@ -52,7 +52,7 @@ fuzzed = settings(max_examples=60, deadline=None)
 
 
 class Line:
-    """The clock of a source, and the lines that its polls feed."""
+    """Clock and energy meters of a source."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
@@ -63,7 +63,7 @@ class Line:
         return self.now_s
 
     def read(self, source: Source) -> None:
-        """A second later."""
+        """Advance the clock by a second."""
         self.now_s += 1.0
         batch = Batch()
         with contextlib.suppress(SourceError):
@@ -92,7 +92,7 @@ def folder() -> Iterator[Path]:
 
 @fuzzed
 @given(st.lists(contents, min_size=1, max_size=6), contents, contents)
-def test_any_bytes_in_powercap(energies, name, energy_range):
+def test_powercap_any_bytes_are_handled(energies, name, energy_range):
     with folder() as root:
         tree = powercap.intel_two_packages(root)
         zone = tree.energy_file("intel-rapl:0").parent
@@ -106,13 +106,13 @@ def test_any_bytes_in_powercap(energies, name, energy_range):
         line.now_s += 61
         line.seconds(source, 3)
 
-        # the zones of the other package are read whatever this one's files say
+        # the zones of the other package are always read
         assert line.lines[Device("package", "1")].latest is not None
 
 
 @fuzzed
 @given(st.lists(st.integers(0, 2**64), min_size=2, max_size=10), st.integers(0, 2**64))
-def test_any_numbers_of_a_counter_add_no_more_than_a_package_can_draw(energies_uj, range_uj):
+def test_powercap_any_counters_add_at_most_the_possible_energy(energies_uj, range_uj):
     with folder() as root:
         tree = powercap.Powercap(root)
         tree.zone("intel-rapl:0", "package-0", range_uj=range_uj)
@@ -136,7 +136,7 @@ def test_any_numbers_of_a_counter_add_no_more_than_a_package_can_draw(energies_u
     contents,
     st.lists(st.binary(max_size=8), min_size=1, max_size=5),
 )
-def test_any_bytes_in_a_pmu_and_from_its_counter(files, package, die, counts):
+def test_perf_any_bytes_are_handled(files, package, die, counts):
     with folder() as root:
         power_pmu.intel_two_packages(root)
         for name, content in files.items():
@@ -165,7 +165,7 @@ def test_any_bytes_in_a_pmu_and_from_its_counter(files, package, die, counts):
     st.dictionaries(st.sampled_from(["in1_input", "curr1_input", "in1_label", "in1_enable"]), contents, min_size=1),
     contents,
 )
-def test_any_bytes_in_hwmon(meter, rail, name):
+def test_hwmon_any_bytes_are_handled(meter, rail, name):
     with folder() as root:
         places = hwmon.grace_hopper(root)
         for file, content in meter.items():
@@ -175,7 +175,7 @@ def test_any_bytes_in_hwmon(meter, rail, name):
             (rails / file).write_bytes(content)
         (root / "class/hwmon/hwmon3/name").write_bytes(name)
         line = Line()
-        for source in (HwmonSource(root, line.clock), SocketSource(root, line.clock)):
+        for source in (HwmonSource(root, line.clock), GraceSocketSource(root, line.clock)):
             line.seconds(source, 3)
 
         assert Device("hwmon", "power_meter-ACPI000D:00/Module Power Socket 0") in line.lines

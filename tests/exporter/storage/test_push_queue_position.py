@@ -8,8 +8,8 @@ from contextlib import closing
 import pytest
 
 from exporter.contract.history import HISTORY_FILE
-from tests.exporter.push_node import VICTORIA, agrees, count, remember
-from tests.exporter.push_proxy import on_server, proxy
+from tests.exporter.push.node import VICTORIA, agrees, count, remember
+from tests.exporter.push.proxy import on_server, proxy
 from tests.waiting import eventually
 
 AWAY = "http://127.0.0.1:9" + VICTORIA
@@ -117,9 +117,9 @@ def test_push_queue_new_server_gets_all_samples_and_it_is_logged(both, sender, c
         pushed.push()
 
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now - 60))
-    new = f"nothing was pushed there before, so all of the history is: 300 samples wait, since {since}"
+    new = f"new server, the whole history is sent: 300 samples queued since {since}"
     first, again, other = said()
     assert first == f"pushing to {both.victoria}{VICTORIA}: {new}"
-    assert again.startswith(f"pushing to {both.victoria}{VICTORIA}: 300 samples wait")
+    assert again.startswith(f"pushing to {both.victoria}{VICTORIA}: 300 samples queued")
     assert other == f"pushing to {between.url}{VICTORIA}: {new}"
     assert agrees(both.victoria, pushed, now) == 300

@@ -1,4 +1,4 @@
-"""What the tests of the carbon providers share: a clock, scripted providers, and visits to a fake API."""
+"""Clock, scripted providers and requests to a fake API for the tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def visit(api: WebApi, body: Visit) -> None:
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and all those it came from."""
+    """Yield the error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -49,7 +49,7 @@ class Clock:
 
 
 class Scripted:
-    """A provider that gives what it is told to: a list of slots, or a failure."""
+    """A provider with scripted responses: lists of slots, or errors."""
 
     name = "scripted"
     region = "GB"
@@ -70,12 +70,12 @@ def slot(begin_s: float, grams: float, quality: str = "forecast", length_s: floa
 
 
 def half() -> float:
-    """The middle of every jitter."""
+    """Return the middle of each random interval."""
     return 0.5
 
 
 def fed(clock: Clock, *answers: list[Slot], **options) -> CarbonFeed:
-    """A feed that has taken in the answers one after the other."""
+    """Return a feed after it has received the responses."""
     feed = CarbonFeed(Scripted(*answers), now=clock, chance=half, **options)
     for _ in answers:
         asyncio.run(feed.refresh(None))

@@ -16,29 +16,29 @@ ANSWER = [slot(NOON_S - 1_800, 190, "actual"), slot(NOON_S, 200), slot(NOON_S + 
 
 
 def restarted(folder, now_s=NOON_S + 60, *answers, provider=None, fallback=None):
-    """The feed of an exporter that is started on that folder."""
+    """Return the feed of an exporter started on that folder."""
     provider = provider or Scripted(*answers)
     return CarbonFeed(provider, now=Clock(now_s), cache=CarbonCache(folder), chance=half, fallback=fallback)
 
 
-def test_a_restart_has_what_was_held_and_does_not_ask_before_the_slot_ends(tmp_path):
+def test_cache_after_restart_avoids_requests_until_slot_ends(tmp_path):
     before = fed(Clock(), ANSWER, cache=CarbonCache(tmp_path))
     after = restarted(tmp_path)
 
     assert list(after._slots) == list(before._slots) == ANSWER
     assert after.due_s == before.due_s == NOON_S + 1_820
-    asyncio.run(after.refresh(None))  # as the daemon does at its start: the provider has no answer to give
+    asyncio.run(after.refresh(None))  # as the daemon does at its start; the provider has no response
     assert after.fetched_s == NOON_S
 
 
-def test_a_restart_after_the_slot_has_ended_asks_at_once_and_counts_the_forecast_meanwhile(tmp_path):
+def test_cache_after_slot_end_bridges_until_the_first_request(tmp_path):
     fed(Clock(), ANSWER, cache=CarbonCache(tmp_path))
     after = restarted(tmp_path, NOON_S + 1_900)
     assert after.due_s <= NOON_S + 1_900
     assert after.slot_at(NOON_S + 1_900).grams_per_kwh == 210
 
 
-def test_a_restart_does_not_forget_that_it_was_told_to_wait(tmp_path):
+def test_cache_keeps_the_delay_a_provider_asked_for(tmp_path):
     told = HttpStatusError("asked too often", "wait", 429, DAY_S)
     refused(CarbonFeed(Scripted(told), now=Clock(), cache=CarbonCache(tmp_path), chance=half))
     after = restarted(tmp_path, NOON_S + 60, fallback=StaticIntensity("GBR", 268.255))
@@ -49,13 +49,13 @@ def test_a_restart_does_not_forget_that_it_was_told_to_wait(tmp_path):
     assert "static" in said
 
 
-def test_a_failure_that_named_no_time_is_forgotten_by_a_restart(tmp_path):
+def test_cache_does_not_keep_a_plain_failure(tmp_path):
     refused(CarbonFeed(Scripted(SourceError("down", "wait")), now=Clock(), cache=CarbonCache(tmp_path)))
     assert restarted(tmp_path).due_s <= NOON_S
 
 
 @pytest.mark.parametrize(("what", "value"), [("name", "other"), ("region", "London"), ("basis", "marginal")])
-def test_what_another_provider_region_or_basis_said_is_not_taken(tmp_path, what, value):
+def test_cache_of_other_provider_region_or_basis_is_ignored(tmp_path, what, value):
     fed(Clock(), ANSWER, cache=CarbonCache(tmp_path))
     other = Scripted()
     setattr(other, what, value)
@@ -63,13 +63,13 @@ def test_what_another_provider_region_or_basis_said_is_not_taken(tmp_path, what,
     assert (after.slot_at(NOON_S + 60), after.due_s, after.fetched_s) == (None, 0.0, None)
 
 
-def test_a_clock_that_was_set_back_asks_again(tmp_path):
+def test_cache_after_clock_set_back_is_requested_again(tmp_path):
     fed(Clock(), ANSWER, cache=CarbonCache(tmp_path))
     after = restarted(tmp_path, NOON_S - DAY_S)
-    assert (after.due_s, after.fetched_s) == (0, None)  # no age of less than nothing
+    assert (after.due_s, after.fetched_s) == (0, None)  # no negative age
 
 
-def test_two_feeds_share_the_file(tmp_path):
+def test_cache_file_is_shared_by_two_feeds(tmp_path):
     cache = CarbonCache(tmp_path)
     marginal = Scripted([slot(NOON_S, 400)])
     marginal.basis = "marginal"
@@ -91,7 +91,7 @@ def test_two_feeds_share_the_file(tmp_path):
         b'{"version": 1, "feeds": {"average": {"provider": "scripted", "region": "GB"}}}',
     ],
 )
-def test_garbage_is_ignored_with_one_warning_and_written_anew(tmp_path, caplog, garbage):
+def test_cache_invalid_file_is_logged_once_and_replaced(tmp_path, caplog, garbage):
     (tmp_path / "carbon.json").write_bytes(garbage)
     feed = restarted(tmp_path, NOON_S + 60, ANSWER)
     assert feed.due_s == 0
@@ -105,7 +105,7 @@ def test_garbage_is_ignored_with_one_warning_and_written_anew(tmp_path, caplog, 
     ("key", "value"),
     [("grams_per_kwh", -1), ("grams_per_kwh", 1e9), ("end_s", NOON_S - 1_801), ("begin_s", 0), ("quality", "static")],
 )
-def test_a_slot_that_cannot_be_makes_the_file_garbage(tmp_path, key, value):
+def test_cache_invalid_slot_invalidates_the_file(tmp_path, key, value):
     fed(Clock(), ANSWER, cache=CarbonCache(tmp_path))
     document = json.loads((tmp_path / "carbon.json").read_bytes())
     document["feeds"]["average"]["slots"][0][key] = value
@@ -113,7 +113,7 @@ def test_a_slot_that_cannot_be_makes_the_file_garbage(tmp_path, key, value):
     assert restarted(tmp_path).slot_at(NOON_S + 60) is None
 
 
-def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path, caplog):
+def test_cache_unwritable_folder_is_logged_once(tmp_path, caplog):
     clock = Clock()
     feed = fed(clock, ANSWER, ANSWER, cache=CarbonCache(tmp_path / "missing"))
     assert feed.slot_at(NOON_S).grams_per_kwh == 200
@@ -125,7 +125,7 @@ def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path, caplog):
     assert (tmp_path / "missing" / "carbon.json").exists()
 
 
-def test_a_write_that_breaks_off_leaves_the_file_as_it_was(tmp_path):
+def test_cache_interrupted_write_keeps_the_old_file(tmp_path):
     fed(Clock(), ANSWER, cache=CarbonCache(tmp_path))
-    (tmp_path / "carbon.new").write_text('{"version": 1, "feeds": {"aver')  # as a kill in the middle leaves it
+    (tmp_path / "carbon.new").write_text('{"version": 1, "feeds": {"aver')  # as left by a kill during the write
     assert restarted(tmp_path).slot_at(NOON_S).grams_per_kwh == 200

@@ -1,20 +1,15 @@
-"""The options of carbon intensities: what they make, what they refuse, and that no secret is ever shown."""
+"""Options of carbon intensities: providers, conflicts, and errors without secrets."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from exporter.contract.carbon.credentials import PROVIDERS
 from exporter.settings import Settings, UsageError
 from exporter.sources.carbon.config import carbon_feeds, carbon_providers, provider_token, static_fallback
 from exporter.sources.carbon.static import StaticIntensity
-from tests.exporter.test_cli import exporter
-from tests.fakes import electricity_maps, watttime, web_api
-from tests.fakes.electricity_maps import ElectricityMapsApi
-from tests.fakes.watttime import WattTimeApi
+from tests.fakes import electricity_maps, watttime
 
 BOTH = f"# the node's\nelectricitymaps={electricity_maps.TOKEN}\n\nwatttime={watttime.USER}:{watttime.PASSWORD}\n"
 
@@ -53,7 +48,7 @@ def made(tmp_path: Path, secrets: str | None = None, **given) -> list[tuple[str,
         ({"marginal_provider": "watttime", "marginal_region": "X"}, [("watttime", "X", "marginal")]),
     ],
 )
-def test_options_make_at_most_one_provider_a_basis(tmp_path, given, expected):
+def test_carbon_options_create_at_most_one_provider_per_basis(tmp_path, given, expected):
     assert made(tmp_path, BOTH, **given) == expected
     assert len(carbon_feeds(carbon_providers(settings(tmp_path, BOTH, **given)), None).feeds) == len(expected)
 
@@ -93,14 +88,14 @@ def test_options_make_at_most_one_provider_a_basis(tmp_path, given, expected):
         ({"provider": "gb", "url": "https://example/?key=s3cret"}, "without a user, a query"),
     ],
 )
-def test_options_that_do_not_go_together_say_which_and_what_to_do(tmp_path, given, words):
+def test_carbon_options_conflict_is_reported_with_remedy(tmp_path, given, words):
     with pytest.raises(UsageError) as caught:
         carbon_providers(settings(tmp_path, BOTH, **given))
     assert words in str(caught.value)
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_file_or_variable_with_one_line_is_the_token_of_the_one_provider(tmp_path, monkeypatch):
+def test_carbon_token_single_line_is_used(tmp_path, monkeypatch):
     assert provider_token(settings(tmp_path, "abc=\n"), "electricitymaps") == "abc="
     monkeypatch.setenv("WATTLINE_CARBON_TOKEN", "from-outside")
     assert provider_token(settings(tmp_path), "watttime") == "from-outside"
@@ -118,7 +113,7 @@ def test_a_file_or_variable_with_one_line_is_the_token_of_the_one_provider(tmp_p
         ("s3crét", "invalid carbon token for electricitymaps"),
     ],
 )
-def test_a_token_that_is_missing_or_cannot_be_is_said_without_showing_it(tmp_path, secrets, words):
+def test_carbon_token_invalid_is_reported_without_it(tmp_path, secrets, words):
     with pytest.raises(UsageError) as caught:
         made(tmp_path, secrets, provider="electricitymaps", region="DE")
     assert words in str(caught.value)
@@ -131,7 +126,7 @@ def test_watttime_needs_user_and_password(tmp_path, secrets):
         made(tmp_path, secrets, provider="watttime", region="CAISO_NORTH")
 
 
-def test_a_token_file_that_cannot_be_read_is_one_line(tmp_path):
+def test_carbon_token_file_unreadable_is_one_line(tmp_path):
     with pytest.raises(UsageError, match=r"token-file: cannot read .*missing: No such file.*readable for the exporter"):
         carbon_providers(settings(tmp_path, provider="electricitymaps", region="DE", token_file=tmp_path / "missing"))
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
@@ -151,59 +146,7 @@ def test_a_token_file_that_cannot_be_read_is_one_line(tmp_path):
         ({"provider": "watttime", "region": "CAISO_NORTH"}, None),
     ],
 )
-def test_the_fallback_is_the_mean_of_the_providers_country_and_marginals_have_none(tmp_path, given, region):
+def test_static_fallback_is_the_mean_of_the_country(tmp_path, given, region):
     found = static_fallback(carbon_providers(settings(tmp_path, BOTH, **given))[0])
     assert (found.region if found else None) == region
     assert found is None or isinstance(found, StaticIntensity)
-
-
-# -- the command
-
-
-def test_the_regions_of_the_providers_without_a_token_are_known_offline():
-    lines = {name: exporter("regions", "--carbon.provider", name).stdout.splitlines() for name in PROVIDERS[:3]}
-    assert {"GB Great Britain", "1  North Scotland", "13 London", "17 Wales"} <= set(lines["gb"])
-    assert {"de   Germany", "uk   United Kingdom"} <= set(lines["energy-charts"])
-    assert any(line.startswith("DEU  Germany: 363.982 gCO2eq/kWh in 2021") for line in lines["static"])
-
-
-def test_the_regions_of_the_others_are_asked_for():
-    now = datetime.now(UTC)
-    with web_api.serve_beside(ElectricityMapsApi(now)) as em, web_api.serve_beside(WattTimeApi(now)) as wt:
-        zones = exporter("regions", "--carbon.provider", "electricitymaps", "--carbon.url", em.url)
-        account = f"{watttime.USER}:{watttime.PASSWORD}"
-        options = ("regions", "--carbon.provider", "watttime", "--carbon.url", wt.url)
-        regions = exporter(*options, WATTLINE_CARBON_TOKEN=account)
-        refused = exporter(*options, WATTLINE_CARBON_TOKEN="ada:wr0ng")
-    assert zones.stdout.splitlines() == ["DE          Germany", "US-CAL-CISO USA, CAISO"]
-    assert regions.stdout.splitlines() == ["CAISO_NORTH California ISO Northern"]
-    assert (refused.returncode, refused.stdout, len(refused.stderr.splitlines())) == (1, "", 1)
-    assert "cannot list the regions of watttime" in refused.stderr
-    assert "wr0ng" not in refused.stderr
-
-
-def test_regions_of_an_api_that_is_not_there_are_one_line():
-    done = exporter("regions", "--carbon.provider", "electricitymaps", "--carbon.url", "http://127.0.0.1:1")
-    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
-    assert "cannot fetch http://127.0.0.1:1/v3/zones" in done.stderr
-    missing = exporter("regions", "--carbon.provider", "watttime")
-    assert (missing.returncode, len(missing.stderr.splitlines())) == (2, 1)
-    assert "watttime needs USER:PASSWORD" in missing.stderr
-
-
-def test_check_says_of_each_basis_whether_it_works(tmp_path):
-    now = datetime.now(UTC)
-    (tmp_path / "token").write_text(BOTH)
-    with web_api.serve_beside(ElectricityMapsApi(now, free=True)) as em:
-        options = ("--carbon.provider", "electricitymaps", "--carbon.region", "DE", "--carbon.url", em.url)
-        marginal = ("--carbon.marginal-provider", "watttime", "--carbon.marginal-region", "CAISO_NORTH")
-        nowhere = ("--carbon.marginal-url", "http://127.0.0.1:1", "--carbon.token-file", str(tmp_path / "token"))
-        state = ("--state.path", str(tmp_path / "state"), "--path.sysfs", str(tmp_path))
-        done = exporter("check", "--idle-seconds", "0", "--simulate", "1xH200", *state, *options, *marginal, *nowhere)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("carbon")]
-    assert lines[0] == "carbon  works: DE, 320 gCO2eq/kWh (estimated, electricitymaps, average)"
-    assert lines[1].startswith("carbon  fails: cannot fetch http://127.0.0.1:1/login")
-    assert lines[1].endswith("until then the intensity is not available; emissions are not exported")
-    assert done.stderr == ""  # it is said once
-    assert "s3cret" not in done.stdout + done.stderr
-    assert not (tmp_path / "state").exists()  # it looks, and makes nothing

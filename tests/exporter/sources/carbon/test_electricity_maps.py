@@ -19,7 +19,7 @@ def at(slots: list[Slot], t_s: float) -> Slot:
     return next(s for s in reversed(slots) if s.begin_s <= t_s < s.end_s)
 
 
-def test_the_hour_now_is_estimated_what_was_is_actual_and_what_comes_is_forecast():
+def test_electricity_maps_slots_have_the_right_quality():
     async def body(api, session):
         slots = await ElectricityMaps("de", TOKEN, api.url).slots(session, LATER_S)
         assert at(slots, LATER_S) == Slot(
@@ -34,7 +34,7 @@ def test_the_hour_now_is_estimated_what_was_is_actual_and_what_comes_is_forecast
     visit(ElectricityMapsApi(LATER), body)
 
 
-def test_a_token_without_forecast_is_no_outage_and_is_not_asked_for_it_again_for_a_day():
+def test_electricity_maps_missing_forecast_is_retried_after_a_day():
     async def body(api, session):
         provider = ElectricityMaps("DE", TOKEN, api.url)
         for now_s in (LATER_S, LATER_S + HOUR_S, LATER_S + DAY_S + 1):
@@ -45,7 +45,7 @@ def test_a_token_without_forecast_is_no_outage_and_is_not_asked_for_it_again_for
 
 
 @pytest.mark.parametrize("status", ["403", "500", "429"])
-def test_the_present_is_worth_having_alone(status):
+def test_electricity_maps_latest_alone_is_sufficient(status):
     async def body(api, session):
         slots = await ElectricityMaps("DE", TOKEN, api.url).slots(session, LATER_S)
         assert at(slots, LATER_S).grams_per_kwh == 320
@@ -53,7 +53,7 @@ def test_the_present_is_worth_having_alone(status):
     visit(ElectricityMapsApi(LATER, extra_fault=status), body)
 
 
-def test_the_last_minutes_of_an_hour_are_carried_on_until_the_next_answer_is_there():
+def test_electricity_maps_end_of_hour_is_extended():
     late = NOON + timedelta(minutes=59)
 
     async def body(api, session):
@@ -63,7 +63,7 @@ def test_the_last_minutes_of_an_hour_are_carried_on_until_the_next_answer_is_the
     visit(ElectricityMapsApi(late, free=True), body)
 
 
-def test_an_hour_that_is_late_is_carried_on_in_quarters_so_that_it_is_soon_asked_for_again():
+def test_electricity_maps_late_hour_is_extended_in_quarter_hours():
     async def body(api, session):
         slots = await ElectricityMaps("DE", TOKEN, api.url).slots(session, LATER_S)
         now = at(slots, LATER_S)
@@ -72,7 +72,7 @@ def test_an_hour_that_is_late_is_carried_on_in_quarters_so_that_it_is_soon_asked
     visit(ElectricityMapsApi(LATER, free=True, late=1), body)
 
 
-def test_what_is_older_than_three_hours_is_not_taken_for_the_present():
+def test_electricity_maps_value_older_than_three_hours_is_refused():
     async def body(api, session):
         slots = await ElectricityMaps("DE", TOKEN, api.url).slots(session, LATER_S)
         assert max(s.end_s for s in slots) <= NOON_S - 3 * HOUR_S
@@ -80,7 +80,7 @@ def test_what_is_older_than_three_hours_is_not_taken_for_the_present():
     visit(ElectricityMapsApi(LATER, free=True, late=4), body)
 
 
-def test_slots_of_five_minutes_where_the_plan_has_them():
+def test_electricity_maps_five_minute_slots_are_parsed():
     async def body(api, session):
         slots = await ElectricityMaps("DE", TOKEN, api.url).slots(session, LATER_S)
         assert {s.end_s - s.begin_s for s in slots if s.quality == "actual"} == {300}
@@ -88,7 +88,7 @@ def test_slots_of_five_minutes_where_the_plan_has_them():
     visit(ElectricityMapsApi(LATER, granularity="5_minutes"), body)
 
 
-def test_a_token_that_is_refused_says_what_to_look_at_and_never_the_token():
+def test_electricity_maps_refused_token_is_not_shown():
     async def body(api, session):
         with pytest.raises(SourceError, match="HTTP 401") as caught:
             await ElectricityMaps("DE", "wrong-s3cret", api.url).slots(session, LATER_S)
@@ -98,7 +98,7 @@ def test_a_token_that_is_refused_says_what_to_look_at_and_never_the_token():
     visit(ElectricityMapsApi(LATER), body)
 
 
-def test_an_answer_for_another_zone_is_refused():
+def test_electricity_maps_other_zone_is_refused():
     async def body(api, session):
         with pytest.raises(SourceError, match="answered for zone 'FR' instead of DE"):
             await ElectricityMaps("DE", TOKEN, api.url).slots(session, LATER_S)
@@ -106,7 +106,7 @@ def test_an_answer_for_another_zone_is_refused():
     visit(ElectricityMapsApi(LATER, answers_for="FR"), body)
 
 
-def test_slots_of_a_day_are_refused():
+def test_electricity_maps_daily_slots_are_refused():
     async def body(api, session):
         with pytest.raises(SourceError, match="is not 5_minutes or 15_minutes or hourly"):
             await ElectricityMaps("DE", TOKEN, api.url).slots(session, LATER_S)
@@ -114,7 +114,7 @@ def test_slots_of_a_day_are_refused():
     visit(ElectricityMapsApi(LATER, granularity="daily"), body)
 
 
-def test_an_answer_that_does_not_say_whether_it_is_estimated_is_not_taken_for_measured():
+def test_electricity_maps_unmarked_value_is_estimated():
     async def body(api, session):
         api.bodies["bare"] = '{"zone": "DE", "carbonIntensity": 310, "datetime": "2018-01-20T12:00:00.000Z"}'
         slots = await ElectricityMaps("DE", TOKEN, api.url).slots(session, LATER_S)
@@ -124,12 +124,12 @@ def test_an_answer_that_does_not_say_whether_it_is_estimated_is_not_taken_for_me
 
 
 @pytest.mark.parametrize("zone", ["Germany", "", "D", "DE&x=1", "DE/..", "DE-", "US-CAL-CISO-A-B-C"])
-def test_what_cannot_be_a_zone_is_refused(zone):
+def test_electricity_maps_invalid_zone_is_refused(zone):
     with pytest.raises(ValueError, match="is not a zone of electricitymaps"):
         ElectricityMaps(zone, TOKEN)
 
 
-def test_the_zones_are_listed_by_name_and_garbage_among_them_is_left_out():
+def test_electricity_maps_zones_are_listed_without_invalid_keys():
     async def body(api, session):
         assert await electricity_maps.list_zones(session, None, api.url) == {
             "DE": "Germany",

@@ -14,7 +14,7 @@ from tests.fakes.energy_charts import EnergyChartsApi
 QUARTER_S = 900.0
 
 
-def test_what_was_measured_is_actual_and_what_comes_is_forecast():
+def test_energy_charts_slots_have_the_right_quality():
     async def body(api, session):
         slots = {s.begin_s: s for s in await EnergyCharts("DE", api.url).slots(session, NOON_S)}
         last_s = NOON_S - 3_600 - QUARTER_S  # the quarter hour that ended an hour ago
@@ -26,18 +26,18 @@ def test_what_was_measured_is_actual_and_what_comes_is_forecast():
     visit(EnergyChartsApi(NOON), body)
 
 
-def test_a_country_without_a_forecast_has_the_last_known_intensity_as_an_estimate():
+def test_energy_charts_without_forecast_extends_the_last_value():
     async def body(api, session):
         slots = await EnergyCharts("al", api.url).slots(session, NOON_S)
         assert {s.quality for s in slots} == {"actual", "estimated"}
         now = next(s for s in slots if s.begin_s <= NOON_S < s.end_s)
         assert (now.grams_per_kwh, now.quality, now.end_s - now.begin_s) == (400.0, "estimated", 900)
-        assert max(s.end_s for s in slots) >= NOON_S + 900  # until the next answer is there
+        assert max(s.end_s for s in slots) >= NOON_S + 900  # until the next response
 
     visit(EnergyChartsApi(NOON, forecasts=False), body)
 
 
-def test_what_is_known_is_not_carried_on_for_more_than_three_hours():
+def test_energy_charts_value_older_than_three_hours_is_refused():
     async def body(api, session):
         slots = await EnergyCharts("al", api.url).slots(session, NOON_S + 4 * 3_600)
         assert {s.quality for s in slots} == {"actual"}
@@ -45,7 +45,7 @@ def test_what_is_known_is_not_carried_on_for_more_than_three_hours():
     visit(EnergyChartsApi(NOON, forecasts=False), body)
 
 
-def test_a_day_that_ends_is_carried_on_until_the_next_is_given():
+def test_energy_charts_end_of_day_is_extended():
     late = NOON + timedelta(hours=11, minutes=50)
 
     async def body(api, session):
@@ -56,7 +56,7 @@ def test_a_day_that_ends_is_carried_on_until_the_next_is_given():
     visit(EnergyChartsApi(late), body)
 
 
-def test_a_day_of_which_nothing_is_known_yet_has_the_last_of_the_day_before_for_three_hours():
+def test_energy_charts_empty_day_keeps_the_last_value_for_three_hours():
     async def body(api, session):
         provider = EnergyCharts("al", api.url)
         await provider.slots(session, NOON_S)
@@ -69,7 +69,7 @@ def test_a_day_of_which_nothing_is_known_yet_has_the_last_of_the_day_before_for_
     visit(EnergyChartsApi(NOON, forecasts=False), body)
 
 
-def test_hours_where_a_country_has_hours():
+def test_energy_charts_hourly_slots_are_parsed():
     async def body(api, session):
         slots = await EnergyCharts("fr", api.url).slots(session, NOON_S)
         assert {s.end_s - s.begin_s for s in slots} == {3_600}
@@ -77,7 +77,7 @@ def test_hours_where_a_country_has_hours():
     visit(EnergyChartsApi(NOON, step_s=3_600), body)
 
 
-def test_a_deprecated_endpoint_is_said_once(caplog):
+def test_energy_charts_deprecation_is_logged_once(caplog):
     caplog.set_level(logging.WARNING)
 
     async def body(api, session):
@@ -91,7 +91,7 @@ def test_a_deprecated_endpoint_is_said_once(caplog):
 
 
 @pytest.mark.parametrize("grams", [-1, 5_001, float("nan"), "400"])
-def test_an_absurd_intensity_is_refused(grams):
+def test_energy_charts_implausible_intensity_is_refused(grams):
     async def body(api, session):
         with pytest.raises(SourceError, match=r"co2eq\.0|Invalid JSON"):
             await EnergyCharts("de", api.url).slots(session, NOON_S)
@@ -111,7 +111,7 @@ def test_an_absurd_intensity_is_refused(grams):
         ('{"unix_seconds": [1], "co2eq": [null]}', "has no intensity"),
     ],
 )
-def test_lists_that_do_not_fit_are_refused_and_an_empty_forecast_is_none(text, why):
+def test_energy_charts_inconsistent_lists_are_refused(text, why):
     async def body(api, session):
         api.bodies["this"] = text
         asked = EnergyCharts("de", api.url).slots(session, NOON_S)
@@ -127,10 +127,10 @@ def test_lists_that_do_not_fit_are_refused_and_an_empty_forecast_is_none(text, w
 @pytest.mark.parametrize(
     ("text", "code"), [("DE", "de"), ("germany", "de"), ("GBR", "uk"), ("gb", "uk"), ("uk", "uk"), ("EU", "eu")]
 )
-def test_a_country_is_found_by_its_codes_and_its_name(text, code):
+def test_energy_charts_country_is_resolved_by_code_and_name(text, code):
     assert energy_charts.resolve_country(text) == code
 
 
-def test_a_country_that_is_not_covered_is_answered_with_those_that_are():
+def test_energy_charts_unknown_country_lists_known_ones():
     with pytest.raises(ValueError, match="'Japan' is not a country of energy-charts; use one of: al, all"):
         EnergyCharts("Japan")

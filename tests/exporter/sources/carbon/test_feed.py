@@ -12,7 +12,7 @@ from tests.exporter.sources.carbon.feeds import DAY_S, NOON, NOON_S, Clock, Scri
 from tests.fakes.carbon_api import CarbonApi
 
 
-def test_the_slot_in_force_is_the_one_that_began_and_has_not_ended():
+def test_feed_returns_the_current_slot():
     feed = fed(Clock(), [slot(NOON_S, 200), slot(NOON_S + 1_800, 210)])
     assert feed.slot_at(NOON_S - 1) is None
     assert feed.slot_at(NOON_S).grams_per_kwh == 200
@@ -21,24 +21,24 @@ def test_the_slot_in_force_is_the_one_that_began_and_has_not_ended():
     assert feed.slot_at(NOON_S + 3_600) is None
 
 
-def test_an_actual_beats_a_forecast_in_whatever_order_they_come():
+def test_feed_prefers_actual_over_forecast_in_any_order():
     first, then = [slot(NOON_S, 200)], [slot(NOON_S, 190, "actual")]
     assert fed(Clock(), first, then).slot_at(NOON_S).grams_per_kwh == 190
     assert fed(Clock(), then, first).slot_at(NOON_S).grams_per_kwh == 190
 
 
-def test_a_revision_replaces_what_is_of_its_own_kind():
+def test_feed_revision_replaces_slot_of_same_quality():
     assert fed(Clock(), [slot(NOON_S, 200)], [slot(NOON_S, 205)]).slot_at(NOON_S).grams_per_kwh == 205
     actuals = [slot(NOON_S, 190, "actual")], [slot(NOON_S, 192, "actual")]
     assert fed(Clock(), *actuals).slot_at(NOON_S).grams_per_kwh == 192
 
 
-def test_slots_are_held_in_the_order_of_their_time_in_whatever_order_they_came():
+def test_feed_sorts_slots_by_time():
     feed = fed(Clock(), [slot(NOON_S + n * 1_800, 200 + n) for n in (3, 0, 2, 1)])
     assert [s.grams_per_kwh for s in feed._slots] == [200, 201, 202, 203]
 
 
-def test_a_refresh_is_due_at_once_and_then_just_after_the_slots_end():
+def test_feed_is_due_at_start_and_after_slot_end():
     clock = Clock()
     feed = CarbonFeed(Scripted([slot(NOON_S, 200)]), now=clock, chance=half)
     assert feed.due_s <= clock()
@@ -47,13 +47,13 @@ def test_a_refresh_is_due_at_once_and_then_just_after_the_slots_end():
     assert feed.due_s == NOON_S + 1_820
 
 
-def test_the_jitter_is_of_seconds():
+def test_feed_jitter_is_some_seconds():
     feed = CarbonFeed(Scripted([slot(NOON_S, 200)]), now=Clock())
     asyncio.run(feed.refresh(None))
     assert NOON_S + 1_800 < feed.due_s <= NOON_S + 1_860
 
 
-def test_failures_back_off_from_a_minute_to_a_quarter_of_an_hour():
+def test_feed_failures_back_off_from_1_to_15_minutes():
     clock, down = Clock(), SourceError("down", "wait")
     feed = CarbonFeed(Scripted(*[down] * 20, [slot(NOON_S, 200)], down), now=clock, chance=half)
     waits = []
@@ -63,23 +63,23 @@ def test_failures_back_off_from_a_minute_to_a_quarter_of_an_hour():
     assert waits == [60, 120, 240, 480, *[900] * 16]
     asyncio.run(feed.refresh(None))
     refused(feed)
-    assert feed.due_s == NOON_S + 60  # a success forgives what was before
+    assert feed.due_s == NOON_S + 60  # a success resets the back-off
 
 
-def test_an_answer_that_does_not_cover_the_time_now_is_a_failure_and_asked_again():
+def test_feed_response_without_current_slot_is_a_failure():
     feed = CarbonFeed(Scripted([slot(NOON_S - DAY_S, 200)]), now=Clock(), chance=half)
     assert "has no slot for the current time; check the clock" in str(refused(feed))
     assert feed.due_s == NOON_S + 60
 
 
-def test_a_clock_that_was_set_back_makes_a_refresh_due_at_once():
+def test_feed_after_clock_set_back_is_due():
     clock = Clock(NOON_S + 365 * DAY_S)
     feed = fed(clock, [slot(clock(), 200)])
     clock.now_s = NOON_S
     assert feed.due_s <= clock()
 
 
-def test_slots_older_than_two_days_are_dropped():
+def test_feed_drops_slots_older_than_two_days():
     clock = Clock()
     feed = CarbonFeed(Scripted(), now=clock)
     for half_hours in range(0, 400, 4):
@@ -88,11 +88,11 @@ def test_slots_older_than_two_days_are_dropped():
         asyncio.run(feed.refresh(None))
     held = feed._slots
     assert held[0].end_s > clock() - 2 * DAY_S
-    assert len(held) == 192  # two days back, two days ahead
+    assert len(held) == 192  # two days of past and two of future
     assert feed.slot_at(clock() - DAY_S) is not None
 
 
-def test_the_forecast_held_is_used_while_the_api_is_down():
+def test_feed_uses_known_forecast_during_outage():
     async def body(api, session):
         clock = Clock()
         feed = CarbonFeed(GbCarbonIntensity(base_url=api.url), now=clock)
@@ -108,7 +108,7 @@ def test_the_forecast_held_is_used_while_the_api_is_down():
     visit(CarbonApi(NOON), body)
 
 
-def test_the_actual_takes_the_place_of_the_forecast_once_the_api_knows_it():
+def test_feed_replaces_forecast_by_actual():
     async def body(api, session):
         clock = Clock()
         feed = CarbonFeed(GbCarbonIntensity(base_url=api.url), now=clock)

@@ -1,4 +1,4 @@
-"""What counts while a provider does not answer, and what is said of it."""
+"""Intensities and messages while a provider does not respond."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def told(seconds: float, status: int = 429) -> HttpStatusError:
     return HttpStatusError("asked too often", "wait", status, seconds)
 
 
-def test_before_the_first_answer_nothing_counts_and_from_the_first_failure_on_the_static_mean():
+def test_feed_before_first_response_has_no_slot_then_fallback():
     feed = CarbonFeed(Scripted(DOWN), now=Clock(), fallback=BRITAIN)
     assert feed.slot_at(NOON_S) is None
     refused(feed)
@@ -31,7 +31,7 @@ def test_before_the_first_answer_nothing_counts_and_from_the_first_failure_on_th
     assert feed.slot_at(NOON_S + DAY_S / 2).begin_s == MIDNIGHT_S + DAY_S
 
 
-def test_what_was_forecast_counts_before_the_static_mean_does():
+def test_feed_uses_forecast_before_fallback():
     clock = Clock()
     feed = fed(clock, [slot(NOON_S, 200), slot(NOON_S + 1_800, 210)], fallback=BRITAIN)
     feed.provider.answers += [DOWN]
@@ -42,7 +42,7 @@ def test_what_was_forecast_counts_before_the_static_mean_does():
     assert feed.slot_at(clock()) == STATIC
 
 
-def test_a_provider_that_answers_again_takes_over():
+def test_feed_recovered_provider_replaces_fallback():
     clock = Clock()
     feed = CarbonFeed(Scripted(DOWN, [slot(NOON_S, 200)]), now=clock, fallback=BRITAIN)
     refused(feed)
@@ -51,13 +51,13 @@ def test_a_provider_that_answers_again_takes_over():
     assert feed.slot_at(NOON_S + DAY_S) is None  # no outage, no fallback
 
 
-def test_without_a_fallback_an_outage_leaves_nothing():
+def test_feed_without_fallback_has_no_slot_in_outage():
     feed = CarbonFeed(Scripted(DOWN), now=Clock())
     refused(feed)
     assert feed.slot_at(NOON_S) is None
 
 
-def test_an_outage_is_said_once_with_what_counts_meanwhile_and_its_end_too(caplog):
+def test_feed_outage_and_recovery_are_reported(caplog):
     caplog.set_level(logging.INFO)
     clock = Clock()
     feed = fed(clock, [slot(NOON_S, 200), slot(NOON_S + 1_800, 210)], fallback=BRITAIN)
@@ -78,32 +78,32 @@ def test_an_outage_is_said_once_with_what_counts_meanwhile_and_its_end_too(caplo
     ]
 
 
-def test_an_outage_without_anything_to_fall_back_on_says_that_emissions_are_absent():
+def test_feed_outage_without_fallback_reports_missing_emissions():
     said = refused(CarbonFeed(Scripted(DOWN), now=Clock()))
     assert str(said) == "down; wait; until then the intensity is not available; emissions are not exported"
 
 
-def test_a_server_that_says_when_to_come_back_is_left_alone_until_then():
+def test_feed_retry_after_delays_the_next_request():
     feed = CarbonFeed(Scripted(told(7_200), told(7_200, 503)), now=Clock(), chance=half)
     for _ in range(2):
         refused(feed)
         assert feed.due_s == NOON_S + 7_200 * 1.05
 
 
-def test_a_wait_that_is_shorter_than_the_back_off_does_not_shorten_it():
+def test_feed_short_retry_after_does_not_shorten_back_off():
     feed = CarbonFeed(Scripted(told(1)), now=Clock(), chance=half)
     refused(feed)
     assert feed.due_s == NOON_S + 60
 
 
 @pytest.mark.parametrize(("chance", "wait_s"), [(0.0, 45), (1.0, 75)])
-def test_the_back_off_is_spread_by_a_quarter(chance, wait_s):
+def test_feed_back_off_varies_by_a_quarter(chance, wait_s):
     feed = CarbonFeed(Scripted(DOWN), now=Clock(), chance=lambda: chance)
     refused(feed)
     assert feed.due_s == NOON_S + wait_s
 
 
-def test_the_age_is_that_of_the_last_answer_and_no_failure_renews_it():
+def test_feed_fetch_time_is_not_changed_by_failures():
     clock = Clock()
     feed = CarbonFeed(Scripted(DOWN, [slot(NOON_S, 200)], DOWN), now=clock)
     refused(feed)
@@ -114,7 +114,7 @@ def test_the_age_is_that_of_the_last_answer_and_no_failure_renews_it():
     assert feed.fetched_s == NOON_S
 
 
-def test_a_new_slot_takes_the_place_of_the_estimates_that_it_overlaps():
+def test_feed_new_slot_replaces_overlapping_estimates():
     estimates = [slot(NOON_S + n * 900, 300, "estimated", 900) for n in range(6)]
     feed = fed(Clock(), estimates, [slot(NOON_S, 250, "estimated", 3_600)])
     assert [(s.begin_s - NOON_S, s.end_s - NOON_S, s.grams_per_kwh) for s in feed._slots] == [
@@ -124,13 +124,13 @@ def test_a_new_slot_takes_the_place_of_the_estimates_that_it_overlaps():
     ]
 
 
-def test_slots_that_overlap_in_one_answer_end_where_the_next_begins():
+def test_feed_overlapping_slots_end_at_the_next_start():
     feed = fed(Clock(), [slot(NOON_S, 200, length_s=3_600), slot(NOON_S + 1_800, 210)])
     assert feed.slot_at(NOON_S + 1_799).end_s == NOON_S + 1_800
     assert feed.slot_at(NOON_S + 1_801).grams_per_kwh == 210
 
 
-def test_one_provider_a_basis_and_each_basis_by_itself():
+def test_feeds_allow_one_provider_per_basis():
     average = fed(Clock(), [slot(NOON_S, 200)])
     marginal = Scripted()
     marginal.basis = "marginal"

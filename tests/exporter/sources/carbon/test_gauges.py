@@ -19,7 +19,7 @@ def shown(feed: CarbonFeed, now_s: float = NOON_S) -> list[Reading]:
     return list(carbon_readings([feed], now_s))
 
 
-def test_the_slot_now_is_shown_with_where_it_comes_from_and_when_that_was_asked():
+def test_gauges_export_current_slot_with_source_and_time():
     labels = ("GB", "scripted", "average", "actual")
     assert shown(fed(Clock(NOON_S + 60), [slot(NOON_S, 190, "actual")]), NOON_S + 90) == [
         Reading(CARBON_INTENSITY, labels, 190),
@@ -28,18 +28,18 @@ def test_the_slot_now_is_shown_with_where_it_comes_from_and_when_that_was_asked(
     ]
 
 
-def test_the_forecast_of_each_whole_hour_ahead_is_shown_as_far_as_it_goes():
+def test_gauges_export_forecast_of_each_hour():
     feed = fed(Clock(), [slot(NOON_S + n * 1_800, 200 + n) for n in range(6)])
     horizons = {r.labels: r.value for r in shown(feed, NOON_S + 60) if r.metric is CARBON_FORECAST}
     assert horizons == {("GB", "scripted", "average", "1"): 202, ("GB", "scripted", "average", "2"): 204}
 
 
-def test_what_is_only_carried_on_is_no_forecast():
+def test_gauges_export_no_forecast_for_estimates():
     feed = fed(Clock(), [slot(NOON_S + n * HOUR_S, 200, "estimated", HOUR_S) for n in range(3)])
     assert not [r for r in shown(feed) if r.metric is CARBON_FORECAST]
 
 
-def test_in_an_outage_the_static_mean_is_shown_as_static_with_the_age_of_the_last_answer():
+def test_gauges_in_outage_export_static_mean_with_age():
     clock = Clock()
     feed = fed(clock, [slot(NOON_S, 200)], fallback=StaticIntensity("GBR", 268.255))
     feed.provider.answers += [SourceError("down", "wait")]
@@ -53,13 +53,13 @@ def test_in_an_outage_the_static_mean_is_shown_as_static_with_the_age_of_the_las
     ]
 
 
-def test_of_a_provider_that_never_answered_nothing_is_shown():
+def test_gauges_without_any_response_are_absent():
     feed = CarbonFeed(Scripted(SourceError("down", "wait")), now=Clock())
     refused(feed)
     assert shown(feed) == []
 
 
-def test_a_constant_has_no_age_and_no_forecast():
+def test_gauges_of_constant_have_no_age_and_forecast():
     feed = CarbonFeed(StaticIntensity.constant(230), now=Clock())
     asyncio.run(feed.refresh(None))
     assert [r.metric for r in shown(feed)] == [CARBON_INTENSITY, CARBON_INTENSITY_TIMESTAMP]

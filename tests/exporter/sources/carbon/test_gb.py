@@ -11,7 +11,7 @@ from tests.exporter.sources.carbon.feeds import NOON, NOON_S, visit
 from tests.fakes.carbon_api import CarbonApi
 
 
-def test_the_nation_gives_actuals_of_the_past_and_forecasts_of_what_comes():
+def test_gb_national_slots_are_actual_then_forecast():
     async def body(api, session):
         slots = {s.begin_s: s for s in await GbCarbonIntensity(base_url=api.url).slots(session, NOON_S + 60)}
         assert slots[NOON_S - 3_600] == Slot(
@@ -23,7 +23,7 @@ def test_the_nation_gives_actuals_of_the_past_and_forecasts_of_what_comes():
     visit(CarbonApi(NOON), body)
 
 
-def test_the_slots_of_the_last_two_hours_are_asked_for_because_actuals_come_late():
+def test_gb_request_includes_the_last_two_hours():
     async def body(api, session):
         await GbCarbonIntensity(base_url=api.url + "/").slots(session, NOON_S + 1_799)
         assert api.asked == ["/intensity/2018-01-20T10:00Z/2018-01-22T12:30Z"]
@@ -32,7 +32,7 @@ def test_the_slots_of_the_last_two_hours_are_asked_for_because_actuals_come_late
 
 
 @pytest.mark.parametrize("in_a_list", [False, True])
-def test_a_region_gives_forecasts_whether_or_not_it_comes_in_a_list(in_a_list):
+def test_gb_region_as_list_or_object_is_parsed(in_a_list):
     async def body(api, session):
         api.regions_in_a_list = in_a_list
         slots = await GbCarbonIntensity("london", base_url=api.url).slots(session, NOON_S)
@@ -59,29 +59,29 @@ def test_a_region_gives_forecasts_whether_or_not_it_comes_in_a_list(in_a_list):
         ("w1", "W1"),
     ],
 )
-def test_a_region_is_found_by_name_in_any_case_by_number_or_by_postcode(text, region):
+def test_gb_region_is_resolved_by_name_number_or_postcode(text, region):
     assert gb.resolve_region(text) == region
 
 
-def test_an_unknown_region_is_answered_with_the_names_of_all():
+def test_gb_unknown_region_lists_known_ones():
     with pytest.raises(ValueError, match="'Atlantis' is not a region of gb") as caught:
         GbCarbonIntensity("Atlantis")
     assert all(name in str(caught.value) for name in ("GB", *gb.REGIONS, "1 to 17", "OX1"))
 
 
 @pytest.mark.parametrize("text", ["0", "18", "OX", "OX1 3Q", "OX123", "", "../intensity", "OX1?x"])
-def test_what_is_neither_name_nor_number_nor_postcode_is_refused(text):
+def test_gb_invalid_region_is_refused(text):
     with pytest.raises(ValueError, match="is not a region of gb"):
         gb.resolve_region(text)
 
 
-def test_a_postcode_of_northern_ireland_is_refused_with_the_reason():
+def test_gb_postcode_of_northern_ireland_is_refused():
     with pytest.raises(ValueError, match="Northern Ireland is not part of this grid"):
         gb.resolve_region("BT1 1AA")
 
 
 @pytest.mark.parametrize("in_a_list", [False, True])
-def test_a_postcode_gives_the_forecasts_of_its_place(in_a_list):
+def test_gb_postcode_returns_forecasts(in_a_list):
     async def body(api, session):
         api.regions_in_a_list = in_a_list
         slots = await GbCarbonIntensity("OX1 3QD", base_url=api.url).slots(session, NOON_S)
@@ -91,7 +91,7 @@ def test_a_postcode_gives_the_forecasts_of_its_place(in_a_list):
     visit(CarbonApi(NOON), body)
 
 
-def test_the_seventeen_regions_have_the_numbers_one_to_seventeen():
+def test_gb_regions_have_numbers_1_to_17():
     assert sorted(gb.REGIONS.values()) == list(range(1, 18))
 
 
@@ -117,7 +117,7 @@ def test_the_seventeen_regions_have_the_numbers_one_to_seventeen():
         ("no slots", "has no intensity for GB"),
     ],
 )
-def test_whatever_the_api_does_wrong_is_one_clear_line(fault, cause):
+def test_gb_api_fault_is_one_line(fault, cause):
     async def body(api, session):
         with pytest.raises(SourceError) as caught:
             await GbCarbonIntensity(base_url=api.url).slots(session, NOON_S)
@@ -130,7 +130,7 @@ def test_whatever_the_api_does_wrong_is_one_clear_line(fault, cause):
 
 
 @pytest.mark.parametrize("grams", [-1, 5_001, float("nan"), "200", True])
-def test_an_absurd_intensity_is_refused(grams):
+def test_gb_implausible_intensity_is_refused(grams):
     async def body(api, session):
         api.forecast = grams
         with pytest.raises(SourceError, match=r"data\.0\.intensity\.forecast|Invalid JSON"):
@@ -139,7 +139,7 @@ def test_an_absurd_intensity_is_refused(grams):
     visit(CarbonApi(NOON), body)
 
 
-def test_an_answer_of_more_slots_than_can_be_is_refused():
+def test_gb_response_with_too_many_slots_is_refused():
     async def body(api, session):
         period = api.period(NOON, national=True)
         api.bodies["many"] = json.dumps({"data": [period] * 4_001})
@@ -149,7 +149,7 @@ def test_an_answer_of_more_slots_than_can_be_is_refused():
     visit(CarbonApi(NOON, "many"), body)
 
 
-def test_a_zero_is_an_intensity_like_any_other():
+def test_gb_zero_is_a_valid_intensity():
     async def body(api, session):
         api.actuals["2018-01-20T11:00Z"] = 0
         slots = await GbCarbonIntensity(base_url=api.url).slots(session, NOON_S)
@@ -158,7 +158,7 @@ def test_a_zero_is_an_intensity_like_any_other():
     visit(CarbonApi(NOON), body)
 
 
-def test_a_slot_of_which_nothing_is_known_is_left_out():
+def test_gb_slot_without_values_is_skipped():
     async def body(api, session):
         api.forecast = None
         slots = await GbCarbonIntensity(base_url=api.url).slots(session, NOON_S)

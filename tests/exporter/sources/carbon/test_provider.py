@@ -1,4 +1,4 @@
-"""How the web APIs are asked: limits, redirects, and what is said of failures."""
+"""HTTP client of the carbon providers: limits, redirects and errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Anything(BaseModel):
 
 
 class Plain(WebApi):
-    """`/` answers `{}`, and `/elsewhere` sends on to it."""
+    """Server whose `/` returns `{}`, and whose `/elsewhere` redirects to it."""
 
     def routes(self) -> list[web.RouteDef]:
         return [web.get("/", self.root), web.get("/elsewhere", self.elsewhere)]
@@ -64,17 +64,17 @@ def get(api: CarbonApi, path: str = "/") -> None:
         ("Sat, 99 Jan 2018 12:00:00 GMT", 0),
     ],
 )
-def test_retry_after_is_in_seconds_or_a_date_and_a_day_at_most(value, seconds):
+def test_retry_after_is_parsed_and_at_most_a_day(value, seconds):
     assert parse_retry_after(value, NOON_S) == seconds
 
 
 @given(st.text())
-def test_whatever_retry_after_holds_is_no_more_than_a_wait(text):
+def test_retry_after_any_text_is_a_valid_delay(text):
     assert 0 <= parse_retry_after(text, NOON_S) <= 86_400
 
 
 @pytest.mark.parametrize(("status", "told"), [("429", 600), ("503", 600), ("500", 0), ("404", 0)])
-def test_retry_after_is_obeyed_where_it_means_to_come_back(status, told):
+def test_retry_after_is_used_for_429_and_503_only(status, told):
     async def body(api, session):
         with pytest.raises(HttpStatusError) as caught:
             await CarbonApi(api.url).get(session, "/", Anything)
@@ -83,7 +83,7 @@ def test_retry_after_is_obeyed_where_it_means_to_come_back(status, told):
     visit(Plain(NOON, fault=status, retry_after="600"), body)
 
 
-def test_retry_after_as_a_date_is_seconds_from_now():
+def test_retry_after_date_is_relative_to_now():
     async def body(api, session):
         with pytest.raises(HttpStatusError) as caught:
             await CarbonApi(api.url).get(session, "/", Anything)
@@ -92,7 +92,7 @@ def test_retry_after_as_a_date_is_seconds_from_now():
     visit(Plain(NOON, fault="429", retry_after=formatdate(4e9, usegmt=True)), body)
 
 
-def test_an_api_that_answers_too_late_is_given_up():
+def test_slow_api_times_out():
     assert provider.TIMEOUT_S == 10
 
     async def body(api, session):
@@ -102,7 +102,7 @@ def test_an_api_that_answers_too_late_is_given_up():
     visit(Plain(NOON, fault="slow"), body)
 
 
-def test_a_connection_on_which_nothing_is_ever_said_is_given_up():
+def test_silent_connection_times_out():
     async def run() -> None:
         async with web_api.silence() as url, aiohttp.ClientSession() as session:
             with pytest.raises(SourceError, match=r"no response within 0\.05 s"):
@@ -122,13 +122,13 @@ def test_a_connection_on_which_nothing_is_ever_said_is_given_up():
         "nonsense",
     ],
 )
-def test_an_address_where_no_one_is_is_one_clear_line(url):
+def test_unreachable_address_is_one_line(url):
     with pytest.raises(SourceError, match=r"cannot fetch .*; check with: curl -i ") as caught:
         get(CarbonApi(url))
     assert "\n" not in str(caught.value)
 
 
-def test_what_a_server_says_that_speaks_no_http_is_one_clear_line():
+def test_non_http_server_is_one_line():
     async def run() -> None:
         async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
@@ -146,7 +146,7 @@ def test_what_a_server_says_that_speaks_no_http_is_one_clear_line():
     asyncio.run(run())
 
 
-def test_a_secret_is_sent_but_never_on_to_where_a_redirect_leads_nor_shown():
+def test_secret_is_not_sent_to_redirects_nor_shown():
     async def body(api, session):
         secret = CarbonApi(api.url, secret={"auth-token": "s3cret"})
         with pytest.raises(HttpStatusError, match="HTTP 302 Found"):
@@ -158,7 +158,7 @@ def test_a_secret_is_sent_but_never_on_to_where_a_redirect_leads_nor_shown():
     visit(Plain(NOON), body)
 
 
-def test_without_a_secret_a_redirect_is_followed():
+def test_redirect_without_secret_is_followed():
     async def body(api, session):
         await CarbonApi(api.url).get(session, "/elsewhere", Anything)
 

@@ -1,4 +1,4 @@
-"""Whatever an API or a file holds: slots that can be, or SourceError; never another exception."""
+"""Arbitrary responses and files: valid slots or SourceError, no other exception."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def assert_can_be(slots: list[Slot]) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 @given(st.one_of(st.binary(), JSON.map(lambda document: json.dumps(document).encode())))
-def test_any_body_is_an_answer_or_one_line(model, body):
+def test_response_any_body_is_parsed_or_one_line(model, body):
     said = ""
     try:
         parse_body("http://api", body, model)
@@ -79,14 +79,14 @@ def test_any_body_is_an_answer_or_one_line(model, body):
     "body", [b"[" * 100_000, b'{"data":' * 100_000, b"1" * 100_000, b'{"zone": "' + b"x" * 100_000]
 )
 @pytest.mark.parametrize("model", MODELS)
-def test_a_body_that_is_deep_or_long_is_one_line(model, body):
+def test_response_deep_or_long_body_is_one_line(model, body):
     with pytest.raises(SourceError) as caught:
         parse_body("http://api", body, model)
     assert len(str(caught.value)) < 1_000
 
 
 @given(st.lists(PERIOD, max_size=4))
-def test_periods_of_gb_become_slots_that_can_be(periods):
+def test_gb_any_periods_are_valid_slots(periods):
     provider = GbCarbonIntensity()
     try:
         answer = parse_body("http://api", json.dumps({"data": periods}).encode(), gb.NationalResponse)
@@ -103,7 +103,7 @@ NUMBERS = st.one_of(st.none(), st.floats(), st.integers(-10, 6_000))
 
 
 @given(st.data())
-def test_series_of_energy_charts_become_slots_that_can_be(data):
+def test_energy_charts_any_series_is_valid_slots(data):
     times = sorted(data.draw(st.sets(st.integers(-1, 2**33), max_size=6)))
     lists = st.lists(NUMBERS, min_size=len(times), max_size=len(times))
     document = {"unix_seconds": times, "co2eq": data.draw(lists), "co2eq_forecast": data.draw(lists)}
@@ -133,7 +133,7 @@ SLOTS = st.lists(
 
 
 @given(st.lists(SLOTS, max_size=4))
-def test_however_answers_overlap_one_slot_is_in_force_and_actuals_stay(answers):
+def test_feed_any_overlap_keeps_order_and_actuals(answers):
     feed = CarbonFeed(Scripted(), now=Clock())
     actual: set[float] = set()
     for answer in answers:
@@ -148,14 +148,14 @@ def test_however_answers_overlap_one_slot_is_in_force_and_actuals_stay(answers):
 
 @settings(deadline=None)
 @given(st.binary())
-def test_any_file_is_a_cache_or_ignored(tmp_path_factory, content):
+def test_cache_any_file_is_valid_or_ignored(tmp_path_factory, content):
     folder = tmp_path_factory.mktemp("cache")
     (folder / "carbon.json").write_bytes(content)
     feed = CarbonFeed(Scripted(), now=Clock(), cache=CarbonCache(folder))
     assert list(carbon_readings([feed], NOON_S)) == []
 
 
-def test_at_most_48_horizons_are_shown_whatever_a_provider_gives():
+def test_gauges_export_at_most_48_horizons():
     clock = Clock()
     feed = fed(
         clock,

@@ -20,7 +20,7 @@ def provider(api, region="CAISO_NORTH", password=PASSWORD) -> WattTime:
     return WattTime(region, USER, password, api.url)
 
 
-def test_pounds_per_megawatt_hour_become_grams_per_kilowatt_hour_in_slots_of_five_minutes():
+def test_watttime_pounds_per_mwh_are_converted():
     async def body(api, session):
         slots = {s.begin_s: s for s in await provider(api).slots(session, LATER_S)}
         now, past = slots[NOON_S + 300], slots[LATER_S - 3_600]
@@ -32,7 +32,7 @@ def test_pounds_per_megawatt_hour_become_grams_per_kilowatt_hour_in_slots_of_fiv
     visit(WattTimeApi(LATER), body)
 
 
-def test_one_login_serves_until_its_token_is_old():
+def test_watttime_login_is_reused_until_token_expires():
     async def body(api, session):
         marginal = provider(api)
         for minutes in (0, 5, 24, 26, 30):
@@ -42,7 +42,7 @@ def test_one_login_serves_until_its_token_is_old():
     visit(WattTimeApi(LATER), body)
 
 
-def test_a_token_that_is_withdrawn_early_is_replaced():
+def test_watttime_withdrawn_token_is_replaced():
     async def body(api, session):
         marginal = provider(api)
         await marginal.slots(session, LATER_S)
@@ -53,7 +53,7 @@ def test_a_token_that_is_withdrawn_early_is_replaced():
     visit(WattTimeApi(LATER), body)
 
 
-def test_a_place_is_resolved_to_its_region_once_a_month():
+def test_watttime_coordinates_are_resolved_once_a_month():
     async def body(api, session):
         marginal = provider(api, "37.77, -122.42")
         assert marginal.region == "37.77,-122.42"
@@ -66,7 +66,7 @@ def test_a_place_is_resolved_to_its_region_once_a_month():
     visit(WattTimeApi(LATER), body)
 
 
-def test_an_account_without_history_has_the_forecast():
+def test_watttime_without_history_uses_the_forecast():
     async def body(api, session):
         marginal = provider(api)
         for _ in range(2):
@@ -76,7 +76,7 @@ def test_an_account_without_history_has_the_forecast():
     visit(WattTimeApi(LATER, history=False), body)
 
 
-def test_a_region_outside_of_the_plan_says_so():
+def test_watttime_region_outside_plan_is_reported():
     async def body(api, session):
         with pytest.raises(SourceError, match=r"/v3/forecast: HTTP 403 Forbidden; check that the account's plan"):
             await provider(api, "PJM_NJ").slots(session, LATER_S)
@@ -84,7 +84,7 @@ def test_a_region_outside_of_the_plan_says_so():
     visit(WattTimeApi(LATER), body)
 
 
-def test_a_wrong_password_says_where_to_look_and_shows_nothing_of_it():
+def test_watttime_wrong_password_is_not_shown():
     async def body(api, session):
         with pytest.raises(SourceError, match=r"/login: HTTP 403 .*USER:PASSWORD in --carbon\.token-file") as caught:
             await provider(api, password="wr0ng").slots(session, LATER_S)
@@ -100,7 +100,7 @@ def test_a_wrong_password_says_where_to_look_and_shows_nothing_of_it():
         ({"answers_for": "PJM_NJ"}, "answered for another region than CAISO_NORTH"),
     ],
 )
-def test_an_answer_that_is_no_intensity_of_the_region_is_refused(options, why):
+def test_watttime_other_region_or_unit_is_refused(options, why):
     async def body(api, session):
         with pytest.raises(SourceError, match=why):
             await provider(api).slots(session, LATER_S)
@@ -109,12 +109,12 @@ def test_an_answer_that_is_no_intensity_of_the_region_is_refused(options, why):
 
 
 @pytest.mark.parametrize("region", ["", "caiso north", "91,0", "0,181", "CAISO&x", "../login", "1,2,3"])
-def test_what_cannot_be_a_region_is_refused(region):
+def test_watttime_invalid_region_is_refused(region):
     with pytest.raises(ValueError, match="is not a region of watttime"):
         WattTime(region, USER, PASSWORD)
 
 
-def test_the_regions_are_those_with_marginals_that_the_account_may_have():
+def test_watttime_regions_with_marginal_signal_are_listed():
     async def body(api, session):
         listed = await watttime.list_regions(session, USER, PASSWORD, api.url)
         assert listed == {"CAISO_NORTH": "California ISO Northern"}

@@ -1,0 +1,78 @@
+"""CPU energy, board sensors and the power model in `exporter check`."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from exporter.cli.check import CheckLine, _board, _cpu
+from exporter.settings import Settings, UsageError
+from exporter.sources.cpu_energy.choose import CpuSource
+from exporter.sources.cpu_energy.perf import PerfSource
+from exporter.sources.cpu_energy.powercap import RaplSource
+from exporter.sources.hwmon import HwmonSource
+from exporter.wiring import cpu_source
+from tests.fakes import hwmon, power_pmu, powercap
+from tests.fakes.power_pmu import FakeKernel
+
+
+def cpu(source: CpuSource) -> list[CheckLine]:
+    return asyncio.run(_cpu(source))
+
+
+def test_check_cpu_with_powercap_is_one_line(tmp_path):
+    powercap.amd(tmp_path)
+    (line,) = cpu(cpu_source(Settings(state_path=tmp_path, sysfs=tmp_path)))
+    assert line == CheckLine("rapl    works: core 0, package 0, by powercap", measures=True)
+
+
+def test_check_cpu_with_perf_adds_cause_and_remedy_of_powercap(tmp_path):
+    powercap.amd(tmp_path).break_zone("intel-rapl:0")
+    powercap.Powercap(tmp_path).break_zone("intel-rapl:0:0")
+    power_pmu.pmu(tmp_path, "power", 9, "0", ["energy-pkg"])
+    kernel = FakeKernel()
+    perf = PerfSource(tmp_path, tmp_path, open_event=kernel.open_event)
+    works, why = cpu(CpuSource([RaplSource(tmp_path), perf]))
+    perf.close()
+    kernel.close()
+    assert works == CheckLine("rapl    works: package 0, by perf", measures=True)
+    assert why.text.startswith(
+        "rapl    powercap unavailable: cannot read energy_uj of 2 of 2 RAPL zones (Is a directory); "
+    )
+
+
+def test_check_cpu_without_any_method_lists_all_causes(tmp_path):
+    power_pmu.pmu(tmp_path, "power", 9, "0", ["energy-pkg"])
+    kernel = FakeKernel(refuse=errno.EACCES)
+    ways = [RaplSource(tmp_path), PerfSource(tmp_path, tmp_path, open_event=kernel.open_event)]
+    off, perf, model = cpu(CpuSource(ways))
+    assert off.text.startswith("rapl    off: no RAPL on this host")
+    assert perf.text.startswith(
+        "rapl    perf unavailable: perf_event_open: not permitted, kernel.perf_event_paranoid is ?; "
+    )
+    assert "give the exporter CAP_PERFMON" in perf.text
+    assert model.text == "rapl    off: estimate from utilization with --cpu.power-model idle=W,max=W"
+    assert not any(line.measures for line in (off, perf, model))
+
+
+def test_check_cpu_model_is_an_estimate_and_measures_nothing(tmp_path):
+    lines = cpu(cpu_source(Settings(state_path=tmp_path, sysfs=tmp_path, cpu_power_model="idle=40,max=150")))
+    assert lines[-1].text == (
+        "rapl    estimates: CPU energy is estimated from utilization, --cpu.power-model idle=40,max=150"
+    )
+    assert not any(line.measures for line in lines)
+
+
+def test_check_cpu_invalid_model_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match=r"^--cpu.power-model: expected idle=W,max=W .* not 'idle=90,max=60'$"):
+        cpu_source(Settings(state_path=tmp_path, cpu_power_model="idle=90,max=60"))
+
+
+def test_check_hwmon_lists_sensors_or_nothing(tmp_path):
+    assert asyncio.run(_board(HwmonSource(tmp_path))) == []
+    hwmon.meter(tmp_path, 0, "Grace Power Socket 0", 150)
+    assert asyncio.run(_board(HwmonSource(tmp_path))) == [
+        CheckLine("hwmon   works: power_meter-ACPI000D:00/Grace Power Socket 0")
+    ]
