@@ -1,7 +1,7 @@
-"""What a real exporter says of its figures, in the reports of all sources: an estimate, a share, a clock that was set.
+"""Reports of a real exporter from all sources: estimates, shares and a clock step.
 
-It runs on a fake driver with two GPUs, has no RAPL, follows a carbon provider that never answers, and its wall clock,
-not that of the servers, is set back by an hour in the second run.
+The exporter has a fake driver with two GPUs, no RAPL, and a carbon provider that never responds. Its wall clock is set
+back by an hour during the second run; the clock of the servers is not.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tests.fakes.clock import Clock
 LOAD_W = 500.0
 SOURCES = ("prometheus", "victoria-metrics", "exporter", "history")
 QUANTUM_S = 0.1
-"""Energy is divided where the counter is updated; two runs have four edges."""
+"""Time between updates of the counter, where energy is divided; two runs have four edges."""
 REFUSED = "http://127.0.0.1:9"
 
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
-    """By source and run."""
+    """Reports by source and run."""
     servers.require("prometheus"), servers.require("victoria-metrics")
     folder = tmp_path_factory.mktemp("facts")
     (folder / "sys").mkdir()

@@ -62,7 +62,7 @@ def test_rows_that_repeat_a_gpu_are_counted_once(report_of, case):
 
 @pytest.mark.parametrize(("case", "energy_j"), [("no-counter-in-truth", 0), ("counter-in-joules", 180)])
 def test_counter_that_contradicts_power_is_bad(report_of, case, energy_j):
-    """300 W for 600 s are 180 kJ, whatever the counter shows."""
+    """300 W for 600 s are 180 kJ, in contrast to the counter."""
     report = report_of(case)
 
     assert report.energy["gpu"].value == pytest.approx(energy_j, abs=2)
