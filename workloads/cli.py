@@ -130,11 +130,11 @@ def run_builtin_job(
         print(context.get_help())
         return
     try:
-        parser = jobs.load(job_name).parser()
+        parser = jobs.load_job(job_name).parser()
     except KeyError as error:
-        raise typer.BadParameter(f"there is no job {job_name!r}; there are {', '.join(jobs.names())}") from error
+        raise typer.BadParameter(f"there is no job {job_name!r}; there are {', '.join(jobs.job_names())}") from error
     config = vars(parser.parse_args(context.args))  # what is wrong with them is said before a run begins
-    command = jobs.command(job_name, context.args)
+    command = jobs.job_command(job_name, context.args)
     options = _Options(label, gpus, exporter, run_id, out, nsys)
     _run(command, name or job_name, options, sees_only_its_gpus=gpus is not None, config=config)
 
@@ -144,7 +144,7 @@ def list_jobs(
     form: Annotated[JobListFormat, typer.Option("--format", help="How to print it.")] = JobListFormat.TABLE,
 ) -> None:
     """List the built-in jobs."""
-    rows = [{"name": name, "description": str(jobs.load(name).__doc__)} for name in jobs.names()]
+    rows = [{"name": name, "description": str(jobs.load_job(name).__doc__)} for name in jobs.job_names()]
     if form is JobListFormat.JSON:
         print(json.dumps(rows, indent=2))
         return

@@ -89,8 +89,8 @@ def program_options(program: str) -> str:
 def job_options() -> str:
     """Return a section for each built-in job."""
     parts = []
-    for job in jobs.names():
-        parser = jobs.load(job).parser()
+    for job in jobs.job_names():
+        parser = jobs.load_job(job).parser()
         rows = [_job_row(action) for action in _actions(job)]
         parts += [f"## `workloads job {job}`", str(parser.description), "\n".join([*_HEAD, *rows])]
     return "\n\n".join(parts)
@@ -151,7 +151,7 @@ def _all_names(command: Any) -> set[str]:
 
 
 def _actions(job: str) -> list[Action]:
-    parser = jobs.load(job).parser()
+    parser = jobs.load_job(job).parser()
     return [action for action in parser._actions if action.help != SUPPRESS and action.dest != "help"]
 
 

@@ -9,21 +9,21 @@ import urllib3
 
 from workloads.client.gpus import GpusError, VisibleGpu
 from workloads.jobs import container as container_job
-from workloads.jobs.container import gpus
-from workloads.jobs.containers import docker_engine
+from workloads.jobs.container import container_gpus
+from workloads.jobs.containers import container_engine
 from workloads.jobs.containers import score as container_score
-from workloads.jobs.containers.container import (
-    Container,
+from workloads.jobs.containers.spec import (
+    ContainerSpec,
     Volume,
     docker_body,
-    environment,
+    parse_engine_size,
+    parse_volume,
     podman_body,
-    size_bytes,
-    volume,
+    resolve_environment,
 )
 
 TWO = (VisibleGpu(0, "NVIDIA H200", "GPU-aaaa"), VisibleGpu(1, "NVIDIA H200", "GPU-bbbb"))
-FULL = Container(
+FULL = ContainerSpec(
     image="an/image:1",
     arguments=("train", "--epochs", "3"),
     entrypoint="/bin/sh",
@@ -76,12 +76,12 @@ def test_podman_is_told_all_that_was_asked_for():
 
 
 def test_what_was_not_asked_for_is_left_to_the_engine_but_for_the_gpus():
-    assert docker_body(Container("i")) == {"Image": "i", "Env": ["NVIDIA_VISIBLE_DEVICES=void"]}
-    assert podman_body(Container("i")) == {"image": "i", "env": {"NVIDIA_VISIBLE_DEVICES": "void"}}
+    assert docker_body(ContainerSpec("i")) == {"Image": "i", "Env": ["NVIDIA_VISIBLE_DEVICES=void"]}
+    assert podman_body(ContainerSpec("i")) == {"image": "i", "env": {"NVIDIA_VISIBLE_DEVICES": "void"}}
 
 
 def test_all_gpus_are_one_request():
-    all_of_them = Container("i", gpus=None)
+    all_of_them = ContainerSpec("i", gpus=None)
     assert docker_body(all_of_them)["HostConfig"]["DeviceRequests"] == [
         {"Driver": "", "Capabilities": [["gpu"]], "Count": -1}
     ]
@@ -98,7 +98,7 @@ def test_all_gpus_are_one_request():
     ],
 )
 def test_podmans_networks(network, told):
-    body = podman_body(Container("i", network=network))
+    body = podman_body(ContainerSpec("i", network=network))
     assert {name: body[name] for name in body if name in ("netns", "networks")} == told
 
 
@@ -118,21 +118,21 @@ def test_podmans_networks(network, told):
     ],
 )
 def test_the_gpus_of_a_container(option, environ, given):
-    assert gpus(option, environ, lambda: TWO) == given
+    assert container_gpus(option, environ, lambda: TWO) == given
 
 
 def test_an_index_gives_no_gpu_where_none_exists(capsys):
-    assert gpus(None, {"CUDA_VISIBLE_DEVICES": "0"}, lambda: ()) == ()
+    assert container_gpus(None, {"CUDA_VISIBLE_DEVICES": "0"}, lambda: ()) == ()
     assert "CUDA_VISIBLE_DEVICES names GPUs that nvidia-smi does not list" in capsys.readouterr().err
 
 
 def test_a_uuid_is_taken_as_it_stands_where_nvidia_smi_is_not_there():
-    assert gpus(None, {"CUDA_VISIBLE_DEVICES": "GPU-aaaa"}, lambda: ()) == ("GPU-aaaa",)
+    assert container_gpus(None, {"CUDA_VISIBLE_DEVICES": "GPU-aaaa"}, lambda: ()) == ("GPU-aaaa",)
 
 
 def test_what_is_no_gpu_is_refused():
     with pytest.raises(GpusError, match="is not a GPU"):
-        gpus("first", {}, lambda: TWO)
+        container_gpus("first", {}, lambda: TWO)
 
 
 @pytest.mark.parametrize(
@@ -144,35 +144,39 @@ def test_what_is_no_gpu_is_refused():
     ],
 )
 def test_a_volume_is_source_and_target(text, read):
-    assert volume(text) == read
+    assert parse_volume(text) == read
 
 
 def test_a_relative_source_is_one_of_this_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert volume("./data:/in") == Volume(f"{tmp_path}/data", "/in")
+    assert parse_volume("./data:/in") == Volume(f"{tmp_path}/data", "/in")
 
 
 @pytest.mark.parametrize("text", ["/data", "/data:in", ":/in", "/data:/in:ro:z", "/data:/in:exec"])
 def test_what_is_no_volume_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match="is no volume"):
-        volume(text)
+        parse_volume(text)
 
 
 @pytest.mark.parametrize(
     ("text", "size"), [("65536", 65_536), ("512m", 536_870_912), ("64G", 68_719_476_736), ("2GiB", 2 << 30)]
 )
 def test_a_size_is_in_powers_of_1024(text, size):
-    assert size_bytes(text) == size
+    assert parse_engine_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "64x", "1.5g"])
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match="is no size"):
-        size_bytes(text)
+        parse_engine_size(text)
 
 
 def test_a_variable_without_a_value_is_that_of_the_environment():
-    assert environment(["COLOUR", "EMPTY=", "A=b=c"], {"COLOUR": "red"}) == {"COLOUR": "red", "EMPTY": "", "A": "b=c"}
+    assert resolve_environment(["COLOUR", "EMPTY=", "A=b=c"], {"COLOUR": "red"}) == {
+        "COLOUR": "red",
+        "EMPTY": "",
+        "A": "b=c",
+    }
 
 
 def test_the_value_of_a_variable_that_is_passed_on_is_no_option(monkeypatch):
@@ -183,27 +187,29 @@ def test_the_value_of_a_variable_that_is_passed_on_is_no_option(monkeypatch):
 
 
 def test_the_score_is_work_and_all_numbers_are_results():
-    found = container_score.numbers(b"time: 245.6\nf1: 1e-3\nname: stemdl\nok: true\nbad: .nan\n2nd-loss: 4\n", "m.yml")
+    found = container_score.parse_score(
+        b"time: 245.6\nf1: 1e-3\nname: stemdl\nok: true\nbad: .nan\n2nd-loss: 4\n", "m.yml"
+    )
 
     assert found == {"time": 245.6, "f1": 0.001, "_2nd_loss": 4.0}
-    assert container_score.work(found) == {"score": 245.6}
-    assert container_score.results(found) == {"score_seconds": 245.6, "f1": 0.001, "_2nd_loss": 4.0}
+    assert container_score.score_work(found) == {"score": 245.6}
+    assert container_score.score_results(found) == {"score_seconds": 245.6, "f1": 0.001, "_2nd_loss": 4.0}
 
 
 @pytest.mark.parametrize("text", [b"time: [", b"\xff\xfe\x00", b"just text", b""])
 def test_a_file_that_is_no_score_is_said_and_left_out(text, capsys):
-    assert container_score.numbers(text, "m.yml") == {}
+    assert container_score.parse_score(text, "m.yml") == {}
     assert "m.yml" in capsys.readouterr().err
 
 
 def test_a_score_below_zero_is_a_result_and_no_work():
-    assert container_score.work({"time": -1.0}) == {}
-    assert container_score.work({"loss": 1.0}) == {}
+    assert container_score.score_work({"time": -1.0}) == {}
+    assert container_score.score_work({"loss": 1.0}) == {}
 
 
 def test_where_no_engine_is_the_error_says_where_it_was_looked_for(tmp_path):
-    with pytest.raises(docker_engine.EngineError) as error:
-        docker_engine.find(None, {"XDG_RUNTIME_DIR": "/run/user/7"}, tmp_path)
+    with pytest.raises(container_engine.EngineError) as error:
+        container_engine.find_engine(None, {"XDG_RUNTIME_DIR": "/run/user/7"}, tmp_path)
 
     assert f"{tmp_path}/var/run/docker.sock, /run/user/7/docker.sock, /run/user/7/podman/podman.sock" in str(
         error.value
@@ -215,11 +221,11 @@ def test_a_socket_that_may_not_be_opened_is_said_with_the_group():
     refused = PermissionError(13, "Permission denied")
     wrapped = requests.exceptions.ConnectionError(urllib3.exceptions.ProtocolError("Connection aborted.", refused))
 
-    assert docker_engine.reason(wrapped).startswith("permission denied; be a member of the socket's group")
+    assert container_engine.error_cause(wrapped).startswith("permission denied; be a member of the socket's group")
 
 
 def test_an_engine_without_gpus_is_said_with_the_toolkit():
     text = 'could not select device driver "" with capabilities: [[gpu]]'
     error = docker.errors.APIError("500 Server Error", explanation=text)
 
-    assert docker_engine.reason(error).startswith(f"{text}; install the NVIDIA Container Toolkit")
+    assert container_engine.error_cause(error).startswith(f"{text}; install the NVIDIA Container Toolkit")

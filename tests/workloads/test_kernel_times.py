@@ -9,7 +9,7 @@ import pytest
 from workloads import client
 from workloads.jobs.kernels import timed_kernels
 from workloads.jobs.kernels import timed_kernels as kernels
-from workloads.jobs.kernels.timed_kernels import Timed
+from workloads.jobs.kernels.timed_kernels import KernelTimes
 
 
 def test_the_next_batch_is_started_before_the_last_is_counted(nowhere):
@@ -21,13 +21,13 @@ def test_the_next_batch_is_started_before_the_last_is_counted(nowhere):
 
         def wait():
             asked.append(("wait", groups * count))
-            return Timed([0.1 * count] * groups, time.time())
+            return KernelTimes([0.1 * count] * groups, time.time())
 
         return wait
 
     options = SimpleNamespace(repetitions=4, duration=math.inf, warmup=1)
     run = client.Run("sgemm", {}, None, nowhere)
-    results = kernels.measure(run, kernels.Kernel("sgemm", "kernel", "flop", 16), [launch], options)
+    results = kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [launch], options)
 
     assert asked[2:] == [
         *[("start", 1), ("start", 1), ("wait", 1)],
@@ -42,21 +42,21 @@ def test_a_device_that_fails_stops_the_others(nowhere):
         if failing.warm:
             raise RuntimeError("CUDA error: out of memory")
         failing.warm = True
-        return lambda: Timed([0.001], time.time())
+        return lambda: KernelTimes([0.001], time.time())
 
     failing.warm = False
     options = SimpleNamespace(repetitions=None, duration=3600, warmup=1)
     run = client.Run("sgemm", {}, None, nowhere)
-    endless = timed_kernels.on_clock(lambda: time.sleep(0.001))
+    endless = timed_kernels.cpu_launcher(lambda: time.sleep(0.001))
     with pytest.raises(RuntimeError, match="out of memory"):
-        kernels.measure(run, kernels.Kernel("sgemm", "kernel", "flop", 16), [endless, failing], options)
+        kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [endless, failing], options)
 
 
 def test_there_is_a_kernel_however_short_the_duration(nowhere):
     options = SimpleNamespace(repetitions=None, duration=1e-9, warmup=1)
     run = client.Run("sgemm", {}, None, nowhere)
-    launch = timed_kernels.on_clock(lambda: time.sleep(0.002))
-    results = kernels.measure(run, kernels.Kernel("sgemm", "kernel", "flop", 16), [launch], options)
+    launch = timed_kernels.cpu_launcher(lambda: time.sleep(0.002))
+    results = kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [launch], options)
 
     assert results["kernel_count"] == 1
     assert results["kernel_seconds_mean"] >= 0.002
@@ -64,7 +64,7 @@ def test_there_is_a_kernel_however_short_the_duration(nowhere):
 
 def test_the_clock_times_each_group_of_kernels():
     done = []
-    timed = timed_kernels.on_clock(lambda: done.append(None))(3, 5)()
+    timed = timed_kernels.cpu_launcher(lambda: done.append(None))(3, 5)()
 
     assert len(done) == 15
     assert len(timed.seconds) == 3

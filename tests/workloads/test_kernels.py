@@ -2,6 +2,7 @@
 
 import signal
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
 from tests.workloads.sweeps import drawn_w
 from workloads import jobs
-from workloads.jobs import memcpy
+from workloads.jobs import llm_train, memcpy
 
 SGEMM_S = 2 * 4096**3 / 67e12  # at the peak of the simulated H200
 
@@ -151,7 +152,7 @@ def test_memcpy_counts_each_byte_once(exporter):
     [("8", 8), ("1GiB", 2**30), ("1.5kB", 1500), ("6.4GB", 6_400_000_000), ("2 MiB", 2 * 2**20), ("512M", 512_000_000)],
 )
 def test_a_size_may_have_a_unit(text, size):
-    assert memcpy.size_bytes(text) == size
+    assert memcpy.parse_size(text) == size
 
 
 @pytest.mark.parametrize(
@@ -221,12 +222,15 @@ def test_an_interrupted_copy_ends_by_the_signal(exporter, name):
     assert exporter.api.only_run.outcome == "interrupted"
 
 
-def test_a_jobs_name_has_a_hyphen_where_its_module_has_an_underscore(tmp_path, monkeypatch):
-    (tmp_path / "two_words.py").write_text('"""Nothing."""')
-    monkeypatch.setattr(jobs, "__path__", [str(tmp_path)])
+def test_job_registry_has_one_module_for_each_job():
+    root = Path(jobs.__file__).parent
+    modules = {path.stem for path in root.glob("*.py")} - {"__init__", "base"}
 
-    assert jobs.names() == ["two-words"]
-    assert jobs.load("two-words").__doc__ == "Nothing."
-    assert jobs.command("two-words", ["-x"])[1:] == ["-P", "-m", "workloads.jobs.two_words", "-x"]
+    assert [f"workloads.jobs.{module}" for module in sorted(modules)] == [
+        jobs.MODULES[each] for each in jobs.job_names()
+    ]
+    assert {name.replace("-", "_") for name in jobs.job_names()} == modules
+    assert jobs.load_job("llm-train").__doc__ == llm_train.__doc__
+    assert jobs.job_command("llm-train", ["-x"])[1:] == ["-P", "-m", "workloads.jobs.llm_train", "-x"]
     with pytest.raises(KeyError):
-        jobs.load("two_words")
+        jobs.load_job("llm_train")

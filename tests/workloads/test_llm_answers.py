@@ -6,20 +6,20 @@ from array import array
 
 import pytest
 
-from workloads.jobs.llm_load import load as progress
+from workloads.jobs.llm_load import generator as progress
 from workloads.jobs.llm_load import summary
-from workloads.jobs.llm_load.answer import Answer, Failure
-from workloads.jobs.llm_load.chunk import Usage
-from workloads.jobs.llm_load.load import Load
+from workloads.jobs.llm_load.generator import LoadGenerator
+from workloads.jobs.llm_load.outcome import RequestFailure, RequestOutcome
+from workloads.jobs.llm_load.stream import TokenUsage
 
 
 def answered(*, due_s=0.0, first_s=1.0, ended_s=3.0, tokens=5, gaps_s=(0.5, 0.5, 0.5, 0.5)):
-    usage = None if tokens is None else Usage(7, tokens)
-    return Answer(due_s, due_s, ended_s, first_s, array("d", gaps_s), usage)
+    usage = None if tokens is None else TokenUsage(7, tokens)
+    return RequestOutcome(due_s, due_s, ended_s, first_s, array("d", gaps_s), usage)
 
 
 def failed(kind="timeout", due_s=0.0, ended_s=2.0, message="too slow"):
-    return Answer(due_s, due_s, ended_s, failure=Failure(kind, message))
+    return RequestOutcome(due_s, due_s, ended_s, failure=RequestFailure(kind, message))
 
 
 def test_the_times_of_an_answer():
@@ -34,7 +34,7 @@ def test_a_time_per_token_needs_two_tokens_that_were_counted(tokens, first_s):
 
 
 def test_an_objective_is_met_where_each_of_its_limits_is():
-    objective = summary.of("ttft=1,tpot=0.5,e2e=3")
+    objective = summary.parse_slo("ttft=1,tpot=0.5,e2e=3")
 
     assert objective.is_met_by(answered())
     assert not objective.is_met_by(answered(first_s=1.01))
@@ -44,20 +44,20 @@ def test_an_objective_is_met_where_each_of_its_limits_is():
 
 
 def test_what_was_not_measured_meets_no_objective_but_one_token_has_no_second():
-    assert not summary.of("tpot=9").is_met_by(answered(tokens=None))
-    assert not summary.of("ttft=9").is_met_by(answered(first_s=None))
-    assert summary.of("tpot=0.001").is_met_by(answered(tokens=1, gaps_s=()))
-    assert summary.of("e2e=9").is_met_by(answered(tokens=None))
+    assert not summary.parse_slo("tpot=9").is_met_by(answered(tokens=None))
+    assert not summary.parse_slo("ttft=9").is_met_by(answered(first_s=None))
+    assert summary.parse_slo("tpot=0.001").is_met_by(answered(tokens=1, gaps_s=()))
+    assert summary.parse_slo("e2e=9").is_met_by(answered(tokens=None))
 
 
 @pytest.mark.parametrize("text", ["", "ttft", "ttft=", "ttft=fast", "itl=1", "ttft=1,ttft=2", "e2e=-1", "e2e=nan"])
 def test_what_is_no_objective_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match=r"ttft=0\.5"):
-        summary.of(text)
+        summary.parse_slo(text)
 
 
 def measured(*answers, begun_s=0.0):
-    load = Load(_unused, lambda _: None)
+    load = LoadGenerator(_unused, lambda _: None)
     load.begun_s, load.sent = begun_s, len(answers)
     for answer in answers:
         load.add(answer)
@@ -70,7 +70,7 @@ async def _unused(_request, _due_s):
 
 def test_rates_are_by_the_wall_clock_of_the_window():
     load = measured(answered(ended_s=3, tokens=5), answered(due_s=1, first_s=2, ended_s=4, tokens=15), failed())
-    found = summary.results(load, None)
+    found = summary.load_results(load, None)
 
     assert found["measured_seconds"] == 4
     assert found["requests_per_second"] == 2 / 4
@@ -83,7 +83,7 @@ def test_rates_are_by_the_wall_clock_of_the_window():
 
 def test_percentiles_are_over_the_answers_that_succeeded():
     load = measured(*(answered(first_s=0.1 * n, ended_s=n, gaps_s=(0.01 * n,)) for n in range(1, 102)), failed())
-    found = summary.results(load, None)
+    found = summary.load_results(load, None)
 
     assert found["e2e_seconds_p50"] == pytest.approx(51)
     assert found["e2e_seconds_p90"] == pytest.approx(91)
@@ -97,7 +97,7 @@ def test_percentiles_are_over_the_answers_that_succeeded():
 
 def test_goodput_is_of_all_requests_the_failed_ones_too():
     load = measured(answered(), answered(), answered(ended_s=5), failed())
-    found = summary.results(load, summary.of("e2e=3"))
+    found = summary.load_results(load, summary.parse_slo("e2e=3"))
 
     assert found["goodput_ratio"] == 2 / 4
     assert found["goodput_requests_per_second"] == 2 / 5
@@ -105,7 +105,7 @@ def test_goodput_is_of_all_requests_the_failed_ones_too():
 
 def test_failures_are_counted_by_kind():
     load = measured(answered(), failed(), failed("http_429"), failed("http_429"), failed("cut_off"))
-    found = summary.results(load, None)
+    found = summary.load_results(load, None)
 
     assert {name: count for name, count in found.items() if name.startswith("requests_failed")} == {
         "requests_failed": 4,
@@ -117,9 +117,9 @@ def test_failures_are_counted_by_kind():
 
 def test_a_run_has_room_for_all_results_however_many_kinds_there_are():
     load = measured(answered(), *(failed(f"http_{status}") for status in range(400, 500)))
-    load.answers[0] = Answer(0, 0.5, 3, 1, array("d", [1]), Usage(7, 5))
+    load.answers[0] = RequestOutcome(0, 0.5, 3, 1, array("d", [1]), TokenUsage(7, 5))
     load.cancelled = 1
-    found = summary.results(load, summary.of("e2e=3"))
+    found = summary.load_results(load, summary.parse_slo("e2e=3"))
 
     assert len(found) <= 64
     assert found["requests_failed"] == 100
@@ -128,31 +128,31 @@ def test_a_run_has_room_for_all_results_however_many_kinds_there_are():
 
 def test_answers_without_usage_are_said_and_their_tokens_absent():
     load = measured(answered(tokens=None), answered(tokens=None))
-    found = summary.results(load, None)
+    found = summary.load_results(load, None)
 
     assert found["requests_without_usage"] == 2
     assert found["requests_per_second"] == 2 / 3
     assert not [name for name in found if "token" in name or "tpot" in name]
-    assert "2 of 2 answers came without usage" in "\n".join(summary.lines(load, found, None))
+    assert "2 of 2 answers came without usage" in "\n".join(summary.load_summary_lines(load, found, None))
 
 
 def test_answers_without_text_are_said_and_have_no_time_to_first_token():
     load = measured(answered(), answered(first_s=None, gaps_s=()))
-    found = summary.results(load, summary.of("ttft=2"))
+    found = summary.load_results(load, summary.parse_slo("ttft=2"))
 
     assert (found["requests_without_text"], found["goodput_ratio"]) == (1, 1 / 2)
     assert (found["ttft_seconds_mean"], found["e2e_seconds_mean"]) == (1, 3)
-    assert "1 of 2 answers had no text" in "\n".join(summary.lines(load, found, None))
+    assert "1 of 2 answers had no text" in "\n".join(summary.load_summary_lines(load, found, None))
 
 
 def test_of_failures_alone_there_are_no_latencies():
-    found = summary.results(measured(failed(), failed()), None)
+    found = summary.load_results(measured(failed(), failed()), None)
 
     assert found == {"requests_failed": 2, "requests_failed_timeout": 2, "error_ratio": 1}
 
 
 def test_the_words_of_a_server_are_one_clean_line_without_the_key():
-    said = summary.failures([failed("http_401", message="bad key sk-123\x1b[31m\n" + "x" * 999)], "sk-123")
+    said = summary.describe_failures([failed("http_401", message="bad key sk-123\x1b[31m\n" + "x" * 999)], "sk-123")
 
     assert said.startswith("1 http_401 (bad key [key] [31m xxx")
     assert len(said) < 300
@@ -163,14 +163,14 @@ def test_the_line_of_progress_counts():
     load = measured(answered(tokens=30), failed())
     load.sent = 5
 
-    assert progress.line(load, now_s=10) == "10 s, 1 answered, 1 failed, 3 in flight, 3 tokens/s"
+    assert progress.load_progress_line(load, now_s=10) == "10 s, 1 answered, 1 failed, 3 in flight, 3 tokens/s"
 
 
 def test_progress_is_lines_in_a_log(capsys):
     said = []
 
     async def shown():
-        async with progress.shown(measured(answered()), "measure", every_s=0.02):
+        async with progress.show_load_progress(measured(answered()), "measure", every_s=0.02):
             while len(said) < 2:
                 await asyncio.sleep(0.01)
                 said.extend(capsys.readouterr().err.splitlines(keepends=True))

@@ -9,7 +9,7 @@ from tests.fakes import openai_server as says
 from tests.fakes.openai_server import OpenAiServer
 from tests.fakes.web_api import serve
 from workloads.jobs.llm_load import endpoint
-from workloads.jobs.llm_load.endpoint import EndpointError, Target
+from workloads.jobs.llm_load.endpoint import EndpointError, RequestTarget
 from workloads.jobs.llm_load.prompts import Prompt, Request
 
 
@@ -36,9 +36,9 @@ def answers(count, **closing):
 
     async def asked():
         server = Closing(script=lambda _: says.answer(2), **closing)
-        async with serve(server) as running, endpoint.connected(None) as session:
-            target = Target(f"{running.url}/v1", "chat", "tiny", {}, 30.0)
-            found = [await endpoint.ask(session, target, Request(Prompt("hello"), 8)) for _ in range(count)]
+        async with serve(server) as running, endpoint.open_session(None) as session:
+            target = RequestTarget(f"{running.url}/v1", "chat", "tiny", {}, 30.0)
+            found = [await endpoint.send_request(session, target, Request(Prompt("hello"), 8)) for _ in range(count)]
         return found, list(server.asked.values())
 
     return asyncio.run(asked())
@@ -73,8 +73,8 @@ def test_a_server_that_still_loads_its_model_is_said_in_its_own_words():
     async def listed():
         models = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
         server = OpenAiServer(models=models, models_status=503)
-        async with serve(server) as running, endpoint.connected(None) as session:
-            await endpoint.models(session, f"{running.url}/v1")
+        async with serve(server) as running, endpoint.open_session(None) as session:
+            await endpoint.list_models(session, f"{running.url}/v1")
 
     with pytest.raises(EndpointError, match="answers 503: Loading model; is the server still loading its model"):
         asyncio.run(listed())

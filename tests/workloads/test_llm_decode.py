@@ -13,14 +13,14 @@ pytest.importorskip("transformers", reason="needs the extra torch")
 def model(tmp_path_factory):
     """Predicts EOS at position 5, so after 4 tokens from a prompt of 3, and after 2 from one of 5."""
     folder = counting(tmp_path_factory.mktemp("model"), eos_at=5)
-    return models.load(argparse.Namespace(model=folder, random=None, device="cpu", dtype="float32", seed=0))
+    return models.load_model(argparse.Namespace(model=folder, random=None, device="cpu", dtype="float32", seed=0))
 
 
 def _generate(model, new_tokens: int, eos: frozenset[int], *lengths: int):
-    batch = decoding.padded([[1] * length for length in lengths], left=True)
+    batch = decoding.pad_batch([[1] * length for length in lengths], left=True)
     clock = iter(range(100))
-    limits = decoding.Limits(new_tokens, eos)
-    return decoding.generate(model, batch, limits, decoding.greedy, lambda: float(next(clock)))
+    limits = decoding.GenerationLimits(new_tokens, eos)
+    return decoding.generate_tokens(model, batch, limits, decoding.choose_greedily, lambda: float(next(clock)))
 
 
 def test_each_text_goes_on_from_its_own_position_until_its_end(model):
@@ -35,7 +35,7 @@ def test_each_text_goes_on_from_its_own_position_until_its_end(model):
 def test_each_step_is_timed_once_its_tokens_are_there(model):
     steps, _ = _generate(model, 10, model.eos, 3)
 
-    assert (steps.began_s, steps.moments_s) == (0.0, (1.0, 2.0, 3.0, 4.0))
+    assert (steps.began_s, steps.token_times_s) == (0.0, (1.0, 2.0, 3.0, 4.0))
 
 
 def test_without_an_end_all_tokens_are_generated(model):
@@ -55,7 +55,7 @@ def test_no_more_than_asked_for_is_generated(model):
 def test_sampling_among_one_takes_the_likeliest(top_k, top_p):
     logits = torch.tensor([[0.0, 2.0, 1.0], [5.0, 4.0, 4.9]])
 
-    assert decoding.sampling(1.0, top_k, top_p)(logits).tolist() == [1, 0]
+    assert decoding.sampling_chooser(1.0, top_k, top_p)(logits).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(("top_k", "top_p"), [(2, None), (None, 0.8)])
@@ -64,13 +64,13 @@ def test_sampling_takes_no_other_than_those_allowed(top_k, top_p):
     torch.manual_seed(0)
     logits = torch.tensor([[0.5, 0.1, 0.4]]).log().repeat(400, 1)
 
-    assert set(decoding.sampling(1.0, top_k, top_p)(logits).tolist()) == {0, 2}
+    assert set(decoding.sampling_chooser(1.0, top_k, top_p)(logits).tolist()) == {0, 2}
 
 
 def test_a_low_temperature_sharpens_a_high_one_flattens():
     torch.manual_seed(0)
     logits = torch.tensor([[0.6, 0.4]]).log().repeat(2000, 1)
-    shares = [decoding.sampling(t, None, None)(logits).float().mean().item() for t in (0.1, 100.0)]
+    shares = [decoding.sampling_chooser(t, None, None)(logits).float().mean().item() for t in (0.1, 100.0)]
 
     assert shares[0] < 0.05  # 1 / (1 + 1.5^10) = 0.017
     assert 0.4 < shares[1] < 0.6  # 0.499
@@ -85,12 +85,12 @@ def test_the_tokens_are_those_of_transformers_own_loop(kind, tmp_path):
     more = {"intermediate_size": 32, "ffn_dim": 32, "word_embed_proj_dim": 16, "initializer_range": 1.0}
     AutoConfig.for_model(kind, **shape, **more, eos_token_id=None, pad_token_id=0).save_pretrained(tmp_path)
     options = argparse.Namespace(model=None, random=str(tmp_path), device="cpu", dtype="float32", seed=1)
-    model = models.load(options)
+    model = models.load_model(options)
     model.module.eval()
-    batch = decoding.padded([[3, 4, 5, 6, 7], [8, 9], [11]], left=True)
-    limits = decoding.Limits(8, frozenset())
+    batch = decoding.pad_batch([[3, 4, 5, 6, 7], [8, 9], [11]], left=True)
+    limits = decoding.GenerationLimits(8, frozenset())
 
-    _, ids = decoding.generate(model, batch, limits, decoding.greedy, lambda: 0.0)
+    _, ids = decoding.generate_tokens(model, batch, limits, decoding.choose_greedily, lambda: 0.0)
     theirs = model.module.generate(batch.ids, attention_mask=batch.mask, max_new_tokens=8, do_sample=False)
 
     assert ids.tolist() == theirs[:, 5:].tolist()

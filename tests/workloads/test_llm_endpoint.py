@@ -9,9 +9,9 @@ from tests.fakes import openai_server as says
 from tests.fakes.openai_server import CUT, DONE, OpenAiServer, Script
 from tests.fakes.web_api import serve
 from workloads.jobs.llm_load import endpoint
-from workloads.jobs.llm_load.chunk import Usage
-from workloads.jobs.llm_load.endpoint import EndpointError, Target
+from workloads.jobs.llm_load.endpoint import EndpointError, RequestTarget
 from workloads.jobs.llm_load.prompts import Prompt, Request
+from workloads.jobs.llm_load.stream import TokenUsage
 
 REQUEST = Request(Prompt("hello"), 8)
 
@@ -20,9 +20,9 @@ def ask(script, request=REQUEST, *, key=None, due_s=None, **target):
     """The answer, and what the server saw."""
 
     async def once():
-        async with serve(OpenAiServer(script=lambda _: script)) as server, endpoint.connected(key) as session:
+        async with serve(OpenAiServer(script=lambda _: script)) as server, endpoint.open_session(key) as session:
             options = {"api": "chat", "model": "tiny", "extra": {}, "timeout_s": 30.0} | target
-            answer = await endpoint.ask(session, Target(f"{server.url}/v1", **options), request, due_s)
+            answer = await endpoint.send_request(session, RequestTarget(f"{server.url}/v1", **options), request, due_s)
         return answer, server.seen[-1]
 
     return asyncio.run(once())
@@ -49,7 +49,7 @@ def test_the_times_are_those_of_the_servers_own_clock():
 def test_the_tokens_are_the_servers_count():
     answer, _ = ask(Script([says.text("several tokens in one chunk"), says.finish(), says.usage(11, 6), DONE]))
 
-    assert (answer.usage, answer.tokens, answer.chunks) == (Usage(11, 6), 6, 1)
+    assert (answer.usage, answer.tokens, answer.chunks) == (TokenUsage(11, 6), 6, 1)
 
 
 def test_without_usage_no_tokens_are_made_up():
@@ -62,7 +62,7 @@ def test_without_usage_no_tokens_are_made_up():
 def test_the_last_usage_stands_where_every_chunk_has_one():
     answer, _ = ask(Script([says.usage(5, 1), says.text("a"), says.usage(5, 2), says.finish(), DONE]))
 
-    assert answer.usage == Usage(5, 2)
+    assert answer.usage == TokenUsage(5, 2)
 
 
 def test_a_stream_may_end_without_done_where_the_answer_has_finished():
@@ -158,8 +158,10 @@ def test_a_request_that_takes_too_long_is_a_failure():
 
 def test_a_connection_that_breaks_before_the_answer_is_a_failure():
     async def refused():
-        async with endpoint.connected(None) as session:
-            return await endpoint.ask(session, Target("http://127.0.0.1:9/v1", "chat", "tiny", {}, 30.0), REQUEST)
+        async with endpoint.open_session(None) as session:
+            return await endpoint.send_request(
+                session, RequestTarget("http://127.0.0.1:9/v1", "chat", "tiny", {}, 30.0), REQUEST
+            )
 
     answer = asyncio.run(refused())
 
@@ -211,8 +213,8 @@ def test_the_key_is_sent_where_there_is_one():
 
 def listed(**server):
     async def once():
-        async with serve(OpenAiServer(**server)) as running, endpoint.connected(None) as session:
-            return await endpoint.models(session, f"{running.url}/v1")
+        async with serve(OpenAiServer(**server)) as running, endpoint.open_session(None) as session:
+            return await endpoint.list_models(session, f"{running.url}/v1")
 
     return asyncio.run(once())
 
@@ -232,8 +234,8 @@ def test_a_refused_key_and_a_server_that_is_not_there_say_what_to_do():
         listed(models_status=401)
 
     async def nowhere():
-        async with endpoint.connected(None) as session:
-            await endpoint.models(session, "http://127.0.0.1:9/v1")
+        async with endpoint.open_session(None) as session:
+            await endpoint.list_models(session, "http://127.0.0.1:9/v1")
 
     with pytest.raises(EndpointError, match="Connection refused; is the server up"):
         asyncio.run(nowhere())
@@ -242,9 +244,9 @@ def test_a_refused_key_and_a_server_that_is_not_there_say_what_to_do():
 def test_a_cancelled_request_ends_at_the_server_too():
     async def cancelled():
         script = Script([step for _ in range(1_000) for step in (says.text("a"), 0.05)])
-        async with serve(OpenAiServer(script=lambda _: script)) as server, endpoint.connected(None) as session:
-            target = Target(f"{server.url}/v1", "chat", "tiny", {}, 60.0)
-            task = asyncio.create_task(endpoint.ask(session, target, REQUEST))
+        async with serve(OpenAiServer(script=lambda _: script)) as server, endpoint.open_session(None) as session:
+            target = RequestTarget(f"{server.url}/v1", "chat", "tiny", {}, 60.0)
+            task = asyncio.create_task(endpoint.send_request(session, target, REQUEST))
             await server.wrote.wait()
             task.cancel()
             await asyncio.wait([task])

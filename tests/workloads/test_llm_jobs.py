@@ -193,7 +193,7 @@ def test_latencies_are_kept_in_the_order_in_which_they_came(environment, tmp_pat
     assert done.run.results["latency_seconds_p50"] == 0.2
     assert done.run.results["latency_seconds_p90"] == pytest.approx(0.28)  # 0.2 + 0.8 x 0.1
     assert done.run.results["tokens_per_second_busy"] == pytest.approx(3 * 8 * 128 / 0.6)
-    assert percentiles.of("x", scripted_s)["x_p50"] == 0.2
+    assert percentiles.percentile_results("x", scripted_s)["x_p50"] == 0.2
 
 
 def test_the_end_of_a_text_is_known_from_the_model(tmp_path):
@@ -202,4 +202,4 @@ def test_the_end_of_a_text_is_known_from_the_model(tmp_path):
     from workloads.jobs.llm import models
 
     options = argparse.Namespace(model=counting(tmp_path), random=None, device="cpu", dtype="float32", seed=0)
-    assert models.load(options).eos == {EOS}
+    assert models.load_model(options).eos == {EOS}

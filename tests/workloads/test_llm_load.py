@@ -10,11 +10,11 @@ import time
 import pytest
 
 from workloads.jobs.llm_load import measure, prompts, summary
-from workloads.jobs.llm_load.answer import Answer
-from workloads.jobs.llm_load.load import Load, Until
-from workloads.jobs.llm_load.prompts import Lengths, Prompt
+from workloads.jobs.llm_load.generator import LoadGenerator, StopCondition
+from workloads.jobs.llm_load.outcome import RequestOutcome
+from workloads.jobs.llm_load.prompts import Prompt, TokenRange
 
-FIVE = Lengths(5, 5)
+FIVE = TokenRange(5, 5)
 
 
 def first(iterator, count):
@@ -22,11 +22,11 @@ def first(iterator, count):
 
 
 def test_fixed_arrivals_are_one_over_the_rate_apart():
-    assert first(measure.offsets_s("fixed", 4, seed=0), 5) == [0, 0.25, 0.5, 0.75, 1]
+    assert first(measure.arrival_offsets_s("fixed", 4, seed=0), 5) == [0, 0.25, 0.5, 0.75, 1]
 
 
 def test_poisson_arrivals_have_the_rate_and_the_spread_of_their_name():
-    offsets_s = first(measure.offsets_s("poisson", 4, seed=1), 20_000)
+    offsets_s = first(measure.arrival_offsets_s("poisson", 4, seed=1), 20_000)
     gaps_s = [after - before for before, after in itertools.pairwise([0, *offsets_s])]
     mean_s = sum(gaps_s) / len(gaps_s)
     deviation_s = math.sqrt(sum((gap_s - mean_s) ** 2 for gap_s in gaps_s) / len(gaps_s))
@@ -39,8 +39,8 @@ def test_poisson_arrivals_have_the_rate_and_the_spread_of_their_name():
 
 def test_the_same_seed_gives_the_same_load():
     def drawn(seed):
-        offsets_s = first(measure.offsets_s("poisson", 4, seed), 20)
-        return offsets_s, first(prompts.requests(None, Lengths(1, 50), Lengths(1, 500), seed), 20)
+        offsets_s = first(measure.arrival_offsets_s("poisson", 4, seed), 20)
+        return offsets_s, first(prompts.generate_requests(None, TokenRange(1, 50), TokenRange(1, 500), seed), 20)
 
     assert drawn(3) == drawn(3)
     assert drawn(3)[0] != drawn(4)[0]
@@ -48,7 +48,7 @@ def test_the_same_seed_gives_the_same_load():
 
 
 def test_a_synthetic_prompt_has_as_many_words_as_tokens_are_wanted():
-    requests = first(prompts.requests(None, Lengths(3, 6), Lengths(10, 12), seed=0), 200)
+    requests = first(prompts.generate_requests(None, TokenRange(3, 6), TokenRange(10, 12), seed=0), 200)
 
     assert {len(request.prompt.text.split()) for request in requests} == {3, 4, 5, 6}
     assert {request.max_tokens for request in requests} == {10, 11, 12}
@@ -57,20 +57,20 @@ def test_a_synthetic_prompt_has_as_many_words_as_tokens_are_wanted():
 
 @pytest.mark.parametrize(("text", "least", "most"), [("128", 128, 128), ("64:256", 64, 256), ("7:7", 7, 7)])
 def test_a_length_is_a_number_or_a_range(text, least, most):
-    assert prompts.lengths(text) == Lengths(least, most)
-    assert str(prompts.lengths(text)) == text.removesuffix(":7")
+    assert prompts.parse_token_range(text) == TokenRange(least, most)
+    assert str(prompts.parse_token_range(text)) == text.removesuffix(":7")
 
 
 @pytest.mark.parametrize("text", ["", "0", "5:3", ":", "1:", "many", "1:2:3", "-4", "1.5"])
 def test_what_is_no_length_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match="64:256"):
-        prompts.lengths(text)
+        prompts.parse_token_range(text)
 
 
 def test_a_file_of_lines_is_one_prompt_each_and_comes_again(tmp_path):
     path = tmp_path / "prompts.txt"
     path.write_text('one\n\n  two \n{"prompt": "three"}\n')
-    requests = first(prompts.requests(prompts.read_file(str(path)), FIVE, FIVE, seed=0), 4)
+    requests = first(prompts.generate_requests(prompts.read_prompts(str(path)), FIVE, FIVE, seed=0), 4)
 
     assert [request.prompt.text for request in requests] == ["one", "  two ", '{"prompt": "three"}', "one"]
 
@@ -79,8 +79,8 @@ def test_a_file_of_json_has_prompts_and_messages_and_lengths_of_its_own(tmp_path
     path = tmp_path / "prompts.jsonl"
     messages = [{"role": "user", "content": "hi"}]
     path.write_text(f'"one"\n{{"prompt": "two", "max_tokens": 9}}\n{json.dumps({"messages": messages})}\n')
-    found = prompts.read_file(str(path))
-    requests = first(prompts.requests(found, FIVE, FIVE, seed=0), 3)
+    found = prompts.read_prompts(str(path))
+    requests = first(prompts.generate_requests(found, FIVE, FIVE, seed=0), 3)
 
     assert [request.prompt for request in requests] == [Prompt("one"), Prompt("two", None, 9), Prompt(None, messages)]
     assert [request.max_tokens for request in requests] == [5, 9, 5]
@@ -107,16 +107,16 @@ def test_a_bad_line_is_named(tmp_path, line, complaint):
     path.write_text(f'"good"\n{line}\n')
 
     with pytest.raises(argparse.ArgumentTypeError, match=rf"prompts\.jsonl, line 2: .*{complaint}"):
-        prompts.read_file(str(path))
+        prompts.read_prompts(str(path))
 
 
 def test_a_file_that_is_not_there_or_empty_is_refused(tmp_path):
     (tmp_path / "empty.txt").write_text("\n \n")
 
     with pytest.raises(argparse.ArgumentTypeError, match="holds no prompt"):
-        prompts.read_file(str(tmp_path / "empty.txt"))
+        prompts.read_prompts(str(tmp_path / "empty.txt"))
     with pytest.raises(argparse.ArgumentTypeError, match="No such file"):
-        prompts.read_file(str(tmp_path / "gone.txt"))
+        prompts.read_prompts(str(tmp_path / "gone.txt"))
 
 
 REQUESTS = [prompts.Request(Prompt(str(number)), 1) for number in range(1_000)]
@@ -142,13 +142,13 @@ class Server:
         finally:
             self.at_once -= 1
         ended_s = time.monotonic()
-        return Answer(sent_s if due_s is None else due_s, sent_s, ended_s, ended_s)
+        return RequestOutcome(sent_s if due_s is None else due_s, sent_s, ended_s, ended_s)
 
 
 def test_a_closed_loop_keeps_as_many_in_flight_as_it_is_told():
     server, reported = Server(takes_s=0.01), []
-    load = Load(server.ask, reported.append)
-    asyncio.run(load.closed(iter(REQUESTS), 7, Until(50)))
+    load = LoadGenerator(server.ask, reported.append)
+    asyncio.run(load.closed(iter(REQUESTS), 7, StopCondition(50)))
 
     assert [text for text, *_ in server.asked] == [str(number) for number in range(50)]
     assert server.most_at_once == 7
@@ -157,8 +157,8 @@ def test_a_closed_loop_keeps_as_many_in_flight_as_it_is_told():
 
 def test_a_closed_loop_sends_nothing_after_its_duration_and_awaits_what_it_sent():
     server = Server(takes_s=0.2)
-    load = Load(server.ask, lambda _: None)
-    asyncio.run(load.closed(iter(REQUESTS), 2, Until(None, 0.3)))
+    load = LoadGenerator(server.ask, lambda _: None)
+    asyncio.run(load.closed(iter(REQUESTS), 2, StopCondition(None, 0.3)))
 
     assert len(load.answers) == load.sent == len(server.asked)
     assert 2 <= load.sent < len(REQUESTS)
@@ -167,8 +167,8 @@ def test_a_closed_loop_sends_nothing_after_its_duration_and_awaits_what_it_sent(
 
 def test_an_open_loop_sends_what_is_due_whatever_the_answers_take():
     server = Server(takes_s=1.0)
-    load = Load(server.ask, lambda _: None)
-    asyncio.run(load.open(iter(REQUESTS), measure.offsets_s("fixed", 100, 0), Until(20)))
+    load = LoadGenerator(server.ask, lambda _: None)
+    asyncio.run(load.open(iter(REQUESTS), measure.arrival_offsets_s("fixed", 100, 0), StopCondition(20)))
 
     assert [due_s - load.begun_s for _, due_s, _ in server.asked] == pytest.approx([n / 100 for n in range(20)])
     assert all(sent_s >= due_s - 1e-6 for _, due_s, sent_s in server.asked)
@@ -178,8 +178,8 @@ def test_an_open_loop_sends_what_is_due_whatever_the_answers_take():
 
 def test_an_open_loop_sends_what_is_due_within_its_duration():
     server = Server()
-    load = Load(server.ask, lambda _: None)
-    asyncio.run(load.open(iter(REQUESTS), measure.offsets_s("fixed", 10, 0), Until(None, 0.35)))
+    load = LoadGenerator(server.ask, lambda _: None)
+    asyncio.run(load.open(iter(REQUESTS), measure.arrival_offsets_s("fixed", 10, 0), StopCondition(None, 0.35)))
 
     assert len(server.asked) == 4  # at 0, 0.1, 0.2 and 0.3 s
 
@@ -187,8 +187,8 @@ def test_an_open_loop_sends_what_is_due_within_its_duration():
 def test_what_a_cancelled_load_had_in_flight_is_counted():
     async def cancelled():
         server = Server(takes_s=60)
-        load = Load(server.ask, lambda _: None)
-        task = asyncio.create_task(load.closed(iter(REQUESTS), 3, Until(10)))
+        load = LoadGenerator(server.ask, lambda _: None)
+        task = asyncio.create_task(load.closed(iter(REQUESTS), 3, StopCondition(10)))
         for _ in range(3):
             await server.is_asked.acquire()
         task.cancel()
@@ -199,4 +199,4 @@ def test_what_a_cancelled_load_had_in_flight_is_counted():
 
     assert (load.sent, load.cancelled, load.in_flight, load.answers) == (3, 3, 0, [])
     assert load.window_s > 0
-    assert summary.results(load, None) == {"requests_failed": 0, "requests_cancelled": 3}
+    assert summary.load_results(load, None) == {"requests_failed": 0, "requests_cancelled": 3}

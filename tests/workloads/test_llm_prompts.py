@@ -5,12 +5,12 @@ import pytest
 from workloads.jobs.llm import decoding
 from workloads.jobs.llm import options as flags
 from workloads.jobs.llm.models import ModelError
-from workloads.jobs.llm.options import PRESETS, find
+from workloads.jobs.llm.options import PRESETS, find_preset
 
 
 def test_padding_on_the_left_keeps_the_last_tokens_in_the_last_column():
     pytest.importorskip("torch", reason="needs the extra torch")
-    batch = decoding.padded([[7, 8, 9], [5]], left=True)
+    batch = decoding.pad_batch([[7, 8, 9], [5]], left=True)
 
     assert batch.ids.tolist() == [[7, 8, 9], [0, 0, 5]]
     assert batch.mask.tolist() == [[1, 1, 1], [0, 0, 1]]
@@ -19,23 +19,23 @@ def test_padding_on_the_left_keeps_the_last_tokens_in_the_last_column():
 
 def test_padding_on_the_right():
     pytest.importorskip("torch", reason="needs the extra torch")
-    batch = decoding.padded([[7, 8, 9], [5]], left=False)
+    batch = decoding.pad_batch([[7, 8, 9], [5]], left=False)
 
     assert batch.ids.tolist() == [[7, 8, 9], [5, 0, 0]]
     assert batch.mask.tolist() == [[1, 1, 1], [1, 0, 0]]
 
 
 def test_synthetic_prompts_have_the_lengths_asked_for_and_are_the_same_for_a_seed():
-    rows = decoding.synthetic(200, (3, 5), 10, seed=1)
+    rows = decoding.synthetic_texts(200, (3, 5), 10, seed=1)
 
     assert {len(row) for row in rows} == {3, 4, 5}
     assert {token for row in rows for token in row} == set(range(10))
-    assert rows == decoding.synthetic(200, (3, 5), 10, seed=1)
-    assert rows != decoding.synthetic(200, (3, 5), 10, seed=2)
+    assert rows == decoding.synthetic_texts(200, (3, 5), 10, seed=1)
+    assert rows != decoding.synthetic_texts(200, (3, 5), 10, seed=2)
 
 
 def test_batches_begin_again_after_the_last_prompt():
-    batches = decoding.batches_without_end([[1], [2], [3]], 2)
+    batches = decoding.endless_batches([[1], [2], [3]], 2)
 
     assert [next(batches) for _ in range(3)] == [[[1], [2]], [[3], [1]], [[2], [3]]]
 
@@ -43,7 +43,7 @@ def test_batches_begin_again_after_the_last_prompt():
 def test_a_file_is_one_text_a_line(tmp_path):
     (tmp_path / "texts").write_text("a b\n\n  \nc\n")
 
-    assert decoding.read(str(tmp_path / "texts"), lambda line: {"input_ids": [len(line)]}) == [[3], [1]]
+    assert decoding.tokenize_file(str(tmp_path / "texts"), lambda line: {"input_ids": [len(line)]}) == [[3], [1]]
 
 
 @pytest.mark.parametrize("content", [b"\n \n", b"\xff\xfe\x00"])
@@ -51,24 +51,24 @@ def test_a_file_without_text_says_so(tmp_path, content):
     (tmp_path / "texts").write_bytes(content)
 
     with pytest.raises(ModelError, match="texts"):
-        decoding.read(str(tmp_path / "texts"), lambda line: {"input_ids": [1]})
+        decoding.tokenize_file(str(tmp_path / "texts"), lambda line: {"input_ids": [1]})
 
 
 @pytest.mark.parametrize(("text", "lengths"), [("16", (16, 16)), ("16:64", (16, 64))])
 def test_a_length_or_a_range(text, lengths):
-    assert flags.lengths(text) == lengths
+    assert flags.parse_length_range(text) == lengths
 
 
 @pytest.mark.parametrize("text", ["0", "64:16", "many", "1:2:3", ":4", ""])
 def test_what_is_no_length_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match="give 16, or 16:64"):
-        flags.lengths(text)
+        flags.parse_length_range(text)
 
 
 def test_a_shape_is_found_by_its_name_on_the_hub():
-    assert find("meta-llama/Llama-3.2-3B-Instruct") is PRESETS["llama-3.2-3b-instruct"]
-    assert find("openai-community/gpt2") is PRESETS["gpt2"]
-    assert find("nobody/else") is None
+    assert find_preset("meta-llama/Llama-3.2-3B-Instruct") is PRESETS["llama-3.2-3b-instruct"]
+    assert find_preset("openai-community/gpt2") is PRESETS["gpt2"]
+    assert find_preset("nobody/else") is None
 
 
 @pytest.mark.parametrize("name", PRESETS)

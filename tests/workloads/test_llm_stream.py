@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.jobs.llm_load import chunk
-from workloads.jobs.llm_load.chunk import Chunk, Usage
+from workloads.jobs.llm_load import stream as chunk
+from workloads.jobs.llm_load.stream import CompletionChunk, TokenUsage
 
 
 def decode(*pieces: bytes) -> list[str]:
-    decoder = chunk.Decoder()
+    decoder = chunk.EventStreamDecoder()
     return [event for piece in pieces for event in decoder.feed(piece)]
 
 
 def test_an_event_is_complete_at_the_empty_line():
-    decoder = chunk.Decoder()
+    decoder = chunk.EventStreamDecoder()
 
     assert decoder.feed(b"data: one\n") == []
     assert decoder.feed(b"\ndata: two\n\n") == ["one", "two"]
@@ -76,26 +76,26 @@ def delta(**fields):
 
 @pytest.mark.parametrize("name", ["content", "reasoning_content", "reasoning", "refusal"])
 def test_any_text_that_the_model_wrote_counts(name):
-    assert chunk.parse(delta(**{name: "a"})) == Chunk(generated=True)
+    assert chunk.parse_chunk(delta(**{name: "a"})) == CompletionChunk(generated=True)
 
 
 def test_a_tool_call_and_the_text_of_a_completion_count_too():
-    assert chunk.parse(delta(tool_calls=[{"index": 0, "function": {"name": "f"}}])).generated
-    assert chunk.parse('{"choices": [{"index": 0, "text": "a"}]}').generated
+    assert chunk.parse_chunk(delta(tool_calls=[{"index": 0, "function": {"name": "f"}}])).generated
+    assert chunk.parse_chunk('{"choices": [{"index": 0, "text": "a"}]}').generated
 
 
 @pytest.mark.parametrize("fields", [{}, {"role": "assistant"}, {"role": "assistant", "content": ""}, {"content": None}])
 def test_a_delta_without_text_is_no_token(fields):
-    assert chunk.parse(delta(**fields)) == Chunk()
+    assert chunk.parse_chunk(delta(**fields)) == CompletionChunk()
 
 
 def test_usage_comes_with_empty_choices_or_with_the_last_one():
     counts = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
-    alone = chunk.parse(json.dumps({"choices": [], "usage": counts}))
-    beside = chunk.parse(json.dumps({"choices": [{"delta": {}, "finish_reason": "length"}], "usage": counts}))
+    alone = chunk.parse_chunk(json.dumps({"choices": [], "usage": counts}))
+    beside = chunk.parse_chunk(json.dumps({"choices": [{"delta": {}, "finish_reason": "length"}], "usage": counts}))
 
-    assert alone == Chunk(usage=Usage(7, 5))
-    assert beside == Chunk(finished=True, usage=Usage(7, 5))
+    assert alone == CompletionChunk(usage=TokenUsage(7, 5))
+    assert beside == CompletionChunk(finished=True, usage=TokenUsage(7, 5))
 
 
 def test_cached_and_reasoning_tokens_are_parts_that_some_servers_tell():
@@ -107,13 +107,13 @@ def test_cached_and_reasoning_tokens_are_parts_that_some_servers_tell():
     }
     at_top = {"prompt_tokens": 7, "completion_tokens": 5, "prompt_tokens_details": None, "reasoning_tokens": 2}
 
-    assert chunk.parse(json.dumps({"choices": [], "usage": details})).usage == Usage(7, 5, 4, 0)
-    assert chunk.parse(json.dumps({"choices": [], "usage": at_top})).usage == Usage(7, 5, None, 2)
+    assert chunk.parse_chunk(json.dumps({"choices": [], "usage": details})).usage == TokenUsage(7, 5, 4, 0)
+    assert chunk.parse_chunk(json.dumps({"choices": [], "usage": at_top})).usage == TokenUsage(7, 5, None, 2)
 
 
 @pytest.mark.parametrize("usage", [None, {}, [], {"prompt_tokens": None}, {"completion_tokens": "5"}, "none"])
 def test_a_usage_that_says_nothing_is_none(usage):
-    assert chunk.parse(json.dumps({"choices": [], "usage": usage})).usage is None
+    assert chunk.parse_chunk(json.dumps({"choices": [], "usage": usage})).usage is None
 
 
 @pytest.mark.parametrize(
@@ -127,22 +127,22 @@ def test_a_usage_that_says_nothing_is_none(usage):
     ],
 )
 def test_an_error_in_the_stream_is_known_in_every_dialect(document):
-    assert chunk.parse(json.dumps(document)).error == "out of memory"
+    assert chunk.parse_chunk(json.dumps(document)).error == "out of memory"
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", {"type": "abort", "message": "shut down"}])
 def test_an_answer_that_the_server_gave_up_is_no_success(reason):
-    found = chunk.parse(json.dumps({"choices": [{"delta": {}, "finish_reason": reason}]}))
+    found = chunk.parse_chunk(json.dumps({"choices": [{"delta": {}, "finish_reason": reason}]}))
 
-    assert found.broken_off in {"abort", "error"}
+    assert found.abort_reason in {"abort", "error"}
 
 
 @pytest.mark.parametrize("data", ["", "{", "[1]", "null", '"text"'])
 def test_what_is_no_chunk_is_refused(data):
     with pytest.raises(ValueError):  # noqa: PT011  # json's own words, or ours
-        chunk.parse(data)
+        chunk.parse_chunk(data)
 
 
 @pytest.mark.parametrize("choices", [None, 3, "text", [None], [{"delta": 3}], [{"delta": {"content": 0}}]])
 def test_odd_choices_are_no_text(choices):
-    assert not chunk.parse(json.dumps({"choices": choices})).generated
+    assert not chunk.parse_chunk(json.dumps({"choices": choices})).generated

@@ -2,11 +2,11 @@ import itertools
 
 import pytest
 
-from workloads.jobs.llm.common import rounds
-from workloads.jobs.llm.timing import Rates, Steps, TokenTimes, rates
+from workloads.jobs.llm.common import measured_rounds
+from workloads.jobs.llm.timing import DecodingSteps, TokenRates, TokenTimes, token_rate_results
 
 # Two texts; one ends with its second token, the other with its fourth.
-STEPS = Steps(began_s=10.0, moments_s=(10.5, 10.6, 10.8, 11.1), live=(2, 2, 1, 1))
+STEPS = DecodingSteps(began_s=10.0, token_times_s=(10.5, 10.6, 10.8, 11.1), live=(2, 2, 1, 1))
 
 
 def test_the_first_token_is_timed_from_the_handover_of_the_batch():
@@ -25,14 +25,14 @@ def test_the_time_per_output_token_is_that_of_each_text():
 
 
 def test_a_text_of_one_token_has_no_time_per_output_token():
-    assert Steps(0.0, (1.0,), (3,)).tpots_s == []
-    assert Steps(0.0, (1.0, 3.0), (3, 1)).tpots_s == [2.0]
+    assert DecodingSteps(0.0, (1.0,), (3,)).tpots_s == []
+    assert DecodingSteps(0.0, (1.0, 3.0), (3, 1)).tpots_s == [2.0]
 
 
 def test_percentiles_of_token_times_over_batches():
     times = TokenTimes()
     times.add(STEPS)
-    times.add(Steps(20.0, (20.7, 20.8), (1, 1)))
+    times.add(DecodingSteps(20.0, (20.7, 20.8), (1, 1)))
 
     found = times.results()
     assert found["ttft_seconds_p50"] == pytest.approx(0.6)  # of 0.5 and 0.7
@@ -45,13 +45,13 @@ def test_percentiles_of_token_times_over_batches():
 
 def test_without_a_second_token_there_is_no_time_between_tokens():
     times = TokenTimes()
-    times.add(Steps(0.0, (0.25,), (4,)))
+    times.add(DecodingSteps(0.0, (0.25,), (4,)))
 
     assert {name.rpartition("_")[0] for name in times.results()} == {"ttft_seconds"}
 
 
 def test_rates_of_a_batch_of_all_so_far_and_by_wall_clock():
-    sums = Rates(began_s=100.0)
+    sums = TokenRates(began_s=100.0)
     assert sums.add(10, latency_s=2.0, now_s=104.0) == {
         "tokens_per_second": 5.0,
         "tokens_per_second_busy": 5.0,
@@ -62,19 +62,22 @@ def test_rates_of_a_batch_of_all_so_far_and_by_wall_clock():
         "tokens_per_second_busy": 6.0,  # 30 in 5 s
         "tokens_per_second_wall": 3.0,  # 30 in 10 s
     }
-    assert rates(sums.tokens, sums.busy_s, sums.wall_s) == {"tokens_per_second": 3.0, "tokens_per_second_busy": 6.0}
+    assert token_rate_results(sums.tokens, sums.busy_s, sums.wall_s) == {
+        "tokens_per_second": 3.0,
+        "tokens_per_second_busy": 6.0,
+    }
 
 
 def test_rounds_end_after_a_number_or_a_duration():
     ticks = itertools.count(0, 4)  # seconds, one look at the clock after the other
 
-    assert list(rounds(3, None)) == [0, 1, 2]
-    assert list(rounds(3, 10.0, now=lambda: next(ticks))) == [0, 1, 2]  # begun at 0: looks at 4, 8 and 12 s
+    assert list(measured_rounds(3, None)) == [0, 1, 2]
+    assert list(measured_rounds(3, 10.0, now=lambda: next(ticks))) == [0, 1, 2]  # begun at 0: looks at 4, 8 and 12 s
 
 
 def test_one_round_is_made_however_short_the_duration():
-    assert list(rounds(None, 1e-9)) == [0]
+    assert list(measured_rounds(None, 1e-9)) == [0]
 
 
 def test_all_processes_stop_where_one_of_them_does():
-    assert list(rounds(None, 1e9, any_process=lambda mine: mine or True)) == [0]
+    assert list(measured_rounds(None, 1e9, any_process=lambda mine: mine or True)) == [0]

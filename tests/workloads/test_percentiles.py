@@ -5,7 +5,7 @@ from workloads.jobs.kernels import percentiles
 
 def test_percentiles_lie_on_the_line_between_the_two_nearest_values():
     # Five values have four steps: 90 % of the way is 3.6 steps, between the fourth (4) and the fifth (10).
-    assert percentiles.of("latency_seconds", [10, 1, 3, 2, 4]) == pytest.approx(
+    assert percentiles.percentile_results("latency_seconds", [10, 1, 3, 2, 4]) == pytest.approx(
         {
             "latency_seconds_mean": 4.0,
             "latency_seconds_p50": 3.0,
@@ -17,4 +17,4 @@ def test_percentiles_lie_on_the_line_between_the_two_nearest_values():
 
 
 def test_of_no_values_nothing_is_said():
-    assert percentiles.of("latency_seconds", []) == {}
+    assert percentiles.percentile_results("latency_seconds", []) == {}

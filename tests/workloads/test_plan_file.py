@@ -16,7 +16,7 @@ def read(tmp_path):
     def read_text(text: str) -> PlanFile:
         path = tmp_path / "plan.yaml"
         path.write_text(text)
-        return plan_file.read(path)
+        return plan_file.read_plan(path)
 
     return read_text
 
@@ -97,9 +97,9 @@ def test_a_placement_is_a_job_on_each_gpu_that_is_not_idle(read):
 
 
 def test_an_option_that_is_true_is_a_flag_and_a_list_repeats_it():
-    from workloads.plans.steps import argv
+    from workloads.plans.steps import option_arguments
 
-    assert argv({"verbose": True, "quiet": False, "seq_len": 8, "env": ["A=1", "B=2"]}) == [
+    assert option_arguments({"verbose": True, "quiet": False, "seq_len": 8, "env": ["A=1", "B=2"]}) == [
         "--verbose",
         "--seq-len=8",
         "--env=A=1",
@@ -161,7 +161,7 @@ def test_an_option_that_is_true_is_a_flag_and_a_list_repeats_it():
         ),
         (
             "name: a\nruns:\n  - job: sleep\n    sweep:\n      duration: [1, -1]\n",
-            "plan.yaml:5: runs.0.sweep.duration: job sleep: argument --duration: -1 is no duration",
+            "plan.yaml:5: runs.0.sweep.duration: job sleep: argument --duration: -1 is not a duration",
         ),
         (
             "name: a\nruns:\n  - {name: x, job: sleep}\n  - {name: x, job: sleep}\n",
@@ -239,9 +239,9 @@ def test_all_that_is_wrong_is_said_at_once(complaint):
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path):
     with pytest.raises(PlanFileError, match=r"none.yaml: cannot be read: No such file or directory$"):
-        plan_file.read(tmp_path / "none.yaml")
+        plan_file.read_plan(tmp_path / "none.yaml")
 
 
 @pytest.mark.parametrize("path", sorted(PLANS.glob("*.yaml")), ids=lambda path: path.name)
 def test_the_example_plans_are_valid(path):
-    assert plan_file.read(path).steps
+    assert plan_file.read_plan(path).steps

@@ -11,7 +11,7 @@ from tests.fakes.run_api import RunApi, serving
 from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
 from tests.workloads.plans import TWICE, journal, make, write
-from workloads.plans.results import Made, Results
+from workloads.plans.results import JournalEntry, ResultsFolder
 
 
 def test_a_runner_of_one_run_that_is_killed_leaves_no_job_behind(exporter, tmp_path):
@@ -32,21 +32,21 @@ def test_a_runner_of_one_run_that_is_killed_leaves_no_job_behind(exporter, tmp_p
 
 def test_a_journal_that_was_cut_off_loses_no_line_and_no_tenant(tmp_path):
     def made(step, tenant, attempt=1):
-        return Made(
+        return JournalEntry(
             *(step, attempt, f"{step}{tenant}{attempt}", "two", "measure", 1, tenant, "ok", 0, 0.0, 1.0),
             cut_off=False,
             folder="",
         )
 
-    with Results.new(tmp_path / "r", "two", b"", dt.datetime.now(dt.UTC)) as results:
+    with ResultsFolder.create(tmp_path / "r", "two", b"", dt.datetime.now(dt.UTC)) as results:
         results.append([made(1, "a"), made(1, "b"), made(2, "a"), made(2, "b")])
     path = tmp_path / "r" / "runs.jsonl"
     path.write_text(path.read_text()[:-40])
-    with Results.resumed(tmp_path / "r", b"") as results:
+    with ResultsFolder.resume(tmp_path / "r", b"") as results:
         assert results.steps_done() == {1}
         assert results.attempts(2) == 1
         results.append([made(2, "a", 2), made(2, "b", 2)])
-    with Results.resumed(tmp_path / "r", b"") as results:
+    with ResultsFolder.resume(tmp_path / "r", b"") as results:
         assert results.steps_done() == {1, 2}
         assert [each.run_id for each in results.made] == ["1a1", "1b1", "2a1", "2a2", "2b2"]
 

@@ -8,7 +8,7 @@ from tests.fakes.run_api import RunApi, serving
 from workloads.client.api import Api
 from workloads.plans import progress, runner
 from workloads.plans.model import CoolDown
-from workloads.plans.progress import GpuNow, Lines, LiveTable, Looks, Now, Rates
+from workloads.plans.progress import GpuReading, LiveReadings, LiveTable, PlanStatus, ProgressLog, WorkRates
 
 METRICS = """\
 # TYPE wattline_gpu_power_watts gauge
@@ -28,22 +28,22 @@ def _shown(table: LiveTable) -> str:
 
 
 def test_power_and_temperature_are_read_from_the_exporters_page():
-    assert progress.gpus(METRICS) == [GpuNow("0", "GPU-a", 412.5, 61), GpuNow("1", "GPU-b", 78, 33)]
+    assert progress.parse_gpus(METRICS) == [GpuReading("0", "GPU-a", 412.5, 61), GpuReading("1", "GPU-b", 78, 33)]
 
 
 def test_the_hottest_is_that_of_the_runs_gpus():
-    shown = progress.gpus(METRICS)
+    shown = progress.parse_gpus(METRICS)
 
-    assert progress.hottest(shown, None) == 61
-    assert progress.hottest(shown, ["1"]) == 33
-    assert progress.hottest(shown, ["GPU-b", "0"]) == 61
-    assert progress.hottest(shown, ["2"]) is None
+    assert progress.hottest_celsius(shown, None) == 61
+    assert progress.hottest_celsius(shown, ["1"]) == 33
+    assert progress.hottest_celsius(shown, ["GPU-b", "0"]) == 61
+    assert progress.hottest_celsius(shown, ["2"]) is None
 
 
 def test_work_is_shown_by_the_second():
     times = iter([10.0, 12.0])
     with serving(RunApi()) as address:
-        api, rates = Api(address), Rates()
+        api, rates = Api(address), WorkRates()
         api.post("/runs", {"workload": "w", "run_id": "r"})
         api.post("/runs/r/work", {"generated_tokens": 100})
         first = rates.of(api, ["r", "not-begun"], lambda: next(times))
@@ -55,14 +55,18 @@ def test_work_is_shown_by_the_second():
 
 
 def test_an_exporter_that_does_not_answer_shows_nothing(nowhere):
-    assert progress.now(Api(nowhere)) == []
-    assert Rates().of(Api(nowhere), ["r"]) == {}
+    assert progress.read_gpus(Api(nowhere)) == []
+    assert WorkRates().of(Api(nowhere), ["r"]) == {}
 
 
 def test_the_live_table_has_what_runs_what_is_left_power_temperature_and_tokens():
-    looks = Looks(lambda: progress.gpus(METRICS), lambda _ids: {"steps": 3.0, "generated_tokens": 1234.5})
-    table = LiveTable(looks, now_s=lambda: 0.0)
-    table.show(Now(2, 4, "gpt2 power_limit_watts=500 repeat 1", "runs", ["gpt2 power_limit_watts=600 repeat 1"], 120))
+    readings = LiveReadings(
+        lambda: progress.parse_gpus(METRICS), lambda _ids: {"steps": 3.0, "generated_tokens": 1234.5}
+    )
+    table = LiveTable(readings, now_s=lambda: 0.0)
+    table.show(
+        PlanStatus(2, 4, "gpt2 power_limit_watts=500 repeat 1", "runs", ["gpt2 power_limit_watts=600 repeat 1"], 120)
+    )
 
     shown = _shown(table)
     assert "2/4" in shown
@@ -73,8 +77,8 @@ def test_the_live_table_has_what_runs_what_is_left_power_temperature_and_tokens(
 
 
 def test_what_the_exporter_does_not_show_is_a_dash_and_no_zero():
-    table = LiveTable(Looks(lambda: [GpuNow("0", "GPU-a", 80.0)], lambda _ids: {}), now_s=lambda: 0.0)
-    table.show(Now(1, 1, "x", "runs"))
+    table = LiveTable(LiveReadings(lambda: [GpuReading("0", "GPU-a", 80.0)], lambda _ids: {}), now_s=lambda: 0.0)
+    table.show(PlanStatus(1, 1, "x", "runs"))
 
     assert "80 W   –" in _shown(table)
 
@@ -92,11 +96,11 @@ def _last_frame(terminal: Console) -> str:
 def _frames_until(terminal: Console, *, stopped: bool = False) -> str:
     """All that a table has drawn of two short steps; the GPU draws 80 W, and 60 W at the end."""
     drawn_w = iter([80.0, 60.0])
-    looks = Looks(lambda: [GpuNow("0", "GPU-a", next(drawn_w), 40)], lambda _ids: {"steps": 3.0})
-    table = LiveTable(looks, now_s=lambda: 0.0, console=terminal)
+    readings = LiveReadings(lambda: [GpuReading("0", "GPU-a", next(drawn_w), 40)], lambda _ids: {"steps": 3.0})
+    table = LiveTable(readings, now_s=lambda: 0.0, console=terminal)
     with contextlib.suppress(KeyboardInterrupt), table:
-        table.show(Now(1, 2, "a", "runs", ["b"], 7))
-        table.show(Now(2, 2, "b", "runs", (), 3))
+        table.show(PlanStatus(1, 2, "a", "runs", ["b"], 7))
+        table.show(PlanStatus(2, 2, "b", "runs", (), 3))
         if stopped:
             raise KeyboardInterrupt
     return terminal.file.getvalue()
@@ -124,13 +128,13 @@ def test_the_frame_that_stays_is_how_it_ended(terminal, stopped, ended):
 
 
 def test_before_the_first_step_the_table_says_what_it_waits_for():
-    assert "looks at the GPUs" in _shown(LiveTable(Looks(list, lambda _ids: {})))
+    assert "looks at the GPUs" in _shown(LiveTable(LiveReadings(list, lambda _ids: {})))
 
 
 def test_lines_for_a_log_say_a_change_once(capsys):
-    with Lines() as lines:
+    with ProgressLog() as lines:
         for doing in ("pauses", "runs", "runs"):
-            lines.show(Now(1, 2, "sgemm repeat 1", doing))
+            lines.show(PlanStatus(1, 2, "sgemm repeat 1", doing))
         lines.say("careful")
 
     assert capsys.readouterr().err.splitlines() == [
@@ -142,7 +146,7 @@ def test_lines_for_a_log_say_a_change_once(capsys):
 
 def test_a_cool_down_ends_when_the_temperature_is_back():
     celsius, said = iter([60.0, 50.0, 42.0]), []
-    found = runner.wait(CoolDown(), 40.0, lambda: next(celsius), said.append, lambda _s: None)
+    found = runner.wait_for_cool_down(CoolDown(), 40.0, lambda: next(celsius), said.append, lambda _s: None)
 
     assert found is None
     assert said == ["cools down, 60 °C until 42 °C", "cools down, 50 °C until 42 °C"]
@@ -150,12 +154,14 @@ def test_a_cool_down_ends_when_the_temperature_is_back():
 
 @pytest.mark.parametrize(("first", "now"), [(None, 40.0), (40.0, None)])
 def test_a_cool_down_that_sees_no_temperature_says_so(first, now):
-    found = runner.wait(CoolDown(), first, lambda: now, lambda _doing: None, lambda _s: None)
+    found = runner.wait_for_cool_down(CoolDown(), first, lambda: now, lambda _doing: None, lambda _s: None)
 
     assert "no cool-down: the exporter shows no temperature" in found
 
 
 def test_a_cool_down_that_takes_too_long_says_how_far_it_came():
-    found = runner.wait(CoolDown(to_celsius=30, at_most_seconds=0.01), None, lambda: 55.0, lambda _doing: None)
+    found = runner.wait_for_cool_down(
+        CoolDown(to_celsius=30, at_most_seconds=0.01), None, lambda: 55.0, lambda _doing: None
+    )
 
     assert found == "still 55 °C after 0 s of cool-down, not 30 °C; give it more with at_most_seconds"

@@ -89,7 +89,7 @@ def test_a_broken_image_is_named(photos):
     broken = photos / "dog" / "images" / "0.PNG"
     broken.write_text("no image")
     with pytest.raises(ImagesError, match=r"dog/images/0\.PNG is no image that can be read: .*; take it out"):
-        next(training.batches(training.find(photos), 8, 5, seed=0, threads=2))
+        next(training.load_image_batches(training.find_images(photos), 8, 5, seed=0, threads=2))
 
 
 def test_a_folder_that_is_not_there_is_one_line(exporter, tmp_path):
@@ -149,14 +149,14 @@ def test_simulated_gpus_share_each_batch_at_the_models_speed(tmp_path):
 
 
 def test_the_folders_are_the_classes(photos):
-    found = training.find(photos)
+    found = training.find_images(photos)
 
     assert found.classes == ("cat", "dog")
     assert [label for _, label in found.files] == [0, 0, 0, 1, 1]
 
 
 def test_a_batch_is_of_squares_with_their_classes(photos):
-    batches = training.batches(training.find(photos), 8, 5, seed=0, threads=2)
+    batches = training.load_image_batches(training.find_images(photos), 8, 5, seed=0, threads=2)
     pixels, labels = next(batches)
     batches.close()
 
@@ -168,7 +168,7 @@ def test_a_batch_is_of_squares_with_their_classes(photos):
 
 def test_a_seed_gives_the_same_order_and_each_epoch_another(photos):
     def labels(seed, count=20):
-        batches = training.batches(training.find(photos), 8, 1, seed=seed, threads=1)
+        batches = training.load_image_batches(training.find_images(photos), 8, 1, seed=seed, threads=1)
         found = [label for _, (label,) in itertools.islice(batches, count)]
         batches.close()
         return found
@@ -182,14 +182,14 @@ def test_a_seed_gives_the_same_order_and_each_epoch_another(photos):
 def test_a_folder_without_images_says_how_they_should_lie(tmp_path):
     (tmp_path / "cat").mkdir()
     with pytest.raises(ImagesError, match=r"holds no images in folders, one a class, like .*/cat/1\.jpeg"):
-        training.find(tmp_path)
+        training.find_images(tmp_path)
     with pytest.raises(ImagesError, match=r"gone cannot be read: No such file or directory; give another --images"):
-        training.find(tmp_path / "gone")
+        training.find_images(tmp_path / "gone")
 
 
 def test_fewer_images_than_a_batch_are_refused(photos):
     with pytest.raises(ImagesError, match="there are 5 images for a batch of 6; give a smaller --batch-size"):
-        next(training.batches(training.find(photos), 8, 6, seed=0, threads=1))
+        next(training.load_image_batches(training.find_images(photos), 8, 6, seed=0, threads=1))
 
 
 def test_a_training_step_is_counted_as_torch_counts_it():
@@ -210,6 +210,6 @@ def test_a_training_step_is_counted_as_torch_counts_it():
 def _trainer(dtype):
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    recipe = image_training.Recipe(4, 32, 10, (1, 1, 1, 1), dtype, 0.0, seed=0)
+    recipe = image_training.TrainingSettings(4, 32, 10, (1, 1, 1, 1), dtype, 0.0, seed=0)
     cpu = torch.device("cpu")
-    return image_training.Trainer([cpu], recipe), image_training.synthetic(cpu, recipe)
+    return image_training.ResnetTrainer([cpu], recipe), image_training.synthetic_images(cpu, recipe)

@@ -1,7 +1,7 @@
 from itertools import product
 
-from workloads.plans.model import Plan
-from workloads.plans.steps import Step, ordered, steps, whole
+from workloads.plans.model import WorkloadPlan
+from workloads.plans.steps import Step, complete_schedule, expand_steps, order_steps
 
 SIX = tuple(Step(case, repeat, ()) for case, repeat in product("ab", (1, 2, 3)))
 
@@ -11,26 +11,26 @@ def _names(made: tuple[Step, ...]) -> str:
 
 
 def test_as_given_keeps_the_order_of_the_file():
-    assert _names(ordered(SIX, "as-given", 0)) == "a1 a2 a3 b1 b2 b3"
+    assert _names(order_steps(SIX, "as-given", 0)) == "a1 a2 a3 b1 b2 b3"
 
 
 def test_interleaved_makes_everything_once_before_anything_twice():
-    assert _names(ordered(SIX, "interleaved", 0)) == "a1 b1 a2 b2 a3 b3"
+    assert _names(order_steps(SIX, "interleaved", 0)) == "a1 b1 a2 b2 a3 b3"
 
 
 def test_shuffled_is_the_same_for_the_same_seed_and_another_for_another():
-    first = _names(ordered(SIX, "shuffled", 7))
+    first = _names(order_steps(SIX, "shuffled", 7))
 
-    assert first == _names(ordered(SIX, "shuffled", 7))
-    assert first != _names(ordered(SIX, "shuffled", 8))
+    assert first == _names(order_steps(SIX, "shuffled", 7))
+    assert first != _names(order_steps(SIX, "shuffled", 8))
     assert sorted(first.split()) == ["a1", "a2", "a3", "b1", "b2", "b3"]
 
 
 def test_warm_up_and_idle_stand_around_what_is_measured():
-    plan = Plan.model_validate(
+    plan = WorkloadPlan.model_validate(
         {"name": "x", "runs": [{"job": "sleep", "gpus": [1]}], "warm_up_runs": 2, "idle_seconds": 3, "repeats": 2}
     )
-    made = whole(plan, steps(plan))
+    made = complete_schedule(plan, expand_steps(plan))
 
     assert [step.phase for step in made] == ["idle", "warm-up", "warm-up", "measure", "measure", "idle"]
     idle, warm_up = made[0].runs[0], made[1].runs[0]

@@ -60,7 +60,7 @@ single_model:
 def _read(tmp_path, text):
     path = tmp_path / "template.yaml"
     path.write_text(text)
-    return plan_file.read(path)
+    return plan_file.read_plan(path)
 
 
 def test_the_template_of_tenants_is_taken_as_it_is(tmp_path):
@@ -133,5 +133,5 @@ def test_a_template_is_run_after_its_sleep_and_measured_over_the_overlap(exporte
     assert {run.labels["batch_size"] for run in exporter.api.runs.values()} == {"2"}
     assert a["overlap"]["begin"] == b["overlap"]["begin"]
     for line in (a, b):
-        events = overlap.events(tmp_path / "results" / line["folder"])
+        events = overlap.read_events(tmp_path / "results" / line["folder"])
         assert sum(event.event == "iteration" for event in events) == 20

@@ -6,7 +6,7 @@ from exporter import simulation
 from exporter.simulation import PRODUCTS, Simulation
 from tests.fakes.run_api import RunApi, serving
 from tests.workloads.conftest import Exporter
-from workloads.jobs.simulated_load import Law
+from workloads.jobs.simulated_load import PowerLaw
 
 H200 = PRODUCTS["H200"]
 LIGHT_W = 180  # nine tenths of the H200's least cap of 200 W
@@ -37,7 +37,7 @@ def job(exporter, *options):
 
 
 def test_compute_has_its_best_cap_at_450_w_of_the_h200s_700():
-    law = Law("compute", H200)
+    law = PowerLaw("compute", H200)
 
     assert law.cheapest_w == pytest.approx(450)  # 3/2 of a static power of 300 W, which is 3/7 of the peak
     assert law.speed(700, 1) == 1
@@ -57,39 +57,39 @@ def test_a_duration_too_short_for_a_step_makes_one(simulated):
 
 @pytest.mark.parametrize("product", PRODUCTS.values(), ids=PRODUCTS)
 def test_every_model_has_its_best_cap_inside_of_what_it_takes(product):
-    best_w = Law("compute", product).cheapest_w
+    best_w = PowerLaw("compute", product).cheapest_w
 
     assert product.limit_min_w < best_w < product.limit_default_w
 
 
 def test_the_best_cap_may_be_chosen():
-    law = Law("compute", H200, best_w=375)
+    law = PowerLaw("compute", H200, best_w=375)
 
     assert min(range(300, 701), key=lambda cap_w: step_j(law, cap_w)) == 375
     with pytest.raises(ValueError, match="--best 150: SIMULATED NVIDIA H200 takes caps of 200 to 700 W"):
-        Law("compute", H200, best_w=150)
+        PowerLaw("compute", H200, best_w=150)
 
 
 def test_under_its_static_power_compute_goes_at_a_fifth_of_its_speed():
-    assert Law("compute", H200).speed(200, 1) == 0.2
+    assert PowerLaw("compute", H200).speed(200, 1) == 0.2
 
 
 def test_memory_costs_the_same_at_every_cap_and_only_gets_slower():
-    law = Law("memory", H200)
+    law = PowerLaw("memory", H200)
 
     assert [step_j(law, cap_w) for cap_w in (200, 350, 700)] == pytest.approx([35, 35, 35])  # 700 W x 0.05 s
     assert [law.speed(cap_w, 1) for cap_w in (350, 700)] == [0.5, 1]
 
 
 def test_no_cap_binds_light():
-    law = Law("light", H200)
+    law = PowerLaw("light", H200)
 
     assert [step_j(law, cap_w) for cap_w in (200, 450, 700)] == pytest.approx([9, 9, 9])  # 180 W x 0.05 s
     assert law.speed(LIGHT_W, 1) == 1
 
 
 def test_a_locked_clock_saves_where_no_cap_binds():
-    law = Law("light", H200)
+    law = PowerLaw("light", H200)
     clocks_mhz = range(345, 1_981, 15)
     best_mhz = min(clocks_mhz, key=lambda mhz: step_j(law, 700, mhz / 1_980))
 

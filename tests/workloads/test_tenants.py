@@ -50,7 +50,7 @@ def test_tenants_begin_together_and_are_measured_over_their_overlap(exporter, tm
         second["overlap"]["begin"],
         second["overlap"]["end"],
     )
-    events = overlap.events(tmp_path / "results" / second["folder"])
+    events = overlap.read_events(tmp_path / "results" / second["folder"])
     iterations = [event for event in events if isinstance(event, IterationEvent)]
     within = [event for event in iterations if first["overlap"]["begin"] < event.t <= first["overlap"]["end"]]
     # the second one went on alone, which is no part of it
@@ -140,7 +140,7 @@ def test_each_placed_run_has_the_gpu_where_it_stands_and_sees_no_other(tmp_path)
     assert [line["tenant"] for line in lines] == ["show-0", "show-2"]
     for line, uuid in zip(lines, ("GPU-a", "GPU-c"), strict=True):
         folder = tmp_path / "results" / line["folder"]
-        (start,) = [event for event in overlap.events(folder) if isinstance(event, StartEvent)]
+        (start,) = [event for event in overlap.read_events(folder) if isinstance(event, StartEvent)]
         assert start.gpus == [uuid]
         assert f"sees {uuid}\n" in (folder / "output.log").read_text()
     assert nowhere.returncode == 1
@@ -163,10 +163,10 @@ B = [
 
 
 def test_the_overlap_is_from_the_last_begin_to_the_first_last_iteration():
-    common = overlap.of([A, B], released_at=110.5)
+    common = overlap.find_overlap([A, B], released_at=110.5)
 
     assert common == overlap.Overlap(110.5, 114)
-    assert overlap.share(common, A) == {  # 111, 112, 113, 114
+    assert overlap.overlap_share(common, A) == {  # 111, 112, 113, 114
         "begin": 110.5,
         "end": 114,
         "seconds": 3.5,
@@ -174,20 +174,20 @@ def test_the_overlap_is_from_the_last_begin_to_the_first_last_iteration():
         "latency_seconds_mean": 1,
         "work": {"samples": 32},
     }
-    assert overlap.share(common, B)["iterations"] == 2  # 112, 114
+    assert overlap.overlap_share(common, B)["iterations"] == 2  # 112, 114
 
 
 def test_without_a_barrier_it_is_from_the_last_start():
-    assert overlap.of([A, B], released_at=None) == overlap.Overlap(101, 114)
+    assert overlap.find_overlap([A, B], released_at=None) == overlap.Overlap(101, 114)
 
 
 @pytest.mark.parametrize("second", [[], [B[0]], [B[0].model_copy(update={"t": 200.0}), *B[1:]]])
 def test_tenants_that_never_ran_together_have_no_overlap(second):
-    assert overlap.of([A, second], released_at=None) is None
+    assert overlap.find_overlap([A, second], released_at=None) is None
 
 
 def test_a_line_that_was_cut_off_hides_no_other(tmp_path):
     lines = [event.model_dump_json() for event in A]
     Path(tmp_path / "events.jsonl").write_text("\n".join(lines) + "\n" + lines[-1][:10])
 
-    assert overlap.events(tmp_path) == A
+    assert overlap.read_events(tmp_path) == A

@@ -1,62 +1,42 @@
-"""The built-in jobs, one a module: its docstring, `parser()` for its options, and `main(arguments)`, a process.
-
-The job `llm-train` is the module `llm_train`.
-"""
+"""Registry of the built-in jobs: one module each, which also runs as `python -m workloads.jobs.NAME`."""
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import math
-import pkgutil
 import sys
-from types import ModuleType
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import cast
+
+from workloads.jobs.base import Job
+
+MODULES: Mapping[str, str] = {
+    "container": "workloads.jobs.container",
+    "dgemm": "workloads.jobs.dgemm",
+    "llm-forward": "workloads.jobs.llm_forward",
+    "llm-generate": "workloads.jobs.llm_generate",
+    "llm-server": "workloads.jobs.llm_server",
+    "llm-train": "workloads.jobs.llm_train",
+    "memcpy": "workloads.jobs.memcpy",
+    "resnet": "workloads.jobs.resnet",
+    "sgemm": "workloads.jobs.sgemm",
+    "simulated-load": "workloads.jobs.simulated_load",
+    "sleep": "workloads.jobs.sleep",
+}
+"""Module of each job, imported when the job is used."""
 
 
-class Options(argparse.ArgumentParser):
-    """A job's options; what is wrong with them is one line."""
-
-    def format_help(self) -> str:
-        return f"{super().format_help()}\nThe options of `workloads run` may be given, too.\n"
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+def job_names() -> list[str]:
+    return sorted(MODULES)
 
 
-def options(name: str, description: str | None) -> Options:
-    return Options(prog=f"workloads job {name}", description=description, allow_abbrev=False)
+def load_job(name: str) -> Job:
+    """Import a job's module. Raises KeyError."""
+    return cast("Job", importlib.import_module(MODULES[name]))
 
 
-def names() -> list[str]:
-    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+def job_command(name: str, arguments: list[str]) -> list[str]:
+    """Return the command of a job's process.
 
-
-def load(name: str) -> ModuleType:
-    """Raises KeyError."""
-    if name not in names():
-        raise KeyError(name)
-    return importlib.import_module(_module(name))
-
-
-def command(name: str, arguments: list[str]) -> list[str]:
-    """-P: a file of the user's beside their script must not be imported in place of ours."""
-    return [sys.executable, "-P", "-m", _module(name), *arguments]
-
-
-def _module(name: str) -> str:
-    return f"{__name__}.{name.replace('-', '_')}"
-
-
-def seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is no duration; give seconds, like 10 or 0.5")
-    return value
-
-
-def count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return value
+    `-P` keeps a user's file of the same name in the working directory from shadowing the module.
+    """
+    return [sys.executable, "-P", "-m", MODULES[name], *arguments]

@@ -8,18 +8,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from workloads import client, jobs
+from workloads import client
 from workloads.client import api as run_api
 from workloads.client import gpus as gpu_choice
 from workloads.client import recorder
 from workloads.client.barrier import BarrierError
 from workloads.client.messages import log_message
-from workloads.jobs.containers import container, docker_engine
-from workloads.jobs.containers import life as container_life
-from workloads.jobs.containers import output as container_output
-from workloads.jobs.containers import processes as container_processes
-from workloads.jobs.containers import score as container_score
-from workloads.jobs.containers.docker_engine import Engine, EngineError
+from workloads.jobs.base import JobParser, positive_int
+from workloads.jobs.containers import container_engine, lifecycle, output, processes, score, spec
+from workloads.jobs.containers.container_engine import ContainerEngine, EngineError
 from workloads.runner import shadow_check as shadow
 from workloads.runner.signals import unwind_on_signal
 
@@ -27,7 +24,7 @@ _STOP_S = 10
 _LAST_OUTPUT_S = 10.0
 
 
-class _Options(jobs.Options):
+class _Options(JobParser):
     """A list of images is no run, so it is printed here, before one begins; likewise it is said that none was named."""
 
     def parse_args(  # type: ignore[override]  # of the base's overloads the one that the jobs use
@@ -41,7 +38,7 @@ class _Options(jobs.Options):
         return options
 
 
-def parser() -> jobs.Options:
+def parser() -> JobParser:
     options = _Options(
         prog="workloads job container",
         description=__doc__,
@@ -58,13 +55,13 @@ def parser() -> jobs.Options:
     return options
 
 
-def _add_what_it_is(options: jobs.Options) -> None:
+def _add_what_it_is(options: JobParser) -> None:
     env = options.add_argument("--env", "-e", action="append", default=[], metavar="NAME[=VALUE]")
-    env.type, env.help = container.environment_variable, "without a value that of this environment; may be repeated"
+    env.type, env.help = spec.check_variable, "without a value that of this environment; may be repeated"
     volume = options.add_argument("--volume", "-v", action="append", default=[], metavar="SOURCE:TARGET[:ro]")
-    volume.type, volume.help = container.volume, "a folder, or a volume of the engine; may be repeated"
+    volume.type, volume.help = spec.parse_volume, "a folder, or a volume of the engine; may be repeated"
     shm = options.add_argument("--shm-size", metavar="64g", help="of /dev/shm; default: the engine's, most often 64m")
-    shm.type = container.size_bytes
+    shm.type = spec.parse_engine_size
     options.add_argument("--network", metavar="NAME", help="host, none, or one of the engine's networks")
     options.add_argument("--container-name", metavar="NAME", help="default: the engine's")
     options.add_argument("--workdir", metavar="PATH", help="default: the image's")
@@ -72,10 +69,10 @@ def _add_what_it_is(options: jobs.Options) -> None:
     options.add_argument("--container-gpus", metavar="0,1|UUID,…|all|none", help="default: the GPUs of the run")
 
 
-def _add_how_it_ends(options: jobs.Options) -> None:
+def _add_how_it_ends(options: JobParser) -> None:
     options.add_argument(
         "--stop-timeout",
-        type=jobs.count,
+        type=positive_int,
         default=_STOP_S,
         metavar="SECONDS",
         help=f"from SIGTERM to SIGKILL, where the job is interrupted; default: {_STOP_S}",
@@ -83,9 +80,9 @@ def _add_how_it_ends(options: jobs.Options) -> None:
     options.add_argument("--keep", action="store_true", help="leave the container there, stopped")
     options.add_argument(
         "--results-path",
-        default=container_score.PATH,
+        default=score.SCORE_PATH,
         metavar="PATH",
-        help=f"the container's file with its score, as time: 123.4; default: {container_score.PATH}",
+        help=f"the container's file with its score, as time: 123.4; default: {score.SCORE_PATH}",
     )
 
 
@@ -102,60 +99,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, run: client.Run) -> int:
     run.phase("prepare")
-    engine = docker_engine.find(options.host, os.environ)
+    engine = container_engine.find_engine(options.host, os.environ)
     wanted = _container(options, _image(engine, options), run.run_id)
-    with container_life.created(engine, wanted, options.stop_timeout, options.keep) as made:
-        output = container_output.Output(made, (sys.stdout.buffer, sys.stderr.buffer))
+    with lifecycle.create_container(engine, wanted, options.stop_timeout, options.keep) as made:
+        streams = output.ContainerOutput(made, (sys.stdout.buffer, sys.stderr.buffer))
         try:
             run.barrier()
             run.phase("container")
-            container_processes.start_in_run(made, run.register)
-            code = container_life.wait(made)
+            processes.start_as_part_of_run(made, run.register)
+            code = lifecycle.await_exit_code(made)
         except BaseException:
-            container_life.stop(made, options.stop_timeout)
+            lifecycle.stop_container(made, options.stop_timeout)
             raise
         finally:
-            output.wait(_LAST_OUTPUT_S)
+            streams.wait(_LAST_OUTPUT_S)
         if recorder.FOLDER in os.environ:
-            container_score.copy(made, options.results_path, Path(os.environ[recorder.FOLDER]) / "results")
+            score.copy_results(made, options.results_path, Path(os.environ[recorder.FOLDER]) / "results")
         if code == 0:
-            found = container_score.read(made, options.results_path)
-            run.work(**container_score.work(found))
-            run.result(**container_score.results(found))
+            found = score.read_score(made, options.results_path)
+            run.work(**score.score_work(found))
+            run.result(**score.score_results(found))
     return code
 
 
-def _image(engine: Engine, options: argparse.Namespace) -> str:
+def _image(engine: ContainerEngine, options: argparse.Namespace) -> str:
     image = str(options.image_and_arguments[0])
-    name = None if options.pull == "always" else docker_engine.resolve(engine, image)
+    name = None if options.pull == "always" else container_engine.resolve_image(engine, image)
     if name is None and options.pull != "never":
         log_message(f"pulling {image}")
-        docker_engine.pull(engine, image)
-        name = docker_engine.resolve(engine, image)
+        container_engine.pull_image(engine, image)
+        name = container_engine.resolve_image(engine, image)
     if name is None:
-        what_is_there = docker_engine.what_is_there(engine)
+        what_is_there = container_engine.describe_images(engine)
         raise EngineError(f"there is no image {image} at {engine.host}; {what_is_there}; --pull missing fetches it")
     return name
 
 
-def _container(options: argparse.Namespace, image: str, run_id: str | None) -> container.Container:
+def _container(options: argparse.Namespace, image: str, run_id: str | None) -> spec.ContainerSpec:
     arguments = options.image_and_arguments[1:]
-    return container.Container(
+    return spec.ContainerSpec(
         image=image,
         arguments=tuple(arguments[1:] if arguments[:1] == ["--"] else arguments),
         entrypoint=options.entrypoint,
-        env=container.environment(options.env, os.environ),
+        env=spec.resolve_environment(options.env, os.environ),
         volumes=tuple(options.volume),
         shm_bytes=options.shm_size,
         network=options.network,
         name=options.container_name,
         workdir=options.workdir,
-        gpus=gpus(options.container_gpus, os.environ),
-        labels={container.LABEL: run_id or ""},
+        gpus=container_gpus(options.container_gpus, os.environ),
+        labels={spec.LABEL: run_id or ""},
     )
 
 
-def gpus(
+def container_gpus(
     option: str | None,
     environ: Mapping[str, str],
     list_gpus: Callable[[], tuple[gpu_choice.VisibleGpu, ...]] = gpu_choice.list_visible_gpus,
@@ -182,7 +179,7 @@ def gpus(
 
 def _list_images(host: str | None) -> int:
     try:
-        images = docker_engine.images(docker_engine.find(host, os.environ))
+        images = container_engine.list_images(container_engine.find_engine(host, os.environ))
     except EngineError as error:
         print(f"container: {error}", file=sys.stderr)
         return 1

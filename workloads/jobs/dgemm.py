@@ -5,18 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from workloads import jobs
-from workloads.jobs.kernels import gemm as matmul
+from workloads.jobs.base import JobParser
+from workloads.jobs.kernels import gemm
 
-_ELEMENT = matmul.Element("float64", 8, 0.5)
+_ELEMENT = gemm.MatrixElement("float64", 8, 0.5)
 
 
-def parser() -> jobs.Options:
-    return matmul.parser("dgemm", __doc__)
+def parser() -> JobParser:
+    return gemm.gemm_parser("dgemm", __doc__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    return matmul.main("dgemm", _ELEMENT, parser().parse_args(arguments))
+    return gemm.run_gemm("dgemm", _ELEMENT, parser().parse_args(arguments))
 
 
 if __name__ == "__main__":

@@ -7,20 +7,23 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from workloads import client, jobs
+from workloads import client
+from workloads.jobs.base import JobParser, job_parser, positive_int
 from workloads.jobs.kernels import percentiles, torch_device
-from workloads.jobs.llm import options as flags
-from workloads.jobs.llm.common import World, joined, rounds, run_job
-from workloads.jobs.llm.timing import Rates, rates
+from workloads.jobs.llm import options as llm_options
+from workloads.jobs.llm.common import World, join_world, measured_rounds, run_job
+from workloads.jobs.llm.timing import TokenRates, token_rate_results
 
 _JOB = "llm-forward"
 
 
-def parser() -> jobs.Options:
-    options = jobs.options(_JOB, __doc__)
-    flags.add_model(options, "distilgpt2", "auto", 8)
-    options.add_argument("--seq-len", type=jobs.count, default=128, metavar="N", help="tokens a sequence; default: 128")
-    flags.add_length(options, 100, 10, "passes")
+def parser() -> JobParser:
+    options = job_parser(_JOB, __doc__)
+    llm_options.add_model_options(options, "distilgpt2", "auto", 8)
+    options.add_argument(
+        "--seq-len", type=positive_int, default=128, metavar="N", help="tokens a sequence; default: 128"
+    )
+    llm_options.add_length_options(options, 100, 10, "passes")
     return options
 
 
@@ -37,17 +40,17 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
 
     from workloads.jobs.llm import decoding, models
 
-    loaded = models.load(options)
+    loaded = models.load_model(options)
     models.check_positions(loaded, options.seq_len)
-    rows = decoding.synthetic(options.batch_size, (options.seq_len,) * 2, loaded.vocabulary, options.seed)
-    batch = decoding.padded(rows, left=False)
+    rows = decoding.synthetic_texts(options.batch_size, (options.seq_len,) * 2, loaded.vocabulary, options.seed)
+    batch = decoding.pad_batch(rows, left=False)
     ids, mask = batch.ids.to(loaded.device), batch.mask.to(loaded.device)
     loaded.module.eval()
 
     def once() -> float:
-        return torch_device.timed(loaded.device, lambda: loaded.module(input_ids=ids, attention_mask=mask))
+        return torch_device.time_on_device(loaded.device, lambda: loaded.module(input_ids=ids, attention_mask=mask))
 
-    with torch.inference_mode(), joined(loaded.device) as world:
+    with torch.inference_mode(), join_world(loaded.device) as world:
         run.phase("warmup")
         for _ in range(options.warmup):
             once()
@@ -56,10 +59,10 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
 
 
 def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
-    from workloads.jobs.llm.simulated import simulated
+    from workloads.jobs.llm.simulated import open_simulated_model
 
     run.barrier()
-    with simulated(_JOB, options, state) as model:
+    with open_simulated_model(_JOB, options, state) as model:
         _passes(run, options, lambda: model.forward(options.batch_size * options.seq_len), World.alone())
 
 
@@ -67,15 +70,15 @@ def _passes(run: client.Run, options: argparse.Namespace, once: Callable[[], flo
     run.phase("measure")
     tokens = options.batch_size * options.seq_len
     began_s = time.perf_counter()
-    sums, latencies_s = Rates(began_s), []
-    for _ in rounds(options.iterations, options.duration, world.any):
+    sums, latencies_s = TokenRates(began_s), []
+    for _ in measured_rounds(options.iterations, options.duration, world.any):
         latencies_s.append(once())
         values = sums.add(tokens, latencies_s[-1], time.perf_counter())
         run.iteration(latencies_s[-1], values, prompt_tokens=tokens, samples=options.batch_size, steps=1)
     run.phase("rest")
     run.result(
-        **percentiles.of("latency_seconds", latencies_s),
-        **rates(world.total(sums.tokens), world.longest(sums.busy_s), world.longest(sums.wall_s)),
+        **percentiles.percentile_results("latency_seconds", latencies_s),
+        **token_rate_results(world.total(sums.tokens), world.longest(sums.busy_s), world.longest(sums.wall_s)),
     )
 
 

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from workloads import client, jobs
-from workloads.jobs.llm import options as flags
-from workloads.jobs.llm.common import World, joined, rounds, run_job
-from workloads.jobs.llm.timing import Rates, Steps, TokenTimes, rates
+from workloads import client
+from workloads.jobs.base import JobParser, job_parser, positive_int
+from workloads.jobs.llm import options as llm_options
+from workloads.jobs.llm.common import World, join_world, measured_rounds, run_job
+from workloads.jobs.llm.timing import DecodingSteps, TokenRates, TokenTimes, token_rate_results
 
 if TYPE_CHECKING:
-    from workloads.jobs.llm.decoding import Batch, Choose
-    from workloads.jobs.llm.models import Loaded
+    from workloads.jobs.llm.decoding import TokenBatch, TokenChooser
+    from workloads.jobs.llm.models import LoadedModel
 
 _JOB = "llm-generate"
 
@@ -28,25 +29,29 @@ class _Answered:
 
     prompt_tokens: int
     padding: int
-    steps: Steps
+    steps: DecodingSteps
 
 
-def parser() -> jobs.Options:
-    options = jobs.options(_JOB, __doc__)
-    flags.add_model(options, "gpt2", "float32", 512)
+def parser() -> JobParser:
+    options = job_parser(_JOB, __doc__)
+    llm_options.add_model_options(options, "gpt2", "float32", 512)
     prompts = options.add_mutually_exclusive_group()
     prompts.add_argument(
-        "--prompt-tokens", type=flags.lengths, default=(5, 5), metavar="N[:M]", help="synthetic; default: 5"
+        "--prompt-tokens",
+        type=llm_options.parse_length_range,
+        default=(5, 5),
+        metavar="N[:M]",
+        help="synthetic; default: 5",
     )
-    prompts.add_argument("--prompts", type=flags.existing_file, metavar="FILE", help="one a line")
-    options.add_argument("--new-tokens", type=jobs.count, default=251, metavar="N", help="at most; default: 251")
+    prompts.add_argument("--prompts", type=llm_options.existing_file, metavar="FILE", help="one a line")
+    options.add_argument("--new-tokens", type=positive_int, default=251, metavar="N", help="at most; default: 251")
     options.add_argument("--ignore-eos", action="store_true", help="always generate --new-tokens")
     options.add_argument(
-        "--temperature", type=flags.above_zero, metavar="T", help="sample; else the likeliest is taken"
+        "--temperature", type=llm_options.positive_float, metavar="T", help="sample; else the likeliest is taken"
     )
-    options.add_argument("--top-k", type=jobs.count, metavar="K", help="of the K likeliest")
+    options.add_argument("--top-k", type=positive_int, metavar="K", help="of the K likeliest")
     options.add_argument("--top-p", type=_share, metavar="P", help="of the fewest that hold this probability")
-    flags.add_length(options, 5, 1, "batches")
+    llm_options.add_length_options(options, 5, 1, "batches")
     return options
 
 
@@ -71,19 +76,19 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
         return
     from workloads.jobs.llm import decoding, models
 
-    loaded = models.load(options)
+    loaded = models.load_model(options)
     models.require_causal(loaded)
     loaded.module.eval()
     batches = _batches(options, loaded)
-    limits = decoding.Limits(options.new_tokens, frozenset() if options.ignore_eos else loaded.eos)
-    choose: Choose = decoding.greedy
+    limits = decoding.GenerationLimits(options.new_tokens, frozenset() if options.ignore_eos else loaded.eos)
+    choose: TokenChooser = decoding.choose_greedily
     if options.temperature is not None:
-        choose = decoding.sampling(options.temperature, options.top_k, options.top_p)
-    with joined(loaded.device) as world:
+        choose = decoding.sampling_chooser(options.temperature, options.top_k, options.top_p)
+    with join_world(loaded.device) as world:
 
         def answer() -> _Answered:
             batch = next(batches)
-            steps, _ = decoding.generate(loaded, batch, limits, choose, world.clock)
+            steps, _ = decoding.generate_tokens(loaded, batch, limits, choose, world.clock)
             return _Answered(batch.tokens, batch.padding, steps)
 
         run.phase("warmup")
@@ -93,43 +98,42 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
         _answers(run, options, answer, world)
 
 
-def _batches(options: argparse.Namespace, loaded: Loaded) -> Iterator[Batch]:
+def _batches(options: argparse.Namespace, loaded: LoadedModel) -> Iterator[TokenBatch]:
     """Without end; synthetic prompts are new in each. Raises ModelError."""
-    from workloads.jobs.llm import decoding as prompting
-    from workloads.jobs.llm import models
+    from workloads.jobs.llm import decoding, models
 
     if options.prompts:
-        rows = prompting.read(options.prompts, models.tokenizer(loaded))
+        rows = decoding.tokenize_file(options.prompts, models.load_tokenizer(loaded))
     else:
         count = options.batch_size * ((options.iterations or 1) + options.warmup)
-        rows = prompting.synthetic(count, options.prompt_tokens, loaded.vocabulary, options.seed)
+        rows = decoding.synthetic_texts(count, options.prompt_tokens, loaded.vocabulary, options.seed)
     models.check_positions(loaded, max(map(len, rows)) + options.new_tokens)
-    return (prompting.padded(batch, left=True) for batch in prompting.batches_without_end(rows, options.batch_size))
+    return (decoding.pad_batch(batch, left=True) for batch in decoding.endless_batches(rows, options.batch_size))
 
 
 def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
-    from workloads.jobs.llm.decoding import synthetic
+    from workloads.jobs.llm.decoding import synthetic_texts
     from workloads.jobs.llm.models import ModelError
-    from workloads.jobs.llm.simulated import simulated
+    from workloads.jobs.llm.simulated import open_simulated_model
 
     if options.prompts:
         raise ModelError("on simulated GPUs prompts are synthetic; give --prompt-tokens instead of --prompts")
     texts, seeds = options.batch_size, itertools.count(options.seed)
 
     def answer() -> _Answered:
-        lengths = [len(row) for row in synthetic(texts, options.prompt_tokens, 1, next(seeds))]
+        lengths = [len(row) for row in synthetic_texts(texts, options.prompt_tokens, 1, next(seeds))]
         steps = model.generate(texts, max(lengths), options.new_tokens)
         return _Answered(sum(lengths), texts * max(lengths) - sum(lengths), steps)
 
     run.barrier()
-    with simulated(_JOB, options, state) as model:
+    with open_simulated_model(_JOB, options, state) as model:
         _answers(run, options, answer, World.alone())
 
 
 def _answers(run: client.Run, options: argparse.Namespace, answer: Callable[[], _Answered], world: World) -> None:
     run.phase("measure")
-    sums, times = Rates(time.perf_counter()), TokenTimes()
-    for _ in rounds(options.iterations, options.duration, world.any):
+    sums, times = TokenRates(time.perf_counter()), TokenTimes()
+    for _ in measured_rounds(options.iterations, options.duration, world.any):
         one = answer()
         times.add(one.steps)
         latency_s = one.steps.latency_s
@@ -146,7 +150,7 @@ def _answers(run: client.Run, options: argparse.Namespace, answer: Callable[[], 
     run.phase("rest")
     run.result(
         **times.results(),
-        **rates(world.total(sums.tokens), world.longest(sums.busy_s), world.longest(sums.wall_s)),
+        **token_rate_results(world.total(sums.tokens), world.longest(sums.busy_s), world.longest(sums.wall_s)),
     )
 
 

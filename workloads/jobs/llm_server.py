@@ -15,46 +15,62 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from exporter.contract.secret_file import SecretFileError, read_secret
-from workloads import client, jobs
+from workloads import client
+from workloads.jobs.base import JobParser, job_parser, non_negative_int, positive_int, positive_seconds
 from workloads.jobs.llm_load import prompts, summary
 from workloads.runner import shadow_check as shadow
 from workloads.runner.signals import unwind_on_signal
 
-KEY = "OPENAI_API_KEY"
+API_KEY_VARIABLE = "OPENAI_API_KEY"
 
 
-def parser() -> jobs.Options:
-    options = jobs.options("llm-server", __doc__)
+def parser() -> JobParser:
+    options = job_parser("llm-server", __doc__)
     options.add_argument("--url", type=base_url, required=True, help="http://host:8000 or with a path, as far as /v1")
     options.add_argument("--model", help="default: the first one that the endpoint lists")
     options.add_argument("--api", choices=("chat", "completions"), default="chat", help="default: chat")
-    options.add_argument("--api-key-file", metavar="FILE", help=f"a file with the key; else {KEY} of the environment")
+    options.add_argument(
+        "--api-key-file", metavar="FILE", help=f"a file with the key; else {API_KEY_VARIABLE} of the environment"
+    )
     until = options.add_mutually_exclusive_group()
-    until.add_argument("--requests", type=jobs.count, metavar="N", help="default: 100")
-    until.add_argument("--duration", type=jobs.seconds, metavar="SECONDS", help="send for so long, then await the rest")
+    until.add_argument("--requests", type=positive_int, metavar="N", help="default: 100")
+    until.add_argument(
+        "--duration", type=positive_seconds, metavar="SECONDS", help="send for so long, then await the rest"
+    )
     shape = options.add_mutually_exclusive_group()
-    shape.add_argument("--rate", type=rate, metavar="R", help="open loop: requests a second")
-    shape.add_argument("--concurrency", type=jobs.count, metavar="N", help="closed loop; default: 1 at once")
+    shape.add_argument("--rate", type=parse_rate, metavar="R", help="open loop: requests a second")
+    shape.add_argument("--concurrency", type=positive_int, metavar="N", help="closed loop; default: 1 at once")
     options.add_argument(
         "--arrivals", choices=("poisson", "fixed"), default="poisson", help="of an open loop; default: poisson"
     )
     options.add_argument(
-        "--prompts", type=prompts.read_file, metavar="FILE", help=".jsonl with prompt or messages, else a prompt a line"
+        "--prompts",
+        type=prompts.read_prompts,
+        metavar="FILE",
+        help=".jsonl with prompt or messages, else a prompt a line",
     )
-    tokens: dict[str, Any] = {"type": prompts.lengths, "default": prompts.Lengths(128, 128), "metavar": "N[:M]"}
+    tokens: dict[str, Any] = {
+        "type": prompts.parse_token_range,
+        "default": prompts.TokenRange(128, 128),
+        "metavar": "N[:M]",
+    }
     options.add_argument("--prompt-tokens", help="of a synthetic prompt, about; default: 128", **tokens)
     options.add_argument("--max-tokens", help="to generate at most; default: 128", **tokens)
-    options.add_argument("--warmup", type=number, default=0, metavar="N", help="requests before; default: none")
     options.add_argument(
-        "--timeout", type=jobs.seconds, default=600.0, metavar="SECONDS", help="of one request; default: 600"
+        "--warmup", type=non_negative_int, default=0, metavar="N", help="requests before; default: none"
     )
     options.add_argument(
-        "--slo", type=summary.of, metavar="ttft=S,tpot=S,e2e=S", help="count the requests that meet all"
+        "--timeout", type=positive_seconds, default=600.0, metavar="SECONDS", help="of one request; default: 600"
     )
-    options.add_argument("--seed", type=number, default=0, help="of arrivals, prompts and lengths; default: 0")
+    options.add_argument(
+        "--slo", type=summary.parse_slo, metavar="ttft=S,tpot=S,e2e=S", help="count the requests that meet all"
+    )
+    options.add_argument(
+        "--seed", type=non_negative_int, default=0, help="of arrivals, prompts and lengths; default: 0"
+    )
     options.add_argument(
         "--extra-body",
-        type=json_object,
+        type=parse_json_object,
         default={},
         metavar="JSON",
         help="more fields of each request; null removes one",
@@ -67,25 +83,20 @@ def base_url(text: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
         raise argparse.ArgumentTypeError(f"{text} is no address; give one like http://localhost:8000")
     if parts.username or parts.password:
-        raise argparse.ArgumentTypeError(f"a password has no place in --url; set {KEY} or give --api-key-file")
+        raise argparse.ArgumentTypeError(
+            f"a password has no place in --url; set {API_KEY_VARIABLE} or give --api-key-file"
+        )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/') or '/v1'}"
 
 
-def rate(text: str) -> float:
+def parse_rate(text: str) -> float:
     value = float(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is no rate; give requests a second, like 10 or 0.5")
     return value
 
 
-def number(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is less than 0")
-    return value
-
-
-def json_object(text: str) -> dict[str, Any]:
+def parse_json_object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
@@ -102,20 +113,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser().error(f"{options.prompts} has messages, which --api completions does not take; use --api chat")
     key = _key(options.api_key_file)
     _allow_connections()
-    from workloads.jobs.llm_load.measure import measure
+    from workloads.jobs.llm_load.measure import measure_endpoint
 
     with unwind_on_signal(), client.run("llm-server") as run:
-        measure(options, key, run)
+        measure_endpoint(options, key, run)
     return 0
 
 
 def _key(path: str | None) -> str | None:
     try:
-        key = read_secret(Path(path)) if path else os.environ.get(KEY, "").strip()
+        key = read_secret(Path(path)) if path else os.environ.get(API_KEY_VARIABLE, "").strip()
     except SecretFileError as error:
         sys.exit(f"llm-server: --api-key-file: {error}; store the key there, in one line")
     if not (key.isascii() and all(33 <= ord(letter) <= 126 for letter in key)):
-        sys.exit(f"llm-server: the key of {path or KEY} is no single word of ASCII; write nothing else there")
+        sys.exit(
+            f"llm-server: the key of {path or API_KEY_VARIABLE} is no single word of ASCII; write nothing else there"
+        )
     return key or None
 
 

@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from workloads import client, jobs
+from workloads import client
 from workloads.client.messages import log_message
+from workloads.jobs.base import JobParser, job_parser, positive_int
 from workloads.jobs.kernels import percentiles
-from workloads.jobs.llm import options as flags
-from workloads.jobs.llm.common import World, joined, rounds, run_job
-from workloads.jobs.llm.timing import Rates, rates
+from workloads.jobs.llm import options as llm_options
+from workloads.jobs.llm.common import World, join_world, measured_rounds, run_job
+from workloads.jobs.llm.timing import TokenRates, token_rate_results
 
 if TYPE_CHECKING:
-    from workloads.jobs.llm.decoding import Batch, Row
-    from workloads.jobs.llm.models import Loaded
+    from workloads.jobs.llm.decoding import TokenBatch, TokenIds
+    from workloads.jobs.llm.models import LoadedModel
 
 _JOB = "llm-train"
 _EPOCHS = 20
@@ -37,32 +38,38 @@ class _Step:
     loss: float | None
 
 
-def parser() -> jobs.Options:
-    options = jobs.options(_JOB, __doc__)
-    flags.add_model(options, "gpt2", "float32", 1975)
+def parser() -> JobParser:
+    options = job_parser(_JOB, __doc__)
+    llm_options.add_model_options(options, "gpt2", "float32", 1975)
     texts = options.add_mutually_exclusive_group()
     texts.add_argument(
         "--sample-tokens",
-        type=flags.lengths,
+        type=llm_options.parse_length_range,
         default=(6, 10),
         metavar="N[:M]",
         help="synthetic samples of so many tokens; default: 6:10",
     )
-    texts.add_argument("--texts", type=flags.existing_file, metavar="FILE", help="a sample a line")
+    texts.add_argument("--texts", type=llm_options.existing_file, metavar="FILE", help="a sample a line")
     options.add_argument(
-        "--samples", type=jobs.count, default=2000, metavar="N", help="synthetic ones, of all processes; default: 2000"
+        "--samples",
+        type=positive_int,
+        default=2000,
+        metavar="N",
+        help="synthetic ones, of all processes; default: 2000",
     )
-    options.add_argument("--seq-len", type=jobs.count, default=2048, metavar="N", help="cut longer ones; default: 2048")
+    options.add_argument(
+        "--seq-len", type=positive_int, default=2048, metavar="N", help="cut longer ones; default: 2048"
+    )
     options.add_argument("--learning-rate", type=_rate, default=5e-5, metavar="R", help="default: 5e-5")
     options.add_argument("--weight-decay", type=_rate, default=0.0, metavar="R", help="AdamW's; default: 0")
     options.add_argument(
         "--epochs",
-        type=jobs.count,
+        type=positive_int,
         default=_EPOCHS,
         metavar="N",
         help=f"unless steps or a duration are given; default: {_EPOCHS}",
     )
-    flags.add_length(options, 0, 1, "steps")
+    llm_options.add_length_options(options, 0, 1, "steps")
     return options
 
 
@@ -84,9 +91,9 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
         return
     from workloads.jobs.llm import models
 
-    loaded = models.load(options)
+    loaded = models.load_model(options)
     models.require_causal(loaded)
-    with joined(loaded.device) as world:
+    with join_world(loaded.device) as world:
         rows = _rows(options, loaded, world)
         learn = _learner(options, loaded, world)
         batches = _batches(rows, options.batch_size)
@@ -98,14 +105,14 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
         _steps(run, options, lambda: learn(next(batches)), _count(options, len(rows)), world)
 
 
-def _rows(options: argparse.Namespace, loaded: Loaded, world: World) -> list[Row]:
+def _rows(options: argparse.Namespace, loaded: LoadedModel, world: World) -> list[TokenIds]:
     """This process's share; all have the same number. Raises ModelError."""
     from workloads.jobs.llm import decoding, models
 
     if options.texts:
-        rows = decoding.read(options.texts, models.tokenizer(loaded))
+        rows = decoding.tokenize_file(options.texts, models.load_tokenizer(loaded))
     else:
-        rows = decoding.synthetic(options.samples, options.sample_tokens, loaded.vocabulary, options.seed)
+        rows = decoding.synthetic_texts(options.samples, options.sample_tokens, loaded.vocabulary, options.seed)
     rows = [row[: options.seq_len] for row in rows]
     models.check_positions(loaded, max(map(len, rows)))
     each, left = divmod(len(rows), world.size)
@@ -116,26 +123,26 @@ def _rows(options: argparse.Namespace, loaded: Loaded, world: World) -> list[Row
     return rows[world.rank :: world.size][:each]
 
 
-def _batches(rows: Sequence[Row], size: int) -> Iterator[Batch]:
+def _batches(rows: Sequence[TokenIds], size: int) -> Iterator[TokenBatch]:
     """In the order of the rows, epoch after epoch; the last of an epoch may be smaller."""
     from workloads.jobs.llm import decoding
 
     while True:
         for begin in range(0, len(rows), size):
-            yield decoding.padded(rows[begin : begin + size], left=False)
+            yield decoding.pad_batch(rows[begin : begin + size], left=False)
 
 
 def _count(options: argparse.Namespace, rows: int) -> int:
     return int(options.iterations or options.epochs * math.ceil(rows / options.batch_size))
 
 
-def _learner(options: argparse.Namespace, loaded: Loaded, world: World) -> Callable[[Batch], _Step]:
+def _learner(options: argparse.Namespace, loaded: LoadedModel, world: World) -> Callable[[TokenBatch], _Step]:
     import torch
 
     module = world.distributed(loaded.module.train())
     optimizer = torch.optim.AdamW(module.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay)
 
-    def learn(batch: Batch) -> _Step:
+    def learn(batch: TokenBatch) -> _Step:
         began_s = world.clock()
         ids, mask = batch.ids.to(loaded.device), batch.mask.to(loaded.device)
         labels = ids.masked_fill(mask == 0, -100)  # padding teaches nothing
@@ -149,13 +156,13 @@ def _learner(options: argparse.Namespace, loaded: Loaded, world: World) -> Calla
 
 
 def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
-    from workloads.jobs.llm.decoding import synthetic
+    from workloads.jobs.llm.decoding import synthetic_texts
     from workloads.jobs.llm.models import ModelError
-    from workloads.jobs.llm.simulated import simulated
+    from workloads.jobs.llm.simulated import open_simulated_model
 
     if options.texts:
         raise ModelError("on simulated GPUs samples are synthetic; give --sample-tokens instead of --texts")
-    rows = synthetic(options.samples, options.sample_tokens, 1, options.seed)
+    rows = synthetic_texts(options.samples, options.sample_tokens, 1, options.seed)
     slices = itertools.cycle(range(0, len(rows), options.batch_size))
 
     def learn() -> _Step:
@@ -165,14 +172,14 @@ def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
         return _Step(model.train(columns), len(lengths), sum(lengths), columns - sum(lengths), None)
 
     run.barrier()
-    with simulated(_JOB, options, state) as model:
+    with open_simulated_model(_JOB, options, state) as model:
         _steps(run, options, learn, _count(options, len(rows)), World.alone())
 
 
 def _steps(run: client.Run, options: argparse.Namespace, step: Callable[[], _Step], count: int, world: World) -> None:
     run.phase("measure")
-    sums, latencies_s, losses, samples = Rates(time.perf_counter()), list[float](), list[float](), 0
-    for _ in rounds(count, options.duration, world.any):
+    sums, latencies_s, losses, samples = TokenRates(time.perf_counter()), list[float](), list[float](), 0
+    for _ in measured_rounds(count, options.duration, world.any):
         one = step()
         latencies_s.append(one.latency_s)
         samples += one.samples
@@ -187,8 +194,8 @@ def _steps(run: client.Run, options: argparse.Namespace, step: Callable[[], _Ste
     run.phase("rest")
     wall_s = world.longest(sums.wall_s)
     run.result(
-        **percentiles.of("step_seconds", latencies_s),
-        **rates(world.total(sums.tokens), world.longest(sums.busy_s), wall_s),
+        **percentiles.percentile_results("step_seconds", latencies_s),
+        **token_rate_results(world.total(sums.tokens), world.longest(sums.busy_s), wall_s),
         samples_per_second=world.total(samples) / wall_s,
     )
     if losses:

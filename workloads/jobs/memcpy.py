@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workloads import jobs
 from workloads.client.messages import log_message
+from workloads.jobs.base import JobParser, job_parser
 from workloads.jobs.kernels import timed_kernels, torch_device
-from workloads.jobs.kernels import timed_kernels as kernels
-from workloads.jobs.kernels.timed_kernels import Launch
+from workloads.jobs.kernels.timed_kernels import KernelLauncher
 
 if TYPE_CHECKING:
     import torch
@@ -44,10 +43,10 @@ _DIRECTIONS = {
 }
 
 
-def parser() -> jobs.Options:
-    options = jobs.options("memcpy", __doc__)
+def parser() -> JobParser:
+    options = job_parser("memcpy", __doc__)
     options.add_argument(
-        "--size", type=size_bytes, default="1GiB", metavar="BYTES", help="of a copy, like 500MB; default: 1GiB"
+        "--size", type=parse_size, default="1GiB", metavar="BYTES", help="of a copy, like 500MB; default: 1GiB"
     )
     options.add_argument(
         "--direction",
@@ -55,11 +54,11 @@ def parser() -> jobs.Options:
         default="host-to-device",
         help="memory of the host is pinned; default: host-to-device",
     )
-    kernels.add_options(options, "copies")
+    timed_kernels.add_kernel_options(options, "copies")
     return options
 
 
-def size_bytes(text: str) -> int:
+def parse_size(text: str) -> int:
     """`1GiB` → 1073741824, `1.5kB` → 1500, `8` → 8."""
     found = _SIZE.fullmatch(text.strip())
     size = float(found[1]) * (1024 if found[3] else 1000) ** _POWERS[found[2]] if found else 0
@@ -71,21 +70,21 @@ def size_bytes(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     direction = _DIRECTIONS[options.direction]
-    kernel = kernels.Kernel("memcpy", "copy", "bytes", options.size)
-    return kernels.main(kernel, options, functools.partial(_devices, direction, options.size))
+    kernel = timed_kernels.TimedKernel("memcpy", "copy", "bytes", options.size)
+    return timed_kernels.run_kernel_job(kernel, options, functools.partial(_devices, direction, options.size))
 
 
 @contextlib.contextmanager
-def _devices(direction: _Direction, size: int, simulation: str | None) -> Iterator[list[Launch]]:
+def _devices(direction: _Direction, size: int, simulation: str | None) -> Iterator[list[KernelLauncher]]:
     if simulation is not None:
         from workloads.runner.simulated_gpu import drive_simulated_gpus
 
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         buffers = [direction.source, direction.target].count("cuda")
         with drive_simulated_gpus(Path(simulation), visible, buffers * size, direction.simulated_utilization) as gpus:
-            yield [timed_kernels.on_simulated(gpu, size / direction.simulated_bytes_per_s) for gpu in gpus]
+            yield [timed_kernels.simulated_launcher(gpu, size / direction.simulated_bytes_per_s) for gpu in gpus]
         return
-    found = torch_device.devices() if importlib.util.find_spec("torch") is not None else []
+    found = torch_device.torch_devices() if importlib.util.find_spec("torch") is not None else []
     if any(device.type == "cuda" for device in found):
         yield [_cuda(device, direction, size) for device in found]
     else:
@@ -93,7 +92,7 @@ def _devices(direction: _Direction, size: int, simulation: str | None) -> Iterat
         yield [_memory(size)]
 
 
-def _cuda(device: torch.device, direction: _Direction, size: int) -> Launch:
+def _cuda(device: torch.device, direction: _Direction, size: int) -> KernelLauncher:
     import torch
 
     def buffer(place: str) -> torch.Tensor:
@@ -103,15 +102,15 @@ def _cuda(device: torch.device, direction: _Direction, size: int) -> Launch:
         return torch.randint(256, (size,), dtype=torch.uint8, device=device)
 
     source, target = buffer(direction.source), buffer(direction.target)
-    return timed_kernels.on_torch(device, lambda: target.copy_(source, non_blocking=True))
+    return timed_kernels.torch_launcher(device, lambda: target.copy_(source, non_blocking=True))
 
 
-def _memory(size: int) -> Launch:
+def _memory(size: int) -> KernelLauncher:
     import numpy as np
 
     source = np.random.default_rng(0).integers(256, size=size, dtype=np.uint8)
     target = np.zeros_like(source)
-    return timed_kernels.on_clock(lambda: np.copyto(target, source))
+    return timed_kernels.cpu_launcher(lambda: np.copyto(target, source))
 
 
 if __name__ == "__main__":

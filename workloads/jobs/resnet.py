@@ -12,11 +12,11 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from workloads import client, jobs
+from workloads import client
 from workloads.client.barrier import BarrierError
+from workloads.jobs.base import JobParser, job_parser, positive_int, positive_seconds
 from workloads.jobs.kernels import percentiles, torch_device
 from workloads.jobs.vision import training
-from workloads.jobs.vision import training as image_training
 from workloads.runner import shadow_check as shadow
 from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
 
@@ -30,27 +30,27 @@ Step = Callable[[], Mapping[str, float]]
 """One batch; what it measured."""
 
 
-def parser() -> jobs.Options:
-    options = jobs.options("resnet", __doc__)
+def parser() -> JobParser:
+    options = job_parser("resnet", __doc__)
     options.add_argument(
         "--batch-size",
-        type=jobs.count,
+        type=positive_int,
         default=64,
         metavar="B",
         help="images a step, on all GPUs together; default: 64",
     )
-    options.add_argument("--image-size", type=jobs.count, default=224, metavar="PIXELS", help="default: 224")
+    options.add_argument("--image-size", type=positive_int, default=224, metavar="PIXELS", help="default: 224")
     options.add_argument("--images", type=Path, metavar="DIR", help="images in folders, one a class; else synthetic")
     until = options.add_mutually_exclusive_group()
-    until.add_argument("--duration", type=jobs.seconds, default=30.0, metavar="SECONDS", help="default: 30")
-    until.add_argument("--iterations", type=jobs.count, metavar="N", help="steps")
+    until.add_argument("--duration", type=positive_seconds, default=30.0, metavar="SECONDS", help="default: 30")
+    until.add_argument("--iterations", type=positive_int, metavar="N", help="steps")
     until.add_argument(
-        "--epochs", type=jobs.count, metavar="E", help="over the folder; of synthetic images as many as ImageNet has"
+        "--epochs", type=positive_int, metavar="E", help="over the folder; of synthetic images as many as ImageNet has"
     )
     options.add_argument(
-        "--warmup", type=jobs.count, default=3, metavar="N", help="steps before, not measured; default: 3"
+        "--warmup", type=positive_int, default=3, metavar="N", help="steps before, not measured; default: 3"
     )
-    options.add_argument("--dtype", choices=image_training.DTYPES, default="float32", help="default: float32")
+    options.add_argument("--dtype", choices=training.DTYPES, default="float32", help="default: float32")
     options.add_argument("--label-smoothing", type=_ratio, default=0.0, metavar="RATIO", help="default: 0")
     options.add_argument(
         "--depths",
@@ -59,7 +59,7 @@ def parser() -> jobs.Options:
         metavar="N,N,N,N",
         help=f"blocks a stage; default: {_DEPTHS}, ResNet-50",
     )
-    options.add_argument("--workers", type=jobs.count, default=8, metavar="N", help="threads that read; default: 8")
+    options.add_argument("--workers", type=positive_int, default=8, metavar="N", help="threads that read; default: 8")
     options.add_argument("--seed", type=int, default=0, metavar="N", help="of weights, images and order; default: 0")
     return options
 
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), client.run("resnet") as run:
         try:
             run.phase("load")
-            images = training.find(options.images) if options.images else None
+            images = training.find_images(options.images) if options.images else None
             stepping = _simulated(run.simulation, options) if run.simulation else _real(options, images)
             with stepping as step:
                 run.result(**_train(run, step, options, _steps(options, images)))
@@ -101,10 +101,14 @@ def _train(run: client.Run, step: Step, options: argparse.Namespace, steps: floa
     run.phase("rest")
     loss = {"loss": values["loss"]} if "loss" in values else {}
     images = len(each_s) * options.batch_size
-    return {"images_per_second": images / (now_s - begin_s), **loss, **percentiles.of("step_seconds", each_s)}
+    return {
+        "images_per_second": images / (now_s - begin_s),
+        **loss,
+        **percentiles.percentile_results("step_seconds", each_s),
+    }
 
 
-def _steps(options: argparse.Namespace, images: training.Images | None) -> float:
+def _steps(options: argparse.Namespace, images: training.ImageFolder | None) -> float:
     """Infinite where the duration ends the training."""
     if options.epochs:
         count = len(images.files) if images else _IMAGENET_IMAGES
@@ -113,10 +117,10 @@ def _steps(options: argparse.Namespace, images: training.Images | None) -> float
 
 
 @contextlib.contextmanager
-def _real(options: argparse.Namespace, images: training.Images | None) -> Iterator[Step]:
-    torch_device.require("torch", "transformers", *(["PIL"] if images else []))
-    devices = torch_device.devices()
-    recipe = image_training.Recipe(
+def _real(options: argparse.Namespace, images: training.ImageFolder | None) -> Iterator[Step]:
+    torch_device.require_modules("torch", "transformers", *(["PIL"] if images else []))
+    devices = torch_device.torch_devices()
+    recipe = training.TrainingSettings(
         options.batch_size,
         options.image_size,
         len(images.classes) if images else _IMAGENET_CLASSES,
@@ -125,16 +129,16 @@ def _real(options: argparse.Namespace, images: training.Images | None) -> Iterat
         options.label_smoothing,
         options.seed,
     )
-    trainer = image_training.Trainer(devices, recipe)
+    trainer = training.ResnetTrainer(devices, recipe)
     if images:
-        batches = image_training.read(images, devices[0], recipe, options.workers)
+        batches = training.read_images(images, devices[0], recipe, options.workers)
     else:
-        batches = image_training.synthetic(devices[0], recipe)
+        batches = training.synthetic_images(devices[0], recipe)
 
     def step() -> dict[str, float]:
         batch, labels = next(batches)
         losses = []
-        device_s = torch_device.timed(devices[0], lambda: losses.append(trainer.step(batch, labels)))
+        device_s = torch_device.time_on_device(devices[0], lambda: losses.append(trainer.step(batch, labels)))
         return {"loss": float(losses[0]), "device_seconds": device_s}
 
     with contextlib.closing(batches):

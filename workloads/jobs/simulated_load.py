@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workloads import client, jobs
+from workloads import client
 from workloads.client.barrier import BarrierError
+from workloads.jobs.base import JobParser, job_parser, positive_int, positive_seconds
 from workloads.jobs.kernels import percentiles
 from workloads.runner import shadow_check as shadow
 from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
@@ -25,17 +26,17 @@ from typing import Literal
 
 from exporter.simulation import Product
 
-Name = Literal["compute", "memory", "light"]
+LawName = Literal["compute", "memory", "light"]
 _LEAST_SPEED = 0.2
 _STATIC_SHARE = 3 / 7
 _LIGHT_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class PowerLaw:
     """`best_w` is the cap at which a step of `compute` costs least; 9/14 of the card's peak where it is left out."""
 
-    name: Name
+    name: LawName
     product: Product
     best_w: float | None = None
 
@@ -74,8 +75,8 @@ _JOB = "simulated-load"
 _MEMORY_BYTES = 8 << 30
 
 
-def parser() -> jobs.Options:
-    options = jobs.options(_JOB, __doc__)
+def parser() -> JobParser:
+    options = job_parser(_JOB, __doc__)
     options.add_argument(
         "--law",
         choices=("compute", "memory", "light"),
@@ -86,11 +87,15 @@ def parser() -> jobs.Options:
         "--best", type=_watts, metavar="WATTS", help="compute: the cap that costs least; default: 9/14 of the peak"
     )
     options.add_argument(
-        "--step-seconds", type=jobs.seconds, default=0.05, metavar="SECONDS", help="a step at full speed; default: 0.05"
+        "--step-seconds",
+        type=positive_seconds,
+        default=0.05,
+        metavar="SECONDS",
+        help="a step at full speed; default: 0.05",
     )
     until = options.add_mutually_exclusive_group()
-    until.add_argument("--steps", type=jobs.count, metavar="N", help="how many steps")
-    until.add_argument("--duration", type=jobs.seconds, default=10.0, metavar="SECONDS", help="default: 10")
+    until.add_argument("--steps", type=positive_int, metavar="N", help="how many steps")
+    until.add_argument("--duration", type=positive_seconds, default=10.0, metavar="SECONDS", help="default: 10")
     return options
 
 
@@ -137,19 +142,19 @@ def _import_all() -> None:
 
 
 @contextlib.contextmanager
-def _loaded(path: Path, options: argparse.Namespace) -> Iterator[tuple[list[GpuLoad], Law]]:
+def _loaded(path: Path, options: argparse.Namespace) -> Iterator[tuple[list[GpuLoad], PowerLaw]]:
     """The GPUs of the run, under the law's load."""
     from exporter.simulation import Simulation
     from workloads.runner.simulated_gpu import drive_simulated_gpus
 
     with Simulation.open(path) as simulation:
-        law = Law(options.law, simulation.gpus[0].product, options.best)
+        law = PowerLaw(options.law, simulation.gpus[0].product, options.best)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     with drive_simulated_gpus(path, visible, _MEMORY_BYTES, law.utilization) as gpus:
         yield gpus, law
 
 
-def _step(run: client.Run, gpus: Sequence[GpuLoad], law: Law, options: argparse.Namespace) -> _Done:
+def _step(run: client.Run, gpus: Sequence[GpuLoad], law: PowerLaw, options: argparse.Namespace) -> _Done:
     """A step is done when all GPUs have done it."""
     latencies_s: list[float] = []
     joules = 0.0
@@ -171,7 +176,7 @@ def _results(done: _Done) -> dict[str, float]:
     return {
         "steps_per_second": steps / done.took_s,
         "law_joules_per_step": done.joules / steps,
-        **percentiles.of("step_seconds", done.latencies_s),
+        **percentiles.percentile_results("step_seconds", done.latencies_s),
     }
 
 

@@ -7,13 +7,13 @@ import sys
 import time
 from collections.abc import Sequence
 
-from workloads import jobs
 from workloads.client import barrier
+from workloads.jobs.base import JobParser, job_parser, positive_seconds
 
 
-def parser() -> jobs.Options:
-    options = jobs.options("sleep", __doc__)
-    options.add_argument("--duration", type=jobs.seconds, default=10.0, metavar="SECONDS", help="default: 10")
+def parser() -> JobParser:
+    options = job_parser("sleep", __doc__)
+    options.add_argument("--duration", type=positive_seconds, default=10.0, metavar="SECONDS", help="default: 10")
     return options
 
 

@@ -16,7 +16,7 @@ from exporter.contract.run import Outcome
 from workloads.client import values
 from workloads.plans import overlap, tied
 from workloads.plans.results import LOG_FILE
-from workloads.plans.steps import RunToMake
+from workloads.plans.steps import PlannedRun
 
 _ENDS_WITHIN_S = 30.0
 _SIGNALLED = 128
@@ -24,7 +24,7 @@ _MOST_SHOWN = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlanContext:
     """What all runs of a plan have in common."""
 
     folder: Path
@@ -38,7 +38,7 @@ class Place:
 class ChildRun:
     """From its making on it runs, in a process group of its own: signals reach it through `stop` alone."""
 
-    def __init__(self, run: RunToMake, place: Place, environ: Mapping[str, str]) -> None:
+    def __init__(self, run: PlannedRun, place: PlanContext, environ: Mapping[str, str]) -> None:
         self.run = run
         self.run_id = values.new_run_id(run.title)
         self.labels = {**run.labels, "plan": place.label}
@@ -70,21 +70,21 @@ class ChildRun:
     @property
     def outcome(self) -> Outcome:
         """As the run's own end says it; where it has none, by the exit code."""
-        code, end = self.exit_code, overlap.end_of(self.folder)
+        code, end = self.exit_code, overlap.read_end_event(self.folder)
         if end is not None:
             return end.outcome
         if code == 0:
             return "ok"
         return "interrupted" if code is None or _SIGNALLED < code < _SIGNALLED + signal.NSIG else "failed"
 
-    def ask_to_end(self, note: str | None = None) -> None:
+    def request_stop(self, note: str | None = None) -> None:
         """`workloads job` passes it on, and reports the run as interrupted."""
         if self.exit_code is None and not self.is_stopped:
             self.is_stopped = True
             self.note = self.note or note
             self._process.send_signal(signal.SIGTERM)
 
-    def await_end(self) -> None:
+    def await_exit(self) -> None:
         """Until it has ended by itself, or after half a minute in any case; its log is then in its folder."""
         try:
             self._process.wait(_ENDS_WITHIN_S if self.is_stopped else None)
@@ -120,14 +120,14 @@ def _tied() -> list[str]:
     return [sys.executable, "-P", "-m", tied.__name__, str(os.getpid())]
 
 
-def _visible(run: RunToMake) -> dict[str, str]:
+def _visible(run: PlannedRun) -> dict[str, str]:
     """`workloads job` says it to a job of ours; a command is to see no other GPUs than those of its run, either."""
     if run.job is not None or run.gpus is None or "all" in run.gpus:
         return {}
     return {"CUDA_VISIBLE_DEVICES": ",".join(run.gpus)}
 
 
-def _command(run: RunToMake, chosen_id: str, labels: Mapping[str, str], place: Place) -> list[str]:
+def _command(run: PlannedRun, chosen_id: str, labels: Mapping[str, str], place: PlanContext) -> list[str]:
     """-P: a file of the user's beside the plan must not be imported in place of ours."""
     options = ["--out", str(place.folder), "--run-id", chosen_id]
     for name, value in labels.items():

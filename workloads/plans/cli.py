@@ -18,22 +18,22 @@ from workloads.client.messages import log_message
 
 if TYPE_CHECKING:
     from workloads.plans.load import PlanFile
-    from workloads.plans.progress import Progress
-    from workloads.plans.results import Results
+    from workloads.plans.progress import ProgressDisplay
+    from workloads.plans.results import ResultsFolder
 from collections.abc import Mapping, Sequence
 
-from workloads.plans.model import POWER_LIMIT, SM_CLOCK, values
+from workloads.plans.model import POWER_LIMIT, SM_CLOCK, parse_range
 
 
 class SweepError(ValueError):
     """What was asked for is no sweep; one line."""
 
 
-def numbers(option: str, text: str) -> list[int]:
+def parse_numbers(option: str, text: str) -> list[int]:
     """`300:700:50` or `300,500`. Raises SweepError."""
     try:
         if ":" in text:
-            found = values(text)
+            found = parse_range(text)
             assert isinstance(found, list)
             return found
         return [int(part) for part in text.split(",")]
@@ -42,7 +42,7 @@ def numbers(option: str, text: str) -> list[int]:
         raise SweepError(f"{option}: {reason}") from error
 
 
-def varied(pairs: Sequence[str]) -> dict[str, list[Any]]:
+def parse_variations(pairs: Sequence[str]) -> dict[str, list[Any]]:
     """`batch-size=1,8` → {"batch-size": ["1", "8"]}. Raises SweepError."""
     found: dict[str, list[Any]] = {}
     for pair in pairs:
@@ -53,7 +53,7 @@ def varied(pairs: Sequence[str]) -> dict[str, list[Any]]:
     return found
 
 
-def document(
+def sweep_document(
     job: str, arguments: Sequence[str], grid: Mapping[str, Sequence[Any]], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The plan as its file would say it; of `settings` those that are given. Raises SweepError."""
@@ -81,12 +81,12 @@ NoLive = Annotated[bool, typer.Option("--no-live", help="Lines for a log and the
 
 
 def register(app: typer.Typer) -> None:
-    app.command("plan")(plan)
+    app.command("plan")(plan_command)
     takes_the_jobs = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-    app.command("sweep", context_settings=takes_the_jobs)(sweep)
+    app.command("sweep", context_settings=takes_the_jobs)(sweep_command)
 
 
-def plan(  # a command's options are its arguments
+def plan_command(  # a command's options are its arguments
     path: Annotated[Path, typer.Argument(metavar="PLAN.yaml", help="The plan.")],
     resume: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Go on in the folder of results of a plan that stopped.")
@@ -104,19 +104,19 @@ def plan(  # a command's options are its arguments
     if resume is not None and dry_run:
         raise typer.BadParameter("--dry-run is of the whole plan; leave --resume out")
     try:
-        read = plan_file.read(path)
+        read = plan_file.read_plan(path)
     except plan_file.PlanFileError as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from error
     for note in read.notes:
         log_message(f"{path}: {note}")
     if dry_run:
-        _say_what_it_would_do(read, out, exporter)
+        _print_dry_run(read, out, exporter)
         return
-    make(read, resume, out, exporter, live=not no_live)
+    run_plan(read, resume, out, exporter, live=not no_live)
 
 
-def sweep(  # a command's options are its arguments
+def sweep_command(  # a command's options are its arguments
     context: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB", help="One of `workloads list`; its own options follow.")],
     power_limits: Annotated[
@@ -162,20 +162,20 @@ def sweep(  # a command's options are its arguments
     }
     try:
         grid = _grid(power_limits, sm_clocks, vary or [])
-        content = plan_file.as_text(document(job, context.args, grid, settings)).encode()
-        read = plan_file.parse(content, "workloads sweep")
+        content = plan_file.plan_as_yaml(sweep_document(job, context.args, grid, settings)).encode()
+        read = plan_file.parse_plan(content, "workloads sweep")
     except SweepError as error:
         raise typer.BadParameter(str(error)) from error
     except plan_file.PlanFileError as error:
         said = "; ".join(re.sub(r"^workloads sweep:\d+: ", "", line) for line in str(error).splitlines())
         raise typer.BadParameter(said.removeprefix("runs.0.").removeprefix("job: ")) from error
     if dry_run:
-        _say_what_it_would_do(read, out, exporter)
+        _print_dry_run(read, out, exporter)
         return
-    make(read, None, out, exporter, live=not no_live)
+    run_plan(read, None, out, exporter, live=not no_live)
 
 
-def _say_what_it_would_do(read: PlanFile, out: Path | None, exporter: str | None) -> None:
+def _print_dry_run(read: PlanFile, out: Path | None, exporter: str | None) -> None:
     from workloads.client.values import run_id_for as fitting
     from workloads.plans import dry_run, steps
     from workloads.plans import results as plan_results
@@ -183,17 +183,17 @@ def _say_what_it_would_do(read: PlanFile, out: Path | None, exporter: str | None
     named = exporter or os.environ.get(EXPORTER)
     asked = f"tells the exporter at {named} of its runs" if named else "starts an exporter where none answers here"
     results = str(out or plan_results.DEFAULT_FOLDER / fitting(read.plan.name, "TIME"))
-    for line in dry_run.lines(read.plan, steps.whole(read.plan, read.steps), results, asked):
+    for line in dry_run.lines(read.plan, steps.complete_schedule(read.plan, read.steps), results, asked):
         print(line)
 
 
 def _grid(power_limits: str | None, sm_clocks: str | None, vary: list[str]) -> dict[str, list[Any]]:
 
-    grid: dict[str, list[Any]] = varied(vary)
+    grid: dict[str, list[Any]] = parse_variations(vary)
     if power_limits is not None:
-        grid["power_limit_watts"] = numbers("--power-limits", power_limits)
+        grid["power_limit_watts"] = parse_numbers("--power-limits", power_limits)
     if sm_clocks is not None:
-        grid["sm_clock_hertz"] = [clock * 1_000_000 for clock in numbers("--sm-clocks", sm_clocks)]
+        grid["sm_clock_hertz"] = [clock * 1_000_000 for clock in parse_numbers("--sm-clocks", sm_clocks)]
     return grid
 
 
@@ -201,8 +201,8 @@ def _help_of_sweep(context: typer.Context, job: str) -> None:
     from workloads import jobs
 
     print(context.get_help())
-    if job in jobs.names():
-        print(jobs.load(job).parser().format_help())
+    if job in jobs.job_names():
+        print(jobs.load_job(job).parser().format_help())
 
 
 def _labels(pairs: list[str]) -> dict[str, str] | None:
@@ -212,70 +212,73 @@ def _labels(pairs: list[str]) -> dict[str, str] | None:
     return dict(pair.split("=", 1) for pair in pairs) or None
 
 
-def make(read: PlanFile, resume: Path | None, out: Path | None, exporter: str | None, *, live: bool) -> NoReturn:
+def run_plan(read: PlanFile, resume: Path | None, out: Path | None, exporter: str | None, *, live: bool) -> NoReturn:
     from workloads.caps.gpu_set import CapsError
     from workloads.mps.daemon import MpsError
-    from workloads.plans.results import Results, ResultsError
+    from workloads.plans.results import ResultsError, ResultsFolder
     from workloads.plans.runner import PlanError
     from workloads.runner.nsys import NsysError
     from workloads.runner.signals import unwind_on_signal
 
     try:
         if resume is not None:
-            results = Results.resumed(resume, read.content)
+            results = ResultsFolder.resume(resume, read.content)
         else:
-            results = Results.new(out, read.plan.name, read.content, dt.datetime.now(dt.UTC))
+            results = ResultsFolder.create(out, read.plan.name, read.content, dt.datetime.now(dt.UTC))
         with unwind_on_signal(), results:
             try:
-                _make_all(read, results, exporter, live=live)
+                _run_all(read, results, exporter, live=live)
             except (PlanError, CapsError, MpsError, NsysError, ExporterError) as error:
                 log_message(str(error))
             finally:
-                code = 1 if results.discarded() else _say_ended(read, results)
+                code = 1 if results.remove_if_empty() else _report_end(read, results)
     except ResultsError as error:
         log_message(str(error))
         code = 1
     raise typer.Exit(code)
 
 
-def _make_all(read: PlanFile, results: Results, exporter: str | None, *, live: bool) -> None:
+def _run_all(read: PlanFile, results: ResultsFolder, exporter: str | None, *, live: bool) -> None:
     from workloads.plans import runner as plan_runner
     from workloads.plans import steps
-    from workloads.plans.child import Place
+    from workloads.plans.child import PlanContext
     from workloads.runner import exporter as reach
 
     reached = reach.find_exporter(exporter, os.environ)
-    stays = bool(exporter or EXPORTER in os.environ) or reached.source is None
-    if not stays and read.plan.cool_down is not None:
+    is_persistent = bool(exporter or EXPORTER in os.environ) or reached.source is None
+    if not is_persistent and read.plan.cool_down is not None:
         log_message("cool-down cannot be measured: the exporter stops after each run; start one first: exporter serve")
-    place = Place(results.folder, exporter, results.folder.name, read.plan.barrier_timeout_seconds)
+    place = PlanContext(results.folder, exporter, results.folder.name, read.plan.barrier_timeout_seconds)
     environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with _progress(reached.api, live=live and sys.stderr.isatty()) as progress:
-        around = plan_runner.Around(reached.api, stays, progress, environ, place)
-        all_steps = steps.whole(read.plan, read.steps)
-        plan_runner.PlanRunner(read.plan, all_steps, results, around).make_all()
+        context = plan_runner.RunnerContext(reached.api, is_persistent, progress, environ, place)
+        all_steps = steps.complete_schedule(read.plan, read.steps)
+        plan_runner.PlanRunner(read.plan, all_steps, results, context).run_all()
 
 
-def _progress(api: Api, *, live: bool) -> Progress:
+def _progress(api: Api, *, live: bool) -> ProgressDisplay:
     from workloads.plans import progress
-    from workloads.plans import progress as live_readings
 
     if not live:
-        return progress.Lines()
-    rates = live_readings.Rates()
-    return progress.LiveTable(progress.Looks(lambda: live_readings.now(api), lambda run_ids: rates.of(api, run_ids)))
+        return progress.ProgressLog()
+    rates = progress.WorkRates()
+    return progress.LiveTable(
+        progress.LiveReadings(lambda: progress.read_gpus(api), lambda run_ids: rates.of(api, run_ids))
+    )
 
 
-def _say_ended(read: PlanFile, results: Results) -> int:
+def _report_end(read: PlanFile, results: ResultsFolder) -> int:
     """Where the results are, what is left and how to go on; the exit code."""
     from workloads.plans import steps
 
-    count = len(steps.whole(read.plan, read.steps))
+    count = len(steps.complete_schedule(read.plan, read.steps))
     left = count - len(results.steps_done())
-    outcomes = Counter("background" if made.background and not made.is_bad else made.outcome for made in results.made)
+    outcomes = Counter(
+        "background" if made.background and not made.is_bad else made.outcome for made in results.entries
+    )
     said = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items())) or "none"
     log_message(f"runs: {said}; results: {results.folder}")
     if left:
         again = shlex.join(["workloads", "plan", str(results.folder / "plan.yaml"), "--resume", str(results.folder)])
         log_message(f"{left} of {count} steps are left; go on with: {again}")
-    return 1 if left or any(made.is_bad for made in results.made) else 0
+    return 1 if left or any(made.is_bad for made in results.entries) else 0

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from workloads.plans.model import POWER_LIMIT, SM_CLOCK, Plan, parsed
-from workloads.plans.steps import RunToMake, Step, gpus_of
+from workloads.plans.model import POWER_LIMIT, SM_CLOCK, WorkloadPlan, parse_job_options
+from workloads.plans.steps import PlannedRun, Step, step_gpus
 
 _COUNTS = ("repetitions", "iterations", "epochs", "requests")
 _INDENT = " " * 8
 
 
-def lines(plan: Plan, all_steps: Sequence[Step], results: str, exporter: str) -> Iterator[str]:
+def lines(plan: WorkloadPlan, all_steps: Sequence[Step], results: str, exporter: str) -> Iterator[str]:
     """`results` is the folder that would be made, `exporter` what would be done to have one."""
     runs = sum(len(step.runs) for step in all_steps)
     yield f"{plan.name}: {_amount(len(all_steps), 'step')}, {_amount(runs, 'run')}; {_total(plan, all_steps)}"
@@ -50,7 +50,7 @@ def _caps(step: Step) -> list[str]:
     return caps
 
 
-def _changes(plan: Plan, all_steps: Sequence[Step]) -> Iterator[str]:
+def _changes(plan: WorkloadPlan, all_steps: Sequence[Step]) -> Iterator[str]:
     limited = [step for step in all_steps if POWER_LIMIT in step.settings]
     locked = [step for step in all_steps if SM_CLOCK in step.settings]
     if limited:
@@ -78,7 +78,7 @@ def _on(gpus: Sequence[str] | None) -> str:
 
 
 def _of_all(chosen: Sequence[Step]) -> str:
-    named = [gpus_of(step) for step in chosen]
+    named = [step_gpus(step) for step in chosen]
     if any(gpus is None for gpus in named):
         return "the GPU here"
     return _on(list(dict.fromkeys(gpu for gpus in named for gpu in gpus or ())))
@@ -88,7 +88,7 @@ def _amount(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def _total(plan: Plan, all_steps: Sequence[Step]) -> str:
+def _total(plan: WorkloadPlan, all_steps: Sequence[Step]) -> str:
     known_s = [seconds for step in all_steps if (seconds := _seconds(step)) is not None]
     unknown = len(all_steps) - len(known_s)
     total = _length(sum(known_s) + plan.pause_seconds * len(all_steps)) if known_s else ""
@@ -111,11 +111,11 @@ def _seconds(step: Step) -> float | None:
     return max(known_s) if len(known_s) == len(lengths_s) else None
 
 
-def _seconds_of(run: RunToMake) -> float | None:
+def _seconds_of(run: PlannedRun) -> float | None:
     """A duration that is a default gives way to a number that was given."""
     if run.job is None:
         return None
-    options = parsed(run.job, run.arguments)
+    options = parse_job_options(run.job, run.arguments)
     is_given = any(argument.startswith("--duration") for argument in run.arguments)
     duration_s = options.get("duration")
     if duration_s is None or not (is_given or not any(options.get(name) for name in _COUNTS)):

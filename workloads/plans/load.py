@@ -11,24 +11,24 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from workloads.plans import multitenant_format as seed_templates
+from workloads.plans import multitenant_format
 from workloads.plans.model import (
     CAPS,
     IDLE,
     POWER_LIMIT,
     RESERVED_LABELS,
     SM_CLOCK,
+    ConcurrentJob,
     CoolDown,
-    Entry,
-    Neighbour,
-    Plan,
+    PlanEntry,
     Tenant,
-    closest,
+    WorkloadPlan,
+    suggest_name,
 )
-from workloads.plans.steps import Step, StepError, StepPath, steps
+from workloads.plans.steps import Step, StepError, StepPath, expand_steps
 
 
-def check(plan: Plan) -> None:
+def check_plan(plan: WorkloadPlan) -> None:
     """Raises StepError."""
     _unique("run", ((entry.name, ("runs", index, "name")) for index, entry in enumerate(plan.runs)))
     if IDLE in plan.jobs:
@@ -43,7 +43,7 @@ def check(plan: Plan) -> None:
         _check_caps(entry, ("runs", index, "sweep"))
 
 
-def _check_caps(entry: Entry, path: StepPath) -> None:
+def _check_caps(entry: PlanEntry, path: StepPath) -> None:
     if set(CAPS) <= entry.sweep.keys():
         raise StepError(f"{POWER_LIMIT} and {SM_CLOCK} hold each other back; sweep one of the two", *path)
     for cap in CAPS:
@@ -60,7 +60,7 @@ def _unique(what: str, names: Iterable[tuple[str | None, StepPath]]) -> None:
             seen.add(name)
 
 
-def _labels(plan: Plan) -> Iterator[tuple[Mapping[str, str], StepPath]]:
+def _labels(plan: WorkloadPlan) -> Iterator[tuple[Mapping[str, str], StepPath]]:
     yield plan.labels, ("labels",)
     for name, spec in plan.jobs.items():
         yield spec.labels, ("jobs", name, "labels")
@@ -71,10 +71,10 @@ def _labels(plan: Plan) -> Iterator[tuple[Mapping[str, str], StepPath]]:
 
 
 _MODELS: Mapping[str, type[BaseModel]] = {
-    "": Plan,
-    "runs": Entry,
+    "": WorkloadPlan,
+    "runs": PlanEntry,
     "tenants": Tenant,
-    "jobs": Neighbour,
+    "jobs": ConcurrentJob,
     "cool_down": CoolDown,
 }
 _KEY_ERRORS = {"extra_forbidden", "missing"}
@@ -88,23 +88,23 @@ class PlanFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    plan: Plan
+    plan: WorkloadPlan
     steps: tuple[Step, ...]
     """In the order of the file."""
     content: bytes
     notes: tuple[str, ...] = ()
 
 
-def read(path: Path) -> PlanFile:
+def read_plan(path: Path) -> PlanFile:
     """Raises PlanFileError."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise PlanFileError(f"{path}: cannot be read: {error.strerror}") from error
-    return parse(content, str(path))
+    return parse_plan(content, str(path))
 
 
-def parse(content: bytes, path: str) -> PlanFile:
+def parse_plan(content: bytes, path: str) -> PlanFile:
     """`path` is what messages call it. Raises PlanFileError."""
     try:
         text = content.decode()
@@ -114,19 +114,19 @@ def parse(content: bytes, path: str) -> PlanFile:
     document = _constructed(node, path)
     if not isinstance(document, dict):
         raise PlanFileError(f"{path}:1: a plan is a mapping with name: and runs:")
-    is_seeds = seed_templates.is_one(document)
+    is_seeds = multitenant_format.is_multitenant_file(document)
     try:
         if is_seeds:
-            plan, notes = seed_templates.convert(document)
+            plan, notes = multitenant_format.convert_multitenant(document)
         else:
-            plan, notes = Plan.model_validate(document), ()
-        check(plan)
-        return PlanFile(plan, steps(plan), content, notes)
+            plan, notes = WorkloadPlan.model_validate(document), ()
+        check_plan(plan)
+        return PlanFile(plan, expand_steps(plan), content, notes)
     except ValidationError as error:
-        models = seed_templates.MODELS if is_seeds else _MODELS
+        models = multitenant_format.MODELS if is_seeds else _MODELS
         raise PlanFileError("\n".join(_lines(error, node, path, models))) from error
     except StepError as error:
-        where = seed_templates.original(error.path) if is_seeds else error.path
+        where = multitenant_format.original_path(error.path) if is_seeds else error.path
         raise PlanFileError(_located(path, node, where, str(error))) from error
 
 
@@ -189,7 +189,7 @@ def _message(
     if detail["type"] == "extra_forbidden":
         parents = [part for part in where[:-1] if part in models]
         known = list(models[str(parents[-1]) if parents else ""].model_fields)
-        return "there is no such key" + (closest(str(where[-1]), known) or f"; there are {', '.join(known)}")
+        return "there is no such key" + (suggest_name(str(where[-1]), known) or f"; there are {', '.join(known)}")
     if detail["type"] == "missing":
         return "is missing; every plan needs it" if len(where) == 1 else "is missing here"
     if detail["type"] == "value_error":
@@ -243,6 +243,6 @@ def _child(node: yaml.Node, part: str | int) -> tuple[yaml.Mark, yaml.Node] | No
     return None
 
 
-def as_text(document: Mapping[str, Any]) -> str:
+def plan_as_yaml(document: Mapping[str, Any]) -> str:
     """A plan's document as the file that says the same."""
     return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=120)

@@ -31,7 +31,7 @@ Scalar = str | int | float | bool
 Value = Scalar | list[Scalar]
 
 
-def values(given: object) -> object:
+def parse_range(given: object) -> object:
     """`300:700:50` is 300, 350 … 700; a list stays as it is. Raises ValueError."""
     if not isinstance(given, str):
         return given
@@ -58,7 +58,7 @@ def _by_text(given: object) -> object:
     return {str(gpu): job for gpu, job in given.items()} if isinstance(given, dict) else given
 
 
-Swept = Annotated[list[Scalar], BeforeValidator(values), Field(min_length=1, max_length=_MOST_VALUES)]
+Swept = Annotated[list[Scalar], BeforeValidator(parse_range), Field(min_length=1, max_length=_MOST_VALUES)]
 Gpus = Annotated[list[str], BeforeValidator(_texts), Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Labels = Annotated[
@@ -67,11 +67,11 @@ Labels = Annotated[
 ]
 
 
-class Part(BaseModel):
+class PlanPart(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class JobSpec(Part):
+class JobSpec(PlanPart):
     """A built-in job, or a command."""
 
     job: str | None = None
@@ -85,7 +85,7 @@ class JobSpec(Part):
     nsys: bool = False
 
 
-class Neighbour(JobSpec):
+class ConcurrentJob(JobSpec):
     """A job that may run beside others."""
 
     background: bool = False
@@ -94,16 +94,16 @@ class Neighbour(JobSpec):
     """That a command waits by itself (`run.barrier()` of workloads.client); built-in jobs all do."""
 
     @model_validator(mode="after")
-    def _is_one_thing(self) -> Neighbour:
-        one_of(self, "job", "command")
+    def _is_one_thing(self) -> ConcurrentJob:
+        require_one_of(self, "job", "command")
         return self
 
 
-class Tenant(Neighbour):
+class Tenant(ConcurrentJob):
     name: Name
 
 
-class Entry(JobSpec):
+class PlanEntry(JobSpec):
     """What to measure: a job, a command, tenants, or a placement; with `sweep`, once for each point of the grid."""
 
     name: Name | None = None
@@ -116,12 +116,12 @@ class Entry(JobSpec):
     mps: bool | None = None
 
     @model_validator(mode="after")
-    def _is_one_thing(self) -> Entry:
-        one_of(self, "job", "command", "tenants", "placement")
+    def _is_one_thing(self) -> PlanEntry:
+        require_one_of(self, "job", "command", "tenants", "placement")
         return self
 
 
-class CoolDown(Part):
+class CoolDown(PlanPart):
     """Before each run: until the hottest GPU is as cool as before the first, or as `to_celsius` says."""
 
     to_celsius: PositiveFloat | None = None
@@ -129,12 +129,12 @@ class CoolDown(Part):
     at_most_seconds: PositiveFloat = 600.0
 
 
-class Plan(Part):
+class WorkloadPlan(PlanPart):
     name: Name
     experiment: Name | None = None
     """Plans of one experiment belong together; else it is the plan's name."""
-    runs: Annotated[list[Entry], Field(min_length=1)]
-    jobs: dict[str, Neighbour] = {}
+    runs: Annotated[list[PlanEntry], Field(min_length=1)]
+    jobs: dict[str, ConcurrentJob] = {}
     """Those that placements speak of."""
     gpus: Gpus | None = None
     labels: Labels = {}
@@ -152,7 +152,7 @@ class Plan(Part):
     barrier_timeout_seconds: PositiveFloat = 600.0
 
 
-def one_of(spec: BaseModel, *names: str) -> None:
+def require_one_of(spec: BaseModel, *names: str) -> None:
     """Raises ValueError."""
     given = [name for name in names if getattr(spec, name) is not None]
     if len(given) != 1:
@@ -172,9 +172,9 @@ class OptionError(ValueError):
 
 
 @functools.cache
-def parsed(job: str, arguments: tuple[str, ...]) -> Mapping[str, Any]:
+def parse_job_options(job: str, arguments: tuple[str, ...]) -> Mapping[str, Any]:
     """All options of the job with their defaults. Raises OptionError, and KeyError where there is no such job."""
-    parser = jobs.load(job).parser()
+    parser = jobs.load_job(job).parser()
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
@@ -189,7 +189,7 @@ def parsed(job: str, arguments: tuple[str, ...]) -> Mapping[str, Any]:
         raise OptionError(message + _hint(message, flag, parser.format_help()), flag) from error
 
 
-def closest(given: str, known: list[str]) -> str:
+def suggest_name(given: str, known: list[str]) -> str:
     """`; did you mean x?`, or nothing."""
     found = difflib.get_close_matches(given, known, 1, 0.6)
     return f"; did you mean {found[0]}?" if found else ""
@@ -199,4 +199,4 @@ def _hint(message: str, flag: str | None, help_text: str) -> str:
     if flag is None or "unrecognized" not in message:
         return ""
     known = sorted(set(_FLAG.findall(help_text)) - {"--help"})
-    return closest(flag, known) or f"; there are {', '.join(known)}"
+    return suggest_name(flag, known) or f"; there are {', '.join(known)}"

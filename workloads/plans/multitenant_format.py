@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeFloat, model_validator
 
-from workloads.plans.model import Entry, Plan, Tenant
+from workloads.plans.model import PlanEntry, Tenant, WorkloadPlan
 
 JOB = "llm-forward"
 _OPTIONS = {
@@ -44,7 +44,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
 
 
-class Model(_Part):
+class MultitenantModel(_Part):
     model_name: str
     name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     batch_size: Count = 8
@@ -55,54 +55,58 @@ class Model(_Part):
     tag: Annotated[str, Field(max_length=128)] | None = None
 
 
-class Template(_Part):
+class MultitenantFile(_Part):
     experiment_name: Annotated[str, Field(min_length=1, max_length=128)]
     mps: Annotated[bool | str, AfterValidator(_readable)] = False
     sleep_duration: NonNegativeFloat = 0.0
     device: str | None = None
-    single_model: Model | None = None
-    tenants: Annotated[list[Model], Field(min_length=1)] | None = None
+    single_model: MultitenantModel | None = None
+    tenants: Annotated[list[MultitenantModel], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
-    def _is_one_of_two(self) -> Template:
+    def _is_one_of_two(self) -> MultitenantFile:
         if (self.single_model is None) == (self.tenants is None):
             raise ValueError("give one of single_model and tenants")
         return self
 
 
-MODELS: Mapping[str, type[BaseModel]] = {"": Template, "tenants": Model, "single_model": Model}
+MODELS: Mapping[str, type[BaseModel]] = {
+    "": MultitenantFile,
+    "tenants": MultitenantModel,
+    "single_model": MultitenantModel,
+}
 
 
-def is_one(document: Mapping[str, Any]) -> bool:
+def is_multitenant_file(document: Mapping[str, Any]) -> bool:
     return "runs" not in document and bool({"single_model", "experiment_name"} & document.keys())
 
 
-def convert(document: Mapping[str, Any]) -> tuple[Plan, tuple[str, ...]]:
+def convert_multitenant(document: Mapping[str, Any]) -> tuple[WorkloadPlan, tuple[str, ...]]:
     """The plan that does the same, and what is to be said about it. Raises ValidationError and ValueError."""
-    given = Template.model_validate(document)
+    given = MultitenantFile.model_validate(document)
     mps, note = _is_on(given.mps)
     if given.single_model is not None:
         options = _options(given.single_model, given.device)
         labels = {"tag": given.single_model.tag} if given.single_model.tag else {}
-        entry = Entry(name=given.single_model.name, job=JOB, options=options, labels=labels)
+        entry = PlanEntry(name=given.single_model.name, job=JOB, options=options, labels=labels)
     else:
         tenants = [
             Tenant(name=each.name or each.model_name, job=JOB, options=_options(each, given.device))
             for each in given.tenants or ()
         ]
-        entry = Entry(tenants=tenants, mps=mps)
-    plan = Plan(name=given.experiment_name, runs=[entry], pause_seconds=given.sleep_duration, mps=mps)
+        entry = PlanEntry(tenants=tenants, mps=mps)
+    plan = WorkloadPlan(name=given.experiment_name, runs=[entry], pause_seconds=given.sleep_duration, mps=mps)
     return plan, (note,) if note else ()
 
 
-def original(path: Sequence[str | int]) -> tuple[str | int, ...]:
+def original_path(path: Sequence[str | int]) -> tuple[str | int, ...]:
     """Where in the template stands what stands there in the plan."""
     names = {option: key for key, option in _OPTIONS.items()}
     rest = [names.get(str(part), part) for part in path[2:] if part not in {"options", "job"}]
     return tuple(rest) if rest[:1] == ["tenants"] else ("single_model", *rest)
 
 
-def _options(model: Model, device: str | None) -> dict[str, Any]:
+def _options(model: MultitenantModel, device: str | None) -> dict[str, Any]:
     given = model.model_dump(exclude_none=True, include=set(_OPTIONS))
     if device is not None:
         given.setdefault("device", device)

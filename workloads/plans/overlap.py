@@ -25,7 +25,7 @@ class Overlap:
     end: float
 
 
-def events(folder: Path) -> list[RecordEvent]:
+def read_events(folder: Path) -> list[RecordEvent]:
     """Those of the run's `events.jsonl` that can be read."""
     try:
         lines = (folder / EVENTS_FILE).read_text(encoding="utf-8").splitlines()
@@ -40,7 +40,7 @@ def events(folder: Path) -> list[RecordEvent]:
     return found
 
 
-def end_of(folder: Path) -> EndEvent | None:
+def read_end_event(folder: Path) -> EndEvent | None:
     """The run's own end, which stands last; None where there is none."""
     try:
         with (folder / EVENTS_FILE).open("rb") as file:
@@ -56,7 +56,7 @@ def end_of(folder: Path) -> EndEvent | None:
     return None
 
 
-def of(tenants: Sequence[Sequence[RecordEvent]], released_at: float | None) -> Overlap | None:
+def find_overlap(tenants: Sequence[Sequence[RecordEvent]], released_at: float | None) -> Overlap | None:
     """None where they never ran together."""
     begins = [event.t for events in tenants for event in events if isinstance(event, StartEvent)]
     ends = [_end(events) for events in tenants]
@@ -67,7 +67,7 @@ def of(tenants: Sequence[Sequence[RecordEvent]], released_at: float | None) -> O
     return Overlap(begin, end) if end > begin else None
 
 
-def share(overlap: Overlap, tenant: Sequence[RecordEvent]) -> dict[str, Any]:
+def overlap_share(overlap: Overlap, tenant: Sequence[RecordEvent]) -> dict[str, Any]:
     """What the journal says of one tenant; iterations count where they end within the overlap."""
     within = [event for event in tenant if isinstance(event, IterationEvent) and overlap.begin < event.t <= overlap.end]
     seconds = overlap.end - overlap.begin

@@ -26,7 +26,7 @@ POWER, TEMPERATURE = "wattline_gpu_power_watts", "wattline_gpu_temperature_celsi
 
 
 @dataclass(frozen=True, slots=True)
-class GpuNow:
+class GpuReading:
     """None for what the exporter does not show."""
 
     gpu: str
@@ -36,7 +36,7 @@ class GpuNow:
 
 
 @dataclass(slots=True)
-class Rates:
+class WorkRates:
     """Work by unit and second between two looks at the same runs."""
 
     _before: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Rates:
         return rates
 
 
-def gpus(text: str) -> list[GpuNow]:
+def parse_gpus(text: str) -> list[GpuReading]:
     """Of the text of /metrics."""
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -73,18 +73,18 @@ def gpus(text: str) -> list[GpuNow]:
             elif sample.labels.get("sensor") == "gpu":
                 celsius[key] = sample.value
     keys = sorted({*power_w, *celsius}, key=lambda key: (len(key[0]), key))
-    return [GpuNow(*key, power_w.get(key), celsius.get(key)) for key in keys]
+    return [GpuReading(*key, power_w.get(key), celsius.get(key)) for key in keys]
 
 
-def now(api: Api) -> list[GpuNow]:
+def read_gpus(api: Api) -> list[GpuReading]:
     """Nothing where the exporter does not answer."""
     try:
-        return gpus(api.metrics())
+        return parse_gpus(api.metrics())
     except (ExporterError, ValueError):
         return []
 
 
-def hottest(readings: Sequence[GpuNow], wanted: Sequence[str] | None) -> float | None:
+def hottest_celsius(readings: Sequence[GpuReading], wanted: Sequence[str] | None) -> float | None:
     """Degrees Celsius of the hottest of the wanted GPUs (index or UUID; None: all); None where none is shown."""
     shown = [
         each.temperature_celsius
@@ -100,28 +100,28 @@ _SHOWN_UNITS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class PlanStatus:
     """Where the plan is."""
 
     number: int
     """Of the step, from 1 on."""
     count: int
     title: str
-    doing: str
+    activity: str
     left: Sequence[str] = ()
     """Titles of the steps that follow."""
     left_s: float | None = None
     """How long that may take; None where no step has ended yet."""
 
 
-class Progress(Protocol):
+class ProgressDisplay(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
-    def show(self, now: Now) -> None:
+    def show(self, now: PlanStatus) -> None:
         """To be called again and again; only what has changed is said."""
         ...
 
@@ -132,7 +132,7 @@ class Progress(Protocol):
     def say(self, text: str) -> None: ...
 
 
-class Lines:
+class ProgressLog:
     """For logs: a line for each change, and what the jobs write, as it comes."""
 
     def __init__(self) -> None:
@@ -147,8 +147,8 @@ class Lines:
     ) -> None:
         pass
 
-    def show(self, now: Now) -> None:
-        text = f"{now.number}/{now.count} {now.title}: {now.doing}"
+    def show(self, now: PlanStatus) -> None:
+        text = f"{now.number}/{now.count} {now.title}: {now.activity}"
         if text != self._said:
             log_message(text)
         self._said = text
@@ -174,10 +174,10 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
+class LiveReadings:
     """Where the live table has its numbers from."""
 
-    gpus: Callable[[], list[GpuNow]]
+    gpus: Callable[[], list[GpuReading]]
     rates: Callable[[Sequence[str]], Mapping[str, float]]
 
 
@@ -185,13 +185,13 @@ class LiveTable:
     """With rich, on stderr; the jobs' output is in their folders alone."""
 
     def __init__(
-        self, looks: Looks, now_s: Callable[[], float] = time.monotonic, console: Console | None = None
+        self, readings: LiveReadings, now_s: Callable[[], float] = time.monotonic, console: Console | None = None
     ) -> None:
-        self._looks = looks
+        self._readings = readings
         self._now_s = now_s
         self._console = console
-        self._now: Now | None = None
-        self._gpus: list[GpuNow] = []
+        self._now: PlanStatus | None = None
+        self._gpus: list[GpuReading] = []
         self._rates: Mapping[str, float] = {}
         self._read_s = -_READ_EVERY_S
         self._live: Live | None = None
@@ -213,11 +213,11 @@ class LiveTable:
             return
         if self._now is not None:
             ended = "done" if kind is None else "stopped"
-            self._now = replace(self._now, doing=ended, left_s=None)
-        self._gpus, self._rates = self._looks.gpus(), {}
+            self._now = replace(self._now, activity=ended, left_s=None)
+        self._gpus, self._rates = self._readings.gpus(), {}
         self._live.__exit__(kind, error, traceback)
 
-    def show(self, now: Now) -> None:
+    def show(self, now: PlanStatus) -> None:
         """A change is drawn at once: what is short would never be seen."""
         is_new, self._now = now != self._now, now
         self._read([])
@@ -240,7 +240,7 @@ class LiveTable:
         now = self._now
         table = Table("", "", show_header=False, expand=False)
         if now is not None:
-            table.add_row(f"{now.number}/{now.count}", f"{now.title}: {now.doing}")
+            table.add_row(f"{now.number}/{now.count}", f"{now.title}: {now.activity}")
         for gpu in self._gpus:
             table.add_row(f"GPU {gpu.gpu}", f"{_number(gpu.power_w, 'W')}   {_number(gpu.temperature_celsius, '°C')}")
         for unit, rate in sorted(self._rates.items(), key=_tokens_first)[:_SHOWN_UNITS]:
@@ -256,8 +256,8 @@ class LiveTable:
         if self._now_s() - self._read_s < _READ_EVERY_S:
             return
         self._read_s = self._now_s()
-        self._gpus = self._looks.gpus()
-        self._rates = self._looks.rates(run_ids)
+        self._gpus = self._readings.gpus()
+        self._rates = self._readings.rates(run_ids)
 
 
 def _duration(seconds: float) -> str:

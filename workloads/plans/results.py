@@ -1,5 +1,5 @@
 """The folder of a plan's results: the plan's copy, a journal of the runs, and a folder for each run. Nothing in it is
-overwritten, and what is made again gets a new run id.
+overwritten, and a repeated run gets a new run id.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class ResultsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class JournalEntry:
     """A line of the journal; times are Unix seconds."""
 
     step: int
-    """From 1 on, in the order in which they are made."""
+    """From 1 on, in execution order."""
     attempt: int
     """From 1 on."""
     run_id: str
@@ -57,20 +57,20 @@ class Made:
 
     @property
     def is_bad(self) -> bool:
-        """Noise is meant to be interrupted, and what was cut off is made again."""
+        """Noise is meant to be interrupted, and a run that was cut off is repeated."""
         return self.outcome == "failed" or (self.outcome == "interrupted" and not (self.background or self.cut_off))
 
 
-class Results:
+class ResultsFolder:
     """Held by one process at a time, from `with` on; all raise ResultsError."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.made: list[Made] = []
+        self.entries: list[JournalEntry] = []
         self._incomplete: set[tuple[int, int]] = set()
 
     @classmethod
-    def new(cls, out: Path | None, name: str, content: bytes, now: dt.datetime) -> Results:
+    def create(cls, out: Path | None, name: str, content: bytes, now: dt.datetime) -> ResultsFolder:
         stamp = now.astimezone(dt.UTC).strftime("%Y%m%dT%H%M%SZ")
         folder = (out or DEFAULT_FOLDER / run_id_for(name, stamp)).absolute()
         try:
@@ -86,7 +86,7 @@ class Results:
         return cls(folder)
 
     @classmethod
-    def resumed(cls, folder: Path, content: bytes) -> Results:
+    def resume(cls, folder: Path, content: bytes) -> ResultsFolder:
         folder = folder.absolute()
         try:
             copy = (folder / PLAN_FILE).read_bytes()
@@ -119,53 +119,53 @@ class Results:
     def _take(self, lines: Sequence[str]) -> None:
         """After a line that was cut off it is not known whether the tenants before it were all of their step."""
         for line in lines:
-            made = _read(line)
-            if made is not None:
-                self.made.append(made)
-            elif self.made and self.made[-1].tenant is not None:
-                self._incomplete.add((self.made[-1].step, self.made[-1].attempt))
+            entry = _read(line)
+            if entry is not None:
+                self.entries.append(entry)
+            elif self.entries and self.entries[-1].tenant is not None:
+                self._incomplete.add((self.entries[-1].step, self.entries[-1].attempt))
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         self._journal.close()
 
-    def discarded(self) -> bool:
+    def remove_if_empty(self) -> bool:
         """Whether no run was begun in a folder of our own making, which then goes: there is nothing to go on with."""
-        if self.made or {path.name for path in self.folder.iterdir()} - {PLAN_FILE, JOURNAL_FILE}:
+        if self.entries or {path.name for path in self.folder.iterdir()} - {PLAN_FILE, JOURNAL_FILE}:
             return False
         for name in (PLAN_FILE, JOURNAL_FILE):
             (self.folder / name).unlink(missing_ok=True)
         self.folder.rmdir()
         return True
 
-    def append(self, lines: Sequence[Made]) -> None:
-        self.made += lines
-        self._journal.writelines(json.dumps(asdict(made)) + "\n" for made in lines)
+    def append(self, lines: Sequence[JournalEntry]) -> None:
+        self.entries += lines
+        self._journal.writelines(json.dumps(asdict(entry)) + "\n" for entry in lines)
         self._journal.flush()
 
     def steps_done(self) -> set[int]:
         """Those of which an attempt was neither cut off nor written in part."""
         cut_off: dict[tuple[int, int], bool] = {}
-        for made in self.made:
-            attempt = made.step, made.attempt
-            cut_off[attempt] = cut_off.get(attempt, attempt in self._incomplete) or made.cut_off
+        for entry in self.entries:
+            attempt = entry.step, entry.attempt
+            cut_off[attempt] = cut_off.get(attempt, attempt in self._incomplete) or entry.cut_off
         return {step for (step, _), is_cut in cut_off.items() if not is_cut}
 
     def attempts(self, step: int) -> int:
-        return len({made.attempt for made in self.made if made.step == step})
+        return len({entry.attempt for entry in self.entries if entry.step == step})
 
-    def unaccounted(self) -> list[str]:
+    def run_ids_without_entry(self) -> list[str]:
         """Run ids that have a folder and no line: the runner was killed while they ran."""
-        known = {made.run_id for made in self.made}
+        known = {entry.run_id for entry in self.entries}
         return sorted(
             path.parent.name for path in self.folder.glob(f"*/{EVENTS_FILE}") if path.parent.name not in known
         )
 
 
-def _read(line: str) -> Made | None:
+def _read(line: str) -> JournalEntry | None:
     """None for a line that was cut off in the middle."""
     try:
-        return Made(**json.loads(line))
+        return JournalEntry(**json.loads(line))
     except (ValueError, TypeError):
         return None

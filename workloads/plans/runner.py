@@ -16,20 +16,19 @@ from workloads.caps.open_gpus import open_gpu_set
 from workloads.client import gpus as gpu_choice
 from workloads.client.api import Api, ExporterError, UnreachableError
 from workloads.mps import daemon as mps_daemon
-from workloads.plans import progress as live_readings
-from workloads.plans import step_lines, steps, tenants
-from workloads.plans.child import ChildRun, Place
-from workloads.plans.model import POWER_LIMIT, SM_CLOCK, CoolDown, Plan
-from workloads.plans.progress import Now, Progress
-from workloads.plans.results import Results
-from workloads.plans.steps import RunToMake, Step
-from workloads.plans.tenants import SideBySide, StepFailedError, Watching
+from workloads.plans import progress, steps
+from workloads.plans.child import ChildRun, PlanContext
+from workloads.plans.model import POWER_LIMIT, SM_CLOCK, CoolDown, WorkloadPlan
+from workloads.plans.progress import PlanStatus, ProgressDisplay
+from workloads.plans.results import ResultsFolder
+from workloads.plans.step_runner import StepFailedError, StepHooks, StepRunner, journal_entries, open_job_environment
+from workloads.plans.steps import PlannedRun, Step
 from workloads.runner import nsys
 
 _COOL_DOWN_POLL_S = 1.0
 
 
-def wait(
+def wait_for_cool_down(
     wanted: CoolDown,
     first_celsius: float | None,
     hottest: Callable[[], float | None],
@@ -67,23 +66,25 @@ class PlanError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class RunnerContext:
     """What a plan's runner works with."""
 
     api: Api
-    stays: bool
+    is_persistent: bool
     """Whether the exporter is one that is there between the runs, too."""
-    progress: Progress
+    progress: ProgressDisplay
     environ: Mapping[str, str]
-    place: Place
+    place: PlanContext
 
 
 class PlanRunner:
-    def __init__(self, plan: Plan, all_steps: Sequence[Step], results: Results, around: Around) -> None:
+    def __init__(
+        self, plan: WorkloadPlan, all_steps: Sequence[Step], results: ResultsFolder, context: RunnerContext
+    ) -> None:
         self._plan = plan
         self._steps = all_steps
         self._results = results
-        self._around = around
+        self._context = context
         self._took_s: list[float] = []
         self._first_celsius: float | None = None
         self._setter: CapSetter | None = None
@@ -92,16 +93,16 @@ class PlanRunner:
         self._resolved: dict[tuple[str, ...], list[str]] = {}
         self._doubts: set[str] = set()
 
-    def make_all(self) -> None:
+    def run_all(self) -> None:
         """Raises the errors of plans, exporter, caps, MPS and nsys; before the first run where that is known."""
-        self._here = Gpus.model_validate(self._around.api.get("/gpus"))
+        self._here = Gpus.model_validate(self._context.api.get("/gpus"))
         if any(run.nsys for step in self._steps for run in step.runs):
             nsys.require_nsys()
         if any(step.mps for step in self._steps):
-            mps_daemon.require_mps(self._around.environ)
+            mps_daemon.require_mps(self._context.environ)
         self._refuse_running()
         for step in self._steps:
-            self._uuids(steps.gpus_of(step))
+            self._uuids(steps.step_gpus(step))
         left = self._left()
         with self._capped([step for _, step in left]):
             self._first_celsius = self._hottest(None)
@@ -118,9 +119,9 @@ class PlanRunner:
         ]
 
     def _refuse_running(self) -> None:
-        for run_id in self._results.unaccounted():
+        for run_id in self._results.run_ids_without_entry():
             with contextlib.suppress(ExporterError):
-                if self._around.api.get(f"/runs/{run_id}")["state"] == "running":
+                if self._context.api.get(f"/runs/{run_id}")["state"] == "running":
                     raise PlanError(f"run {run_id} of an earlier attempt still runs; end it, or wait for its end")
 
     @contextlib.contextmanager
@@ -133,13 +134,13 @@ class PlanRunner:
         uuids = list(dict.fromkeys(itertools.chain(*(self._capped_gpus(left[number]) for number in caps))))
         with contextlib.closing(open_gpu_set(uuids, self._here.simulation)) as chosen:
             check_caps(chosen, list(dict.fromkeys(caps.values())))
-            with restoring_caps(chosen, say=self._around.progress.say) as self._setter:
+            with restoring_caps(chosen, say=self._context.progress.say) as self._setter:
                 yield
 
     def _capped_gpus(self, step: Step) -> list[str]:
-        named = steps.gpus_of(step)
+        named = steps.step_gpus(step)
         if named is None:
-            named = gpu_choice.choose_gpus(None, self._around.environ).gpus or None
+            named = gpu_choice.choose_gpus(None, self._context.environ).gpus or None
         if named is None and len(self._here.gpus) != 1:
             raise PlanError(
                 f"{step.case}: which of the {len(self._here.gpus)} GPUs is to be capped? Say so with gpus: [0] in the "
@@ -153,13 +154,13 @@ class PlanRunner:
             return [gpu.uuid for gpu in self._here.gpus]
         if tuple(named) not in self._resolved:
             try:
-                found = gpu_choice.choose_gpus(",".join(named), self._around.environ).gpus or ()
+                found = gpu_choice.choose_gpus(",".join(named), self._context.environ).gpus or ()
             except gpu_choice.GpusError as error:
                 raise PlanError(str(error)) from error
             self._resolved[tuple(named)] = [self._uuid(name) for name in found]
         return self._resolved[tuple(named)]
 
-    def _by_uuid(self, run: RunToMake) -> RunToMake:
+    def _by_uuid(self, run: PlannedRun) -> PlannedRun:
         if run.gpus is None or "all" in run.gpus:
             return run
         return replace(run, gpus=tuple(self._uuids(run.gpus)))
@@ -173,75 +174,77 @@ class PlanRunner:
 
     def _make(self, number: int, step: Step, left: Sequence[str]) -> None:
         begin_s = time.monotonic()
-        now = Now(number, len(self._steps), step.title, "pauses", left, self._left_s(len(left) + 1))
-        progress = self._around.progress
-        if self._around.stays:
+        now = PlanStatus(number, len(self._steps), step.title, "pauses", left, self._left_s(len(left) + 1))
+        progress = self._context.progress
+        if self._context.is_persistent:
             self._await_exporter(now)
         self._pause(now)
         if self._plan.cool_down is not None and step.phase == "measure":
-            said = wait(
+            said = wait_for_cool_down(
                 self._plan.cool_down,
                 self._first_celsius,
-                lambda: self._hottest(steps.gpus_of(step)),
-                lambda doing: progress.show(replace(now, doing=doing)),
+                lambda: self._hottest(steps.step_gpus(step)),
+                lambda activity: progress.show(replace(now, activity=activity)),
             )
             if said:
                 progress.say(f"{step.title}: {said}")
         cap = _cap(step)
         if self._setter is not None:
             self._setter.apply(cap)
-        progress.show(replace(now, doing="runs"))
+        progress.show(replace(now, activity="runs"))
         self._run(number, step)
         self._took_s.append(time.monotonic() - begin_s)
 
-    def _await_exporter(self, now: Now) -> None:
+    def _await_exporter(self, now: PlanStatus) -> None:
         """Without it every run that is left would fail. It may just be restarted."""
         give_up_s = time.monotonic() + _EXPORTER_WITHIN_S
         while True:
             try:
-                self._around.api.readiness()
+                self._context.api.readiness()
             except UnreachableError:
                 if time.monotonic() > give_up_s:
                     raise
-                self._around.progress.show(replace(now, doing="waits for the exporter"))
+                self._context.progress.show(replace(now, activity="waits for the exporter"))
                 time.sleep(_POLL_S)
             else:
                 return
 
-    def _pause(self, now: Now) -> None:
+    def _pause(self, now: PlanStatus) -> None:
         until_s = time.monotonic() + self._plan.pause_seconds
         while time.monotonic() < until_s:
-            self._around.progress.show(now)
+            self._context.progress.show(now)
             time.sleep(min(_POLL_S, max(0.0, until_s - time.monotonic())))
 
     def _run(self, number: int, step: Step) -> None:
         step = replace(step, runs=tuple(self._by_uuid(run) for run in step.runs))
         attempt = self._results.attempts(number) + 1
         logs = self._results.folder / f"step-{number}-{attempt}"
-        with tenants.shared(logs, self._around.environ, self._uuids(steps.gpus_of(step)), wanted=step.mps) as shared:
-            tick = self._look_at_clocks if SM_CLOCK in step.settings else self._around.progress.follow
-            watching = Watching(tick, shared.verify)
-            together = SideBySide(step, self._around.place, shared.environ, watching)
+        with open_job_environment(
+            logs, self._context.environ, self._uuids(steps.step_gpus(step)), wanted=step.mps
+        ) as shared:
+            tick = self._confirm_caps if SM_CLOCK in step.settings else self._context.progress.follow
+            hooks = StepHooks(tick, shared.verify)
+            step_runner = StepRunner(step, self._context.place, shared.environ, hooks)
             if shared.doubt is not None and shared.doubt not in self._doubts:
                 self._doubts.add(shared.doubt)
-                self._around.progress.say(f"{step.title}: {shared.doubt}")
+                self._context.progress.say(f"{step.title}: {shared.doubt}")
             try:
-                self._record(number, attempt, step, together, shared.doubt)
+                self._record(number, attempt, step, step_runner, shared.doubt)
             finally:
-                self._say_bad(step, together)
+                self._say_bad(step, step_runner)
 
-    def _look_at_clocks(self, children: Sequence[ChildRun]) -> None:
+    def _confirm_caps(self, children: Sequence[ChildRun]) -> None:
         """That a lock did not take is seen only while the card is at work. Raises CapsError."""
-        self._around.progress.follow(children)
+        self._context.progress.follow(children)
         if self._setter is not None and time.monotonic() - self._confirmed_s > _CONFIRM_EVERY_S:
             self._confirmed_s = time.monotonic()
             self._setter.confirm()
 
-    def _record(self, number: int, attempt: int, step: Step, together: SideBySide, note: str | None) -> None:
+    def _record(self, number: int, attempt: int, step: Step, step_runner: StepRunner, note: str | None) -> None:
         """A line for each run, also where it is interrupted."""
         interrupted = False
         try:
-            together.make()
+            step_runner.run()
             if self._setter is not None:
                 self._setter.confirm()
         except StepFailedError as error:
@@ -251,23 +254,23 @@ class PlanRunner:
             note = str(error) if isinstance(error, CapsError) else note
             raise
         finally:
-            for child in together.children:
+            for child in step_runner.children:
                 child.note = child.note or note
-            self._results.append(step_lines.of(number, attempt, step, together, interrupted=interrupted))
+            self._results.append(journal_entries(number, attempt, step, step_runner, interrupted=interrupted))
 
-    def _say_bad(self, step: Step, together: SideBySide) -> None:
-        last = {made.run_id: made for made in self._results.made}
-        for child in together.children:
+    def _say_bad(self, step: Step, step_runner: StepRunner) -> None:
+        last = {made.run_id: made for made in self._results.entries}
+        for child in step_runner.children:
             made = last[child.run_id]
             if made.is_bad or made.cut_off:
                 reason = made.note or child.last_line()
-                self._around.progress.say(f"{step.title}: {child.run.title} {made.outcome} ({made.run_id}): {reason}")
+                self._context.progress.say(f"{step.title}: {child.run.title} {made.outcome} ({made.run_id}): {reason}")
 
     def _left_s(self, count: int) -> float | None:
         return statistics.fmean(self._took_s) * count if self._took_s else None
 
     def _hottest(self, gpus: Sequence[str] | None) -> float | None:
-        return live_readings.hottest(live_readings.now(self._around.api), self._uuids(gpus))
+        return progress.hottest_celsius(progress.read_gpus(self._context.api), self._uuids(gpus))
 
 
 def _cap(step: Step) -> Cap | None:

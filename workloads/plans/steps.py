@@ -14,16 +14,16 @@ from workloads import jobs
 from workloads.plans.model import (
     CAPS,
     IDLE,
-    Entry,
+    ConcurrentJob,
     JobSpec,
-    Neighbour,
     OptionError,
-    Plan,
+    PlanEntry,
     Scalar,
     Tenant,
     Value,
-    closest,
-    parsed,
+    WorkloadPlan,
+    parse_job_options,
+    suggest_name,
 )
 
 _LONGEST_VALUE = 128
@@ -40,7 +40,7 @@ class StepError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class RunToMake:
+class PlannedRun:
     """One run: a built-in job with its arguments, or a command."""
 
     job: str | None
@@ -64,7 +64,7 @@ class Step:
     case: str
     """The name of the plan's entry."""
     repeat: int
-    runs: tuple[RunToMake, ...]
+    runs: tuple[PlannedRun, ...]
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     """What the sweep has set for it."""
     mps: bool = False
@@ -78,22 +78,22 @@ class Step:
         return " ".join([self.case, *settings, f"repeat {self.repeat}"])
 
 
-def steps(plan: Plan) -> tuple[Step, ...]:
+def expand_steps(plan: WorkloadPlan) -> tuple[Step, ...]:
     """In the order of the file: each entry, each point of its grid, each repeat. Raises StepError."""
     return tuple(
         step for index, entry in enumerate(plan.runs) for step in _of_entry(plan, entry, _case(plan, index), index)
     )
 
 
-def idle(plan: Plan) -> Step:
+def idle_step(plan: WorkloadPlan) -> Step:
     """What the GPUs draw when nothing runs."""
     labels = {"experiment": plan.experiment or plan.name, **plan.labels, "phase": "idle"}
     gpus = tuple(plan.gpus or _all_gpus(plan)) or ("all",)
-    run = RunToMake("sleep", (f"--duration={plan.idle_seconds:g}",), None, gpus, labels)
+    run = PlannedRun("sleep", (f"--duration={plan.idle_seconds:g}",), None, gpus, labels)
     return Step("idle", 0, (run,), phase="idle")
 
 
-def gpus_of(step: Step) -> tuple[str, ...] | None:
+def step_gpus(step: Step) -> tuple[str, ...] | None:
     """The GPUs on which it runs; None where it does not say so of each run."""
     named = [run.gpus for run in step.runs]
     if any(gpus is None for gpus in named):
@@ -101,11 +101,11 @@ def gpus_of(step: Step) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(gpu for gpus in named for gpu in gpus or ()))
 
 
-def argv(options: Mapping[str, Value]) -> list[str]:
+def option_arguments(options: Mapping[str, Value]) -> list[str]:
     """`{"batch-size": 8, "verbose": true}` → `--batch-size=8 --verbose`."""
     found: list[str] = []
     for name, value in options.items():
-        flag = option_name(name)
+        flag = option_flag(name)
         for each in value if isinstance(value, list) else [value]:
             if each is True:
                 found.append(flag)
@@ -114,11 +114,11 @@ def argv(options: Mapping[str, Value]) -> list[str]:
     return found
 
 
-def option_name(key: str) -> str:
+def option_flag(key: str) -> str:
     return "--" + key.replace("_", "-")
 
 
-def _all_gpus(plan: Plan) -> list[str]:
+def _all_gpus(plan: WorkloadPlan) -> list[str]:
     """Those that any entry names."""
     named: list[str] = []
     for entry in plan.runs:
@@ -127,7 +127,7 @@ def _all_gpus(plan: Plan) -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def _case(plan: Plan, index: int) -> str:
+def _case(plan: WorkloadPlan, index: int) -> str:
     entry = plan.runs[index]
     kind = entry.job or (entry.command or [""])[0] or ("tenants" if entry.tenants else "placement")
     taken = {each.name for each in plan.runs}
@@ -135,7 +135,7 @@ def _case(plan: Plan, index: int) -> str:
     return entry.name or (kind if plain else f"{kind}-{index + 1}")
 
 
-def _of_entry(plan: Plan, entry: Entry, case: str, index: int) -> Iterator[Step]:
+def _of_entry(plan: WorkloadPlan, entry: PlanEntry, case: str, index: int) -> Iterator[Step]:
     mps = plan.mps if entry.mps is None else entry.mps
     for point in _grid(entry.sweep):
         for repeat in range(1, (entry.repeats or plan.repeats) + 1):
@@ -164,7 +164,7 @@ def _grid(sweep: Mapping[str, list[Scalar]]) -> Iterator[dict[str, Scalar]]:
         yield dict(zip(sweep, point, strict=True))
 
 
-def _runs(plan: Plan, entry: Entry, point: Mapping[str, Scalar], at: StepPath) -> Iterator[RunToMake]:
+def _runs(plan: WorkloadPlan, entry: PlanEntry, point: Mapping[str, Scalar], at: StepPath) -> Iterator[PlannedRun]:
     known: set[str] = set(CAPS)
     if entry.tenants:
         for position, tenant in enumerate(entry.tenants):
@@ -186,17 +186,17 @@ def _runs(plan: Plan, entry: Entry, point: Mapping[str, Scalar], at: StepPath) -
             )
 
 
-def _placed(plan: Plan, placement: Mapping[str, str], at: StepPath) -> Iterator[RunToMake]:
+def _placed(plan: WorkloadPlan, placement: Mapping[str, str], at: StepPath) -> Iterator[PlannedRun]:
     for gpu, name in placement.items():
         if name == IDLE:
             continue
-        spec = plan.jobs.get(name) or Neighbour(job=name)
+        spec = plan.jobs.get(name) or ConcurrentJob(job=name)
         where: StepPath = ("jobs", name) if name in plan.jobs else (*at, "placement", gpu)
         yield replace(_run(spec, {}, [gpu], where), tenant=f"{name}-{gpu}")
 
 
-def _run(spec: JobSpec, swept: Mapping[str, Scalar], gpus: Iterable[str] | None, at: StepPath) -> RunToMake:
-    neighbour = spec if isinstance(spec, Neighbour) else None
+def _run(spec: JobSpec, swept: Mapping[str, Scalar], gpus: Iterable[str] | None, at: StepPath) -> PlannedRun:
+    neighbour = spec if isinstance(spec, ConcurrentJob) else None
     labels = dict(spec.labels)
     if spec.command is not None:
         for key, given in (("options", spec.options), ("sweep", swept)):
@@ -204,9 +204,9 @@ def _run(spec: JobSpec, swept: Mapping[str, Scalar], gpus: Iterable[str] | None,
                 raise StepError(f"a command has no {key} here; write them into the command itself", *at, key)
         arguments = (*spec.command, *spec.arguments)
     else:
-        arguments = (*argv(spec.options), *spec.arguments, *argv(swept))
+        arguments = (*option_arguments(spec.options), *spec.arguments, *option_arguments(swept))
         labels |= _checked(str(spec.job), arguments, {*spec.options}, {*swept}, at)
-    return RunToMake(
+    return PlannedRun(
         job=spec.job,
         arguments=arguments,
         tenant=spec.name if isinstance(spec, Tenant) else None,
@@ -221,28 +221,30 @@ def _run(spec: JobSpec, swept: Mapping[str, Scalar], gpus: Iterable[str] | None,
 def _checked(job: str, arguments: tuple[str, ...], options: set[str], swept: set[str], at: StepPath) -> dict[str, str]:
     """The reserved labels that the job's own options give."""
     try:
-        found = parsed(job, arguments)
+        found = parse_job_options(job, arguments)
     except KeyError as error:
-        names = jobs.names()
-        hint = closest(job, names) or f"; there are {', '.join(names)}"
+        names = jobs.job_names()
+        hint = suggest_name(job, names) or f"; there are {', '.join(names)}"
         where = at if "placement" in at else (*at, "job")
         raise StepError(f"there is no job {job!r}{hint}", *where) from error
     except OptionError as error:
         for key, names_of_key in (("sweep", swept), ("options", options)):
             for name in names_of_key:
-                if option_name(name) == error.flag:
+                if option_flag(name) == error.flag:
                     raise StepError(f"job {job}: {error}", *at, key, name) from error
         raise StepError(f"job {job}: {error}", *at) from error
     return {name: str(found[name]) for name in ("batch_size", "seed") if isinstance(found.get(name), int)}
 
 
-def _labels(plan: Plan, entry: Entry, case: str, repeat: int, point: Mapping[str, Scalar]) -> dict[str, str]:
+def _labels(
+    plan: WorkloadPlan, entry: PlanEntry, case: str, repeat: int, point: Mapping[str, Scalar]
+) -> dict[str, str]:
     labels = {"experiment": plan.experiment or plan.name, **plan.labels, **entry.labels, "case": case}
     labels |= {re.sub(r"\W", "_", name, flags=re.ASCII): str(value)[:_LONGEST_VALUE] for name, value in point.items()}
     return {**labels, "repeat": str(repeat)}
 
 
-def _labelled(run: RunToMake, labels: Mapping[str, str], *, mps: bool) -> RunToMake:
+def _labelled(run: PlannedRun, labels: Mapping[str, str], *, mps: bool) -> PlannedRun:
     own = {**labels, **run.labels}
     if run.tenant is not None:
         own["tenant"] = run.tenant
@@ -254,7 +256,7 @@ def _labelled(run: RunToMake, labels: Mapping[str, str], *, mps: bool) -> RunToM
 Order = Literal["as-given", "shuffled", "interleaved"]
 
 
-def ordered(steps: Sequence[Step], order: Order, seed: int) -> tuple[Step, ...]:
+def order_steps(steps: Sequence[Step], order: Order, seed: int) -> tuple[Step, ...]:
     """`interleaved`: the first repeat of everything, then the second; `shuffled` mixes all of them."""
     if order == "interleaved":
         return tuple(sorted(steps, key=lambda step: step.repeat))
@@ -265,11 +267,11 @@ def ordered(steps: Sequence[Step], order: Order, seed: int) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def whole(plan: Plan, in_file_order: Sequence[Step]) -> tuple[Step, ...]:
+def complete_schedule(plan: WorkloadPlan, in_file_order: Sequence[Step]) -> tuple[Step, ...]:
     """All that is to be made, with the warm-up and the idle baselines."""
-    measured = ordered(in_file_order, plan.order, plan.seed or 0)
+    measured = order_steps(in_file_order, plan.order, plan.seed or 0)
     warm_up = [_as_warm_up(measured[0])] * plan.warm_up_runs
-    at_rest = [idle(plan)] if plan.idle_seconds else []
+    at_rest = [idle_step(plan)] if plan.idle_seconds else []
     return (*at_rest, *warm_up, *measured, *at_rest)
 
 

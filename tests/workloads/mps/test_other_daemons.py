@@ -3,7 +3,7 @@
 import pytest
 
 from workloads.mps import other_daemons as mps_others
-from workloads.plans import tenants
+from workloads.plans import step_runner as tenants
 
 PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 
@@ -41,7 +41,7 @@ def test_a_daemon_whose_environment_cannot_be_read_is_where_nvidias_own_is(proc)
 
 
 def test_a_step_without_mps_has_the_doubt(proc, tmp_path):
-    with tenants.shared(tmp_path, {PIPES: "/run/mps"}, ["GPU-a"], wanted=False, proc=proc) as taken:
+    with tenants.open_job_environment(tmp_path, {PIPES: "/run/mps"}, ["GPU-a"], wanted=False, proc=proc) as taken:
         assert "pid 4711" in taken.doubt
-    with tenants.shared(tmp_path, {}, ["GPU-a"], wanted=False, proc=proc) as apart:
+    with tenants.open_job_environment(tmp_path, {}, ["GPU-a"], wanted=False, proc=proc) as apart:
         assert apart.doubt is None

@@ -11,23 +11,22 @@ import sys
 from collections.abc import Sequence
 
 from workloads.client.messages import log_message
-from workloads.jobs.containers import docker_engine
-from workloads.jobs.containers import life as container_life
+from workloads.jobs.containers import container_engine, lifecycle
 
 
 def main(arguments: Sequence[str]) -> int:
     host, stop_s, keep = arguments
     lines = sys.stdin.read().split()
-    if not lines or lines[-1] == container_life.DONE:
+    if not lines or lines[-1] == lifecycle.DONE:
         return 0
     container_id = lines[0]
     try:
-        engine = docker_engine.find(host, os.environ)
-    except docker_engine.EngineError as error:
+        engine = container_engine.find_engine(host, os.environ)
+    except container_engine.EngineError as error:
         log_message(f"container {container_id[:12]} is left behind: {error}")
         return 1
     log_message(f"the job was killed: stopping its container {container_id[:12]}")
-    container_life.end(container_life.Created(engine, container_id, "", 0.0), int(stop_s), keep == "1")
+    lifecycle.remove_container(lifecycle.CreatedContainer(engine, container_id, "", 0.0), int(stop_s), keep == "1")
     return 0
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from workloads.client.messages import log_message
-from workloads.jobs.containers import life as container_life
-from workloads.jobs.containers.docker_engine import reason
-from workloads.jobs.containers.life import Created
+from workloads.jobs.containers import lifecycle
+from workloads.jobs.containers.container_engine import error_cause
+from workloads.jobs.containers.lifecycle import CreatedContainer
 
 _TOKEN = re.compile(
     r"(?P<plain>[^\x1b\r\b]+)"
@@ -122,11 +122,11 @@ class _Line:
             self._cells.clear()
 
 
-class Output:
+class ContainerOutput:
     """A terminal gets each byte as it comes, anything else each line when it is finished. Raises EngineError."""
 
-    def __init__(self, made: Created, streams: tuple[BinaryIO, BinaryIO]) -> None:
-        self._chunks = container_life.attach(made)
+    def __init__(self, container: CreatedContainer, streams: tuple[BinaryIO, BinaryIO]) -> None:
+        self._chunks = lifecycle.attach_output(container)
         self._streams = streams
         self._lines = [None if stream.isatty() else TerminalLines() for stream in streams]
         self._thread = threading.Thread(target=self._follow, name="output", daemon=True)
@@ -155,7 +155,7 @@ class Output:
             urllib3.exceptions.HTTPError,
             OSError,
         ) as error:
-            log_message(f"the container's output breaks off: {reason(error)}")
+            log_message(f"the container's output breaks off: {error_cause(error)}")
         finally:
             with contextlib.suppress(OSError):
                 for index, lines in enumerate(self._lines):

@@ -8,32 +8,32 @@ from pathlib import Path
 from typing import Any
 
 from workloads.client.messages import log_message
-from workloads.jobs.containers import life as container_life
-from workloads.jobs.containers.life import Created
+from workloads.jobs.containers import lifecycle
+from workloads.jobs.containers.lifecycle import CreatedContainer
 
 _ROUNDING_S = 0.1
 
 
-def start_in_run(made: Created, register: Callable[..., str | None]) -> None:
+def start_as_part_of_run(container: CreatedContainer, register: Callable[..., str | None]) -> None:
     """Start it and register what it runs, by its cgroup and its first pid. Raises EngineError where it does not start.
 
     Says why, where neither is taken while it runs.
     """
-    pid = container_life.start(made)
+    pid = lifecycle.start_container(container)
     if pid is None:  # it has ended already
         return
-    cgroup = f"container:{made.id}"
-    pids = [pid] if is_begun_since(pid, made.since_boot_s) else []
+    cgroup = f"container:{container.id}"
+    pids = [pid] if is_started_since(pid, container.since_boot_s) else []
     ways: list[dict[str, Any]] = [{"pids": pids, "cgroup": cgroup}, {"pids": pids}] if pids else [{"cgroup": cgroup}]
     for way in ways:
         refusal = register(**way)
         if refusal is None:
             return
-    if container_life.is_running(made):
+    if lifecycle.is_running(container):
         log_message(f"the container's processes are not seen as part of the run: {refusal}")
 
 
-def is_begun_since(pid: int, since_boot_s: float, proc: Path = Path("/proc")) -> bool:
+def is_started_since(pid: int, since_boot_s: float, proc: Path = Path("/proc")) -> bool:
     """Whether the process of that number here is younger: in another namespace than the engine's it is another's."""
     try:
         fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()

@@ -14,36 +14,36 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from workloads.client.messages import log_message
-from workloads.jobs.containers.docker_engine import EngineError, speaking
-from workloads.jobs.containers.life import Created, started_at
+from workloads.jobs.containers.container_engine import EngineError, engine_errors
+from workloads.jobs.containers.lifecycle import CreatedContainer, started_at
 
-PATH = "/root/results/metrics.yml"
+SCORE_PATH = "/root/results/metrics.yml"
 _KEY = "time"
 _LARGEST_BYTES = 64 * 1024
 _MOST = 64
 
 
-def read(made: Created, path: str) -> dict[str, float]:
+def read_score(container: CreatedContainer, path: str) -> dict[str, float]:
     """The numbers in the file, by key; none where there is no such file, or the container has not written it.
 
     Says what is wrong with a file that is there. Raises EngineError.
     """
-    found = _file(made, path)
+    found = _file(container, path)
     if found is None:
         return {}
     text, written_at = found
-    if written_at < int(started_at(made)):
+    if written_at < int(started_at(container)):
         log_message(f"{path} is older than the container, so its score is none of this run's")
         return {}
-    return numbers(text, path)
+    return parse_score(text, path)
 
 
-def _file(made: Created, path: str) -> tuple[bytes, float] | None:
+def _file(container: CreatedContainer, path: str) -> tuple[bytes, float] | None:
     import docker.errors
 
-    with speaking(f"{path} cannot be read"):
+    with engine_errors(f"{path} cannot be read"):
         try:
-            chunks, about = made.engine.api.get_archive(made.id, path)
+            chunks, about = container.engine.api.get_archive(container.id, path)
         except docker.errors.NotFound:
             return None
         if about.get("size", 0) > _LARGEST_BYTES:
@@ -59,7 +59,7 @@ def _file(made: Created, path: str) -> tuple[bytes, float] | None:
         return file.read(), member.mtime
 
 
-def copy(made: Created, path: str, target: Path) -> None:
+def copy_results(container: CreatedContainer, path: str, target: Path) -> None:
     """The folder of the score, with all that is in it, as `target`. Says what fails; nothing where there is none."""
     import docker.errors
 
@@ -67,9 +67,9 @@ def copy(made: Created, path: str, target: Path) -> None:
     if folder == folder.parent:  # the whole container
         return
     try:
-        with speaking(f"{folder} cannot be copied"), tempfile.TemporaryFile() as archive:
+        with engine_errors(f"{folder} cannot be copied"), tempfile.TemporaryFile() as archive:
             try:
-                chunks, _ = made.engine.api.get_archive(made.id, str(folder))
+                chunks, _ = container.engine.api.get_archive(container.id, str(folder))
             except docker.errors.NotFound:
                 return
             archive.writelines(chunks)
@@ -94,7 +94,7 @@ def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None
             shutil.copyfileobj(content, file)
 
 
-def numbers(text: bytes, path: str) -> dict[str, float]:
+def parse_score(text: bytes, path: str) -> dict[str, float]:
     """The keys with a number, made to names of results; YAML's `1e-3` is a text to its readers, and a number here."""
     import yaml
 
@@ -110,12 +110,12 @@ def numbers(text: bytes, path: str) -> dict[str, float]:
     return dict(list(read_numbers.items())[:_MOST])
 
 
-def results(found: Mapping[str, float]) -> dict[str, float]:
+def score_results(found: Mapping[str, float]) -> dict[str, float]:
     """`time` is `score_seconds`; the others keep their names."""
     return {"score_seconds" if name == _KEY else name: number for name, number in found.items()}
 
 
-def work(found: Mapping[str, float]) -> dict[str, float]:
+def score_work(found: Mapping[str, float]) -> dict[str, float]:
     """The score as work, in the image's own measure."""
     return {"score": found[_KEY]} if found.get(_KEY, -1.0) >= 0 else {}
 

@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from workloads import jobs
+from workloads.jobs.base import JobParser, job_parser, positive_int
 from workloads.jobs.kernels import timed_kernels, torch_device
-from workloads.jobs.kernels import timed_kernels as kernels
-from workloads.jobs.kernels.timed_kernels import Launch
+from workloads.jobs.kernels.timed_kernels import KernelLauncher
 
 if TYPE_CHECKING:
     import torch
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class MatrixElement:
     """Of a matrix; `share_of_peak` is its speed on a simulated GPU, beside that of 32-bit floats."""
 
     name: Literal["float32", "float64"]
@@ -30,21 +29,21 @@ class Element:
     share_of_peak: float = 1.0
 
 
-def parser(job: str, description: str | None) -> jobs.Options:
-    options = jobs.options(job, description)
-    options.add_argument("--size", type=jobs.count, default=4096, metavar="N", help="rows and columns; default: 4096")
-    kernels.add_options(options, "multiplications")
+def gemm_parser(job: str, description: str | None) -> JobParser:
+    options = job_parser(job, description)
+    options.add_argument("--size", type=positive_int, default=4096, metavar="N", help="rows and columns; default: 4096")
+    timed_kernels.add_kernel_options(options, "multiplications")
     return options
 
 
-def main(job: str, element: Element, options: argparse.Namespace) -> int:
+def run_gemm(job: str, element: MatrixElement, options: argparse.Namespace) -> int:
     flop = 2.0 * options.size**3  # a multiplication and an addition for each element of each sum
-    kernel = kernels.Kernel(job, "kernel", "flop", flop)
-    return kernels.main(kernel, options, functools.partial(_devices, element, options.size))
+    kernel = timed_kernels.TimedKernel(job, "kernel", "flop", flop)
+    return timed_kernels.run_kernel_job(kernel, options, functools.partial(_devices, element, options.size))
 
 
 @contextlib.contextmanager
-def _devices(element: Element, size: int, simulation: str | None) -> Iterator[list[Launch]]:
+def _devices(element: MatrixElement, size: int, simulation: str | None) -> Iterator[list[KernelLauncher]]:
     """The simulated GPUs where they are, else CUDA's, else the CPU; those of CUDA_VISIBLE_DEVICES, else the first."""
     if simulation is not None:
         from workloads.runner.simulated_gpu import drive_simulated_gpus
@@ -52,14 +51,14 @@ def _devices(element: Element, size: int, simulation: str | None) -> Iterator[li
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         with drive_simulated_gpus(Path(simulation), visible, 3 * size**2 * element.size_bytes) as gpus:
             flop = 2.0 * size**3 / element.share_of_peak
-            yield [timed_kernels.on_simulated(gpu, flop / gpu.peak_flop_per_s) for gpu in gpus]
+            yield [timed_kernels.simulated_launcher(gpu, flop / gpu.peak_flop_per_s) for gpu in gpus]
     elif importlib.util.find_spec("torch") is not None:
-        yield [_torch(device, element, size) for device in torch_device.devices()]
+        yield [_torch(device, element, size) for device in torch_device.torch_devices()]
     else:
         yield [_numpy(element, size)]
 
 
-def _torch(device: torch.device, element: Element, size: int) -> Launch:
+def _torch(device: torch.device, element: MatrixElement, size: int) -> KernelLauncher:
     import torch
 
     torch.set_float32_matmul_precision("highest")  # never TF32, whose speed is another one
@@ -67,13 +66,13 @@ def _torch(device: torch.device, element: Element, size: int) -> Launch:
     dtype = getattr(torch, element.name)
     a, b = (torch.rand(size, size, device=device, dtype=dtype, generator=random) for _ in range(2))
     product = torch.empty_like(a)
-    return timed_kernels.on_torch(device, lambda: torch.matmul(a, b, out=product))
+    return timed_kernels.torch_launcher(device, lambda: torch.matmul(a, b, out=product))
 
 
-def _numpy(element: Element, size: int) -> Launch:
+def _numpy(element: MatrixElement, size: int) -> KernelLauncher:
     import numpy as np
 
     random = np.random.default_rng(0)
     a, b = (random.random((size, size), dtype=element.name) for _ in range(2))
     product = np.empty_like(a)
-    return timed_kernels.on_clock(lambda: np.matmul(a, b, out=product))
+    return timed_kernels.cpu_launcher(lambda: np.matmul(a, b, out=product))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 PERCENTILES = (50, 90, 95, 99)
 
 
-def of(name: str, values: Sequence[float]) -> dict[str, float]:
+def percentile_results(name: str, values: Sequence[float]) -> dict[str, float]:
     """`{name}_mean`, `{name}_p50` … `_p99`, linearly interpolated (NumPy's default); empty without values."""
     if not values:
         return {}

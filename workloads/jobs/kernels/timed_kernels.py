@@ -17,9 +17,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workloads import client, jobs
+from workloads import client
 from workloads.client.barrier import BarrierError
 from workloads.client.messages import log_message
+from workloads.jobs.base import positive_int, positive_seconds
 from workloads.jobs.kernels import percentiles
 from workloads.runner import shadow_check as shadow
 from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
@@ -30,42 +31,42 @@ if TYPE_CHECKING:
     from workloads.runner.simulated_gpu import GpuLoad
 
 
-class Timed(NamedTuple):
+class KernelTimes(NamedTuple):
     """Seconds of each group of kernels, one after the other, and the Unix time at which the last one ended."""
 
     seconds: Sequence[float]
     ended_at: float
 
 
-Launch = Callable[[int, int], Callable[[], Timed]]
+KernelLauncher = Callable[[int, int], Callable[[], KernelTimes]]
 """`launch(groups, kernels)` starts so many groups of so many kernels; calling what it returns waits for their end."""
 
 
-def on_clock(kernel: Callable[[], object]) -> Launch:
+def cpu_launcher(kernel: Callable[[], object]) -> KernelLauncher:
     """On the CPU; a kernel returns once it is done."""
 
-    def launch(groups: int, kernels: int) -> Callable[[], Timed]:
+    def launch(groups: int, kernels: int) -> Callable[[], KernelTimes]:
         seconds = array("d")
         for _ in range(groups):
             begin_s = time.perf_counter()
             for _ in range(kernels):
                 kernel()
             seconds.append(time.perf_counter() - begin_s)
-        timed = Timed(seconds, time.time())
+        timed = KernelTimes(seconds, time.time())
         return lambda: timed
 
     return launch
 
 
-def on_torch(device: torch.device, kernel: Callable[[], object]) -> Launch:
+def torch_launcher(device: torch.device, kernel: Callable[[], object]) -> KernelLauncher:
     """Between CUDA's events, in the order of the device's stream: it never waits for us between two kernels."""
     if device.type != "cuda":
-        return on_clock(kernel)
+        return cpu_launcher(kernel)
     import torch
 
     event: Any = torch.cuda.Event
 
-    def launch(groups: int, kernels: int) -> Callable[[], Timed]:
+    def launch(groups: int, kernels: int) -> Callable[[], KernelTimes]:
         with torch.cuda.device(device):
             # blocking: whoever waits sleeps, as a core that spins would be measured too
             marks = [event(enable_timing=True, blocking=True) for _ in range(groups + 1)]
@@ -79,21 +80,21 @@ def on_torch(device: torch.device, kernel: Callable[[], object]) -> Launch:
     return launch
 
 
-def _between(marks: Sequence[torch.cuda.Event]) -> Timed:
+def _between(marks: Sequence[torch.cuda.Event]) -> KernelTimes:
     marks[-1].synchronize()
     ended_at = time.time()
-    return Timed([begin.elapsed_time(end) / 1_000 for begin, end in itertools.pairwise(marks)], ended_at)
+    return KernelTimes([begin.elapsed_time(end) / 1_000 for begin, end in itertools.pairwise(marks)], ended_at)
 
 
-def on_simulated(gpu: GpuLoad, full_speed_s: float) -> Launch:
+def simulated_launcher(gpu: GpuLoad, full_speed_s: float) -> KernelLauncher:
     """A kernel that takes so long at the simulated GPU's full speed; its time is the model's."""
 
-    def launch(groups: int, kernels: int) -> Callable[[], Timed]:
+    def launch(groups: int, kernels: int) -> Callable[[], KernelTimes]:
         took_s, due_s = gpu.start(groups * kernels * full_speed_s)
 
-        def wait() -> Timed:
+        def wait() -> KernelTimes:
             time.sleep(max(0.0, due_s - time.monotonic()))
-            return Timed([took_s / groups] * groups, time.time() + (due_s - time.monotonic()))
+            return KernelTimes([took_s / groups] * groups, time.time() + (due_s - time.monotonic()))
 
         return wait
 
@@ -107,7 +108,7 @@ _TIMED_ALONE_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class TimedKernel:
     """A job's kernel: each does `amount` of the work `unit`, and its results are called `{noun}_seconds_…`."""
 
     job: str
@@ -116,17 +117,19 @@ class Kernel:
     amount: float
 
 
-def add_options(options: argparse.ArgumentParser, what: str) -> None:
+def add_kernel_options(options: argparse.ArgumentParser, what: str) -> None:
     until = options.add_mutually_exclusive_group()
-    until.add_argument("--repetitions", type=jobs.count, metavar="R", help=f"{what} on each device")
-    until.add_argument("--duration", type=jobs.seconds, default=10.0, metavar="SECONDS", help="default: 10")
+    until.add_argument("--repetitions", type=positive_int, metavar="R", help=f"{what} on each device")
+    until.add_argument("--duration", type=positive_seconds, default=10.0, metavar="SECONDS", help="default: 10")
     options.add_argument(
-        "--warmup", type=jobs.count, default=2, metavar="R", help=f"{what} before, not measured; default: 2"
+        "--warmup", type=positive_int, default=2, metavar="R", help=f"{what} before, not measured; default: 2"
     )
 
 
-def main(
-    kernel: Kernel, options: argparse.Namespace, devices: Callable[[str | None], AbstractContextManager[list[Launch]]]
+def run_kernel_job(
+    kernel: TimedKernel,
+    options: argparse.Namespace,
+    devices: Callable[[str | None], AbstractContextManager[list[KernelLauncher]]],
 ) -> int:
     """`devices` gets the path of the simulation's state file, or None; it may raise ValueError."""
     shadow.exit_if_shadowed()
@@ -134,7 +137,7 @@ def main(
         try:
             run.phase("load")
             with devices(run.simulation) as launches:
-                run.result(**measure(run, kernel, launches, options))
+                run.result(**measure_kernels(run, kernel, launches, options))
         except (ValueError, BarrierError) as error:
             sys.exit(f"{kernel.job}: {error}")
         except (RuntimeError, MemoryError) as error:  # CUDA's errors are RuntimeErrors
@@ -142,8 +145,8 @@ def main(
     return 0
 
 
-def measure(
-    run: client.Run, kernel: Kernel, launches: Sequence[Launch], options: argparse.Namespace
+def measure_kernels(
+    run: client.Run, kernel: TimedKernel, launches: Sequence[KernelLauncher], options: argparse.Namespace
 ) -> dict[str, float]:
     """The job's results; the speed is over all devices and by the clock on the wall."""
     measured = [_Measured(run, kernel, gpu) for gpu in range(len(launches))]
@@ -167,12 +170,12 @@ def measure(
         f"{kernel.unit}_per_second": count * kernel.amount / wall_s,
         f"{kernel.noun}_count": count,
         f"{kernel.noun}_seconds_sum": total_s,
-        **percentiles.of(f"{kernel.noun}_seconds", [each for one in measured for each in one.each_s]),
+        **percentiles.percentile_results(f"{kernel.noun}_seconds", [each for one in measured for each in one.each_s]),
         f"{kernel.noun}_seconds_mean": total_s / count,  # not of groups
     }
 
 
-def _say_grouped(kernel: Kernel, measured: Sequence[_Measured]) -> None:
+def _say_grouped(kernel: TimedKernel, measured: Sequence[_Measured]) -> None:
     most = max((one.most_together for one in measured), default=1)
     if most > 1:
         log_message(
@@ -184,7 +187,7 @@ def _say_grouped(kernel: Kernel, measured: Sequence[_Measured]) -> None:
 class _Measured:
     """What one device has done."""
 
-    def __init__(self, run: client.Run, kernel: Kernel, gpu: int) -> None:
+    def __init__(self, run: client.Run, kernel: TimedKernel, gpu: int) -> None:
         self._run = run
         self._kernel = kernel
         self._gpu = gpu
@@ -193,7 +196,7 @@ class _Measured:
         self.most_together = 1
         self.each_s = array("d")
 
-    def add(self, kernels: int, timed: Timed) -> None:
+    def add(self, kernels: int, timed: KernelTimes) -> None:
         """`kernels` are those of each group."""
         end_s = timed.ended_at - math.fsum(timed.seconds)
         for took_s in timed.seconds:
@@ -231,7 +234,7 @@ class _Plan:
         self._left -= groups * together
         return groups, together
 
-    def learn(self, kernels: int, timed: Timed) -> None:
+    def learn(self, kernels: int, timed: KernelTimes) -> None:
         """From what a batch took, with so many kernels in each group; the next has at most twice as many."""
         done = kernels * len(timed.seconds)
         alone_s = max(math.fsum(timed.seconds) / done, 1e-9)
@@ -239,9 +242,9 @@ class _Plan:
         self._groups = max(1, int(min(2 * done, _BATCH_S / alone_s) / self._together))
 
 
-def _repeat(launch: Launch, measured: _Measured, plan: _Plan, stop: threading.Event) -> None:
+def _repeat(launch: KernelLauncher, measured: _Measured, plan: _Plan, stop: threading.Event) -> None:
     """Until the plan has no more, or another device has failed."""
-    in_flight: deque[tuple[int, Callable[[], Timed]]] = deque()
+    in_flight: deque[tuple[int, Callable[[], KernelTimes]]] = deque()
     try:
         while not stop.is_set():
             more = plan.next()

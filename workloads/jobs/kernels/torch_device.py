@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def require(*modules: str) -> None:
+def require_modules(*modules: str) -> None:
     """End the process with one line where one of them is not installed."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
@@ -24,7 +24,7 @@ def require(*modules: str) -> None:
         sys.exit(f"{' and '.join(missing)} cannot be imported; {install('torch')}")
 
 
-def devices() -> list[torch.device]:
+def torch_devices() -> list[torch.device]:
     """All GPUs of CUDA_VISIBLE_DEVICES, else the first GPU, else the CPU."""
     import torch
 
@@ -35,7 +35,7 @@ def devices() -> list[torch.device]:
     return [torch.device("cuda", index) for index in range(count)]
 
 
-def timed(device: torch.device, work: Callable[[], object]) -> float:
+def time_on_device(device: torch.device, work: Callable[[], object]) -> float:
     """Seconds that `work` took on the device: between two CUDA events there, else on the clock."""
     import torch
 

@@ -35,7 +35,7 @@ def run_job(name: str, options: argparse.Namespace, measure: Callable[[client.Ru
     return 0
 
 
-def rounds(
+def measured_rounds(
     count: int | None,
     duration_s: float | None,
     any_process: Callable[[bool], bool] = bool,
@@ -130,7 +130,7 @@ class World:
 
 
 @contextlib.contextmanager
-def joined(device: torch.device) -> Iterator[World]:
+def join_world(device: torch.device) -> Iterator[World]:
     """Raises RuntimeError where the others do not come."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:

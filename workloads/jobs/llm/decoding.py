@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workloads.jobs.llm.models import Loaded
-from workloads.jobs.llm.timing import Steps
+from workloads.jobs.llm.models import LoadedModel
+from workloads.jobs.llm.timing import DecodingSteps
 
 if TYPE_CHECKING:
     import torch
@@ -27,12 +27,12 @@ from workloads.jobs.llm.models import ModelError
 if TYPE_CHECKING:
     import torch
 
-Row = list[int]
+TokenIds = list[int]
 """The token ids of one text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TokenBatch:
     """`ids` and `mask` are of shape (rows, longest); the mask is 1 where a token is real."""
 
     ids: torch.Tensor
@@ -41,13 +41,13 @@ class Batch:
     padding: int
 
 
-def synthetic(count: int, lengths: tuple[int, int], vocabulary: int, seed: int) -> list[Row]:
+def synthetic_texts(count: int, lengths: tuple[int, int], vocabulary: int, seed: int) -> list[TokenIds]:
     """Random ids; the lengths are drawn evenly, both ends included."""
     chance = random.Random(seed)  # noqa: S311  # to be repeatable, not secret
     return [chance.choices(range(vocabulary), k=chance.randint(*lengths)) for _ in range(count)]
 
 
-def read(file: str, tokenizer: Callable[..., Any]) -> list[Row]:
+def tokenize_file(file: str, tokenizer: Callable[..., Any]) -> list[TokenIds]:
     """A text a line, empty lines left out. Raises ModelError."""
     try:
         lines = [line for line in Path(file).read_text().splitlines() if line.strip()]
@@ -59,14 +59,14 @@ def read(file: str, tokenizer: Callable[..., Any]) -> list[Row]:
     return rows
 
 
-def batches_without_end(rows: Sequence[Row], size: int) -> Iterator[list[Row]]:
+def endless_batches(rows: Sequence[TokenIds], size: int) -> Iterator[list[TokenIds]]:
     """All of the same size, from the first row again after the last."""
     endless = itertools.cycle(rows)
     while True:
         yield list(itertools.islice(endless, size))
 
 
-def padded(rows: Sequence[Row], left: bool, pad: int = 0) -> Batch:
+def pad_batch(rows: Sequence[TokenIds], left: bool, pad: int = 0) -> TokenBatch:
     """To the longest row; on the left to generate, so that every text's last token is in the last column."""
     import torch
 
@@ -77,7 +77,7 @@ def padded(rows: Sequence[Row], left: bool, pad: int = 0) -> Batch:
         missing = [value] * (longest - len(row))
         return missing + row if left else row + missing
 
-    return Batch(
+    return TokenBatch(
         ids=torch.tensor([fill(row, pad) for row in rows]),
         mask=torch.tensor([fill([1] * len(row), 0) for row in rows]),
         tokens=real,
@@ -85,21 +85,21 @@ def padded(rows: Sequence[Row], left: bool, pad: int = 0) -> Batch:
     )
 
 
-Choose = Callable[["torch.Tensor"], "torch.Tensor"]
+TokenChooser = Callable[["torch.Tensor"], "torch.Tensor"]
 """From logits (texts, vocabulary) to the next token of each text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GenerationLimits:
     new_tokens: int
     eos: frozenset[int]
 
 
-def greedy(logits: torch.Tensor) -> torch.Tensor:
+def choose_greedily(logits: torch.Tensor) -> torch.Tensor:
     return logits.argmax(-1)
 
 
-def sampling(temperature: float, top_k: int | None, top_p: float | None) -> Choose:
+def sampling_chooser(temperature: float, top_k: int | None, top_p: float | None) -> TokenChooser:
     """Draws among the `top_k` likeliest tokens, or the fewest that hold the probability `top_p`."""
     import torch
 
@@ -118,9 +118,9 @@ def sampling(temperature: float, top_k: int | None, top_p: float | None) -> Choo
     return choose
 
 
-def generate(
-    loaded: Loaded, batch: Batch, limits: Limits, choose: Choose, clock: Callable[[], float]
-) -> tuple[Steps, torch.Tensor]:
+def generate_tokens(
+    loaded: LoadedModel, batch: TokenBatch, limits: GenerationLimits, choose: TokenChooser, clock: Callable[[], float]
+) -> tuple[DecodingSteps, torch.Tensor]:
     """The steps, and the generated ids (texts, steps). `clock` is asked when a step's tokens are there."""
     import torch
 
@@ -129,7 +129,7 @@ def generate(
     ends = torch.tensor(sorted(limits.eos), device=loaded.device, dtype=torch.long)
     going = torch.ones(len(ids), dtype=torch.bool, device=loaded.device)
     step, cache = _Step(loaded.module), None
-    moments_s, live, chosen = list[float](), list[int](), []
+    token_times_s, live, chosen = list[float](), list[int](), []
     with torch.no_grad():
         while len(live) < limits.new_tokens:
             left = int(going.sum()) if limits.eos else len(going)
@@ -137,13 +137,13 @@ def generate(
                 break
             logits, cache = step(ids, mask, cache)
             tokens = choose(logits)
-            moments_s.append(clock())
+            token_times_s.append(clock())
             live.append(left)
             chosen.append(tokens)
             going &= ~torch.isin(tokens, ends)
             ids = tokens[:, None]
             mask = torch.cat([mask, torch.ones_like(ids)], dim=-1)
-    return Steps(began_s, tuple(moments_s), tuple(live)), torch.stack(chosen, dim=-1)
+    return DecodingSteps(began_s, tuple(token_times_s), tuple(live)), torch.stack(chosen, dim=-1)
 
 
 class _Step:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from workloads.client.messages import log_message, log_message_once
 from workloads.jobs.kernels import torch_device
-from workloads.jobs.llm.options import PRESETS, find
+from workloads.jobs.llm.options import PRESETS, find_preset
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ class ModelError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedModel:
     """`eos` are the tokens that end a text; none with random weights, to which no token means anything."""
 
     module: Any
@@ -36,13 +36,13 @@ class Loaded:
     positions: int | None
     eos: frozenset[int]
     is_causal: bool
-    tokenizer_of: str | None
+    tokenizer_name: str | None
     """Name or folder; None where the weights are random."""
 
 
-def load(options: argparse.Namespace) -> Loaded:
+def load_model(options: argparse.Namespace) -> LoadedModel:
     """Raises ModelError, and RuntimeError where there is too little memory."""
-    torch_device.require("torch", "transformers")
+    torch_device.require_modules("torch", "transformers")
     import torch
 
     _hush()
@@ -56,34 +56,34 @@ def load(options: argparse.Namespace) -> Loaded:
     else:
         module = _readable(options.model, functools.partial(kind.from_pretrained, options.model, config=config))
     positions = getattr(config, "max_position_embeddings", None)
-    return Loaded(
+    return LoadedModel(
         module=module.to(device=device, dtype=dtype),
         device=device,
         vocabulary=int(config.vocab_size),
         positions=positions - 2 if positions and config.model_type in _OFFSET_POSITIONS else positions,
         eos=frozenset() if options.random else _eos(module),
         is_causal=is_causal,
-        tokenizer_of=None if options.random else options.model,
+        tokenizer_name=None if options.random else options.model,
     )
 
 
-def tokenizer(loaded: Loaded) -> Any:
+def load_tokenizer(loaded: LoadedModel) -> Any:
     """Raises ModelError."""
     from transformers import AutoTokenizer
 
-    name = loaded.tokenizer_of
+    name = loaded.tokenizer_name
     if name is None:
         raise ModelError("a text needs the model's tokenizer: give --model instead of --random, or leave the file out")
     return _readable(name, functools.partial(AutoTokenizer.from_pretrained, name))
 
 
-def check_positions(loaded: Loaded, tokens: int) -> None:
+def check_positions(loaded: LoadedModel, tokens: int) -> None:
     """Raises ModelError."""
     if loaded.positions is not None and tokens > loaded.positions:
         raise ModelError(f"a sequence of {tokens} tokens is longer than the model's {loaded.positions}; ask for less")
 
 
-def require_causal(loaded: Loaded) -> None:
+def require_causal(loaded: LoadedModel) -> None:
     """Raises ModelError."""
     if not loaded.is_causal:
         raise ModelError("this model predicts no next token; take one that does, such as gpt2, or the job llm-forward")
@@ -112,7 +112,7 @@ def _device(name: str) -> torch.device:
         return asked
     if "LOCAL_RANK" in os.environ and torch.cuda.is_available():
         return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-    first, *others = torch_device.devices()
+    first, *others = torch_device.torch_devices()
     if others:
         log_message(
             f"this process uses the first of {1 + len(others)} GPUs; for all, start one process each: "
@@ -152,7 +152,7 @@ def _born_as(dtype: torch.dtype) -> Iterator[None]:
 def _config(shape: str) -> Any:
     from transformers import AutoConfig
 
-    preset = find(shape)
+    preset = find_preset(shape)
     if preset is not None:
         return AutoConfig.for_model(preset.model_type, **preset.config)
     if not Path(shape).exists():
@@ -182,7 +182,7 @@ def _readable(name: str, read: Callable[..., Any]) -> Any:
 
 def _unreadable(name: str, error: Exception) -> ModelError:
     cause = str(error).strip().partition("\n")[0] or type(error).__name__
-    known = f", or --random {name} for random weights of its shape" if find(name) else ""
+    known = f", or --random {name} for random weights of its shape" if find_preset(name) else ""
     return ModelError(f"the model {name} cannot be read ({cause[:200]}); give the folder of one that is here{known}")
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workloads import jobs
+from workloads.jobs.base import JobParser, non_negative_int, positive_int, positive_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Preset:
+class ModelPreset:
     """`config` is what differs from the defaults of transformers' configuration of this `model_type`."""
 
     model_type: str
@@ -21,19 +21,19 @@ class Preset:
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _gpt2(parameters: int, width: int = 768, layers: int = 12, heads: int = 12, **more: Any) -> Preset:
-    return Preset("gpt2", parameters, {"n_embd": width, "n_layer": layers, "n_head": heads, **more})
+def _gpt2(parameters: int, width: int = 768, layers: int = 12, heads: int = 12, **more: Any) -> ModelPreset:
+    return ModelPreset("gpt2", parameters, {"n_embd": width, "n_layer": layers, "n_head": heads, **more})
 
 
-PRESETS: Mapping[str, Preset] = {
+PRESETS: Mapping[str, ModelPreset] = {
     "tiny": _gpt2(65_664, 32, 2, 2, n_positions=256, vocab_size=1_000, bos_token_id=0, eos_token_id=0),
     "distilgpt2": _gpt2(81_912_576, layers=6),
     "gpt2": _gpt2(124_439_808),
     "gpt2-medium": _gpt2(354_823_168, 1024, 24, 16),
     "gpt2-large": _gpt2(774_030_080, 1280, 36, 20),
     "gpt2-xl": _gpt2(1_557_611_200, 1600, 48, 25),
-    "distilbert-base-uncased": Preset("distilbert", 66_362_880),
-    "roberta-large": Preset(
+    "distilbert-base-uncased": ModelPreset("distilbert", 66_362_880),
+    "roberta-large": ModelPreset(
         "roberta",
         355_359_744,
         {
@@ -46,7 +46,7 @@ PRESETS: Mapping[str, Preset] = {
             "type_vocab_size": 1,
         },
     ),
-    "llama-3.2-3b-instruct": Preset(
+    "llama-3.2-3b-instruct": ModelPreset(
         "llama",
         3_212_749_824,
         {
@@ -60,7 +60,7 @@ PRESETS: Mapping[str, Preset] = {
             "tie_word_embeddings": True,
         },
     ),
-    "mistral-7b-instruct-v0.2": Preset(
+    "mistral-7b-instruct-v0.2": ModelPreset(
         "mistral",
         7_241_732_096,
         {
@@ -77,7 +77,7 @@ PRESETS: Mapping[str, Preset] = {
 }
 
 
-def find(name: str) -> Preset | None:
+def find_preset(name: str) -> ModelPreset | None:
     """By its name on the Hugging Face Hub, with or without the owner."""
     return PRESETS.get(name.rpartition("/")[2].lower())
 
@@ -85,7 +85,7 @@ def find(name: str) -> Preset | None:
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
-def add_model(options: jobs.Options, model: str, dtype: str, batch_size: int) -> None:
+def add_model_options(options: JobParser, model: str, dtype: str, batch_size: int) -> None:
     which = options.add_mutually_exclusive_group()
     which.add_argument(
         "--model", default=model, metavar="NAME", help=f"on the Hugging Face Hub, or a folder; default: {model}"
@@ -104,38 +104,35 @@ def add_model(options: jobs.Options, model: str, dtype: str, batch_size: int) ->
     options.add_argument("--device", default="auto", metavar="DEVICE", help="cpu, cuda or cuda:1; default: auto")
     options.add_argument("--seed", type=int, default=0, help="of weights, token ids and sampling; default: 0")
     options.add_argument(
-        "--batch-size", type=jobs.count, default=batch_size, metavar="N", help=f"default: {batch_size}"
+        "--batch-size", type=positive_int, default=batch_size, metavar="N", help=f"default: {batch_size}"
     )
 
 
-def add_length(options: jobs.Options, iterations: int, warmup: int, what: str) -> None:
+def add_length_options(options: JobParser, iterations: int, warmup: int, what: str) -> None:
     """`iterations` of 0 leave the end to another option."""
     until = options.add_mutually_exclusive_group()
     default = f"; default: {iterations}" if iterations else ""
     until.add_argument(
-        "--iterations", type=jobs.count, default=iterations or None, metavar="N", help=f"{what} to measure{default}"
+        "--iterations", type=positive_int, default=iterations or None, metavar="N", help=f"{what} to measure{default}"
     )
-    until.add_argument("--duration", type=jobs.seconds, metavar="SECONDS", help="or go on until so long")
+    until.add_argument("--duration", type=positive_seconds, metavar="SECONDS", help="or go on until so long")
     options.add_argument(
-        "--warmup", type=whole, default=warmup, metavar="N", help=f"{what} before, not counted; default: {warmup}"
+        "--warmup",
+        type=non_negative_int,
+        default=warmup,
+        metavar="N",
+        help=f"{what} before, not counted; default: {warmup}",
     )
 
 
-def whole(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is less than 0")
-    return value
-
-
-def above_zero(text: str) -> float:
+def positive_float(text: str) -> float:
     value = float(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
     return value
 
 
-def lengths(text: str) -> tuple[int, int]:
+def parse_length_range(text: str) -> tuple[int, int]:
     """`16` or `16:64`: the least and the most."""
     low, _, high = text.partition(":")
     try:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from workloads.client.messages import log_message
 from workloads.jobs.llm.models import ModelError
-from workloads.jobs.llm.options import PRESETS, Preset, find
-from workloads.jobs.llm.timing import Steps
+from workloads.jobs.llm.options import PRESETS, ModelPreset, find_preset
+from workloads.jobs.llm.timing import DecodingSteps
 from workloads.runner.simulated_gpu import GpuLoad, drive_simulated_gpus
 
 _FEWEST = 28  # a data centre's GPU does so many 32-bit operations, in pairs, while it reads one parameter
@@ -29,7 +29,7 @@ UTILIZATION = {"llm-generate": 0.6, "llm-forward": 1.0, "llm-train": 1.0}
 class SimulatedModel:
     """Made by `simulated`."""
 
-    def __init__(self, gpu: GpuLoad, preset: Preset, utilization: float) -> None:
+    def __init__(self, gpu: GpuLoad, preset: ModelPreset, utilization: float) -> None:
         self._gpu = gpu
         self._preset = preset
         self._utilization = utilization
@@ -42,15 +42,15 @@ class SimulatedModel:
     def train(self, tokens: int) -> float:
         return self._compute(_TRAINING * tokens)
 
-    def generate(self, texts: int, columns: int, new_tokens: int) -> Steps:
+    def generate(self, texts: int, columns: int, new_tokens: int) -> DecodingSteps:
         """`columns` are the prompts' with their padding; every text gets all of `new_tokens`."""
         began_s = time.perf_counter()
         self.forward(texts * columns)
-        moments_s = [time.perf_counter()]
+        token_times_s = [time.perf_counter()]
         for _ in range(new_tokens - 1):
             self.forward(max(texts, _FEWEST))
-            moments_s.append(time.perf_counter())
-        return Steps(began_s, tuple(moments_s), (texts,) * new_tokens)
+            token_times_s.append(time.perf_counter())
+        return DecodingSteps(began_s, tuple(token_times_s), (texts,) * new_tokens)
 
     def _compute(self, operations_per_parameter: float) -> float:
         if not self._has_begun:
@@ -62,10 +62,10 @@ class SimulatedModel:
 
 
 @contextlib.contextmanager
-def simulated(job: str, options: argparse.Namespace, state: str) -> Iterator[SimulatedModel]:
+def open_simulated_model(job: str, options: argparse.Namespace, state: str) -> Iterator[SimulatedModel]:
     """The run's first simulated GPU, busy until the end. Raises ModelError."""
     name = options.random or options.model
-    preset = find(name)
+    preset = find_preset(name)
     if preset is None:
         raise ModelError(f"a simulated GPU knows no model {name!r}; give --random with one of {', '.join(PRESETS)}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from workloads.jobs.kernels import percentiles
 
 
-class Rates:
+class TokenRates:
     """Tokens so far, over the time within batches and over all of the time since `began_s`."""
 
     def __init__(self, began_s: float) -> None:
@@ -29,7 +29,7 @@ class Rates:
         }
 
 
-def rates(tokens: float, busy_s: float, wall_s: float) -> dict[str, float]:
+def token_rate_results(tokens: float, busy_s: float, wall_s: float) -> dict[str, float]:
     """The two results: by wall clock, and by the time within batches alone."""
     return {"tokens_per_second": _rate(tokens, wall_s), "tokens_per_second_busy": _rate(tokens, busy_s)}
 
@@ -39,23 +39,23 @@ def _rate(amount: float, seconds: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
-    """One batch: it was handed over at `began_s`, its tokens of step i came at `moments_s[i]` for `live[i]` texts.
+class DecodingSteps:
+    """One batch: it was handed over at `began_s`, its tokens of step i came at `token_times_s[i]` for `live[i]` texts.
 
     Texts end one after the other, so `live` never rises.
     """
 
     began_s: float
-    moments_s: tuple[float, ...]
+    token_times_s: tuple[float, ...]
     live: tuple[int, ...]
 
     @property
     def latency_s(self) -> float:
-        return self.moments_s[-1] - self.began_s
+        return self.token_times_s[-1] - self.began_s
 
     @property
     def ttft_s(self) -> float:
-        return self.moments_s[0] - self.began_s
+        return self.token_times_s[0] - self.began_s
 
     @property
     def generated(self) -> int:
@@ -69,16 +69,16 @@ class Steps:
     @property
     def gaps_s(self) -> list[float]:
         """From each token to the next."""
-        return [later - earlier for earlier, later in zip(self.moments_s, self.moments_s[1:], strict=False)]
+        return [later - earlier for earlier, later in zip(self.token_times_s, self.token_times_s[1:], strict=False)]
 
     @property
     def tpots_s(self) -> list[float]:
         """Of each text of more than one token: the time after its first token, over the tokens that came in it."""
-        first_s = self.moments_s[0]
+        first_s = self.token_times_s[0]
         following = [*self.live[1:], 0]
         ended = [live - after for live, after in zip(self.live, following, strict=True)]
         return [
-            (self.moments_s[step] - first_s) / step
+            (self.token_times_s[step] - first_s) / step
             for step, texts in enumerate(ended)
             for _ in range(texts)
             if step > 0
@@ -93,7 +93,7 @@ class TokenTimes:
     tpots_s: list[float] = field(default_factory=list)
     gaps_s: list[float] = field(default_factory=list)
 
-    def add(self, steps: Steps) -> None:
+    def add(self, steps: DecodingSteps) -> None:
         self.ttfts_s.append(steps.ttft_s)
         self.tpots_s += steps.tpots_s
         self.gaps_s += steps.gaps_s
@@ -104,4 +104,8 @@ class TokenTimes:
             ("tpot_seconds", self.tpots_s),
             ("itl_seconds", self.gaps_s),
         )
-        return {name: value for prefix, values in named for name, value in percentiles.of(prefix, values).items()}
+        return {
+            name: value
+            for prefix, values in named
+            for name, value in percentiles.percentile_results(prefix, values).items()
+        }

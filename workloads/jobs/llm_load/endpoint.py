@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import aiohttp
 
-from workloads.jobs.llm_load import chunk
-from workloads.jobs.llm_load.answer import Answer, Failure
+from workloads.jobs.llm_load import stream
+from workloads.jobs.llm_load.outcome import RequestFailure, RequestOutcome
 from workloads.jobs.llm_load.prompts import Request
 
 # Servers close an idle connection after 5 s (uvicorn, Node, llama.cpp); a request must not be sent just then.
@@ -37,7 +37,7 @@ async def _note_reuse(_session: aiohttp.ClientSession, context: SimpleNamespace,
 
 
 @contextlib.asynccontextmanager
-async def connected(key: str | None) -> AsyncIterator[aiohttp.ClientSession]:
+async def open_session(key: str | None) -> AsyncIterator[aiohttp.ClientSession]:
     """As many connections as there are requests in flight."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -50,7 +50,7 @@ async def connected(key: str | None) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @contextlib.asynccontextmanager
-async def posted(
+async def post_request(
     session: aiohttp.ClientSession, url: str, body: bytes, limit: aiohttp.ClientTimeout
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     """Sent again where a connection that was kept had been closed meanwhile: llama.cpp does so after each stream,
@@ -94,11 +94,11 @@ class EndpointError(Exception):
 class _FailedError(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
-        self.failure = Failure(kind, message)
+        self.failure = RequestFailure(kind, message)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestTarget:
     """`base` is the address up to and with `/v1`; a null in `extra` takes the field of that name out of a request."""
 
     base: str
@@ -111,7 +111,7 @@ class Target:
     def url(self) -> str:
         return f"{self.base}/{'chat/completions' if self.api == 'chat' else 'completions'}"
 
-    def of_model(self, model: str) -> Target:
+    def with_model(self, model: str) -> RequestTarget:
         return replace(self, model=model)
 
     def body(self, request: Request) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Target:
         return {name: value for name, value in body.items() if value is not None}
 
 
-async def models(session: aiohttp.ClientSession, base: str) -> list[str]:
+async def list_models(session: aiohttp.ClientSession, base: str) -> list[str]:
     """What the endpoint says it serves. Raises EndpointError; one that is there and lists nothing gives []."""
     url = f"{base}/models"
     timeout = aiohttp.ClientTimeout(total=_CHECK_TIMEOUT_S, sock_connect=_CHECK_TIMEOUT_S / 2)
@@ -158,9 +158,9 @@ async def models(session: aiohttp.ClientSession, base: str) -> list[str]:
     return [name for name in found if isinstance(name, str) and name]
 
 
-async def ask(
-    session: aiohttp.ClientSession, target: Target, request: Request, scheduled_s: float | None = None
-) -> Answer:
+async def send_request(
+    session: aiohttp.ClientSession, target: RequestTarget, request: Request, scheduled_s: float | None = None
+) -> RequestOutcome:
     """What became of it, failures too; only a cancellation is raised."""
     sent_s = time.monotonic()
     scheduled_s = sent_s if scheduled_s is None else scheduled_s
@@ -169,18 +169,18 @@ async def ask(
     failure = None
     try:
         body = json.dumps(target.body(request)).encode()
-        async with posted(session, target.url, body, timeout) as response:
+        async with post_request(session, target.url, body, timeout) as response:
             await _read(response, reading)
     except _FailedError as error:
         failure = error.failure
     except TimeoutError:
-        failure = Failure("timeout", f"no answer, or no end of it, within {target.timeout_s:g} s")
+        failure = RequestFailure("timeout", f"no answer, or no end of it, within {target.timeout_s:g} s")
     except aiohttp.ClientError as error:
-        failure = Failure("cut_off" if reading.begun else "connection", _said(error))
+        failure = RequestFailure("cut_off" if reading.begun else "connection", _said(error))
     if reading.complete and failure and failure.kind in {"timeout", "cut_off"}:
         failure = None  # all was said, and only the connection's end went wrong
     ended_s = time.monotonic() if failure else reading.last_s
-    return Answer(scheduled_s, sent_s, ended_s, reading.first_s, reading.gaps_s, reading.usage, failure)
+    return RequestOutcome(scheduled_s, sent_s, ended_s, reading.first_s, reading.gaps_s, reading.usage, failure)
 
 
 class _Reading:
@@ -191,7 +191,7 @@ class _Reading:
         self.complete = False
         self.first_s: float | None = None
         self.last_s = 0.0
-        self.usage: chunk.Usage | None = None
+        self.usage: stream.TokenUsage | None = None
         self.gaps_s = array("d")
         self._generated_s = 0.0
 
@@ -200,17 +200,17 @@ class _Reading:
         if not data.strip():
             return False  # to keep the connection open
         self.last_s = now_s
-        if data.strip() == chunk.DONE:
+        if data.strip() == stream.DONE:
             self.complete = True
             return True
         try:
-            found = chunk.parse(data)
+            found = stream.parse_chunk(data)
         except (ValueError, RecursionError) as error:
             raise _FailedError("malformed", f"an event that is no chunk of a completion: {error}") from error
         if found.error is not None:
             raise _FailedError("in_stream", found.error)
-        if found.broken_off:
-            raise _FailedError("aborted", f"the server gave the answer up: finish_reason {found.broken_off}")
+        if found.abort_reason:
+            raise _FailedError("aborted", f"the server gave the answer up: finish_reason {found.abort_reason}")
         if found.generated:
             if self.first_s is None:
                 self.first_s = now_s
@@ -231,7 +231,7 @@ async def _read(response: aiohttp.ClientResponse, reading: _Reading) -> None:
         text = (await response.content.read(_ERROR_BYTES)).decode(errors="replace")
         raise _FailedError("not_streamed", _error_text(text) or "one document in place of a stream")
     reading.begun = True
-    decoder = chunk.Decoder()
+    decoder = stream.EventStreamDecoder()
     while piece := await response.content.readany():
         now_s = time.monotonic()
         try:
@@ -263,7 +263,7 @@ def _error_text(text: str) -> str:
         document = json.loads(text)
     except ValueError:
         return text[:200]
-    return (chunk.error_of(document) if isinstance(document, dict) else None) or text[:200]
+    return (stream.error_message(document) if isinstance(document, dict) else None) or text[:200]
 
 
 def _said(error: aiohttp.ClientError) -> str:

@@ -19,16 +19,16 @@ from workloads import client
 from workloads.client.barrier import BarrierError
 from workloads.client.messages import log_message
 from workloads.jobs.llm_load import endpoint, prompts, summary
-from workloads.jobs.llm_load.answer import Answer
-from workloads.jobs.llm_load.endpoint import EndpointError, Target
-from workloads.jobs.llm_load.load import Load, Until, shown
+from workloads.jobs.llm_load.endpoint import EndpointError, RequestTarget
+from workloads.jobs.llm_load.generator import LoadGenerator, StopCondition, show_load_progress
+from workloads.jobs.llm_load.outcome import RequestOutcome
 from workloads.jobs.llm_load.prompts import Request
 from workloads.runner.signals import SignalInterrupt
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-async def until_signalled(work: Coroutine[Any, Any, object]) -> int | None:
+async def run_until_signal(work: Coroutine[Any, Any, object]) -> int | None:
     """The number of the signal that cancelled the work, None where it ended by itself.
 
     After one, all of them are ignored: what was measured is still to be reported.
@@ -59,7 +59,7 @@ async def until_signalled(work: Coroutine[Any, Any, object]) -> int | None:
 Arrivals = Literal["poisson", "fixed"]
 
 
-def offsets_s(kind: Arrivals, rate_per_s: float, seed: int) -> Iterator[float]:
+def arrival_offsets_s(kind: Arrivals, rate_per_s: float, seed: int) -> Iterator[float]:
     """Without end, rising."""
     if kind == "fixed":
         return (index / rate_per_s for index in itertools.count())
@@ -70,7 +70,7 @@ def offsets_s(kind: Arrivals, rate_per_s: float, seed: int) -> Iterator[float]:
 _DEFAULT_REQUESTS = 100
 
 
-def measure(options: argparse.Namespace, key: str | None, run: client.Run) -> None:
+def measure_endpoint(options: argparse.Namespace, key: str | None, run: client.Run) -> None:
     """Ends the process with one line where nothing could be measured. Raises Interruption."""
     with asyncio.Runner() as loop:  # between its parts the run's own calls may block
         stack = contextlib.AsyncExitStack()
@@ -78,7 +78,7 @@ def measure(options: argparse.Namespace, key: str | None, run: client.Run) -> No
         try:
             _measure(options, key, run, loop, session)
         except EndpointError as error:
-            sys.exit(f"llm-server: {summary.clean(str(error), key)}")
+            sys.exit(f"llm-server: {summary.printable_line(str(error), key)}")
         except BarrierError as error:
             sys.exit(f"llm-server: {error}")
         finally:
@@ -86,7 +86,7 @@ def measure(options: argparse.Namespace, key: str | None, run: client.Run) -> No
 
 
 async def _entered(stack: contextlib.AsyncExitStack, key: str | None) -> aiohttp.ClientSession:
-    return await stack.enter_async_context(endpoint.connected(key))
+    return await stack.enter_async_context(endpoint.open_session(key))
 
 
 def _measure(
@@ -100,19 +100,19 @@ def _measure(
     _finish(loop, sender.find_model())
     if options.warmup:
         run.phase("warmup")
-        load = Load(sender.ask, lambda _: None)
-        _finish(loop, sender.send(load, "warm-up", Until(options.warmup)))
+        load = LoadGenerator(sender.ask, lambda _: None)
+        _finish(loop, sender.send(load, "warm-up", StopCondition(options.warmup)))
         _exit_unless_answered(load, "warm-up requests", key)
     run.barrier()
     run.phase("measure")
-    load = Load(sender.ask, lambda answer: _report(run, answer))
-    interrupted_by = loop.run(until_signalled(sender.send(load, "measure", _until(options))))
+    load = LoadGenerator(sender.ask, lambda answer: _report(run, answer))
+    interrupted_by = loop.run(run_until_signal(sender.send(load, "measure", _until(options))))
     run.phase("rest")
-    found = summary.results(load, options.slo)
+    found = summary.load_results(load, options.slo)
     run.result(**found)
     if interrupted_by is None:
         _exit_unless_answered(load, "requests", key)
-    for text in summary.lines(load, found, key):
+    for text in summary.load_summary_lines(load, found, key):
         log_message(text)
     if interrupted_by is not None:
         raise SignalInterrupt(interrupted_by)
@@ -120,26 +120,26 @@ def _measure(
 
 def _finish(loop: asyncio.Runner, work: Coroutine[Any, Any, object]) -> None:
     """Raises Interruption, and what the work raises."""
-    interrupted_by = loop.run(until_signalled(work))
+    interrupted_by = loop.run(run_until_signal(work))
     if interrupted_by is not None:
         raise SignalInterrupt(interrupted_by)
 
 
-def _until(options: argparse.Namespace) -> Until:
+def _until(options: argparse.Namespace) -> StopCondition:
     if options.duration:
-        return Until(None, options.duration)
-    return Until(options.requests or _DEFAULT_REQUESTS, math.inf)
+        return StopCondition(None, options.duration)
+    return StopCondition(options.requests or _DEFAULT_REQUESTS, math.inf)
 
 
-def _report(run: client.Run, answer: Answer) -> None:
+def _report(run: client.Run, answer: RequestOutcome) -> None:
     run.iteration(answer.e2e_s, answer.values(), **answer.work())
 
 
-def _exit_unless_answered(load: Load, what: str, key: str | None) -> None:
+def _exit_unless_answered(load: LoadGenerator, what: str, key: str | None) -> None:
     if not load.sent:
         sys.exit(f"llm-server: none of the {what} was due within --duration; give a longer one or a higher --rate")
     if all(answer.failure for answer in load.answers):
-        failed = summary.failures(load.answers, key)
+        failed = summary.describe_failures(load.answers, key)
         sys.exit(f"llm-server: none of the {len(load.answers)} {what} succeeded: {failed}")
 
 
@@ -149,26 +149,28 @@ class _Sender:
     def __init__(self, options: argparse.Namespace, session: aiohttp.ClientSession) -> None:
         self._options = options
         self._session = session
-        self._requests = prompts.requests(options.prompts, options.prompt_tokens, options.max_tokens, options.seed)
-        self._target = Target(options.url, options.api, options.model, options.extra_body, options.timeout)
+        self._requests = prompts.generate_requests(
+            options.prompts, options.prompt_tokens, options.max_tokens, options.seed
+        )
+        self._target = RequestTarget(options.url, options.api, options.model, options.extra_body, options.timeout)
 
     async def find_model(self) -> None:
         """Raises EndpointError."""
-        listed = await endpoint.models(self._session, self._options.url)
+        listed = await endpoint.list_models(self._session, self._options.url)
         if self._options.model is None:
             if not listed:
                 raise EndpointError(f"{self._options.url}/models lists no model; give --model")
-            self._target = self._target.of_model(listed[0])
+            self._target = self._target.with_model(listed[0])
             log_message(f"asking {listed[0]}, the first model of {self._options.url}")
 
-    async def ask(self, request: Request, due_s: float | None) -> Answer:
-        return await endpoint.ask(self._session, self._target, request, due_s)
+    async def ask(self, request: Request, due_s: float | None) -> RequestOutcome:
+        return await endpoint.send_request(self._session, self._target, request, due_s)
 
-    async def send(self, load: Load, what: str, until: Until) -> None:
+    async def send(self, load: LoadGenerator, what: str, until: StopCondition) -> None:
         options = self._options
-        async with shown(load, what):
+        async with show_load_progress(load, what):
             if options.rate:
-                due_s = offsets_s(options.arrivals, options.rate, options.seed)
+                due_s = arrival_offsets_s(options.arrivals, options.rate, options.seed)
                 await load.open(self._requests, due_s, until)
             else:
                 await load.closed(self._requests, options.concurrency or 1, until)

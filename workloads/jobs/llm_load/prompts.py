@@ -21,7 +21,7 @@ _FIELDS = {"prompt", "messages", "max_tokens"}
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class TokenRange:
     """A number of tokens, or a range of which each is as likely."""
 
     least: int
@@ -55,11 +55,11 @@ class Request:
     max_tokens: int
 
 
-def lengths(text: str) -> Lengths:
+def parse_token_range(text: str) -> TokenRange:
     """Of `128` or `64:256`. Raises argparse.ArgumentTypeError."""
     least, separator, most = text.partition(":")
     try:
-        found = Lengths(int(least), int(most if separator else least))
+        found = TokenRange(int(least), int(most if separator else least))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no length; give tokens, like 128 or 64:256") from None
     if not 1 <= found.least <= found.most:
@@ -67,7 +67,7 @@ def lengths(text: str) -> Lengths:
     return found
 
 
-def read_file(text: str) -> PromptFile:
+def read_prompts(text: str) -> PromptFile:
     """JSON on each line of a `.jsonl` file, else a prompt on each line. Raises argparse.ArgumentTypeError."""
     try:
         lines = Path(text).read_text(encoding="utf-8").splitlines()
@@ -114,7 +114,9 @@ def _are_messages(messages: object) -> bool:
     return isinstance(messages, list) and bool(messages) and all(isinstance(m, dict) and "role" in m for m in messages)
 
 
-def requests(file: PromptFile | None, prompt_tokens: Lengths, max_tokens: Lengths, seed: int) -> Iterator[Request]:
+def generate_requests(
+    file: PromptFile | None, prompt_tokens: TokenRange, max_tokens: TokenRange, seed: int
+) -> Iterator[Request]:
     """Without end: a file's prompts come in their order, again and again."""
     draw = random.Random(f"prompts {seed}")  # noqa: S311  # a load, not a secret
     prompts = itertools.cycle(file.prompts) if file else _synthetic(prompt_tokens, random.Random(f"words {seed}"))  # noqa: S311  # likewise
@@ -123,7 +125,7 @@ def requests(file: PromptFile | None, prompt_tokens: Lengths, max_tokens: Length
         yield Request(prompt, prompt.max_tokens or drawn)
 
 
-def _synthetic(prompt_tokens: Lengths, draw: random.Random) -> Iterator[Prompt]:
+def _synthetic(prompt_tokens: TokenRange, draw: random.Random) -> Iterator[Prompt]:
     """Random words from the first on, so that no server finds a prompt's beginning in its cache."""
     words = _WORDS.split()
     while True:

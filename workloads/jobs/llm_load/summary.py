@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from workloads.jobs.kernels import percentiles
-from workloads.jobs.llm_load.answer import Answer
-from workloads.jobs.llm_load.load import Load
+from workloads.jobs.llm_load.generator import LoadGenerator
+from workloads.jobs.llm_load.outcome import RequestOutcome
 
 _FORM = "give seconds by name, like ttft=0.5,tpot=0.05,e2e=10"
 
@@ -28,7 +28,7 @@ class Slo:
     def __str__(self) -> str:
         return self.text
 
-    def is_met_by(self, answer: Answer) -> bool:
+    def is_met_by(self, answer: RequestOutcome) -> bool:
         """What could not be measured is not met; a single token has no time per output token to fail."""
         if answer.failure or answer.e2e_s > self.e2e_s:
             return False
@@ -41,7 +41,7 @@ class Slo:
         )
 
 
-def of(text: str) -> Slo:
+def parse_slo(text: str) -> Slo:
     """Raises argparse.ArgumentTypeError."""
     limits_s: dict[str, float] = {}
     for part in text.split(","):
@@ -74,7 +74,7 @@ _REMEDIES = {
 _REMEDIES["http_422"] = _REMEDIES["http_400"]
 
 
-def results(load: Load, slo: Slo | None) -> dict[str, float]:
+def load_results(load: LoadGenerator, slo: Slo | None) -> dict[str, float]:
     """By name; what could not be measured is absent."""
     answers, window_s = load.answers, load.window_s
     good = [answer for answer in answers if answer.failure is None]
@@ -93,23 +93,23 @@ def results(load: Load, slo: Slo | None) -> dict[str, float]:
         found |= _latencies(good) | _throughput(good, window_s)
     delays_s = [answer.sent_s - answer.scheduled_s for answer in answers]
     if any(delays_s):
-        found["send_delay_seconds_p99"] = percentiles.of("s", delays_s)["s_p99"]
+        found["send_delay_seconds_p99"] = percentiles.percentile_results("s", delays_s)["s_p99"]
     return found
 
 
-def _latencies(good: Sequence[Answer]) -> dict[str, float]:
+def _latencies(good: Sequence[RequestOutcome]) -> dict[str, float]:
     gaps_s = array("d")
     for answer in good:
         gaps_s.extend(answer.gaps_s)
     return {
-        **percentiles.of("ttft_seconds", _known(good, lambda answer: answer.ttft_s)),
-        **percentiles.of("itl_seconds", gaps_s),
-        **percentiles.of("tpot_seconds", _known(good, lambda answer: answer.tpot_s)),
-        **percentiles.of("e2e_seconds", [answer.e2e_s for answer in good]),
+        **percentiles.percentile_results("ttft_seconds", _known(good, lambda answer: answer.ttft_s)),
+        **percentiles.percentile_results("itl_seconds", gaps_s),
+        **percentiles.percentile_results("tpot_seconds", _known(good, lambda answer: answer.tpot_s)),
+        **percentiles.percentile_results("e2e_seconds", [answer.e2e_s for answer in good]),
     }
 
 
-def _throughput(good: Sequence[Answer], window_s: float) -> dict[str, float]:
+def _throughput(good: Sequence[RequestOutcome], window_s: float) -> dict[str, float]:
     """By the wall clock of the window, and how many were in flight on average."""
     generated = _known(good, lambda answer: answer.tokens)
     prompt = _known(good, lambda answer: answer.usage.prompt_tokens if answer.usage else None)
@@ -126,7 +126,7 @@ def _throughput(good: Sequence[Answer], window_s: float) -> dict[str, float]:
     return found
 
 
-def _known(answers: Sequence[Answer], of: Callable[[Answer], float | None]) -> list[float]:
+def _known(answers: Sequence[RequestOutcome], of: Callable[[RequestOutcome], float | None]) -> list[float]:
     return [value for answer in answers if (value := of(answer)) is not None]
 
 
@@ -134,14 +134,14 @@ def _per_second(what: str, amount: float, window_s: float) -> dict[str, float]:
     return {f"{what}_per_second": amount / window_s} if window_s > 0 else {}
 
 
-def _by_kind(answers: Sequence[Answer]) -> dict[str, float]:
+def _by_kind(answers: Sequence[RequestOutcome]) -> dict[str, float]:
     kinds = collections.Counter(answer.failure.kind for answer in answers if answer.failure).most_common()
     named = {f"requests_failed_{kind}": float(count) for kind, count in kinds[:_MOST_KINDS]}
     others = sum(count for _, count in kinds[_MOST_KINDS:])
     return named | ({"requests_failed_other": float(others)} if others else {})
 
 
-def failures(answers: Sequence[Answer], key: str | None) -> str:
+def describe_failures(answers: Sequence[RequestOutcome], key: str | None) -> str:
     """How many of each kind, and what the server said of the first; never the key, even where the server repeats it."""
     first: dict[str, str] = {}
     kinds: collections.Counter[str] = collections.Counter()
@@ -149,12 +149,12 @@ def failures(answers: Sequence[Answer], key: str | None) -> str:
         if answer.failure:
             kinds[answer.failure.kind] += 1
             first.setdefault(answer.failure.kind, answer.failure.message)
-    return ", ".join(f"{count} {kind} ({clean(first[kind], key)})" for kind, count in kinds.most_common()) + "".join(
-        f"; {_REMEDIES[kind]}" for kind, _ in kinds.most_common(1) if kind in _REMEDIES
-    )
+    return ", ".join(
+        f"{count} {kind} ({printable_line(first[kind], key)})" for kind, count in kinds.most_common()
+    ) + "".join(f"; {_REMEDIES[kind]}" for kind, _ in kinds.most_common(1) if kind in _REMEDIES)
 
 
-def clean(message: str, key: str | None) -> str:
+def printable_line(message: str, key: str | None) -> str:
     """One line of a stranger's words."""
     if key:
         message = message.replace(key, "[key]")
@@ -162,7 +162,7 @@ def clean(message: str, key: str | None) -> str:
     return line if len(line) <= _LONGEST_MESSAGE else line[: _LONGEST_MESSAGE - 1] + "…"
 
 
-def lines(load: Load, found: Mapping[str, float], key: str | None) -> Iterator[str]:
+def load_summary_lines(load: LoadGenerator, found: Mapping[str, float], key: str | None) -> Iterator[str]:
     """For stderr."""
     answers = load.answers
     good = len(answers) - load.failed
@@ -185,7 +185,7 @@ def lines(load: Load, found: Mapping[str, float], key: str | None) -> Iterator[s
     if "goodput_ratio" in found:
         yield f"{found['goodput_ratio']:.1%} of the requests met the objective"
     if load.failed:
-        yield f"{load.failed} of {len(answers)} requests failed: {failures(answers, key)}"
+        yield f"{load.failed} of {len(answers)} requests failed: {describe_failures(answers, key)}"
     if load.cancelled:
         yield f"{load.cancelled} requests in flight were cancelled and count as neither"
     if without := int(found.get("requests_without_text", 0)):

@@ -29,14 +29,14 @@ class ImagesError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Images:
+class ImageFolder:
     """`files` with the index of each one's class."""
 
     files: tuple[tuple[Path, int], ...]
     classes: tuple[str, ...]
 
 
-def find(folder: Path) -> Images:
+def find_images(folder: Path) -> ImageFolder:
     """Raises ImagesError."""
     try:
         classes = sorted(path for path in folder.iterdir() if path.is_dir())
@@ -50,11 +50,11 @@ def find(folder: Path) -> Images:
     )
     if not files:
         raise ImagesError(f"{folder} holds no images in folders, one a class, like {folder / 'cat' / '1.jpeg'}")
-    return Images(files, tuple(path.name for path in classes))
+    return ImageFolder(files, tuple(path.name for path in classes))
 
 
-def batches(
-    images: Images, size_px: int, batch_size: int, *, seed: int, threads: int
+def load_image_batches(
+    images: ImageFolder, size_px: int, batch_size: int, *, seed: int, threads: int
 ) -> Iterator[tuple[NDArray[np.uint8], Sequence[int]]]:
     """Without end, in a new order each epoch: pixels (batch, row, column, RGB) and classes. Raises ImagesError.
 
@@ -100,14 +100,14 @@ def _load(path: Path, size_px: int) -> NDArray[np.uint8]:
 
 
 DTYPES = ("float32", "bfloat16", "float16")
-Batch = tuple["torch.Tensor", "torch.Tensor"]
+ImageBatch = tuple["torch.Tensor", "torch.Tensor"]
 """Images (batch, colour, row, column) and their classes."""
 _RATE_OF_256_IMAGES = 0.1
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, in 0-1
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class TrainingSettings:
     """`batch_size` is of all devices together; bfloat16 and float16 are mixed precision."""
 
     batch_size: int
@@ -119,13 +119,13 @@ class Recipe:
     seed: int
 
 
-class Trainer:
+class ResnetTrainer:
     """On `devices`, each of which gets its part of every batch; the weights are kept on the first.
 
     The learning rate is 0.1 for 256 images a batch and proportional to them, see https://arxiv.org/abs/1706.02677.
     """
 
-    def __init__(self, devices: Sequence[torch.device], recipe: Recipe) -> None:
+    def __init__(self, devices: Sequence[torch.device], recipe: TrainingSettings) -> None:
         import torch
 
         transformers: Any = importlib.import_module("transformers")  # its types are not those of its models
@@ -177,7 +177,7 @@ class Trainer:
         return forward
 
 
-def synthetic(device: torch.device, recipe: Recipe) -> Generator[Batch, None, None]:
+def synthetic_images(device: torch.device, recipe: TrainingSettings) -> Generator[ImageBatch, None, None]:
     """The same batch without end, made once on the device: nothing is read or copied meanwhile."""
     import torch
 
@@ -189,11 +189,15 @@ def synthetic(device: torch.device, recipe: Recipe) -> Generator[Batch, None, No
         yield images, labels
 
 
-def read(images: Images, device: torch.device, recipe: Recipe, threads: int) -> Generator[Batch, None, None]:
+def read_images(
+    images: ImageFolder, device: torch.device, recipe: TrainingSettings, threads: int
+) -> Generator[ImageBatch, None, None]:
     """Pixels are copied to the device as bytes and normalized there. Raises ImagesError."""
     import torch
 
     mean, deviation = (torch.tensor(each, device=device).view(1, 3, 1, 1) for each in (_MEAN, _DEVIATION))
-    for pixels, labels in batches(images, recipe.size_px, recipe.batch_size, seed=recipe.seed, threads=threads):
+    for pixels, labels in load_image_batches(
+        images, recipe.size_px, recipe.batch_size, seed=recipe.seed, threads=threads
+    ):
         batch = torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2).float() / 255
         yield (batch - mean) / deviation, torch.tensor(labels, device=device)

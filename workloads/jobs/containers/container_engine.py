@@ -31,7 +31,7 @@ class EngineError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class EngineImage:
     """A name with a tag; `bytes` as the engine counts them."""
 
     name: str
@@ -40,7 +40,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class ContainerEngine:
     """`api` is the Docker package's low-level client; it never times out, since a container may be silent for hours."""
 
     host: str
@@ -48,7 +48,7 @@ class Engine:
     api: Any
 
 
-def find(host: str | None, environ: Mapping[str, str], root: Path = Path("/")) -> Engine:
+def find_engine(host: str | None, environ: Mapping[str, str], root: Path = Path("/")) -> ContainerEngine:
     """By `host` (a URL or a socket's path), else the environment's, else the first socket that is there.
 
     Raises EngineError.
@@ -80,7 +80,7 @@ def _is_socket(path: Path) -> bool:
         return False
 
 
-def _connect(url: str, environ: Mapping[str, str]) -> Engine:
+def _connect(url: str, environ: Mapping[str, str]) -> ContainerEngine:
     try:
         import docker
     except ImportError as error:
@@ -88,15 +88,15 @@ def _connect(url: str, environ: Mapping[str, str]) -> Engine:
 
         raise EngineError(f"{error}, which the job needs; {install('workloads')}") from error
     environment = {**environ, "DOCKER_HOST": url}
-    with speaking(f"no container engine answers at {url}"):
+    with engine_errors(f"no container engine answers at {url}"):
         client = docker.from_env(environment=environment, timeout=_HELLO_TIMEOUT_S, use_ssh_client=True)
         components = [part.get("Name", "") for part in client.version().get("Components") or []]
         client.api.timeout = None
-    return Engine(url, any("Podman" in name for name in components), client.api)
+    return ContainerEngine(url, any("Podman" in name for name in components), client.api)
 
 
 @contextlib.contextmanager
-def speaking(what: str) -> Iterator[None]:
+def engine_errors(what: str) -> Iterator[None]:
     """What goes wrong within is an EngineError that begins with `what`."""
     import docker.errors
     import requests
@@ -104,15 +104,15 @@ def speaking(what: str) -> Iterator[None]:
     try:
         yield
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-        raise EngineError(f"{what}: {reason(error)}") from error
+        raise EngineError(f"{what}: {error_cause(error)}") from error
 
 
-def reason(error: Exception) -> str:
+def error_cause(error: Exception) -> str:
     """The innermost cause in one line, with a remedy where one is known."""
     import docker.errors
 
     if isinstance(error, docker.errors.APIError) and error.explanation:
-        return remedied(str(error.explanation))
+        return with_remedy(str(error.explanation))
     cause = _os_error(error)
     if isinstance(cause, PermissionError):
         return (
@@ -124,7 +124,7 @@ def reason(error: Exception) -> str:
     return " ".join(str(cause or error).split())
 
 
-def remedied(refusal: str) -> str:
+def with_remedy(refusal: str) -> str:
     """The refusal in one line, without what tells the user nothing, and what to do about it."""
     text = _PREPARING.sub("", " ".join(refusal.split()))
     remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in text), None)
@@ -141,13 +141,13 @@ def _os_error(error: BaseException | None) -> OSError | None:
     return None
 
 
-def images(engine: Engine) -> list[Image]:
+def list_images(engine: ContainerEngine) -> list[EngineImage]:
     """By name; what has none is left out. Raises EngineError."""
-    with speaking("the engine does not list its images"):
+    with engine_errors("the engine does not list its images"):
         listed = engine.api.images()
     return sorted(
         (
-            Image(name, int(image.get("Size", 0)), _day(image.get("Created")))
+            EngineImage(name, int(image.get("Size", 0)), _day(image.get("Created")))
             for image in listed
             for name in image.get("RepoTags") or []
             if not name.endswith("<none>")
@@ -160,10 +160,10 @@ def _day(created: Any) -> str:
     return f"{datetime.fromtimestamp(created).astimezone():%Y-%m-%d}" if isinstance(created, int) else ""
 
 
-def what_is_there(engine: Engine) -> str:
+def describe_images(engine: ContainerEngine) -> str:
     """For the end of an error; never an error itself."""
     try:
-        names = [image.name for image in images(engine)]
+        names = [image.name for image in list_images(engine)]
     except EngineError:
         return "what images there are cannot be told"
     if not names:
@@ -172,7 +172,7 @@ def what_is_there(engine: Engine) -> str:
     return f"there are {', '.join(names[:_MOST_LISTED])}{more}"
 
 
-def resolve(engine: Engine, image: str) -> str | None:
+def resolve_image(engine: ContainerEngine, image: str) -> str | None:
     """The name under which the engine has the image, None where it has none. Raises EngineError."""
     import docker.errors
 
@@ -180,15 +180,15 @@ def resolve(engine: Engine, image: str) -> str | None:
     first, slash, _ = image.partition("/")
     has_registry = bool(slash) and (first == "localhost" or not {".", ":"}.isdisjoint(first))
     for name in (image,) if has_registry else (image, f"localhost/{image}"):
-        with speaking(f"the engine cannot look for {image}"), contextlib.suppress(docker.errors.NotFound):
+        with engine_errors(f"the engine cannot look for {image}"), contextlib.suppress(docker.errors.NotFound):
             engine.api.inspect_image(name)
             return name
     return None
 
 
-def pull(engine: Engine, image: str) -> None:
+def pull_image(engine: ContainerEngine, image: str) -> None:
     """Raises EngineError."""
-    with speaking(f"{image} cannot be pulled"):
+    with engine_errors(f"{image} cannot be pulled"):
         for event in engine.api.pull(image, stream=True, decode=True):
             if "error" in event:
                 raise EngineError(f"{image} cannot be pulled: {' '.join(str(event['error']).split())}")

@@ -9,11 +9,11 @@ from typing import Any
 
 DONE = "[DONE]"
 _GENERATED = ("content", "reasoning_content", "reasoning", "tool_calls", "function_call", "refusal")
-_BROKEN_OFF = ("abort", "error")
+_ABORT_REASONS = ("abort", "error")
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TokenUsage:
     """The server's own count; what it does not say is None. Reasoning is part of generated, cached part of prompt."""
 
     prompt_tokens: int | None = None
@@ -23,35 +23,35 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class CompletionChunk:
     generated: bool = False
     """Whether it brings something that the model wrote; the first one often has only the role."""
     finished: bool = False
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
     error: str | None = None
-    broken_off: str | None = None
+    abort_reason: str | None = None
     """The server's word for an answer that it gave up."""
 
 
-def parse(data: str) -> Chunk:
+def parse_chunk(data: str) -> CompletionChunk:
     """Raises ValueError for what is no chunk of a completion."""
     document = json.loads(data)
     if not isinstance(document, dict):
         raise ValueError(f"no object: {data[:80]}")  # noqa: TRY004  # of the data, not of the program
-    error = error_of(document)
+    error = error_message(document)
     if error is not None:
-        return Chunk(error=error)
+        return CompletionChunk(error=error)
     choices = list(_objects(document.get("choices")))
     reasons = [text for choice in choices if (text := _reason(choice.get("finish_reason")))]
-    return Chunk(
+    return CompletionChunk(
         generated=any(_has_generated(choice) for choice in choices),
         finished=bool(reasons),
         usage=_usage(document.get("usage")),
-        broken_off=next((reason for reason in reasons if reason in _BROKEN_OFF), None),
+        abort_reason=next((reason for reason in reasons if reason in _ABORT_REASONS), None),
     )
 
 
-def error_of(document: Mapping[str, Any]) -> str | None:
+def error_message(document: Mapping[str, Any]) -> str | None:
     """What an answer says of its failure: OpenAI's form, older vLLM's, FastAPI's, or a bare text."""
     error = document.get("error")
     if error is None and document.get("object") == "error":
@@ -78,12 +78,12 @@ def _reason(reason: object) -> str:
     return str(reason.get("type", "")) if isinstance(reason, dict) else str(reason or "")
 
 
-def _usage(usage: object) -> Usage | None:
+def _usage(usage: object) -> TokenUsage | None:
     if not isinstance(usage, dict):
         return None
     details = usage.get("completion_tokens_details")
     details = details if isinstance(details, dict) else {}
-    found = Usage(
+    found = TokenUsage(
         prompt_tokens=_count(usage, "prompt_tokens"),
         generated_tokens=_count(usage, "completion_tokens"),
         cached_tokens=_count(usage.get("prompt_tokens_details"), "cached_tokens"),
@@ -100,7 +100,7 @@ def _count(counts: object, name: str) -> int | None:
 _LONGEST_EVENT_BYTES = 16 << 20
 
 
-class Decoder:
+class EventStreamDecoder:
     """Feed it a response's pieces, cut wherever the network cut them. One for each response."""
 
     def __init__(self) -> None:

@@ -12,32 +12,32 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass
 
 from workloads.client.messages import log_message
-from workloads.jobs.llm_load.answer import Answer
+from workloads.jobs.llm_load.outcome import RequestOutcome
 from workloads.jobs.llm_load.prompts import Request
 
 _AFTER_NO_CONNECTION_S = 0.1
 
-Ask = Callable[[Request, float | None], Awaitable[Answer]]
+SendRequest = Callable[[Request, float | None], Awaitable[RequestOutcome]]
 """Send it; the second is when it was due."""
 
 
 @dataclass(frozen=True, slots=True)
-class Until:
+class StopCondition:
     """Nothing is sent once either is reached; what is in flight is awaited."""
 
     requests: int | None = None
     duration_s: float = math.inf
 
 
-class Load:
+class LoadGenerator:
     """What was sent and what came of it so far; `report` is told of each answer."""
 
-    def __init__(self, ask: Ask, report: Callable[[Answer], None]) -> None:
+    def __init__(self, ask: SendRequest, report: Callable[[RequestOutcome], None]) -> None:
         self._ask = ask
         self._report = report
         self._ended_s: float | None = None
         self.begun_s = time.monotonic()
-        self.answers: list[Answer] = []
+        self.answers: list[RequestOutcome] = []
         self.sent = 0
         self.cancelled = 0
         self.failed = 0
@@ -53,7 +53,7 @@ class Load:
         ended_s = max((answer.ended_s for answer in self.answers), default=self.begun_s)
         return max(ended_s, self._ended_s or ended_s) - self.begun_s
 
-    async def closed(self, requests: Iterator[Request], concurrency: int, until: Until) -> None:
+    async def closed(self, requests: Iterator[Request], concurrency: int, until: StopCondition) -> None:
         """The next is sent as soon as one is answered."""
         self.begun_s = time.monotonic()
         end_s = self.begun_s + until.duration_s
@@ -72,7 +72,7 @@ class Load:
             for _ in range(min(concurrency, until.requests or concurrency)):
                 group.create_task(one_after_the_other())
 
-    async def open(self, requests: Iterator[Request], offsets_s: Iterable[float], until: Until) -> None:
+    async def open(self, requests: Iterator[Request], offsets_s: Iterable[float], until: StopCondition) -> None:
         """Each is sent when it is due, and its times count from then, even where this process was late."""
         self.begun_s = time.monotonic()
         async with asyncio.TaskGroup() as group:
@@ -83,7 +83,7 @@ class Load:
                 await asyncio.sleep(max(0.0, due_s - time.monotonic()))
                 group.create_task(self._one(request, due_s))
 
-    async def _one(self, request: Request, due_s: float | None = None) -> Answer:
+    async def _one(self, request: Request, due_s: float | None = None) -> RequestOutcome:
         self.sent += 1
         try:
             answer = await self._ask(request, due_s)
@@ -95,7 +95,7 @@ class Load:
         self._report(answer)
         return answer
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: RequestOutcome) -> None:
         self.answers.append(answer)
         self.failed += answer.failure is not None
         self.generated_tokens += answer.tokens or 0
@@ -107,7 +107,7 @@ _CLEAR_LINE = "\r\x1b[K"
 
 
 @contextlib.asynccontextmanager
-async def shown(load: Load, what: str, every_s: float | None = None) -> AsyncIterator[None]:
+async def show_load_progress(load: LoadGenerator, what: str, every_s: float | None = None) -> AsyncIterator[None]:
     on_terminal = sys.stderr is not None and sys.stderr.isatty()
     pause_s = every_s or (_ON_TERMINAL_S if on_terminal else _ELSE_S)
     task = asyncio.create_task(_show(load, what, pause_s, on_terminal=on_terminal))
@@ -120,17 +120,17 @@ async def shown(load: Load, what: str, every_s: float | None = None) -> AsyncIte
             print(_CLEAR_LINE, end="", file=sys.stderr, flush=True)
 
 
-async def _show(load: Load, what: str, pause_s: float, *, on_terminal: bool) -> None:
+async def _show(load: LoadGenerator, what: str, pause_s: float, *, on_terminal: bool) -> None:
     while True:
         await asyncio.sleep(pause_s)
-        text = f"{what}: {line(load, time.monotonic())}"
+        text = f"{what}: {load_progress_line(load, time.monotonic())}"
         if on_terminal:
             print(f"{_CLEAR_LINE}{text}", end="", file=sys.stderr, flush=True)
         else:
             log_message(text)
 
 
-def line(load: Load, now_s: float) -> str:
+def load_progress_line(load: LoadGenerator, now_s: float) -> str:
     elapsed_s = max(now_s - load.begun_s, 1e-9)
     return (
         f"{elapsed_s:.0f} s, {len(load.answers) - load.failed} answered, {load.failed} failed, "

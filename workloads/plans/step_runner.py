@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from exporter.contract.record import METRICS_FILE
 from workloads.client import barrier
 from workloads.mps import other_daemons as mps_others
 from workloads.mps import session as mps
 from workloads.mps.daemon import MpsError
-from workloads.plans.child import ChildRun, Place
+from workloads.plans import overlap
+from workloads.plans.child import ChildRun, PlanContext
+from workloads.plans.results import JournalEntry
 from workloads.plans.steps import Step
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class TenantBarrier:
     folder: Path
     count: int
     """Without the runner."""
@@ -44,13 +47,13 @@ class Meeting:
 
 
 @contextlib.contextmanager
-def meeting(count: int, timeout_s: float) -> Iterator[Meeting | None]:
+def open_tenant_barrier(count: int, timeout_s: float) -> Iterator[TenantBarrier | None]:
     """None where nobody has to wait."""
     if not count:
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="wattline-barrier-") as folder, barrier.hold_runner_lock(Path(folder)):
-        yield Meeting(Path(folder), count, timeout_s)
+        yield TenantBarrier(Path(folder), count, timeout_s)
 
 
 _POLL_S = 0.05
@@ -61,7 +64,7 @@ class StepFailedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Watching:
+class StepHooks:
     """What is called while a step is made."""
 
     tick: Callable[[Sequence[ChildRun]], None]
@@ -69,29 +72,29 @@ class Watching:
     """With the processes that have come to the barrier. Raises StepFailedError, and then none of them measures."""
 
 
-class SideBySide:
+class StepRunner:
     """One step's runs; `children` can be read at any time, also after `make` has raised."""
 
-    def __init__(self, step: Step, place: Place, environ: Mapping[str, str], watching: Watching) -> None:
+    def __init__(self, step: Step, place: PlanContext, environ: Mapping[str, str], hooks: StepHooks) -> None:
         self._step = step
         self._place = place
         self._environ = environ
-        self._watching = watching
+        self._hooks = hooks
         self._judged: set[str] = set()
         self.children: list[ChildRun] = []
         self.has_barrier = False
         self.released_at: float | None = None
         """Unix seconds: when the tenants left the barrier."""
 
-    def make(self) -> None:
+    def run(self) -> None:
         """Return, or raise what interrupts it, once all have ended. Raises StepFailedError."""
-        meet = len(self._step.runs) > 1 or self._watching.before_release is not None
-        waiting = sum(run.waits for run in self._step.runs) if meet else 0
+        needs_barrier = len(self._step.runs) > 1 or self._hooks.before_release is not None
+        waiting = sum(run.waits for run in self._step.runs) if needs_barrier else 0
         self.has_barrier = waiting > 0
-        with meeting(waiting, self._place.barrier_timeout_s) as met:
+        with open_tenant_barrier(waiting, self._place.barrier_timeout_s) as tenant_barrier:
             try:
-                self._start(met)
-                self._watch(met)
+                self._start(tenant_barrier)
+                self._watch(tenant_barrier)
             except StepFailedError:
                 raise
             except BaseException:
@@ -99,30 +102,34 @@ class SideBySide:
                 raise
             finally:
                 for child in self.children:
-                    child.await_end()
-                self._watching.tick(self.children)
+                    child.await_exit()
+                self._hooks.tick(self.children)
 
-    def _start(self, met: Meeting | None) -> None:
+    def _start(self, tenant_barrier: TenantBarrier | None) -> None:
         for run in self._step.runs:
-            environ = {**self._environ, **(met.environment if met and run.waits else {})}
+            environ = {**self._environ, **(tenant_barrier.environment if tenant_barrier and run.waits else {})}
             self.children.append(ChildRun(run, self._place, environ))
 
-    def _watch(self, met: Meeting | None) -> None:
+    def _watch(self, tenant_barrier: TenantBarrier | None) -> None:
         while any(child.exit_code is None for child in self.children):
             for child in self.children:
                 if child.exit_code is not None and child.run_id not in self._judged:
                     self._judged.add(child.run_id)
-                    self._judge(child, met)
-            if met is not None and self.released_at is None and len(met.pids()) >= met.count:
-                self._release(met)
-            self._watching.tick(self.children)
+                    self._judge(child, tenant_barrier)
+            if (
+                tenant_barrier is not None
+                and self.released_at is None
+                and len(tenant_barrier.pids()) >= tenant_barrier.count
+            ):
+                self._release(tenant_barrier)
+            self._hooks.tick(self.children)
             time.sleep(_POLL_S)
 
-    def _judge(self, child: ChildRun, met: Meeting | None) -> None:
-        came_early = met is not None and self.released_at is None and child.run.waits
+    def _judge(self, child: ChildRun, tenant_barrier: TenantBarrier | None) -> None:
+        came_early = tenant_barrier is not None and self.released_at is None and child.run.waits
         if not child.is_stopped and (child.exit_code or came_early):
-            if met is not None:
-                met.abandon()
+            if tenant_barrier is not None:
+                tenant_barrier.abandon()
             what = "ended" if child.exit_code == 0 else "failed"
             if came_early and child.exit_code == 0:
                 child.note = "ended before all tenants were ready, so it was not measured beside them"
@@ -130,25 +137,25 @@ class SideBySide:
         elif all(each.exit_code is not None for each in self.children if not each.run.background):
             self._end_all("background, ended with the others")
 
-    def _release(self, met: Meeting) -> None:
-        if self._watching.before_release is not None:
+    def _release(self, tenant_barrier: TenantBarrier) -> None:
+        if self._hooks.before_release is not None:
             try:
-                self._watching.before_release(met.pids())
+                self._hooks.before_release(tenant_barrier.pids())
             except StepFailedError:
-                met.abandon()  # each then fails by itself, and is no run that was interrupted
+                tenant_barrier.abandon()  # each then fails by itself, and is no run that was interrupted
                 raise
-        self.released_at = met.release()
+        self.released_at = tenant_barrier.release()
 
     def _end_all(self, note: str) -> None:
         for child in self.children:
-            child.ask_to_end(note)
+            child.request_stop(note)
 
 
 _ATTACHED_WITHIN_S = 5.0  # whoever is at the barrier has warmed up, so it is a client by now
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class JobEnvironment:
     """How the jobs of a step are started."""
 
     environ: Mapping[str, str]
@@ -159,12 +166,12 @@ class Shared:
 
 
 @contextlib.contextmanager
-def shared(
+def open_job_environment(
     folder: Path, environ: Mapping[str, str], gpus: Sequence[str], *, wanted: bool, proc: Path = Path("/proc")
-) -> Iterator[Shared]:
+) -> Iterator[JobEnvironment]:
     """`gpus` are UUIDs. Raises MpsError where the daemon cannot be had."""
     if not wanted:
-        yield Shared(environ, doubt=mps_others.interception_warning(environ, gpus, proc))
+        yield JobEnvironment(environ, doubt=mps_others.interception_warning(environ, gpus, proc))
         return
     with mps.run_mps_daemon(folder, environ, gpus) as session:
 
@@ -174,4 +181,54 @@ def shared(
             except MpsError as error:
                 raise StepFailedError(str(error)) from error
 
-        yield Shared({**environ, **session.environment}, verify)
+        yield JobEnvironment({**environ, **session.environment}, verify)
+
+
+_NOT_MEASURED = "the exporter could not be told of its end, so nothing is known of its energy"
+
+
+def journal_entries(
+    number: int, attempt: int, step: Step, step_runner: StepRunner, *, interrupted: bool
+) -> list[JournalEntry]:
+    """`interrupted`: by something that is no matter of the jobs."""
+    shares = _shares(step_runner)
+    return [
+        JournalEntry(
+            step=number,
+            attempt=attempt,
+            run_id=child.run_id,
+            case=step.case,
+            phase=step.phase,
+            repeat=step.repeat,
+            tenant=child.run.tenant,
+            outcome=child.outcome,
+            exit_code=child.exit_code or 0,
+            started_at=child.started_at,
+            ended_at=child.ended_at or time.time(),
+            cut_off=interrupted or _is_cut_off(child),
+            folder=child.folder.name,
+            background=child.run.background,
+            settings=step.settings,
+            labels=child.labels,
+            note=child.note or (_NOT_MEASURED if _is_not_measured(child) else None),
+            overlap=share,
+        )
+        for child, share in zip(step_runner.children, shares, strict=True)
+    ]
+
+
+def _shares(step_runner: StepRunner) -> list[Mapping[str, object] | None]:
+    """What each did while all of them ran."""
+    if len(step_runner.children) < 2 or (step_runner.has_barrier and step_runner.released_at is None):
+        return [None] * len(step_runner.children)
+    events = [overlap.read_events(child.folder) for child in step_runner.children]
+    common = overlap.find_overlap(events, step_runner.released_at)
+    return [overlap.overlap_share(common, each) if common else None for each in events]
+
+
+def _is_cut_off(child: ChildRun) -> bool:
+    return _is_not_measured(child) or (child.outcome == "interrupted" and not child.is_stopped)
+
+
+def _is_not_measured(child: ChildRun) -> bool:
+    return child.outcome == "ok" and not (child.folder / METRICS_FILE).exists()

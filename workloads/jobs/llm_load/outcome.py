@@ -6,11 +6,11 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from workloads.jobs.llm_load.chunk import Usage
+from workloads.jobs.llm_load.stream import TokenUsage
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class RequestFailure:
     kind: str
     """Part of a result's name: `timeout`, `http_429`."""
     message: str
@@ -21,7 +21,7 @@ def _no_gaps() -> array[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RequestOutcome:
     scheduled_s: float
     """When the request was to be sent; for a closed loop, when it was."""
     sent_s: float
@@ -31,8 +31,8 @@ class Answer:
     """Of the first event with something that the model wrote."""
     gaps_s: array[float] = field(default_factory=_no_gaps)
     """Between one such event and the next."""
-    usage: Usage | None = None
-    failure: Failure | None = None
+    usage: TokenUsage | None = None
+    failure: RequestFailure | None = None
 
     @property
     def ttft_s(self) -> float | None:

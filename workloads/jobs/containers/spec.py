@@ -29,7 +29,7 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class ContainerSpec:
     image: str
     arguments: tuple[str, ...] = ()
     entrypoint: str | None = None
@@ -49,7 +49,7 @@ class Container:
         return {"NVIDIA_VISIBLE_DEVICES": "void", **self.env} if self.gpus == () else dict(self.env)
 
 
-def docker_body(container: Container) -> dict[str, Any]:
+def docker_body(container: ContainerSpec) -> dict[str, Any]:
     """For `POST /containers/create`."""
     host = {
         "ShmSize": container.shm_bytes,
@@ -80,7 +80,7 @@ def _device_requests(gpus: tuple[str, ...] | None) -> list[dict[str, Any]]:
     return [{"Driver": "", "Capabilities": [["gpu"]], **which}]
 
 
-def podman_body(container: Container) -> dict[str, Any]:
+def podman_body(container: ContainerSpec) -> dict[str, Any]:
     """For `POST /libpod/containers/create`: in Podman's Docker API a request for GPUs is dropped without a word."""
     gpus = ("all",) if container.gpus is None else container.gpus
     return _given(
@@ -133,7 +133,7 @@ def _given(body: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value not in (None, [], {})}
 
 
-def environment_variable(text: str) -> str:
+def check_variable(text: str) -> str:
     """`NAME=VALUE`, or `NAME` for the value that it has here, which is looked up late: it may be a secret."""
     name, has_value, _ = text.partition("=")
     if not name or (not has_value and name not in os.environ):
@@ -143,13 +143,13 @@ def environment_variable(text: str) -> str:
     return text
 
 
-def environment(variables: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+def resolve_environment(variables: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
     """What `environment_variable` let pass, with its values."""
     parts = [variable.partition("=") for variable in variables]
     return {name: value if has_value else environ[name] for name, has_value, value in parts}
 
 
-def volume(text: str) -> Volume:
+def parse_volume(text: str) -> Volume:
     """`SOURCE:TARGET[:ro]`; a source with a slash or a dot is a path of the host."""
     source, target, *modes = [*text.split(":"), ""] if ":" not in text else text.split(":")
     if not source or not target.startswith("/") or modes not in ([], ["ro"], ["rw"]):
@@ -158,7 +158,7 @@ def volume(text: str) -> Volume:
     return Volume(str(Path(source).expanduser().absolute()) if is_path else source, target, modes == ["ro"])
 
 
-def size_bytes(text: str) -> int:
+def parse_engine_size(text: str) -> int:
     """1024-based, as the engines take it: 64g is 64 GiB."""
     found = _SIZE.fullmatch(text)
     if not found or int(found[1]) == 0:

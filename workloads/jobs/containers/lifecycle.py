@@ -1,0 +1,173 @@
+"""One container from its creation to its removal."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from workloads.client.messages import log_message
+from workloads.jobs.containers.container_engine import (
+    ContainerEngine,
+    EngineError,
+    describe_images,
+    engine_errors,
+    error_cause,
+    with_remedy,
+)
+from workloads.jobs.containers.spec import ContainerSpec, docker_body, podman_body
+
+DONE = "done"
+"""What the guard is told once the container has been ended."""
+_LIBPOD = "/v4.0.0/libpod"
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedContainer:
+    engine: ContainerEngine
+    id: str
+    image: str
+    since_boot_s: float
+    """Younger than that are all of its processes."""
+
+
+@contextlib.contextmanager
+def create_container(
+    engine: ContainerEngine, spec: ContainerSpec, stop_s: int, keep: bool
+) -> Iterator[CreatedContainer]:
+    """Not started yet. On leaving, however that comes, it is stopped and removed, or only stopped with `keep`.
+
+    Raises EngineError.
+    """
+    with _guarded(engine, stop_s, keep) as tell_guard:
+        begun_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        container = CreatedContainer(engine, _create(engine, spec), spec.image, begun_s)
+        try:
+            tell_guard(container.id)
+            yield container
+        finally:
+            remove_container(container, stop_s, keep)
+            tell_guard(DONE)
+
+
+def _create(engine: ContainerEngine, spec: ContainerSpec) -> str:
+    what = f"no container can be made of {spec.image}"
+    with engine_errors(what):
+        if not engine.is_podman:
+            created = engine.api.create_container_from_config(docker_body(spec), spec.name)
+            return str(created["Id"])
+        url = f"{engine.api.base_url}{_LIBPOD}/containers/create"
+        answer = engine.api.post(url, json=podman_body(spec))
+        if answer.status_code == 201:
+            return str(answer.json()["Id"])
+        raise EngineError(f"{what}: {with_remedy(str(answer.json().get('message') or answer.text))}")
+    raise AssertionError
+
+
+@contextlib.contextmanager
+def _guarded(engine: ContainerEngine, stop_s: int, keep: bool) -> Iterator[Callable[[str], None]]:
+    """A process that ends the container where this one cannot, since it was killed; in a session of its own."""
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "workloads.jobs.containers.guard",
+        engine.host,
+        str(stop_s),
+        str(int(keep)),
+    ]
+    guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+
+    def tell(line: str) -> None:
+        assert guard.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # somebody has killed it
+            guard.stdin.write(f"{line}\n".encode())
+            guard.stdin.flush()
+
+    try:
+        yield tell
+    finally:
+        guard.communicate()
+
+
+def remove_container(container: CreatedContainer, stop_s: int, keep: bool) -> None:
+    """Stop it and remove it, with the nameless volumes that were made for it. Says what fails."""
+    stop_container(container, stop_s)
+    if keep:
+        log_message(f"the container is kept: {container.id[:12]}")
+        return
+    with _said(container):
+        container.engine.api.remove_container(container.id, v=True, force=True)
+
+
+def stop_container(container: CreatedContainer, stop_s: int) -> None:
+    """With SIGTERM, and with SIGKILL after `stop_s`; nothing happens where it has ended. Says what fails."""
+    with _said(container):
+        container.engine.api.stop(container.id, timeout=stop_s)
+
+
+@contextlib.contextmanager
+def _said(container: CreatedContainer) -> Iterator[None]:
+    import docker.errors
+    import requests
+
+    try:
+        yield
+    except docker.errors.NotFound:  # somebody else was faster
+        pass
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        log_message(f"container {container.id[:12]} is left behind: {error_cause(error)}; remove it by hand")
+
+
+def attach_output(container: CreatedContainer) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Pieces of stdout and stderr as they come. Raises EngineError: Podman prepares the start of its container here."""
+    with _starting(container):
+        chunks: Iterator[tuple[bytes | None, bytes | None]] = container.engine.api.attach(
+            container.id, stdout=True, stderr=True, stream=True, logs=True, demux=True
+        )
+    return chunks
+
+
+def start_container(container: CreatedContainer) -> int | None:
+    """The pid of its first process in the engine's namespace, None where that has already ended. Raises EngineError."""
+    with _starting(container):
+        container.engine.api.start(container.id)
+    return int(_state(container).get("Pid") or 0) or None
+
+
+@contextlib.contextmanager
+def _starting(container: CreatedContainer) -> Iterator[None]:
+    try:
+        with engine_errors(f"{container.image} does not start"):
+            yield
+    except EngineError as error:
+        raise EngineError(f"{error}; {describe_images(container.engine)}") from error
+
+
+def await_exit_code(container: CreatedContainer) -> int:
+    """Its exit code. Raises EngineError where it, or the engine, is gone."""
+    with engine_errors(f"container {container.id[:12]} is lost"):
+        code = int(container.engine.api.wait(container.id)["StatusCode"])
+    if _state(container).get("OOMKilled"):
+        log_message("the container ran out of memory and was killed")
+    return code
+
+
+def is_running(container: CreatedContainer) -> bool:
+    """Raises EngineError."""
+    return bool(_state(container).get("Running"))
+
+
+def _state(container: CreatedContainer) -> dict[str, Any]:
+    with engine_errors(f"container {container.id[:12]} is lost"):
+        return dict(container.engine.api.inspect_container(container.id)["State"])
+
+
+def started_at(container: CreatedContainer) -> float:
+    """In Unix seconds, by the engine's clock. Raises EngineError."""
+    return datetime.fromisoformat(str(_state(container)["StartedAt"])).timestamp()
