@@ -16,7 +16,7 @@ from tests.fakes.podman import IMAGE, Podman
 from tests.fakes.run_api import RunApi, serving
 from tests.fakes.web_api import serve_beside
 from tests.forked import Nursery
-from tests.workloads.llm_load import Load
+from tests.workloads.jobs.llm_load_runs import Load
 
 ROOT = Path(__file__).parents[2]
 _OURS = ("WATTLINE_", "CUDA_", "NVIDIA_", "RANK", "LOCAL_RANK", "MASTER_", "SLURM_", "TORCHELASTIC_", "PYTHON")
@@ -134,7 +134,7 @@ def driver(cards, tmp_path):
 
 
 def _bench(cards, tmp_path, *, through_nvml):
-    from tests.workloads.sweeps import Bench  # which needs what is above
+    from tests.workloads.plans.sweep_runs import Bench  # which needs what is above
 
     opened = Bench(cards, tmp_path / "state", through_nvml=through_nvml)
     yield opened

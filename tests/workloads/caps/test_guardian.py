@@ -10,7 +10,7 @@ import pytest
 
 from exporter.simulation import Fault
 from tests.waiting import eventually
-from tests.workloads.sweeps import WITHIN_S
+from tests.workloads.plans.sweep_runs import WITHIN_S
 from workloads.caps import guardian
 from workloads.caps import journal as caps_journal
 from workloads.caps.gpu_set import CapsError

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.workloads.plans import journal, write
+from tests.workloads.plans.plan_files import journal, write
 
 PLAN = """\
 name: shown

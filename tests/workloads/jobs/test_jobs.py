@@ -7,7 +7,7 @@ from exporter import simulation
 from tests.fakes.run_api import RunApi, serving
 from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
-from tests.workloads.sweeps import drawn_w
+from tests.workloads.plans.sweep_runs import drawn_w
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import yaml
 
 from tests.fakes.podman import IMAGE
 
-IMAGES = Path(__file__).parents[2] / "workloads/jobs/containers/images"
+IMAGES = Path(__file__).parents[4] / "workloads/jobs/containers/images"
 FOLDERS = sorted(path.parent.name for path in IMAGES.glob("*/Dockerfile"))
 
 

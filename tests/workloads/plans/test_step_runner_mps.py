@@ -6,7 +6,7 @@ import pytest
 
 from tests.fakes import mps_control
 from tests.workloads.conftest import ROOT
-from tests.workloads.plans import journal, make, write
+from tests.workloads.plans.plan_files import journal, make, write
 
 PLAN = """\
 name: shared

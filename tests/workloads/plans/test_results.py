@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.run_api import RunApi, serving
 from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
-from tests.workloads.plans import TWICE, journal, make, write
+from tests.workloads.plans.plan_files import TWICE, journal, make, write
 from workloads.plans.results import JournalEntry, ResultsFolder
 
 

@@ -6,7 +6,7 @@ import yaml
 
 from exporter.contract.record import RECORD_EVENT, StartEvent
 from tests.fakes import nsys
-from tests.workloads.plans import TWICE, journal, make, write
+from tests.workloads.plans.plan_files import TWICE, journal, make, write
 
 
 def test_each_repeat_is_a_run_with_its_labels_and_a_folder_of_its_own(exporter, tmp_path):

@@ -2,8 +2,8 @@ import time
 
 import pytest
 
-from tests.workloads import llm_models
-from tests.workloads.plans import journal, make, write
+from tests.workloads.jobs import llm_models
+from tests.workloads.plans.plan_files import journal, make, write
 from workloads.plans import load as plan_file
 from workloads.plans import overlap
 from workloads.plans.load import PlanFileError

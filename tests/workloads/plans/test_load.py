@@ -6,7 +6,7 @@ from workloads.plans import load as plan_file
 from workloads.plans.load import PlanFile, PlanFileError
 from workloads.plans.steps import Step
 
-PLANS = Path(__file__).parents[2] / "workloads" / "plans" / "examples"
+PLANS = Path(__file__).parents[3] / "workloads" / "plans" / "examples"
 
 SIX = "{a: 1, b: 1, c: 1, d: 1, e: 1, f: 1}"
 

@@ -6,7 +6,7 @@ import pytest
 from exporter.contract.record import EndEvent, IterationEvent, StartEvent
 from tests.fakes.run_api import RunApi, serving
 from tests.workloads.conftest import Exporter
-from tests.workloads.plans import journal, make, write
+from tests.workloads.plans.plan_files import journal, make, write
 from workloads.plans import overlap
 
 SMALL = "options: {size: 32, duration: 0.6, warmup: 1}"

@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from tests.workloads.llm_models import EOS, counting
+from tests.workloads.jobs.llm_models import EOS, counting
 from workloads.jobs.llm import decoding, models
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")

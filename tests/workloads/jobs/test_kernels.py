@@ -11,7 +11,7 @@ from exporter.contract.record import RECORD_EVENT, IterationEvent, PhaseEvent
 from tests.fakes.run_api import RunApi, serving
 from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
-from tests.workloads.sweeps import drawn_w
+from tests.workloads.plans.sweep_runs import drawn_w
 from workloads import jobs
 from workloads.jobs import llm_train, memcpy
 

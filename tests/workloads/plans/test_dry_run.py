@@ -1,6 +1,6 @@
 """What `--dry-run` of plans and sweeps says, and that it touches nothing."""
 
-from tests.workloads.plans import make, write
+from tests.workloads.plans.plan_files import make, write
 
 PLAN = """\
 name: caps

@@ -9,7 +9,7 @@ import pytest
 from exporter.contract.record import RECORD_EVENT, IterationEvent, PhaseEvent
 from exporter.contract.run import Run
 from tests.workloads.in_process import in_process
-from tests.workloads.llm_models import EOS, SIZE, counting, knowing_nothing
+from tests.workloads.jobs.llm_models import EOS, SIZE, counting, knowing_nothing
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("transformers", reason="needs the extra torch")

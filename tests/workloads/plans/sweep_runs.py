@@ -15,7 +15,7 @@ from tests.fakes import nvml
 from tests.workloads.conftest import NURSERY, plain_environment
 
 WITHIN_S = 60.0
-_HOLDER = Path(__file__).with_name("caps_holder.py")
+_HOLDER = Path(__file__).parents[1] / "caps_holder.py"
 
 
 def drawn_w(simulation: Simulation, i: int) -> list[float]:

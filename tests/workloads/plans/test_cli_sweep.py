@@ -11,7 +11,7 @@ from exporter.simulation import Fault
 from tests import daemon
 from tests.waiting import eventually
 from tests.workloads.conftest import NURSERY
-from tests.workloads.plans import journal, write
+from tests.workloads.plans.plan_files import journal, write
 
 BEFORE_W = 600  # not the card's default of 700
 STEP_J = {350: 35.0, 450: 31.2, 700: 35.0}
