@@ -146,7 +146,7 @@ def read_clocks() -> ClockReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuInfo:
     """Static properties of a GPU, reported when it is attached."""
 
     index: str

@@ -182,7 +182,7 @@ def simulated_file(settings: Settings) -> Path | None:
     return path
 
 
-def _is_current(path: Path, gpus: tuple[simulation.SimulatedGpu, ...]) -> bool:
+def _is_current(path: Path, gpus: tuple[simulation.SimulatedGpuState, ...]) -> bool:
     """Return True if the file has these GPUs and is of this boot, so that their energy continues."""
     try:
         with simulation.Simulation.open(path) as found:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from exporter.contract.metrics import METRICS
-from exporter.model import Device, Gpu, GpuProcess, Poll, Reading
+from exporter.model import Device, GpuInfo, GpuProcess, Poll, Reading
 
 EXIT_BEHIND = 1
 """Exit code of a worker whose parent did not read for too long."""
@@ -85,7 +85,7 @@ class DriverGone:
     unloaded: bool = False
 
 
-WorkerItem = GpuCount | Gpu | Poll | ReadingChanges | GpuProcessList | XidError | GpuFailure | DriverGone
+WorkerItem = GpuCount | GpuInfo | Poll | ReadingChanges | GpuProcessList | XidError | GpuFailure | DriverGone
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class WorkerMessage:
     """Items that the worker reported within a short time, grouped by type and in order within each type."""
 
     gpu_counts: tuple[GpuCount, ...] = ()
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[GpuInfo, ...] = ()
     """GPUs that have been attached."""
     polls: tuple[Poll, ...] = ()
     reading_changes: tuple[ReadingChanges, ...] = ()
@@ -160,7 +160,7 @@ def _decode_processes(item: list[Any]) -> GpuProcessList:
 
 _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     GpuCount: ("gpu_counts", astuple),
-    Gpu: ("gpus", astuple),
+    GpuInfo: ("gpus", astuple),
     Poll: ("polls", _encode_poll),
     ReadingChanges: ("reading_changes", _encode_readings),
     GpuProcessList: ("process_lists", lambda item: (item.uuid, item.processes)),
@@ -170,7 +170,7 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
 }
 _DECODERS: dict[str, Callable[[list[Any]], Any]] = {
     "gpu_counts": lambda item: GpuCount(*item),
-    "gpus": lambda item: Gpu(*item),
+    "gpus": lambda item: GpuInfo(*item),
     "polls": _decode_poll,
     "reading_changes": _decode_readings,
     "process_lists": _decode_processes,

@@ -15,14 +15,14 @@ from exporter.contract.metrics import (
     SOURCE_UP,
 )
 from exporter.energy.plausibility import EnergyCheck
-from exporter.model import Batch, Device, Gpu, GpuProcess, Reading
+from exporter.model import Batch, Device, GpuInfo, GpuProcess, Reading
 
 
 @dataclass
 class GpuHealth:
     """A GPU that has been attached; `read_s` is the time of its last answer (CLOCK_BOOTTIME)."""
 
-    info: Gpu
+    info: GpuInfo
     device: Device
     read_s: float
     readings: dict[tuple[str, tuple[str, ...]], Reading] = field(default_factory=dict)

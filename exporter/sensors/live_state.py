@@ -16,7 +16,7 @@ from exporter.energy.counters import MonotonicCounters
 from exporter.energy.emissions import SlotLookup
 from exporter.energy.meter import LIMIT_MARGIN
 from exporter.energy.plausibility import REASON_TEXTS, sensor_share
-from exporter.model import Batch, ClockReading, Device, Gpu, Poll, SourceError, read_clocks
+from exporter.model import Batch, ClockReading, Device, GpuInfo, Poll, SourceError, read_clocks
 from exporter.nvml_worker.protocol import DriverGone, ReadingChanges, WorkerMessage
 from exporter.sensors.health import GpuHealth, SourceHealth
 from exporter.sensors.meters import SLOW_S, EnergyMeters, SavedTotals
@@ -119,7 +119,7 @@ class LiveState:
                 log.info("GPU %s answers again", gpu.info.index)
         self._succeeded("nvml", source)
 
-    def _attach(self, gpu: Gpu) -> None:
+    def _attach(self, gpu: GpuInfo) -> None:
         self.gpus[gpu.uuid] = GpuHealth(gpu, Device("gpu", gpu.uuid), self._clock().s)
         self._unattached.pop(int(gpu.index), None)
         self._introduced.add(gpu.uuid)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exporter.energy.emissions import EmissionKey
-from exporter.model import Device, Gpu, Reading
+from exporter.model import Device, GpuInfo, Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class GpuEnergySnapshot:
 class GpuSnapshot:
     """A GPU. One that does not answer has no energy and no readings."""
 
-    info: Gpu
+    info: GpuInfo
     up: bool
     energy: GpuEnergySnapshot | None = None
     readings: tuple[Reading, ...] = ()

@@ -8,7 +8,7 @@ from exporter.simulation.card import (
     Frozen,
     Product,
     Segment,
-    SimulatedGpu,
+    SimulatedGpuState,
     SimulatedInstance,
     SimulatedProcess,
 )
@@ -51,7 +51,7 @@ __all__ = [
     "Ramp",
     "Recording",
     "Segment",
-    "SimulatedGpu",
+    "SimulatedGpuState",
     "SimulatedInstance",
     "SimulatedProcess",
     "Simulation",

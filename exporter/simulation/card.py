@@ -128,7 +128,7 @@ class Frozen:
 
 
 @dataclass(frozen=True, slots=True)
-class SimulatedGpu:
+class SimulatedGpuState:
     """Simulated GPU and its state. `segments` are the latest of `changes` in total, oldest first."""
 
     index: int

@@ -19,19 +19,19 @@ from exporter.simulation.card import (
     KEPT_XIDS,
     MAX_PROCESSES,
     Segment,
-    SimulatedGpu,
+    SimulatedGpuState,
     SimulatedInstance,
     SimulatedProcess,
 )
 from exporter.simulation.loads import Constant, Load
 
 
-def segment_at(gpu: SimulatedGpu, t: float) -> Segment | None:
+def segment_at(gpu: SimulatedGpuState, t: float) -> Segment | None:
     """Return the segment at `t`, or None before the oldest that is kept."""
     return next((segment for segment in reversed(gpu.segments) if segment.begin_s <= t), None)
 
 
-def cumulative_j(gpu: SimulatedGpu, t: float) -> float:
+def cumulative_j(gpu: SimulatedGpuState, t: float) -> float:
     segment = segment_at(gpu, t)
     if segment is None:  # sensors average over the past second: assume idle power before the start
         oldest = gpu.segments[0]
@@ -39,12 +39,12 @@ def cumulative_j(gpu: SimulatedGpu, t: float) -> float:
     return segment.energy_j(t)
 
 
-def cumulative_capped_s(gpu: SimulatedGpu, t: float) -> float:
+def cumulative_capped_s(gpu: SimulatedGpuState, t: float) -> float:
     segment = segment_at(gpu, t)
     return gpu.segments[0].begin_capped_s if segment is None else segment.capped_s(t)
 
 
-def energy_j(gpu: SimulatedGpu, t0: float, t1: float) -> float:
+def energy_j(gpu: SimulatedGpuState, t0: float, t1: float) -> float:
     """Return the true energy of [t0, t1]."""
     if gpu.changes > len(gpu.segments) and t0 < gpu.segments[0].begin_s:
         raise ValueError(
@@ -53,7 +53,7 @@ def energy_j(gpu: SimulatedGpu, t0: float, t1: float) -> float:
     return cumulative_j(gpu, t1) - cumulative_j(gpu, t0)
 
 
-def with_segment(gpu: SimulatedGpu, load: Load, load_begin_s: float, now: float) -> SimulatedGpu:
+def with_segment(gpu: SimulatedGpuState, load: Load, load_begin_s: float, now: float) -> SimulatedGpuState:
     """Start a segment at `now` with `load`, keeping the energy so far exactly. Raises ValueError for the past."""
     last = gpu.segments[-1]
     if now < last.begin_s:
@@ -64,11 +64,11 @@ def with_segment(gpu: SimulatedGpu, load: Load, load_begin_s: float, now: float)
     return replace(gpu, segments=(*gpu.segments, segment)[-KEPT_SEGMENTS:], changes=gpu.changes + 1)
 
 
-def with_load(gpu: SimulatedGpu, load: Load, now: float) -> SimulatedGpu:
+def with_load(gpu: SimulatedGpuState, load: Load, now: float) -> SimulatedGpuState:
     return with_segment(gpu, load, now, now)
 
 
-def with_limit(gpu: SimulatedGpu, limit_w: float, now: float) -> SimulatedGpu:
+def with_limit(gpu: SimulatedGpuState, limit_w: float, now: float) -> SimulatedGpuState:
     """Set the power limit while the load continues. Raises ValueError outside of the GPU's range."""
     low_w, high_w = gpu.product.limit_min_w, gpu.product.limit_max_w
     if not low_w <= limit_w <= high_w:
@@ -77,12 +77,12 @@ def with_limit(gpu: SimulatedGpu, limit_w: float, now: float) -> SimulatedGpu:
     return with_segment(replace(gpu, limit_w=limit_w), last.load, last.load_begin_s, now)
 
 
-def clocks_mhz(gpu: SimulatedGpu) -> range:
+def clocks_mhz(gpu: SimulatedGpuState) -> range:
     """Return the clocks to which the SM clock can be locked."""
     return range(IDLE_CLOCK_MHZ, gpu.product.sm_clock_mhz + 1, CLOCK_STEP_MHZ)
 
 
-def with_locked_clock(gpu: SimulatedGpu, mhz: int, now: float) -> SimulatedGpu:
+def with_locked_clock(gpu: SimulatedGpuState, mhz: int, now: float) -> SimulatedGpuState:
     """Lock the SM clock, or unlock it with 0, which changes the power of processes only. Raises ValueError."""
     clocks = clocks_mhz(gpu)
     if mhz and mhz not in clocks:
@@ -91,13 +91,13 @@ def with_locked_clock(gpu: SimulatedGpu, mhz: int, now: float) -> SimulatedGpu:
     return _with_processes(locked, gpu.processes, now) if gpu.processes else locked
 
 
-def _with_processes(gpu: SimulatedGpu, processes: tuple[SimulatedProcess, ...], now: float) -> SimulatedGpu:
+def _with_processes(gpu: SimulatedGpuState, processes: tuple[SimulatedProcess, ...], now: float) -> SimulatedGpuState:
     used = min(1.0, sum(process.utilization for process in processes))
     demanded_w = gpu.product.idle_w + (gpu.product.peak_w - gpu.product.idle_w) * used * gpu.dynamic_ratio
     return with_load(replace(gpu, processes=processes), Constant(demanded_w), now)
 
 
-def with_process(gpu: SimulatedGpu, process: SimulatedProcess, now: float) -> SimulatedGpu:
+def with_process(gpu: SimulatedGpuState, process: SimulatedProcess, now: float) -> SimulatedGpuState:
     """Add a process; its utilization adds to that of the others, up to 1."""
     others = tuple(other for other in gpu.processes if other.pid != process.pid)
     if len(others) == MAX_PROCESSES:
@@ -105,38 +105,38 @@ def with_process(gpu: SimulatedGpu, process: SimulatedProcess, now: float) -> Si
     return _with_processes(gpu, (*others, process), now)
 
 
-def without_process(gpu: SimulatedGpu, pid: int, now: float) -> SimulatedGpu:
+def without_process(gpu: SimulatedGpuState, pid: int, now: float) -> SimulatedGpuState:
     return _with_processes(gpu, tuple(process for process in gpu.processes if process.pid != pid), now)
 
 
-def with_counter_reset(gpu: SimulatedGpu, now: float) -> SimulatedGpu:
+def with_counter_reset(gpu: SimulatedGpuState, now: float) -> SimulatedGpuState:
     last = gpu.segments[-1]
     return replace(gpu, energy_at_load_j=last.energy_j(now), capped_at_load_s=last.capped_s(now), frozen=None)
 
 
-def with_xid(gpu: SimulatedGpu, xid: int) -> SimulatedGpu:
+def with_xid(gpu: SimulatedGpuState, xid: int) -> SimulatedGpuState:
     return replace(gpu, xids=(*gpu.xids, xid)[-KEPT_XIDS:], xid_count=gpu.xid_count + 1)
 
 
-def demand_w(gpu: SimulatedGpu, t: float) -> float:
+def demand_w(gpu: SimulatedGpuState, t: float) -> float:
     """Return the power of the load without a limit."""
     segment = segment_at(gpu, t)
     return segment.load.demand_w(t - segment.load_begin_s) if segment else gpu.product.idle_w
 
 
-def power_w(gpu: SimulatedGpu, t: float) -> float:
+def power_w(gpu: SimulatedGpuState, t: float) -> float:
     """Return the true power."""
     segment = segment_at(gpu, t)
     return min(demand_w(gpu, t), segment.limit_w) if segment else gpu.product.idle_w
 
 
-def speed(gpu: SimulatedGpu, utilization: float) -> float:
+def speed(gpu: SimulatedGpuState, utilization: float) -> float:
     """Return the share of full speed under lock and limit: dynamic power grows with the cube of the clock."""
     dynamic_w = (gpu.product.peak_w - gpu.product.idle_w) * utilization * gpu.dynamic_ratio
     return gpu.clock_ratio * speed_under(gpu, gpu.limit_w, gpu.product.idle_w + dynamic_w)
 
 
-def speed_under(gpu: SimulatedGpu, limit_w: float, demanded_w: float) -> float:
+def speed_under(gpu: SimulatedGpuState, limit_w: float, demanded_w: float) -> float:
     if demanded_w <= limit_w:
         return 1.0
     return math.cbrt(max(0.0, limit_w - gpu.product.idle_w) / (demanded_w - gpu.product.idle_w))
@@ -145,7 +145,7 @@ def speed_under(gpu: SimulatedGpu, limit_w: float, demanded_w: float) -> float:
 _SLICES = 7
 
 
-def with_mig(gpu: SimulatedGpu, profiles: Sequence[str] | None) -> SimulatedGpu:
+def with_mig(gpu: SimulatedGpuState, profiles: Sequence[str] | None) -> SimulatedGpuState:
     """Create one instance for each profile, like `3g.71gb`, with a reproducible UUID; None switches MIG off.
 
     Raises ValueError for a GPU without MIG, an invalid profile, or more than seven slices.
@@ -158,7 +158,7 @@ def with_mig(gpu: SimulatedGpu, profiles: Sequence[str] | None) -> SimulatedGpu:
     return replace(gpu, instances=instances)
 
 
-def _instances(gpu: SimulatedGpu, profiles: Sequence[str]) -> Iterator[SimulatedInstance]:
+def _instances(gpu: SimulatedGpuState, profiles: Sequence[str]) -> Iterator[SimulatedInstance]:
     for number, profile in enumerate(profiles, start=1):
         found = re.fullmatch(r"([1-7])g\.(\d{1,3})gb", profile)
         if not found:

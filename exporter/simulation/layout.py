@@ -3,7 +3,7 @@
     header | one record per GPU | points (t, watts) of one recorded power trace
 
 A record ends with 16 process slots, 7 MIG instance slots and a ring of the last 32 segments: change n is in slot n mod
-32. Likewise, XID n is in slot n mod 16 of its ring.
+32, and XID n in slot n mod 16 of another ring.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from exporter.simulation.card import (
     Frozen,
     Product,
     Segment,
-    SimulatedGpu,
+    SimulatedGpuState,
     SimulatedInstance,
     SimulatedProcess,
 )
@@ -63,7 +63,7 @@ class SimulationState:
     driver_loaded_at_s: float
     call_latency_us: int
     clock_s: float
-    gpus: tuple[SimulatedGpu, ...]
+    gpus: tuple[SimulatedGpuState, ...]
 
 
 def sequence(content: bytes) -> int:
@@ -80,7 +80,7 @@ def gpu_offset(index: int) -> int:
 
 
 def format_problem(content: bytes, size: int) -> str | None:
-    """Return why a file of this size with this header cannot be read, or None."""
+    """Return the reason for which a file of this size with this header cannot be read, or None."""
     if size < _HEADER.size or not content.startswith(_ANY_VERSION):
         return "its header is not that of a state file"
     magic, count, _, _, _, points, record_size, _, _ = _HEADER.unpack_from(content)
@@ -119,7 +119,7 @@ def unpack_recording(content: bytes) -> Recording:
     return Recording(times_s, watts)
 
 
-def pack_gpu(gpu: SimulatedGpu) -> bytes:
+def pack_gpu(gpu: SimulatedGpuState) -> bytes:
     record = bytearray(RECORD_SIZE)
     make = gpu.product
     xids = [0] * KEPT_XIDS
@@ -167,7 +167,7 @@ def _parameters(load: Load) -> tuple[float, ...]:
             return (start_s,)
 
 
-def _unpack_gpu(content: bytes, offset: int, recording: Recording | None) -> SimulatedGpu:
+def _unpack_gpu(content: bytes, offset: int, recording: Recording | None) -> SimulatedGpuState:
     name, uuid, pci_bus_id, *numbers = _CARD.unpack_from(content, offset)
     product_floats, gpu_floats, frozen = numbers[:11], numbers[11:16], numbers[16:20]
     memory_bytes, changes, corrected, uncorrected, xid_count = numbers[20:25]
@@ -187,7 +187,7 @@ def _unpack_gpu(content: bytes, offset: int, recording: Recording | None) -> Sim
     )
     kept = range(max(0, changes - KEPT_SEGMENTS), changes)
     segments_at = (offset + _SEGMENTS_AT + i % KEPT_SEGMENTS * _SEGMENT.size for i in kept)
-    return SimulatedGpu(
+    return SimulatedGpuState(
         index=index,
         uuid=_text(uuid),
         pci_bus_id=_text(pci_bus_id),

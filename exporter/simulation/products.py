@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 
-from exporter.simulation.card import ADA, AMPERE, HOPPER, Fault, Product, SimulatedGpu
+from exporter.simulation.card import ADA, AMPERE, HOPPER, Fault, Product, SimulatedGpuState
 
 PRODUCTS = {
     "H200": Product(
@@ -86,10 +86,10 @@ def parse_spec(spec: str) -> tuple[int, Product]:
     return count, PRODUCTS[found[2].upper()]
 
 
-def make_gpus(count: int, product: Product, node: str = "") -> tuple[SimulatedGpu, ...]:
+def make_gpus(count: int, product: Product, node: str = "") -> tuple[SimulatedGpuState, ...]:
     """Create reproducible GPUs. Each further simulated node needs a name, for separate UUIDs."""
     return tuple(
-        SimulatedGpu(
+        SimulatedGpuState(
             index=i,
             uuid=f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node}/{i}.simulated.wattline')}",
             pci_bus_id=f"{i // len(_BUSES):08X}:{_BUSES[i % len(_BUSES)]:02X}:00.0",

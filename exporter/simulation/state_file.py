@@ -19,7 +19,7 @@ from typing import Self
 from exporter.simulation import gpu as arithmetic
 from exporter.simulation import gpu as mig
 from exporter.simulation import layout, sensors
-from exporter.simulation.card import Fault, Frozen, Segment, SimulatedGpu, SimulatedProcess
+from exporter.simulation.card import Fault, Frozen, Segment, SimulatedGpuState, SimulatedProcess
 from exporter.simulation.layout import SimulationState
 from exporter.simulation.loads import Constant, Load, Recording, Trace
 
@@ -36,7 +36,7 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def create(path: Path, gpus: Sequence[SimulatedGpu], now: float, recording: Recording | None = None) -> None:
+def create(path: Path, gpus: Sequence[SimulatedGpuState], now: float, recording: Recording | None = None) -> None:
     """Create a state file in which all GPUs are idle and the driver was loaded at `now`."""
     idle = tuple(
         replace(gpu, segments=(Segment(now, 0.0, gpu.limit_w, now, Constant(gpu.product.idle_w)),), changes=1)
@@ -106,7 +106,7 @@ class Simulation:
             time.sleep(0.0001)
 
     @property
-    def gpus(self) -> tuple[SimulatedGpu, ...]:
+    def gpus(self) -> tuple[SimulatedGpuState, ...]:
         return self.state.gpus
 
     def now(self) -> float:
@@ -163,7 +163,7 @@ class Simulation:
     def freeze(self, i: int, at: float | None = None) -> None:
         """Keep the values of sensor and counter constant."""
 
-        def frozen(gpu: SimulatedGpu, now: float) -> SimulatedGpu:
+        def frozen(gpu: SimulatedGpuState, now: float) -> SimulatedGpuState:
             values = (function(gpu, now) for function in (sensors.instant_w, sensors.average_w, sensors.counter_j))
             return replace(gpu, frozen=Frozen(now, *values))
 
@@ -177,7 +177,7 @@ class Simulation:
         self._change(i, lambda gpu, _: replace(gpu, energy_at_load_j=gpu.energy_at_load_j - joules), None)
 
     def add_ecc(self, i: int, corrected: int = 0, uncorrected: int = 0) -> None:
-        def counted(gpu: SimulatedGpu, _: float) -> SimulatedGpu:
+        def counted(gpu: SimulatedGpuState, _: float) -> SimulatedGpuState:
             errors = (gpu.ecc_corrected + corrected, gpu.ecc_uncorrected + uncorrected)
             return replace(gpu, ecc_corrected=errors[0], ecc_uncorrected=errors[1])
 
@@ -212,7 +212,9 @@ class Simulation:
         """Stop time at `at` for all readers of the file; None lets it run again."""
         self._edit(lambda state: replace(state, clock_s=at or 0.0))
 
-    def _change(self, i: int, changed: Callable[[SimulatedGpu, float], SimulatedGpu], at: float | None) -> None:
+    def _change(
+        self, i: int, changed: Callable[[SimulatedGpuState, float], SimulatedGpuState], at: float | None
+    ) -> None:
         def edited(state: SimulationState) -> SimulationState:
             gpu = changed(state.gpus[i], _instant(state, at))
             return replace(state, gpus=(*state.gpus[:i], gpu, *state.gpus[i + 1 :]))

@@ -1,4 +1,4 @@
-"""The GB Carbon Intensity API on loopback, in its own JSON, with faults to switch on."""
+"""GB Carbon Intensity API on loopback, with selectable faults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ BODIES = web_api.BODIES | {
 
 @dataclass
 class CarbonApi(WebApi):
-    """Forecasts are 200, actuals 190, for slots that ended half an hour before `now`; `actuals` overrides by `from`."""
+    """API with forecasts of 200, and actuals of 190 for slots that ended before `now` less half an hour.
+
+    `actuals` overrides values by `from`.
+    """
 
     bodies: dict[str, str] = field(default_factory=lambda: dict(BODIES))
     forecast: float = 200
@@ -40,7 +43,7 @@ class CarbonApi(WebApi):
         ]
 
     def periods(self, request: web.Request, *, national: bool) -> list[dict[str, Any]]:
-        """Half hours; like the real one, beginning with the slot that ends at `start`."""
+        """Return slots of half an hour, starting, like the real API, with the slot that ends at `start`."""
         start, end = (
             datetime.strptime(request.match_info[name], FORMAT).replace(tzinfo=UTC) for name in ("start", "end")
         )

@@ -1,4 +1,4 @@
-"""A cgroup file system of plain files, v2 unless told otherwise, with the layouts of the programs that make cgroups."""
+"""Cgroup file system of plain files, v2 by default, with the layouts of programs that create cgroups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UID = "c1d8f6a2-7b1e-4a53-9d1c-0f6e5b2a9c01"
 
 @dataclass
 class CgroupTree:
-    """`seen_from_inside`: the root is the cgroup of a container, as with a cgroup namespace of its own."""
+    """Tree of cgroups. `seen_from_inside`: the root is a container's cgroup, as in a cgroup namespace."""
 
     root: Path
     seen_from_inside: bool = False
@@ -23,7 +23,7 @@ class CgroupTree:
         self.group("/", events=self.seen_from_inside)
 
     def group(self, path: str, *pids: int, usage_s: float = 0.0, events: bool = True) -> Path:
-        """Makes or changes a group; those above it are made with no processes of their own, as the kernel wants it."""
+        """Create or change a group, and its parents without processes, as the kernel requires."""
         folder = self.root
         for name in [part for part in path.split("/") if part]:
             folder /= name
@@ -38,7 +38,7 @@ class CgroupTree:
         return folder
 
     def use(self, path: str, usage_s: float) -> None:
-        """CPU time of all that ever ran there."""
+        """Set the CPU time of all processes that ever ran in the group."""
         usec = round(usage_s * 1e6)
         text = f"usage_usec {usec}\nuser_usec {usec}\nsystem_usec 0\ncore_sched.force_idle_usec 0\n"
         (self.root / path.strip("/") / "cpu.stat").write_text(text)
@@ -121,7 +121,7 @@ CONTAINERS = (
 
 
 def slurm(tree: CgroupTree, job: int = 4711, scope: str = "slurmstepd.scope") -> str:
-    """As slurmstepd's plugin cgroup/v2 lays it out."""
+    """Return the layout of slurmstepd's plugin cgroup/v2."""
     path = f"/system.slice/{scope}/job_{job}"
     tree.group(f"{path}/step_batch/user/task_0", 201)
     tree.group(f"{path}/step_batch/slurm", 200)

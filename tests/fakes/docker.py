@@ -1,4 +1,4 @@
-"""A real Docker of a test's own, where this user may start one; its containers need --network host."""
+"""Docker daemon for one test, where this user may start one; its containers need --network host."""
 
 from __future__ import annotations
 

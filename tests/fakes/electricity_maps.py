@@ -1,4 +1,4 @@
-"""Electricity Maps v3 on loopback: hours, 300 g measured until three hours ago, 320 estimated since, 350 forecast."""
+"""Electricity Maps v3 on loopback: 300 g measured until three hours ago, 320 estimated since, 350 forecast."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ZONES = {
 
 @dataclass
 class ElectricityMapsApi(WebApi):
-    """`free` is a token without forecast; `late` are the hours by which the latest lags."""
+    """API with hourly slots. `free` is a token without forecasts; `late` is the delay of the latest slot in hours."""
 
     free: bool = False
     late: int = 0
     extra_fault: str = ""
-    """A status that history and forecast answer with."""
+    """Status of responses for history and forecast."""
     granularity: str = "hourly"
     answers_for: str = ""
 

@@ -1,4 +1,4 @@
-"""Energy-Charts on loopback: a day of quarter hours, 400 g measured until an hour ago, then 450 forecast."""
+"""Energy-Charts on loopback: quarter hours, 400 g measured until an hour ago, then 450 g forecast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An hwmon tree as the kernel lays it out: flat links in class/hwmon, each with a link to its device."""
+"""Hwmon tree in the kernel's layout: flat links in class/hwmon, each with a link to its device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def chip(root: Path, number: int, name: str, device: str, files: dict[str, str], *, in_device: bool = False) -> Path:
-    """hwmonN of driver `name` on `device` (`i2c/1-0040`); its files stand in the device's folder for ACPI meters."""
+    """Create hwmonN of driver `name` on `device` (`i2c/1-0040`); ACPI meters have files in the device folder."""
     place = root / "devices" / device
     folder = place / "hwmon" / f"hwmon{number}"
     folder.mkdir(parents=True)
@@ -22,7 +22,7 @@ def chip(root: Path, number: int, name: str, device: str, files: dict[str, str],
 
 
 def meter(root: Path, number: int, oem_info: str, watts: float, instance: int | None = None) -> Path:
-    """An ACPI power meter; `instance` is its place, whatever the number of the hwmon is."""
+    """Create an ACPI power meter; `instance` is its position, independent of the number of the hwmon."""
     files = {
         "power1_average": str(round(watts * 1e6)),
         "power1_oem_info": oem_info,
@@ -34,13 +34,13 @@ def meter(root: Path, number: int, oem_info: str, watts: float, instance: int | 
 
 
 def grace_hopper(root: Path) -> list[Path]:
-    """A GH200: the module holds its Grace, which holds the rails of the cores and of the SoC."""
+    """Create the meters of a GH200: the module contains its Grace, which contains the rails of cores and SoC."""
     names = [("Module", 520.0), ("Grace", 150.0), ("CPU", 110.0), ("SysIO", 25.0)]
     return [meter(root, number, f"{name} Power Socket 0", watts) for number, (name, watts) in enumerate(names)]
 
 
 def jetson(root: Path) -> Path:
-    """An Orin's INA3221: two rails, a channel that is switched off, the shunts' voltages and the sum of currents."""
+    """Create the INA3221 of an Orin: two rails, a disabled channel, shunt voltages and the sum of currents."""
     return chip(
         root,
         1,

@@ -1,4 +1,4 @@
-"""A kubelet's pod-resources API, v1, on a Unix socket: a real gRPC server. It writes protobuf's bytes itself."""
+"""Pod-resources API v1 of a kubelet: a gRPC server on a Unix socket that encodes protobuf by hand."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def _varint(number: int) -> bytes:
 
 
 def field_of(number: int, value: str | bytes) -> bytes:
-    """A field of a length and that many bytes."""
+    """Return a length-delimited field."""
     text = value.encode() if isinstance(value, str) else value
     return _varint(number << 3 | 2) + _varint(len(text)) + text
 
 
 def devices(resource: str, *ids: str) -> bytes:
-    """Also with a topology (3), of which the exporter reads nothing."""
+    """Return devices with a topology (3), which the exporter ignores."""
     return field_of(1, resource) + b"".join(field_of(2, id_) for id_ in ids) + field_of(3, field_of(1, b"\x08\x01"))
 
 
 def container(name: str, *of_devices: bytes) -> bytes:
-    """Also with the numbers of its CPUs (4, packed)."""
+    """Return a container with the numbers of its CPUs (4, packed)."""
     return field_of(1, name) + b"".join(field_of(2, one) for one in of_devices) + field_of(4, b"\x01\x02\x80\x01")
 
 
@@ -40,7 +40,7 @@ def pod(namespace: str, name: str, *containers: bytes) -> bytes:
 
 @dataclass
 class FakeKubelet:
-    """`delay_s` before each answer; `refusal` in place of it."""
+    """Kubelet that responds after `delay_s`, or fails with `refusal`."""
 
     pods: list[bytes] = field(default_factory=list)
     delay_s: float = 0.0
@@ -61,7 +61,7 @@ class FakeKubelet:
 
 @contextmanager
 def serving(socket: Path, kubelet: FakeKubelet) -> Iterator[FakeKubelet]:
-    """Removes the socket at the end, as the kubelet does when it starts anew."""
+    """Serve, and remove the socket at the end, as a kubelet does when it restarts."""
     pool = ThreadPoolExecutor(4)
     server = grpc.server(pool)
     handler = grpc.unary_unary_rpc_method_handler(kubelet.list)

@@ -1,8 +1,8 @@
-"""A stand-in for nvidia-cuda-mps-control: it daemonizes, and serves the pipe folder's `control` socket.
+"""Fake of nvidia-cuda-mps-control: a daemon that serves the `control` socket in the pipe folder.
 
-Whoever connects and says `attach` (as `attached()` does, in place of CUDA) is a client for as long as the connection
-lives; the first one starts a server, a process of its own. FAKE_MPS_FAULT: `refuses` and `silent` (no daemon, with and
-without a word), `no-clients` (it lists none), `late` (it quits after three seconds), `deaf` (it never quits).
+A process that connects and sends `attach` (as `attached()` does, in place of CUDA) is a client until the connection is
+closed; the first client starts a server process. FAKE_MPS_FAULT: `refuses` and `silent` (no daemon, with and without a
+message), `no-clients` (an empty list), `late` (it quits after three seconds), `deaf` (it never quits).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FAULT = os.environ.get("FAKE_MPS_FAULT", "")
 
 
 def installed(folder: Path) -> Path:
-    """A folder for PATH in which the stand-in has the real one's name."""
+    """Return a folder for PATH with the fake under the real name."""
     program = folder / "nvidia-cuda-mps-control"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P "{__file__}" "$@"\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -32,7 +32,7 @@ def installed(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def attached() -> Iterator[bool]:
-    """As a CUDA program does: a client where the daemon is found, else without it, silently."""
+    """Attach as a CUDA program does: as a client where there is a daemon, else silently without it."""
     folder = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
     with socket.socket(socket.AF_UNIX) as connection:
         try:

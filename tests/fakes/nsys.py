@@ -1,6 +1,6 @@
-"""A stand-in for nsys: it writes down its arguments, runs the command, and leaves a report and tables as nsys does.
+"""Fake of nsys that records its arguments, runs the command, and writes a report and tables.
 
-FAKE_NSYS_FAULT: `profile` (no report), `stats` (it fails).
+FAKE_NSYS_FAULT: `profile` (no report), `stats` (failure).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FAULT = os.environ.get("FAKE_NSYS_FAULT", "")
 
 
 def installed(folder: Path) -> Path:
-    """A folder for PATH in which the stand-in has the real one's name; its arguments go to `nsys.jsonl` there."""
+    """Return a folder for PATH with the fake as nsys; it writes its arguments to `nsys.jsonl` there."""
     program = folder / "nsys"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P "{__file__}" "{folder}/nsys.jsonl" "$@"\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)

@@ -1,4 +1,4 @@
-"""An endpoint that speaks OpenAI's API, and answers by script: pieces to write, and seconds to wait between them."""
+"""Server with OpenAI's API whose responses follow a script of chunks and delays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.fakes.web_api import WebApi
 
 DONE = b"data: [DONE]\n\n"
 CUT: Literal["cut"] = "cut"
-"""In a script: the connection breaks."""
+"""Element of a script that breaks the connection."""
 
 Step = bytes | float | Literal["cut"]
 
@@ -31,7 +31,7 @@ class Script:
 
 @dataclass
 class Seen:
-    """One request; times are of the monotonic clock, which every process here shares."""
+    """Received request; times are of the monotonic clock, which all processes share."""
 
     received_s: float
     path: str
@@ -44,7 +44,7 @@ class Seen:
 
 @dataclass
 class OpenAiServer(WebApi):
-    """Request n gets `script(n)`; with `slots`, only so many are answered at once, and the others wait."""
+    """Server that responds to request n with `script(n)`; `slots` limits the number of concurrent responses."""
 
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     script: Callable[[int], Script] = lambda _: Script([text("a"), finish(), usage(3, 1), DONE])
@@ -97,7 +97,7 @@ class OpenAiServer(WebApi):
         return response
 
     async def _is_released_within(self, wait_s: float) -> bool:
-        """Whether the server is to end, within the wait."""
+        """Return whether the server was stopped during the wait."""
         try:
             await asyncio.wait_for(self.released.wait(), wait_s)
         except TimeoutError:
@@ -118,7 +118,7 @@ def role() -> bytes:
 
 
 def text(content: str) -> bytes:
-    """As a chat's delta, and as a completion's text."""
+    """Return a chunk of text, as a chat's delta and as a completion's text."""
     return event({"choices": [{"index": 0, "delta": {"content": content}, "text": content, "finish_reason": None}]})
 
 
@@ -132,7 +132,7 @@ def usage(prompt: int, generated: int, **details: Any) -> bytes:
 
 
 def answer(tokens: int, prompt: int = 3, *, first_s: float = 0.0, gap_s: float = 0.0) -> Script:
-    """One token a chunk, and everything that a good server says."""
+    """Return a script with one token per chunk and all fields of a complete response."""
     steps: list[Step] = [role(), first_s, text("a")]
     for _ in range(tokens - 1):
         steps += [gap_s, text("b")]

@@ -1,4 +1,4 @@
-"""A real Podman on a Unix socket with one small image, and storage of its own that is thrown away."""
+"""Podman service on a Unix socket with one small image and temporary storage."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ import pytest
 from tests.servers import require
 
 IMAGE = "localhost/tiny:1"
-"""BusyBox, and a score in /old/metrics.yml that was there before."""
+"""Image with BusyBox and an older score in /old/metrics.yml."""
 _PACKAGES = "podman runc busybox-static"
 _READY_S = 60.0
 _OLD_S = 1_600_000_000
-# Nothing that needs privileges of its own: no bridge, no systemd, no limits above those of the machine.
+# No features that need privileges: no bridge, no systemd, no limits above those of the machine.
 _CONF = """\
 [containers]
 netns = "host"
@@ -36,7 +36,7 @@ events_logger = "file"
 [engine.runtimes]
 runc = ["{runc}"]
 """
-# Registries of this machine need no TLS; no other is asked for names without one.
+# Registries of this machine need no TLS; names without a registry are not searched elsewhere.
 _REGISTRIES = """\
 [[registry]]
 location = "127.0.0.1"
@@ -49,7 +49,7 @@ class Podman:
     folder: Path
     environment: dict[str, str]
     gpu: str
-    """The UUID of a GPU that it can give: in a container SEEN_GPU is set to it. Only where this is root."""
+    """UUID of an assignable GPU, set as SEEN_GPU in a container. Requires root."""
     storage: str = "vfs"
 
     @property
@@ -69,11 +69,11 @@ class Podman:
         return done.stdout
 
     def containers(self) -> list[str]:
-        """The ids of all that there are, running or not."""
+        """Return the ids of all containers, running or not."""
         return self("ps", "--all", "--quiet", "--no-trunc").split()
 
     def pids(self) -> list[int]:
-        """Of the first process of each that runs."""
+        """Return the PID of the first process of each running container."""
         found = [self.state(container)["Pid"] for container in self.containers()]
         return [pid for pid in found if pid]
 
@@ -84,7 +84,7 @@ class Podman:
 
 
 def settled(folder: Path, storage: str = "vfs") -> Podman:
-    """Its settings and storage are in the folder; nothing runs yet."""
+    """Return a Podman with settings and storage in the folder, before its service starts."""
     require("podman", _PACKAGES)
     files = {"CONTAINERS_CONF": "containers.conf", "CONTAINERS_REGISTRIES_CONF": "registries.conf"}
     environment = {**os.environ, **{name: str(folder / file) for name, file in files.items()}}
@@ -117,7 +117,7 @@ def serving() -> Iterator[Podman]:
 
 @contextlib.contextmanager
 def _described(gpu: str) -> Iterator[None]:
-    """In a file of the Container Device Interface, for which Podman has no other folder than the system's."""
+    """Describe the GPU in a file of the Container Device Interface, for which Podman reads only a system folder."""
     if os.getuid() != 0:
         yield
         return
@@ -139,7 +139,7 @@ def _runc() -> str:
 
 
 def root_files(folder: Path) -> Path:
-    """A tar of the image."""
+    """Return a tar of the image."""
     busybox = require("busybox", _PACKAGES)
     root = folder / "root"
     for name in ("bin", "dev", "etc", "old", "proc", "root", "sys", "tmp"):

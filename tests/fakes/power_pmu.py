@@ -1,4 +1,4 @@
-"""The kernel's PMUs of energy: their folders in sysfs, and a kernel that opens their counters.
+"""Energy PMUs of the kernel: their folders in sysfs, and a fake of opening their counters.
 
 `FakeKernel.open_event` gives the read end of a pipe, into which each `draw` writes the count as the kernel would give
 it: eight bytes to a read. A reader that asks twice between two draws gets EAGAIN, and so is found out.
@@ -37,14 +37,14 @@ def cpu(root: Path, number: int, package: int, die: int = 0) -> None:
 
 
 def intel_two_packages(root: Path) -> None:
-    """Two Xeons of 28 CPUs each."""
+    """Create two Xeons with 28 CPUs each."""
     pmu(root, "power", 21, "0,28", ["energy-pkg", "energy-cores", "energy-ram"])
     cpu(root, 0, 0)
     cpu(root, 28, 1)
 
 
 def amd(root: Path, cores: int = 4) -> None:
-    """An EPYC since Linux 6.14: the package in one PMU, each core in another."""
+    """Create an EPYC since Linux 6.14: the package in one PMU, the cores in another."""
     pmu(root, "power", 9, "0", ["energy-pkg"])
     pmu(root, "power_core", 10, f"0-{cores - 1}", ["energy-core"])
     for number in range(cores):
@@ -57,7 +57,7 @@ Key = tuple[int, int, int]
 
 @dataclass
 class FakeKernel:
-    """`refuse` is the errno with which every opening fails, while it is not 0."""
+    """Kernel that opens counters, or fails with errno `refuse` where that is not 0."""
 
     refuse: int = 0
     opened: list[Key] = field(default_factory=list)
@@ -75,18 +75,18 @@ class FakeKernel:
         return reading
 
     def draw(self, joules: dict[Key, float]) -> None:
-        """Adds to the registers, and lets each open counter be read once more."""
+        """Add to the registers, and make each open counter readable once more."""
         for key, more_j in joules.items():
             self._drawn_j[key] = self._drawn_j.get(key, 0.0) + more_j
         for writing, (_, key, origin_j) in list(self._pipes.items()):
             count = round((self._drawn_j[key] - origin_j) * UNITS_PER_J)
             try:
                 os.write(writing, struct.pack("=Q", count))
-            except BrokenPipeError:  # the reader has closed its end
+            except BrokenPipeError:  # the reader has closed the pipe
                 self._forget(writing)
 
     def give_up(self, key: Key) -> None:
-        """The counter reads as nothing from now on, as one whose event is in the error state."""
+        """Make the counter return no data, as an event in the error state does."""
         for writing, (_, other, _) in list(self._pipes.items()):
             if other == key:
                 self._forget(writing)

@@ -1,4 +1,4 @@
-"""A powercap tree as the kernel lays it out: flat links in class/powercap, the zones nested below devices/virtual."""
+"""Powercap tree in the kernel's layout: flat links in class/powercap to zones nested in devices/virtual."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 RANGE_UJ = 262_143_328_850
-"""2^32 units of 61 uJ, as a Xeon gives it."""
+"""Range of a Xeon: 2^32 units of 61 uJ."""
 
 
 @dataclass
@@ -17,7 +17,7 @@ class Powercap:
     range_uj: dict[str, int] = field(default_factory=dict)
 
     def zone(self, entry: str, name: str, energy_j: float = 0.0, range_uj: int = RANGE_UJ) -> None:
-        """`entry` is the kernel's: `intel-rapl:0`, `intel-rapl:0:1`, `intel-rapl-mmio:0`."""
+        """Create a zone with the kernel's entry name: `intel-rapl:0`, `intel-rapl:0:1`, `intel-rapl-mmio:0`."""
         control, *numbers = entry.split(":")
         folder = self.root / "devices/virtual/powercap" / control
         for depth in range(len(numbers)):
@@ -46,7 +46,7 @@ class Powercap:
         self._show(entry, round(joules * 1e6))
 
     def _show(self, entry: str, energy_uj: int) -> None:
-        """At once, as sysfs does: whoever reads at the same time sees the old value or the new one, never a part."""
+        """Write the value atomically, as sysfs does: concurrent readers get the old or the new value."""
         file = self.energy_file(entry)
         unseen = file.with_name("energy_uj.new")
         unseen.write_text(f"{energy_uj}\n")
@@ -54,7 +54,7 @@ class Powercap:
         unseen.replace(file)
 
     def break_zone(self, entry: str) -> None:
-        """Reading it fails with an error other than a lack of permission."""
+        """Make reads of the zone fail with an error other than missing permission."""
         file = self.energy_file(entry)
         file.unlink()
         file.mkdir()
@@ -65,7 +65,7 @@ class Powercap:
         self.set(entry, joules)
 
     def forbid(self, *entries: str) -> None:
-        """Only root may read these from now on, as since Linux 5.10."""
+        """Let only root read the zones, as since Linux 5.10."""
         for entry in entries or tuple(self.range_uj):
             self.energy_file(entry).chmod(0o400)
 
@@ -74,14 +74,14 @@ class Powercap:
             self.energy_file(entry).chmod(0o444)
 
     def remove(self, entry: str) -> None:
-        """The zone goes, as when its module is unloaded."""
+        """Remove the zone, as unloading its module does."""
         link = self.root / "class/powercap" / entry
         shutil.rmtree(link.resolve(strict=True))
         link.unlink()
 
 
 def intel_two_packages(root: Path) -> Powercap:
-    """Two sockets with core and dram, psys, and the MMIO duplicates of the packages."""
+    """Create two sockets with core and dram, psys, and the MMIO duplicates of the packages."""
     tree = Powercap(root)
     tree.zone("intel-rapl:0", "package-0", 1_000)
     tree.zone("intel-rapl:0:0", "core", 600)
@@ -103,7 +103,7 @@ def amd(root: Path) -> Powercap:
 
 
 def mirrored_dies(root: Path) -> Powercap:
-    """A Threadripper 1950X: a zone for each die, and both of them the socket's one counter."""
+    """Create a Threadripper 1950X: one zone per die, both with the socket's counter."""
     tree = Powercap(root)
     tree.zone("intel-rapl:0", "package-0-die-0", 68_000)
     tree.zone("intel-rapl:1", "package-0-die-1", 68_000)
@@ -111,7 +111,7 @@ def mirrored_dies(root: Path) -> Powercap:
 
 
 def distinct_dies(root: Path) -> Powercap:
-    """A Cascade Lake AP: each die counts for itself."""
+    """Create a Cascade Lake AP, whose dies have separate counters."""
     tree = Powercap(root)
     tree.zone("intel-rapl:0", "package-0-die-0", 10_000)
     tree.zone("intel-rapl:1", "package-0-die-1", 12_500)

@@ -1,4 +1,4 @@
-"""A proc file system of plain files, with as much of it as the exporter reads of processes."""
+"""Proc file system of plain files, with the parts that the exporter reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAGE = 4_096
 
 @dataclass
 class FakeProcess:
-    """Times in ticks."""
+    """Process with times in ticks."""
 
     pid: int
     parent: int
@@ -40,7 +40,7 @@ class FakeProcess:
 
 @dataclass
 class ProcessTree:
-    """`has_children_lists`: whether the kernel has /proc/PID/task/TID/children."""
+    """Tree of processes. `has_children_lists`: the kernel has /proc/PID/task/TID/children."""
 
     root: Path
     has_children_lists: bool = True
@@ -54,7 +54,7 @@ class ProcessTree:
         self.busy(0)
 
     def busy(self, ticks: int, idle: int = 0, steal: int = 0) -> None:
-        """What the node's CPUs have spent on work, in ticks."""
+        """Add CPU time of the node, in ticks."""
         (self.root / "stat").write_text(f"cpu  {ticks} 0 0 {idle} 0 0 0 {steal} 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
 
     def put(self, process: FakeProcess) -> FakeProcess:
@@ -66,8 +66,8 @@ class ProcessTree:
         return self.put(FakeProcess(pid, parent, started, **more))  # type: ignore[arg-type]  # the fields of FakeProcess
 
     def add_quietly(self, pid: int, parent: int = 1, started: int = 1, **more: object) -> None:
-        """To be shown with those that follow: writing a thousand a thousand times takes long."""
-        self.processes[pid] = FakeProcess(pid, parent, started, **more)  # type: ignore[arg-type]  # likewise
+        """Add a process without writing files, since writing all after each of a thousand takes long."""
+        self.processes[pid] = FakeProcess(pid, parent, started, **more)  # type: ignore[arg-type]  # the fields of FakeProcess
 
     def remove(self, pid: int) -> None:
         del self.processes[pid]
@@ -75,7 +75,7 @@ class ProcessTree:
         self.show()
 
     def show(self) -> None:
-        """Writes what has changed."""
+        """Write all changes."""
         children: dict[int, list[str]] = defaultdict(list)
         for process in self.processes.values():
             children[process.parent].append(str(process.pid))

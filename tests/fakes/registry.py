@@ -1,4 +1,4 @@
-"""A registry of images on loopback that serves one image, from a folder in OCI's layout, for any name."""
+"""Image registry on loopback that serves one image under any name, from a folder in OCI layout."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def _asked(self) -> tuple[str, str]:
-        """The content's type, and its digest; "" where only the registry itself is asked for."""
+        """Return content type and digest; "" for a request to the registry itself."""
         *_, what, reference = self.path.split("/")
         if what == "blobs":
             return "application/octet-stream", reference
@@ -46,7 +46,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """Its `host:port`."""
+    """Address as `host:port`."""
     handler = type("Handler", (_Handler,), {"folder": folder})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)

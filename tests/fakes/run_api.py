@@ -1,6 +1,6 @@
-"""The run API in memory, on loopback: what the contract says about bodies and answers, and no sensor behind it.
+"""Run API on loopback, in memory: requests and responses of the contract, without sensors.
 
-`python -m tests.fakes.run_api PORT` serves until it is killed, as a stand-in for an exporter that was started.
+`python -m tests.fakes.run_api PORT` serves until it is killed, in place of an exporter.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ProblemError(Exception):
 
 
 class RunApi:
-    """`known_gpus` are the UUIDs by index; a run's work is summed over its contributors, as the exporter does."""
+    """Run API in memory. `known_gpus` are UUIDs by index; work is summed over contributors, as in the exporter."""
 
     def __init__(self, known_gpus: tuple[str, ...] = (), simulation: str | None = None) -> None:
         self.known_gpus = known_gpus
@@ -55,7 +55,7 @@ class RunApi:
         self.begun: dict[str, BeginRequest] = {}
         self.pids: dict[str, list[int]] = {}
         self.refuses_pids = False
-        """As an exporter does to those of another PID namespace."""
+        """Refuse processes, as an exporter in another PID namespace does."""
         self.totals: dict[str, dict[str, dict[str, float]]] = {}
         self._lock = threading.Lock()
 
@@ -194,7 +194,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def serving(api: RunApi, port: int = 0) -> Iterator[str]:
-    """The address, `http://127.0.0.1:PORT`."""
+    """Address, `http://127.0.0.1:PORT`."""
     handler = type("Handler", (_Handler,), {"api": api})
     with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

@@ -1,4 +1,4 @@
-"""`python -m tests.fakes.tiny_gguf FILE`: a Llama of one small layer, random weights, a byte a token, for llama.cpp.
+"""`python -m tests.fakes.tiny_gguf FILE`: Llama with one small layer and random weights for llama.cpp.
 
 The layout is https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
@@ -34,7 +34,7 @@ def write(path: Path) -> None:
 
 
 def _byte_letters() -> list[str]:
-    """GPT-2's: printable bytes are themselves, each other the next letter from U+0100 on."""
+    """Return GPT-2's byte encoding: printable bytes as they are, others as the next letter from U+0100."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = [byte for byte in range(256) if byte not in printable]
     return [chr(byte) if byte in printable else chr(256 + others.index(byte)) for byte in range(256)]

@@ -1,4 +1,4 @@
-"""`python -m tests.fakes.tiny_gpt2 FOLDER`: a GPT-2 of one small layer, random weights, an ASCII letter a token."""
+"""`python -m tests.fakes.tiny_gpt2 FOLDER`: small GPT-2 with random weights, one token per ASCII letter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WattTime v3 on loopback: slots of 5 minutes, 1,000 lbs/MWh forecast, 900 that was; a login, and tokens that end."""
+"""WattTime v3 on loopback: 1,000 lbs/MWh forecast and 900 historical; login with expiring tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIVE = timedelta(minutes=5)
 
 @dataclass
 class WattTimeApi(WebApi):
-    """`regions` are those of the account's plan; `history` whether it has that. `tokens` are the ones in force."""
+    """API with slots of 5 minutes. `regions` and `history` are included in the account's plan; `tokens` are valid."""
 
     regions: tuple[str, ...] = ("CAISO_NORTH",)
     history: bool = True

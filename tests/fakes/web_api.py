@@ -1,4 +1,4 @@
-"""A web API on loopback with faults to switch on; the APIs of single providers build on it."""
+"""Web API on loopback with selectable faults; the fakes of providers extend it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ BODIES = {
     "garbage": "\x00\x01\ufffd}{",
     "error with 200": '{"error": {"code": "400 Bad Request", "message": "no"}}',
 }
-"""Faults that are a wrong body with status 200; the others are a status, or `truncated`, `cut off`, `slow`, `huge`."""
+"""Faults with a wrong body and status 200; others are a status, or `truncated`, `cut off`, `slow`, `huge`."""
 
 
 @dataclass
 class WebApi:
-    """`asked` are the paths with their queries, in order; `retry_after` goes out with every fault that is a status."""
+    """Web API. `asked` has all requested paths with queries; `retry_after` is sent with each fault that is a status."""
 
     now: datetime
     fault: str = ""
@@ -59,7 +59,7 @@ class WebApi:
         return web.json_response(text=text, status=status)
 
     async def _cut_off(self, request: web.Request, text: str) -> web.StreamResponse:
-        """The connection breaks halfway through what was announced."""
+        """Break the connection halfway through the announced body."""
         response = web.StreamResponse(headers={"Content-Length": str(len(text))})
         await response.prepare(request)
         await response.write(text[: len(text) // 2].encode())
@@ -90,7 +90,7 @@ async def serve(api: Api) -> AsyncIterator[Api]:
 
 @contextmanager
 def serve_beside(api: Api) -> Iterator[Api]:
-    """In a thread of its own, for programs that are driven from outside of an event loop."""
+    """Run in a separate thread, for programs without an event loop."""
     up, loop = threading.Event(), asyncio.new_event_loop()
     down = asyncio.Event()
 
@@ -112,7 +112,7 @@ def serve_beside(api: Api) -> Iterator[Api]:
 
 @asynccontextmanager
 async def silence() -> AsyncIterator[str]:
-    """An address where connections are accepted, and nothing is ever said."""
+    """Yield an address where connections are accepted and never answered."""
     gone = asyncio.Event()
 
     async def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

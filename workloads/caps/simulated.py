@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from exporter.simulation import Fault, SimulatedGpu, Simulation, StateFileError, clocks_mhz, sm_clock_mhz
+from exporter.simulation import Fault, SimulatedGpuState, Simulation, StateFileError, clocks_mhz, sm_clock_mhz
 from workloads.caps.gpu_set import NOT_ALLOWED, CapsError, NotAllowedError, PowerLimitRange
 
 
@@ -59,16 +59,16 @@ class SimulatedGpuSet:
     def close(self) -> None:
         self._file.close()
 
-    def _gpu(self, uuid: str) -> SimulatedGpu:
+    def _gpu(self, uuid: str) -> SimulatedGpuState:
         return self._file.gpus[self._index[uuid]]
 
-    def _answering(self, uuid: str) -> SimulatedGpu:
+    def _answering(self, uuid: str) -> SimulatedGpuState:
         gpu = self._gpu(uuid)
         if gpu.faults & (Fault.LOST | Fault.UNBOUND):
             raise CapsError(f"{self.name(uuid)} is lost; reset it, or leave it out with --gpus")
         return gpu
 
-    def _settable(self, uuid: str) -> SimulatedGpu:
+    def _settable(self, uuid: str) -> SimulatedGpuState:
         gpu = self._answering(uuid)
         if gpu.faults & Fault.FORBIDDEN:
             raise NotAllowedError(f"{self.name(uuid)} may not be set: {NOT_ALLOWED}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pynvml
 
-from exporter.model import Gpu, boottime
+from exporter.model import GpuInfo, boottime
 from exporter.sources.nvml.errors import NvmlQuery
 
 
@@ -20,7 +20,7 @@ class GpuHandle:
 
     api: Any
     handle: Any
-    info: Gpu
+    info: GpuInfo
     usage_is_average: bool = False
     now: Callable[[], float] = boottime
 
@@ -29,7 +29,7 @@ class GpuHandle:
         return self.info.index, self.info.uuid
 
 
-def as_text(value: str | bytes) -> str:
+def nvml_text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pynvml
 
-from exporter.model import Gpu, boottime
-from exporter.sources.nvml.card import GpuHandle, as_text
+from exporter.model import GpuInfo, boottime
+from exporter.sources.nvml.card import GpuHandle, nvml_text
 from exporter.sources.nvml.errors import nvml_source_error, optional
 from exporter.sources.nvml.gpu import NvmlGpu
 
@@ -75,13 +75,13 @@ class Nvml:
         api = self.api
         handle = api.nvmlDeviceGetHandleByIndex(index)
         architecture = optional(lambda: int(api.nvmlDeviceGetArchitecture(handle)))
-        info = Gpu(
+        info = GpuInfo(
             index=str(index),
-            uuid=as_text(api.nvmlDeviceGetUUID(handle)),
-            name=as_text(api.nvmlDeviceGetName(handle)),
+            uuid=nvml_text(api.nvmlDeviceGetUUID(handle)),
+            name=nvml_text(api.nvmlDeviceGetName(handle)),
             architecture=_ARCHITECTURES.get(architecture or -1, ""),
-            pci_bus_id=optional(lambda: as_text(api.nvmlDeviceGetPciInfo(handle).busId)) or "",
-            driver_version=optional(lambda: as_text(api.nvmlSystemGetDriverVersion())) or "",
+            pci_bus_id=optional(lambda: nvml_text(api.nvmlDeviceGetPciInfo(handle).busId)) or "",
+            driver_version=optional(lambda: nvml_text(api.nvmlSystemGetDriverVersion())) or "",
         )
         capability = optional(lambda: tuple(api.nvmlDeviceGetCudaComputeCapability(handle)))
         # "a 1 s average on Ampere (except GA100) or newer": NVML's documentation of nvmlDeviceGetPowerUsage

@@ -70,7 +70,7 @@ class NvmlQuery:
     """Queries of one GPU. Unsupported values are not read again, unavailable ones only after RETRY_S.
 
     `tolerates_unknown`: NVML's "Unknown Error" counts as an unavailable value. Healthy GPUs report it for single values
-    and failing GPUs for all of them; the read of energy, which does not tolerate it, tells them apart.
+    and failing GPUs for all of them; the read of energy, which does not tolerate it, distinguishes them.
     """
 
     def __init__(self, now: Callable[[], float] = boottime, *, tolerates_unknown: bool = False) -> None:

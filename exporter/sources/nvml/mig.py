@@ -1,4 +1,4 @@
-"""MIG instances of a GPU, which may change. They have no power or energy of their own."""
+"""MIG instances of a GPU, which may change. Power and energy exist only for the whole GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pynvml
 
 from exporter.contract.metrics import GPU_MEMORY_TOTAL, GPU_MEMORY_USED, GPU_MIG_INFO, GPU_UTILIZATION
 from exporter.model import Reading
-from exporter.sources.nvml.card import GpuHandle, as_text
+from exporter.sources.nvml.card import GpuHandle, nvml_text
 from exporter.sources.nvml.errors import NvmlQuery, optional
 
 SCAN_EVERY_S = 10.0
@@ -64,7 +64,7 @@ class MigInstances:
     def _instance(self, index: int) -> MigInstance:
         api = self._card.api
         handle = api.nvmlDeviceGetMigDeviceHandleByIndex(self._card.handle, index)
-        uuid, name = (as_text(read(handle)) for read in (api.nvmlDeviceGetUUID, api.nvmlDeviceGetName))
+        uuid, name = (nvml_text(read(handle)) for read in (api.nvmlDeviceGetUUID, api.nvmlDeviceGetName))
         numbers = api.nvmlDeviceGetGpuInstanceId(handle), api.nvmlDeviceGetComputeInstanceId(handle)
         return MigInstance(uuid, handle, name.rpartition(" MIG ")[2], *numbers)
 

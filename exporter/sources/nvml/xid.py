@@ -9,7 +9,7 @@ from typing import Any
 
 import pynvml
 
-from exporter.sources.nvml.card import as_text
+from exporter.sources.nvml.card import nvml_text
 from exporter.sources.nvml.errors import UNSUPPORTED
 
 _XID = pynvml.nvmlEventTypeXidCriticalError
@@ -33,7 +33,9 @@ class XidWatch:
         try:
             if not api.nvmlDeviceGetSupportedEventTypes(handle) & _XID:
                 return False
-            uuid = as_text(api.nvmlDeviceGetUUID(handle))  # now, since a GPU that fell off the bus no longer reports it
+            uuid = nvml_text(
+                api.nvmlDeviceGetUUID(handle)
+            )  # now, since a GPU that fell off the bus no longer reports it
             registered_in = None
             while registered_in is None or registered_in is not self._set:
                 with self._lock:

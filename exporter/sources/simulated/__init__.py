@@ -1,6 +1,6 @@
 """Simulated GPUs with the functions of pynvml, which code for pynvml can use unchanged.
 
-Functions, values, faults and errors are those of the tests' C library. Constants, structs and exceptions are pynvml's.
+Functions, values, faults and errors match the tests' C library. Constants, structs and exceptions are pynvml's.
 """
 
 from __future__ import annotations

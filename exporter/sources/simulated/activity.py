@@ -9,7 +9,7 @@ import pynvml
 
 from exporter.simulation import (
     HOPPER,
-    SimulatedGpu,
+    SimulatedGpuState,
     SimulatedProcess,
     fan_percent,
     is_capped,
@@ -120,7 +120,7 @@ class Activity(Library):
         return int(pynvml.NVML_PSTATE_0)  # data-centre GPUs stay there when idle
 
 
-def _busy_percent(gpu: SimulatedGpu, now: float) -> int:
+def _busy_percent(gpu: SimulatedGpuState, now: float) -> int:
     """Return the utilization, which a GPU in MIG mode does not support."""
     if gpu.instances is not None:
         raise_nvml_error(pynvml.NVML_ERROR_NOT_SUPPORTED)

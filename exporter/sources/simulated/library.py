@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import pynvml
 
-from exporter.simulation import Fault, SimulatedGpu, SimulatedInstance, Simulation, SimulationState, boottime
+from exporter.simulation import Fault, SimulatedGpuState, SimulatedInstance, Simulation, SimulationState, boottime
 
 _HANG_POLL_S = 0.001
 
@@ -85,7 +85,7 @@ class Library:
             time.sleep(state.call_latency_us / 1e6)
         return state
 
-    def _any(self, handle: Handle) -> tuple[SimulatedGpu, float, SimulatedInstance | None]:
+    def _any(self, handle: Handle) -> tuple[SimulatedGpuState, float, SimulatedInstance | None]:
         """Return the GPU, the time of the call, and the MIG instance of the handle, if any."""
         self._call()
         while True:
@@ -102,7 +102,7 @@ class Library:
             raise_nvml_error(pynvml.NVML_ERROR_NOT_FOUND)
         return gpu, state.clock_s or now, instance
 
-    def _gpu(self, handle: Handle) -> tuple[SimulatedGpu, float]:
+    def _gpu(self, handle: Handle) -> tuple[SimulatedGpuState, float]:
         """Return GPU and time for a call that MIG instances do not support."""
         gpu, now, instance = self._any(handle)
         if instance:

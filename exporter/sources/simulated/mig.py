@@ -10,7 +10,7 @@ from typing import Any
 
 import pynvml
 
-from exporter.simulation import HOPPER, SimulatedGpu, SimulatedInstance, instance_percent
+from exporter.simulation import HOPPER, SimulatedGpuState, SimulatedInstance, instance_percent
 from exporter.sources.simulated.library import Handle, Library, raise_nvml_error
 
 _MAX_INSTANCES = 7
@@ -49,7 +49,7 @@ class SimulatedMig(Library):
         self._instance(device)
         return 0
 
-    def _instance(self, device: Handle) -> tuple[SimulatedGpu, SimulatedInstance]:
+    def _instance(self, device: Handle) -> tuple[SimulatedGpuState, SimulatedInstance]:
         gpu, _, instance = self._any(device)
         if instance is None:
             raise_nvml_error(pynvml.NVML_ERROR_NOT_SUPPORTED)

@@ -11,7 +11,7 @@ import pynvml
 from exporter.simulation import (
     HOPPER,
     Fault,
-    SimulatedGpu,
+    SimulatedGpuState,
     average_w,
     capped_ns,
     counter_j,
@@ -70,7 +70,7 @@ class Power(Library):
             raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT) from error
 
 
-def _fill(value: Any, gpu: SimulatedGpu, now: float) -> None:
+def _fill(value: Any, gpu: SimulatedGpuState, now: float) -> None:
     typed = None if value.scopeId or gpu.faults & Fault.NO_FIELDS else _typed_value(value.fieldId, gpu, now)
     if typed is None:
         value.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
@@ -82,7 +82,7 @@ def _fill(value: Any, gpu: SimulatedGpu, now: float) -> None:
         value.value.ullVal = number
 
 
-def _typed_value(field: int, gpu: SimulatedGpu, now: float) -> tuple[int, int] | None:
+def _typed_value(field: int, gpu: SimulatedGpuState, now: float) -> tuple[int, int] | None:
     """Return type and value of a field, or None where the GPU does not support it."""
     long = _long(field, gpu, now)
     if long is not None:
@@ -91,7 +91,7 @@ def _typed_value(field: int, gpu: SimulatedGpu, now: float) -> tuple[int, int] |
     return None if small is None else (pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, small)
 
 
-def _long(field: int, gpu: SimulatedGpu, now: float) -> int | None:
+def _long(field: int, gpu: SimulatedGpuState, now: float) -> int | None:
     """Return the value of a field with 64 bits."""
     match field:
         case pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION if not gpu.faults & Fault.NO_COUNTER:
@@ -107,7 +107,7 @@ def _long(field: int, gpu: SimulatedGpu, now: float) -> int | None:
     return _errors(field, gpu) if gpu.product.is_of_data_centre else None
 
 
-def _errors(field: int, gpu: SimulatedGpu) -> int | None:
+def _errors(field: int, gpu: SimulatedGpuState) -> int | None:
     match field:
         case pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL | pynvml.NVML_FI_DEV_ECC_SBE_AGG_TOTAL:
             return gpu.ecc_corrected
@@ -116,7 +116,7 @@ def _errors(field: int, gpu: SimulatedGpu) -> int | None:
     return None
 
 
-def _small(field: int, gpu: SimulatedGpu, now: float) -> int | None:
+def _small(field: int, gpu: SimulatedGpuState, now: float) -> int | None:
     """Return the value of a field with 32 bits."""
     match field:
         case pynvml.NVML_FI_DEV_POWER_AVERAGE if not gpu.faults & Fault.NO_AVERAGE:

@@ -11,7 +11,7 @@ from exporter.energy.marks import MeasuredEnergy, energy_between
 from exporter.energy.meter import LIMIT_MARGIN, DeviceMeter
 from exporter.model import Device, Poll
 from exporter.runs.marks import FIRST_MARK_S, SETTLED_S
-from exporter.simulation import PRODUCTS, Constant, Segment, SimulatedGpu, Square, make_gpus
+from exporter.simulation import PRODUCTS, Constant, Segment, SimulatedGpuState, Square, make_gpus
 from exporter.simulation.gpu import energy_j
 from exporter.simulation.sensors import average_w, counter_j, instant_w
 
@@ -31,7 +31,7 @@ Without any, the instantaneous power covers all of the 100 ms between two update
 
 @dataclass(frozen=True)
 class ReplayedGpu:
-    gpu: SimulatedGpu
+    gpu: SimulatedGpuState
     sensor: Sensor = "counter"
 
     def poll(self, t: float) -> Poll:

@@ -4,7 +4,7 @@ from exporter.attribution.policy import Attribution
 from exporter.contract import metrics as m
 from exporter.contract.run import BeginRequest, EndRequest, WorkRequest
 from exporter.exposition.collector import Collector
-from exporter.model import Batch, ClockReading, Device, Gpu, Poll, Reading, Slot, SourceError
+from exporter.model import Batch, ClockReading, Device, GpuInfo, Poll, Reading, Slot, SourceError
 from exporter.nvml_worker.protocol import GpuCount, GpuFailure, ReadingChanges, WorkerMessage, XidError
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
@@ -121,7 +121,7 @@ class GoldenNode:
     def live_through(self):
         """Run the scenario from START_S to NOW_S."""
         gpus = tuple(
-            Gpu(i, uuid, "NVIDIA H200", "Hopper", f"00000000:0{i}:00.0", "570.00")
+            GpuInfo(i, uuid, "NVIDIA H200", "Hopper", f"00000000:0{i}:00.0", "570.00")
             for i, uuid in (LABELS, ("1", LOST_UUID))
         )
         failure = GpuFailure(1, "GPU is lost")

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from exporter.contract.metrics import GPU_FAN, GPU_TEMPERATURE
-from exporter.model import Device, Gpu, GpuProcess, Poll, Reading, boottime
+from exporter.model import Device, GpuInfo, GpuProcess, Poll, Reading, boottime
 from exporter.nvml_worker.message_writer import MessageWriter
 from exporter.nvml_worker.polling_threads import MAX_GPUS_PER_THREAD, PolledGpu, PollingThreads
 from exporter.nvml_worker.protocol import GpuFailure, GpuProcessList, ReadingChanges, SamplingOrder
@@ -22,7 +22,7 @@ class AttachedGpu:
     """Replaces `NvmlGpu`."""
 
     def __init__(self, index):
-        self.info = Gpu(str(index), f"GPU-{index}", "test", "", "", "")
+        self.info = GpuInfo(str(index), f"GPU-{index}", "test", "", "", "")
         self.responds = threading.Event()
         self.responds.set()
         self.call_started = threading.Event()

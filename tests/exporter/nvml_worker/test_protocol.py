@@ -1,7 +1,7 @@
 """Round trips of the messages between worker and daemon."""
 
 from exporter.contract.metrics import GPU_FAN, GPU_TEMPERATURE
-from exporter.model import Device, Gpu, GpuProcess, Poll, Reading
+from exporter.model import Device, GpuInfo, GpuProcess, Poll, Reading
 from exporter.nvml_worker.protocol import (
     DriverGone,
     GpuCount,
@@ -21,7 +21,7 @@ POLL = Poll(Device("gpu", "GPU-0"), 1.5, 1.501, 300.0, 250.5, None)
 CHANGES = ReadingChanges("GPU-0", (Reading(GPU_FAN, ("0", "GPU-0"), 0.3),), ((GPU_TEMPERATURE.name, ("0", "GPU-0")),))
 MESSAGE = WorkerMessage(
     gpu_counts=(GpuCount(2),),
-    gpus=(Gpu("0", "GPU-0", "H200", "Hopper", "0000:18:00.0", "580.95"),),
+    gpus=(GpuInfo("0", "GPU-0", "H200", "Hopper", "0000:18:00.0", "580.95"),),
     polls=(POLL, POLL._replace(before_s=2.0, after_s=2.1)),
     reading_changes=(CHANGES,),
     process_lists=(GpuProcessList("GPU-0", (GpuProcess(7, 100, 0.5), GpuProcess(8, None, None, "MIG-1"))),),

@@ -2,7 +2,7 @@
 
 from exporter.attribution.policy import NO_RUN, Attribution
 from exporter.attribution.procfs import ProcessKey
-from exporter.model import Device, Gpu, GpuProcess, Poll
+from exporter.model import Device, GpuInfo, GpuProcess, Poll
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.record import RunRecord
 from exporter.sensors.health import GpuHealth
@@ -34,7 +34,7 @@ def loads_of(run, processes=None):
     """Return the loads on each GPU; `processes` are those on it."""
     live, energies = LiveState(), Attribution()
     for device in (GPU, OTHER):
-        live.gpus[device.id] = GpuHealth(Gpu("0", device.id, "test", "", "", ""), device, 0.0)
+        live.gpus[device.id] = GpuHealth(GpuInfo("0", device.id, "test", "", "", ""), device, 0.0)
         live.gpus[device.id].processes = tuple((processes or {}).get(device, ()))
         live.energy.push(Poll(device, 0.0, 0.0, 0.0, 300.0))
     attribution = RunAttribution(live, energies, 0.0)

@@ -11,7 +11,7 @@ from exporter.attribution.policy import Attribution, AttributionChanges
 from exporter.attribution.procfs import ProcessKey
 from exporter.contract.run import BeginRequest, EndRequest
 from exporter.energy.marks import MeterTotals
-from exporter.model import ClockReading, Device, Gpu, Poll, Slot, boottime
+from exporter.model import ClockReading, Device, GpuInfo, Poll, Slot, boottime
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
 from exporter.runs.record import STORED
@@ -55,7 +55,7 @@ class Node:
         self.now_s = self.first_s = boottime()
         self.first_at = time.time()
         self.live = LiveState(slots_at=slots_at)
-        self.live.gpus[GPU.id] = GpuHealth(Gpu("0", GPU.id, "test", "", "", ""), GPU, self.now_s)
+        self.live.gpus[GPU.id] = GpuHealth(GpuInfo("0", GPU.id, "test", "", "", ""), GPU, self.now_s)
         self.begun_s = self.now_s
         attribution = RunAttribution(self.live, Attribution(), self.now_s)
         self.ledger = Ledger(self.live, attribution, file, clock=self.now, is_alive=is_alive)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.simulation import Constant, Ramp, Square, Trace, counter_j, make_gpus
-from exporter.simulation.card import Segment, SimulatedGpu
+from exporter.simulation.card import Segment, SimulatedGpuState
 from exporter.simulation.gpu import cumulative_capped_s, energy_j, with_limit, with_load
 from tests.exporter.simulation.conftest import H200, STEPS
 
@@ -26,7 +26,7 @@ loads = st.one_of(
 
 
 @st.composite
-def gpus(draw) -> SimulatedGpu:
+def gpus(draw) -> SimulatedGpuState:
     """Return a GPU with a history of up to 30 loads and limits from 1000 s on."""
     gpu = make_gpus(8, H200)[draw(st.integers(0, 7))]
     gpu = replace(gpu, segments=(Segment(1_000.0, 0.0, gpu.limit_w, 1_000.0, Constant(78)),), changes=1)

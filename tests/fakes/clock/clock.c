@@ -1,4 +1,4 @@
-/* Loaded before libc (LD_PRELOAD), it shifts a process's wall clock and CLOCK_BOOTTIME by what a shared file says now. */
+/* Library for LD_PRELOAD that shifts the wall clock and CLOCK_BOOTTIME of a process by the offsets in a shared file. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -47,7 +47,7 @@ static int64_t shift_ns(clockid_t clock) {
 }
 
 EXPORT int clock_gettime(clockid_t clock, struct timespec *now) {
-    if (libc_clock_gettime == NULL) { /* another library's constructor asks before ours */
+    if (libc_clock_gettime == NULL) { /* called by the constructor of another library, before ours */
         *(void **)&libc_clock_gettime = dlsym(RTLD_NEXT, "clock_gettime");
     }
     int failed = libc_clock_gettime(clock, now);

@@ -1,4 +1,4 @@
-/* What a card is doing. */
+/* Utilization, temperature, clocks and other readings of a GPU. */
 #include "nvml.h"
 
 #include <stddef.h>
@@ -76,7 +76,7 @@ EXPORT result nvmlDeviceGetTemperature(device handle, unsigned sensor, unsigned 
 }
 
 EXPORT result nvmlDeviceGetTemperatureThreshold(device handle, unsigned threshold, unsigned *celsius) {
-    static const uint32_t thresholds[] = {92, 89, 95, 85}; /* shutdown, slowdown, most for the memory, for the GPU */
+    static const uint32_t thresholds[] = {92, 89, 95, 85}; /* shutdown, slowdown, maximum of the memory, of the GPU */
     LOOK(handle)
     if (threshold >= THRESHOLD_COUNT) {
         return INVALID_ARGUMENT;
@@ -132,7 +132,7 @@ EXPORT result nvmlDeviceGetMaxClockInfo(device handle, unsigned domain, unsigned
     return domain < CLOCK_COUNT ? SUCCESS : INVALID_ARGUMENT;
 }
 
-/* From the highest down, as the driver lists them; how many there are where `clocks_mhz` has no room for them. */
+/* In descending order, as the driver lists them; their number where `clocks_mhz` is too small. */
 EXPORT result nvmlDeviceGetSupportedGraphicsClocks(device handle, unsigned memory_mhz, unsigned *count, unsigned *clocks_mhz) {
     LOOK(handle)
     if (memory_mhz != gpu.memory_clock_mhz) {
@@ -161,13 +161,13 @@ EXPORT result nvmlDeviceGetSupportedClocksEventReasons(device handle, unsigned l
     return SUCCESS;
 }
 
-/* the same under its older name */
+/* the older name of the same function */
 EXPORT result nvmlDeviceGetCurrentClocksThrottleReasons(device handle, unsigned long long *reasons) {
     return nvmlDeviceGetCurrentClocksEventReasons(handle, reasons);
 }
 
 EXPORT result nvmlDeviceGetPerformanceState(device handle, unsigned *state) {
     LOOK(handle)
-    *state = 0; /* where data-centre cards stay, also idle */
+    *state = 0; /* data-centre GPUs stay there when idle */
     return SUCCESS;
 }

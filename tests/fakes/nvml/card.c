@@ -1,4 +1,4 @@
-/* What a card is. */
+/* Identity and settings of a GPU. */
 #define _GNU_SOURCE
 #include "nvml.h"
 
@@ -104,5 +104,5 @@ EXPORT result nvmlDeviceGetPersistenceMode(device handle, unsigned *mode) {
 
 EXPORT result nvmlDeviceSetPersistenceMode(device handle, unsigned mode) {
     LOOK(handle)
-    return mode <= 1 ? SUCCESS : INVALID_ARGUMENT; /* tools set it first thing; it is always on */
+    return mode <= 1 ? SUCCESS : INVALID_ARGUMENT; /* tools set it at their start; it is always on */
 }

@@ -1,4 +1,4 @@
-/* Event sets, for XIDs: those that happen after a card was registered, each once. */
+/* Event sets for XIDs: each XID after the registration of its GPU is delivered once. */
 #include "nvml.h"
 
 #include <stdlib.h>
@@ -44,7 +44,7 @@ EXPORT result nvmlDeviceRegisterEvents(device handle, unsigned long long types, 
     return SUCCESS;
 }
 
-/* TIMEOUT where this card has nothing new. */
+/* TIMEOUT where this GPU has no new event. */
 static result take(struct event_set *set, uint32_t place, struct event_data *event) {
     struct header header;
     struct gpu gpu;

@@ -1,5 +1,5 @@
-/* What a simulated GPU draws and what that adds up to: gpu.py and loads.py again, in the same order of operations, so
- * that the last bit agrees (and so without fused multiply-add: -ffp-contract=off). */
+/* Power and energy of a simulated GPU, as in gpu.py and loads.py, with the same order of operations, so that results
+ * agree to the last bit (hence no fused multiply-add: -ffp-contract=off). */
 #include "simulation.h"
 
 #include <math.h>

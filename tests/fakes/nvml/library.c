@@ -1,7 +1,7 @@
-/* The library itself: initialization, and what every call goes through first.
+/* Initialization of the library, and the checks that start every call.
  *
- * A driver that was unloaded makes nvmlInit fail with DRIVER_NOT_LOADED. To a process that had it open every call fails
- * with UNINITIALIZED, also after the driver is back, until it initializes again: its connection died with the driver. */
+ * While the driver is unloaded, nvmlInit fails with DRIVER_NOT_LOADED. In a process that had it open, every call fails
+ * with UNINITIALIZED, even after the driver is loaded again, until it initializes NVML again. */
 #define _GNU_SOURCE
 #include "nvml.h"
 
@@ -12,7 +12,7 @@ enum { FLAG_NO_ATTACH = 2, HANG_POLL_US = 1000 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned references;
-static double initialized_for_s; /* when the driver that we talk to was loaded */
+static double initialized_for_s; /* load time of the driver for which this process is initialized */
 static uint32_t places[MAX_GPUS];
 static unsigned place_count;
 
@@ -128,7 +128,7 @@ result look_at_any(device handle, struct gpu *gpu, double *now, const struct ins
         return INVALID_ARGUMENT;
     }
     for (;;) {
-        *now = boottime_s(); /* before the state, which then holds every change up to now */
+        *now = boottime_s(); /* before the state, so that the state includes every change up to now */
         read_gpu(place, &header, gpu);
         if (!is_initialized(&header)) {
             return UNINITIALIZED;

@@ -1,4 +1,4 @@
-/* MIG: a card cut into instances, and what GPM says about each. */
+/* MIG instances of a GPU, and their GPM metrics. */
 #include "nvml.h"
 
 #include <stdlib.h>

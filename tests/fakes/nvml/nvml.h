@@ -1,4 +1,4 @@
-/* What the calls on a GPU share with the calls of the library itself. */
+/* Declarations shared by the calls on a GPU and those of the library. */
 #ifndef NVML_H
 #define NVML_H
 
@@ -20,25 +20,25 @@ typedef enum {
     NO_DATA = 21,
 } result;
 
-typedef struct opaque *device; /* place of the GPU in the file + 1, and 256 times the number of a MIG instance */
+typedef struct opaque *device; /* position of the GPU in the file + 1, plus 256 times the number of a MIG instance */
 
-/* Every call begins here: is there a driver, and still the one that was initialized? */
+/* Check at the start of every call: the driver must be loaded, and be the one that was initialized. */
 result call(struct header *header);
 
-/* Every call on a GPU: hangs while it hangs; else the GPU, and the instant at which it is looked at. */
+/* Start of every call on a GPU: blocks while the GPU hangs, then returns the GPU and the time of the call. */
 result look(device handle, struct gpu *gpu, double *now);
 
-/* The same for a call that MIG instances answer too; `instance` is NULL for a whole GPU. */
+/* Start of a call that MIG instances support; `instance` is NULL for a whole GPU. */
 result look_at_any(device handle, struct gpu *gpu, double *now, const struct instance **instance);
 
-/* The GPUs that the driver had when it was initialized: the place in the file of the one that it numbers `index`. */
+/* Position in the file of GPU `index`, among the GPUs that were bound at initialization. */
 unsigned enumerated(void);
 bool place_of(unsigned index, uint32_t *place);
 bool index_of(uint32_t place, unsigned *index);
 
 device handle_of(uint32_t place, uint32_t instance);
 
-/* The body of a call on a GPU: `gpu` and `now` are there, or it has returned. */
+/* Body of a call on a GPU: defines `gpu` and `now`, or returns. */
 #define LOOK(handle)                                                                                                   \
     struct gpu gpu;                                                                                                    \
     double now;                                                                                                        \
@@ -47,7 +47,7 @@ device handle_of(uint32_t place, uint32_t instance);
         return looked;                                                                                                 \
     }
 
-/* The same, with `instance`. */
+/* Body of a call on a GPU or instance: also defines `instance`. */
 #define LOOK_AT_ANY(handle)                                                                                            \
     struct gpu gpu;                                                                                                    \
     double now;                                                                                                        \

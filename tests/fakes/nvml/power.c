@@ -1,4 +1,4 @@
-/* Energy, power, and the field values. */
+/* Energy, power, power limits and field values. */
 #define _GNU_SOURCE
 #include "nvml.h"
 
@@ -34,7 +34,7 @@ struct field_value {
     } value;
 };
 
-/* Of the fields that are neither energy nor power, those that this GPU has. */
+/* Fields other than energy and power that this GPU supports. */
 static bool fill_other(struct field_value *value, const struct gpu *gpu, double now) {
     bool is_hopper = gpu->architecture >= HOPPER;
     value->value_type = TYPE_UNSIGNED_LONG_LONG;
@@ -72,7 +72,7 @@ static bool fill_other(struct field_value *value, const struct gpu *gpu, double 
 }
 
 static void fill(struct field_value *value, const struct gpu *gpu, double now) {
-    uint32_t lacking = value->scope_id ? FAULT_NO_FIELDS : gpu->faults; /* the scopes of module and memory: none of them */
+    uint32_t lacking = value->scope_id ? FAULT_NO_FIELDS : gpu->faults; /* scopes of module and memory: unsupported */
     value->result = NOT_SUPPORTED;
     if (lacking & FAULT_NO_FIELDS) {
         return;

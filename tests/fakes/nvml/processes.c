@@ -1,4 +1,4 @@
-/* The processes on a card, or on a MIG instance of it. */
+/* Processes on a GPU or MIG instance. */
 #include "nvml.h"
 
 #include <stddef.h>
@@ -53,7 +53,7 @@ EXPORT result nvmlDeviceGetMPSComputeRunningProcesses_v3(device handle, unsigned
     return none(handle, count);
 }
 
-/* One sample for each process that was busy; NOT_FOUND where there is none that is newer than `last_seen_us`. */
+/* One sample for each busy process; NOT_FOUND where none is newer than `last_seen_us`. */
 EXPORT result nvmlDeviceGetProcessUtilization(device handle, struct utilization_sample *samples, unsigned *count,
                                               unsigned long long last_seen_us) {
     LOOK(handle)

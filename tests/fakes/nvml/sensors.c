@@ -1,4 +1,4 @@
-/* What the driver of a simulated GPU says about it: sensors.py again. */
+/* Sensor values of a simulated GPU, as in sensors.py. */
 #include "simulation.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 
 enum { SLICES = 7 };
 
-/* In [-1, 1): the finalizer of SplitMix64. */
+/* Noise in [-1, 1), by the finalizer of SplitMix64. */
 static double noise(uint32_t index, int64_t update, uint64_t salt) {
     uint64_t x = (uint64_t)update * 2 + salt + (index + UINT64_C(1)) * UINT64_C(0x9E3779B97F4A7C15);
     x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);

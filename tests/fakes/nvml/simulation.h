@@ -1,5 +1,5 @@
-/* The simulated GPUs' state file as C structs, and what a driver says about them.
- * Layout and arithmetic are those of exporter/contract/simulation (layout.py, loads.py, gpu.py, sensors.py), operation by operation. */
+/* State file of simulated GPUs as C structs, and the values that a driver reports about them.
+ * Layout and arithmetic follow exporter/simulation (layout.py, loads.py, gpu.py, sensors.py), operation by operation. */
 #ifndef SIMULATION_H
 #define SIMULATION_H
 
@@ -68,21 +68,21 @@ struct point {
 static_assert(sizeof(struct header) == 64, "the layout's header");
 static_assert(sizeof(struct gpu) == 4296, "the layout's record");
 
-/* Maps the file that WATTLINE_SIMULATION names, once a process; says on stderr why it cannot. */
+/* Map the file named by WATTLINE_SIMULATION, once per process; print errors to stderr. */
 bool simulation_open(void);
 
-/* The header, or the header and one GPU, as they were together at one moment. */
+/* Consistent copy of the header, or of the header and one GPU. */
 void read_header(struct header *header);
 void read_gpu(uint32_t index, struct header *header, struct gpu *gpu);
 
-/* False where the file cannot be written. */
+/* Return false where the file cannot be written. */
 bool write_limit(uint32_t index, double limit_w);
 bool write_locked_clock(uint32_t index, uint32_t mhz);
 
 double boottime_s(void);
 void sleep_us(uint32_t microseconds);
 
-/* What the driver says at t. */
+/* Values that the driver reports at t. */
 uint32_t instant_mw(const struct gpu *gpu, double t);
 uint32_t average_mw(const struct gpu *gpu, double t);
 uint64_t counter_mj(const struct gpu *gpu, double t);
@@ -95,17 +95,16 @@ uint64_t pcie_bytes(const struct gpu *gpu, double t, double bytes_per_joule);
 uint32_t process_percent(const struct gpu *gpu, const struct process *process);
 uint64_t process_sample_us(const struct gpu *gpu, double t);
 double instance_percent(const struct gpu *gpu, const struct instance *instance);
-uint64_t memory_used_bytes(const struct gpu *gpu, const struct instance *instance); /* NULL: of the whole GPU */
+uint64_t memory_used_bytes(const struct gpu *gpu, const struct instance *instance); /* NULL for the whole GPU */
 
-/* Since the file was made: the energy, and the time under the cap; what the load would draw without a limit; and the
- * recorded trace of the file. */
+/* Energy and capped time since the file was created; power of the load without a limit; recorded trace of the file. */
 double cumulative_j(const struct gpu *gpu, double t);
 double cumulative_capped_s(const struct gpu *gpu, double t);
 double demand_w(const struct gpu *gpu, double t);
 const struct segment *segment_at(const struct gpu *gpu, double t); /* NULL before the oldest that is kept */
 const struct point *recorded_points(uint32_t *count);
 
-/* The shares of the highest SM clock, and of a process's dynamic power, that a locked clock leaves. */
+/* Share of the highest SM clock, and of a process's dynamic power, with a locked clock. */
 double clock_ratio(const struct gpu *gpu);
 double dynamic_ratio(const struct gpu *gpu);
 

@@ -1,4 +1,4 @@
-/* The state file, mapped: read without a lock (the sequence is odd while someone writes), written under flock. */
+/* Mapped state file: read without a lock (its sequence number is odd during a write), written under flock. */
 #define _GNU_SOURCE
 #include "simulation.h"
 
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER; /* flock holds off other processes, not our own threads */
+static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER; /* flock excludes other processes, not threads of this one */
 static int descriptor = -1;
 static bool writable;
 static struct header *shared; /* followed by the GPUs and the points */
@@ -106,7 +106,7 @@ static void read_together(struct header *header, uint32_t index, struct gpu *gpu
             if (__atomic_load_n(&shared->sequence, __ATOMIC_RELAXED) == before) {
                 return;
             }
-        } else if (writable && tries % 10000 == 0) { /* a second and more: its writer was killed; nobody else writes now */
+        } else if (writable && tries % 10000 == 0) { /* after more than a second: the writer was killed and no other is active */
             make_even_and_unlock(lock_and_make_odd());
         }
         sleep_us(100);
@@ -117,7 +117,7 @@ void read_header(struct header *header) { read_together(header, 0, NULL); }
 
 void read_gpu(uint32_t index, struct header *header, struct gpu *gpu) { read_together(header, index, gpu); }
 
-/* The last segment again, from now on: the load goes on where it is. */
+/* Start a copy of the last segment now, which continues its load. */
 static struct segment continued(const struct gpu *gpu) {
     struct segment next = gpu->segments[(gpu->changes - 1) % KEPT_SEGMENTS];
     double now = shared->clock_s > 0 ? shared->clock_s : boottime_s();
@@ -159,7 +159,7 @@ bool write_locked_clock(uint32_t index, uint32_t mhz) {
         is_used |= gpu->processes[i].pid != 0;
     }
     gpu->locked_clock_mhz = mhz;
-    if (is_used) { /* what a process draws goes with its clock */
+    if (is_used) { /* the power of a process depends on its clock */
         struct segment next = continued(gpu);
         next.kind = LOAD_CONSTANT;
         next.load_begin_s = next.begin_s;
