@@ -8,12 +8,12 @@ from exporter.nvml_worker.message_writer import MAX_LINE_BYTES, MAX_POLLS
 from exporter.nvml_worker.protocol import EXIT_BEHIND, decode_message
 
 WRITER = """
-from exporter.model import Device, Gpu, GpuProcess, Poll
+from exporter.model import Device, GpuInfo, GpuProcess, Poll
 from exporter.nvml_worker.message_writer import MAX_OTHER_ITEMS, MAX_POLLS, MessageWriter
 from exporter.nvml_worker.protocol import GpuProcessList, ReadingChanges
 from exporter.nvml_worker.schedule import SamplingSchedule
 writer = MessageWriter(SamplingSchedule())
-new_gpu = Gpu("1", "new", "", "", "", "")
+new_gpu = GpuInfo("1", "new", "", "", "", "")
 """
 
 
