@@ -1,7 +1,7 @@
-"""The energy of a run at named boundaries, and of a unit of its work at each of them. Pure.
+"""Energy of a run at named boundaries, and of a unit of its work at each of them.
 
-What is measured on only some of the run's nodes, taken from a model, or was in use by other runs, is in no boundary but
-the GPUs' own. A facility's figure is that of a boundary times a PUE that the user tells: nothing measured it.
+A component that is measured on only some of the nodes, estimated, or used by other runs is in no boundary, except for
+the GPUs in their own. A facility's figure is that of a boundary times the user's PUE, not a measurement.
 """
 
 from __future__ import annotations
@@ -9,12 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from analyzer.model.interval import Interval, total
-
-if TYPE_CHECKING:
-    from analyzer.model.report import Report, Work
+from analyzer.model.report import AttributedRun, Boundary, MeasuredRun, UnitEnergy, Work
 
 GENERATED, PROMPT, TOTAL = "generated_tokens", "prompt_tokens", "total_tokens"
 GFLOP = "gflop"
@@ -22,74 +19,37 @@ _FLOP_PER_GFLOP = 1e9
 _WIDER = ("cpu", "dram")
 
 
-@dataclass(frozen=True, slots=True)
-class UnitEnergy:
-    """`energy_per_unit` in joules is a ratio of sums, over the `phases` in which the work was done, else the whole run.
-
-    `per_second` is by the wall clock of the whole run, whatever the phases.
-    """
-
-    unit: str
-    amount: float
-    per_second: float | None
-    energy_per_unit: Interval
-    phases: tuple[str, ...] = ()
-
-    @property
-    def units_per_joule(self) -> Interval | None:
-        """The relative half-width is that of the energy."""
-        joules = self.energy_per_unit
-        if joules.value <= 0:
-            return None
-        return Interval(1 / joules.value, None if joules.half is None else joules.half / joules.value**2)
-
-
-@dataclass(frozen=True, slots=True)
-class Boundary:
-    """`energy` in joules is that of all `components`, times `pue` where that is given."""
-
-    components: tuple[str, ...]
-    energy: Interval
-    work: tuple[UnitEnergy, ...]
-    pue: float | None = None
-
-    @property
-    def name(self) -> str:
-        measured = "+".join(self.components)
-        return measured if self.pue is None else f"{measured} × PUE {self.pue:g}"
-
-
-def boundaries(report: Report, pue: float | None = None) -> tuple[Boundary, ...]:
-    """The GPUs, then with CPU and DRAM as far as they are measured on all nodes, then both times `pue`."""
-    found = [_boundary(report, components) for components in _components(report)]
+def energy_boundaries(run: AttributedRun, pue: float | None = None) -> tuple[Boundary, ...]:
+    """Return the GPUs, then with CPU and DRAM as far as they are measured on all nodes, then both times `pue`."""
+    found = [_boundary(run, components) for components in _components(run)]
     facility = [] if pue is None else [_times(boundary, pue) for boundary in found]
     return (*found, *facility)
 
 
-def _components(report: Report) -> Iterator[tuple[str, ...]]:
-    if "gpu" in report.energy:
+def _components(run: MeasuredRun) -> Iterator[tuple[str, ...]]:
+    if "gpu" in run.energy:
         yield ("gpu",)
-    wider = tuple(component for component in _WIDER if measured_everywhere(report, component))
-    shared_gpu = any(device.shared for device in report.gpus)
+    wider = tuple(component for component in _WIDER if measured_everywhere(run, component))
+    shared_gpu = any(device.shared for device in run.devices if device.component == "gpu")
     if wider and not shared_gpu:
-        yield ("gpu", *wider) if "gpu" in report.energy else wider
+        yield ("gpu", *wider) if "gpu" in run.energy else wider
 
 
-def measured_everywhere(report: Report, component: str) -> bool:
-    """On each node, by a sensor, and for no other run at the same time."""
-    mine = [device for device in report.devices if device.component == component]
-    sound = all(not device.estimated and not device.shared for device in mine)
-    return sound and {device.instance for device in mine} == set(report.instances)
+def measured_everywhere(run: MeasuredRun, component: str) -> bool:
+    """Return True for a component with a sensor on each node that no other run used at the same time."""
+    mine = [device for device in run.devices if device.component == component]
+    usable = all(not device.estimated and not device.shared for device in mine)
+    return usable and {device.instance for device in mine} == set(run.instances)
 
 
-def _boundary(report: Report, components: tuple[str, ...]) -> Boundary:
-    energy = total(report.energy[component] for component in components)
+def _boundary(run: AttributedRun, components: tuple[str, ...]) -> Boundary:
+    energy = total(run.energy[component] for component in components)
     found = []
-    for work in _units(report.work):
-        joules = _energy(report, components, work.phases)
+    for work in _amounts(run.work):
+        joules = _energy(run, components, work.phases)
         if joules is not None and work.amount > 0:
-            pace = work.amount / report.duration_s if report.duration_s > 0 else None
-            found.append(UnitEnergy(work.unit, work.amount, pace, joules.scaled(1 / work.amount), work.phases))
+            rate = work.amount / run.duration_s if run.duration_s > 0 else None
+            found.append(UnitEnergy(work.unit, work.amount, rate, joules.scaled(1 / work.amount), work.phases))
     return Boundary(components, energy, tuple(found))
 
 
@@ -100,8 +60,8 @@ class _Amount:
     phases: tuple[str, ...]
 
 
-def _units(works: Iterable[Work]) -> Iterator[_Amount]:
-    """As they are counted, flop as GFLOP; prompt and generated tokens also together."""
+def _amounts(works: Iterable[Work]) -> Iterator[_Amount]:
+    """Yield the amounts as counted, flop as GFLOP, and the sum of prompt and generated tokens."""
     by_unit = {work.unit: work for work in works}
     for work in by_unit.values():
         if work.unit == "flop":
@@ -110,16 +70,16 @@ def _units(works: Iterable[Work]) -> Iterator[_Amount]:
             yield _Amount(work.unit, work.amount, work.phases)
     if {GENERATED, PROMPT} <= by_unit.keys() and TOTAL not in by_unit:
         both = by_unit[PROMPT], by_unit[GENERATED]
-        anywhere = not all(work.phases for work in both)
-        phases = () if anywhere else tuple(dict.fromkeys(name for work in both for name in work.phases))
+        in_whole_run = not all(work.phases for work in both)
+        phases = () if in_whole_run else tuple(dict.fromkeys(name for work in both for name in work.phases))
         yield _Amount(TOTAL, math.fsum(work.amount for work in both), phases)
 
 
-def _energy(report: Report, components: tuple[str, ...], phases: tuple[str, ...]) -> Interval | None:
-    """None where a phase lacks a component."""
+def _energy(run: AttributedRun, components: tuple[str, ...], phases: tuple[str, ...]) -> Interval | None:
+    """Return the energy of the components in the phases, or in the run; None where a phase lacks a component."""
     if not phases:
-        return total(report.energy[component] for component in components)
-    inside = [phase.energy for phase in report.phases if phase.name in phases]
+        return total(run.energy[component] for component in components)
+    inside = [phase.energy for phase in run.phases if phase.name in phases]
     if any(component not in energy for energy in inside for component in components):
         return None
     return total(energy[component] for energy in inside for component in components)

@@ -1,246 +1,253 @@
-"""From a run's frames to its report. Pure.
+"""The report of a run: measured, attributed, checked, then extended by the user's inputs.
 
-The headline is the ledger's figure: the exporter marked the run's begin and end on the sensor's own energy line, which
-no scrape can do as well. The analyzer's own figure from raw samples stands beside it as a check.
+The headline is the ledger's figure: the exporter records the start and end of the run on the sensor's energy line, more
+precisely than any scrape. The analyzer's own figure from raw samples is a check.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from analyzer.assess import imported, supplied
-from analyzer.carbon import checks as carbon_quality
-from analyzer.carbon import emissions as carbon
-from analyzer.carbon import intensity
-from analyzer.energy import calibration, clock, devices, short_phases
-from analyzer.energy.checks import Finding
-from analyzer.model import timeline
-from analyzer.model.interval import Interval, total, total_limits
-from analyzer.model.report import Device, Phase, Report, Work
-from analyzer.model.samples import RunFrames, last, of
+from analyzer.assess.boundaries import energy_boundaries
+from analyzer.assess.imported import FORMAT_LABEL, import_findings
+from analyzer.assess.measure import RunOrigin, attributed_run, measured_run
+from analyzer.carbon.best_start import Profile, power_profile
+from analyzer.carbon.checks import carbon_findings, places_with_intensity, restatement_findings
+from analyzer.carbon.emissions import emissions_at
+from analyzer.carbon.intensity import carbon_slots
+from analyzer.carbon.restate import EnergyLines, emissions_by_slot, energy_lines, restate
+from analyzer.carbon.sci import sci_findings, software_carbon_intensity
+from analyzer.energy import aliasing
+from analyzer.energy.attribution import attribute_device
+from analyzer.energy.calibration import UNCALIBRATED, CalibratedGpus, calibrate, calibration_findings
+from analyzer.energy.checks import coverage_findings, device_findings, gpu_findings, suspect_findings, suspicions
+from analyzer.energy.clock import clock_findings, clock_offsets
+from analyzer.energy.devices import (
+    MeasuredSignals,
+    RawSeries,
+    Signals,
+    device_order,
+    gpu_energy_lines,
+    is_summed,
+    measure_device,
+)
+from analyzer.energy.error_budget import device_budget, gpu_budget
+from analyzer.model.devices import SCRAPED, AttributedDevice, Device, UncertaintyBudget, fields_of
+from analyzer.model.emissions import CarbonSlot, Emission, Restatement
+from analyzer.model.findings import Finding, ordered_findings
+from analyzer.model.ledger import RunLedger, parse_ledger
+from analyzer.model.report import AttributedRun, MeasuredRun, Report
+from analyzer.model.samples import RunFrames, Samples
+from analyzer.model.timeline import Window, other_runs, windows
 from analyzer.model.user_inputs import NOTHING, Given
 from exporter.contract import metrics as m
-
-COMPONENTS = ("gpu", "cpu", "dram")
-_WHOLE = 0.99
-"""Phases that take more of a run than this are the run: its interval is the narrower one."""
-_SLIVER = 0.01
-"""So small a part of the work was reported a moment late, after the end of the phase in which it was done."""
-_LEVELS = ("bad", "warning", "note")
+from exporter.contract.power_sensors import sensor_window
 
 
 class NoEnergyError(Exception):
-    """The run is there, but none of its devices has an energy, or none its begin."""
+    """The run exists, but none of its devices has an energy, or no node has its start."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """The first stage: the run, its devices with their signals, and findings about the run."""
+
+    ledger: RunLedger
+    raw: RawSeries
+    windows: Mapping[str, Window]
+    devices: tuple[MeasuredSignals, ...]
+    run: MeasuredRun
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Attributed:
+    """The second stage: the run with shares, work and emissions, and the energies that divide it over time."""
+
+    run: AttributedRun
+    lines: EnergyLines
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """The third stage: the uncertainty budgets of the devices, in their order, and the findings about them."""
+
+    budgets: tuple[UncertaintyBudget | None, ...]
+    findings: tuple[Finding, ...]
+    carbon_findings: tuple[Finding, ...]
 
 
 def assess(frames: RunFrames, given: Given = NOTHING) -> Report:
-    """Raises NoEnergyError, and CalibrationError where what is given fits none of the GPUs."""
-    frames, findings = without_aliases(frames)
-    frames, windows, clock_findings = clock.judged(frames, timeline.windows(frames))
-    found, device_findings = devices.assess_devices(frames, windows)
-    if not found:
+    """Return the report. Raises NoEnergyError, and CalibrationError where no calibration fits one of the GPUs."""
+    measured = _measure(frames)
+    attributed = _attribute(measured, given)
+    checked = _check(measured, attributed.run)
+    return _extend(measured, attributed, checked, given)
+
+
+def _measure(frames: RunFrames) -> _Measured:
+    ledger = parse_ledger(frames.ledger, frames.run_id, untagged=frames.untagged)
+    offsets = clock_offsets(ledger, frames.raw)
+    known = offsets.windows(ledger)
+    imported = FORMAT_LABEL in ledger.labels
+    raw = RawSeries(offsets.usable(frames.raw), frames.exact, frames.age_s, frames.untagged, imported)
+    others = other_runs(frames.others, frames.run_id)
+    devices = tuple(
+        measure_device(device, raw, known[device.instance], others, several=len(known) > 1)
+        for device in sorted(ledger.devices, key=lambda device: device_order(device, raw))
+        if device.instance in known
+    )
+    if not devices:
         raise NoEnergyError(f"no {m.RUN_ENERGY.selector(run_id=frames.run_id)} at {frames.source}")
-    worked = {
-        row.labels["phase"] for row in last(frames.ledger, m.RUN_PHASE_WORK, run_id=frames.run_id) if row.value > 0
-    }
-    report, phase_findings = short_phases.without_energy(_measured(frames, windows, found), worked)
-    emissions = carbon.counted(frames, report.energy, report.estimated)
+    found = [one.device for one in devices]
+    run, phase_findings = measured_run(ledger, RunOrigin(frames.source, frames.untagged), known, found)
+    findings = (
+        *_run_findings(run),
+        *import_findings(run),
+        *_alias_findings(ledger),
+        *clock_findings(ledger, offsets, frames.clock_set_s, frames.source),
+        *phase_findings,
+    )
+    return _Measured(ledger, raw, known, devices, run, findings)
+
+
+def _run_findings(run: MeasuredRun) -> Iterator[Finding]:
+    if run.simulated:
+        names = sorted({device.name for device in run.devices if device.component == "gpu"})
+        text = f"SIMULATED hardware ({', '.join(names)}): the figures do not describe a real GPU"
+        yield Finding("warning", "simulated", "", text)
+    if run.ended_at_s is None:
+        text = "the end of the run is not known: the figures are those of its last scrape"
+        yield Finding("warning", "not_ended", "", text)
+    if run.outcome in ("failed", "interrupted"):
+        yield Finding("warning", "outcome", "", f"the run {run.outcome}: its work may be incomplete")
+
+
+def _alias_findings(ledger: RunLedger) -> Iterator[Finding]:
+    for alias, first in ledger.aliases.items():
+        text = f"same GPUs or start as {first}: it is the same node and is not counted again"
+        yield Finding("warning", "alias", alias, text)
+
+
+def _attribute(measured: _Measured, given: Given) -> _Attributed:
+    run, ledger = measured.run, measured.ledger
+    shares_j = {(one.instance, one.component, one.device): one.attributed_j for one in ledger.devices}
+    devices = tuple(
+        attribute_device(device, shares_j[device.instance, device.component, device.device]) for device in run.devices
+    )
+    gpu_lines = gpu_energy_lines(measured.raw, devices)
+    slots = _slots(measured, devices, gpu_lines)
+    by_user: list[Emission] = []
     if given.grams_per_kwh is not None:
-        emissions += carbon.from_energy(report.energy, given.grams_per_kwh, report.estimated)
-    report = replace(
-        report,
-        work=tuple(_work(frames, report)),
-        emissions=tuple(emissions),
-        carbon_slots=tuple(_slots(frames, windows, report)),
-    )
-    report = supplied.completed(report, frames, windows, given)
-    report = calibration.applied(report, given.calibrations) if given.calibrations else report
-    about_carbon = carbon_quality.findings(frames, report, windows)
-    about_carbon += supplied.findings(report, given)
-    about_run = [*_run_findings(report), *imported.findings(report), *findings, *clock_findings, *phase_findings]
-    about_run += calibration.findings(report, given.calibrations) if given.calibrations else []
-    return replace(report, findings=ordered([*about_run, *device_findings, *about_carbon]))
+        by_user = emissions_at(run.energy, given.grams_per_kwh, run.estimated)
+    found = attributed_run(run, ledger, devices, slots, by_user)
+    return _Attributed(found, energy_lines(measured.raw.frame, devices, gpu_lines))
 
 
-def _slots(frames: RunFrames, windows: Mapping[str, timeline.Window], report: Report) -> list[intensity.CarbonSlot]:
+def _slots(
+    measured: _Measured, devices: Sequence[AttributedDevice], gpu_lines: Mapping[str, Sequence[Samples]]
+) -> tuple[CarbonSlot, ...]:
     gpu_energy_j = {
-        instance: math.fsum(device.energy.value for device in report.gpus if device.instance == instance)
-        for instance in report.instances
-    }
-    lines = devices.energy_lines(frames, list(report.devices))
-    windows_s = {instance: (window.start_s, window.end_s) for instance, window in windows.items()}
-    return intensity.slots(frames.raw, gpu_energy_j, lines, windows_s)
-
-
-def _measured(frames: RunFrames, windows: Mapping[str, timeline.Window], found: list[Device]) -> Report:
-    """The report without work, emissions and findings, which need the rest of it."""
-    gpus = [device for device in found if device.component == "gpu"]
-    ended = all(window.ended for window in windows.values())
-    info = last(frames.ledger, m.RUN_INFO, run_id=frames.run_id)
-    labels = {name: text for row in info for name, text in row.labels.items()}
-    outcomes = [row.labels["outcome"] for row in last(frames.ledger, m.RUN_OUTCOME, run_id=frames.run_id)]
-    results = last(frames.ledger, m.RUN_RESULT, run_id=frames.run_id)
-    return Report(
-        run_id=frames.run_id,
-        source=frames.source,
-        workload=labels.get("workload", ""),
-        labels={name.removeprefix("label_"): text for name, text in labels.items() if name.startswith("label_")},
-        instances=tuple(sorted(windows)),
-        simulated=any(device.name.startswith(devices.SIMULATED) for device in gpus),
-        outcome=next((outcome for outcome in ("failed", "interrupted", "ok") if outcome in outcomes), None),
-        started_at_s=min(window.start_s for window in windows.values()),
-        ended_at_s=max(window.end_s for window in windows.values()) if ended else None,
-        duration_s=clock.duration_s(windows),
-        devices=tuple(found),
-        energy=_by_component(found),
-        own=total_limits(d.own for d in gpus if d.own) if gpus and all(d.own for d in gpus) else None,
-        integral_j=_sum_known([device.integral_j for device in gpus]),
-        net=total(d.net for d in gpus if d.net) if gpus and all(d.net for d in gpus) else None,
-        work=(),
-        phases=tuple(_phases(frames, {device.component for device in found if device.estimated})),
-        results={row.labels["name"]: row.value for row in results},
-        emissions=(),
-        carbon_slots=(),
-        findings=(),
-    )
-
-
-def _by_component(found: list[Device]) -> dict[str, Interval]:
-    return {
-        component: total(device.energy for device in found if device.component == component)
-        for component in COMPONENTS
-        if any(device.component == component for device in found)
-    }
-
-
-def _sum_known(values: Iterable[float | None]) -> float | None:
-    """None where one is not known, or there is none."""
-    parts = list(values)
-    known = [part for part in parts if part is not None]
-    return math.fsum(known) if known and len(known) == len(parts) else None
-
-
-def _work(frames: RunFrames, report: Report) -> list[Work]:
-    """Each instance counts the contributors that reported to it, so work adds over instances."""
-    amounts: defaultdict[str, float] = defaultdict(float)
-    for row in last(frames.ledger, m.RUN_WORK, run_id=frames.run_id):
-        amounts[row.labels["unit"]] += row.value
-    done_in: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for row in last(frames.ledger, m.RUN_PHASE_WORK, run_id=frames.run_id):
-        done_in[row.labels["unit"]][row.labels["phase"]] += row.value
-    return [_work_of(report, unit, amount, done_in[unit]) for unit, amount in sorted(amounts.items())]
-
-
-def _work_of(report: Report, unit: str, amount: float, done_in: Mapping[str, float]) -> Work:
-    """What was warm-up, or loading, is no part of the energy of a token: where all of the work was done in phases that
-    are known, its energy and its rate are those of these phases. While a run is on, its phases lag behind its work.
-    """
-    ended = report.ended_at_s is not None
-    slivers = _slivers(done_in, amount)
-    phases = [p for p in report.phases if ended and done_in.get(p.name, 0.0) > 0 and p.name not in slivers]
-    duration_s, energy = report.duration_s, report.headline
-    component = next(iter(report.energy), "")
-    known = math.isclose(math.fsum(done_in.values()), amount, rel_tol=1e-6) and all(
-        component in p.energy for p in phases
-    )
-    in_phases_s = math.fsum(phase.duration_s for phase in phases)
-    if phases and known and in_phases_s < _WHOLE * report.duration_s:
-        duration_s, energy = in_phases_s, total(phase.energy[component] for phase in phases)
-    else:
-        phases = []
-    return Work(
-        unit,
-        amount,
-        amount / duration_s if duration_s > 0 else None,
-        energy.scaled(1 / amount) if energy and amount > 0 else None,
-        tuple(phase.name for phase in phases),
-    )
-
-
-def _slivers(done_in: Mapping[str, float], amount: float) -> set[str]:
-    """The phases of least work, as many as have no more than a sliver of it together."""
-    found, left = set(), _SLIVER * amount
-    for name, done in sorted(done_in.items(), key=lambda item: item[1]):
-        left -= done
-        if left < 0:
-            break
-        found.add(name)
-    return found
-
-
-def _phases(frames: RunFrames, estimated: AbstractSet[str]) -> list[Phase]:
-    """In the order in which they were first seen; a phase on several instances lasts as long as on the slowest.
-
-    `estimated` components have no interval: a model's error is not that of a sensor.
-    """
-    every = of(frames.ledger, m.RUN_PHASE_SECONDS, run_id=frames.run_id).sort_values(["t", "phase"])
-    seconds = dict.fromkeys(every["phase"], 0.0)
-    for row in last(frames.ledger, m.RUN_PHASE_SECONDS, run_id=frames.run_id):
-        seconds[row.labels["phase"]] = max(row.value, seconds[row.labels["phase"]])
-    parts: defaultdict[str, defaultdict[str, list[Interval]]] = defaultdict(lambda: defaultdict(list))
-    halves_j = {
-        (row.instance, row.labels["phase"], row.labels["component"]): row.value
-        for row in last(frames.ledger, m.RUN_PHASE_ENERGY_UNCERTAINTY, run_id=frames.run_id)
-        if row.labels["component"] not in estimated
-    }
-    for row in last(frames.ledger, m.RUN_PHASE_ENERGY, run_id=frames.run_id):
-        phase, component = row.labels["phase"], row.labels["component"]
-        parts[phase][component].append(Interval(row.value, halves_j.get((row.instance, phase, component))))
-    return [
-        Phase(name, duration_s, {component: total(energies) for component, energies in parts[name].items()})
-        for name, duration_s in seconds.items()
-    ]
-
-
-def _run_findings(report: Report) -> list[Finding]:
-    findings = []
-    if report.simulated:
-        names = sorted({device.name for device in report.gpus})
-        text = f"SIMULATED hardware ({', '.join(names)}): the figures show that the path works, not what a GPU draws"
-        findings.append(Finding("warning", "simulated", "", text))
-    if report.ended_at_s is None:
-        text = "the run's end has not been seen: the figures are those of its last scrape"
-        findings.append(Finding("warning", "not_ended", "", text))
-    if report.outcome in ("failed", "interrupted"):
-        findings.append(Finding("warning", "outcome", "", f"the run {report.outcome}: its work may not be whole"))
-    return findings
-
-
-def ordered(findings: list[Finding]) -> tuple[Finding, ...]:
-    """The worst first; a text that holds for several devices stands once, with all of them as its subject."""
-    subjects: dict[Finding, list[str]] = {}
-    for finding in sorted(findings, key=lambda finding: _LEVELS.index(finding.level)):
-        subjects.setdefault(replace(finding, subject=""), []).append(finding.subject)
-    return tuple(replace(finding, subject=", ".join(filter(None, names))) for finding, names in subjects.items())
-
-
-def without_aliases(frames: RunFrames) -> tuple[RunFrames, list[Finding]]:
-    """One exporter scraped under two addresses looks like two nodes: only the first is counted.
-
-    It has the same GPUs, or where it has none, began the run at the same microsecond. The nodes of an untagged range
-    have been told apart already.
-    """
-    if frames.untagged:
-        return frames, []
-    rows = last(frames.ledger, m.RUN_GPU_INFO, run_id=frames.run_id)
-    marks = [(row.instance, row.labels["uuid"]) for row in rows]
-    begun = last(frames.ledger, m.RUN_START, run_id=frames.run_id)
-    marks += [(row.instance, repr(row.value)) for row in begun if row.instance not in dict(marks)]
-    owner: dict[str, str] = {}
-    aliases = {
-        instance: first for instance, mark in sorted(marks) if (first := owner.setdefault(mark, instance)) != instance
-    }
-    findings = [
-        Finding(
-            "warning",
-            "alias",
-            alias,
-            f"has the same GPUs or begin as {first}, so it is the same node and is not counted again",
+        instance: math.fsum(
+            device.energy.value for device in devices if (device.instance, device.component) == (instance, "gpu")
         )
-        for alias, first in aliases.items()
+        for instance in measured.run.instances
+    }
+    windows_s = {instance: (window.start_s, window.end_s) for instance, window in measured.windows.items()}
+    return tuple(carbon_slots(measured.raw.frame, gpu_energy_j, gpu_lines, windows_s))
+
+
+def _check(measured: _Measured, run: AttributedRun) -> _Checked:
+    budgets: list[UncertaintyBudget | None] = []
+    findings: list[Finding] = []
+    for device, one in zip(run.devices, measured.devices, strict=True):
+        findings += coverage_findings(device)
+        if one.signals is None:
+            budgets.append(device_budget(device))
+        else:
+            budget, more = _check_gpu(device, measured.raw, one.window, one.signals)
+            budgets.append(budget)
+            findings += more
+        findings += device_findings(device, one.beside)
+    raw = measured.raw.frame
+    emitting = places_with_intensity(raw) if measured.raw.untagged else measured.ledger.emitting
+    about_carbon = carbon_findings(raw, measured.windows, run.carbon_slots, emitting)
+    return _Checked(tuple(budgets), tuple(findings), tuple(about_carbon))
+
+
+def _check_gpu(
+    device: AttributedDevice, raw: RawSeries, window: Window, signals: Signals
+) -> tuple[UncertaintyBudget, list[Finding]]:
+    findings = list(gpu_findings(device, raw, window, signals))
+    suspected = suspicions(raw.frame, window, device.instance, device.device)
+    power = signals.power.between(window.start_s, window.end_s)
+    beat, about_aliasing = None, []
+    if "aliasing" not in suspected and not device.simulated:
+        beat = aliasing.find_beat(power)
+        sensor = sensor_window(device.name, device.architecture)
+        counted = not {"integral", SCRAPED} & set(device.methods)
+        about_aliasing = aliasing.aliasing_findings(device.label, beat, sensor, power, counted=counted)
+    summed = is_summed(device, imported=raw.imported)
+    budget = gpu_budget(device, power, window, beat if about_aliasing else None, summed=summed)
+    return budget, [*findings, *about_aliasing, *suspect_findings(device.label, suspected)]
+
+
+def _extend(measured: _Measured, attributed: _Attributed, checked: _Checked, given: Given) -> Report:
+    run = attributed.run
+    boundaries = energy_boundaries(run, given.pue)
+    restated = tuple(_restated(measured, attributed, given))
+    uncounted = emissions_by_slot(run, measured.windows, attributed.lines) if run.untagged else []
+    emissions = (*run.emissions, *uncounted, *(emission for one in restated for emission in one.emissions))
+    embodied_g = given.hardware.embodied_g(run.duration_s) if given.hardware else None
+    sci = () if embodied_g is None else software_carbon_intensity(boundaries, emissions, restated, embodied_g)
+    calibrated = calibrate(run, given.calibrations) if given.calibrations else UNCALIBRATED
+    findings = [
+        *measured.findings,
+        *(calibration_findings(run.devices, calibrated, given.calibrations) if given.calibrations else []),
+        *checked.findings,
+        *checked.carbon_findings,
+        *restatement_findings(restated, given.past),
+        *(sci_findings(sci) if given.hardware else []),
     ]
-    return replace(frames, ledger=frames.ledger[~frames.ledger["instance"].isin(list(aliases))]), findings
+    stage = fields_of(run) | {"devices": _devices(run, checked, calibrated), "emissions": emissions}
+    return Report(
+        **stage,
+        findings=ordered_findings(findings),
+        boundaries=boundaries,
+        price=given.price,
+        restated=restated,
+        sci=sci,
+        calibrated=calibrated.energy,
+    )
+
+
+def _restated(measured: _Measured, attributed: _Attributed, given: Given) -> Iterator[Restatement]:
+    for past in given.past:
+        if not past.problem:
+            fallback = given.grams_per_kwh if past.basis == "average" else None
+            yield restate(attributed.run, measured.windows, attributed.lines, past, fallback)
+
+
+def _devices(run: AttributedRun, checked: _Checked, calibrated: CalibratedGpus) -> tuple[Device, ...]:
+    found = []
+    for device, budget in zip(run.devices, checked.budgets, strict=True):
+        card = calibrated.by_gpu.get(device.device) if device.component == "gpu" else None
+        energy = card.energy(device.energy, device.duration_s) if card else None
+        residual_j = None
+        if energy and card and card.uncertainty_percent is not None:
+            residual_j = abs(energy.value) * card.uncertainty_percent / 100
+        with_residual = replace(budget, residual_j=residual_j) if budget else None
+        found.append(Device(**fields_of(device), budget=with_residual, calibration=card, calibrated=energy))
+    return tuple(found)
+
+
+def run_power_profile(frames: RunFrames, report: Report) -> Profile | None:
+    """Return the energy over time at the widest measured boundary; None without a boundary or a duration."""
+    measured = [boundary for boundary in report.boundaries if boundary.pue is None]
+    if not measured:
+        return None
+    raw = RawSeries(frames.raw, frames.exact)
+    lines = energy_lines(frames.raw, report.devices, gpu_energy_lines(raw, report.devices))
+    return power_profile(report, measured[-1], windows(frames.ledger, frames.run_id), lines)

@@ -1,115 +1,145 @@
-"""What a report of an untagged range says besides: which figures are of a part of it, and its findings. Pure."""
+"""The report of an untagged range of time: figures that cover a part of it, and its findings."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from analyzer.assess.boundaries import GENERATED, PROMPT, TOTAL
-from analyzer.assess.run import ordered
-from analyzer.carbon.sci import widened as unsure
-from analyzer.energy.checks import Finding
+from analyzer.model.devices import Device, fields_of
+from analyzer.model.emissions import Sci, widened_by_amount
+from analyzer.model.findings import Finding, ordered_findings
 from analyzer.model.interval import Interval
-from analyzer.model.report import Device, Report
+from analyzer.model.report import Boundary, Report, UnitEnergy, Work
 
 _FAR = 0.2
 _JUDGED_FROM = 1_000
-"""So many samples in a range make the integral of scraped power a check of the counter; of few it is off by itself."""
+"""With fewer samples the error of the integral of scraped power is too large to check a counter with it."""
 
 
-def told(
-    report: Report, findings: tuple[Finding, ...], cut: AbstractSet[tuple[str, str]], spacing_s: float | None
-) -> Report:
-    """`cut` are devices, by instance and name, whose samples end within the range: the bound over all of it is none."""
-    few = spacing_s is None or report.duration_s < _JUDGED_FROM * spacing_s
-    kept = [one for one in report.findings if not (few and one.code == "counter_integral_apart")]
-    devices = tuple(
-        replace(device, own=None) if (device.instance, device.device) in cut else device for device in report.devices
-    )
-    partly = {device.component for device in report.devices if (device.instance, device.device) in cut}
-    work = _work_findings(partly) if report.work and partly else []
-    work += [found for device in devices if few and spacing_s and (found := _implausible(device, spacing_s))]
-    report = _without_units(report, partly) if partly else report
-    return replace(
-        report,
-        devices=devices,
-        own=None if cut else report.own,
-        untagged=True,
-        findings=ordered([*kept, *findings, *work]),
-    )
+@dataclass(frozen=True, slots=True)
+class RangeQuality:
+    """The samples of a range.
 
-
-def widened(report: Report, limits: Mapping[str, tuple[float, float]]) -> Report:
-    """The energy of a unit is as unsure as the energy, and as the work, which the servers' scrapes limit."""
-    both = [limits[unit] for unit in (GENERATED, PROMPT) if unit in limits]
-    limits = {**limits, TOTAL: (math.fsum(low for low, _ in both), math.fsum(high for _, high in both))}
-    amounts = {one.unit: one.amount for boundary in report.boundaries for one in boundary.work}
-    amounts |= {one.unit: one.amount for one in report.work}
-
-    def of(unit: str, joules: Interval) -> Interval:
-        return unsure(joules, amounts[unit], limits.get(unit)) if unit in amounts else joules
-
-    return replace(
-        report,
-        work=tuple(
-            replace(one, energy_per_unit=of(one.unit, one.energy_per_unit)) if one.energy_per_unit else one
-            for one in report.work
-        ),
-        boundaries=tuple(
-            replace(
-                one,
-                work=tuple(replace(each, energy_per_unit=of(each.unit, each.energy_per_unit)) for each in one.work),
-            )
-            for one in report.boundaries
-        ),
-        sci=tuple(replace(one, limits=limits) for one in report.sci),
-        calibrated=replace(
-            report.calibrated, per_unit={unit: of(unit, joules) for unit, joules in report.calibrated.per_unit.items()}
-        )
-        if report.calibrated
-        else None,
-    )
-
-
-def _without_units(report: Report, partly: AbstractSet[str]) -> Report:
-    """The work is that of all of the range: over the energy of a part of it a unit would come out too cheap."""
-    wrong = {one.name for one in report.boundaries if partly & set(one.components)}
-    found = replace(
-        report,
-        boundaries=tuple(replace(one, work=()) if one.name in wrong else one for one in report.boundaries),
-        sci=tuple(replace(one, amounts=()) if one.boundary in wrong else one for one in report.sci),
-    )
-    if next(iter(report.energy), "") not in partly:
-        return found
-    calibrated = replace(report.calibrated, per_unit={}) if report.calibrated else None
-    work = tuple(replace(one, energy_per_unit=None) for one in report.work)
-    return replace(found, work=work, calibrated=calibrated)
-
-
-def _implausible(device: Device, spacing_s: float) -> Finding | None:
-    """A counter that stands still, or is in another unit: its energy is further from the integral of scraped power than
-    four times the standard deviation of a mean of so many samples, each between nothing and the highest.
+    `cut` are the devices, by instance and name, whose samples end within the range; `spacing_s` is the longest median
+    spacing of a device. `work_limits` are the limits of the work by unit, from the servers' scrapes.
     """
-    if device.integral_j is None or not device.max_power_w or not {"counter"} & set(device.methods):
-        return None
-    apart_j = abs(device.energy.value - device.integral_j)
+
+    findings: tuple[Finding, ...]
+    cut: AbstractSet[tuple[str, str]]
+    spacing_s: float | None
+    work_limits: Mapping[str, tuple[float, float]]
+
+
+def range_report(report: Report, quality: RangeQuality) -> Report:
+    """Return the report with what the samples of the range allow."""
+    few = quality.spacing_s is None or report.duration_s < _JUDGED_FROM * quality.spacing_s
+    partial = frozenset(
+        device.component for device in report.devices if (device.instance, device.device) in quality.cut
+    )
+    devices = tuple(
+        replace(device, own=None) if (device.instance, device.device) in quality.cut else device
+        for device in report.devices
+    )
+    kept = [one for one in report.findings if not (few and one.code == "counter_integral_apart")]
+    found = [*kept, *quality.findings]
+    if report.work and partial:
+        found.append(_uncovered_work(partial))
+    if few and quality.spacing_s:
+        found += [finding for device in devices for finding in _implausible(device, quality.spacing_s)]
+    units = _Units(report, quality.work_limits, partial)
+    stage = fields_of(report) | {
+        "devices": devices,
+        "own": None if quality.cut else report.own,
+        "work": units.work(),
+        "boundaries": units.boundaries(),
+        "sci": units.sci(),
+        "calibrated": report.calibrated and replace(report.calibrated, per_unit=units.calibrated()),
+        "findings": ordered_findings(found),
+    }
+    return Report(**stage)
+
+
+class _Units:
+    """Energies per unit with the uncertainty of the work.
+
+    The work is that of the whole range: per unit of it, the energy of a part would be too low, so that the units of
+    `partial` components are left out.
+    """
+
+    def __init__(self, report: Report, limits: Mapping[str, tuple[float, float]], partial: AbstractSet[str]) -> None:
+        both = [limits[unit] for unit in (GENERATED, PROMPT) if unit in limits]
+        self._limits = {**limits, TOTAL: (math.fsum(low for low, _ in both), math.fsum(high for _, high in both))}
+        self._report = report
+        self._partial = partial
+        self._amounts = {one.unit: one.amount for boundary in report.boundaries for one in boundary.work}
+        self._amounts |= {one.unit: one.amount for one in report.work}
+        self._headline_partial = next(iter(report.energy), "") in partial
+
+    def work(self) -> tuple[Work, ...]:
+        return tuple(
+            replace(
+                one, energy_per_unit=None if self._headline_partial else self._optional(one.unit, one.energy_per_unit)
+            )
+            for one in self._report.work
+        )
+
+    def boundaries(self) -> tuple[Boundary, ...]:
+        return tuple(
+            replace(one, work=() if self._partial & set(one.components) else tuple(map(self._unit, one.work)))
+            for one in self._report.boundaries
+        )
+
+    def sci(self) -> tuple[Sci, ...]:
+        wrong = {one.name for one in self._report.boundaries if self._partial & set(one.components)}
+        return tuple(
+            replace(one, limits=self._limits, amounts=() if one.boundary in wrong else one.amounts)
+            for one in self._report.sci
+        )
+
+    def calibrated(self) -> dict[str, Interval]:
+        if self._headline_partial or self._report.calibrated is None:
+            return {}
+        return {unit: self._of(unit, joules) for unit, joules in self._report.calibrated.per_unit.items()}
+
+    def _unit(self, one: UnitEnergy) -> UnitEnergy:
+        return replace(one, energy_per_unit=self._of(one.unit, one.energy_per_unit))
+
+    def _optional(self, unit: str, joules: Interval | None) -> Interval | None:
+        return self._of(unit, joules) if joules else None
+
+    def _of(self, unit: str, joules: Interval) -> Interval:
+        if unit not in self._amounts:
+            return joules
+        return widened_by_amount(joules, self._amounts[unit], self._limits.get(unit))
+
+
+def _implausible(device: Device, spacing_s: float) -> Iterator[Finding]:
+    """Yield a counter that does not change, or has another unit.
+
+    Its energy differs from the integral of scraped power by more than four standard deviations of the mean of so many
+    samples, each between zero and the highest power.
+    """
+    if device.integral_j is None or not device.max_power_w or "counter" not in device.methods:
+        return
+    difference_j = abs(device.energy.value - device.integral_j)
     by_chance_j = 2 * device.max_power_w * math.sqrt(device.duration_s * spacing_s)
-    if apart_j <= max(_FAR * max(device.energy.value, device.integral_j), by_chance_j):
-        return None
+    if difference_j <= max(_FAR * max(device.energy.value, device.integral_j), by_chance_j):
+        return
     text = (
-        f"its counter rose by {device.energy.value:.0f} J, and power as it was scraped makes {device.integral_j:.0f} "
-        "J, which the scrape interval does not explain: the counter stands still, is not supported or in another "
-        "unit; do not use this energy, and see whether another exporter has the card (--schema)"
+        f"its counter rose by {device.energy.value:.0f} J, the integral of scraped power is {device.integral_j:.0f} J, "
+        "more than the scrape interval explains: the counter does not change, is not supported or has another unit; do "
+        "not use this energy, and check whether another exporter has the GPU (--schema)"
     )
-    return Finding("bad", "counter_implausible", device.label, text)
+    yield Finding("bad", "counter_implausible", device.label, text)
 
 
-def _work_findings(partly: AbstractSet[str]) -> list[Finding]:
-    names = " and ".join(name.upper() for name in sorted(partly))
+def _uncovered_work(partial: AbstractSet[str]) -> Finding:
+    names = " and ".join(name.upper() for name in sorted(partial))
     text = (
-        f"the work is that of all of the range, the energy of {names} that of a part of it: no energy per unit is "
-        "told; choose --start and --end within the samples"
+        f"the work is that of the whole range, the energy of {names} that of a part of it: there is no energy per "
+        "unit; choose --start and --end within the samples"
     )
-    return [Finding("warning", "units_uncovered", "", text)]
+    return Finding("warning", "units_uncovered", "", text)

@@ -1,26 +1,31 @@
-"""When to start a run so that it emits least, by a forecast of carbon intensity. Pure."""
+"""The start of least emissions for a run, by a forecast of carbon intensity."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.carbon.intensity import PastSlot
+from analyzer.carbon.restate import EnergyLines
+from analyzer.model.emissions import PastSlot
 from analyzer.model.interval import JOULES_PER_KWH
+from analyzer.model.report import Boundary, MeasuredRun
 from analyzer.model.samples import FloatArray
+from analyzer.model.timeline import Window
 
 CLEAR_RATIO = 0.05
-"""Forecasts are no better than that: what saves less makes no clear difference."""
+"""The accuracy of forecasts: a smaller saving is no clear difference."""
 _TOUCH_S = 1.0
-"""Slots that are closer than this have no hole between them."""
+"""The longest time between slots that is no gap."""
+_PART_S = 300.0
+_MOST_PARTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`slots` do not overlap; `made_s` is when the provider told it, None where nobody says."""
+    """A forecast; `slots` do not overlap, `made_s` is its time of issue, None where unknown."""
 
     provider: str
     region: str
@@ -35,7 +40,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a run draws: joules in each of its parts, one after the other; `boundary` names what is counted."""
+    """The energy of a run in each of its consecutive parts; `boundary` names the components."""
 
     durations_s: tuple[float, ...]
     energies_j: tuple[float, ...]
@@ -58,9 +63,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """`every` start that the forecast covers, by time; `now` is the first of them, None where it is not covered.
+    """The starts that the forecast covers, by time.
 
-    `wanted_until_s` is the last start that was asked for.
+    `now` is the first of `every`, None where the forecast does not cover it; `wanted_until_s` is the last requested
+    start.
     """
 
     forecast: Forecast
@@ -72,7 +78,7 @@ class Starts:
 
     @property
     def best(self) -> Start:
-        """The earliest of the best."""
+        """The earliest start of least emissions."""
         return min(self.every, key=lambda start: start.mass_g)
 
     @property
@@ -81,7 +87,7 @@ class Starts:
 
     @property
     def saved_ratio(self) -> float | None:
-        """Of the grams of a start now; None where those are not known."""
+        """The saving relative to a start now; None where its emissions are unknown."""
         if self.now is None:
             return None
         return 1 - self.best.mass_g / self.now.mass_g if self.now.mass_g > 0 else 0.0
@@ -92,16 +98,16 @@ class Starts:
 
     @property
     def cut_short(self) -> bool:
-        """The forecast ends before the run would, for some of the starts that were asked for."""
+        """The forecast ends before the end of the run for some of the requested starts."""
         return self.forecast.end_s + _TOUCH_S < self.wanted_until_s + self.profile.duration_s
 
 
 class NoStartError(Exception):
-    """The forecast covers no start at all; the text says why."""
+    """The forecast covers no start; the text has the cause."""
 
 
 def starts(forecast: Forecast, profile: Profile, now_s: float, within_s: float, step_s: float) -> Starts:
-    """Now, and each multiple of the step (of Unix time) within the time asked for. Raises NoStartError."""
+    """Return the starts now and at each multiple of the step (of Unix time). Raises NoStartError."""
     first = math.floor(now_s / step_s) + 1
     count = max(math.floor((now_s + within_s) / step_s) - first + 1, 0)
     times_s = np.array([now_s, *(step_s * (first + n) for n in range(count))])
@@ -116,21 +122,21 @@ def starts(forecast: Forecast, profile: Profile, now_s: float, within_s: float, 
 def _masses(
     slots: Sequence[PastSlot], profile: Profile, times_s: FloatArray
 ) -> tuple[FloatArray, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    """Grams of each start, and whether the forecast has all of its time.
+    """Return the emissions of each start, and whether the forecast covers its time.
 
-    Intensity and power are constant in parts, so both integrals over time are broken lines.
+    Intensity and power are piecewise constant, so that their integrals over time are piecewise linear.
     """
     ordered = sorted(slots, key=lambda slot: slot.start_s)
     edges_s = np.array([edge_s for slot in ordered for edge_s in (slot.start_s, slot.end_s)])
     lengths_s = np.array([slot.end_s - slot.start_s for slot in ordered])
     known_s = np.repeat(np.concatenate([[0.0], lengths_s.cumsum()]), 2)[1:-1]
     weights = lengths_s * np.array([slot.grams_per_kwh for slot in ordered])
-    weighed = np.repeat(np.concatenate([[0.0], weights.cumsum()]), 2)[1:-1]
+    weighted = np.repeat(np.concatenate([[0.0], weights.cumsum()]), 2)[1:-1]
     at_s = times_s[:, None] + np.concatenate([[0.0], np.cumsum(profile.durations_s)])
-    intensities = np.diff(np.interp(at_s, edges_s, weighed), axis=1) / np.array(profile.durations_s)
+    intensities = np.diff(np.interp(at_s, edges_s, weighted), axis=1) / np.array(profile.durations_s)
     masses_g = intensities @ np.array(profile.energies_j) / JOULES_PER_KWH
-    held_s = np.interp(at_s[:, -1], edges_s, known_s) - np.interp(at_s[:, 0], edges_s, known_s)
-    return masses_g, held_s >= profile.duration_s - _TOUCH_S
+    covered_s = np.interp(at_s[:, -1], edges_s, known_s) - np.interp(at_s[:, 0], edges_s, known_s)
+    return masses_g, covered_s >= profile.duration_s - _TOUCH_S
 
 
 def _why_none(forecast: Forecast, profile: Profile, now_s: float) -> str:
@@ -139,4 +145,32 @@ def _why_none(forecast: Forecast, profile: Profile, now_s: float) -> str:
         return f"the forecast ended {-left_h:.1f} h ago"
     if left_h * 3_600 < profile.duration_s:
         return f"the forecast ends in {left_h:.1f} h, before a run of {profile.duration_s / 3_600:.1f} h would"
-    return "the forecast has holes, so that it covers no start as a whole"
+    return "the forecast has gaps, so that it covers no start completely"
+
+
+def power_profile(
+    run: MeasuredRun, boundary: Boundary, windows: Mapping[str, Window], lines: EnergyLines
+) -> Profile | None:
+    """Return the energy of a finished run at `boundary` in parts of five minutes; None without a duration.
+
+    The energy of a device without a counter is spread evenly.
+    """
+    if run.duration_s <= 0:
+        return None
+    count = min(max(math.ceil(run.duration_s / _PART_S), 1), _MOST_PARTS)
+    edges_s = run.started_at_s + np.linspace(0.0, run.duration_s, count + 1)
+    parts_j = np.zeros(count)
+    for instance in run.instances:
+        on_s = np.clip(edges_s, windows[instance].start_s, windows[instance].end_s)
+        for component in boundary.components:
+            joules = math.fsum(
+                device.energy.value
+                for device in run.devices
+                if (device.instance, device.component) == (instance, component)
+            )
+            risen_j = sum((np.interp(on_s, line.t, line.value) for line in lines.get((instance, component), ())), 0.0)
+            rises_j = np.diff(risen_j) if np.ndim(risen_j) else np.zeros(count)
+            whole_j = rises_j.sum()
+            parts_j += joules * (rises_j / whole_j if whole_j > 0 else np.full(count, 1 / count))
+    duration_s = run.duration_s / count
+    return Profile((duration_s,) * count, tuple(float(part) for part in parts_j), boundary.name)

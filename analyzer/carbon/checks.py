@@ -1,101 +1,111 @@
-"""What one should know before believing the grams. Pure."""
+"""Checks of emissions and carbon intensities."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from analyzer.carbon.intensity import UNKNOWN, CarbonSlot, Past, pieces
-from analyzer.carbon.restate import Restatement
-from analyzer.energy.checks import Finding
-from analyzer.energy.states import around
-from analyzer.model.report import Report
-from analyzer.model.samples import RunFrames, last, of
+from analyzer.carbon.intensity import slot_pieces
+from analyzer.model.emissions import UNKNOWN, CarbonSlot, Past, Restatement
+from analyzer.model.findings import Finding
+from analyzer.model.samples import around, of
 from analyzer.model.timeline import Window
 from exporter.contract import metrics as m
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 OLD_S = 2 * 3_600.0
 _STATIC = "static"
 _LEAST_RATIO = 0.01
 _SOON_S = 30.0
-"""The grams of a run that goes on follow some seconds behind it."""
+"""The emissions of a running run are counted some seconds later."""
 
 
-def findings(frames: RunFrames, report: Report, windows: Mapping[str, Window]) -> list[Finding]:
+def carbon_findings(
+    raw: pd.DataFrame,
+    windows: Mapping[str, Window],
+    slots: Sequence[CarbonSlot],
+    emitting: Collection[tuple[str, str]],
+) -> list[Finding]:
+    """Return findings about the intensities; `emitting` are the pairs of instance and basis with emissions."""
     found: list[Finding] = []
     for instance, window in windows.items():
         subject = instance if len(windows) > 1 else ""
-        for basis in _configured(frames, instance) if window.aligned else []:
-            slots = [slot for slot in report.carbon_slots if (slot.instance, slot.basis) == (instance, basis)]
-            found += _missing(frames, instance, basis, window, subject)
-            found += _fallback(frames, instance, basis, slots, subject)
-            found += _old(frames, instance, basis, window, subject)
+        for basis in _configured(raw, instance) if window.aligned else []:
+            mine = [slot for slot in slots if (slot.instance, slot.basis) == (instance, basis)]
+            where = {"instance": instance, "basis": basis}
+            found += _missing(raw, where, window, subject, has_emissions=(instance, basis) in emitting)
+            found += _fallback(raw, where, mine, subject)
+            found += _old(raw, where, window, subject)
     return found
 
 
-def _configured(frames: RunFrames, instance: str) -> list[str]:
-    """The bases that the exporter was told to follow: a source each, of which the second is named by its basis.
+def places_with_intensity(raw: pd.DataFrame) -> frozenset[tuple[str, str]]:
+    """Return the pairs of instance and basis with an intensity: emissions of an untagged range are by slot."""
+    known = of(raw, m.CARBON_INTENSITY)
+    return frozenset(zip(known["instance"], known["basis"], strict=True))
 
-    A first one that never answered is taken for one of averages, unless it was seen to be none.
+
+def _configured(raw: pd.DataFrame, instance: str) -> list[str]:
+    """Return the bases that the exporter is configured for: each has a source, the second one is named by its basis.
+
+    A first source without any response counts as average, unless it is known to be marginal.
     """
-    sources = set(of(frames.raw, m.SOURCE_UP, instance=instance)["source"])
-    shown = {*of(frames.raw, m.CARBON_INTENSITY, instance=instance)["basis"]}
-    shown |= {*of(frames.raw, m.CARBON_FETCHED_TIMESTAMP, instance=instance)["basis"]}
+    sources = set(of(raw, m.SOURCE_UP, instance=instance)["source"])
+    shown = {*of(raw, m.CARBON_INTENSITY, instance=instance)["basis"]}
+    shown |= {*of(raw, m.CARBON_FETCHED_TIMESTAMP, instance=instance)["basis"]}
     if "carbon" in sources and not shown - {"marginal"}:
         shown |= {"marginal"} if "marginal" in shown and "carbon_marginal" not in sources else {"average"}
     return sorted(shown | {source.removeprefix("carbon_") for source in sources if source.startswith("carbon_")})
 
 
-def _has_grams(frames: RunFrames, instance: str, basis: str) -> bool:
-    """Of a range that no run tagged nobody counted grams: they are told by the slots."""
-    if frames.untagged:
-        return len(of(frames.raw, m.CARBON_INTENSITY, instance=instance, basis=basis)) > 0
-    return bool(last(frames.ledger, m.RUN_EMISSIONS, run_id=frames.run_id, instance=instance, basis=basis))
-
-
-def _missing(frames: RunFrames, instance: str, basis: str, window: Window, subject: str) -> list[Finding]:
-    grams = _has_grams(frames, instance, basis)
-    whole_s = window.end_s - window.start_s
-    if not grams and (window.ended or whole_s > _SOON_S):
+def _missing(
+    raw: pd.DataFrame, where: Mapping[str, str], window: Window, subject: str, *, has_emissions: bool
+) -> list[Finding]:
+    basis, whole_s = where["basis"], window.end_s - window.start_s
+    if not has_emissions and (window.ended or whole_s > _SOON_S):
         text = (
-            f"no grams: a region is configured, but no {basis} carbon intensity was known while the run was on, and "
-            "nothing stands in for it; add grams with --carbon G/KWH, and see on the node why: exporter check"
+            f"no emissions: a region is configured, but no {basis} carbon intensity was known during the run, and "
+            "there is no fallback; add emissions with --carbon G/KWH, and check the node: exporter check"
         )
         return [Finding("warning", "carbon_missing", subject, text)]
-    run = pieces(frames.raw, instance, basis, (window.start_s, window.end_s))
+    run = slot_pieces(raw, where["instance"], basis, (window.start_s, window.end_s))
     unknown_s = math.fsum(piece.duration_s for piece in run if piece.slot is None)
-    if not grams or unknown_s < _LEAST_RATIO * whole_s:
+    if not has_emissions or unknown_s < _LEAST_RATIO * whole_s:
         return []
     text = (
-        f"no {basis} carbon intensity was known for {100 * unknown_s / whole_s:.0f} % of the run: the energy of that "
-        "time is not in the grams"
+        f"no {basis} carbon intensity was known for {100 * unknown_s / whole_s:.0f} % of the run: the emissions of "
+        "that time are not included"
     )
     return [Finding("warning", "carbon_missing", subject, text)]
 
 
-def _fallback(frames: RunFrames, instance: str, basis: str, slots: Sequence[CarbonSlot], subject: str) -> list[Finding]:
-    """A yearly mean stood in for the provider, which the exporter does only where it has no answer of it."""
-    standing_in = [slot for slot in slots if slot.provider == _STATIC]
+def _fallback(raw: pd.DataFrame, where: Mapping[str, str], slots: Sequence[CarbonSlot], subject: str) -> list[Finding]:
+    """Return a finding where the yearly mean was the fallback, as the exporter uses it without a response."""
+    basis = where["basis"]
+    fallbacks = [slot for slot in slots if slot.provider == _STATIC]
     others = {
-        *of(frames.raw, m.CARBON_FETCHED_TIMESTAMP, instance=instance, basis=basis)["provider"],
+        *of(raw, m.CARBON_FETCHED_TIMESTAMP, **where)["provider"],
         *(slot.provider for slot in slots),
     } - {_STATIC}
     source = "carbon_marginal" if basis == "marginal" else "carbon"
-    failed = bool((of(frames.raw, m.SOURCE_UP, instance=instance, source=source)["value"] == 0).any())
-    if not standing_in or not (others or failed):
+    failed = bool((of(raw, m.SOURCE_UP, instance=where["instance"], source=source)["value"] == 0).any())
+    if not fallbacks or not (others or failed):
         return []
     who = f"the provider ({', '.join(sorted(others))})" if others else "the provider"
-    regions = ", ".join(sorted({slot.region for slot in standing_in}))
+    regions = ", ".join(sorted({slot.region for slot in fallbacks}))
     text = (
-        f"{who} did not answer: the yearly mean of {regions} (static) stood in for it; "
+        f"{who} did not respond: the yearly mean of {regions} (static) is used instead; "
         f"the energy by quality of the {basis} intensity: {_by_quality(slots)}"
     )
     return [Finding("warning", "carbon_fallback", subject, text)]
 
 
 def _by_quality(slots: Sequence[CarbonSlot]) -> str:
-    """Shares of the GPUs' energy; of the time where they have none."""
+    """Return shares of the GPUs' energy by quality, of the time where there is no energy."""
     has_energy = any(slot.gpu_energy_j > 0 for slot in slots)
     weights: defaultdict[str, float] = defaultdict(float)
     for slot in slots:
@@ -104,26 +114,25 @@ def _by_quality(slots: Sequence[CarbonSlot]) -> str:
     return ", ".join(f"{100 * weight / whole:.0f} % {quality}" for quality, weight in weights.items())
 
 
-def _old(frames: RunFrames, instance: str, basis: str, window: Window, subject: str) -> list[Finding]:
-    where = {"instance": instance, "basis": basis}
+def _old(raw: pd.DataFrame, where: Mapping[str, str], window: Window, subject: str) -> list[Finding]:
     keys = ["t", "provider"]
-    fetched = around(of(frames.raw, m.CARBON_FETCHED_TIMESTAMP, **where), window.start_s, window.end_s)
-    in_force = of(frames.raw, m.CARBON_INTENSITY, **where)[keys].drop_duplicates()
+    fetched = around(of(raw, m.CARBON_FETCHED_TIMESTAMP, **where), window.start_s, window.end_s)
+    in_force = of(raw, m.CARBON_INTENSITY, **where)[keys].drop_duplicates()
     ages = fetched[[*keys, "value"]].merge(in_force, on=keys)
     oldest_s = float((ages["t"].clip(window.start_s, window.end_s) - ages["value"]).max()) if len(ages) else 0.0
     if oldest_s <= OLD_S:
         return []
     names = ", ".join(sorted(set(ages["provider"])))
     text = (
-        f"the {basis} carbon intensity is from an answer of {names} that was up to {oldest_s / 3_600:.1f} h old: "
-        "what it had forecast by then"
+        f"the {where['basis']} carbon intensity is from a response of {names} that was up to {oldest_s / 3_600:.1f} h "
+        "old: a forecast of that time"
     )
     return [Finding("warning", "carbon_old", subject, text)]
 
 
-def about_restated(restatements: Sequence[Restatement], pasts: Sequence[Past]) -> list[Finding]:
+def restatement_findings(restatements: Sequence[Restatement], pasts: Sequence[Past]) -> list[Finding]:
     found = [
-        Finding("warning", "not_restated", "", f"not restated: {past.problem}; the ledger's grams stand")
+        Finding("warning", "not_restated", "", f"not restated: {past.problem}; the ledger's emissions remain valid")
         for past in pasts
         if past.problem
     ]
@@ -131,22 +140,21 @@ def about_restated(restatements: Sequence[Restatement], pasts: Sequence[Past]) -
         without = one.share_of("")
         if without >= _LEAST_RATIO:
             text = (
-                f"neither {one.past.provider} nor the run knows an intensity for {100 * without:.0f} % of the energy: "
-                f"it is not in the restated {one.past.basis} grams; give --carbon G/KWH to stand in"
+                f"neither {one.past.provider} nor the run has an intensity for {100 * without:.0f} % of the energy: "
+                f"it is not in the restated {one.past.basis} emissions; add a fallback with --carbon G/KWH"
             )
             found.append(Finding("warning", "restated_missing", "", text))
         actual, unknown = one.share_of("actual"), one.share_of(UNKNOWN)
         if unknown >= _LEAST_RATIO:
             text = (
                 f"{100 * unknown:.0f} % of the energy is restated by {one.past.basis} intensities of "
-                f"{one.past.provider}, which does not say what they are; add a column quality (actual, "
-                "estimated, forecast, static)"
+                f"{one.past.provider} without a quality; add a column quality (actual, estimated, forecast, static)"
             )
             found.append(Finding("note", "restated_unknown", "", text))
         if actual + unknown < 1 - _LEAST_RATIO:
             text = (
                 f"{100 * actual:.0f} % of the energy is restated by actual {one.past.basis} intensities, the rest is "
-                "not: actual ones may arrive later (up to a day), and a file may not reach so far"
+                "not: actual ones may arrive up to a day later, and a file may end earlier"
             )
             found.append(Finding("note", "restated_partly", "", text))
     return found

@@ -1,4 +1,4 @@
-"""Which carbon intensity was in force when, and the GPUs' energy in each of its slots. Pure."""
+"""Carbon intensity slots in force during a run, and the GPUs' energy in each of them."""
 
 from __future__ import annotations
 
@@ -10,63 +10,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyzer.energy.states import around
-from analyzer.model.interval import JOULES_PER_KWH
-from analyzer.model.samples import Samples, of
+from analyzer.model.emissions import CarbonSlot
+from analyzer.model.samples import Samples, around, of
 from exporter.contract.metrics import CARBON_INTENSITY, CARBON_INTENSITY_TIMESTAMP, SOURCE_UP
 
 _LATE_S = 60.0
-"""A counter whose first sample comes later than this has lost the begin."""
+"""A counter whose first sample is later than this misses the start."""
 
 
 @dataclass(frozen=True, slots=True)
-class CarbonSlot:
-    """The GPUs' energy in one slot of the intensity's provider, and the intensity of just that slot."""
-
-    start_s: float
-    end_s: float
-    instance: str
-    region: str
-    provider: str
-    basis: str
-    quality: str
-    grams_per_kwh: float
-    gpu_energy_j: float
-
-    @property
-    def mass_g(self) -> float:
-        return self.gpu_energy_j / JOULES_PER_KWH * self.grams_per_kwh
-
-
-UNKNOWN = "unknown"
-"""The quality of what a file gives without a word: it may be measured, a forecast or a yearly mean."""
-
-
-@dataclass(frozen=True, slots=True)
-class PastSlot:
-    """`quality` is actual, estimated or forecast; `sigma_g_per_kwh` a standard deviation, where one is told."""
-
-    start_s: float
-    end_s: float
-    grams_per_kwh: float
-    quality: str
-    sigma_g_per_kwh: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """What a provider, or a file, says now of a time that has gone by; `problem` says why it says nothing."""
-
-    provider: str
-    region: str
-    basis: str
-    slots: tuple[PastSlot, ...] = ()
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A stretch of the run with one slot in force; `slot` is None where none was."""
+class SlotPiece:
+    """A part of the run with one slot in force; `slot` is None where none was."""
 
     start_s: float
     end_s: float
@@ -77,55 +31,55 @@ class Piece:
         return self.end_s - self.start_s
 
 
-def slots(
+def carbon_slots(
     raw: pd.DataFrame,
     gpu_energy_j: Mapping[str, float],
     lines: Mapping[str, Sequence[Samples]],
     windows_s: Mapping[str, tuple[float, float]],
 ) -> list[CarbonSlot]:
-    """Each instance's window cut at the intensities' slots, each with its share of the GPUs' energy.
+    """Split each instance's window at the slots of the intensity, each with its share of the GPUs' energy.
 
-    `gpu_energy_j` is the ledger's, by instance; `lines` are the counters, made to rise, that share it out. Each basis
-    has rows of its own, which the caller must not add up over bases.
+    `gpu_energy_j` is the ledger's, by instance; `lines` are the unwrapped counters that divide it. Each basis has
+    separate rows, which must not be added up over bases.
     """
     found: list[CarbonSlot] = []
     known = of(raw, CARBON_INTENSITY)
     for instance, basis in sorted(set(zip(known["instance"], known["basis"], strict=True))):
         window_s = windows_s.get(instance)
-        for piece in pieces(raw, instance, basis, window_s) if window_s else ():
+        for piece in slot_pieces(raw, instance, basis, window_s) if window_s else ():
             if window_s and piece.slot:
                 whole_j = gpu_energy_j.get(instance, 0.0)
-                ratio = share(lines.get(instance, ()), (piece.start_s, piece.end_s), window_s, whole_j)
+                ratio = energy_share(lines.get(instance, ()), (piece.start_s, piece.end_s), window_s, whole_j)
                 where = (instance, piece.slot["region"], piece.slot["provider"], basis, piece.slot["quality"])
                 found.append(CarbonSlot(piece.start_s, piece.end_s, *where, piece.slot["value"], ratio * whole_j))
     return found
 
 
-def pieces(raw: pd.DataFrame, instance: str, basis: str, window_s: tuple[float, float]) -> list[Piece]:
-    """The window, cut where another slot came into force, or none was; empty where no scrape tells.
+def slot_pieces(raw: pd.DataFrame, instance: str, basis: str, window_s: tuple[float, float]) -> list[SlotPiece]:
+    """Split the window where another slot came into force, or none was; return nothing without scrapes.
 
-    A slot holds from its own begin, another provider's from the scrape that shows it, none between the scrapes that
-    show none. A slot that was revised while it lasted counts as it was last.
+    A slot is in force from its start, one of another provider from the scrape that shows it. No slot is in force
+    between scrapes that show none. A slot that was revised counts with its last value.
     """
     start_s, end_s = window_s
-    found: list[Piece] = []
+    found: list[SlotPiece] = []
     last_key: object = ...
     last_s = -math.inf
     for t_s, slot in _states(raw, instance, basis, start_s, end_s):
         key = (slot["region"], slot["provider"], slot["value_begin"]) if slot else None
         if key == last_key:
-            found[-1] = Piece(found[-1].start_s, end_s, slot)
+            found[-1] = SlotPiece(found[-1].start_s, end_s, slot)
         else:
             begin_s = start_s if not found else max(_begin_s(slot, last_key, last_s, t_s), start_s)
             if found:
-                found[-1] = Piece(found[-1].start_s, min(begin_s, end_s), found[-1].slot)
-            found.append(Piece(begin_s, end_s, slot))
+                found[-1] = SlotPiece(found[-1].start_s, min(begin_s, end_s), found[-1].slot)
+            found.append(SlotPiece(begin_s, end_s, slot))
         last_key, last_s = key, t_s
     return [piece for piece in found if piece.start_s < piece.end_s]
 
 
 def _begin_s(slot: Mapping[str, Any] | None, before: object, last_s: float, t_s: float) -> float:
-    """When what is shown at `t_s`, and was not at `last_s`, came into force; `before` is None where nothing was."""
+    """Return when the slot at `t_s`, absent at `last_s`, came into force; `before` is None where none was before."""
     if slot is not None and last_s < slot["value_begin"] <= t_s:
         return float(slot["value_begin"])
     return last_s if before is None else t_s
@@ -134,7 +88,7 @@ def _begin_s(slot: Mapping[str, Any] | None, before: object, last_s: float, t_s:
 def _states(
     raw: pd.DataFrame, instance: str, basis: str, start_s: float, end_s: float
 ) -> Iterator[tuple[float, dict[Any, Any] | None]]:
-    """At each scrape the slot in force, with `value` in g/kWh and `value_begin`, or None where there was none."""
+    """Yield the slot in force at each scrape, with `value` in g/kWh and `value_begin`; None where there was none."""
     keys = ["instance", *CARBON_INTENSITY.labels]
     begins = of(raw, CARBON_INTENSITY_TIMESTAMP, instance=instance, basis=basis)[["t", *keys, "value"]]
     shown = of(raw, CARBON_INTENSITY, instance=instance, basis=basis)
@@ -146,12 +100,12 @@ def _states(
         yield float(t_s), by_time.get(t_s)
 
 
-def share(
+def energy_share(
     lines: Sequence[Samples], part_s: tuple[float, float], whole_s: tuple[float, float], whole_j: float = 0.0
 ) -> float:
-    """Which share of the energy of `whole_s` fell into `part_s`; that of the time where no energy is known.
+    """Return the share of the energy of `whole_s` in `part_s`; the share of the time where no energy is known.
 
-    Where samples begin long after `whole_s`, what they lack of `whole_j` was drawn before, nobody knows how: evenly.
+    Where samples start long after `whole_s`, the rest of `whole_j` is spread evenly over the time before them.
     """
     in_part_j = math.fsum(_between(line, *part_s) for line in lines)
     in_whole_j = math.fsum(_between(line, *whole_s) for line in lines)

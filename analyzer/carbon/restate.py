@@ -1,7 +1,7 @@
-"""Emissions told again, by the intensities that are known now of the slots in which the run's joules were drawn. Pure.
+"""Restated emissions: by the intensities known after the run for the slots in which its energy was drawn.
 
-The ledger's figure is that of the intensities that were known while the run was on, forecasts among them; it stands,
-and this one stands beside it. Average and marginal are restated apart.
+The ledger's figure uses the intensities known during the run, forecasts included; it remains beside the restated one.
+Average and marginal emissions are restated separately.
 """
 
 from __future__ import annotations
@@ -10,99 +10,64 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from analyzer.carbon.emissions import Emission
-from analyzer.carbon.intensity import CarbonSlot, Past, PastSlot, share
-from analyzer.energy import devices
+from analyzer.carbon.intensity import energy_share
+from analyzer.model.devices import MeasuredDevice
+from analyzer.model.emissions import CarbonSlot, Emission, Past, PastSlot, RestatedSlot, Restatement
 from analyzer.model.interval import JOULES_PER_KWH, Interval
-from analyzer.model.report import Report
-from analyzer.model.samples import RunFrames, Samples, samples
+from analyzer.model.report import AttributedRun
+from analyzer.model.samples import Samples, samples
 from analyzer.model.timeline import Window
 from exporter.contract import metrics as m
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _Slot = TypeVar("_Slot", PastSlot, CarbonSlot)
 _Z_95 = 1.96
 _ZONES = {"cpu": "package", "dram": "dram"}
-Lines = Mapping[tuple[str, str], Sequence[Samples]]
-"""By instance and component: energy that only rises, in joules, by which a device's own is shared out over time."""
-
-
-@dataclass(frozen=True, slots=True)
-class RestatedSlot:
-    """`energy` in joules by component, of all nodes, in one slot; `before_g_per_kwh` is what was known then.
-
-    `provider` is not the one that was asked where another's intensity stands in; no intensity is known where it is "".
-    """
-
-    start_s: float
-    end_s: float
-    provider: str
-    quality: str
-    grams_per_kwh: float | None
-    before_g_per_kwh: float | None
-    energy: Mapping[str, Interval]
-    sigma_g_per_kwh: float | None = None
-
-    @property
-    def energy_j(self) -> float:
-        return math.fsum(energy.value for energy in self.energy.values())
-
-    @property
-    def mass_g(self) -> float | None:
-        return None if self.grams_per_kwh is None else self.energy_j / JOULES_PER_KWH * self.grams_per_kwh
-
-
-@dataclass(frozen=True, slots=True)
-class Restatement:
-    """`ledger_g` is what the exporters counted of the same components, `difference_ratio` by how much this is more."""
-
-    past: Past
-    slots: tuple[RestatedSlot, ...]
-    emissions: tuple[Emission, ...]
-    ledger_g: float | None
-    difference_ratio: float | None
-
-    @property
-    def mass_g(self) -> float:
-        return math.fsum(emission.mass_g.value for emission in self.emissions)
-
-    def share_of(self, quality: str) -> float:
-        """Of the energy; that of "" has no intensity."""
-        whole_j = math.fsum(slot.energy_j for slot in self.slots)
-        return math.fsum(slot.energy_j for slot in self.slots if slot.quality == quality) / whole_j if whole_j else 0.0
+EnergyLines = Mapping[tuple[str, str], Sequence[Samples]]
+"""Rising energies in joules by instance and component; they divide the energy of a device over time."""
 
 
 def restate(
-    frames: RunFrames, report: Report, windows: Mapping[str, Window], past: Past, static_g_per_kwh: float | None = None
+    run: AttributedRun,
+    windows: Mapping[str, Window],
+    lines: EnergyLines,
+    past: Past,
+    static_g_per_kwh: float | None = None,
 ) -> Restatement:
-    """`static_g_per_kwh` stands in where neither `past` nor what the run saw tells an intensity."""
-    lines = energy_lines(frames, report)
+    """Restate the emissions of `run`; `static_g_per_kwh` is the fallback where no other intensity is known."""
     parts = [
         part
         for instance, window in windows.items()
-        for part in _of_instance(report, instance, (window.start_s, window.end_s), lines, past)
+        for part in _of_instance(run, instance, (window.start_s, window.end_s), lines, past)
     ]
     if static_g_per_kwh is not None:
         parts = [part if part.provider else _static(part, static_g_per_kwh) for part in parts]
-    slots = tuple(_joined(parts))
-    emissions = tuple(_emissions(past.basis, slots, report.estimated))
-    ledger_g, ratio = _against_ledger(report, past.basis, emissions)
+    slots = tuple(_merged(parts))
+    emissions = tuple(_emissions(past.basis, slots, run.estimated))
+    ledger_g, ratio = _against_ledger(run, past.basis, emissions)
     return Restatement(past, slots, emissions, ledger_g, ratio)
 
 
-def energy_lines(frames: RunFrames, report: Report) -> dict[tuple[str, str], list[Samples]]:
-    """What has no counter here is not in it: its energy is shared out by time."""
-    found = {(instance, "gpu"): lines for instance, lines in devices.energy_lines(frames, list(report.devices)).items()}
-    for device in report.devices:
+def energy_lines(
+    raw: pd.DataFrame, devices: Sequence[MeasuredDevice], gpu_lines: Mapping[str, Sequence[Samples]]
+) -> EnergyLines:
+    """Add the counters of CPUs and DRAM to those of the GPUs; a device without a counter is left out."""
+    found: dict[tuple[str, str], list[Samples]] = {
+        (instance, "gpu"): list(lines) for instance, lines in gpu_lines.items()
+    }
+    for device in devices:
         zone = _ZONES.get(device.component)
         if zone:
             where = {"instance": device.instance, "package": device.device, "zone": zone}
-            counter = samples(frames.raw, m.CPU_ENERGY, **where)
+            counter = samples(raw, m.CPU_ENERGY, **where)
             if len(counter) > 1:
                 rises_j = np.maximum(np.diff(counter.value), 0.0)
                 line = Samples(counter.t, np.concatenate([[0.0], rises_j]).cumsum())
@@ -111,28 +76,28 @@ def energy_lines(frames: RunFrames, report: Report) -> dict[tuple[str, str], lis
 
 
 def _of_instance(
-    report: Report, instance: str, window_s: tuple[float, float], lines: Lines, past: Past
+    run: AttributedRun, instance: str, window_s: tuple[float, float], lines: EnergyLines, past: Past
 ) -> Iterator[RestatedSlot]:
-    seen = _Slots([slot for slot in report.carbon_slots if (slot.instance, slot.basis) == (instance, past.basis)])
+    seen = _Slots([slot for slot in run.carbon_slots if (slot.instance, slot.basis) == (instance, past.basis)])
     now = _Slots(past.slots)
     own: dict[str, list[Interval]] = defaultdict(list)
-    for device in report.devices:
+    for device in run.devices:
         if device.instance == instance:
             own[device.component].append(device.energy)
     whole = {component: _sum(each) for component, each in own.items()}
     for start_s, end_s in _pieces(window_s, [*now.slots, *seen.slots]):
         energy = {
             component: joules.scaled(
-                share(lines.get((instance, component), ()), (start_s, end_s), window_s, joules.value)
+                energy_share(lines.get((instance, component), ()), (start_s, end_s), window_s, joules.value)
             )
             for component, joules in whole.items()
         }
-        told = now.over(start_s, end_s), seen.over(start_s, end_s)
-        yield _slot(RestatedSlot(start_s, end_s, "", "", None, None, energy), past.provider, *told)
+        intensities = now.over(start_s, end_s), seen.over(start_s, end_s)
+        yield _slot(RestatedSlot(start_s, end_s, "", "", None, None, energy), past.provider, *intensities)
 
 
 def _pieces(window_s: tuple[float, float], slots: Iterable[PastSlot | CarbonSlot]) -> Iterator[tuple[float, float]]:
-    """The window cut wherever a slot begins or ends."""
+    """Split the window wherever a slot starts or ends."""
     start_s, end_s = window_s
     edges = {edge_s for slot in slots for edge_s in (slot.start_s, slot.end_s) if start_s < edge_s < end_s}
     cuts = [start_s, *sorted(edges), end_s]
@@ -140,20 +105,20 @@ def _pieces(window_s: tuple[float, float], slots: Iterable[PastSlot | CarbonSlot
 
 
 class _Slots(Generic[_Slot]):
-    """Slots that do not overlap, found by time."""
+    """Slots that do not overlap, searched by time."""
 
     def __init__(self, slots: Iterable[_Slot]) -> None:
         self.slots: list[_Slot] = sorted(slots, key=lambda slot: slot.start_s)
         self._begins_s: list[float] = [slot.start_s for slot in self.slots]
 
     def over(self, start_s: float, end_s: float) -> _Slot | None:
-        """The one that holds all of that time."""
+        """Return the slot that contains all of that time."""
         place = bisect_right(self._begins_s, start_s) - 1
         return self.slots[place] if place >= 0 and end_s <= self.slots[place].end_s else None
 
 
 def _slot(empty: RestatedSlot, provider: str, now: PastSlot | None, then: CarbonSlot | None) -> RestatedSlot:
-    """By what is known now; else by what the run saw, labelled with its own provider."""
+    """Return the slot with the intensity known now, else with the one known during the run and its provider."""
     before = then.grams_per_kwh if then else None
     if now:
         known = replace(empty, provider=provider, quality=now.quality, grams_per_kwh=now.grams_per_kwh)
@@ -168,8 +133,8 @@ def _static(slot: RestatedSlot, grams_per_kwh: float) -> RestatedSlot:
     return replace(slot, provider="given", quality="static", grams_per_kwh=grams_per_kwh)
 
 
-def _joined(parts: Iterable[RestatedSlot]) -> list[RestatedSlot]:
-    """In the order of time; nodes are added, and pieces of the same intensity that touch are one."""
+def _merged(parts: Iterable[RestatedSlot]) -> list[RestatedSlot]:
+    """Return the parts by time; nodes are added, and adjacent parts of the same intensity are merged."""
     found: list[RestatedSlot] = []
     near: list[int] = []
     for part in sorted(parts, key=lambda part: part.start_s):
@@ -189,8 +154,8 @@ def _joined(parts: Iterable[RestatedSlot]) -> list[RestatedSlot]:
 
 
 def _alike(slot: RestatedSlot, part: RestatedSlot) -> bool:
-    told = ("provider", "quality", "grams_per_kwh", "before_g_per_kwh", "sigma_g_per_kwh")
-    return all(getattr(slot, name) == getattr(part, name) for name in told)
+    names = ("provider", "quality", "grams_per_kwh", "before_g_per_kwh", "sigma_g_per_kwh")
+    return all(getattr(slot, name) == getattr(part, name) for name in names)
 
 
 def _sum(parts: Sequence[Interval]) -> Interval:
@@ -199,8 +164,10 @@ def _sum(parts: Sequence[Interval]) -> Interval:
 
 
 def _emissions(basis: str, slots: Sequence[RestatedSlot], estimated: frozenset[str]) -> Iterator[Emission]:
-    """By component and quality. Halves of slots add up, as one sensor's errors share a sign; the intensity's own is
-    counted where the source tells one for every slot: σ² = C² (σ_E² / E² + σ_I² / I²).
+    """Yield emissions by component and quality.
+
+    Half-widths of slots add linearly, since the errors of one sensor are correlated. The uncertainty of the intensity
+    is included where it is known for every slot: σ² = C² (σ_E² / E² + σ_I² / I²).
     """
     known = [slot for slot in slots if slot.grams_per_kwh is not None]
     with_sigma = all(slot.sigma_g_per_kwh is not None for slot in known)
@@ -218,9 +185,9 @@ def _emissions(basis: str, slots: Sequence[RestatedSlot], estimated: frozenset[s
         yield Emission(component, basis, quality, "restated", mass, component in estimated)
 
 
-def _against_ledger(report: Report, basis: str, emissions: Sequence[Emission]) -> tuple[float | None, float | None]:
-    """The ledger's grams of the components that both count, and the relative difference; None where it has none."""
-    ledger = [one for one in report.emissions if (one.basis, one.origin) == (basis, "ledger")]
+def _against_ledger(run: AttributedRun, basis: str, emissions: Sequence[Emission]) -> tuple[float | None, float | None]:
+    """Return the ledger's emissions of the common components, and the relative difference; None without any."""
+    ledger = [one for one in run.emissions if (one.basis, one.origin) == (basis, "ledger")]
     both = {one.component for one in ledger} & {one.component for one in emissions}
     if not both:
         return None, None
@@ -229,10 +196,10 @@ def _against_ledger(report: Report, basis: str, emissions: Sequence[Emission]) -
     return before_g, now_g / before_g - 1 if before_g > 0 else None
 
 
-def as_seen(frames: RunFrames, report: Report, windows: Mapping[str, Window]) -> list[Emission]:
-    """Of a range that no run tagged, for which no exporter counted grams: by the slots that were in force."""
+def emissions_by_slot(run: AttributedRun, windows: Mapping[str, Window], lines: EnergyLines) -> list[Emission]:
+    """Return the emissions of an untagged range, which no exporter counted, by the slots that were in force."""
     found: list[Emission] = []
-    for basis in dict.fromkeys(slot.basis for slot in report.carbon_slots):
-        by_slot = restate(frames, report, windows, Past("", "", basis))
+    for basis in dict.fromkeys(slot.basis for slot in run.carbon_slots):
+        by_slot = restate(run, windows, lines, Past("", "", basis))
         found += [replace(one, origin="by slot") for one in by_slot.emissions]
     return found

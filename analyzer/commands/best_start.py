@@ -91,7 +91,6 @@ def _constant_profile(run_id: str | None, energy_kwh: float | None, hours: float
 
 def _profile_of_run(connection: ConnectionOptions, run_id: str, since_s: float) -> Profile:
     from analyzer.assess import run as assess
-    from analyzer.carbon import power_profile
     from analyzer.sources.carbon.past_intensity import with_cpu_counters
     from analyzer.sources.runs.load import Clock, load_run
 
@@ -99,7 +98,7 @@ def _profile_of_run(connection: ConnectionOptions, run_id: str, since_s: float) 
         frames = load_run(source, run_id, since_s, Clock(time.time, time.sleep), print_message)
         frames = with_cpu_counters(source, frames)
     try:
-        found = power_profile.profile(frames, assess.assess(frames))
+        found = assess.run_power_profile(frames, assess.assess(frames))
     except assess.NoEnergyError as error:
         exit_with_error(f"{error}: no power profile; give --energy-kwh and --hours")
     return found or exit_with_error(f"run {run_id} has no duration; give --energy-kwh and --hours")

@@ -26,7 +26,7 @@ from exporter.contract.command_line import with_option_groups
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analyzer.energy.calibration import Calibration
+    from analyzer.model.devices import Calibration
     from analyzer.model.report import Report
     from analyzer.model.samples import RunFrames
     from analyzer.model.user_inputs import Given
@@ -113,9 +113,7 @@ def _load(
     from analyzer.sources.untagged.load import load_range
 
     found = load_range(source, request, print_message)
-    return found.frames, lambda report: untagged.told(
-        untagged.widened(report, found.work_limits), found.findings, found.cut, found.spacing_s
-    )
+    return found.frames, lambda report: untagged.range_report(report, found.quality)
 
 
 def _read_calibrations(path: Path) -> tuple[Calibration, ...]:

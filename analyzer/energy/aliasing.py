@@ -1,9 +1,9 @@
-"""Does a load's period sit near the sensor's, so that the sensor sees the same part of it again and again? Pure.
+"""Aliasing of a load with a period close to that of the power sensor.
 
-A board's sensor that averages the last 25 ms of each 100 ms follows a load of 104 ms as if it were one of 2.6 s, and is
-off until that apparent period has gone by many times. Readings that come faster than the sensor updates tell: they
-repeat with a period of which a small multiple is nearly a whole number of updates. What they cannot tell is a load that
-stands still against the sensor: it reads as a steady one.
+A sensor that averages the last 25 ms of each 100 ms shows a load of 104 ms as one of 2.6 s; its error is large until
+many of these apparent periods have passed. Samples faster than the sensor's updates reveal it: they repeat with a
+period of which a small multiple is nearly a whole number of updates. A load with exactly the sensor's period cannot
+be detected, since its readings are constant.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzer.energy.checks import Finding
+from analyzer.model.findings import Finding
 from analyzer.model.samples import FloatArray, Samples, median_spacing_s
 from exporter.contract.power_sensors import SensorWindow
 
 LEAST_ERROR = 0.015
-"""An error that could be no greater is not told."""
+"""A smaller error is not reported."""
 _MARGIN = 1.4
-"""On generated loads that are told, the error stays below so many times what the readings suggest in 99 of 100."""
+"""Safety factor: on generated loads, the error is below it times the estimate in 99 % of the reported cases."""
 _FEWEST_UPDATES = 40
 _MOST_UPDATES = 20_000
-"""Of a longer log, or one with a long hole in it, nothing is told: by then all but the slowest beats average out."""
+"""A longer log, or one with a long gap, is not checked: all but the slowest beats average out in it."""
 _LEAST_SWING = 0.03
 _SHARP = 0.4
-"""A load that beats goes from its lowest to its highest in more than two updates; one that is slow may jump."""
+"""A beat takes more than two updates from its lowest to its highest value; a slow load may jump."""
 _MOST_MULTIPLE = 16
 _FEWEST_CYCLES = 8
 _HARMONICS = 5
-_UNKNOWN = "all or a part of the time, which is not known of this card"
+_UNKNOWN = "an unknown part of the time (this GPU model was not metered)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Updates:
-    """A sensor's readings, one for each of its updates, and how far these are apart."""
+    """The readings of a sensor, one for each of its updates, and the update period."""
 
     period_s: float
     value: FloatArray
@@ -43,7 +43,7 @@ class Updates:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """Readings repeat every `apparent_s`; the energy may be off by up to `most_ratio` of itself, either way."""
+    """Readings that repeat every `apparent_s`; the relative error of the energy is up to `most_ratio`, either way."""
 
     update_s: float
     apparent_s: float
@@ -51,16 +51,16 @@ class Beat:
 
 
 def updates(power: Samples) -> Updates | None:
-    """From samples that come at least twice as fast as the sensor updates; None where they do not."""
+    """Return the sensor's updates from samples at least twice as fast; None for slower samples."""
     changed = np.flatnonzero(np.diff(power.value) != 0) + 1
-    if power.exact or len(changed) < _FEWEST_UPDATES:  # of a series that was thinned, updates are missing
+    if power.exact or len(changed) < _FEWEST_UPDATES:  # a downsampled series lacks updates
         return None
     times = power.t[changed]
     period_s = float(np.median(np.diff(times)))
     if period_s < 2 * float(np.median(np.diff(power.t))):
         return None
     first_s = float(times[0])
-    for _ in range(3):  # which update each change was, and by that how far they are apart
+    for _ in range(3):  # number the changes by updates, then fit the update period
         number = np.concatenate([[0], np.maximum(np.rint(np.diff(times) / period_s), 1).cumsum()])
         if number[-1] > _MOST_UPDATES:
             return None
@@ -70,53 +70,54 @@ def updates(power: Samples) -> Updates | None:
     return Updates(period_s, power.value[at])
 
 
-def find(power: Samples) -> Beat | None:
-    """None where nothing speaks of it, also where the samples are too slow to tell (`updates` is None then)."""
-    seen = updates(power)
-    if seen is None:
+def find_beat(power: Samples) -> Beat | None:
+    """Return the strongest beat; None without one, and where the samples are too slow (`updates` is None)."""
+    readings = updates(power)
+    if readings is None:
         return None
-    found = [beat for beat in (_slow(seen), _fast(seen)) if beat and beat.most_ratio > LEAST_ERROR]
+    found = [beat for beat in (_slow(readings), _fast(readings)) if beat and beat.most_ratio > LEAST_ERROR]
     worst = max(found, key=lambda beat: beat.most_ratio, default=None)
     return replace(worst, most_ratio=_MARGIN * worst.most_ratio) if worst else None
 
 
 def _swing_ratio(value: FloatArray) -> float:
-    """Between the lowest and the highest, of the mean."""
+    """Return the range between the 2nd and the 98th percentile, relative to the mean."""
     low, high = np.percentile(value, [2, 98])
     mean = float(value.mean())
     return float(high - low) / mean if mean > 0 else 0.0
 
 
 def _error_ratio(value: FloatArray, multiple: int, cycles: float) -> float:
-    """Of a square wave, that harmonic of which goes by as `cycles` slow ones: 2/π of the swing, over its number.
+    """Return the error of a square wave of which this harmonic appears as `cycles` slow ones.
 
-    A sine that is cut off somewhere leaves at most 1/(π · cycles) of its amplitude.
+    The amplitude is 2/π of the swing over the number of the harmonic. An incomplete sine leaves at most
+    1/(π · cycles) of its amplitude.
     """
     amplitude = 2 / math.pi * _swing_ratio(value) / multiple
     return amplitude * min(1.0, 1 / (math.pi * cycles)) if cycles > 0 else amplitude
 
 
-def _slow(seen: Updates) -> Beat | None:
-    """Readings that wax and wane smoothly: no load jumps so little from one update to the next, unless it beats.
+def _slow(readings: Updates) -> Beat | None:
+    """Find readings that change smoothly, as no load does except by a beat.
 
-    Judged over the longest stretch without a jump, which a run's begin and end are too.
+    The longest stretch without a jump is used; start and end of a run are jumps, too.
     """
-    jumps = np.flatnonzero(np.abs(np.diff(seen.value)) > _SHARP * float(np.ptp(seen.value))) + 1
-    value = max(np.split(seen.value, jumps), key=len)
+    jumps = np.flatnonzero(np.abs(np.diff(readings.value)) > _SHARP * float(np.ptp(readings.value))) + 1
+    value = max(np.split(readings.value, jumps), key=len)
     count = len(value)
-    if count < max(_FEWEST_UPDATES, len(seen.value) / 2) or _swing_ratio(value) < _LEAST_SWING:
+    if count < max(_FEWEST_UPDATES, len(readings.value) / 2) or _swing_ratio(value) < _LEAST_SWING:
         return None
-    if _goes_one_way(value):
+    if _is_monotonic(value):
         return None
     frequency = _strongest(_without_trend(value), 1 / count, 0.12)
     if frequency is None or _explained(value - value.mean(), frequency, 2) < 0.7:
         return None
-    return Beat(seen.period_s, seen.period_s / frequency, _error_ratio(value, 1, frequency * count))
+    return Beat(readings.period_s, readings.period_s / frequency, _error_ratio(value, 1, frequency * count))
 
 
-def _fast(seen: Updates) -> Beat | None:
-    """Readings that repeat within a few updates: a harmonic of theirs may stand still against the sensor."""
-    value, count = seen.value, len(seen.value)
+def _fast(readings: Updates) -> Beat | None:
+    """Find readings that repeat within a few updates, of which a harmonic may be close to the sensor's period."""
+    value, count = readings.value, len(readings.value)
     if count < 2 * _FEWEST_CYCLES or _swing_ratio(value) < _LEAST_SWING:
         return None
     level = _without_trend(value)
@@ -130,7 +131,7 @@ def _fast(seen: Updates) -> Beat | None:
         _error_ratio(value, multiple, abs(multiple * frequency - round(multiple * frequency)) * count)
         for multiple in range(2, _MOST_MULTIPLE)
     )
-    return Beat(seen.period_s, seen.period_s / frequency, worst)
+    return Beat(readings.period_s, readings.period_s / frequency, worst)
 
 
 def _without_trend(value: FloatArray) -> FloatArray:
@@ -139,15 +140,15 @@ def _without_trend(value: FloatArray) -> FloatArray:
     return level
 
 
-def _goes_one_way(value: FloatArray) -> bool:
-    """A ramp, or a card that warms up: no wave of a whole cycle ends as far from its begin."""
+def _is_monotonic(value: FloatArray) -> bool:
+    """Return True for a ramp or a warm-up: no wave of a whole cycle ends so far from its start."""
     few = max(len(value) // 20, 1)
     smooth = np.convolve(value, np.full(few, 1 / few), "valid")
     return float(abs(smooth[-1] - smooth[0])) > 0.6 * float(np.abs(np.diff(smooth[::few])).sum())
 
 
 def _strongest(level: FloatArray, lowest: float, highest: float) -> float | None:
-    """The frequency of the strongest line, in cycles an update."""
+    """Return the frequency of the strongest spectral line, in cycles per update."""
     padded = 8 * 2 ** math.ceil(math.log2(len(level)))
     frequencies = np.fft.rfftfreq(padded)
     strength = np.abs(np.fft.rfft(level * np.hanning(len(level)), padded)) ** 2
@@ -167,37 +168,37 @@ def _refined(level: FloatArray, frequency: float) -> float:
 
 
 def _explained(level: FloatArray, frequency: float, harmonics: int) -> float:
-    """The part of the variance that a wave of this frequency explains."""
+    """Return the share of the variance that a wave of this frequency explains."""
     phases = 2 * np.pi * frequency * np.outer(np.arange(len(level)), np.arange(1, harmonics + 1))
     waves = np.hstack([np.cos(phases), np.sin(phases), np.ones((len(level), 1))])
     fitted = waves @ np.linalg.lstsq(waves, level, rcond=1e-6)[0]
     return 1 - float((level - fitted).var() / level.var())
 
 
-def findings(
-    subject: str, found: Beat | None, seen: SensorWindow | None, power: Samples, *, counted: bool
+def aliasing_findings(
+    subject: str, beat: Beat | None, sensor: SensorWindow | None, power: Samples, *, counted: bool
 ) -> list[Finding]:
-    """`counted` says that the energy is a counter's and not the power's integral."""
-    if seen and seen.seen_ratio >= 1:
+    """Return found or possible aliasing; `counted` says that the energy is a counter's, not an integral of power."""
+    if sensor and sensor.seen_ratio >= 1:
         return []
-    part = f"{1_000 * seen.window_s:.0f} of each {1_000 * seen.update_s:.0f} ms" if seen else _UNKNOWN
-    if found:
+    part = f"{1_000 * sensor.window_s:.0f} of each {1_000 * sensor.update_s:.0f} ms" if sensor else _UNKNOWN
+    if beat:
         text = (
-            f"aliasing: its readings, one each {found.update_s:.3f} s, repeat every {found.apparent_s:.3g} s as those "
-            f"of a load whose period is near the sensor's do, which sees {part}: the integral of power may be off by "
-            f"up to {100 * found.most_ratio:.0f} % either way, however well it agrees with other figures; repeat the "
-            "run at random delays, or change the load's period (batch size)"
+            f"aliasing: the readings, one each {beat.update_s:.3f} s, repeat every {beat.apparent_s:.3g} s, as for a "
+            f"load with a period close to the sensor's, which samples {part}: the integral of power has an error of up "
+            f"to {100 * beat.most_ratio:.0f} % either way, even if it agrees with other figures; repeat the run at "
+            "random delays, or change the load's period (batch size)"
         )
         return [Finding("warning", "aliasing", subject, text)]
     if counted or not len(power) or updates(power):
         return []
     spacing_s = median_spacing_s(power) or 0.0
-    if power.exact and seen and 2 * spacing_s <= seen.update_s:
-        why, remedy = "this log is too long to look for it", "import a part of it (analyzer import --start, --end)"
+    if power.exact and sensor and 2 * spacing_s <= sensor.update_s:
+        why, remedy = "this log is too long to check it", "import a part of it (analyzer import --start, --end)"
     else:
-        why, remedy = f"samples {spacing_s:.3g} s apart do not tell", "log faster (nvidia-smi -lms 10)"
+        why, remedy = f"samples {spacing_s:.3g} s apart are too slow", "log faster (nvidia-smi -lms 10)"
     text = (
-        f"its sensor sees {part}, and whether the load's period is near that is not known ({why}): if it is, the "
-        f"energy may be far off; {remedy}, or repeat at random delays"
+        f"its sensor samples {part}; whether the load's period is close to that is unknown ({why}). If it is, the "
+        f"error of the energy may be large; {remedy}, or repeat at random delays"
     )
     return [Finding("note", "aliasing_unknown", subject, text)]

@@ -1,37 +1,36 @@
-"""Which part of a device's energy is the run's, where others used the device as well. Pure."""
+"""The run's share of a device that others used as well."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analyzer.model.interval import Interval
-from analyzer.model.samples import RunFrames, last
-from exporter.contract.metrics import RUN_ATTRIBUTED_ENERGY
+from analyzer.model.devices import AttributedDevice, MeasuredDevice, fields_of
 
 POLICIES: Mapping[str, str] = {
-    "idle_shared": "its part by load, and of the idle power its part among those who held the device",
-    "idle_apart": "its part by load of what the device drew above idle; the idle power is left to no run",
+    "idle_shared": "its share by load, and of the idle power an equal share among those that hold the device",
+    "idle_apart": "its share by load of the power above idle; the idle power is unattributed",
 }
-"""What each policy of attribution means, in a line."""
+"""The attribution policies with a description."""
 _SHARED = "idle_shared"
 _EDGE_S = 0.1
-"""Energy is divided at polls, so a run alone may miss what the sensor shows only at its next update, at each edge."""
+"""Energy is attributed at polls: at each edge a run alone may miss what the sensor shows at its next update."""
 _LEAST_RATIO = 0.02
 _LEAST_J = 1.0
 
 
-def attributed(frames: RunFrames, instance: str, component: str, device: str) -> dict[str, float]:
-    """The run's joules by policy, those of the policies known here; empty where the exporter does not attribute."""
-    where = {"instance": instance, "component": component, "device": device}
-    rows = last(frames.ledger, RUN_ATTRIBUTED_ENERGY, run_id=frames.run_id, **where)
-    found = {row.labels["policy"]: row.value for row in rows}
-    return {policy: found[policy] for policy in POLICIES if policy in found}
+def attribute_device(device: MeasuredDevice, shares_j: Mapping[str, float]) -> AttributedDevice:
+    """Add the run's share by policy; `shares_j` are the ledger's, empty where the exporter does not attribute."""
+    attributed_j = {policy: shares_j[policy] for policy in POLICIES if policy in shares_j}
+    return AttributedDevice(
+        **fields_of(device), attributed_j=attributed_j, divided=_is_divided(device, attributed_j.get(_SHARED))
+    )
 
 
-def is_divided(energy: Interval, attributed_j: Mapping[str, float], mean_w: float, max_w: float | None) -> bool:
-    """Whether a part of the device's energy is not the run's, even where the holders bear the idle power."""
-    if _SHARED not in attributed_j:
+def _is_divided(device: MeasuredDevice, attributed_j: float | None) -> bool:
+    """Return True where others used a part of the energy, even if the holders bear the idle power."""
+    if attributed_j is None:
         return False
-    edges_j = 2 * _EDGE_S * max(mean_w, max_w or 0.0) + (energy.half or 0.0)
-    missing_j = energy.value - attributed_j[_SHARED]
-    return missing_j > max(_LEAST_RATIO * energy.value, _LEAST_J, edges_j)
+    mean_w = device.mean_power_w.value if device.mean_power_w else 0.0
+    edges_j = 2 * _EDGE_S * max(mean_w, device.max_power_w or 0.0) + (device.energy.half or 0.0)
+    missing_j = device.energy.value - attributed_j
+    return missing_j > max(_LEAST_RATIO * device.energy.value, _LEAST_J, edges_j)

@@ -1,7 +1,7 @@
-"""What a meter said of single cards: reading = gain · true power + offset, so that a reading can be put right. Pure.
+"""Calibration of single GPUs by an external meter: reading = gain · true power + offset.
 
-A calibration is per card: two of one model differ by up to 7 % in gain (arXiv 2312.02741). The energy that was read
-stays the headline; the calibrated one stands beside it.
+A calibration applies to one GPU: two of one model differ by up to 7 % in gain (arXiv 2312.02741). The energy as read
+remains the headline; the calibrated energy is reported beside it.
 """
 
 from __future__ import annotations
@@ -10,60 +10,47 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
-from analyzer.energy.checks import Finding
+from analyzer.model.devices import Calibration, MeasuredDevice
+from analyzer.model.findings import Finding
 from analyzer.model.interval import Interval, total
-
-if TYPE_CHECKING:
-    from analyzer.model.report import Device, Report, Work
+from analyzer.model.report import AttributedRun, Calibrated, Work
 
 _REQUIRED = ("uuid", "gain", "offset_watts")
 _KEYS = (*_REQUIRED, "uncertainty_percent", "source")
 
 
 class CalibrationError(ValueError):
-    """The file is no calibration, or fits none of the run's cards; the text says why and what to do."""
+    """The file is no calibration, or fits none of the run's GPUs; the text has cause and remedy."""
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """Of one card. `uncertainty_percent` is what stays uncertain after it, half of the interval."""
+class CalibratedGpus:
+    """The calibrations that apply, by UUID of the GPU, and the calibrated energy of the run."""
 
-    uuid: str
-    gain: float
-    offset_w: float
-    uncertainty_percent: float | None = None
-    source: str = ""
-
-    def energy(self, read: Interval, duration_s: float) -> Interval:
-        """(E − offset · T) / gain. The interval is that of the reading: what the calibration leaves stands apart."""
-        return Interval(read.value - self.offset_w * duration_s, read.half).scaled(1 / self.gain)
+    by_gpu: Mapping[str, Calibration]
+    energy: Calibrated | None
 
 
-@dataclass(frozen=True, slots=True)
-class Calibrated:
-    """`energy` is that of all GPUs, None where one has no calibration; `per_unit` by unit of work."""
-
-    energy: Interval | None
-    per_unit: Mapping[str, Interval]
+UNCALIBRATED = CalibratedGpus({}, None)
 
 
 def parse(text: str, name: str) -> tuple[Calibration, ...]:
-    """CSV with a head line, or YAML: a list, or a list under `cards`. Raises CalibrationError."""
+    """Parse CSV with a header, or YAML: a list, or a list under `cards`. Raises CalibrationError."""
     rows = _yaml_rows(text, name) if name.lower().endswith((".yml", ".yaml", ".json")) else _csv_rows(text)
     found: dict[str, Calibration] = {}
     for number, row in enumerate(rows, 1):
         where = f"{name}, entry {number}"
         one = _calibration(row, where)
         if one.uuid.lower() in found:
-            raise CalibrationError(f"{where}: {one.uuid} is there twice; keep the calibration that holds")
+            raise CalibrationError(f"{where}: {one.uuid} occurs twice; keep the valid calibration")
         found[one.uuid.lower()] = one
     if not found:
-        raise CalibrationError(f"{name} has no calibration in it; it wants lines of {', '.join(_KEYS)}")
+        raise CalibrationError(f"{name} has no calibration; it needs rows of {', '.join(_KEYS)}")
     return tuple(found.values())
 
 
@@ -76,27 +63,29 @@ def _yaml_rows(text: str, name: str) -> list[Mapping[str, Any]]:
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise CalibrationError(f"{name} is no YAML: {' '.join(str(error).split())[:200]}") from error
+        raise CalibrationError(f"{name} is not valid YAML: {' '.join(str(error).split())[:200]}") from error
     rows = data.get("cards") if isinstance(data, dict) else data
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise CalibrationError(f"{name} is no list of cards, each with {', '.join(_REQUIRED)}")
+        raise CalibrationError(f"{name} is not a list of GPUs, each with {', '.join(_REQUIRED)}")
     return rows
 
 
 def _calibration(row: Mapping[str, Any], where: str) -> Calibration:
     strange = [str(key) for key in row if key not in _KEYS]
     if strange:
-        raise CalibrationError(f"{where}: {strange[0]!r} is none of {', '.join(_KEYS)}")
+        raise CalibrationError(f"{where}: unknown key {strange[0]!r}; the keys are {', '.join(_KEYS)}")
     missing = [key for key in _REQUIRED if row.get(key) in (None, "")]
     if missing:
-        raise CalibrationError(f"{where}: {missing[0]} is missing; each card has {', '.join(_REQUIRED)}")
+        raise CalibrationError(f"{where}: {missing[0]} is missing; each GPU needs {', '.join(_REQUIRED)}")
     gain, offset_w = (_number(row[key], key, where) for key in ("gain", "offset_watts"))
     if gain <= 0:
-        raise CalibrationError(f"{where}: gain is {gain:g}; it is reading over true power, so above 0 and near 1")
+        raise CalibrationError(
+            f"{where}: gain is {gain:g}; it is the ratio of reading to true power, above 0 and near 1"
+        )
     uncertainty = row.get("uncertainty_percent")
     percent = None if uncertainty in (None, "") else _number(uncertainty, "uncertainty_percent", where)
     if percent is not None and percent < 0:
-        raise CalibrationError(f"{where}: uncertainty_percent is {percent:g}; it is 0 or more")
+        raise CalibrationError(f"{where}: uncertainty_percent is {percent:g}; it must be 0 or more")
     return Calibration(str(row["uuid"]).strip(), gain, offset_w, percent, str(row.get("source") or ""))
 
 
@@ -106,61 +95,55 @@ def _number(value: Any, key: str, where: str) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise CalibrationError(f"{where}: {key} is {value!r}, which is no number")
+        raise CalibrationError(f"{where}: {key} is {value!r}; it must be a number")
     return number
 
 
-def applied(report: Report, cards: Sequence[Calibration]) -> Report:
-    """With the calibrated energy of the GPUs that are in `cards`. Raises CalibrationError where none of them is."""
+def calibrate(run: AttributedRun, cards: Sequence[Calibration]) -> CalibratedGpus:
+    """Return the calibrations and calibrated energies of the run. Raises CalibrationError where none fits a GPU."""
     by_uuid = {card.uuid.lower(): card for card in cards}
-    mine = {gpu.device: by_uuid[gpu.device.lower()] for gpu in report.gpus if gpu.device.lower() in by_uuid}
+    gpus = [device for device in run.devices if device.component == "gpu"]
+    mine = {gpu.device: by_uuid[gpu.device.lower()] for gpu in gpus if gpu.device.lower() in by_uuid}
     if not mine:
-        named = ", ".join(gpu.device for gpu in report.gpus) or "none"
+        named = ", ".join(gpu.device for gpu in gpus) or "none"
         raise CalibrationError(f"the calibration has none of the run's GPUs ({named}); see their UUIDs: nvidia-smi -L")
-    devices = tuple(_with(device, mine.get(device.device)) for device in report.devices)
-    report = replace(report, devices=devices)
-    energies = [gpu.calibrated for gpu in report.gpus if gpu.calibrated]
-    whole = total(energies) if len(energies) == len(report.gpus) else None
-    per_unit = {work.unit: found for work in report.work if whole and (found := _per_unit(report, work, whole))}
-    return replace(report, calibrated=Calibrated(whole, per_unit))
+    energies = [mine[gpu.device].energy(gpu.energy, gpu.duration_s) for gpu in gpus if gpu.device in mine]
+    whole = total(energies) if len(energies) == len(gpus) else None
+    used = [mine[gpu.device] for gpu in gpus if gpu.device in mine]
+    per_unit = {work.unit: found for work in run.work if whole and (found := _per_unit(run, work, whole, used))}
+    return CalibratedGpus(mine, Calibrated(whole, per_unit))
 
 
-def _with(device: Device, card: Calibration | None) -> Device:
-    if card is None or device.component != "gpu":
-        return device
-    energy = card.energy(device.energy, device.duration_s)
-    percent = card.uncertainty_percent
-    residual_j = None if percent is None else abs(energy.value) * percent / 100
-    budget = replace(device.budget, residual_j=residual_j) if device.budget else None
-    return replace(device, calibrated=energy, calibration=card, budget=budget)
+def _per_unit(run: AttributedRun, work: Work, whole: Interval, calibrations: Sequence[Calibration]) -> Interval | None:
+    """Return the calibrated energy per unit.
 
-
-def _per_unit(report: Report, work: Work, whole: Interval) -> Interval | None:
-    """Over the phases of the work, whose energy is known of all GPUs together, only where all have one gain."""
+    The energy of phases is known of all GPUs together, so that work in phases needs the same gain for all of them.
+    """
     if work.amount <= 0 or work.energy_per_unit is None:
         return None
     if not work.phases:
         return whole.scaled(1 / work.amount)
-    cards = [gpu.calibration for gpu in report.gpus if gpu.calibration]
-    if len({card.gain for card in cards}) > 1:
+    if len({card.gain for card in calibrations}) > 1:
         return None
-    seconds = math.fsum(phase.duration_s for phase in report.phases if phase.name in work.phases)
-    offset_j = math.fsum(card.offset_w for card in cards) * seconds
+    seconds = math.fsum(phase.duration_s for phase in run.phases if phase.name in work.phases)
+    offset_j = math.fsum(card.offset_w for card in calibrations) * seconds
     read = work.energy_per_unit.scaled(work.amount)
-    return Interval(read.value - offset_j, read.half).scaled(1 / (cards[0].gain * work.amount))
+    return Interval(read.value - offset_j, read.half).scaled(1 / (calibrations[0].gain * work.amount))
 
 
-def findings(report: Report, cards: Sequence[Calibration]) -> list[Finding]:
-    """What the file has no card for, and which of its cards the run has not."""
-    gpus = {gpu.device.lower() for gpu in report.gpus}
-    without = [gpu.label for gpu in report.gpus if gpu.calibration is None]
-    found = []
-    if without:
-        text = "it is not in the calibration, so that the run has no calibrated energy; add its UUID to the file"
-        found += [Finding("warning", "not_calibrated", label, text) for label in without]
-    strangers = [card.uuid for card in cards if card.uuid.lower() not in gpus]
-    if strangers:
-        more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
-        text = f"the calibration's {strangers[0]}{more} had no part in this run"
+def calibration_findings(
+    devices: Sequence[MeasuredDevice], calibrated: CalibratedGpus, cards: Sequence[Calibration]
+) -> list[Finding]:
+    """Return GPUs without a calibration, and calibrations of GPUs that are not in the run."""
+    gpus = [device for device in devices if device.component == "gpu"]
+    text = "the calibration lacks this GPU, so that the run has no calibrated energy; add its UUID to the file"
+    found = [
+        Finding("warning", "not_calibrated", gpu.label, text) for gpu in gpus if gpu.device not in calibrated.by_gpu
+    ]
+    known = {gpu.device.lower() for gpu in gpus}
+    unused = [card.uuid for card in cards if card.uuid.lower() not in known]
+    if unused:
+        more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
+        text = f"the calibration of {unused[0]}{more} is not used: the GPU is not in this run"
         found.append(Finding("note", "calibration_unused", "", text))
     return found

@@ -1,122 +1,222 @@
-"""What one should know before believing the numbers: each check gives findings, in words. Pure."""
+"""Checks of a device's energy, each with its findings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyzer.energy.states import ESTIMATE
-from analyzer.model.samples import Gap, Samples, Stretch
-from exporter.contract.power_sensors import SystematicBand
+from analyzer.energy import integrate
+from analyzer.energy.devices import RawSeries, Signals, is_summed
+from analyzer.model.devices import ESTIMATE, AttributedDevice, MeasuredDevice
+from analyzer.model.findings import Finding, Level
+from analyzer.model.samples import Gap, Samples, Stretch, around, gaps, of
+from analyzer.model.timeline import OtherRun, Window
+from exporter.contract import metrics as m
+from exporter.contract.power_sensors import systematic_band
 
-Level = Literal["note", "warning", "bad"]
+if TYPE_CHECKING:
+    import pandas as pd
+
 STUCK_SECONDS = 60.0
 _STUCK_SAMPLES = 10
 _DISAGREEMENT = 0.05
 _JUDGED_FROM_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """`code` is stable, for scripts; `subject` is what it is about (`GPU 0`), empty for the run as a whole."""
-
-    level: Level
-    code: str
-    subject: str
-    text: str
-
-
-def band_finding(subject: str, band: SystematicBand) -> Finding:
-    text = (
-        f"sensor's systematic band {band.low_percent:+.0f} to {band.high_percent:+.0f} % (architecture: "
-        f"{band.architecture}): not part of the interval, and the same for all runs on one card"
-    )
-    return Finding("note", "systematic_band", subject, text)
-
-
+_MAX_TO_LIMIT = 1.5
+"""Power above this multiple of the limit is impossible."""
+_FULLY_COVERED = 0.9995
 _SUSPICIONS: Mapping[str, tuple[Level, str]] = {
-    "frozen": ("bad", "its counter stood still while power flowed, so that its energy is too low: do not use it"),
+    "frozen": (
+        "bad",
+        "its energy counter did not change while power was drawn, so that its energy is too low: do not use it",
+    ),
     "implausible": (
         "warning",
-        "its counter jumped by more than the card can draw: the jump is left out, and power over time fills the gap",
+        "its energy counter jumped by more than the GPU can draw; integrated power replaces the jump",
     ),
     "aliasing": (
         "warning",
-        "no counter, and a sensor that sees a part of the time: up to 80 % off where the load's period is near its own",
+        "no energy counter, and its sensor samples a part of the time: error up to 80 % with a load of similar period",
     ),
     "disagrees": (
         "warning",
-        "its counter, whose energy this is, and its averaged power were over 5 % apart for two minutes: one is wrong",
+        "energy counter and averaged power differed by more than 5 % for two minutes; at least one is inaccurate",
     ),
 }
 
 
+def suspicions(raw: pd.DataFrame, window: Window, instance: str, uuid: str) -> dict[str, float | None]:
+    """Return the exporter's suspicions about the GPU's energy, with the seconds from the start to the first scrape.
+
+    A suspicion takes time to form, so that the first scrape after the run counts. The time is None where the clocks
+    disagree.
+    """
+    rows = of(raw, m.GPU_ENERGY_SUSPECT, instance=instance, uuid=uuid)
+    if window.aligned:
+        rows = around(rows, window.start_s, window.end_s)
+        rows = rows[(rows["value"] > 0) & (rows["t"] >= window.start_s)]
+    else:
+        rows = rows[rows["value"] > 0]
+    first = rows.sort_values("t", kind="stable").drop_duplicates("reason")
+    return {
+        row["reason"]: max(row["t"] - window.start_s, 0.0) if window.aligned else None
+        for row in first.to_dict("records")
+    }
+
+
 def suspect_findings(subject: str, reasons: Mapping[str, float | None]) -> list[Finding]:
-    """What the exporter itself saw; `reasons` with how long after the run's begin, None where that is not known."""
     found = []
     for reason, after_s in reasons.items():
-        level, meaning = _SUSPICIONS.get(reason, ("warning", f"the exporter does not trust its energy ({reason})"))
-        when = "" if after_s is None else f" (seen {after_s:.0f} s after the run's begin)"
-        found.append(Finding(level, f"suspect_{reason}", subject, f"{meaning}{when}; see: nvidia-smi -q -d POWER"))
+        level, meaning = _SUSPICIONS.get(reason, ("warning", f"the exporter suspects its energy ({reason})"))
+        when = "" if after_s is None else f" (first seen {after_s:.0f} s after the start)"
+        found.append(Finding(level, f"suspect_{reason}", subject, f"{meaning}{when}; check: nvidia-smi -q -d POWER"))
     return found
 
 
-def method_findings(subject: str, methods: Sequence[str]) -> list[Finding]:
+def device_findings(device: AttributedDevice, beside: Sequence[OtherRun]) -> list[Finding]:
+    """Return estimates and other users of the device."""
+    return [*_estimate_findings(device), *_sharing_findings(device, beside)]
+
+
+def _estimate_findings(device: MeasuredDevice) -> list[Finding]:
+    methods = device.methods
     if ESTIMATE not in methods:
         return []
     part = "" if set(methods) == {ESTIMATE} else f" for a part of the run (by {', then '.join(methods)})"
     text = (
-        f"its energy is an estimate from utilization{part}, by the exporter's --cpu.power-model, and no measurement: "
-        "nobody knows its interval"
+        f"its energy is an estimate from utilization{part}, by the exporter's --cpu.power-model, not a measurement: "
+        "its uncertainty is unknown"
     )
-    return [Finding("warning", "estimate", subject, text)]
+    return [Finding("warning", "estimate", device.label, text)]
 
 
-def mixed_findings(subject: str, *, mixed: bool) -> list[Finding]:
+def _sharing_findings(device: AttributedDevice, beside: Sequence[OtherRun]) -> list[Finding]:
+    is_gpu = device.component == "gpu"
+    whole = "the whole device" if is_gpu else "the whole node"
+    share = "; the run's share is reported beside it" if device.divided else ""
+    if device.shared:
+        names = ", ".join(sorted(run.run_id for run in beside if not is_gpu or device.device in run.gpus))
+        text = f"energy of {whole}: {names} used it at the same time{share}"
+        return [Finding("warning", "shared", device.label, text)]
+    if device.divided:
+        text = f"energy of {whole}: other processes used it, or held it before the exporter attributed it{share}"
+        return [Finding("note", "divided", device.label, text)]
+    return []
+
+
+def gpu_findings(device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals) -> Iterator[Finding]:
+    """Yield the findings about a GPU's raw samples."""
+    label, start_s = device.label, window.start_s
+    during = signals.power.between(start_s, window.end_s)
+    falls = signals.counter.t[1:][np.diff(signals.counter.value) < 0]
+    yield from stuck_findings(label, during, signals.utilization, signals.counter, simulated=device.simulated)
+    yield from _impossible_findings(label, during, signals.highest_limit_w)
+    yield from _mixed_findings(label, mixed=signals.mixed)
+    yield from _missing_start_findings(label, signals.missing_s)
+    yield from _reset_findings(label, [float(t) for t in falls if start_s < t <= window.end_s], start_s)
+    yield from _disagreement_findings(label, device.energy.value, device.integral_j, window.duration_s)
+    yield from _outside_findings(device)
+    if not device.simulated:
+        yield _band_finding(device)
+    if signals.mixed:
+        return
+    if len(signals.power) or not raw.imported:  # a file with a counter may have no power at all
+        yield from _gap_findings(device, raw, window, signals)
+    yield from _duplicate_findings(device, raw.frame, window)
+
+
+def _band_finding(device: MeasuredDevice) -> Finding:
+    band = systematic_band(device.name, device.architecture)
+    text = (
+        f"systematic error of the sensor {band.low_percent:+.0f} to {band.high_percent:+.0f} % (architecture: "
+        f"{band.architecture}): not part of the interval, and the same for all runs on one GPU"
+    )
+    return Finding("note", "systematic_band", device.label, text)
+
+
+def _mixed_findings(subject: str, *, mixed: bool) -> list[Finding]:
     if not mixed:
         return []
     text = (
-        "its samples are of two times that a clock which was set back laid over each other, or of two exporters that "
-        "write one series (the counter rises faster than the card can draw): nothing is taken from raw samples; the "
-        "energy is the ledger's and stands"
+        "its energy counter rises faster than the GPU can draw: a clock that was set back mixed samples of two times, "
+        "or two exporters write one series; raw samples are not used, the ledger's energy remains valid"
     )
     return [Finding("warning", "clock_mixed", subject, text)]
 
 
-def gap_findings(subject: str, found: list[Gap], start_s: float, *, bridged: bool = True) -> list[Finding]:
-    """One finding for all gaps of a series: a scrape that is often late would else fill the page.
+def _missing_start_findings(subject: str, missing_s: float) -> list[Finding]:
+    if not missing_s:
+        return []
+    text = (
+        f"the source's samples start {missing_s:.0f} s after the run (older ones may be beyond the retention; "
+        "Prometheus: --storage.tsdb.retention.time): energy and duration are the ledger's, of the whole run; power "
+        "over time, peak and idle power are of the rest, and there are no limits from raw samples"
+    )
+    return [Finding("warning", "begin_missing", subject, text)]
 
-    `bridged` says that the energy is a counter's, which goes on while no one reads it.
-    """
+
+def _gap_findings(device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals) -> list[Finding]:
+    """Return one finding for all gaps, without the missing start. No energy is added to a gap of an integral."""
+    if not window.aligned:
+        return []
+    least_s = integrate.SENSOR_S if raw.imported else raw.spacing_at_rest_s(device.instance)
+    found = [
+        gap
+        for gap in gaps(signals.power, window.start_s, window.end_s)
+        if gap.duration_s > least_s and not (signals.missing_s and gap.start_s <= window.start_s)
+    ]
+    return gap_findings(device.label, found, window.start_s, bridged=not is_summed(device, imported=raw.imported))
+
+
+def gap_findings(subject: str, found: list[Gap], start_s: float, *, bridged: bool = True) -> list[Finding]:
+    """Return one finding for all gaps; `bridged` says that a counter includes their energy."""
     if not found:
         return []
     longest = max(found, key=lambda gap: gap.duration_s)
     text = (
         f"{len(found)} gap{'s' if len(found) > 1 else ''} between samples, the longest {longest.duration_s:.1f} s, "
-        f"{max(longest.start_s - start_s, 0):.0f} s after the run's begin; "
-        f"{'the counter bridges them, the plot does not' if bridged else 'no energy is counted in them'}"
+        f"{max(longest.start_s - start_s, 0):.0f} s after the start; "
+        f"{'the counter includes their energy, the plot does not' if bridged else 'their energy is not included'}"
     )
     return [Finding("warning", "gap", subject, text)]
 
 
-def reset_findings(subject: str, reset_at_s: list[float], start_s: float) -> list[Finding]:
+def _duplicate_findings(device: MeasuredDevice, raw: pd.DataFrame, window: Window) -> Iterator[Finding]:
+    """Yield series with two values at one time."""
+    for metric, name in ((m.GPU_ENERGY, "energy"), (m.GPU_POWER, "power")):
+        count = _duplicates(of(raw, metric, instance=device.instance, uuid=device.device), window)
+        if count:
+            text = (
+                f"its {name} has two different values at {count} time{'s' if count > 1 else ''}; the first value "
+                "counts: two jobs may scrape it, or two exporters write it; keep one of them"
+            )
+            yield Finding("warning", "duplicate_samples", device.label, text)
+
+
+def _duplicates(rows: pd.DataFrame, window: Window) -> int:
+    t, value = (rows[name].to_numpy(dtype=np.float64) for name in ("t", "value"))
+    order = np.lexsort((value, t))
+    t, value = t[order], value[order]
+    during = (t[1:] >= window.start_s) & (t[1:] <= window.end_s)
+    return len(np.unique(t[1:][during & (np.diff(t) == 0) & (np.diff(value) != 0)]))
+
+
+def _reset_findings(subject: str, reset_at_s: list[float], start_s: float) -> list[Finding]:
     return [
         Finding(
             "warning",
             "counter_reset",
             subject,
-            f"the energy counter fell {t - start_s:.0f} s after the run's begin; its new value was added, and what it "
-            "had not yet shown before the fall is missing from the analyzer's own figure",
+            f"the energy counter was reset {t - start_s:.0f} s after the start; its new value was added, but energy "
+            "between the last scrape and the reset is missing from the analyzer's own figure",
         )
         for t in reset_at_s
     ]
 
 
 def stuck_spans(power: Samples) -> list[Stretch]:
-    """Stretches of 60 s and more, of ten samples at least, in which power is the same to the last digit."""
+    """Return the stretches of at least 60 s and ten samples in which the power does not change in any digit."""
     if power.exact:
         return [span for span in power.exact.stretches if span.count >= _STUCK_SAMPLES]
     if not len(power):
@@ -133,64 +233,69 @@ def stuck_spans(power: Samples) -> list[Stretch]:
 def stuck_findings(
     subject: str, power: Samples, utilization: Samples, counter: Samples, *, simulated: bool
 ) -> list[Finding]:
-    """A sensor that repeats itself is stuck, unless its GPU slept or is simulated, and the counter agrees."""
+    """Return stuck sensors: constant power, unless the GPU is idle or simulated and its counter agrees."""
     findings = []
     for span in stuck_spans(power):
         power_w = span.value
         busy = utilization.between(span.start_s, span.end_s)
-        slept = len(busy) > 0 and float(busy.value.max()) <= _DISAGREEMENT
+        idle = len(busy) > 0 and float(busy.value.max()) <= _DISAGREEMENT
         agrees = _agrees(counter.between(span.start_s, span.end_s), power_w)
-        if agrees is not False and (slept or (simulated and agrees)):
+        if agrees is not False and (idle or (simulated and agrees)):
             continue
         text = (
             f"stuck sensor: exactly {power_w:g} W for {span.duration_s:.0f} s in {span.count} samples; "
-            "do not use this device's energy; reload the driver or reset the GPU, and run again"
+            "do not use this device's energy; reload the driver or reset the GPU, and repeat the run"
         )
         findings.append(Finding("bad", "stuck_sensor", subject, text))
     return findings
 
 
 def _agrees(counter: Samples, power_w: float) -> bool | None:
-    """Does the counter rise at this power, to 5 %? None where there are too few samples to say."""
+    """Return True where the counter rises at this power to 5 %, None where it has too few samples."""
     if len(counter) < 2 or counter.t[-1] - counter.t[0] < STUCK_SECONDS / 2:
         return None
     mean_w = float((counter.value[-1] - counter.value[0]) / (counter.t[-1] - counter.t[0]))
     return abs(mean_w - power_w) <= _DISAGREEMENT * max(power_w, mean_w)
 
 
-def impossible_findings(subject: str, power: Samples, limit_w: float | None) -> list[Finding]:
-    if limit_w is None or not len(power) or power.value.max() <= 1.5 * limit_w:
+def _impossible_findings(subject: str, power: Samples, limit_w: float | None) -> list[Finding]:
+    if limit_w is None or not len(power) or power.value.max() <= _MAX_TO_LIMIT * limit_w:
         return []
-    text = f"{power.value.max():.0f} W was read with a limit of {limit_w:.0f} W: the sensor is not to be trusted"
+    text = f"a power of {power.value.max():.0f} W at a limit of {limit_w:.0f} W is impossible: do not use this sensor"
     return [Finding("bad", "impossible_power", subject, text)]
 
 
-def disagreement_findings(subject: str, energy_j: float, integral_j: float | None, duration_s: float) -> list[Finding]:
-    """Counter against integral, judged over a minute or more: below that the sensors' lag alone explains 5 %."""
+def _disagreement_findings(subject: str, energy_j: float, integral_j: float | None, duration_s: float) -> list[Finding]:
+    """Compare counter and integral over at least a minute: below that the sensors' lag alone explains 5 %."""
     if integral_j is None or duration_s < _JUDGED_FROM_S or max(energy_j, integral_j) <= 0:
         return []
-    apart = integral_j / energy_j - 1 if energy_j > 0 else float("inf")
-    if abs(apart) <= _DISAGREEMENT:
+    difference = integral_j / energy_j - 1 if energy_j > 0 else float("inf")
+    if abs(difference) <= _DISAGREEMENT:
         return []
-    text = f"counter and integral of power are {100 * apart:+.1f} % apart (5 % allowed): one of the two sensors lies"
+    text = (
+        f"energy counter and integrated power differ by {100 * difference:.1f} % (limit 5 %); at least one sensor is "
+        "inaccurate"
+    )
     return [Finding("warning", "counter_integral_apart", subject, text)]
 
 
-def coverage_findings(subject: str, covered_ratio: float | None) -> list[Finding]:
-    if covered_ratio is None or covered_ratio >= 0.9995:
+def coverage_findings(device: MeasuredDevice) -> list[Finding]:
+    if device.covered_ratio is None or device.covered_ratio >= _FULLY_COVERED:
         return []
-    text = f"it was read during {100 * covered_ratio:.1f} % of the run; in the gaps the power is not known"
-    return [Finding("warning", "coverage", subject, text)]
+    text = f"covered for {100 * device.covered_ratio:.1f} % of the run; the power in the gaps is unknown"
+    return [Finding("warning", "coverage", device.label, text)]
 
 
-def outside_findings(
-    subject: str, energy_j: float, half_j: float | None, limits_j: tuple[float, float] | None
-) -> list[Finding]:
-    """The ledger's interval and what the raw samples allow must meet."""
-    if limits_j is None or (energy_j + (half_j or 0) >= limits_j[0] and energy_j - (half_j or 0) <= limits_j[1]):
+def _outside_findings(device: MeasuredDevice) -> list[Finding]:
+    """Compare the ledger's interval with the limits from raw samples; they must overlap."""
+    if device.own is None:
+        return []
+    low_j, high_j = device.own.ends
+    energy_j, half_j = device.energy.value, device.energy.half or 0
+    if energy_j + half_j >= low_j and energy_j - half_j <= high_j:
         return []
     text = (
-        f"the ledger's {energy_j:.0f} J lie outside of what the raw samples allow ({limits_j[0]:.0f} to "
-        f"{limits_j[1]:.0f} J); do the clocks of exporter and server agree?"
+        f"the ledger's {energy_j:.0f} J are outside of the limits from raw samples ({low_j:.0f} to {high_j:.0f} J); "
+        "check whether the clocks of exporter and server agree"
     )
-    return [Finding("warning", "outside_bound", subject, text)]
+    return [Finding("warning", "outside_bound", device.label, text)]

@@ -1,33 +1,60 @@
-"""The devices of a run: the ledger's energy, the analyzer's own, idle power, and what to know about them. Pure."""
+"""Measurement of one device: the ledger's energy, and figures from raw samples."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from analyzer.assess import imported
-from analyzer.energy import attribution as shares
-from analyzer.energy import certainty, doubtful, states
-from analyzer.energy import checks as quality
-from analyzer.energy import integrate as energy
-from analyzer.energy.checks import Finding
+from analyzer.energy import integrate
+from analyzer.model.devices import ESTIMATE, SCRAPED, MeasuredDevice
 from analyzer.model.interval import Interval
-from analyzer.model.report import Device
-from analyzer.model.samples import Row, RunFrames, Samples, last, rests_s, samples
-from analyzer.model.timeline import OtherRun, Window, free_of, other_runs
+from analyzer.model.ledger import LedgerDevice
+from analyzer.model.samples import (
+    GAP_FACTOR,
+    Exact,
+    Samples,
+    around,
+    last,
+    median_spacing_s,
+    of,
+    rests_s,
+    samples,
+)
+from analyzer.model.timeline import OtherRun, Window, free_of
 from exporter.contract import metrics as m
-from exporter.contract.power_sensors import systematic_band
 
-SIMULATED = certainty.SIMULATED
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LATE_SCRAPE_S = 60.0
+"""A shorter time without samples after the start is a late scrape, which the counter's limits include."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawSeries:
+    """The nodes' series around a run.
+
+    `exact` holds figures of GPU power before downsampling, by instance and UUID. `age_s` is the greatest age of a
+    scraped counter, by GPU. `imported` says that the run is from a file.
+    """
+
+    frame: pd.DataFrame
+    exact: Mapping[tuple[str, str], Exact] = field(default_factory=dict)
+    age_s: Mapping[str, float] = field(default_factory=dict)
+    untagged: bool = False
+    imported: bool = False
+
+    def spacing_at_rest_s(self, instance: str) -> float:
+        """Return the spacing of an integral's samples that is no gap."""
+        return rests_s(instance, untagged=self.untagged)
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """The raw series of one GPU; empty where they are `mixed`, of two times that cannot be told apart.
+    """The raw series of one GPU; empty where they are `mixed`, of two times that cannot be separated.
 
-    `missing_s`: for how long after the run's begin the source knows nothing, which only a ledger does.
+    `missing_s` is the time after the start of the run that the source has no samples of.
     """
 
     power: Samples
@@ -39,204 +66,177 @@ class Signals:
 
     @property
     def highest_limit_w(self) -> float | None:
-        """A cap may come and go while we look."""
+        """The highest limit around the run, since a limit may change at any time."""
         return float(self.limit.value.max()) if len(self.limit) else None
 
-
-def assess_devices(frames: RunFrames, windows: Mapping[str, Window]) -> tuple[list[Device], list[Finding]]:
-    """The devices in the order of instance, component and number, and the findings about them."""
-    others = other_runs(frames)
-    found: list[Device] = []
-    findings: list[Finding] = []
-    for row in sorted(last(frames.ledger, m.RUN_ENERGY, run_id=frames.run_id), key=lambda row: _order(frames, row)):
-        if row.instance not in windows:
-            continue
-        window = windows[row.instance]
-        beside = [run for run in others if run.instance == row.instance and run.overlaps(window)]
-        device = _from_ledger(frames, row, window, several=len(windows) > 1, beside=beside)
-        findings += quality.coverage_findings(device.label, device.covered_ratio)
-        if device.component == "gpu":
-            device, more = _gpu(frames, device, window, others)
-            findings += more
-        else:
-            device = replace(device, budget=certainty.of_other(device))
-        device = _divided(frames, device)
-        findings += quality.method_findings(device.label, device.methods)
-        findings += _shared_findings(device, beside)
-        found.append(device)
-    return found, findings
+    @property
+    def power_range(self) -> integrate.PowerRange | None:
+        return integrate.power_range(self.power, self.highest_limit_w)
 
 
-def _order(frames: RunFrames, row: Row) -> tuple[str, int, int, str]:
-    component = ("gpu", "cpu", "dram").index(row.labels["component"])
-    number = _gpu_number(frames, row) if component == 0 else row.labels["device"]
-    return row.instance, component, int(number) if number.isdecimal() else 0, row.labels["device"]
+@dataclass(frozen=True, slots=True)
+class MeasuredSignals:
+    """A measured device with the raw series of its GPU; other components have none."""
+
+    device: MeasuredDevice
+    window: Window
+    beside: tuple[OtherRun, ...]
+    signals: Signals | None
 
 
-def _gpu_number(frames: RunFrames, row: Row) -> str:
-    """The GPU's index; its UUID where the exporter does not say."""
-    rows = last(frames.ledger, m.RUN_GPU_INFO, uuid=row.labels["device"])
-    rows += last(frames.raw, m.GPU_INFO, uuid=row.labels["device"])
-    return next((r.labels["gpu"] for r in rows if r.instance == row.instance), row.labels["device"])
+def measure_device(
+    ledger: LedgerDevice, raw: RawSeries, window: Window, others: Sequence[OtherRun], *, several: bool
+) -> MeasuredSignals:
+    """Measure a device of the ledger; `others` are all other runs, `several` says that the run has several nodes."""
+    beside = tuple(run for run in others if run.instance == ledger.instance and run.overlaps(window))
+    device = _from_ledger(ledger, raw, window, beside, several=several)
+    if device.component != "gpu":
+        return MeasuredSignals(device, window, beside, None)
+    signals = _signals(raw, device, window)
+    on_gpu = [run for run in others if run.instance == device.instance and device.device in run.gpus]
+    return MeasuredSignals(_with_samples(device, raw, window, signals, on_gpu), window, beside, signals)
 
 
-def _value(frames: RunFrames, metric: m.Metric, instance: str, **labels: str) -> float | None:
-    rows = last(frames.ledger, metric, run_id=frames.run_id, instance=instance, **labels)
-    return rows[0].value if rows else None
+def device_order(ledger: LedgerDevice, raw: RawSeries) -> tuple[str, int, int, str]:
+    """Return a sort key: instance, component and number."""
+    component = ("gpu", "cpu", "dram").index(ledger.component)
+    number = _number(ledger, raw)
+    return ledger.instance, component, int(number) if number.isdecimal() else 0, ledger.device
 
 
-def _from_ledger(frames: RunFrames, row: Row, window: Window, *, several: bool, beside: list[OtherRun]) -> Device:
-    component, device = row.labels["component"], row.labels["device"]
-    where = {"component": component, "device": device}
-    is_gpu = component == "gpu"
-    info = last(frames.raw, m.GPU_INFO, instance=row.instance, uuid=device) if is_gpu else []
-    number = _gpu_number(frames, row) if is_gpu else device
-    methods = states.methods(frames, window, row.instance, component, device)
-    half_j = None if states.ESTIMATE in methods else _value(frames, m.RUN_ENERGY_UNCERTAINTY, row.instance, **where)
-    covered_ratio = _value(frames, m.RUN_COVERED_RATIO, row.instance, **where)
-    return Device(
-        instance=row.instance,
-        component=component,
-        device=device,
-        label=f"{row.instance + ' ' if several else ''}{component.upper()} {number}",
+def _number(ledger: LedgerDevice, raw: RawSeries) -> str:
+    """Return the GPU's index, else its UUID; for other components the device."""
+    if ledger.component != "gpu" or ledger.gpu_index is not None:
+        return ledger.gpu_index or ledger.device
+    rows = last(raw.frame, m.GPU_INFO, uuid=ledger.device)
+    return next((row.labels["gpu"] for row in rows if row.instance == ledger.instance), ledger.device)
+
+
+def _from_ledger(
+    ledger: LedgerDevice, raw: RawSeries, window: Window, beside: Sequence[OtherRun], *, several: bool
+) -> MeasuredDevice:
+    is_gpu = ledger.component == "gpu"
+    info = last(raw.frame, m.GPU_INFO, instance=ledger.instance, uuid=ledger.device) if is_gpu else []
+    methods = energy_methods(raw.frame, window, ledger)
+    is_partial = ledger.covered_ratio is not None and (raw.untagged or raw.imported)
+    return MeasuredDevice(
+        instance=ledger.instance,
+        component=ledger.component,
+        device=ledger.device,
+        label=f"{ledger.instance + ' ' if several else ''}{ledger.component.upper()} {_number(ledger, raw)}",
         name=info[0].labels.get("name", "") if info else "",
-        energy=Interval(row.value, half_j),
-        duration_s=window.duration_s * imported.told_share(frames, covered_ratio),
-        integral_j=_value(frames, m.RUN_INTEGRATED_ENERGY, row.instance, uuid=device) if is_gpu else None,
-        max_power_w=_value(frames, m.RUN_POWER_MAX, row.instance, uuid=device) if is_gpu else None,
-        covered_ratio=covered_ratio,
-        shared=any(not is_gpu or device in run.gpus for run in beside),
+        energy=Interval(ledger.energy_j, None if ESTIMATE in methods else ledger.half_j),
+        duration_s=window.duration_s * (ledger.covered_ratio or 0.0 if is_partial else 1.0),
+        integral_j=ledger.integral_j,
+        max_power_w=ledger.max_power_w,
+        covered_ratio=ledger.covered_ratio,
+        shared=any(not is_gpu or ledger.device in run.gpus for run in beside),
         methods=methods,
         architecture=info[0].labels.get("architecture", "") if info else "",
     )
 
 
-def _divided(frames: RunFrames, device: Device) -> Device:
-    attributed_j = shares.attributed(frames, device.instance, device.component, device.device)
-    mean_w = device.mean_power_w.value if device.mean_power_w else 0.0
-    is_divided = shares.is_divided(device.energy, attributed_j, mean_w, device.max_power_w)
-    return replace(device, attributed_j=attributed_j, divided=is_divided)
+def energy_methods(raw: pd.DataFrame, window: Window, ledger: LedgerDevice) -> tuple[str, ...]:
+    """Return the sources of the device's energy during the run in the order of time; empty where unknown.
+
+    The last scrape before the run shows the method at its start. A scrape after the run counts where there is no
+    other. Where the clocks disagree, every method around the run counts.
+    """
+    metric, label = (m.GPU_ENERGY_METHOD, "uuid") if ledger.component == "gpu" else (m.CPU_ENERGY_METHOD, "package")
+    rows = of(raw, metric, instance=ledger.instance, **{label: ledger.device})
+    if window.aligned:
+        rows = around(rows, window.start_s, window.end_s)
+        known = rows[rows["t"] <= window.end_s]
+        rows = known if len(known) else rows
+    return tuple(dict.fromkeys(rows.sort_values("t", kind="stable")["method"]))
 
 
-def _shared_findings(device: Device, beside: list[OtherRun]) -> list[Finding]:
-    is_gpu = device.component == "gpu"
-    what = "the whole device" if is_gpu else "the whole node"
-    share = "; the run's share stands beside it" if device.divided else ""
-    if device.shared:
-        names = ", ".join(sorted(run.run_id for run in beside if not is_gpu or device.device in run.gpus))
-        text = f"energy of {what}: it was in use by {names} at the same time{share}"
-        return [Finding("warning", "shared", device.label, text)]
-    if device.divided:
-        text = f"energy of {what}: others than this run's processes used it, or held it before they were seen{share}"
-        return [Finding("note", "divided", device.label, text)]
-    return []
-
-
-def signals(frames: RunFrames, instance: str, uuid: str) -> Signals:
+def raw_signals(raw: RawSeries, instance: str, uuid: str) -> Signals:
     where = {"instance": instance, "uuid": uuid}
     return Signals(
-        replace(samples(frames.raw, m.GPU_POWER, **where), exact=frames.exact.get((instance, uuid))),
-        samples(frames.raw, m.GPU_ENERGY, **where),
-        samples(frames.raw, m.GPU_UTILIZATION, engine="gpu", **where),
-        samples(frames.raw, m.GPU_POWER_LIMIT, kind="enforced", **where),
+        replace(samples(raw.frame, m.GPU_POWER, **where), exact=raw.exact.get((instance, uuid))),
+        samples(raw.frame, m.GPU_ENERGY, **where),
+        samples(raw.frame, m.GPU_UTILIZATION, engine="gpu", **where),
+        samples(raw.frame, m.GPU_POWER_LIMIT, kind="enforced", **where),
     )
 
 
-def _looked_at(frames: RunFrames, device: Device, window: Window, *, of_file: bool) -> Signals:
-    seen = signals(frames, device.instance, device.device)
-    possible = energy.power_range(seen.power, seen.highest_limit_w)
-    if possible is not None and not energy.is_one_line(seen.counter, possible):
-        nothing = samples(frames.raw.iloc[:0], m.GPU_POWER)
+def _signals(raw: RawSeries, device: MeasuredDevice, window: Window) -> Signals:
+    found = raw_signals(raw, device.instance, device.device)
+    possible = found.power_range
+    if possible is not None and not integrate.is_one_line(found.counter, possible):
+        nothing = samples(raw.frame.iloc[:0], m.GPU_POWER)
         return Signals(nothing, nothing, nothing, nothing, mixed=True)
-    if of_file or frames.untagged:
-        return seen
-    return replace(seen, missing_s=doubtful.missing_begin_s(seen.counter if len(seen.counter) else seen.power, window))
+    if raw.imported or raw.untagged:
+        return found
+    return replace(found, missing_s=_missing_s(found.counter if len(found.counter) else found.power, window))
 
 
-def _own(frames: RunFrames, device: Device, window: Window, seen: Signals) -> Interval | None:
-    """By the raw counter; an integrated one trails the power by up to a second."""
-    possible = energy.power_range(seen.power, seen.highest_limit_w)
-    if possible is None or seen.missing_s or "integral" in device.methods:
-        return None
-    age_s = frames.age_s.get(device.device)
-    return energy.counter_energy(seen.counter, window.start_s, window.end_s, possible, age_s)
+def _missing_s(series: Samples, window: Window) -> float:
+    """Return the time after the start without samples where the source has dropped them, not a gap; else 0."""
+    spacing_s = median_spacing_s(series)
+    if spacing_s is None or not window.aligned:
+        return 0.0
+    missing_s = float(series.t[0]) - window.start_s
+    return missing_s if missing_s > max(_LATE_SCRAPE_S, GAP_FACTOR * spacing_s) else 0.0
 
 
-def _gpu(frames: RunFrames, device: Device, window: Window, others: list[OtherRun]) -> tuple[Device, list[Finding]]:
-    """The device with what the raw samples add, and the findings about those samples."""
-    of_file = imported.is_of_file(frames)
-    seen = _looked_at(frames, device, window, of_file=of_file)
-    beside = [run for run in others if run.instance == device.instance and device.device in run.gpus]
-    idle_w = None if device.shared else energy.idle_power(seen.power, seen.utilization, _free(seen, window, beside))
-    during_w = seen.power.between(window.start_s, window.end_s).value
-    least_s = rests_s(device.instance, untagged=frames.untagged)
-    integral = energy.trapezoid(seen.power, window.start_s, window.end_s, least_s)
-    seen_throughout = integral.covered_s > 0.999 * (window.end_s - window.start_s)
-    limits_w = seen.limit.between(window.start_s, window.end_s).value
+def _with_samples(
+    device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals, on_gpu: Sequence[OtherRun]
+) -> MeasuredDevice:
+    """Add what the raw samples show to the ledger's figures."""
+    idle_w = None
+    if not device.shared:
+        idle_w = integrate.idle_power(signals.power, signals.utilization, _free(signals, window, on_gpu))
+    integral = integrate.trapezoid(signals.power, window.start_s, window.end_s, raw.spacing_at_rest_s(device.instance))
+    is_covered = integral.covered_s > 0.999 * (window.end_s - window.start_s)
+    during_w = signals.power.between(window.start_s, window.end_s).value
+    limits_w = signals.limit.between(window.start_s, window.end_s).value
     peaks_w = [*([] if device.max_power_w is None else [device.max_power_w]), *during_w.tolist()]
-    measured = replace(
+    return replace(
         device,
-        integral_j=integral.energy_j if device.integral_j is None and seen_throughout else device.integral_j,
-        own=_own(frames, device, window, seen),
+        integral_j=integral.energy_j if device.integral_j is None and is_covered else device.integral_j,
+        own=_own(device, raw, window, signals),
         idle_power_w=idle_w,
-        net=energy.net_energy(device.energy, idle_w, device.duration_s) if idle_w else None,
+        net=integrate.net_energy(device.energy, idle_w, device.duration_s) if idle_w else None,
         max_power_w=max(peaks_w, default=None),
         power_limit_w=float(limits_w[-1]) if len(limits_w) else None,
     )
-    findings = _gpu_findings(measured, window, seen)
-    if not seen.mixed and (len(seen.power) or not of_file):  # beside a file's own counter there may be no power at all
-        missing = doubtful.Missing(seen.missing_s, energy.SENSOR_S if of_file else least_s)
-        findings += doubtful.gap_findings(measured, window, seen.power, missing, of_file=of_file)
-    findings += doubtful.contradiction_findings(frames, device, window) if not seen.mixed else []
-    suspicions = states.suspicions(frames, window, device.instance, device.device)
-    budget, more = certainty.of_gpu(
-        measured,
-        seen.power.between(window.start_s, window.end_s),
-        window,
-        summed=states.SCRAPED in device.methods or (of_file and "integral" in device.methods),
-        suspected="aliasing" in suspicions,
-    )
-    findings += [*more, *quality.suspect_findings(device.label, suspicions)]
-    return replace(measured, budget=budget), findings
 
 
-def _free(seen: Signals, window: Window, others: list[OtherRun]) -> list[tuple[float, float]]:
-    """The stretches before and after the run in which the GPU was in no other."""
-    if not len(seen.power):
+def _own(device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals) -> Interval | None:
+    """Return the energy by the raw counter; None for an integrated counter, which lags the power by up to 1 s."""
+    possible = signals.power_range
+    if possible is None or signals.missing_s or "integral" in device.methods:
+        return None
+    age_s = raw.age_s.get(device.device)
+    return integrate.counter_energy(signals.counter, window.start_s, window.end_s, possible, age_s)
+
+
+def _free(signals: Signals, window: Window, on_gpu: Sequence[OtherRun]) -> list[tuple[float, float]]:
+    """Return the times before and after the run in which no other run used the GPU."""
+    if not len(signals.power):
         return []
-    taken = [(run.start_s, run.end_s) for run in others]
-    before = free_of(float(seen.power.t[0]), window.start_s, taken)
-    after = free_of(window.end_s, float(seen.power.t[-1]), taken) if window.ended else []
+    taken = [(run.start_s, run.end_s) for run in on_gpu]
+    before = free_of(float(signals.power.t[0]), window.start_s, taken)
+    after = free_of(window.end_s, float(signals.power.t[-1]), taken) if window.ended else []
     return [*before[-1:], *after[:1]]
 
 
-def _gpu_findings(device: Device, window: Window, seen: Signals) -> list[Finding]:
-    label, start_s, end_s = device.label, window.start_s, window.end_s
-    simulated = device.name.startswith(SIMULATED)
-    during = seen.power.between(start_s, end_s)
-    limits_j = device.own.ends if device.own else None
-    falls = seen.counter.t[1:][np.diff(seen.counter.value) < 0]
-    findings = [
-        *quality.stuck_findings(label, during, seen.utilization, seen.counter, simulated=simulated),
-        *quality.impossible_findings(label, during, seen.highest_limit_w),
-        *quality.mixed_findings(label, mixed=seen.mixed),
-        *doubtful.missing_begin_findings(label, seen.missing_s),
-        *quality.reset_findings(label, [float(t) for t in falls if start_s < t <= end_s], start_s),
-        *quality.disagreement_findings(label, device.energy.value, device.integral_j, window.duration_s),
-        *quality.outside_findings(label, device.energy.value, device.energy.half, limits_j),
-    ]
-    if not simulated:
-        findings.append(quality.band_finding(label, systematic_band(device.name, device.architecture)))
-    return findings
+def is_summed(device: MeasuredDevice, *, imported: bool) -> bool:
+    """Return True where the energy is the integral of the samples at hand, not a figure of an exporter."""
+    return SCRAPED in device.methods or (imported and "integral" in device.methods)
 
 
-def energy_lines(frames: RunFrames, found: list[Device]) -> dict[str, list[Samples]]:
-    """By instance, the counters of the run's GPUs, made to rise; those without two samples are left out."""
+def gpu_energy_lines(raw: RawSeries, devices: Sequence[MeasuredDevice]) -> dict[str, list[Samples]]:
+    """Return the unwrapped counters of the GPUs by instance; GPUs with fewer than two samples are left out."""
     lines: dict[str, list[Samples]] = {}
-    for device in found:
-        seen = signals(frames, device.instance, device.device)
-        possible = energy.power_range(seen.power, seen.highest_limit_w)
-        if device.component == "gpu" and possible and len(seen.counter) > 1:
-            line = energy.unwrap(seen.counter, possible)
+    for device in devices:
+        if device.component != "gpu":
+            continue
+        signals = raw_signals(raw, device.instance, device.device)
+        possible = signals.power_range
+        if possible and len(signals.counter) > 1:
+            line = integrate.unwrap(signals.counter, possible)
             lines.setdefault(device.instance, []).append(Samples(line.t, line.energy_j))
     return lines

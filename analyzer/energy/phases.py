@@ -1,12 +1,22 @@
-"""When a run was in a phase, from the rise of its seconds, and what a counter showed then. Pure."""
+"""Phases of a run: their times from the rise of their seconds, and the energy that can be measured in them."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
 import numpy as np
 
+from analyzer.model.devices import MeasuredDevice
+from analyzer.model.findings import Finding
+from analyzer.model.report import Phase
 from analyzer.model.samples import Samples, clean
+from exporter.contract.power_sensors import sensor_window
 
+FEWEST_UPDATES = 10
+_USUAL_UPDATE_S = 0.1
 _LEAST_RISE = 1e-6
+_SLACK_S = 1e-9
 
 
 def stretches(seconds: Samples) -> list[tuple[float, float]]:
@@ -51,3 +61,43 @@ def at(counter: Samples, moments: tuple[float, float], knots: tuple[tuple[float,
         return 0.0
     begin, end = np.interp(moments, line.t, line.value)
     return float(end - begin)
+
+
+def measurable_phases(
+    phases: Sequence[Phase], devices: Sequence[MeasuredDevice], working: Collection[str] = ()
+) -> tuple[tuple[Phase, ...], list[Finding]]:
+    """Return the phases without GPU energies of those shorter than ten sensor updates, and a finding about them.
+
+    Below ten updates the uncertainty of start and end is most of the energy. Where some phases are `working`, a
+    missing energy of the others is no finding.
+    """
+    update_s = _slowest_update_s(devices)
+    least_s = {"gpu": FEWEST_UPDATES * update_s}
+    kept = tuple(_measurable(phase, least_s) for phase in phases)
+    refused = [before for before, after in zip(phases, kept, strict=True) if before.energy != after.energy]
+    missed = [phase for phase in refused if not working or phase.name in working]
+    if not missed:
+        return kept, []
+    longest_s = max(phase.duration_s for phase in missed)
+    named = ", ".join(phase.name for phase in missed)
+    text = (
+        f"no GPU energy for the phase{'s' if len(missed) > 1 else ''} {named} (at most {longest_s:.2f} s): the sensor "
+        f"updates every {update_s:g} s, and below {FEWEST_UPDATES} updates the edges dominate the uncertainty; make "
+        f"such phases {least_s['gpu']:g} s or longer, or repeat them within one phase"
+    )
+    return kept, [Finding("note", "phase_too_short", "", text)]
+
+
+def _slowest_update_s(devices: Sequence[MeasuredDevice]) -> float:
+    """Return the update interval of the slowest sensor among the GPUs."""
+    found = [sensor_window(device.name, device.architecture) for device in devices if device.component == "gpu"]
+    return max((one.update_s if one else _USUAL_UPDATE_S for one in found), default=_USUAL_UPDATE_S)
+
+
+def _measurable(phase: Phase, least_s: Mapping[str, float]) -> Phase:
+    known = {
+        component: energy
+        for component, energy in phase.energy.items()
+        if phase.duration_s >= least_s.get(component, 0.0) - _SLACK_S
+    }
+    return replace(phase, energy=known)

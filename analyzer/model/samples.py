@@ -161,6 +161,14 @@ def of(frame: pd.DataFrame, metric: Metric, **labels: str) -> pd.DataFrame:
     return rows[_chosen(rows, metric, labels)]
 
 
+def around(rows: pd.DataFrame, start_s: float, end_s: float) -> pd.DataFrame:
+    """Return the rows in [start_s, end_s], those of the last scrape before it, and those of the first after it."""
+    before, after = rows["t"] < start_s, rows["t"] > end_s
+    latest_s, next_s = rows["t"][before].max(), rows["t"][after].min()  # NaN, which equals nothing, where there is none
+    chosen: pd.DataFrame = rows[~before & ~after | (rows["t"] == latest_s) | (rows["t"] == next_s)]
+    return chosen.sort_values("t", kind="stable")
+
+
 def _chosen(rows: pd.DataFrame, metric: Metric, labels: Mapping[str, str]) -> npt.NDArray[np.bool_]:
     chosen = (rows["metric"] == metric.name).to_numpy(dtype=bool)
     for name, value in labels.items():

@@ -14,8 +14,7 @@ from typing import Any
 
 import yaml
 
-from analyzer.carbon.emissions import Emission
-from analyzer.carbon.intensity import CarbonSlot
+from analyzer.model.emissions import CarbonSlot, Emission
 from analyzer.model.interval import Interval
 from analyzer.model.report import Report, Work
 from analyzer.output.sections.boundaries import boundary_records

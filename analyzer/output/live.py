@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analyzer.energy.devices import SIMULATED
 from analyzer.live.model import LiveGpu, LiveNode, LiveRun, WatchState
+from analyzer.model.devices import SIMULATED
 from analyzer.model.interval import Interval
 from analyzer.output import units
 from analyzer.output.documents import energy_by_component

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from analyzer.energy import clock
 from analyzer.energy.throttling import Seen, highest
-from analyzer.model import timeline
 from analyzer.model.interval import Interval
+from analyzer.model.ledger import parse_ledger
 from analyzer.model.report import Report, Work
 from analyzer.model.samples import RunFrames
 
@@ -129,7 +129,9 @@ def sweep_run(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> S
     energy = report.energy.get("gpu")
     if energy is None:
         raise ValueError("it has no GPU energy")
-    frames, windows, _ = clock.judged(frames, timeline.windows(frames))
+    ledger = parse_ledger(frames.ledger, frames.run_id, untagged=frames.untagged)
+    offsets = clock.clock_offsets(ledger, frames.raw)
+    frames, windows = replace(frames, raw=offsets.usable(frames.raw)), offsets.windows(ledger)
     work = {one.unit: one for one in report.work}
     busy = {phase for one in report.work for phase in one.phases}
     seen = [Seen.of(frames, windows[gpu.instance], gpu.device, busy) for gpu in report.gpus]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.assess.run import assess
-from analyzer.energy.aliasing import find, findings, updates
+from analyzer.energy.aliasing import aliasing_findings, find_beat, updates
 from analyzer.importers import assemble as assembled
 from analyzer.importers import recognize
 from analyzer.importers import write_history as history_file
@@ -38,7 +38,7 @@ def test_nine_of_ten_loads_of_which_the_sensor_is_more_than_two_percent_off_are_
         power = loads.log(load, 20, rng)
         error = abs(loads.integral_w(power, 20) / load.mean_w(20) - 1)
         if error > 0.02:
-            beat = find(power)
+            beat = find_beat(power)
             told.append(beat is not None)
             held += [error <= beat.most_ratio] if beat else []
 
@@ -59,7 +59,7 @@ def test_nine_of_ten_loads_of_which_the_sensor_is_more_than_two_percent_off_are_
 def test_of_loads_without_a_period_no_more_than_one_in_twenty_is_told(made, duration_s):
     rng = np.random.default_rng(12)
 
-    told = [find(loads.log(made(rng, duration_s), duration_s, rng)) is not None for _ in range(40)]
+    told = [find_beat(loads.log(made(rng, duration_s), duration_s, rng)) is not None for _ in range(40)]
 
     assert np.mean(told) <= 0.05
 
@@ -70,7 +70,7 @@ def test_the_limit_that_is_told_holds_the_error():
     for phase in np.arange(0, 1, 0.1):
         load = loads.square(0.104, 0.5, (100, 300), 8, phase)
         power = loads.log(load, 8, rng)
-        beyond.append(abs(loads.integral_w(power, 8) / load.mean_w(8) - 1) > find(power).most_ratio)
+        beyond.append(abs(loads.integral_w(power, 8) / load.mean_w(8) - 1) > find_beat(power).most_ratio)
 
     assert not any(beyond)
 
@@ -78,7 +78,7 @@ def test_the_limit_that_is_told_holds_the_error():
 def test_a_slow_load_that_jumps_is_none_that_beats():
     load = loads.square(4.0, 0.5, (100, 300), 20, 0.3)
 
-    assert find(loads.log(load, 20, np.random.default_rng(14))) is None
+    assert find_beat(loads.log(load, 20, np.random.default_rng(14))) is None
 
 
 def test_the_update_period_is_found_from_the_samples_themselves():
@@ -102,7 +102,7 @@ def test_any_log_is_judged_without_an_error(steps, held):
     times = np.cumsum([step for step, _ in steps])
     watts = np.repeat([value for _, value in steps], held)[: len(steps)]
 
-    found = find(clean(times, watts))
+    found = find_beat(clean(times, watts))
 
     assert found is None or 0 < found.most_ratio < 10
 
@@ -116,35 +116,35 @@ def test_samples_as_slow_as_the_sensor_do_not_tell_how_often_it_updates():
 def test_what_slow_samples_cannot_tell_is_said_where_the_energy_depends_on_it():
     slow = clean(np.arange(0.0, 60), 200 + np.sin(np.arange(0.0, 60)))
 
-    (said,) = findings("GPU 0", None, QUARTER, slow, counted=False)
+    (said,) = aliasing_findings("GPU 0", None, QUARTER, slow, counted=False)
 
     assert (said.level, said.code) == ("note", "aliasing_unknown")
     assert said.text.startswith("its sensor sees 25 of each 100 ms, and whether the load's period is near that is not")
     assert "(samples 1 s apart do not tell)" in said.text
-    assert findings("GPU 0", None, QUARTER, slow, counted=True) == []
+    assert aliasing_findings("GPU 0", None, QUARTER, slow, counted=True) == []
 
 
 def test_a_fast_log_of_which_samples_were_left_out_is_not_judged_and_that_is_said():
     beating = loads.log(loads.square(0.104, 0.5, (100, 300), 8, 0), 8, np.random.default_rng(18))
     thinned = replace(beating, exact=Exact((0.0, 8.0), loads.LOG_S, 1_600.0, 8.0, (), ()))
 
-    (said,) = findings("GPU 0", find(thinned), QUARTER, thinned, counted=False)
+    (said,) = aliasing_findings("GPU 0", find_beat(thinned), QUARTER, thinned, counted=False)
 
-    assert find(beating) is not None
+    assert find_beat(beating) is not None
     assert "(this log is too long to look for it)" in said.text
 
 
 def test_a_sensor_that_sees_all_of_the_time_cannot_be_fooled():
-    beat = find(loads.log(loads.square(0.104, 0.5, (100, 300), 8, 0), 8, np.random.default_rng(16)))
+    beat = find_beat(loads.log(loads.square(0.104, 0.5, (100, 300), 8, 0), 8, np.random.default_rng(16)))
 
-    assert findings("GPU 0", beat, QUARTER, NOTHING, counted=False)
-    assert findings("GPU 0", beat, sensor_window("NVIDIA A40", "ampere"), NOTHING, counted=False) == []
+    assert aliasing_findings("GPU 0", beat, QUARTER, NOTHING, counted=False)
+    assert aliasing_findings("GPU 0", beat, sensor_window("NVIDIA A40", "ampere"), NOTHING, counted=False) == []
 
 
 def test_an_integral_of_a_card_that_no_one_has_looked_at_says_so():
     seconds = np.arange(30.0)
 
-    (found,) = findings("GPU 0", None, None, Samples(seconds, 300 + seconds % 7), counted=False)
+    (found,) = aliasing_findings("GPU 0", None, None, Samples(seconds, 300 + seconds % 7), counted=False)
 
     assert found.code == "aliasing_unknown"
     assert "sees all or a part of the time, which is not known of this card" in found.text

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.assess.run import assess
+from analyzer.assess.run import assess, run_power_profile
 from analyzer.carbon.best_start import Forecast, NoStartError, Profile, starts
-from analyzer.carbon.intensity import PastSlot
-from analyzer.carbon.power_profile import profile
+from analyzer.model.emissions import PastSlot
 from analyzer.output.studies.best_start import best_start_output, best_start_verdict
 from tests.analyzer.forecasts import NIGHT, in_force, published
 from tests.analyzer.node import START_S, Gpu, Run, every, scraped, write_history
@@ -150,7 +149,7 @@ def test_the_profile_of_a_run_has_its_energy_where_it_was_drawn(tmp_path):
         tmp_path, Run(end_s=end_s, cpu_j=40_000), gpus=[gpu], times=every(10, START_S - 60, end_s + 60)
     )
 
-    found = profile(frames, assess(frames))
+    found = run_power_profile(frames, assess(frames))
 
     assert found.boundary == "gpu+cpu"
     assert found.durations_s == (300.0,) * 4

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.assess.boundaries import UnitEnergy
 from analyzer.assess.run import assess
-from analyzer.model.cost import Price
 from analyzer.model.interval import Interval
-from analyzer.model.user_inputs import Given
+from analyzer.model.report import UnitEnergy
+from analyzer.model.user_inputs import Given, Price
 from analyzer.output.documents import report_document
 from analyzer.output.sections.results import latencies, other_results
 from analyzer.output.terminal import console, terminal_report

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from analyzer.energy.error_budget import Budget, gap_limits_j, sampling_half_j, sensor_limits_j, total
+from analyzer.energy.error_budget import gap_limits_j, sampling_half_j, sensor_limits_j, total_budget
+from analyzer.model.devices import UncertaintyBudget
 from analyzer.model.samples import Gap, clean
 from analyzer.output.documents import report_document
 from analyzer.output.sections.report import report_tables
@@ -60,23 +61,23 @@ def test_the_sensors_band_is_of_the_reading_so_the_truth_lies_the_other_way():
 
 
 def test_random_parts_are_in_quadrature_and_limits_stand_apart():
-    budget = Budget(1_000, edges_j=3, sampling_j=4, gaps_j=(10, 50), sensor_j=(-30, 60), aliasing_j=20)
+    budget = UncertaintyBudget(1_000, edges_j=3, sampling_j=4, gaps_j=(10, 50), sensor_j=(-30, 60), aliasing_j=20)
 
     assert budget.random_j == 5
     assert budget.largest == "sensor"
 
 
 def test_a_calibration_leaves_its_residual_in_place_of_the_sensors_band():
-    budget = Budget(1_000, edges_j=3, gaps_j=(10, 50), sensor_j=(-30, 60), residual_j=5)
+    budget = UncertaintyBudget(1_000, edges_j=3, gaps_j=(10, 50), sensor_j=(-30, 60), residual_j=5)
 
     assert budget.largest == "gaps"
 
 
 def test_of_several_devices_parts_add_up_and_one_unknown_interval_leaves_the_sums_unknown():
-    both = total([Budget(1_000, edges_j=3, gaps_j=(1, 2)), Budget(500, sensor_j=(-5, 6))])
+    both = total_budget([UncertaintyBudget(1_000, edges_j=3, gaps_j=(1, 2)), UncertaintyBudget(500, sensor_j=(-5, 6))])
 
-    assert both == Budget(1_500, gaps_j=(1, 2), sensor_j=(-5, 6))
-    assert total([Budget(1, edges_j=3), Budget(1, edges_j=4)]).edges_j == 7
+    assert both == UncertaintyBudget(1_500, gaps_j=(1, 2), sensor_j=(-5, 6))
+    assert total_budget([UncertaintyBudget(1, edges_j=3), UncertaintyBudget(1, edges_j=4)]).edges_j == 7
 
 
 def test_budget_table_has_parts_and_names_the_largest(tmp_path):

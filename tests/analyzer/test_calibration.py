@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from analyzer.energy.calibration import Calibration, CalibrationError, parse
+from analyzer.energy.calibration import CalibrationError, parse
+from analyzer.model.devices import Calibration
 from analyzer.output.documents import report_document
 from analyzer.output.sections.report import report_tables
 from tests.analyzer.node import Gpu, Run

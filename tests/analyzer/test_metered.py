@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analyzer.energy.aliasing import find, findings, updates
-from analyzer.energy.calibration import Calibration
+from analyzer.energy.aliasing import aliasing_findings, find_beat, updates
 from analyzer.energy.checks import stuck_findings
 from analyzer.energy.integrate import trapezoid
+from analyzer.model.devices import Calibration
 from analyzer.model.interval import Interval
 from analyzer.model.samples import Samples, clean
 from exporter.contract.power_sensors import sensor_window
@@ -86,10 +86,10 @@ def test_the_sensor_that_was_stuck_for_700_s_is_rejected():
     power_w = table["power.draw [W]"].str.removesuffix(" W").astype(float).to_numpy()
     nothing = Samples(np.empty(0), np.empty(0))
 
-    findings = stuck_findings("GPU 0", clean(np.array(times), power_w), nothing, nothing, simulated=False)
+    aliasing_findings = stuck_findings("GPU 0", clean(np.array(times), power_w), nothing, nothing, simulated=False)
 
-    assert [finding.level for finding in findings] == ["bad"]
-    assert findings[0].text.startswith("stuck sensor: exactly 46.19 W for 7")
+    assert [finding.level for finding in aliasing_findings] == ["bad"]
+    assert aliasing_findings[0].text.startswith("stuck sensor: exactly 46.19 W for 7")
 
 
 INSTANT = "power.draw.instant [W]"
@@ -132,9 +132,9 @@ def test_a_calibration_by_the_plateaus_of_a_k40m_leaves_less_than_half_a_percent
 def test_the_square_wave_that_agrees_with_the_meter_by_chance_is_flagged(whole):
     folder = METERED / "a100_square_wave"
     power = sensor(folder, INSTANT)
-    beat = find(power if whole else power.between(*edges_s(folder)))
+    beat = find_beat(power if whole else power.between(*edges_s(folder)))
 
-    (said,) = findings("GPU 0", beat, sensor_window("NVIDIA A100-PCIE-40GB", "ampere"), power, counted=False)
+    (said,) = aliasing_findings("GPU 0", beat, sensor_window("NVIDIA A100-PCIE-40GB", "ampere"), power, counted=False)
 
     assert (said.level, said.code) == ("warning", "aliasing")
     assert beat.most_ratio > 0.058  # as far off as it is once the gain is put right
@@ -146,8 +146,8 @@ def test_a_step_is_not_flagged(name, column):
     folder = METERED / name
     power = sensor(folder, column)
 
-    assert find(power) is None
-    assert find(power.between(*edges_s(folder))) is None
+    assert find_beat(power) is None
+    assert find_beat(power.between(*edges_s(folder))) is None
 
 
 def test_the_a100_updates_each_101_ms():

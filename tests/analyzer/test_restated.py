@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.assess.run import assess
-from analyzer.carbon.intensity import Past, PastSlot
-from analyzer.carbon.power_profile import profile
+from analyzer.assess.run import assess, run_power_profile
 from analyzer.carbon.restate import restate
 from analyzer.model import timeline
+from analyzer.model.emissions import Past, PastSlot
 from analyzer.model.user_inputs import Given
 from analyzer.output.documents import report_document
 from analyzer.output.terminal import console, terminal_report
@@ -223,7 +222,7 @@ def test_a_node_that_ended_early_has_no_energy_in_the_slots_after_it(tmp_path):
         ("b:9847", BEGIN_S, early_s, pytest.approx(200 * 540)),
     ]
     assert [slot.energy_j for slot in report.restated[0].slots] == pytest.approx([120_000 + 108_000, 360_000])
-    drawn = profile(frames, report)  # five minutes each: at 200 W twice, then at 400 W; b adds 60 and 48 kJ
+    drawn = run_power_profile(frames, report)  # five minutes each: at 200 W twice, then at 400 W; b adds 60 and 48 kJ
     assert drawn.energies_j == pytest.approx([120_000, 108_000, 120_000, 120_000, 120_000])
 
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from analyzer.assess.run import assess
-from analyzer.carbon.intensity import Past, PastSlot
-from analyzer.model.hardware import Hardware
-from analyzer.model.user_inputs import Given
+from analyzer.model.emissions import Past, PastSlot
+from analyzer.model.user_inputs import Given, Hardware
 from analyzer.output.documents import report_document
 from analyzer.output.terminal import console, terminal_report
 from exporter.contract import metrics as m

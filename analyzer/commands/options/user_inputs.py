@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from analyzer.commands.messages import print_message
-from analyzer.model.cost import Price
-from analyzer.model.hardware import Hardware
+from analyzer.model.user_inputs import Hardware, Price
 
 if TYPE_CHECKING:
-    from analyzer.carbon.intensity import Past
+    from analyzer.model.emissions import Past
     from analyzer.model.samples import RunFrames
     from analyzer.sources.base import SampleSource
 

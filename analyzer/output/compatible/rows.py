@@ -12,7 +12,8 @@ from datetime import datetime
 import numpy as np
 import pandas as pd
 
-from analyzer.model.report import Device, Report
+from analyzer.model.devices import Device
+from analyzer.model.report import Report
 from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples, median_spacing_s, of, samples
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric

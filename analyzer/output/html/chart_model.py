@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from analyzer.model.report import Device, Report
+from analyzer.model.devices import Device
+from analyzer.model.report import Report
 from analyzer.model.samples import RunFrames, Samples, clean
 from analyzer.output.lines import Points, with_neighbors
 

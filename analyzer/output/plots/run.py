@@ -18,7 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from analyzer.model.report import Device, Report
+from analyzer.model.devices import Device
+from analyzer.model.report import Report
 from analyzer.model.samples import FloatArray, clean, rests_s
 from analyzer.output import units
 from analyzer.output.lines import break_at_gaps, with_neighbors

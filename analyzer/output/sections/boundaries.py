@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from analyzer.assess.boundaries import GFLOP, Boundary, UnitEnergy
-from analyzer.model.cost import Price
+from analyzer.assess.boundaries import GFLOP
 from analyzer.model.interval import JOULES_PER_KWH
-from analyzer.model.report import Report
+from analyzer.model.report import Boundary, Report, UnitEnergy
+from analyzer.model.user_inputs import Price
 from analyzer.output import units
 from analyzer.output.table import Cell, Column, Table, energy_per_unit_cell, number_cell, text_cell
 

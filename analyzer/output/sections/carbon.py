@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from analyzer.carbon.restate import RestatedSlot, Restatement
-from analyzer.carbon.sci import Sci
+from analyzer.model.emissions import RestatedSlot, Restatement, Sci
 from analyzer.model.interval import Interval
 from analyzer.model.report import Report
 from analyzer.output import units

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from analyzer.energy.attribution import POLICIES
-from analyzer.model.report import Device, Report
+from analyzer.model.devices import Device
+from analyzer.model.report import Report
 from analyzer.output import units
 from analyzer.output.table import (
     Cell,

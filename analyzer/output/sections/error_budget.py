@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from analyzer.energy import error_budget as budget
-from analyzer.energy.error_budget import Budget
+from analyzer.model.devices import Device, UncertaintyBudget
 from analyzer.model.interval import Interval
-from analyzer.model.report import Device, Report
+from analyzer.model.report import Report
 from analyzer.output import units
 from analyzer.output.table import (
     Cell,
@@ -57,12 +57,12 @@ def budget_table(report: Report) -> Table | None:
     return Table("Uncertainty budget", columns, rows, notes=notes).without_empty_columns()
 
 
-def _all_gpus(report: Report) -> Budget | None:
+def _all_gpus(report: Report) -> UncertaintyBudget | None:
     known = [gpu.budget for gpu in report.gpus if gpu.budget]
-    return budget.total(known) if known and len(known) == len(report.gpus) else None
+    return budget.total_budget(known) if known and len(known) == len(report.gpus) else None
 
 
-def _overall(report: Report) -> Budget | None:
+def _overall(report: Report) -> UncertaintyBudget | None:
     return _all_gpus(report) or next((device.budget for device in report.devices if device.budget), None)
 
 
@@ -74,14 +74,14 @@ def _advice(report: Report) -> str | None:
     return _CALIBRATED if found.largest == "sensor" and found.residual_j is not None else _ADVICE[found.largest]
 
 
-def _sizes_j(one: Budget) -> tuple[float | None, ...]:
+def _sizes_j(one: UncertaintyBudget) -> tuple[float | None, ...]:
     """Return the size of each part, in the order of the columns."""
     gaps_j, sensor_j = (None if limits is None else units.largest(limits) for limits in (one.gaps_j, one.sensor_j))
     sensor_j = sensor_j if one.residual_j is None else one.residual_j
     return one.edges_j, one.sampling_j, one.random_j, gaps_j, sensor_j, one.aliasing_j
 
 
-def _cells(one: Budget, largest_j: Sequence[float]) -> list[Cell]:
+def _cells(one: UncertaintyBudget, largest_j: Sequence[float]) -> list[Cell]:
     edges_j, sampling_j, random_j, gaps_j, sensor_j, aliasing_j = largest_j
     calibrated = _half_cell(one.residual_j, one.energy_j, sensor_j, ", calibrated")
     return [
@@ -183,7 +183,7 @@ def budget_record(report: Report) -> dict[str, Any]:
     }
 
 
-def _record(one: Budget) -> dict[str, float | None]:
+def _record(one: UncertaintyBudget) -> dict[str, float | None]:
     gaps_j, sensor_j = one.gaps_j or (None, None), one.sensor_j or (None, None)
     return {
         "edges_uncertainty_joules": one.edges_j,

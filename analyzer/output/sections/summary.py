@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from analyzer.energy.checks import Level
+from analyzer.model.findings import Level
 from analyzer.model.interval import Interval
 from analyzer.model.report import Report, Work
 from analyzer.output import units

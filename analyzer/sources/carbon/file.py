@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from analyzer.carbon.intensity import UNKNOWN, Past, PastSlot
+from analyzer.model.emissions import UNKNOWN, Past, PastSlot
 from analyzer.model.time_text import NoTimeZoneError, parse_date
 from analyzer.sources.base import FetchError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from analyzer.carbon.best_start import Forecast
-from analyzer.carbon.intensity import PastSlot
+from analyzer.model.emissions import PastSlot
 from analyzer.model.samples import Row, last
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.carbon import file as carbon_file

@@ -11,7 +11,7 @@ from typing import TypeVar
 import requests
 from pydantic import BaseModel
 
-from analyzer.carbon.intensity import Past, PastSlot
+from analyzer.model.emissions import Past, PastSlot
 from exporter.contract.carbon import electricity_maps, energy_charts, gb
 from exporter.contract.carbon.credentials import TOKEN_VARIABLE, read_provider_secret
 from exporter.contract.carbon.response import IntensitySlot, ResponseError, format_minute, one_line, parse_response

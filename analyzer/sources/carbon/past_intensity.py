@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from analyzer.carbon.intensity import Past
 from analyzer.model import timeline
+from analyzer.model.emissions import Past
 from analyzer.model.samples import RunFrames, joined, of
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.carbon import file as carbon_file
@@ -22,7 +22,7 @@ def load_past_intensities(
 
     A provider's failure is the `problem` of its result.
     """
-    windows = timeline.windows(frames).values()
+    windows = timeline.windows(frames.ledger, frames.run_id).values()
     start_s, end_s = min(window.start_s for window in windows), max(window.end_s for window in windows)
     found: list[Past] = []
     for text in wanted:

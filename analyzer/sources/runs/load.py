@@ -76,7 +76,7 @@ def load_run(source: SampleSource, run_id: str, since_s: float, clock: Clock, lo
     began_s, scraped_s = min(row.value for row in sight.rows), max(row.t for row in sight.rows)
     start_s, end_s = began_s - MARGIN_S, (scraped_s if len(ends_s) < len(sight.rows) else max(ends_s)) + MARGIN_S
     found = RunFrames(run_id, source.name, own, own.iloc[:0], own.iloc[:0], sight.clock_set_s)
-    on = windows(found)
+    on = windows(own, run_id)
     rows = sorted(sight.rows, key=lambda row: row.instance)
     raw = [run_samples.fetch_raw(source, row, on.get(row.instance), (start_s, end_s)) for row in rows]
     beside = joined(run_samples.fetch_other_runs(source, row, (start_s, end_s)) for row in rows)

@@ -9,7 +9,8 @@ import pandas as pd
 
 from analyzer.assess import run as assess
 from analyzer.energy.phases import span
-from analyzer.model.report import Device, Report
+from analyzer.model.devices import Device
+from analyzer.model.report import Report
 from analyzer.model.samples import RunFrames, samples
 from analyzer.sources.base import SampleSource
 from analyzer.studies.objective import units_of_one

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from analyzer.energy.checks import Finding
+from analyzer.model.findings import Finding
 from analyzer.sources.untagged.meters import Meter, is_address
 from analyzer.sources.untagged.schemas import SCHEMAS
 

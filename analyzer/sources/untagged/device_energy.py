@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzer.energy.integrate import PowerRange, counter_energy, power_range
-from analyzer.energy.states import SCRAPED
 from analyzer.importers.assemble import RunDeviceEnergy, integrate_power
 from analyzer.importers.content import FileRun
+from analyzer.model.devices import SCRAPED
 from analyzer.model.samples import GAP_FACTOR, Samples, median_spacing_s
 from analyzer.sources.untagged.meters import Meter
 from exporter.contract import metrics as m

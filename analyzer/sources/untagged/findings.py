@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from analyzer.energy.checks import Finding
-from analyzer.energy.states import SCRAPED
+from analyzer.model.devices import SCRAPED
+from analyzer.model.findings import Finding
 from analyzer.sources.untagged.device_energy import DeviceEnergy
 from analyzer.sources.untagged.schemas import WATTLINE
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from analyzer.energy.checks import Finding
+from analyzer.assess.untagged import RangeQuality
 from analyzer.importers.assemble import ImportedGpu, ImportedRun
 from analyzer.importers.content import FileRun
 from analyzer.importers.ledger import LedgerRow, ledger_rows
+from analyzer.model.findings import Finding
 from analyzer.model.samples import RunFrames, Samples, Series, joined, last, tidy
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import fetch_range_series
@@ -42,17 +43,10 @@ _RUNS = (m.RUN_START, m.RUN_END, m.RUN_GPU_INFO)
 
 @dataclass(frozen=True, slots=True)
 class LoadedRange:
-    """Frames of a range with its findings.
-
-    `cut` are the devices, by instance and name, whose samples do not cover the whole range. `spacing_s` is the longest
-    median time between samples of a device. `work_limits` are the bounds of the work by unit.
-    """
+    """A range as the frames of a run, and what its samples cover."""
 
     frames: RunFrames
-    findings: tuple[Finding, ...]
-    cut: frozenset[tuple[str, str]]
-    spacing_s: float | None
-    work_limits: Mapping[str, tuple[float, float]]
+    quality: RangeQuality
 
 
 def load_range(source: SampleSource, request: RangeRequest, log: Callable[[str], None]) -> LoadedRange:
@@ -92,7 +86,8 @@ def load_range(source: SampleSource, request: RangeRequest, log: Callable[[str],
     about = [*notes.range_findings(energies), *unique.findings, *findings, *(work.findings if work else ()), *tagged]
     cut = frozenset((one.meter.node, one.meter.device) for one in energies if not one.whole)
     spacings_s = [one.energy.spacing_s for one in energies if one.energy.spacing_s is not None]
-    return LoadedRange(frames, tuple(about), cut, max(spacings_s, default=None), work.limits if work else {})
+    limits = work.limits if work else {}
+    return LoadedRange(frames, RangeQuality(tuple(about), cut, max(spacings_s, default=None), limits))
 
 
 def _meters_of(source: SampleSource, exporter: ExporterInstance, request: RangeRequest) -> list[Meter]:

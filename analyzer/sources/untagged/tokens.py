@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analyzer.energy.checks import Finding
 from analyzer.energy.counters import Increase, by_limit, increase, percentile
+from analyzer.model.findings import Finding
 from analyzer.model.interval import Interval, total_limits
 from analyzer.model.samples import Samples, clean, joined
 from analyzer.sources.base import FetchError, SampleSource

@@ -8,10 +8,9 @@ from rich.console import Console
 from rich.padding import Padding
 
 from analyzer.assess.run import assess
-from analyzer.energy.calibration import Calibration
-from analyzer.model.cost import Price
+from analyzer.model.devices import Calibration
 from analyzer.model.interval import Interval
-from analyzer.model.user_inputs import Given
+from analyzer.model.user_inputs import Given, Price
 from analyzer.output import units
 from analyzer.output.sections.report import report_tables
 from analyzer.output.studies.fleet import fleet_output

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from analyzer.carbon.intensity import PastSlot
+from analyzer.model.emissions import PastSlot
 from analyzer.sources.carbon.history import PastIntensityRequest, fetch_past_intensity, read_provider_token
 from tests.analyzer.loopback import Reply, serving
 from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history

@@ -3,7 +3,7 @@
 from contextlib import closing
 
 from analyzer.assess.run import assess
-from analyzer.assess.untagged import told, widened
+from analyzer.assess.untagged import range_report
 from analyzer.model.user_inputs import NOTHING
 from analyzer.sources.prometheus import PrometheusSource
 from analyzer.sources.untagged.load import load_range
@@ -15,8 +15,7 @@ from tests.analyzer.sources.untagged.foreign_exporters import END_S
 def reported(address, asked, given=NOTHING):
     with closing(PrometheusSource(address)) as source:
         ranged = load_range(source, asked, lambda _: None)
-    report = widened(assess(ranged.frames, given), ranged.work_limits)
-    return told(report, ranged.findings, ranged.cut, ranged.spacing_s)
+    return range_report(assess(ranged.frames, given), ranged.quality)
 
 
 def report_at(address, case, given=NOTHING, start_s=START_S, end_s=END_S, **asked):

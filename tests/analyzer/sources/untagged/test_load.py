@@ -5,7 +5,7 @@ import time
 from contextlib import closing
 
 from analyzer.assess.run import assess
-from analyzer.assess.untagged import told
+from analyzer.assess.untagged import range_report
 from analyzer.sources.prometheus import PrometheusSource
 from analyzer.sources.untagged.load import load_range
 from analyzer.sources.untagged.request import RangeRequest
@@ -74,7 +74,7 @@ def test_range_of_active_service_ends_with_last_scrape(tmp_path):
             time.sleep(0.5)
         start_s = float(seen["t"].min()) + 5
         ranged = load_range(source, RangeRequest(start_s, now_s, until_now=True), lambda _: None)
-    report = told(assess(ranged.frames), ranged.findings, ranged.cut, ranged.spacing_s)
+    report = range_report(assess(ranged.frames), ranged.quality)
 
     assert start_s + 5 < report.ended_at_s <= now_s
     truth_j = card.energy_j(report.ended_at_s) - card.energy_j(start_s)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analyzer.energy.calibration import Calibration
+from analyzer.model.devices import Calibration
 from analyzer.model.user_inputs import Given
 from tests.analyzer.reported import codes, found
 from tests.analyzer.sources.untagged.foreign_exporters import TRUTH_J, uuid

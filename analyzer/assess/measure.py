@@ -1,0 +1,150 @@
+"""First stages of a report: a run measured by ledger and raw samples, then its shares, work and emissions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from analyzer.carbon.emissions import ledger_emissions
+from analyzer.energy.clock import run_duration_s
+from analyzer.energy.phases import measurable_phases
+from analyzer.model.devices import AttributedDevice, MeasuredDevice, fields_of
+from analyzer.model.emissions import CarbonSlot, Emission
+from analyzer.model.findings import Finding
+from analyzer.model.interval import Interval, total, total_limits
+from analyzer.model.ledger import LedgerPhase, RunLedger
+from analyzer.model.report import AttributedRun, MeasuredRun, Phase, Work
+from analyzer.model.timeline import Window
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrigin:
+    """The source of a run; `untagged` says that it is a range of time without a run id."""
+
+    source: str
+    untagged: bool
+
+
+COMPONENTS = ("gpu", "cpu", "dram")
+_WHOLE = 0.99
+"""Phases that take a larger share of the run count as the whole run, whose interval is narrower."""
+_SLIVER = 0.01
+"""A smaller share of the work was reported late, after the end of the phase in which it was done."""
+
+
+def measured_run(
+    ledger: RunLedger, origin: RunOrigin, windows: Mapping[str, Window], devices: Sequence[MeasuredDevice]
+) -> tuple[MeasuredRun, list[Finding]]:
+    """Return the run by ledger and devices, and a finding about phases that are too short."""
+    estimated = {device.component for device in devices if device.estimated}
+    phases, findings = measurable_phases(tuple(_phases(ledger.phases, estimated)), devices, ledger.working_phases)
+    gpus = [device for device in devices if device.component == "gpu"]
+    ended = all(window.ended for window in windows.values())
+    run = MeasuredRun(
+        run_id=ledger.run_id,
+        source=origin.source,
+        workload=ledger.workload,
+        labels=ledger.labels,
+        instances=tuple(sorted(windows)),
+        simulated=any(device.simulated for device in gpus),
+        untagged=origin.untagged,
+        outcome=ledger.outcome,
+        started_at_s=min(window.start_s for window in windows.values()),
+        ended_at_s=max(window.end_s for window in windows.values()) if ended else None,
+        duration_s=run_duration_s(windows),
+        devices=tuple(devices),
+        energy=_by_component(devices),
+        own=total_limits(gpu.own for gpu in gpus if gpu.own) if gpus and all(gpu.own for gpu in gpus) else None,
+        integral_j=_sum_known([gpu.integral_j for gpu in gpus]),
+        net=total(gpu.net for gpu in gpus if gpu.net) if gpus and all(gpu.net for gpu in gpus) else None,
+        phases=phases,
+        results=ledger.results,
+    )
+    return run, findings
+
+
+def _by_component(devices: Sequence[MeasuredDevice]) -> dict[str, Interval]:
+    return {
+        component: total(device.energy for device in devices if device.component == component)
+        for component in COMPONENTS
+        if any(device.component == component for device in devices)
+    }
+
+
+def _sum_known(values: Iterable[float | None]) -> float | None:
+    """Return the sum; None where one value is unknown, or there is none."""
+    parts = list(values)
+    known = [part for part in parts if part is not None]
+    return math.fsum(known) if known and len(known) == len(parts) else None
+
+
+def _phases(ledger: Sequence[LedgerPhase], estimated: AbstractSet[str]) -> Iterator[Phase]:
+    """Yield the phases; `estimated` components have no interval, since the error of a model is not a sensor's."""
+    for phase in ledger:
+        yield Phase(
+            phase.name,
+            phase.duration_s,
+            {
+                component: total(Interval(j, None if component in estimated else half_j) for j, half_j in parts)
+                for component, parts in phase.energies_j.items()
+            },
+        )
+
+
+def attributed_run(
+    run: MeasuredRun,
+    ledger: RunLedger,
+    devices: tuple[AttributedDevice, ...],
+    slots: tuple[CarbonSlot, ...],
+    given: Sequence[Emission],
+) -> AttributedRun:
+    """Add the shares of the devices, the work and the emissions; `given` emissions are by the user's intensity."""
+    emissions = (*ledger_emissions(ledger.emissions_g, run.energy, run.estimated), *given)
+    stage = {**fields_of(run), "devices": devices}
+    return AttributedRun(**stage, work=tuple(_work(run, ledger)), emissions=emissions, carbon_slots=slots)
+
+
+def _work(run: MeasuredRun, ledger: RunLedger) -> Iterator[Work]:
+    for unit, amount in ledger.work.items():
+        yield _work_of(run, unit, amount, ledger.phase_work.get(unit, {}))
+
+
+def _work_of(run: MeasuredRun, unit: str, amount: float, done_in: Mapping[str, float]) -> Work:
+    """Return the work with its rate and energy per unit.
+
+    Where all of the work was done in known phases, both are those of these phases, so that warm-up and loading do not
+    count. During the run, the amounts by phase lag behind the total.
+    """
+    ended = run.ended_at_s is not None
+    slivers = _slivers(done_in, amount)
+    phases = [p for p in run.phases if ended and done_in.get(p.name, 0.0) > 0 and p.name not in slivers]
+    duration_s, energy = run.duration_s, run.headline
+    component = next(iter(run.energy), "")
+    known = math.isclose(math.fsum(done_in.values()), amount, rel_tol=1e-6) and all(
+        component in p.energy for p in phases
+    )
+    in_phases_s = math.fsum(phase.duration_s for phase in phases)
+    if phases and known and in_phases_s < _WHOLE * run.duration_s:
+        duration_s, energy = in_phases_s, total(phase.energy[component] for phase in phases)
+    else:
+        phases = []
+    return Work(
+        unit,
+        amount,
+        amount / duration_s if duration_s > 0 else None,
+        energy.scaled(1 / amount) if energy and amount > 0 else None,
+        tuple(phase.name for phase in phases),
+    )
+
+
+def _slivers(done_in: Mapping[str, float], amount: float) -> set[str]:
+    """Return the phases of least work, as many as have no more than a sliver of it together."""
+    found, left = set(), _SLIVER * amount
+    for name, done in sorted(done_in.items(), key=lambda item: item[1]):
+        left -= done
+        if left < 0:
+            break
+        found.add(name)
+    return found

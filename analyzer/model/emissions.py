@@ -1,0 +1,202 @@
+"""Carbon intensities, emissions, restated emissions and Software Carbon Intensity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from analyzer.model.interval import JOULES_PER_KWH, Interval, total
+
+UNKNOWN = "unknown"
+"""The quality of intensities from a file that does not state one: measured, forecast or a yearly mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """Emissions of one component.
+
+    `basis` is average or marginal; `quality` is that of the intensities; `origin` names who multiplied. `estimated`
+    says that the energy was not measured.
+    """
+
+    component: str
+    basis: str
+    quality: str
+    origin: Literal["ledger", "given intensity", "restated", "by slot"]
+    mass_g: Interval
+    estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EmissionTotal:
+    """The sum over all components and qualities of one basis and origin; `parts` are the terms."""
+
+    basis: str
+    origin: str
+    mass_g: Interval
+    parts: tuple[Emission, ...]
+
+    @property
+    def components(self) -> str:
+        return " + ".join(dict.fromkeys(part.component.upper() for part in self.parts))
+
+    @property
+    def estimated(self) -> str:
+        """The components whose energy was not measured."""
+        return " + ".join(dict.fromkeys(part.component.upper() for part in self.parts if part.estimated))
+
+    @property
+    def qualities(self) -> str:
+        return ", ".join(dict.fromkeys(part.quality for part in self.parts))
+
+
+def total_emissions(emissions: Sequence[Emission]) -> list[EmissionTotal]:
+    """Return one total for each basis and origin.
+
+    The qualities of a component share the error of its energy, so that their half-widths add linearly.
+    """
+    found = []
+    for basis, origin in dict.fromkeys((emission.basis, emission.origin) for emission in emissions):
+        parts = tuple(part for part in emissions if (part.basis, part.origin) == (basis, origin))
+        by_component = []
+        for component in dict.fromkeys(part.component for part in parts):
+            masses = [part.mass_g for part in parts if part.component == component]
+            halves = [mass.half for mass in masses if mass.half is not None]
+            half = math.fsum(halves) if len(halves) == len(masses) else None
+            by_component.append(Interval(math.fsum(mass.value for mass in masses), half))
+        found.append(EmissionTotal(basis, origin, total(by_component), parts))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class CarbonSlot:
+    """The GPUs' energy in one slot of a provider, and the intensity of that slot."""
+
+    start_s: float
+    end_s: float
+    instance: str
+    region: str
+    provider: str
+    basis: str
+    quality: str
+    grams_per_kwh: float
+    gpu_energy_j: float
+
+    @property
+    def mass_g(self) -> float:
+        return self.gpu_energy_j / JOULES_PER_KWH * self.grams_per_kwh
+
+
+@dataclass(frozen=True, slots=True)
+class PastSlot:
+    """A slot of past intensities.
+
+    `quality` is actual, estimated or forecast; `sigma_g_per_kwh` is a standard deviation where the provider has one.
+    """
+
+    start_s: float
+    end_s: float
+    grams_per_kwh: float
+    quality: str
+    sigma_g_per_kwh: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The intensities that a provider or a file now has for a past time; `problem` explains missing slots."""
+
+    provider: str
+    region: str
+    basis: str
+    slots: tuple[PastSlot, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RestatedSlot:
+    """The energy of all nodes in one slot, in joules by component, with its restated intensity.
+
+    `before_g_per_kwh` is the intensity known during the run. `provider` differs from the requested one where another
+    intensity is the fallback; it is "" where no intensity is known.
+    """
+
+    start_s: float
+    end_s: float
+    provider: str
+    quality: str
+    grams_per_kwh: float | None
+    before_g_per_kwh: float | None
+    energy: Mapping[str, Interval]
+    sigma_g_per_kwh: float | None = None
+
+    @property
+    def energy_j(self) -> float:
+        return math.fsum(energy.value for energy in self.energy.values())
+
+    @property
+    def mass_g(self) -> float | None:
+        return None if self.grams_per_kwh is None else self.energy_j / JOULES_PER_KWH * self.grams_per_kwh
+
+
+@dataclass(frozen=True, slots=True)
+class Restatement:
+    """Emissions by intensities known after the run.
+
+    `ledger_g` is the exporters' figure for the same components; `difference_ratio` is the relative change.
+    """
+
+    past: Past
+    slots: tuple[RestatedSlot, ...]
+    emissions: tuple[Emission, ...]
+    ledger_g: float | None
+    difference_ratio: float | None
+
+    @property
+    def mass_g(self) -> float:
+        return math.fsum(emission.mass_g.value for emission in self.emissions)
+
+    def share_of(self, quality: str) -> float:
+        """Return the share of the energy with intensities of this quality; "" means no intensity."""
+        whole_j = math.fsum(slot.energy_j for slot in self.slots)
+        return math.fsum(slot.energy_j for slot in self.slots if slot.quality == quality) / whole_j if whole_j else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sci:
+    """The Software Carbon Intensity of one run in g CO2eq; embodied emissions have no interval.
+
+    `limits` are those of the amounts of work by unit, where an amount is not known exactly.
+    """
+
+    boundary: str
+    basis: str
+    origin: str
+    operational: Interval
+    embodied_g: float
+    amounts: tuple[tuple[str, float], ...]
+    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> Interval:
+        return Interval(self.operational.value + self.embodied_g, self.operational.half)
+
+    @property
+    def per_unit(self) -> dict[str, Interval]:
+        return {unit: self.each(self.whole, unit) for unit, _ in self.amounts}
+
+    def each(self, grams: Interval, unit: str) -> Interval:
+        """Return the emissions of one unit of work, with the uncertainty of emissions and amount."""
+        amount = dict(self.amounts)[unit]
+        return widened_by_amount(grams.scaled(1 / amount), amount, self.limits.get(unit))
+
+
+def widened_by_amount(each: Interval, amount: float, limits: tuple[float, float] | None) -> Interval:
+    """Add the uncertainty of `amount` to a figure per unit; the result is unknown where either one is."""
+    if limits is None:
+        return each
+    low, high = limits
+    if each.half is None or low <= 0:
+        return Interval(each.value)
+    return Interval(each.value, each.half + abs(each.value) * max(amount / low - 1, 1 - amount / high))
