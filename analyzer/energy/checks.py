@@ -273,7 +273,7 @@ def _disagreement_findings(subject: str, energy_j: float, integral_j: float | No
     if abs(difference) <= _DISAGREEMENT:
         return []
     text = (
-        f"energy counter and integrated power differ by {100 * difference:.1f} % (limit 5 %); at least one sensor is "
+        f"energy counter and integrated power differ by {100 * difference:+.1f} % (limit 5 %); at least one sensor is "
         "inaccurate"
     )
     return [Finding("warning", "counter_integral_apart", subject, text)]

@@ -119,7 +119,9 @@ def test_what_slow_samples_cannot_tell_is_said_where_the_energy_depends_on_it():
     (said,) = aliasing_findings("GPU 0", None, QUARTER, slow, counted=False)
 
     assert (said.level, said.code) == ("note", "aliasing_unknown")
-    assert said.text.startswith("its sensor sees 25 of each 100 ms, and whether the load's period is near that is not")
+    assert said.text.startswith(
+        "its sensor samples 25 of each 100 ms; whether the load's period is close to that is unknown"
+    )
     assert "(samples 1 s apart do not tell)" in said.text
     assert aliasing_findings("GPU 0", None, QUARTER, slow, counted=True) == []
 
@@ -131,7 +133,7 @@ def test_a_fast_log_of_which_samples_were_left_out_is_not_judged_and_that_is_sai
     (said,) = aliasing_findings("GPU 0", find_beat(thinned), QUARTER, thinned, counted=False)
 
     assert find_beat(beating) is not None
-    assert "(this log is too long to look for it)" in said.text
+    assert "(this log is too long to check it)" in said.text
 
 
 def test_a_sensor_that_sees_all_of_the_time_cannot_be_fooled():
@@ -147,7 +149,7 @@ def test_an_integral_of_a_card_that_no_one_has_looked_at_says_so():
     (found,) = aliasing_findings("GPU 0", None, None, Samples(seconds, 300 + seconds % 7), counted=False)
 
     assert found.code == "aliasing_unknown"
-    assert "sees all or a part of the time, which is not known of this card" in found.text
+    assert "samples an unknown part of the time (this GPU model was not metered)" in found.text
 
 
 def reported(folder, power):

@@ -70,7 +70,9 @@ def test_another_run_beside_takes_the_idle_window_away_and_the_cpu_is_the_whole_
     assert report.net is None
     assert all(device.shared for device in report.devices)
     assert report.whole is None
-    assert any(f.subject == "CPU 0" and "the whole node: it was in use by neighbour" in f.text for f in report.findings)
+    assert any(
+        f.subject == "CPU 0" and "the whole node: neighbour used it at the same time" in f.text for f in report.findings
+    )
 
 
 def test_an_earlier_run_leaves_cpu_and_gpu_to_this_one(tmp_path):
@@ -225,7 +227,7 @@ def test_simulated_hardware_is_said(tmp_path):
 def test_the_systematic_band_of_the_architecture_is_told_and_is_no_part_of_the_interval(tmp_path):
     (finding,) = report_of(tmp_path).findings
 
-    assert finding.text.startswith("sensor's systematic band -6 to +3 % (architecture: GA100)")
+    assert finding.text.startswith("systematic error of the sensor -6 to +3 % (architecture: GA100)")
 
 
 def test_a_gap_in_the_scrapes_is_found_and_the_energy_bridges_it(tmp_path):
@@ -234,7 +236,7 @@ def test_a_gap_in_the_scrapes_is_found_and_the_energy_bridges_it(tmp_path):
     report = report_of(tmp_path, times=times)
 
     assert report.own.value == pytest.approx(6_000, rel=0.03)
-    assert any(f.code == "gap" and "the longest 8.0 s, 4 s after the run's begin" in f.text for f in report.findings)
+    assert any(f.code == "gap" and "the longest 8.0 s, 4 s after the start" in f.text for f in report.findings)
 
 
 def test_coverage_below_one_is_found(tmp_path):
@@ -256,7 +258,9 @@ def test_counter_and_integral_more_than_five_percent_apart_are_found_over_a_minu
         gpus=[Gpu(minute)],
         times=every(1, START_S - 60.5, START_S + 90),
     )
-    assert any(f.code == "counter_integral_apart" and "-10.0 % apart" in f.text for f in report.findings)
+    assert any(
+        f.code == "counter_integral_apart" and "differ by -10.0 % (limit 5 %)" in f.text for f in report.findings
+    )
 
 
 def test_a_ledger_that_contradicts_the_raw_samples_is_found(tmp_path):

@@ -45,7 +45,7 @@ def test_two_values_at_one_time_are_told(tmp_path):
 
     assert holds(report)
     ((_, text),) = found(report, "duplicate_samples")
-    assert text.startswith("its energy has two different values at 1 time, of which the first counts")
+    assert text.startswith("its energy has two different values at 1 time; the first value counts")
 
 
 def test_the_same_value_twice_at_one_time_is_no_contradiction(tmp_path):
@@ -101,7 +101,7 @@ def test_a_driver_that_was_reloaded_in_the_run_is_told_and_the_ledger_stands(tmp
 
     assert holds(report)
     ((_, text),) = found(report, "counter_reset")
-    assert text.startswith("the energy counter fell 10 s after the run's begin")
+    assert text.startswith("the energy counter was reset 10 s after the start")
 
 
 def swapped(t, energy_j):
@@ -134,7 +134,7 @@ def test_a_run_longer_than_the_retention_is_the_ledgers_and_samples_cover_the_re
     assert report.own is None
     assert report.devices[0].idle_power_w.value == 60  # from after the run alone
     ((_, text),) = found(report, "begin_missing")
-    assert text.startswith("the source's samples begin 250 s after the run did")
+    assert text.startswith("the source's samples start 250 s after the run")
     assert not {"gap", "outside_bound"} & set(codes(report))
 
 
@@ -152,7 +152,7 @@ def test_two_exporters_that_write_one_series_give_no_bound(tmp_path):
     assert holds(report)
     assert report.own is None
     ((_, text),) = found(report, "clock_mixed")
-    assert "or of two exporters that write one series" in text
+    assert "or two exporters write one series" in text
 
 
 def test_a_gpu_that_a_second_exporter_shows_too_is_counted_once(tmp_path):

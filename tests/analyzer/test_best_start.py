@@ -101,7 +101,7 @@ def test_where_the_present_is_not_forecast_there_is_nothing_to_hold_the_best_aga
     [
         (hourly(100, 100), Profile((3 * HOUR_S,), (JOULES,), "x"), "ends in 2.0 h, before a run of 3.0 h would"),
         (hourly(100, begin_s=NOW_S - 3 * HOUR_S), ONE_KWH_HOUR, "ended 2.0 h ago"),
-        (hourly(100, None, 100, None, 100), Profile((2 * HOUR_S,), (JOULES,), "x"), "has holes"),
+        (hourly(100, None, 100, None, 100), Profile((2 * HOUR_S,), (JOULES,), "x"), "has gaps"),
     ],
 )
 def test_a_forecast_that_covers_no_start_is_refused_with_the_reason(forecast, run, told):

@@ -62,7 +62,7 @@ def test_a_card_that_had_no_part_in_the_run_is_named(tmp_path):
     report = report_of(tmp_path, calibrations=[CARD, replace(CARD, uuid="GPU-elsewhere")])
 
     ((_, text),) = found(report, "calibration_unused")
-    assert text == "the calibration's GPU-elsewhere had no part in this run"
+    assert text == "the calibration of GPU-elsewhere is not used: the GPU is not in this run"
     assert "not_calibrated" not in codes(report)
 
 
@@ -109,19 +109,19 @@ def test_a_csv_and_a_yaml_file_say_the_same():
 @pytest.mark.parametrize(
     ("text", "name", "reason"),
     [
-        (f"{HEAD}GPU-0,0,0,,\n", "c.csv", "c.csv, entry 1: gain is 0; it is reading over true power"),
+        (f"{HEAD}GPU-0,0,0,,\n", "c.csv", "c.csv, entry 1: gain is 0; it is the ratio of reading to true power"),
         (f"{HEAD}GPU-0,-1,0,,\n", "c.csv", "gain is -1"),
-        (f"{HEAD}GPU-0,nan,0,,\n", "c.csv", "gain is 'nan', which is no number"),
-        (f"{HEAD}GPU-0,1,0,,\nGPU-0,1,1,,\n", "c.csv", "c.csv, entry 2: GPU-0 is there twice"),
-        (f"{HEAD}GPU-a,1,0,,\ngpu-A,1,1,,\n", "c.csv", "c.csv, entry 2: gpu-A is there twice"),
+        (f"{HEAD}GPU-0,nan,0,,\n", "c.csv", "gain is 'nan'; it must be a number"),
+        (f"{HEAD}GPU-0,1,0,,\nGPU-0,1,1,,\n", "c.csv", "c.csv, entry 2: GPU-0 occurs twice"),
+        (f"{HEAD}GPU-a,1,0,,\ngpu-A,1,1,,\n", "c.csv", "c.csv, entry 2: gpu-A occurs twice"),
         (f"{HEAD}GPU-0,1,,,\n", "c.csv", "offset_watts is missing"),
         (f"{HEAD}GPU-0,1,0,-2,\n", "c.csv", "uncertainty_percent is -2"),
-        ("uuid,gain,offset_watts,colour\nGPU-0,1,0,red\n", "c.csv", "'colour' is none of uuid, gain"),
-        (f"{HEAD}GPU-0,1,0,,,,\n", "c.csv", "'None' is none of"),
-        ("", "c.csv", "has no calibration in it"),
-        ("[1, 2]", "c.yaml", "c.yaml is no list of cards"),
-        ("a: [", "c.yaml", "c.yaml is no YAML"),
-        ("- {uuid: GPU-0, gain: [1], offset_watts: 0}", "c.yaml", "gain is [1], which is no number"),
+        ("uuid,gain,offset_watts,colour\nGPU-0,1,0,red\n", "c.csv", "unknown key 'colour'; the keys are uuid, gain"),
+        (f"{HEAD}GPU-0,1,0,,,,\n", "c.csv", "unknown key 'None'; the keys are"),
+        ("", "c.csv", "c.csv has no calibration; it needs rows of"),
+        ("[1, 2]", "c.yaml", "c.yaml is not a list of GPUs"),
+        ("a: [", "c.yaml", "c.yaml is not valid YAML"),
+        ("- {uuid: GPU-0, gain: [1], offset_watts: 0}", "c.yaml", "gain is [1]; it must be a number"),
     ],
 )
 def test_a_file_that_is_no_calibration_is_refused_in_one_line(text, name, reason):

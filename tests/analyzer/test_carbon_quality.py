@@ -53,7 +53,7 @@ def test_without_a_region_nothing_is_missed(tmp_path):
 def test_a_region_whose_provider_never_answered_is_told_where_there_are_no_grams(tmp_path):
     ((_, text),) = found(report_of(tmp_path, more=lambda _: source(0)), "carbon_missing")
 
-    assert text.startswith("no grams: a region is configured, but no average carbon intensity was known")
+    assert text.startswith("no emissions: a region is configured, but no average carbon intensity was known")
     assert "--carbon G/KWH" in text
 
 
@@ -93,7 +93,7 @@ def test_an_outage_that_the_yearly_mean_bridges_is_told_with_the_energy_by_quali
     report = report_of(tmp_path, times=every(1, START_S - 60, START_S + 60), more=more)
 
     ((_, text),) = found(report, "carbon_fallback")
-    assert text.startswith("the provider (gb) did not answer: the yearly mean of GBR (static) stood in for it")
+    assert text.startswith("the provider (gb) did not respond: the yearly mean of GBR (static) is used instead")
     assert text.endswith("the energy by quality of the average intensity: 75 % forecast, 25 % static")
     assert [slot.provider for slot in report.carbon_slots] == ["gb", "static", "gb"]
     assert sum(slot.gpu_energy_j for slot in report.carbon_slots) == pytest.approx(6_000)
@@ -119,7 +119,7 @@ def test_an_intensity_that_was_fetched_more_than_two_hours_before_is_told(tmp_pa
     report = report_of(tmp_path, more=lambda t: [*source(0), *intensity(GB), *fetched(asked_s), *grams(0.1)])
 
     assert [text.split(":")[0] for _, text in found(report, "carbon_old")] == [
-        "the average carbon intensity is from an answer of gb that was up to 2.5 h old"
+        "the average carbon intensity is from a response of gb that was up to 2.5 h old"
     ] * told
 
 

@@ -141,7 +141,7 @@ def close(bound, other):
 
 def test_percentiles_and_means_of_a_long_run_are_of_all_samples(stored, thinned):
     """GPU 4 draws 454 W for 49 % of the time and more for 2 %: that is no power limit of 690 W that held it."""
-    (window,) = windows(thinned).values()
+    (window,) = windows(thinned.ledger, thinned.run_id).values()
 
     seen = Seen.of(with_throttling_samples(stored, thinned), window, uuid(4), set())
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.assess.run import assess, run_power_profile
-from analyzer.carbon.restate import restate
+from analyzer.carbon.restate import energy_lines, restate
+from analyzer.energy.devices import RawSeries, gpu_energy_lines
 from analyzer.model import timeline
 from analyzer.model.emissions import Past, PastSlot
 from analyzer.model.user_inputs import Given
@@ -188,7 +189,9 @@ def test_a_provider_that_does_not_answer_leaves_the_ledgers_figure_and_is_told(t
 
     assert report.restated == ()
     assert [total.origin for total in report.emission_totals] == ["ledger"]
-    assert found(report, "not_restated") == [("", "not restated: gb answered HTTP 500; the ledger's grams stand")]
+    assert found(report, "not_restated") == [
+        ("", "not restated: gb answered HTTP 500; the ledger's emissions remain valid")
+    ]
 
 
 def test_nodes_are_added_in_each_slot(tmp_path):
@@ -261,7 +264,7 @@ def test_intensities_of_which_nobody_says_what_they_are_are_not_called_actual(tm
 
     assert [slot.quality for slot in report.restated[0].slots] == ["unknown", "unknown"]
     ((_, text),) = found(report, "restated_unknown")
-    assert text.startswith("100 % of the energy is restated by average intensities of mine.csv, which does not say")
+    assert text.startswith("100 % of the energy is restated by average intensities of mine.csv without a quality")
     assert "restated_partly" not in codes(report)
 
 
@@ -275,10 +278,14 @@ def test_the_document_has_the_slots_and_the_difference(tmp_path):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Frames, their report, and when the run was on."""
+    """The report, the window of the run and the energies over time."""
     times = every(60, BEGIN_S - 60, END_S + 60)
     frames = frames_with(tmp_path_factory.mktemp("linear"), run(), gpus=[TWO_POWERS], times=times)
-    return frames, assess(frames), timeline.windows(frames)
+    report = assess(frames)
+    lines = energy_lines(
+        frames.raw, report.devices, gpu_energy_lines(RawSeries(frames.raw, frames.exact), report.devices)
+    )
+    return report, timeline.windows(frames.ledger, frames.run_id), lines
 
 
 @given(st.lists(st.floats(0, 900), min_size=2, max_size=2), st.floats(0, 900))

@@ -39,7 +39,7 @@ def test_a_shared_gpu_shows_the_whole_and_the_runs_share_by_each_policy(tmp_path
     assert report.headline.value == 6_000  # 300 W x 20 s
     assert report.shares == {"gpu": {"idle_shared": 3_000, "idle_apart": 2_400}}
     assert "3,000 J by idle_shared" in target.getvalue()
-    assert "idle_apart: its part by load of what the device drew above idle" in target.getvalue()
+    assert "idle_apart: its share by load of the power above idle" in target.getvalue()
     assert "The run's share of what others used as well" in text
     assert ">3,000 J<" in text
     document = json.loads(documents.as_json(documents.report_document(report)))
@@ -54,7 +54,7 @@ def test_processes_of_no_run_are_a_note_and_other_runs_a_warning_that_points_to_
 
     ((subject, text),) = found(report_of(alone, more=share(3_000.0, 2_400.0)), "divided")
     assert subject == "GPU 0"
-    assert "others than this run's processes used it" in text
+    assert "other processes used it" in text
     other = Run(run_id="neighbour", start_s=START_S - 5, end_s=START_S + 200)
     report = report_of(beside, beside=[other], more=share(3_000.0, 2_400.0))
     ((_, text),) = found(report, "shared")

@@ -21,7 +21,7 @@ def test_a_phase_of_less_than_ten_updates_has_a_time_and_no_energy(tmp_path):
     assert energies(report)["measure"]["gpu"].value == 5_730
     assert [phase.duration_s for phase in report.phases if phase.name == "load"] == [0.9]
     ((_, text),) = found(report, "phase_too_short")
-    assert text.startswith("no GPU energy is told of the phase load (at most 0.90 s): the sensor updates each 0.1 s")
+    assert text.startswith("no GPU energy for the phase load (at most 0.90 s): the sensor updates every 0.1 s")
     assert "make such phases 1 s or longer" in text
 
 
@@ -61,7 +61,7 @@ def test_a_phase_around_the_work_is_missed_by_nobody(tmp_path, worked, named):
 
     assert energies(report)["load"] == {}
     said = [text.partition(" (")[0] for _, text in found(report, "phase_too_short")]
-    assert said == [f"no GPU energy is told of the phase {name}" for name in named]
+    assert said == [f"no GPU energy for the phase {name}" for name in named]
 
 
 def test_work_of_a_phase_that_is_too_short_has_the_energy_of_the_whole_run(tmp_path):

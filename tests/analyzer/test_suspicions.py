@@ -22,10 +22,14 @@ def suspect(reason, from_s, until_s, uuid="GPU-00000000"):
 @pytest.mark.parametrize(
     ("reason", "level", "meaning"),
     [
-        ("frozen", "bad", "its counter stood still while power flowed, so that its energy is too low: do not use it"),
-        ("implausible", "warning", "the jump is left out, and power over time fills the gap"),
-        ("aliasing", "warning", "up to 80 % off where the load's period is near its own"),
-        ("disagrees", "warning", "over 5 % apart for two minutes: one is wrong"),
+        (
+            "frozen",
+            "bad",
+            "its energy counter did not change while power was drawn, so that its energy is too low: do not use it",
+        ),
+        ("implausible", "warning", "integrated power replaces the jump"),
+        ("aliasing", "warning", "error up to 80 % with a load of similar period"),
+        ("disagrees", "warning", "differed by more than 5 % for two minutes; at least one is inaccurate"),
     ],
 )
 def test_a_suspicion_in_the_run_is_a_finding_that_says_what_it_means(tmp_path, reason, level, meaning):

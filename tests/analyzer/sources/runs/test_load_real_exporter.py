@@ -126,7 +126,7 @@ def test_clock_set_back_is_a_finding_and_keeps_energy(reports, source):
     found = reports[source, "turned-back"]
     (gpu,) = (device for device in found["devices"] if device["component"] == "gpu")
 
-    assert "was set back by 1 h while the run was on" in texts(found, "clock_set")[0]
+    assert "was set back by 1 h during the run" in texts(found, "clock_set")[0]
     assert found["ended_at_unix_seconds"] - found["started_at_unix_seconds"] == pytest.approx(
         found["duration_seconds"], abs=1
     )
