@@ -122,7 +122,7 @@ def test_what_slow_samples_cannot_tell_is_said_where_the_energy_depends_on_it():
     assert said.text.startswith(
         "its sensor samples 25 of each 100 ms; whether the load's period is close to that is unknown"
     )
-    assert "(samples 1 s apart do not tell)" in said.text
+    assert "(samples 1 s apart are too slow)" in said.text
     assert aliasing_findings("GPU 0", None, QUARTER, slow, counted=True) == []
 
 

@@ -25,7 +25,7 @@ def suspect(reason, from_s, until_s, uuid="GPU-00000000"):
         (
             "frozen",
             "bad",
-            "its energy counter did not change while power was drawn, so that its energy is too low: do not use it",
+            "did not change while power was drawn, so that its energy is too low: do not use it",
         ),
         ("implausible", "warning", "integrated power replaces the jump"),
         ("aliasing", "warning", "error up to 80 % with a load of similar period"),
