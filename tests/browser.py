@@ -1,4 +1,4 @@
-"""A real Chromium, spoken to over its DevTools pipe: https://chromedevtools.github.io/devtools-protocol/."""
+"""Real Chromium, driven over its DevTools pipe: https://chromedevtools.github.io/devtools-protocol/."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PRESSED = {"Tab": 9, "Enter": 13, " ": 32}
 
 
 class Browser:
-    """Commands and answers, each ended by a zero byte."""
+    """Browser process; commands and responses end with a zero byte."""
 
     def __init__(self, to_fd: int, from_fd: int) -> None:
         self._to, self._from, self._rest = to_fd, from_fd, b""
@@ -56,7 +56,7 @@ class Browser:
 
 
 class Page:
-    """One tab; `problems` are what its console complained of, `requests` what it asked for besides itself."""
+    """One tab; `problems` are console errors, `requests` the external resources it loads."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
@@ -82,7 +82,7 @@ class Page:
         self.send("Emulation.setScriptExecutionDisabled", value=not scripts)
 
     def open(self, file: Path, drawn: str = "document.documentElement.dataset.charts") -> None:
-        """And wait until it is whole and `drawn` is true."""
+        """Open the page and wait until it has loaded and `drawn` is true."""
         self.send("Page.navigate", url=file.as_uri())
         self.wait(f"document.readyState === 'complete' && location.href !== 'about:blank' && Boolean({drawn})")
 
@@ -93,7 +93,7 @@ class Page:
             time.sleep(0.05)
 
     def value(self, expression: str) -> Any:
-        """Of an expression of JavaScript; a promise is awaited."""
+        """Return the value of a JavaScript expression; await a promise."""
         answer = self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
@@ -116,7 +116,7 @@ class Page:
         to.write_bytes(base64.b64decode(data))
 
     def printed(self) -> bytes:
-        """As a PDF on A4."""
+        """Return the page as a PDF on A4."""
         return base64.b64decode(
             self.send("Page.printToPDF", paperWidth=8.27, paperHeight=11.69, preferCSSPageSize=True)["data"]
         )
@@ -133,7 +133,7 @@ class Page:
 
     @property
     def requests(self) -> list[str]:
-        """Of any kind, the page itself and what is inlined aside."""
+        """Return all requests except the page and inlined data."""
         mine = [event for event in self._browser.events if event.get("sessionId") == self._session]
         urls = [event["params"]["request"]["url"] for event in mine if event["method"] == "Network.requestWillBeSent"]
         return [url for url in urls if not url.startswith(("data:", "file:", "about:"))]
@@ -141,7 +141,7 @@ class Page:
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Browser]:
-    """Its profile lies in `folder`."""
+    """Start a browser with its profile in `folder`."""
     theirs_in, ours_out = os.pipe()
     ours_in, theirs_out = os.pipe()
     flags = [*_FLAGS, f"--user-data-dir={folder / 'profile'}", "about:blank"]

@@ -1,4 +1,4 @@
-"""For all tests."""
+"""Settings of all tests."""
 
 import os
 import signal
@@ -6,16 +6,16 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-# on a busy machine making an example takes longer than running it: that is no fault of the test's
+# on a busy machine generating an example can take longer than running it
 settings.register_profile("wattline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("wattline")
 
-# what the tests start is started hundreds of times: it is compiled once, also where that is switched off
+# the tests start programs hundreds of times: always cache compiled modules
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# and torch or a BLAS with a thread for each core would have them spin against those of the test beside it
+# one thread per BLAS: parallel tests would otherwise compete for the cores
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# a shell's background job ignores these, and so would what the tests start
+# a shell's background job ignores these signals, and child processes would inherit that
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for ignored in (signal.SIGHUP, signal.SIGQUIT):
     signal.signal(ignored, signal.SIG_DFL)
@@ -45,5 +45,5 @@ _LONGEST = {
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """The longest files first, whatever the order of the others: at the end no worker is left alone with one."""
+    """Run the longest files first, so that no worker is left alone with one at the end."""
     items.sort(key=lambda item: item.path.name not in _LONGEST)

@@ -1,4 +1,4 @@
-"""A real `exporter serve` in a process of its own, driven over HTTP; nothing of it is left afterwards."""
+"""Real `exporter serve` in a separate process, driven over HTTP."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Daemon:
     _asked_s: float = 0.0
 
     def get(self, path: str, **headers: str) -> tuple[int, Any]:
-        """Status, and what JSON says, or text that is none."""
+        """Return the status and the parsed JSON, or the text if it is not JSON."""
         return _answer(requests.get(self.url + path, headers=headers, timeout=30))
 
     def post(self, path: str, body: Any = None) -> tuple[int, Any]:
@@ -54,7 +54,7 @@ class Daemon:
         return self.log_file.read_text()
 
     def text(self) -> str:
-        """The metrics, rendered after the last `post` was answered."""
+        """Return the metrics, rendered after the last `post`."""
         time.sleep(max(0.0, self._asked_s + SHARED_S + 0.01 - time.monotonic()))
         return requests.get(f"{self.url}/metrics", timeout=30).text
 
@@ -62,32 +62,32 @@ class Daemon:
         return [sample for family in text_string_to_metric_families(self.text()) for sample in family.samples]
 
     def metrics(self) -> dict[str, list[tuple[dict[str, str], float]]]:
-        """Labels and value of each sample, by name."""
+        """Return labels and value of each sample, by metric name."""
         found: dict[str, list[tuple[dict[str, str], float]]] = {}
         for sample in self.samples():
             found.setdefault(sample.name, []).append((sample.labels, sample.value))
         return found
 
     def value(self, name: str, /, **labels: str) -> float | None:
-        """The one sample of that name with at least these labels; None where there is none."""
+        """Return the only sample with at least these labels, or None."""
         found = [v for given, v in self.metrics().get(name, ()) if labels.items() <= given.items()]
         assert len(found) <= 1, f"{name}{labels} is {len(found)} series"
         return found[0] if found else None
 
     def simulation(self) -> Simulation:
-        """That of `--simulate`, to be closed by the caller."""
+        """Open the simulation of `--simulate`; the caller closes it."""
         return Simulation.open(self.folder / FILE_NAME)
 
     def children(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def wait_for_metric(self, holds: Callable[[float | None], bool], name: str, /, **labels: str) -> float | None:
-        """The sample's value, once it is as wished."""
+        """Wait until the sample's value fulfils the condition and return it."""
         eventually(lambda: holds(self.value(name, **labels)), f"{name} {labels}", self.log)
         return self.value(name, **labels)
 
     def stop(self, sign: int = signal.SIGTERM) -> int:
-        """Ends it, and gives its exit code; asserts that it leaves no process behind."""
+        """Stop the daemon, assert that no process is left, and return its exit code."""
         if self.process.poll() is None:
             self._children = self.children()
             self.process.send_signal(sign)
@@ -107,7 +107,7 @@ def _answer(response: requests.Response) -> tuple[int, Any]:
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's own without what would lead an exporter elsewhere."""
+    """Return the environment without variables that would affect an exporter."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     return {**own, **(extra or {})}
 
@@ -119,9 +119,9 @@ def start(
     program: Sequence[str] = PROGRAM,
     nursery: Nursery | None = _NURSERY,
 ) -> Daemon:
-    """At a free port, on the state folder `tmp_path/state`; a second one there goes on with it. Returns at once.
+    """Start a daemon on a free port without waiting; a later one on the same folder continues its state.
 
-    `nursery` None: a process that shares no memory with another.
+    `nursery=None` starts a process that shares no memory with another.
     """
     folder = tmp_path / "state"
     log_file = tmp_path / f"exporter-{time.monotonic_ns()}.log"
@@ -140,7 +140,7 @@ def daemon(
     program: Sequence[str] = PROGRAM,
     nursery: Nursery | None = _NURSERY,
 ) -> Iterator[Daemon]:
-    """A running exporter: it listens, and with `ready` has read its sources."""
+    """Yield a running exporter; with `ready` it has read its sources."""
     started = start(tmp_path, *options, env=env, program=program, nursery=nursery)
     try:
         wait_until_it_serves(started)
@@ -162,7 +162,7 @@ def wait_until_it_serves(started: Daemon) -> None:
 
 
 def begin(exporter: Daemon, workload: str = "test", **body: Any) -> dict[str, Any]:
-    """A run that was begun."""
+    """Begin a run and return it."""
     status, run = exporter.post("/api/v1/runs", {"workload": workload, **body})
     assert status == 201, json.dumps(run)
     return run

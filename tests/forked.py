@@ -1,7 +1,7 @@
-"""Python programs as forks of a process that has imported what they need, which is most of what starting them takes.
+"""Python programs as forks of a process that has imported their modules, to start faster.
 
-Each is a process of its own all the same, with its arguments, environment and folder, from `__main__` to its exit code.
-Where the environment is one that only a new process obeys, such as LD_LIBRARY_PATH, it gets a new one.
+Each is a separate process with its arguments, environment and folder, from `__main__` to its exit code. An environment
+that only a new process obeys, such as LD_LIBRARY_PATH, starts a new process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _READY_S = 60.0
 
 
 class Nursery:
-    """Imports `modules`, once, when the first program is run. `flags` are the interpreter's.
+    """Process that imports `modules` once and forks programs. `flags` are interpreter options.
 
     Without `forks` all programs are new processes.
     """
@@ -39,16 +39,14 @@ class Nursery:
         self._forks = forks
         self._flags = flags
         self._modules = modules
-        self._address = (
-            f"\0wattline-{os.getpid()}-{secrets.token_hex(8)}"  # of Linux's own kind: no file is left behind
-        )
+        self._address = f"\0wattline-{os.getpid()}-{secrets.token_hex(8)}"  # abstract socket: no file is left behind
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
 
     def run(
         self, program: Sequence[str], env: Mapping[str, str], *, cwd: Path | None = None, timeout_s: float = 180.0
     ) -> subprocess.CompletedProcess[str]:
-        """As `subprocess.run` on the interpreter: `program` begins with -m MODULE, -c CODE or the path of a script."""
+        """Run a program like `subprocess.run`; `program` begins with -m MODULE, -c CODE or the path of a script."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             process = self.start(program, env, out, err, cwd=cwd)
             try:
@@ -62,7 +60,7 @@ class Nursery:
     def start(
         self, program: Sequence[str], env: Mapping[str, str], out: IO[bytes], err: IO[bytes], *, cwd: Path | None = None
     ) -> subprocess.Popen[bytes] | Forked:
-        """The program in a session of its own, without input."""
+        """Start the program in a new session, without input."""
         if not (self._forks and can_fork(env)):
             command = [sys.executable, *self._flags, *program]
             pipes = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
@@ -100,7 +98,7 @@ class Nursery:
 
 
 class Forked:
-    """What of subprocess.Popen makes sense for a process that is another's child."""
+    """Subset of subprocess.Popen for a process that is another's child."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._answers = connection.makefile("rb")
@@ -135,7 +133,7 @@ class Forked:
 
 
 def can_fork(env: Mapping[str, str]) -> bool:
-    """Whether nothing in the environment is for new processes only, but what all processes of the tests have."""
+    """Return True if the environment has no variable that only a new process obeys."""
     return not any(name.startswith(_OF_NEW_PROCESSES) for name, value in env.items() if os.environ.get(name) != value)
 
 
@@ -145,11 +143,11 @@ def _text(file: Any) -> str:
 
 
 def _next_program(listening: socket.socket) -> list[str]:
-    """Serves, and comes back in each fork that is to become a program."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for the programs
+    """Serve requests; return in each fork that becomes a program."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the waiting processes are not reaped
     while True:
         ready, _, _ = select.select([listening, sys.stdin], [], [])
-        if sys.stdin in ready:  # its end: the tests are over
+        if sys.stdin in ready:  # end of file: the tests are over
             sys.exit()
         connection, _ = listening.accept()
         if os.fork() == 0:
@@ -166,7 +164,7 @@ def _next_program(listening: socket.socket) -> list[str]:
             os.close(descriptor)
         connection.sendall(b"%d\n" % pid)
         _, status = os.waitpid(pid, 0)
-        with suppress(BrokenPipeError):  # whoever asked has waited long enough
+        with suppress(BrokenPipeError):  # the client no longer waits
             connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
         os._exit(0)
     connection.close()
@@ -184,7 +182,7 @@ def _become(program: list[str]) -> None:
     first, *rest = program
     if first == "-m":
         sys.path[0] = str(Path.cwd())
-        sys.argv = rest  # whose first is the module's file once it is known
+        sys.argv = rest  # the first argument becomes the module's file
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     elif first == "-c":
         sys.path[0] = ""

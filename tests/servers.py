@@ -1,8 +1,8 @@
-"""The real Prometheus and the real VictoriaMetrics, started on loopback for a test: those that PATH finds first.
+"""Real Prometheus and VictoriaMetrics on loopback, the first found on PATH.
 
-So other versions are tried: unpack a newer distribution's packages prometheus, promtool, victoria-metrics and libzstd1
-(`dpkg -x`), put a script for each program into a folder that starts it with LD_LIBRARY_PATH set to the libraries there,
-and run the tests with `PATH=/that/folder:$PATH`.
+To try other versions, unpack the packages prometheus, promtool, victoria-metrics and libzstd1 of a newer distribution
+(`dpkg -x`), put a script for each program into a folder that sets LD_LIBRARY_PATH to their libraries, and run the tests
+with `PATH=/that/folder:$PATH`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _READY_S = 60.0
 
 
 def require(binary: str, packages: str = "prometheus victoria-metrics") -> str:
-    """The path of the program; without it the test is skipped, or fails where CI=true."""
+    """Return the path of the program; skip the test without it, or fail if CI=true."""
     found = shutil.which(binary)
     if found:
         return found
@@ -47,9 +47,9 @@ def prometheus(
     config: str = "",
     port: int | None = None,
 ) -> Iterator[str]:
-    """A Prometheus that scrapes `targets` (host:port); yields its base URL once it is ready.
+    """Start a Prometheus that scrapes `targets` (host:port) and yield its base URL once it is ready.
 
-    `job` has more keys of the scrape's configuration, such as `tls_config`; `config` is more of its file.
+    `job` has further keys of the scrape configuration, such as `tls_config`; `config` extends its file.
     """
     binary, port = require("prometheus"), port or free_port()
     file = scrape_config(folder, targets, scrape_interval, job)
@@ -75,7 +75,7 @@ def victoria_metrics(
     *,
     port: int | None = None,
 ) -> Iterator[str]:
-    """A VictoriaMetrics that scrapes `targets` (host:port); yields its base URL, without a path, once it is ready."""
+    """Start a VictoriaMetrics that scrapes `targets` (host:port) and yield its base URL once it is ready."""
     binary, port = require("victoria-metrics"), port or free_port()
     arguments = [
         binary,
@@ -91,7 +91,7 @@ def victoria_metrics(
 
 
 def query(server: str, selector: str) -> list[float]:
-    """The values of an instant query."""
+    """Return the values of an instant query."""
     with urllib.request.urlopen(f"{server}/api/v1/query?{urllib.parse.urlencode({'query': selector})}") as answer:
         return [float(found["value"][1]) for found in json.load(answer)["data"]["result"]]
 
@@ -140,7 +140,7 @@ def _await(process: subprocess.Popen[bytes], log: Path, ready_url: str) -> None:
                 return
         except urllib.error.HTTPError as error:
             error.close()
-            if error.code == 401:  # it is up, and guarded
+            if error.code == 401:  # it is up and requires authentication
                 return
         except OSError:
             pass

@@ -1,4 +1,4 @@
-"""Forked programs are to be told from new ones by nothing but their speed."""
+"""Forked programs behave like new processes."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ def nursery():
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
-def test_a_forked_program_says_and_ends_as_a_new_one(nursery, tmp_path, name):
+def test_forked_program_has_output_and_exit_code_of_a_new_process(nursery, tmp_path, name):
     env = {"GIVEN": "1", "LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]}
     forked = nursery.run(PROGRAMS[name], env, cwd=tmp_path)
     new = subprocess.run(
@@ -49,7 +49,7 @@ def test_a_forked_program_says_and_ends_as_a_new_one(nursery, tmp_path, name):
     assert (forked.returncode, forked.stdout, forked.stderr) == (new.returncode, new.stdout, new.stderr)
 
 
-def test_several_threads_may_ask_at_once_also_the_first_time():
+def test_nursery_serves_several_threads_at_once():
     made = Nursery("json")
     with ThreadPoolExecutor(8) as pool:
         done = list(pool.map(lambda number: made.run(["-c", f"print({number})"], {}), range(8)))
@@ -58,29 +58,29 @@ def test_several_threads_may_ask_at_once_also_the_first_time():
     assert [each.stdout for each in done] == [f"{number}\n" for number in range(8)]
 
 
-def test_a_script_finds_what_lies_beside_it(nursery, tmp_path):
-    (tmp_path / "beside.py").write_text("value = 7")
-    (tmp_path / "script.py").write_text("import sys, beside; print(beside.value, sys.argv[1:], __file__)")
+def test_forked_script_imports_modules_of_its_folder(nursery, tmp_path):
+    (tmp_path / "sibling.py").write_text("value = 7")
+    (tmp_path / "script.py").write_text("import sys, sibling; print(sibling.value, sys.argv[1:], __file__)")
     done = nursery.run([str(tmp_path / "script.py"), "x"], {"PATH": ""})
 
     assert (done.stdout, done.stderr) == (f"7 ['x'] {tmp_path}/script.py\n", "")
 
 
-def test_what_it_imported_is_not_imported_again_but_what_one_changes_the_next_does_not_see(nursery):
+def test_forked_programs_share_imports_but_not_changes(nursery):
     change = nursery.run(["-c", "import json; json.changed = True; print('json' in __import__('sys').modules)"], {})
     later = nursery.run(["-c", "import json; print(hasattr(json, 'changed'))"], {})
 
     assert (change.stdout, later.stdout) == ("True\n", "False\n")
 
 
-def test_an_environment_that_only_new_processes_obey_makes_one(nursery, tmp_path):
+def test_nursery_starts_new_process_for_loader_variables(nursery, tmp_path):
     (tmp_path / "found_there.py").write_text("")
     done = nursery.run(["-c", "import found_there"], {"PYTHONPATH": str(tmp_path)})
 
     assert done.returncode == 0, done.stderr
 
 
-def test_one_that_never_ends_is_ended(nursery, tmp_path):
+def test_forked_program_is_killed_after_timeout(nursery, tmp_path):
     stubborn = "import os, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(os.getpid()); signal.pause()"
     program = ["-c", f"import sys; sys.stdout = open({str(tmp_path / 'pid')!r}, 'w', buffering=1); {stubborn}"]
     with pytest.raises(subprocess.TimeoutExpired):

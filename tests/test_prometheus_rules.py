@@ -1,4 +1,4 @@
-"""The recording rules of deploy/prometheus: the servers take them, their tests pass, they name what there is."""
+"""Recording rules of deploy/prometheus: accepted, tested, and consistent with the contract."""
 
 import re
 import shutil
@@ -25,15 +25,15 @@ TESTS = ("wattline.rules.test.yml", "wattline.rules.edges.test.yml")
         ("vmalert", ["-dryRun", f"-rule={RULES.name}"]),
     ],
 )
-def test_the_servers_own_tools_take_the_rules(program, arguments):
+def test_recording_rules_pass_promtool_and_vmalert(program, arguments):
     call = [servers.require(program), *arguments]
     done = subprocess.run(call, cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_victoria_metrics_has_the_same_numbers(tmp_path):
-    """By the same cases, which are in promtool's words: in its own they have another name."""
+def test_recording_rules_have_equal_results_in_victoria_metrics(tmp_path):
+    """Run promtool's cases with vmalert-tool, whose file has other key names."""
     tool = shutil.which("vmalert-tool")
     if tool is None:
         pytest.skip("vmalert-tool is not installed: Debian has it from 13 on, in victoria-metrics")
@@ -46,7 +46,7 @@ def test_victoria_metrics_has_the_same_numbers(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_rules_ask_for_metrics_and_policies_that_there_are():
+def test_recording_rules_use_existing_metrics_and_policies():
     groups = yaml.safe_load(RULES.read_text())["groups"]
     texts = " ".join(rule["expr"] for group in groups for rule in group["rules"])
     recorded = {rule["record"] for group in groups for rule in group["rules"]}
@@ -57,7 +57,7 @@ def test_the_rules_ask_for_metrics_and_policies_that_there_are():
     assert set(re.findall(r'policy="(\w*)"', texts)) == {fleet_recorded.POLICY}
 
 
-def test_what_the_fleet_reads_is_recorded_every_five_minutes():
+def test_recording_rules_of_the_fleet_have_five_minute_interval():
     groups = yaml.safe_load(RULES.read_text())["groups"]
     recorded = {rule["record"]: group["interval"] for group in groups for rule in group["rules"]}
     names = ("DEVICES", "UNCLAIMED", "GRAMS", "RUN_JOULES", "RUN_GRAMS")

@@ -1,4 +1,4 @@
-"""Each program says which version it is."""
+"""Version output of each program."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import pytest
 
 
 @pytest.mark.parametrize("program", ["analyzer", "exporter", "workloads"])
-def test_each_program_prints_its_version(program):
+def test_program_prints_its_version(program):
     command = [Path(sys.executable).with_name(program), "--version"]
 
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

@@ -1,4 +1,4 @@
-"""To wait for what comes to pass, and no longer."""
+"""Polling until a condition holds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Value = TypeVar("Value")
 
 def eventually(
     found: Callable[[], Value],
-    what: str = "what was waited for",
+    what: str = "the condition",
     log: Callable[[], str] = str,
     within_s: float = 60.0,
 ) -> Value:
-    """What `found` gives once that is true. A test that waits in vain fails with `what` and the log."""
+    """Return the result of `found` once it is true; fail with `what` and the log after the timeout."""
     give_up_s = time.monotonic() + within_s
     while not (value := found()):
         assert time.monotonic() < give_up_s, f"not within {within_s:g} s: {what}\n{log()}"

@@ -1,7 +1,7 @@
-"""The bench: Wattline and its peers on the same eight simulated GPUs, in one run.
+"""Benchmark of Wattline and peers on the same eight simulated GPUs, in one run.
 
-`make bench`, or python -m tests.bench. The table goes to stdout, what is being done to stderr. Every program is a
-process of its own; none is left behind.
+`make bench` or `python -m tests.bench`. The table goes to stdout, progress to stderr. Every program is a separate
+process; none is left running.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ QUICK = Lengths(
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`programs` are the peers', if any."""
+    """Stage of the benchmark; `programs` are the peers' commands, if installed."""
 
     folder: Path
     programs: Path | None
@@ -74,25 +74,25 @@ class Stage:
 
 @dataclass
 class Found:
-    """Of the parts that ran."""
+    """Results of the parts that ran."""
 
     figures: list[Figure] = field(default_factory=list)
     trouble: list[str] = field(default_factory=list)
     samples: dict[str, int] = field(default_factory=dict)
-    """Of one scrape, by server."""
+    """Samples of one scrape, by server."""
     energy: list[Measured] = field(default_factory=list)
     load_average: float = 0.0
 
 
 def main() -> int:
-    """0 where all was measured, also where a goal was missed; 1 where Wattline failed; 130 after Ctrl-C."""
+    """Return 0 if all was measured, even with missed goals; 1 if Wattline failed; 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--quick", action="store_true", help="shorter, with fewer samples")
     parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS, help="these parts (default: all)")
     options = parser.parse_args()
-    for sign in (signal.SIGINT, signal.SIGTERM):  # SIGINT too: who starts us in the background may have it ignored
+    for sign in (signal.SIGINT, signal.SIGTERM):  # SIGINT too: a background job of a shell ignores it
         signal.signal(sign, signal.default_int_handler)
     stopped = threading.Event()
     try:
@@ -119,9 +119,9 @@ def _bench(folder: Path, options: argparse.Namespace, stopped: threading.Event) 
     try:
         for part in (part for part in PARTS if part in options.only):
             _measure(part, found, stage)
-    finally:  # also of what was measured before Ctrl-C
+    finally:  # also for parts measured before Ctrl-C
         if _digest() != measured_code:
-            found.trouble.append("the exporter's code changed meanwhile: these figures are of no one version of it")
+            found.trouble.append("the exporter's code changed during the run: the figures mix two versions")
         print((markdown if options.markdown else table)(found.figures))
         for line in found.trouble:
             print(line)
@@ -160,9 +160,7 @@ def _measure(part: str, found: Found, stage: Stage) -> None:
             found.figures += replay_figures(replayed.replay(lengths.replayed_share, stopped))
         case "energy":
             _say("energy, live")
-            found.energy = energy.measure(
-                folder, programs, lengths.energy_s, threading.Event()
-            )  # it sets it at its end
+            found.energy = energy.measure(folder, programs, lengths.energy_s, threading.Event())  # set at its end
             found.figures += energy_figures(found.energy)
             found.trouble += [f"{each.sensor}: {each.trouble}" for each in found.energy if each.trouble]
 
@@ -188,7 +186,7 @@ def document(found: Found) -> dict[str, Any]:
 
 
 def _digest() -> str:
-    """Of the exporter's sources; its processes start one after the other and read them then."""
+    """Return a digest of the exporter's sources, which its processes read when they start."""
     sources = sorted(Path(exporter.__file__).parent.rglob("*.py"))
     return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()
 

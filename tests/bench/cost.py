@@ -1,4 +1,4 @@
-"""What serving and sampling cost: latency of scrapes, CPU time, memory; Wattline's beside nvitop-exporter's."""
+"""Cost of serving and sampling: scrape latency, CPU time and memory, with nvitop-exporter for comparison."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.bench.wattline import Exporter, start_exporter
 OURS, THEIRS = "Wattline", "nvitop-exporter"
 SETTLE_S = 6.0
 SCRAPES_PER_HOUR = 240
-"""At the 15 s between two of Prometheus's."""
+"""Number of scrapes in an hour at Prometheus's interval of 15 s."""
 RUNS_PER_HOUR = 60
 _RUNS_AT_ONCE = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How long to measure: CPU over so many spans of so many seconds, and rounds of scrapes."""
+    """Numbers and lengths of CPU spans, and rounds of scrapes."""
 
     span_s: float
     spans: int
@@ -37,7 +37,7 @@ class Lengths:
 
 @dataclass
 class Cost:
-    """By program. CPU is a share of one core, one figure a span; `scrape_cpu_s` is what one scrape adds.
+    """Costs by program. CPU is a share of one core, one figure a span; `scrape_cpu_s` is the time that one scrape adds.
 
     `fresh` is the memory before the hour's runs and scrapes, `memory` after them.
     """
@@ -53,10 +53,10 @@ class Cost:
 
 
 def measure(folder: Path, programs: Path | None, lengths: Lengths, stopped: threading.Event) -> Cost:
-    """`programs` are the peers', if any. With a run open but where `idle` is in the name."""
+    """Measure with an open run, except where the name has `idle`; `programs` are the peers' commands, if installed."""
     cost = Cost()
     with ExitStack() as stack:
-        others = [os.getppid() + 100_000 * (i + 1) for i in range(PROCESSES - 1)]  # of no process here
+        others = [os.getppid() + 100_000 * (i + 1) for i in range(PROCESSES - 1)]  # no such process
         node = make_node(folder / "cost", pids=[os.getpid(), *others])
         stack.callback(node.simulation.close)
         exporter = start_exporter(node.environment, node.folder)
@@ -82,7 +82,7 @@ def measure(folder: Path, programs: Path | None, lengths: Lengths, stopped: thre
         _live_an_hour(exporter, ports, stopped)
         if THEIRS in measured:
             cost.memory[THEIRS] = measured[THEIRS].memory()
-        theirs.close()  # what it shares with the exporter would count half
+        theirs.close()  # pages shared with the exporter would count half
         cost.memory[OURS] = measured[OURS].memory()
         exporter.end(run_id)
     return cost
@@ -106,7 +106,7 @@ def _scrape(
     chance = random.Random(1)
     before = {name: program.cpu_s() for name, program in programs.items()}
     begin_s = time.monotonic()
-    gc.disable()  # our own pauses are not theirs
+    gc.disable()  # pauses of this process must not count
     cost.alone = scrape.one_scraper(ports, rounds, stopped.wait, chance)
     took_s = time.monotonic() - begin_s
     for name, program in programs.items():
@@ -117,7 +117,7 @@ def _scrape(
 
 
 def _live_an_hour(exporter: Exporter, ports: dict[str, int], stopped: threading.Event) -> None:
-    """The runs and scrapes of an hour, one after the other without the time between them."""
+    """Perform the runs and scrapes of an hour without the time between them."""
 
     def live_a_run(_: int) -> None:
         if not stopped.is_set():

@@ -1,4 +1,4 @@
-"""The rows of what Wattline costs: CPU, memory, scrapes, a neighbour, many GPUs. The goals are those of issue 3."""
+"""Rows of Wattline's cost: CPU, memory, scrapes, a neighbour process, many GPUs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ P99_GOAL_S = 0.010
 PSS_GOAL_BYTES = 80e6
 SLOWDOWN_GOAL = 0.005
 GROWTH_GOAL = 1.1
-"""Of the cost of one GPU, from the fewest to the most of them: 1 is linear."""
+"""Limit of the exponent of cost per GPU; 1 is linear."""
 AGE_GOAL_S = 0.5
-"""At a fast rate two rounds of polls go as one line; what is older waits behind others."""
+"""Limit in polls: at a fast rate two rounds are sent as one message; older polls are delayed."""
 
 
 def cost_figures(cost: Cost) -> Iterator[Figure]:
@@ -48,7 +48,7 @@ def _beside(values: dict[str, float], name: str, unit: str, goal: float | None =
 
 
 def _cpu(name: str, spans: dict[str, list[float]], goal: float) -> Figure:
-    """The median of the spans; the machine's other work is in the longest."""
+    """Return the median of the spans; other work of the machine affects the longest."""
     theirs = median(spans[THEIRS]) if THEIRS in spans else None
     spread = min(spans[OURS]), max(spans[OURS])
     return Figure(name, "%", median(spans[OURS]), THEIRS if THEIRS in spans else "", theirs, goal, spread=spread)
@@ -63,9 +63,10 @@ def _latency_per_sample(scrapes: dict[str, list[Scrape]]) -> dict[str, float]:
 
 
 def slowdown_figures(found: Iterable[Slowdown]) -> Iterator[Figure]:
-    """A neighbour on the exporter's own core loses all of its CPU time; the goal is where the kernel may choose.
+    """Yield the slowdown of a neighbour process.
 
-    An interval that holds the goal says neither that it was met nor that it was missed.
+    On the same core it loses all of the exporter's CPU time; the goal applies where the kernel may choose the core. An
+    interval that contains the goal neither meets nor misses it.
     """
     for each in found:
         least, most = each.interval
@@ -84,7 +85,7 @@ def scale_figures(found: list[Scale]) -> Iterator[Figure]:
         for each in of:
             where = f"{each.gpus} GPUs, {call}"
             yield Figure(f"CPU of a core per GPU, {where}", "%", each.cpu_per_gpu)
-            note = f"told {each.told_hz:.1f} Hz; longest gap {1e3 * each.gap_s:.0f} ms"
+            note = f"told {each.received_hz:.1f} Hz; longest gap {1e3 * each.gap_s:.0f} ms"
             yield Figure(f"polls of a GPU ({1 / FAST_S:.1f} asked), {where}", "Hz", each.polled_hz, note=note)
             yield Figure(f"age of the newest poll, at most, {where}", "ms", each.age_s, goal=AGE_GOAL_S)
         fewest, most = min(of, key=lambda each: each.gpus), max(of, key=lambda each: each.gpus)

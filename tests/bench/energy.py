@@ -1,4 +1,4 @@
-"""Energy of windows over the square wave against the truth, everything at once: each tool in processes of its own."""
+"""Energy of windows of a square wave against the true value, all tools at once in separate processes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.bench.wattline import Exporter, Window, run_window, start_exporter, v
 PEER_WINDOW_S = 20.0
 _PEER_START_S = 60.0
 _APART_S = (0.4, 2.6)
-"""Between two runs: the phase of sensor and load at the next begin is any."""
+"""Pause between two runs; the next start has a random phase of sensor and load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sensor:
-    """A kind of node, and the peers' scripts that can be run on it."""
+    """Kind of sensor, and the peers' scripts that run on it."""
 
     name: str
     product: Product
@@ -59,14 +59,14 @@ QUARTER = Sensor(
 )
 SENSORS = (COUNTER, NO_COUNTER, SEEING_ALL, SHORT, QUARTER)
 ASKED = (COUNTER.name, SEEING_ALL.name)
-"""Those for which goals are set."""
+"""Lengths of windows with goals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of one tool over windows of one length; `errors` is None where the tool failed, and `trouble` says how.
+    """Errors of one tool over windows of one length; `errors` is None if the tool failed, with the reason in `trouble`.
 
-    `aliasing` is the share of the GPUs of which Wattline says that the load's period may fool the sensor.
+    `aliasing` is the share of GPUs for which Wattline reports possible aliasing.
     """
 
     sensor: str
@@ -78,13 +78,13 @@ class Measured:
 
 
 def measure(folder: Path, programs: Path | None, length_s: float, stopped: threading.Event) -> list[Measured]:
-    """For about `length_s`, and never shorter than one window of each length. `programs` are the peers', if any."""
+    """Measure for about `length_s`, at least one window of each length; `programs` are the peers' commands."""
     with ThreadPoolExecutor(32) as pool, ExitStack() as stack:
         stage = Stage(folder, programs, length_s, stopped, pool, stack)
         try:
             jobs = [job for seed, sensor in enumerate(SENSORS) for job in _start(sensor, seed, stage)]
             return [measured for job in jobs for measured in job.result()]
-        finally:  # also upon Ctrl-C: all are told at once, then `stack` and `pool` wait for them
+        finally:  # also upon Ctrl-C: signal all first, then `stack` and `pool` wait for them
             stopped.set()
             for program in stage.started:
                 program.terminate()
@@ -92,7 +92,7 @@ def measure(folder: Path, programs: Path | None, length_s: float, stopped: threa
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What all nodes share; `stack` ends what was started."""
+    """Shared state of all nodes; `stack` stops the started programs."""
 
     folder: Path
     programs: Path | None
@@ -104,7 +104,7 @@ class Stage:
 
 
 def _start(sensor: Sensor, seed: int, stage: Stage) -> Iterator[Future[list[Measured]]]:
-    """Every tool on a node with this sensor."""
+    """Start every tool on a node with this sensor."""
     place = stage.folder / sensor.name.replace(", ", "-").replace(" ", "-")
     node = make_node(place, sensor.product, sensor.faults, sensor.loads, seed)
     stage.stack.callback(node.simulation.close)
@@ -150,7 +150,7 @@ class _Runs:
 
 
 def _of_peer(sensor: Sensor, node: Node, program: Program, count: int, stopped: threading.Event) -> list[Measured]:
-    """The peer's own figures; a peer that fails is told with its last line, beside what it had measured before."""
+    """Return the peer's figures; a failed peer has its last line and its earlier figures."""
     name = program.name.partition("_")[0]
     trouble = ""
     try:
@@ -158,7 +158,7 @@ def _of_peer(sensor: Sensor, node: Node, program: Program, count: int, stopped: 
     except ProgramError as error:
         trouble = str(error)
     methods: dict[str, list[Window]] = {}
-    for method, window in peer.windows_told(program):
+    for method, window in peer.reported_windows(program):
         methods.setdefault(method, []).append(window)
     found = [
         Measured(sensor.name, f"{name} ({method})", PEER_WINDOW_S, errors(windows, node.truth_j), trouble)

@@ -1,4 +1,4 @@
-"""The rows of how exact the energy is: live, beside the peers, and replayed over many loads. Goals: issues 2 and 3."""
+"""Rows of energy accuracy: live, compared with peers, and replayed over many loads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REPLAYED_WITH_GOALS = ("counter", "sees all")
 
 
 def replay_figures(found: Iterable[Replayed]) -> Iterator[Figure]:
-    """All loads together, for which the goals are; beside it the load that is worst."""
+    """Yield rows of all loads together, which have goals, and of the worst load."""
     for each in found:
         of = f"{each.seconds:g} s, {each.sensor}, {len(each.loads)} loads replayed"
         goal = P95_GOALS[each.seconds] if each.sensor in _REPLAYED_WITH_GOALS else None
@@ -27,7 +27,9 @@ def replay_figures(found: Iterable[Replayed]) -> Iterator[Figure]:
         told = f"worst {worst.name}: {100 * worst.p95:.2g} %"
         yield Figure(f"energy error p95, {of}", "%", each.p95, goal=goal, note=told)
         told = f"least {least.name}: {100 * fmean(least.held):.0f} %"
-        yield Figure(f"interval holds the truth, {of}", "%", each.held_ratio, goal=HELD_GOAL, at_least=True, note=told)
+        yield Figure(
+            f"interval covers the true value, {of}", "%", each.held_ratio, goal=HELD_GOAL, at_least=True, note=told
+        )
 
 
 def energy_figures(measured: Iterable[Measured]) -> Iterator[Figure]:
@@ -49,7 +51,7 @@ def energy_figures(measured: Iterable[Measured]) -> Iterator[Figure]:
 
 
 def _begins(measured: Iterable[Measured]) -> Iterator[Figure]:
-    """How long the begin of a window holds up the program that is measured."""
+    """Yield the delay that the start of a window causes in the measured program."""
     took_s = {
         each.tool: quantile(each.errors.begin_took_s, 0.5)
         for each in measured
@@ -67,6 +69,6 @@ def _more_of(measured: Measured, errors: Errors) -> Iterator[Figure]:
     if counts and measured.seconds in SUM_GOALS:
         yield Figure(f"energy error p95, sum of 8, {of}", "%", errors.p95_of_sums, goal=SUM_GOALS[measured.seconds])
     if errors.held_ratio is not None:
-        yield Figure(f"interval holds the truth, {of}", "%", errors.held_ratio, goal=HELD_GOAL, at_least=True)
+        yield Figure(f"interval covers the true value, {of}", "%", errors.held_ratio, goal=HELD_GOAL, at_least=True)
     if measured.sensor == energy.QUARTER.name and measured.aliasing is not None:
         yield Figure(f"aliasing is told, {of}", "%", measured.aliasing, goal=1.0, at_least=True)

@@ -1,7 +1,7 @@
-"""What reading costs: a day of power beside prometheus-api-client, and reports of an hour, a day and a week.
+"""Cost of reading: a day of power compared with prometheus-api-client, and reports of an hour, a day and a week.
 
-The day of power comes from a real Prometheus, loaded by promtool; the reports from a real VictoriaMetrics, which takes
-the 40 million samples of a week in minutes. Every figure is of a whole process, with all that it imports.
+A real Prometheus, loaded by promtool, serves the day of power. A real VictoriaMetrics serves the reports, because it
+loads the 40 million samples of a week in minutes. Every figure covers a whole process with its imports.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OURS, THEIRS, LEANEST = "Wattline", "prometheus-api-client", "the same, without 
 DAY_S, HOUR_S = 86_400, 3_600
 _READY_WITHIN_S = 60.0
 _APART = 1e-4
-"""Both integrate the same samples."""
+"""Relative tolerance between two integrals of the same samples."""
 _LINES_AT_ONCE = 50
 _ROOT = Path(__file__).parents[2]
 _PEER = Path(__file__).with_name("peers") / "api_client.py"
@@ -38,7 +38,7 @@ _PEER = Path(__file__).with_name("peers") / "api_client.py"
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """By one process, from its start to its end."""
+    """Resources of one process from start to end."""
 
     seconds: float
     cpu_s: float
@@ -50,7 +50,7 @@ class Spent:
 class Lengths:
     rounds: int
     long_s: int
-    """Of the longest report."""
+    """Length of the longest report in seconds."""
 
 
 @dataclass
@@ -59,12 +59,12 @@ class Fetch:
     samples: int = 0
     help: list[Spent] = field(default_factory=list)
     reports: dict[int, list[Spent]] = field(default_factory=dict)
-    """By the length of the run, in seconds."""
+    """Results by length of the run in seconds."""
     trouble: list[str] = field(default_factory=list)
 
 
 def measure(folder: Path, programs: Path | None, lengths: Lengths) -> Fetch:
-    """`programs` are the peers', if any."""
+    """Measure; `programs` are the peers' commands, if installed."""
     found = Fetch()
     for name, part in (("prometheus", _day), ("victoria-metrics", _reports)):
         if shutil.which(name) is None:
@@ -84,7 +84,7 @@ def _day(found: Fetch, folder: Path, programs: Path | None, lengths: Lengths) ->
     with _server(
         "prometheus", [f"--storage.tsdb.path={blocks}", "--storage.tsdb.retention.time=30d"], folder
     ) as address:
-        commands = {OURS: [sys.executable, "-m", "tests.bench.fetched", address, f"{start_s}", f"{end_s}"]}
+        commands = {OURS: [sys.executable, "-m", "tests.bench.fetch_energy", address, f"{start_s}", f"{end_s}"]}
         for name, way in ((THEIRS, "frame"), (LEANEST, "lists")) if programs else ():
             given = [way, address, "wattline_gpu_power_watts", f"{start_s}", f"{end_s}"]
             commands[name] = [programs / "python", _PEER, *given]
@@ -95,7 +95,7 @@ def _day(found: Fetch, folder: Path, programs: Path | None, lengths: Lengths) ->
 
 
 def _agree(found: Fetch) -> None:
-    """Raises ProgramError where an energy is not the one that was drawn."""
+    """Raise ProgramError if an energy differs from the true one."""
     for name, spent in found.day.items():
         for gpu in range(long_run.GPUS):
             true_j = (300.0 + gpu) * DAY_S
@@ -147,7 +147,7 @@ def _server(name: str, flags: Sequence[str], folder: Path) -> Iterator[str]:
 
 
 def _run(command: Sequence[str | Path]) -> Spent:
-    """Raises ProgramError where it fails."""
+    """Run a command and return its resources; raise ProgramError if it fails."""
     environment = {**os.environ, "PYTHONPATH": str(_ROOT), "WATTLINE_SOURCE": ""}
     begin_s = time.perf_counter()
     with (

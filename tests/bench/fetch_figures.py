@@ -1,4 +1,4 @@
-"""The rows of what reading costs. The goals are those that the analyzer is held to."""
+"""Rows of the cost of reading."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fetch_figures(found: Fetch) -> Iterator[Figure]:
 
 
 def _day(found: Fetch) -> Iterator[Figure]:
-    """The goal is that of the peer as its documentation has it."""
+    """Yield rows with the goal for the peer's documented usage."""
     what = f"{found.samples} samples fetched and integrated"
     for name, unit, label in (
         ("seconds", "ms", ""),

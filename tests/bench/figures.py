@@ -1,4 +1,4 @@
-"""The table: each figure beside its peer's of the same run, and its goal."""
+"""Table of figures with those of peers in the same run and goals."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 UNITS = {"ms": 1e3, "µs": 1e6, "%": 1e2, "MB": 1e-6, "Hz": 1.0, "×": 1.0}
-"""By what a figure, which is in seconds, bytes, a rate or a ratio, is multiplied to be shown."""
+"""Factors from seconds, bytes, rates and ratios to displayed units."""
 _HEAD = ("figure", "Wattline", "peer", "ratio", "goal", "met")
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`goal` is the most that is good, or the least where `at_least`; `spread` the least and the most that was seen."""
+    """One figure; `goal` is its maximum, or its minimum if `at_least`; `spread` is the observed range."""
 
     name: str
     unit: str

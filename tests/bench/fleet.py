@@ -1,6 +1,4 @@
-"""A fleet of 1,000 GPUs over a week, in a real VictoriaMetrics: how long `analyzer fleet` takes, what it moves, and how
-far it is from the raw samples.
-"""
+"""Fleet of 1,000 GPUs over a week in a real VictoriaMetrics: time, traffic and accuracy of `analyzer fleet`."""
 
 from __future__ import annotations
 
@@ -50,8 +48,9 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Of one window: whole processes, the median of their times. `error` is the farthest of the sampled nodes, and
-    `server_cpu_s` what VictoriaMetrics spent on one answer.
+    """Figures of one window from whole processes (median times).
+
+    `error` is the largest of the sampled nodes; `server_cpu_s` is VictoriaMetrics's CPU time for one query.
     """
 
     days: float
@@ -71,7 +70,7 @@ class Measured:
 
 
 def measure(folder: Path, size: Size) -> Measured:
-    """Over all days and over one."""
+    """Measure over all days and over one day."""
     if not shutil.which("victoria-metrics"):
         raise ProgramError("victoria-metrics is not installed: apt-get install victoria-metrics")
     end_s = time.time() // 60 * 60 - 3_600
@@ -91,7 +90,7 @@ def figures(found: Measured) -> Iterator[Figure]:
         yield Figure(f"{where}: the server's CPU", "ms", each.server_cpu_s)
         yield Figure(f"{where}: moved", "MB", each.moved_bytes, goal=MOVED_GOAL)
         yield Figure(f"{where}: from raw samples, at most", "%", each.error, goal=ERROR_GOAL)
-        yield Figure(f"{where}: parts beside counters", "%", abs(each.apart), goal=ERROR_GOAL)
+        yield Figure(f"{where}: parts against counters", "%", abs(each.apart), goal=ERROR_GOAL)
     if len(found.readings) > 1:
         short, long = found.readings
         name = f"fleet, bytes for {long.days:g} d to 1 d"
@@ -132,7 +131,7 @@ def _joules(document: dict, node: int) -> float:
 
 
 def _raw_j(address: str, node: int, end_s: float, days: float) -> float:
-    """The last sample of each counter up to either edge, from all there are."""
+    """Return the energy between the last samples of each counter before the edges."""
     source = PrometheusSource(address)
     start_s = end_s - days * _DAY_S
     try:
@@ -151,7 +150,7 @@ def _name(node: int) -> str:
 
 
 def _load(address: str, start_s: float, end_s: float, nodes: int) -> tuple[int, int]:
-    """Samples and runs that were loaded, by JSON lines."""
+    """Load JSON lines and return the numbers of samples and runs."""
     counts = [0, 0]
 
     def lines() -> Iterator[bytes]:
@@ -178,19 +177,19 @@ def _load(address: str, start_s: float, end_s: float, nodes: int) -> tuple[int, 
 
 
 def _wanted(one: Series) -> bool:
-    """GPUs alone, one policy."""
+    """Return the metrics of GPUs with one policy."""
     policy, component = one.labels.get("policy", "idle_shared"), one.labels.get("component", "gpu")
     return bool(len(one.t)) and one.labels["__name__"] in _LOADED and (policy, component) == ("idle_shared", "gpu")
 
 
 def _line(one: Series, stamps: list[str]) -> bytes:
-    """`stamps` are its times in milliseconds; joules and tokens are whole."""
+    """Return a JSON line; `stamps` are times in milliseconds, and joules and tokens are whole numbers."""
     values = ",".join(map(str, one.value.astype(np.int64).tolist()))
     return f'{{"metric":{json.dumps(one.labels)},"values":[{values}],"timestamps":[{",".join(stamps)}]}}\n'.encode()
 
 
 def _runs(node: int, start_s: float, end_s: float) -> list[FleetRun]:
-    """On each half of the node one after the other, with pauses: of 6 s, or of up to 14 h."""
+    """Yield sequential runs on each half of the node, with pauses of 6 s or of up to 14 h."""
     chance = random.Random(node)
     runs = []
     for half in range(2):

@@ -1,6 +1,6 @@
-"""A long run of eight GPUs, scraped each second, as a server stores it: what `analyzer report` has to read.
+"""Stored series of a long run of eight GPUs, scraped each second.
 
-The truth is in closed form: each GPU draws a square wave, so that its counter is known at every scrape.
+The true energy is known in closed form: each GPU draws a square wave.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One series: when it was scraped (Unix milliseconds) and what was shown."""
+    """One series: scrape times (Unix milliseconds) and values."""
 
     metric: Metric
     labels: Mapping[str, str]
@@ -41,7 +41,7 @@ def uuid(gpu: int) -> str:
 
 
 def energy_j(gpu: int, since_start_s: FloatArray, duration_s: float) -> FloatArray:
-    """Of one GPU since its run began: idle before and after it, in between half of each two minutes at high power."""
+    """Return the energy of one GPU since the start of the run; half of each two minutes is at high power."""
     inside = np.clip(since_start_s, 0.0, duration_s)
     whole, rest = np.divmod(inside, 2 * _HALF_S)
     high_s = whole * _HALF_S + np.minimum(rest, _HALF_S)
@@ -50,7 +50,7 @@ def energy_j(gpu: int, since_start_s: FloatArray, duration_s: float) -> FloatArr
 
 
 def power_w(gpu: int, since_start_s: FloatArray, duration_s: float) -> FloatArray:
-    """With a ripple of a watt, as sensors have: a repeated value would look stuck."""
+    """Return the power with a ripple of a watt, since a constant value would look stuck."""
     on = (since_start_s >= 0) & (since_start_s < duration_s)
     high = np.mod(since_start_s, 2 * _HALF_S) < _HALF_S
     steady = np.where(on, np.where(high, _HIGH_W + gpu, _LOW_W + gpu), _IDLE_W)
@@ -58,7 +58,7 @@ def power_w(gpu: int, since_start_s: FloatArray, duration_s: float) -> FloatArra
 
 
 def power(start_s: float, duration_s: int) -> Iterator[Stored]:
-    """Of all GPUs, within the run only."""
+    """Return the power of all GPUs within the run."""
     since = np.arange(duration_s, dtype=np.float64)
     for gpu in range(GPUS):
         labels = {"gpu": str(gpu), "uuid": uuid(gpu), "instance": "node-1:9847", "job": "wattline"}
@@ -66,7 +66,7 @@ def power(start_s: float, duration_s: int) -> Iterator[Stored]:
 
 
 def run(start_s: float, duration_s: int) -> Iterator[Stored]:
-    """All that the analyzer reads of the node and its run."""
+    """Yield all series of the node and its run that the analyzer reads."""
     since = np.arange(-MARGIN_S, duration_s + MARGIN_S, dtype=np.float64) + 0.25
     times, on = _ms(start_s + since), since >= 0
     ended = since >= duration_s
@@ -75,7 +75,7 @@ def run(start_s: float, duration_s: int) -> Iterator[Stored]:
 
     def shown(metric: Metric, labels: Mapping[str, str], values: FloatArray | float, when: object = ...) -> Stored:
         every = np.broadcast_to(np.asarray(values, dtype=np.float64), since.shape)
-        return Stored(metric, labels, times[when], every[when])  # type: ignore[index]  # a mask, or all of it
+        return Stored(metric, labels, times[when], every[when])  # type: ignore[index]  # a mask or a slice
 
     yield shown(m.BUILD_INFO, {**node, "version": "0.1.0"}, 1.0)
     for source in ("nvml", "rapl", "host"):
@@ -118,7 +118,7 @@ def _ms(t_s: FloatArray) -> npt.NDArray[np.int64]:
 
 
 def json_lines(series: Iterator[Stored]) -> Iterator[str]:
-    """For VictoriaMetrics's /api/v1/import."""
+    """Yield lines for VictoriaMetrics's /api/v1/import."""
     for one in series:
         head = json.dumps({"__name__": one.metric.name, **one.labels})
         for first in range(0, len(one.t_ms), _LINE_SAMPLES):
@@ -128,7 +128,7 @@ def json_lines(series: Iterator[Stored]) -> Iterator[str]:
 
 
 def openmetrics(series: Iterator[Stored], path: Path) -> int:
-    """Series of one metric for promtool; how many samples there are."""
+    """Write series of one metric for promtool and return the number of samples."""
     count = 0
     with path.open("w", encoding="utf-8") as file:
         for one in series:

@@ -1,4 +1,4 @@
-"""A node of simulated GPUs under square waves, whose true energy over any window is known."""
+"""Node of simulated GPUs under square waves, whose true energy is known."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from tests.fakes import nvml
 
 GPUS = 8
 PROCESSES = 8
-"""Of each GPU."""
+"""Power levels of each GPU."""
 LOW_W, HIGH_W = 72.0, 640.0
 SQUARE = Square(LOW_W, HIGH_W, 1.73)
 SHORT_BURSTS = Square(LOW_W, HIGH_W, 0.31, duty=0.2)
-"""62 ms each, so that power steps twice between two updates of the sensor. The exporter's interpolation supposes one
-step, as the slower wave has: on that alone its figures would look better than they are on other loads."""
+"""Half-period of 62 ms: power steps twice between two updates of the sensor.
+
+The exporter's interpolation assumes one step, as with the slower wave; that wave alone would give too good figures.
+"""
 UNLUCKY = (Square(LOW_W, 380.0, 0.05, duty=0.2), Square(LOW_W, 380.0, 0.31), Square(LOW_W, 380.0, 1.73))
-"""For a sensor that sees 25 of 100 ms; the first shows it the same moment each time. Below the limit of an A100."""
+"""Load for a sensor that sees 25 of 100 ms; below the power limit of an A100."""
 _TURING = 6
 
 H200 = simulation.PRODUCTS["H200"]
@@ -46,7 +48,7 @@ class Node:
         return nvml.environment(self.simulation.path)
 
     def truth_j(self, gpu: int, begin_s: float, end_s: float) -> float:
-        """In closed form, between two instants of CLOCK_BOOTTIME."""
+        """Return the true energy between two instants of CLOCK_BOOTTIME, in closed form."""
         return self.simulation.energy_j(gpu, begin_s, end_s)
 
 
@@ -60,7 +62,7 @@ def make_node(
     gpus: int = GPUS,
     pids: Sequence[int] = (),
 ) -> Node:
-    """The GPUs have the `loads` in turn, each at a phase of its own, and `pids` on each. Close `node.simulation`."""
+    """Make a node whose GPUs have the `loads` in turn with separate phases, and `pids` on each."""
     folder.mkdir()
     path = folder / simulation.FILE_NAME
     now_s = simulation.boottime()
@@ -78,5 +80,5 @@ def make_node(
 
 
 def boottime_of(unix_s: float) -> float:
-    """The instant on CLOCK_BOOTTIME, as long as no one has set the wall clock since."""
+    """Return the CLOCK_BOOTTIME of a wall-clock time; valid while the wall clock is not set."""
     return unix_s - time.time() + simulation.boottime()

@@ -1,4 +1,4 @@
-"""The peers: in an environment of their own, made on first use, never in the project's."""
+"""Peers, installed in a separate environment on first use."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _READY_WITHIN_S = 30.0
 
 
 class NoPeersError(Exception):
-    """They cannot be installed; the text says why, in one line."""
+    """Peers cannot be installed; the text states the cause in one line."""
 
 
 def install() -> Path:
-    """The folder of their programs. Raises NoPeersError."""
+    """Return the folder of the peers' programs. Raise NoPeersError."""
     wanted = [f"{name}=={version}" for name, version in VERSIONS.items()]
     installed = _FOLDER / "installed.txt"
     if not installed.exists() or installed.read_text().split() != wanted:
@@ -46,7 +46,7 @@ def _run(command: list[str]) -> None:
 
 
 def start_nvitop(node: Node, programs: Path) -> tuple[Program, int]:
-    """nvitop-exporter at its default interval of 1 s, and its port. Enter the program to have it ended."""
+    """Start nvitop-exporter at its default interval of 1 s and return it with its port; its context stops it."""
     port = free_port()
     command = [programs / "nvitop-exporter", "--port", str(port)]
     return Program("nvitop-exporter", command, node.environment, node.folder), port
@@ -57,10 +57,10 @@ def until_nvitop_is_ready(program: Program, port: int) -> None:
 
 
 def start_windows(node: Node, programs: Path, script: str, windows: int, seconds: float) -> Program:
-    """A script of `peers/` on the GPUs of `node`."""
+    """Start a script of `peers/` on the GPUs of `node`."""
     tools = node.folder / "tools"
     tools.mkdir(exist_ok=True)
-    smi = tools / "nvidia-smi"  # codecarbon looks for GPUs only where there is such a program; it asks it nothing
+    smi = tools / "nvidia-smi"  # codecarbon looks for GPUs only if this program exists; it does not call it
     smi.write_text("#!/bin/sh\n")
     smi.chmod(0o755)
     environment = {**node.environment, "PATH": f"{tools}:/usr/local/bin:/usr/bin:/bin"}
@@ -69,8 +69,8 @@ def start_windows(node: Node, programs: Path, script: str, windows: int, seconds
     return Program(script, command, environment, node.folder)
 
 
-def windows_told(program: Program) -> Iterator[tuple[str, Window]]:
-    """Method and window, for each line of a script's; what the peer itself printed between them is passed over."""
+def reported_windows(program: Program) -> Iterator[tuple[str, Window]]:
+    """Yield method and window for each line of a script; skip other output of the peer."""
     for line in program.lines():
         if not line.startswith('{"method"'):
             continue

@@ -1,4 +1,4 @@
-"""A program under test, as a process group of its own: what it costs, and that none of it is left behind."""
+"""Program under test in its own process group: resources, and proof that no process is left."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ STOPS_WITHIN_S = 8.0
 
 
 class ProgramError(Exception):
-    """The program ended, or never answered; the text holds its last line."""
+    """The program ended or did not respond; the text has its last line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Over all processes: proportional (each shared page split between those who share it), and resident."""
+    """Memory of all processes: proportional (shared pages divided among their users) and resident."""
 
     pss_bytes: int
     rss_bytes: int
 
 
 class Program:
-    """Started at once; `with` ends it and whatever it has started."""
+    """Program that starts immediately; its context stops it and all processes that it started."""
 
     def __init__(self, name: str, command: Sequence[str | Path], environment: Mapping[str, str], folder: Path) -> None:
         self.name = name
@@ -51,7 +51,7 @@ class Program:
         return self
 
     def terminate(self) -> None:
-        """Asks it to end, without waiting for that."""
+        """Send SIGTERM without waiting."""
         with suppress(ProcessLookupError):
             self._process.terminate()
 
@@ -68,16 +68,16 @@ class Program:
         return self._process.poll()
 
     def lines(self) -> list[str]:
-        """What it has printed so far."""
+        """Return the output so far."""
         return self._out.read_text(errors="replace").splitlines()
 
     def trouble(self) -> str:
-        """How it ended, and its last line."""
+        """Return its exit status and last line."""
         said = [line for line in self._err.read_text(errors="replace").splitlines() if line.strip()]
         return f"{self.name} ended with {self.code}: {said[-1].strip() if said else 'it said nothing'}"
 
     def until(self, done: Callable[[], bool], within_s: float) -> None:
-        """Raises ProgramError where the program ends before `done`, or `done` takes too long."""
+        """Wait for `done`; raise ProgramError if the program ends first or the wait takes too long."""
         end_s = time.monotonic() + within_s
         while not done():
             if self.code is not None:
@@ -94,7 +94,7 @@ class Program:
             raise ProgramError(self.trouble()) from error
 
     def cpu_s(self) -> dict[int, float]:
-        """User and system time of each process so far, by pid."""
+        """Return user and system time of each process so far, by PID."""
         times = {process.pid: process.cpu_times() for process in self.processes()}
         return {pid: spent.user + spent.system for pid, spent in times.items()}
 
@@ -104,7 +104,7 @@ class Program:
 
 
 def cpu_spent_s(program: Program, before: Mapping[int, float]) -> float:
-    """CPU time since `before`. Raises ProgramError where a process was replaced meanwhile: its time is lost."""
+    """Return the CPU time since `before`. Raise ProgramError if a process was replaced, because its time is lost."""
     now = program.cpu_s()
     if now.keys() != before.keys():
         raise ProgramError(f"{program.name} replaced a process while its CPU time was measured")

@@ -1,6 +1,6 @@
-"""The exporter's arithmetic over bursty loads of several periods, in virtual time: thousands of runs.
+"""Exporter's arithmetic over bursty loads of several periods, in virtual time.
 
-What the live runs of `energy` cannot have in number: each load at many phases of load and sensor.
+It covers thousands of runs, each load at many phases of load and sensor, which live runs cannot.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ DUTIES = (0.2, 0.5)
 SECONDS = (1.0, 10.0, 30.0, 100.0)
 SENSORS: tuple[Sensor, ...] = ("counter", "sees all", "averaged", "sees a quarter")
 RUNS: Mapping[float, int] = {1.0: 40, 10.0: 30, 30.0: 16, 100.0: 8}
-"""Of each load, by their length."""
+"""Runs of each load, by their length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Of one load: the size of the relative errors, how often the interval held, and its half-width's median ratio."""
+    """Results of one load: relative errors, coverage of the interval, and median ratio of its half-width."""
 
     period_s: float
     duty: float
@@ -45,7 +45,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """All loads of one sensor and length of run; each load has as many runs."""
+    """Results of all loads for one sensor and length of run; each load has the same number of runs."""
 
     sensor: Sensor
     seconds: float
@@ -69,7 +69,7 @@ class Replayed:
 
 
 def replay(share: float, stopped: threading.Event) -> list[Replayed]:
-    """`share` of `RUNS`, on all cores."""
+    """Replay `share` of `RUNS` on all cores."""
     jobs: dict[tuple[Sensor, float], list[Future[Load]]] = {}
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         try:

@@ -1,4 +1,4 @@
-"""More GPUs and slower drivers: what a GPU costs, how often it is polled, and whether polls are told late."""
+"""Cost and polling rate per GPU for many GPUs and slow drivers."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ SETTLE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """With a run open. `cpu` is a share of one core for all of the exporter, `told_hz` how many polls of one GPU a
-    second it takes in. Of the sampler alone: `polled_hz` of a GPU, the longest time between two of its polls, and how
-    old the newest poll is when it is told, at the worst.
+    """Figures with an open run.
+
+    `cpu` is the exporter's share of one core, `received_hz` its polls of one GPU per second. Of the sampler alone:
+    `polled_hz` of a GPU, the longest time between two polls, and the largest age of a poll when it is sent.
     """
 
     gpus: int
     latency_s: float
     cpu: float
-    told_hz: float
+    received_hz: float
     polled_hz: float
     gap_s: float
     age_s: float
@@ -44,7 +45,7 @@ class Scale:
 
 
 def measure(folder: Path, span_s: float, stopped: threading.Event) -> tuple[list[Scale], list[str]]:
-    """And what went wrong."""
+    """Return the figures and the failures."""
     found, trouble = [], []
     for gpus in SIZES:
         node = make_node(folder / f"scale-{gpus}", gpus=gpus)
@@ -55,9 +56,9 @@ def measure(folder: Path, span_s: float, stopped: threading.Event) -> tuple[list
                 exporter.begin("bench", pids=[os.getpid()])
                 for latency_s in LATENCIES_S:
                     node.simulation.set_call_latency(latency_s)
-                    cpu, told_hz = _of_exporter(exporter, gpus, span_s, stopped)
+                    cpu, received_hz = _of_exporter(exporter, gpus, span_s, stopped)
                     found.append(
-                        Scale(gpus, latency_s, cpu, told_hz, *_of_sampler(node.environment, span_s, node.folder))
+                        Scale(gpus, latency_s, cpu, received_hz, *_of_sampler(node.environment, span_s, node.folder))
                     )
                     if stopped.is_set():
                         return found, trouble
@@ -78,7 +79,7 @@ def _of_exporter(exporter: Exporter, gpus: int, span_s: float, stopped: threadin
 
 
 def _of_sampler(environment: Mapping[str, str], span_s: float, folder: Path) -> tuple[float, float, float]:
-    """Polls a second of a GPU, the longest gap between two of one, and the greatest age of the newest."""
+    """Return polls per second of a GPU, the longest gap between two, and the greatest age of the newest."""
     command = [sys.executable, "-P", "-m", "exporter.nvml_worker.main"]
     sampler = subprocess.Popen(
         command,
@@ -90,14 +91,14 @@ def _of_sampler(environment: Mapping[str, str], span_s: float, folder: Path) -> 
     )
     assert sampler.stdin
     assert sampler.stdout
-    ender = threading.Timer(3 * span_s + 20, sampler.kill)  # one that says nothing
+    ender = threading.Timer(3 * span_s + 20, sampler.kill)  # a sampler without output
     ender.start()
     try:
         sampler.stdin.write(encode_order(SamplingOrder(period_s=FAST_S, processes_every_s=1.0)))
         sampler.stdin.flush()
         last_s: dict[str, float] = {}
         polls, gap_s, age_s = 0, 0.0, 0.0
-        begin_s = boottime() + 2 * SETTLE_S  # each GPU has been attached by then
+        begin_s = boottime() + 2 * SETTLE_S  # each GPU is attached by then
         for line in sampler.stdout:
             now_s = boottime()
             found = [(poll.device.id, poll.after_s) for poll in decode_message(line).polls]
@@ -109,7 +110,7 @@ def _of_sampler(environment: Mapping[str, str], span_s: float, folder: Path) -> 
                 age_s = max(age_s, now_s - max(after_s for _, after_s in found))
             if now_s > begin_s + span_s:
                 return polls / (now_s - begin_s) / len(last_s), gap_s, age_s
-        raise ProgramError("the sampler ended by itself")
+        raise ProgramError("the sampler ended unexpectedly")
     finally:
         ender.cancel()
         with suppress(BrokenPipeError):

@@ -1,4 +1,4 @@
-"""Scrapes as Prometheus makes them: one connection kept where the server keeps it, the whole body read."""
+"""Scrapes as Prometheus makes them: persistent connection, whole body read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 TEXT = "text/plain;version=0.0.4;q=1"
 OPENMETRICS = "application/openmetrics-text;version=1.0.0;q=1"
 APART_S = (0.14, 0.22)
-"""Between two scrapes, of which each server gets every other one: no rendering of Wattline's serves two of them."""
+"""Pause between two scrapes, alternating between servers: no rendering of Wattline serves two scrapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,13 @@ class Scraper:
 
 
 Scrapes = dict[tuple[str, str], list[Scrape]]
-"""By server and form."""
+"""Scrapes by server and form."""
 
 
 def one_scraper(
     ports: Mapping[str, int], rounds: int, pause: Callable[[float], object], chance: random.Random
 ) -> Scrapes:
-    """Every form of every server in turn, one scrape at a time."""
+    """Scrape every form of every server in turn, one at a time."""
     scrapers = {server: Scraper(port) for server, port in ports.items()}
     found: Scrapes = {(server, form.name): [] for server in ports for form in FORMS}
     for _ in range(rounds):
@@ -81,7 +81,7 @@ def one_scraper(
 def two_scrapers(
     ports: Mapping[str, int], rounds: int, pause: Callable[[float], object], chance: random.Random
 ) -> Scrapes:
-    """Two at the same instant, one in text and one in OpenMetrics, so that neither gets the other's rendering."""
+    """Scrape twice at once, as text and as OpenMetrics, so that no rendering is shared."""
     forms = (FORMS[1], FORMS[3])
     found: Scrapes = {(server, form.name): [] for server in ports for form in forms}
     scrapers = {(server, form): Scraper(port) for server, port in ports.items() for form in forms}

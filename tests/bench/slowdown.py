@@ -1,7 +1,7 @@
-"""By how much a CPU-bound neighbour is slowed down: with and without the exporter in turn, many times over.
+"""Slowdown of a CPU-bound neighbour process, with and without the exporter in turn.
 
-The exporter is stopped (SIGSTOP) and taken up again, so that both halves of a pair are seconds apart and a machine that
-is busy with something else is so in both.
+The exporter is stopped (SIGSTOP) and continued, so that both halves of a pair are seconds apart and see the same other
+load of the machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.bench.wattline import start_exporter
 
 SLICE_S = 1.0
 TAKEN_UP_S = 0.3
-"""After it is taken up again the exporter catches up; that is no part of its cost."""
+"""Pause after the exporter continues; its catching up is not part of its cost."""
 _NEIGHBOUR = """
 import sys, time
 for line in sys.stdin:
@@ -41,7 +41,7 @@ for line in sys.stdin:
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """The median over all pairs of the share of its speed that the neighbour loses, and the 95 % interval of that."""
+    """Median over all pairs of the neighbour's loss of speed, with its 95 % CI."""
 
     where: str
     ratio: float
@@ -49,7 +49,7 @@ class Slowdown:
 
 
 def measure(folder: Path, pairs: int, stopped: threading.Event) -> list[Slowdown]:
-    """On a core of its own beside the exporter's, and both on one core; with a run open unless it says idle."""
+    """Measure on separate cores and on one core; with an open run unless the name has `idle`."""
     node = make_node(folder / "slowdown", pids=[os.getpid()])
     exporter = start_exporter(node.environment, node.folder)
     found = []
@@ -74,7 +74,7 @@ def _pairs(where: str, program: Program, core: int | None, pairs: int, stopped: 
     _pin(program, cores)
     chance, lost = random.Random(where), []
     with _neighbour(cores) as neighbour:
-        _speed(neighbour)  # warm
+        _speed(neighbour)  # warm-up
         for _ in range(pairs):
             if stopped.is_set():
                 break
@@ -88,14 +88,14 @@ def _pairs(where: str, program: Program, core: int | None, pairs: int, stopped: 
 
 
 def _interval(lost: list[float]) -> tuple[float, float]:
-    """Of the median, by the order of the values: it supposes nothing of how they scatter."""
+    """Return the CI of the median from order statistics, without an assumption about the distribution."""
     reach = 0.98 * math.sqrt(len(lost))  # 1.96 standard deviations of a binomial at 1/2
     low = max(0, math.floor(len(lost) / 2 - reach))
     return sorted(lost)[low], sorted(lost)[len(lost) - 1 - low]
 
 
 def _pin(program: Program, cores: set[int]) -> None:
-    """Every thread that there is; those that they start inherit it."""
+    """Pin every thread; new threads inherit the affinity."""
     for process in program.processes():
         for thread in process.threads():
             with suppress(ProcessLookupError):
@@ -113,7 +113,7 @@ def _neighbour(cores: set[int]) -> Iterator[subprocess.Popen[str]]:
 
 
 def _speed(neighbour: subprocess.Popen[str]) -> float:
-    """Rounds a second over one slice."""
+    """Return rounds per second over one slice."""
     assert neighbour.stdin
     assert neighbour.stdout
     neighbour.stdin.write(f"{SLICE_S}\n")

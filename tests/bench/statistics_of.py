@@ -1,4 +1,4 @@
-"""Quantiles, and the errors of windows against the truth (pure)."""
+"""Quantiles and errors of windows against the true value (pure)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from statistics import fmean
 from tests.bench.wattline import Window
 
 Truth = Callable[[int, float, float], float]
-"""Joules of a GPU between two instants of CLOCK_BOOTTIME."""
+"""Energy of a GPU between two instants of CLOCK_BOOTTIME, in joules."""
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least `share` of them do not exceed."""
+    """Return the smallest value that at least `share` of the values do not exceed."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Relative errors, signed: of single GPUs, and of the sum over the GPUs of a window.
+    """Signed relative errors of single GPUs, and of the sum over the GPUs of a window.
 
-    `held_ratio` is the share of GPUs and windows whose interval held the truth; None for who states none.
+    `held_ratio` is the coverage of the tool's intervals; None for tools without intervals.
     """
 
     gpus: tuple[float, ...]

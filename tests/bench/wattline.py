@@ -19,7 +19,7 @@ from tests.bench.program import Program, ProgramError
 
 READY_WITHIN_S = 30.0
 CLOCKS_DIFFER_S = 0.002
-"""By how much an instant may be off that went from the wall clock to CLOCK_BOOTTIME."""
+"""Tolerance of an instant converted from the wall clock to CLOCK_BOOTTIME, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Exporter:
         return self._post(f"/api/v1/runs/{run_id}/end", {})
 
     def reads(self, source: str) -> float:
-        """How many times the source was read so far."""
+        """Return the number of reads of the source so far."""
         return sum(values_shown(self.port, "wattline_source_reads_total", f'source="{source}"'))
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Exporter:
 
 
 def start_exporter(environment: Mapping[str, str], folder: Path, name: str = "exporter") -> Exporter:
-    """With its defaults, on a state folder of its own. Enter `program` to have it ended."""
+    """Start an exporter with defaults on a new state folder; the context of `program` stops it."""
     port = free_port()
     command = [
         *(sys.executable, "-P", "-m", "exporter.cli.main", "serve", "--web.listen-address", f"127.0.0.1:{port}"),
@@ -61,10 +61,9 @@ def start_exporter(environment: Mapping[str, str], folder: Path, name: str = "ex
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a tool says that each GPU used between two instants of CLOCK_BOOTTIME.
+    """Energy of each GPU that a tool reports between two instants of CLOCK_BOOTTIME.
 
-    `half_width_j` is by how much the tool says it may be off, 95 % of the time; `begin_took_s` is how long its begin
-    held up the user.
+    `half_width_j` is the half-width of the tool's 95 % CI; `begin_took_s` is the delay that its start causes.
     """
 
     begin_s: float
@@ -75,9 +74,9 @@ class Window:
 
 
 def run_window(exporter: Exporter, node: Node, seconds: float, pause: Callable[[float], object]) -> Window:
-    """One run over `seconds`; the window is the one that the run itself states.
+    """Run for `seconds` and return the window that the run states.
 
-    Raises ProgramError where that window is not the one between the calls.
+    Raise ProgramError if that window is not the one between the calls.
     """
     begun_s = boottime()
     run_id = exporter.begin("bench")
@@ -89,7 +88,7 @@ def run_window(exporter: Exporter, node: Node, seconds: float, pause: Callable[[
     begin_s = boottime_of(run["started_at"])
     end_s = begin_s + run["duration_seconds"]
     if not (begun_s - CLOCKS_DIFFER_S <= begin_s <= begun_s + took_s + CLOCKS_DIFFER_S):
-        raise ProgramError(f"the run states a begin {begin_s - begun_s:+.3f} s from the call that began it")
+        raise ProgramError(f"the run states a start {begin_s - begun_s:+.3f} s from the call that started it")
     if not (called_s - CLOCKS_DIFFER_S <= end_s <= ended_s + CLOCKS_DIFFER_S):
         raise ProgramError(f"the run states an end {end_s - called_s:+.3f} s from the call that ended it")
     joules, half_width_j = run["energy_joules"]["gpu"], run["energy_uncertainty_joules"]["gpu"]
@@ -103,14 +102,14 @@ def run_window(exporter: Exporter, node: Node, seconds: float, pause: Callable[[
 
 
 def values_shown(port: int, name: str, label: str = "") -> list[float]:
-    """Of the series of that name that have the label, such as `source="nvml"`."""
+    """Return the values of the series with the label, such as `source="nvml"`."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         lines = [line.decode() for line in answer]
     return [float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name}{{") and label in line]
 
 
 def gpus_shown(port: int, series: bytes) -> int:
-    """How many series of that name a scrape has; 0 as long as nothing answers."""
+    """Return the number of series of that name in a scrape; 0 without a response."""
     with (
         suppress(OSError, http.client.HTTPException),
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer,

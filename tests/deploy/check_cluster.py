@@ -1,11 +1,11 @@
-"""The overlays on a real cluster. That takes a cluster, two images and two minutes, so it is run by name:
+"""Checks of the overlays on a real cluster; run by name, since they need a cluster, two images and two minutes:
 
-    WATTLINE_IMAGE=localhost/wattline-exporter:0.1.0 WATTLINE_JOB_IMAGE=localhost/wattline-job:0.1.0 \\
+    WATTLINE_IMAGE=localhost/wattline-exporter:0.1.0 WATTLINE_JOB_IMAGE=localhost/wattline-job:0.1.0 \
         .venv/bin/python -m pytest -p no:randomly tests/deploy/check_cluster.py
 
-for the cluster of kubectl's context, or behind `tests/deploy/cluster.sh FOLDER env`, which makes one. The first is
-deploy/docker's; the second has a Python with wattline[workloads]. One node has the label nvidia.com/gpu.present=true,
-and no device plugin of NVIDIA's: the GPUs are simulated. The namespaces `wattline` and `wattline-jobs` are made, and
+They use the cluster of kubectl's context, or the one that `tests/deploy/cluster.sh FOLDER env` makes. The first image
+is deploy/docker's; the second has a Python with wattline[workloads]. One node has the label nvidia.com/gpu.present=true
+and no device plugin of NVIDIA's: the GPUs are simulated. The namespaces `wattline` and `wattline-jobs` are created and
 deleted; the node's /var/lib/wattline keeps the runs.
 """
 
@@ -35,8 +35,8 @@ from tests.deploy.cluster import (
     namespace,
     over,
     phase,
+    pod_log,
     secret,
-    told,
 )
 from tests.deploy.machine import REPOSITORY
 from tests.servers import query, victoria_metrics
@@ -45,18 +45,18 @@ from tests.waiting import eventually
 RUN_S = 6
 _STRANGER = """
 import requests
-told = requests.post("http://wattline-runs.wattline:9847/api/v1/runs", json={"workload": "x"})
-print(told.status_code)
+response = requests.post("http://wattline-runs.wattline:9847/api/v1/runs", json={"workload": "x"})
+print(response.status_code)
 """
 _NEVER_ENDS = """
 import os, pathlib, sys, time, requests
 token = pathlib.Path(os.environ["WATTLINE_TOKEN_FILE"]).read_text().strip()
-told = requests.post(
+response = requests.post(
     os.environ["WATTLINE_EXPORTER"] + "/api/v1/runs",
     json={"workload": "long", "run_id": sys.argv[1], "cgroup": os.environ["WATTLINE_CGROUP"], "gpus": ["0"]},
     headers={"Authorization": f"Bearer {token}"},
 )
-print(told.status_code, told.text, flush=True)
+print(response.status_code, response.text, flush=True)
 time.sleep(3600)
 """
 
@@ -88,23 +88,23 @@ def metrics(cluster: Cluster) -> Cluster:
 
 @pytest.fixture(scope="module")
 def runs(cluster: Cluster) -> Cluster:
-    """With a device plugin that gives the simulated GPUs to pods."""
+    """Yield the runs, with a device plugin that gives the simulated GPUs to pods."""
     cluster.apply("runs")
     text = (REPOSITORY / "tests/deploy/device_plugin.py").read_text()
     kubectl("apply", "-f", "-", given=listed(*device_plugin(cluster, text, list(cluster.energy_j()))))
     nodes = ("get", "nodes", "-l", "nvidia.com/gpu.present=true", "-o=jsonpath={.items[*].status.allocatable}")
-    eventually(lambda: '"nvidia.com/gpu":"2"' in kubectl(*nodes), "the node has two GPUs to give")
+    eventually(lambda: '"nvidia.com/gpu":"2"' in kubectl(*nodes), "the node offers two GPUs")
     return cluster
 
 
 @pytest.mark.parametrize("overlay", ["metrics", "runs", "rapl"])
-def test_the_server_takes_what_kubectl_renders(cluster: Cluster, overlay: str) -> None:
+def test_overlay_is_accepted_by_the_api_server(cluster: Cluster, overlay: str) -> None:
     if overlay != "metrics" and not knows("service.spec.internalTrafficPolicy"):
-        pytest.skip("a server before 1.21 does not know internalTrafficPolicy")
+        pytest.skip("a server before 1.21 lacks internalTrafficPolicy")
     kubectl("apply", "--server-side", "--dry-run=server", "--warnings-as-errors", "-k", str(OVERLAYS / overlay))
 
 
-def test_metrics_are_scraped_from_a_pod_without_rights(metrics: Cluster) -> None:
+def test_metrics_are_scraped_from_an_unprivileged_pod(metrics: Cluster) -> None:
     assert all(value > 0 for value in metrics.energy_j().values())
     assert metrics.metric("wattline_gpu_pod_info") == []
     status = kubectl("-n", SPACE, "exec", metrics.pod(), "--", "cat", "/proc/1/status")
@@ -113,20 +113,22 @@ def test_metrics_are_scraped_from_a_pod_without_rights(metrics: Cluster) -> None
     assert {int(fields[name], 16) for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
 
 
-def test_a_rollout_replaces_the_pod_by_one_that_is_ready(metrics: Cluster) -> None:
+def test_rollout_replaces_the_pod_with_a_ready_one(metrics: Cluster) -> None:
     before = metrics.pod()
     metrics.roll_out()
     assert metrics.pod() != before
     assert metrics.energy_j()
 
 
-def test_a_pod_tags_its_run_and_the_kubelet_names_its_gpu(runs: Cluster) -> None:
+def test_pod_starts_a_run_on_the_gpu_assigned_by_the_kubelet(runs: Cluster) -> None:
     burn = f"import time; until = time.monotonic() + {RUN_S}\nwhile time.monotonic() < until: pass"
     job(runs, "train", "workloads", "run", "--run-id", runs.mark, "-l", "model=probe", "--", "python3", "-c", burn)
-    given = eventually(lambda: runs.metric("wattline_gpu_pod_info"), "the kubelet has told", lambda: phase("train"))
+    given = eventually(
+        lambda: runs.metric("wattline_gpu_pod_info"), "the kubelet has assigned GPUs", lambda: phase("train")
+    )
     ((labels, _),) = given
     assert (labels["namespace"], labels["pod"], labels["container"]) == (JOBS, "train", "train")
-    assert over("train") == "Succeeded", told("train")
+    assert over("train") == "Succeeded", pod_log("train")
     ended = runs.run(runs.mark)
     assert (ended["state"], ended["outcome"], ended["labels"]["model"]) == ("ended", "ok", "probe")
     assert list(ended["energy_joules"]["gpu"]) == [labels["uuid"]]
@@ -134,17 +136,17 @@ def test_a_pod_tags_its_run_and_the_kubelet_names_its_gpu(runs: Cluster) -> None
     assert ended["duration_seconds"] >= RUN_S
 
 
-def test_a_job_without_the_token_is_told_so(runs: Cluster) -> None:
+def test_job_without_token_is_rejected(runs: Cluster) -> None:
     job(runs, "stranger", "python3", "-c", _STRANGER, gpus=0)
-    assert over("stranger") == "Succeeded", told("stranger")
-    assert told("stranger").strip() == "401"
+    assert over("stranger") == "Succeeded", pod_log("stranger")
+    assert pod_log("stranger").strip() == "401"
 
 
-def test_an_open_run_and_the_counters_go_on_over_a_rollout(runs: Cluster) -> None:
+def test_open_run_and_counters_continue_over_a_rollout(runs: Cluster) -> None:
     run_id = f"{runs.mark}-long"
     job(runs, "long", "python3", "-c", _NEVER_ENDS, run_id)
     eventually(lambda: phase("long") == "Running", "its pod runs", lambda: phase("long"), READY_S)
-    eventually(lambda: "201" in told("long"), "it has begun", lambda: told("long"))
+    eventually(lambda: "201" in pod_log("long"), "it has begun", lambda: pod_log("long"))
     before_j, before = runs.energy_j(), runs.pod()
     runs.roll_out()
     assert runs.pod() != before
@@ -157,8 +159,8 @@ def test_an_open_run_and_the_counters_go_on_over_a_rollout(runs: Cluster) -> Non
     assert ended["outcome"] == "interrupted"
 
 
-def test_a_scrape_finds_the_pod_and_goes_on_with_the_next_one_s_series(runs: Cluster, tmp_path: Path) -> None:
-    """By the README's configuration; the pods' addresses are in reach, as they are on a node.
+def test_scrape_discovers_the_pod_and_continues_after_a_rollout(runs: Cluster, tmp_path: Path) -> None:
+    """Use the README's configuration; the pods' addresses are reachable, as on a node.
 
     VictoriaMetrics reads it: Debian's Prometheus is built without Kubernetes.
     """
@@ -180,5 +182,5 @@ def test_a_scrape_finds_the_pod_and_goes_on_with_the_next_one_s_series(runs: Clu
             assert query(server, f"sum(resets({energy}[10m]))") == [0.0]
 
 
-def test_nobody_but_the_owner_reads_the_token(runs: Cluster) -> None:
+def test_token_file_is_readable_by_its_owner_only(runs: Cluster) -> None:
     assert kubectl("-n", SPACE, "exec", runs.pod(), "--", "stat", "-Lc", "%a %u", "/etc/wattline/token") == "400 0\n"

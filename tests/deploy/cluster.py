@@ -1,4 +1,4 @@
-"""A real cluster, that to which `kubectl` speaks, and what the checks of the overlays put there."""
+"""Real cluster of `kubectl`'s context, and the objects of the overlays' checks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.waiting import eventually
 
 OVERLAYS = REPOSITORY / "deploy" / "kubernetes" / "overlays"
 SPACE, JOBS = "wattline", "wattline-jobs"
-TOKEN = "0123456789abcdef0123456789abcdef"  # of a cluster that lives for this test
+TOKEN = "0123456789abcdef0123456789abcdef"  # of a temporary cluster
 READY_S = 180.0
 
 
 def kubectl(*arguments: str, given: object = None, within_s: float = READY_S) -> str:
-    """What it says; `given` are objects on its stdin."""
+    """Return kubectl's output; `given` are objects on its stdin."""
     document = None if given is None else json.dumps(given)
     command = [require("kubectl", "kubernetes-client"), *arguments]
     done = subprocess.run(command, input=document, capture_output=True, text=True, timeout=within_s, check=False)
@@ -53,10 +53,10 @@ class Cluster:
     job_image: str
     folder: Path
     mark: str
-    """In the ids of runs: the node's ledger outlives a cluster."""
+    """Suffix of run ids, because the node's ledger outlives a cluster."""
 
     def apply(self, overlay: str) -> None:
-        """With simulated GPUs, until each node's pod is ready."""
+        """Apply the overlay with simulated GPUs and wait until each node's pod is ready."""
         name, _, tag = self.image.rpartition(":")
         simulated = [{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--simulate=2xH200"}]
         patches = [{"target": {"kind": "DaemonSet"}, "patch": json.dumps(simulated)}]
@@ -78,25 +78,25 @@ class Cluster:
         )
 
     def roll_out(self) -> None:
-        """New pods in place of those that are there."""
+        """Replace all pods."""
         kubectl("-n", SPACE, "rollout", "restart", "daemonset/wattline-exporter")
         self.rolled_out()
 
     def pod(self) -> str:
-        """The one that is not on its way out."""
-        told = json.loads(
+        """Return the pod that is not terminating."""
+        pods = json.loads(
             kubectl("-n", SPACE, "get", "pods", "-l", "app.kubernetes.io/name=wattline-exporter", "-o=json")
         )
-        (name,) = [p["metadata"]["name"] for p in told["items"] if "deletionTimestamp" not in p["metadata"]]
+        (name,) = [p["metadata"]["name"] for p in pods["items"] if "deletionTimestamp" not in p["metadata"]]
         return str(name)
 
     def get(self, path: str) -> str:
-        """By the API server, as the exporter's pod answers it."""
+        """Return the pod's response through the API server."""
         return kubectl("get", "--raw", f"/api/v1/namespaces/{SPACE}/pods/{self.pod()}:9847/proxy{path}")
 
     def run(self, run_id: str) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads(self.get(f"/api/v1/runs/{run_id}"))
-        return told
+        run: dict[str, Any] = json.loads(self.get(f"/api/v1/runs/{run_id}"))
+        return run
 
     def metric(self, name: str) -> list[tuple[dict[str, str], float]]:
         families = text_string_to_metric_families(self.get("/metrics"))
@@ -105,7 +105,7 @@ class Cluster:
         ]
 
     def energy_j(self) -> dict[str, float]:
-        """Of each GPU, once all are read."""
+        """Return the energy of each GPU once all are read."""
         found = eventually(
             lambda: {labels["uuid"]: value for labels, value in self.metric("wattline_gpu_energy_joules_total")},
             "the GPUs' energy",
@@ -144,7 +144,7 @@ def device_plugin(cluster: Cluster, text: str, uuids: list[str]) -> tuple[dict[s
 
 
 def example(key: str) -> dict[str, Any]:
-    """The one of the README that begins so."""
+    """Return the README's example that begins with this text."""
     blocks = (OVERLAYS.parent / "README.md").read_text().split("```yaml\n")[1:]
     (found,) = [block.partition("```")[0] for block in blocks if block.startswith(f"{key}:")]
     content: dict[str, Any] = yaml.safe_load(found)
@@ -153,7 +153,7 @@ def example(key: str) -> dict[str, Any]:
 
 @contextmanager
 def api() -> Iterator[str]:
-    """The address of the API server for programs that know nothing of kubectl's credentials."""
+    """Yield an address of the API server for programs without kubectl's credentials."""
     command = [require("kubectl", "kubernetes-client"), "proxy", f"--port={(port := free_port())}"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as proxy:
         try:
@@ -163,7 +163,7 @@ def api() -> Iterator[str]:
 
 
 def job(cluster: Cluster, name: str, *command: str, gpus: int = 1) -> None:
-    """A job's pod as the README has it; its service has an address, for a cluster without DNS."""
+    """Start a job's pod from the README; its service has an address, for a cluster without DNS."""
     service = kubectl("-n", SPACE, "get", "service", "wattline-runs", "-o=jsonpath={.spec.clusterIP}")
     spec = example("containers")
     (container,) = spec["containers"]
@@ -182,11 +182,13 @@ def phase(name: str) -> str:
     return kubectl("-n", JOBS, "get", "pod", name, "-o=jsonpath={.status.phase}")
 
 
-def told(name: str) -> str:
+def pod_log(name: str) -> str:
     return kubectl("-n", JOBS, "logs", name)
 
 
 def over(name: str) -> str:
-    """How it ended: Succeeded or Failed."""
-    eventually(lambda: phase(name) in ("Succeeded", "Failed"), f"{name} is over", lambda: told(name), within_s=READY_S)
+    """Return the final phase: Succeeded or Failed."""
+    eventually(
+        lambda: phase(name) in ("Succeeded", "Failed"), f"{name} is over", lambda: pod_log(name), within_s=READY_S
+    )
     return phase(name)

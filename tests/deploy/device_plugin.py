@@ -1,6 +1,6 @@
-"""A device plugin that gives GPUs which are not there: to a kubelet it is NVIDIA's, with the UUIDs of its arguments.
+"""Device plugin for simulated GPUs: like NVIDIA's for a kubelet, with the UUIDs of its arguments.
 
-Speaks v1beta1 and writes protobuf's bytes itself:
+It speaks v1beta1 and encodes protobuf by hand:
 https://github.com/kubernetes/kubelet/blob/master/pkg/apis/deviceplugin/v1beta1/api.proto
 """
 
@@ -22,19 +22,19 @@ _UUID = re.compile(rb"GPU-[0-9a-f-]{36}")
 
 
 def _field(number: int, value: bytes) -> bytes:
-    """Of fewer than 128 bytes."""
+    """Return a field of fewer than 128 bytes."""
     return bytes([number << 3 | 2, len(value)]) + value
 
 
 def _list(_request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-    """All of them, healthy, until the kubelet hangs up."""
+    """Yield all devices as healthy until the kubelet disconnects."""
     yield b"".join(_field(1, _field(1, uuid.encode()) + _field(2, b"Healthy")) for uuid in sys.argv[1:])
     while context.is_active():
         time.sleep(1)
 
 
 def _allocate(request: bytes, _context: grpc.ServicerContext) -> bytes:
-    """The container is told its GPUs as NVIDIA's plugin tells it."""
+    """Return the environment of the container, as NVIDIA's plugin does."""
     visible = _field(1, b"NVIDIA_VISIBLE_DEVICES") + _field(2, b",".join(_UUID.findall(request)))
     return _field(1, _field(1, visible))
 

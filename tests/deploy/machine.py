@@ -1,6 +1,6 @@
-"""A machine whose first process is a real systemd: this one's own files in an overlay, and namespaces of its own.
+"""Machine with a real systemd as its first process: this host's files in an overlay, in new namespaces.
 
-Needs root and Debian's `systemd`. What is written there is gone with it.
+It needs root and Debian's `systemd`. Changes to its files are discarded.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ sys.exit(main())
 
 
 class Machine:
-    """Boots when it is entered; the processes of it die when it is left."""
+    """Machine that boots when the context is entered and is killed when it is left."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -78,10 +78,10 @@ class Machine:
     ) -> None:
         self._outside.send_signal(signal.SIGKILL)
         self._outside.wait()
-        eventually(self._is_empty, "all of its processes are gone", within_s=30)
+        eventually(self._is_empty, "all of its processes have ended", within_s=30)
 
     def run(self, *command: str, input_: str | None = None) -> subprocess.CompletedProcess[str]:
-        """On the machine, as root."""
+        """Run a command on the machine as root."""
         inside = ["nsenter", "-t", str(self._init()), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", *command]
         return subprocess.run(inside, input=input_, capture_output=True, text=True, timeout=60, check=False)
 
@@ -91,7 +91,7 @@ class Machine:
         assert done.returncode == 0, done.stderr
 
     def _init(self) -> int:
-        """systemd, as it is called out here."""
+        """Return the PID of its systemd on the host."""
         children = Path(f"/proc/{self._outside.pid}/task/{self._outside.pid}/children").read_text().split()
         return int(children[0]) if children else 0
 
@@ -111,14 +111,12 @@ class Machine:
         return not self._group.exists()
 
     def _install(self) -> None:
-        """/opt/wattline as the README makes it, of this checkout: what is below /root is hidden from a service."""
+        """Install this checkout in /opt/wattline as the README does; a service cannot see files below /root."""
         packages = SOURCE / Path(sysconfig.get_path("purelib")).relative_to(REPOSITORY)
         python = f"python{sys.version_info.major}.{sys.version_info.minor}"
         self.write("/opt/wattline/pyvenv.cfg", f"home = {_PYTHON}/bin\ninclude-system-site-packages = false\n")
         self.write(f"/opt/wattline/lib/{python}/site-packages/wattline.pth", f"{SOURCE}\n{packages}\n")
-        self.write(
-            "/etc/ld.so.conf.d/00-wattline.conf", f"{_PYTHON}/lib\n"
-        )  # a Python may find its own library by its path
+        self.write("/etc/ld.so.conf.d/00-wattline.conf", f"{_PYTHON}/lib\n")  # a Python finds its library by its path
         self.run("ldconfig")
         self.run("mkdir", "/opt/wattline/bin")
         self.run("ln", "-s", f"{_PYTHON}/bin/{python}", "/opt/wattline/bin/python3")
@@ -127,7 +125,7 @@ class Machine:
 
 
 def _cgroups() -> Path:
-    """Where the second version's hierarchy is mounted on this machine."""
+    """Return the mount point of cgroup v2."""
     for line in Path("/proc/mounts").read_text().splitlines():
         _, where, kind, *_ = line.split()
         if kind == "cgroup2":

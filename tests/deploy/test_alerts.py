@@ -1,4 +1,4 @@
-"""The alerts of deploy/prometheus: the servers take them, each fires and is silent in turn, and says what to do."""
+"""Alerts of deploy/prometheus: accepted by the servers, tested in both states, and documented."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def alerts() -> list[dict[str, Any]]:
     ],
     ids=" ".join,
 )
-def test_prometheus_and_vmalert_take_them_and_they_fire_as_they_should(command: tuple[str, ...]) -> None:
+def test_alert_cases_pass_promtool_and_vmalert(command: tuple[str, ...]) -> None:
     program, *arguments = command
     done = subprocess.run(
         [require(program), *arguments], cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False
@@ -40,7 +40,7 @@ def test_prometheus_and_vmalert_take_them_and_they_fire_as_they_should(command: 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_is_silent() -> None:
+def test_alert_has_a_firing_and_a_silent_case() -> None:
     tests = [test for name in TESTS for test in yaml.safe_load((FOLDER / name).read_text())["tests"]]
     cases = [case for test in tests for case in test["alert_rule_test"]]
     names = {rule["alert"] for rule in alerts()}
@@ -48,14 +48,14 @@ def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_is_silent()
     assert {case["alertname"] for case in cases if not case.get("exp_alerts")} == names
 
 
-def test_each_alert_leads_to_its_line_in_the_runbook() -> None:
+def test_alert_links_to_its_runbook_entry() -> None:
     headings = re.findall(r"^## (\w+)$", (FOLDER / "runbook.md").read_text(), re.MULTILINE)
     assert headings == [rule["alert"] for rule in alerts()]
     for rule in alerts():
         assert rule["annotations"]["runbook"] == f"deploy/prometheus/runbook.md#{rule['alert'].lower()}"
 
 
-def test_they_ask_for_what_there_is() -> None:
+def test_alerts_use_existing_metrics() -> None:
     known = {metric.name for metric in m.METRICS}
     recorded = set(re.findall(r"record: (\S+)", (FOLDER / "wattline.rules.yml").read_text()))
     for rule in alerts():

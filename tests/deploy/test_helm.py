@@ -1,4 +1,4 @@
-"""The Helm chart: the same objects as the overlays', with values that a schema holds."""
+"""Helm chart: the overlays' objects, with values checked by a schema."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def named(found: list[dict[str, Any]], kind: str, name: str = "wattline-exporter
 
 
 def bare(document: dict[str, Any]) -> dict[str, Any]:
-    """What the chart and an overlay have in common: all but the object's labels, the image and the order of volumes."""
+    """Return the object without labels, image and the order of volumes, which may differ."""
     document = json.loads(json.dumps(document))
     document["metadata"].pop("labels", None)
     if document["kind"] == "DaemonSet":
@@ -67,7 +67,7 @@ def by_kind(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("mode", LEVELS)
-def test_a_mode_makes_the_objects_of_the_overlay_of_its_name(mode: str) -> None:
+def test_chart_mode_renders_the_objects_of_its_overlay(mode: str) -> None:
     assert by_kind(template(f"mode={mode}")) == by_kind(documents(mode))
 
 
@@ -78,12 +78,12 @@ def test_a_mode_makes_the_objects_of_the_overlay_of_its_name(mode: str) -> None:
         ("victoriametrics-operator/vmpodscrape.yaml", "vmPodScrape.enabled=true", "VMPodScrape"),
     ],
 )
-def test_a_monitor_is_that_of_the_component(component: str, value: str, kind: str) -> None:
+def test_chart_monitor_equals_the_component(component: str, value: str, kind: str) -> None:
     theirs = yaml.safe_load((REPOSITORY / "deploy" / "kubernetes" / "components" / component).read_text())
     assert bare(named(template(value), kind)) == bare(theirs)
 
 
-def test_every_object_has_the_labels_of_its_release() -> None:
+def test_chart_objects_have_the_release_labels() -> None:
     found = template("mode=rapl", *ALL)
     assert len(found) == 5 + 2 + 2 + 8
     for document in found:
@@ -91,7 +91,7 @@ def test_every_object_has_the_labels_of_its_release() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_api_takes_each_object_with_all_values_given(version: str) -> None:
+def test_chart_with_all_values_renders_valid_objects(version: str) -> None:
     values = (
         "mode=rapl",
         "imagePullSecrets[0].name=registry",
@@ -110,7 +110,7 @@ def test_the_api_takes_each_object_with_all_values_given(version: str) -> None:
     assert {"ports": [{"port": 8428}]} in named(found, "NetworkPolicy")["spec"]["egress"]
 
 
-def test_options_and_another_namespace_reach_the_exporter() -> None:
+def test_chart_passes_options_and_namespace_to_the_exporter() -> None:
     found = template(
         "mode=runs", "clusterDomain=k8s.example.org", "extraArgs={--carbon.provider=gb}", namespace="power"
     )
@@ -126,7 +126,7 @@ def test_options_and_another_namespace_reach_the_exporter() -> None:
     assert {document["metadata"].get("namespace", "power") for document in found} == {"power"}
 
 
-def test_what_is_turned_off_is_not_there() -> None:
+def test_chart_omits_disabled_objects() -> None:
     off = ("runtimeClassName=", "priorityClass.create=false", "priorityClass.name=", "networkPolicy.enabled=false")
     found = template(*off, "tolerations=null", "nodeSelector.nvidia\\.com/gpu\\.present=null")
     spec = named(found, "DaemonSet")["spec"]["template"]["spec"]
@@ -134,14 +134,14 @@ def test_what_is_turned_off_is_not_there() -> None:
     assert {document["kind"] for document in found} == {"DaemonSet", "ServiceAccount"}
 
 
-def test_an_image_is_named_by_its_digest_where_one_is_given() -> None:
+def test_chart_image_uses_the_digest_if_given() -> None:
     digest = "sha256:" + "0f" * 32
     spec = named(template(f"image.digest={digest}"), "DaemonSet")["spec"]["template"]["spec"]
     assert spec["containers"][0]["image"] == f"registry.example.org/wattline-exporter@{digest}"
 
 
 @pytest.mark.parametrize("kind", ["PrometheusRule", "VMRule"])
-def test_rules_and_alerts_are_those_that_were_tested(kind: str) -> None:
+def test_chart_rules_and_alerts_equal_the_tested_files(kind: str) -> None:
     found = template(f"rules.kind={kind}", "rules.labels.release=monitoring")
     for name in ("rules", "alerts"):
         rule = named(found, kind, f"wattline-{name}")
@@ -150,7 +150,7 @@ def test_rules_and_alerts_are_those_that_were_tested(kind: str) -> None:
         assert rule["metadata"]["labels"]["release"] == "monitoring"
 
 
-def test_dashboards_are_those_of_the_repository_to_the_byte() -> None:
+def test_chart_dashboards_equal_the_repository() -> None:
     maps = {d["metadata"]["name"]: d for d in template("dashboards.enabled=true") if d["kind"] == "ConfigMap"}
     files = sorted((REPOSITORY / "grafana" / "dashboards").glob("*.json"))
     assert list(maps) == [file.stem for file in files]
@@ -171,18 +171,18 @@ def test_dashboards_are_those_of_the_repository_to_the_byte() -> None:
         ("podMonitor.interval=often", "podMonitor.interval"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_by_its_name(value: str, said: str) -> None:
+def test_chart_invalid_value_is_rejected_by_name(value: str, said: str) -> None:
     done = helm("template", "wattline", CHART, "--set", IMAGE, "--set", value)
     assert done.returncode != 0
     assert said in done.stderr
 
 
-def test_the_linter_is_content() -> None:
+def test_chart_passes_the_linter() -> None:
     done = helm("lint", "--strict", CHART, "--set", IMAGE)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_package_holds_the_files_that_the_folder_links_to(tmp_path: Path) -> None:
+def test_chart_package_contains_linked_files(tmp_path: Path) -> None:
     done = helm("package", CHART, "--destination", tmp_path)
     assert done.returncode == 0, done.stderr
     with tarfile.open(tmp_path / "wattline-exporter-0.1.0.tgz") as package:
@@ -197,8 +197,8 @@ def test_a_package_holds_the_files_that_the_folder_links_to(tmp_path: Path) -> N
             assert file.read() == (REPOSITORY / theirs).read_bytes()
 
 
-def test_the_notes_name_what_is_still_to_do(tmp_path: Path) -> None:
-    """An install would print them; without a cluster they are rendered as part of an object."""
+def test_chart_notes_list_the_remaining_steps(tmp_path: Path) -> None:
+    """Render the notes as part of an object, because without a cluster they are not printed."""
     chart = shutil.copytree(CHART, tmp_path / "chart")
     (chart / "templates" / "NOTES.txt").rename(chart / "NOTES.txt")
     (chart / "templates" / "notes.yaml").write_text('kind: Notes\ntext: {{ tpl (.Files.Get "NOTES.txt") . | quote }}\n')

@@ -1,4 +1,4 @@
-"""The image, built by Podman on a base that debootstrap makes of Debian's packages; and compose.yml with it."""
+"""Container image, built by Podman on a base from debootstrap, and compose.yml with it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import pytest
 import requests
 
 from tests.daemon import eventually
-from tests.deploy.composed import DOCKER, EXPORTER, Node
+from tests.deploy.compose_node import DOCKER, EXPORTER, Node
 from tests.deploy.machine import REPOSITORY
-from tests.deploy.stand_ins import stand_ins
+from tests.deploy.substitute_images import substitute_images
 from tests.fakes.podman import Podman, settled
 from tests.fakes.powercap import Powercap
 from tests.servers import require
@@ -51,7 +51,7 @@ def podman() -> Iterator[Podman]:
 
 
 def _lent(folder: Path) -> list[str]:
-    """What leads pip to where this machine's packages come from, while the image is built."""
+    """Return the options that pass this machine's package sources to pip during the build."""
     settings = Path("/etc/pip.conf")
     if not settings.exists():
         return []
@@ -61,7 +61,7 @@ def _lent(folder: Path) -> list[str]:
 
 
 def _base() -> Path:
-    """A root as small as debootstrap makes it, made once."""
+    """Return a minimal debootstrap root, made once."""
     if not _BASE.exists():
         debootstrap = require("debootstrap", "debootstrap")
         _BASE.parent.mkdir(exist_ok=True)
@@ -82,7 +82,7 @@ def address(podman: Podman) -> str:
 def _started(
     podman: Podman, name: str, *more: str, state: str = "--volume=/var/lib/wattline", serve: Sequence[str] = ()
 ) -> str:
-    """The address of an exporter in a container with every right taken, on a root that cannot be written."""
+    """Return the address of an exporter in a container without capabilities and with a read-only root."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     storage = ("--tmpfs=/tmp", state)
@@ -100,7 +100,7 @@ def _started(
     return address
 
 
-def test_it_is_scraped_and_keeps_a_run(podman: Podman, address: str) -> None:
+def test_image_is_scraped_and_keeps_a_run(podman: Podman, address: str) -> None:
     begun = requests.post(f"{address}/api/v1/runs", json={"workload": "probe", "run_id": "probe"}, timeout=10)
     assert begun.status_code == 201, begun.text
     ended = requests.post(f"{address}/api/v1/runs/probe/end", json={"outcome": "ok"}, timeout=10).json()
@@ -108,7 +108,7 @@ def test_it_is_scraped_and_keeps_a_run(podman: Podman, address: str) -> None:
     assert "state.sqlite" in podman("exec", "exporter", "ls", "/var/lib/wattline")
 
 
-def test_nobody_there_is_root_or_may_become_it(podman: Podman, address: str) -> None:
+def test_image_has_no_root_process_or_setuid_file(podman: Podman, address: str) -> None:
     status = podman("exec", "exporter", "cat", "/proc/1/status")
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     assert fields["Uid"].split() == ["65532"] * 4
@@ -116,7 +116,7 @@ def test_nobody_there_is_root_or_may_become_it(podman: Podman, address: str) -> 
     assert fields["NoNewPrivs"] == "1"
 
 
-def test_its_health_check_needs_no_shell_and_tells_the_truth(podman: Podman, address: str) -> None:
+def test_image_health_check_works_without_a_shell(podman: Podman, address: str) -> None:
     (image,) = json.loads(podman("image", "inspect", IMAGE))
     kind, *check = image["Healthcheck"]["Test"]
     assert kind == "CMD"
@@ -127,8 +127,8 @@ def test_its_health_check_needs_no_shell_and_tells_the_truth(podman: Podman, add
         podman("exec", "exporter", *check)
 
 
-def test_a_list_of_its_parts_is_what_is_installed_and_nothing_installs_more(podman: Podman, address: str) -> None:
-    """By the command of the README, on the image in a file."""
+def test_image_sbom_equals_the_installed_packages(podman: Podman, address: str) -> None:
+    """Use the README's command on the image in a file."""
     saved = podman.folder / "image.tar"
     podman("save", "--quiet", "--format=docker-archive", "--output", str(saved), IMAGE, within_s=180)
     syft = [sysconfig.get_path("scripts") + "/syft", "scan", f"docker-archive:{saved}", "--output=cyclonedx-json"]
@@ -146,24 +146,22 @@ def test_a_list_of_its_parts_is_what_is_installed_and_nothing_installs_more(podm
     assert not {"pip", "python3-pip", "python3-pip-whl", "python3-venv", "pandas", "torch"} & names
 
 
-def test_what_it_adds_to_its_base_is_as_small_as_the_readme_says(podman: Podman) -> None:
+def test_image_size_matches_the_readme(podman: Podman) -> None:
     layers = [layer["size"] for layer in json.loads(podman("history", "--format=json", IMAGE))]
     wattline, python, _ = [size for size in layers if size > 1_000_000]
     assert wattline < 75e6
     assert python < 45e6
 
 
-def test_it_stops_within_its_time(podman: Podman, address: str) -> None:
+def test_image_stops_within_the_grace_period(podman: Podman, address: str) -> None:
     _started(podman, "short")
     podman("stop", "--time=10", "short")
     assert podman.state("short")["ExitCode"] == 0
 
 
 @pytest.mark.parametrize(("user", "reads"), [("0:0", True), ("65532:65532", False)])
-def test_root_without_a_capability_reads_rapl_and_another_user_does_not(
-    podman: Podman, tmp_path: Path, user: str, reads: bool
-) -> None:
-    """So the overlay `rapl` needs no capability: the files are root's own."""
+def test_image_rapl_is_readable_by_root_only(podman: Podman, tmp_path: Path, user: str, reads: bool) -> None:
+    """The files belong to root, so the overlay `rapl` needs no capability."""
     tree = Powercap(tmp_path / "sys")
     tree.zone("intel-rapl:0", "package-0", 1_000.0)
     tree.energy_file("intel-rapl:0").chmod(0o400)
@@ -182,9 +180,9 @@ def test_root_without_a_capability_reads_rapl_and_another_user_does_not(
 
 @pytest.fixture(scope="module")
 def node(podman: Podman) -> Iterator[Node]:
-    """With the image, and with stand-ins for those of other makers."""
+    """Yield a node with the image and substitutes for third-party images."""
     podman("tag", IMAGE, "localhost/wattline-exporter")
-    stand_ins(podman, IMAGE)
+    substitute_images(podman, IMAGE)
     with (
         tempfile.TemporaryDirectory(prefix="composed-", dir="/var/tmp") as name,
         Node(Path(name), podman, POWER_W) as up,
@@ -192,7 +190,7 @@ def node(podman: Podman) -> Iterator[Node]:
         yield up
 
 
-def test_compose_measures_a_run_and_keeps_it_when_it_is_taken_down_and_up(node: Node) -> None:
+def test_compose_run_survives_down_and_up(node: Node) -> None:
     with node.composed("compose.yml"):
         drawn_j = node.measure("kept")
         eventually(lambda: node.values(PROMETHEUS, ENDED.format("kept")) == [1.0], "the run is scraped", node.log)
@@ -213,7 +211,7 @@ def test_compose_measures_a_run_and_keeps_it_when_it_is_taken_down_and_up(node: 
         assert {group["name"] for group in json.loads(rules)["data"]["groups"]} == GROUPS
 
 
-def test_compose_has_victoria_metrics_in_place_of_prometheus(node: Node) -> None:
+def test_compose_works_with_victoria_metrics(node: Node) -> None:
     with node.composed("compose.yml", "victoria-metrics.yml"):
         drawn_j = node.measure("other")
         scraped = ENDED.format("other")
@@ -223,14 +221,14 @@ def test_compose_has_victoria_metrics_in_place_of_prometheus(node: Node) -> None
         up, rules = node.grafana_finds("victoria-metrics.yml", *asked)
         assert json.loads(up)["data"]["result"][0]["value"][1] == "1"
         assert {group["name"] for group in json.loads(rules)["data"]["groups"]} == GROUPS
-        running = node.told("podman", "ps", "--format={{.Names}}").split()
+        running = node.output("podman", "ps", "--format={{.Names}}").split()
         assert sorted(running) == [
             f"wattline_{name}_1" for name in ("exporter", "grafana", "victoria-metrics", "vmalert")
         ]
 
 
-def test_compose_simulates_gpus_where_there_is_none(node: Node) -> None:
-    """Which draw nothing but their idle power, unlike those of the node."""
+def test_compose_simulates_gpus_without_hardware(node: Node) -> None:
+    """Simulated GPUs have idle power only, unlike those of the node."""
 
     def _watts() -> list[float]:
         lines = node.ask(f"{EXPORTER}/metrics").splitlines()

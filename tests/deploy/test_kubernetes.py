@@ -1,4 +1,4 @@
-"""The manifests as kubectl renders them: sound for every supported version, and as closed as each says of itself."""
+"""Kubernetes manifests: valid for every supported version, with the documented restrictions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LINTER = "checkov==3.3.30"
 _ACCEPTED = {
     "CKV_K8S_11": "with a limit on CPU it would be throttled and sample late",
     "CKV_K8S_15": "a tag is never pushed twice, and a node that is cut off must start it",
-    "CKV_K8S_43": "whoever builds the image knows its digest: kustomize edit set image",
+    "CKV_K8S_43": "only the builder of the image knows its digest: kustomize edit set image",
 }
 _ACCEPTED_OF_RUNS = {
     "CKV_K8S_17": "the pids of runs and of NVML are the host's",
@@ -59,14 +59,14 @@ def pod(overlay: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("overlay", LEVELS)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_api_of_the_oldest_and_of_the_newest_version_takes_each_object(overlay: str, version: str) -> None:
+def test_objects_are_valid_for_oldest_and_newest_api(overlay: str, version: str) -> None:
     found = documents(overlay)
     assert {"DaemonSet", "NetworkPolicy", "PriorityClass", "ServiceAccount"} <= {d["kind"] for d in found}
     for document in found:
         kubernetes_validate.validate(document, version, strict=True)
 
 
-def test_the_check_against_the_api_finds_a_misspelled_field() -> None:
+def test_api_validation_detects_a_misspelled_field() -> None:
     broken = one("metrics", "DaemonSet")
     broken["spec"]["template"]["spec"]["containers"][0]["imagee"] = "x"
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -74,7 +74,7 @@ def test_the_check_against_the_api_finds_a_misspelled_field() -> None:
 
 
 @pytest.mark.parametrize(("overlay", "level"), LEVELS.items())
-def test_pods_reach_the_level_that_the_readme_says(overlay: str, level: str) -> None:
+def test_pods_meet_the_documented_pod_security_level(overlay: str, level: str) -> None:
     reached = "privileged" if _above_restricted(pod(overlay)) else "restricted"
     assert reached == level
     (row,) = [line for line in README.splitlines() if line.startswith(f"| `{overlay}` |")]
@@ -82,11 +82,11 @@ def test_pods_reach_the_level_that_the_readme_says(overlay: str, level: str) -> 
 
 
 @pytest.mark.parametrize("overlay", LEVELS)
-def test_a_namespace_that_others_use_is_neither_changed_nor_deleted(overlay: str) -> None:
+def test_overlays_leave_the_namespace_unchanged(overlay: str) -> None:
     assert "Namespace" not in {document["kind"] for document in documents(overlay)}
 
 
-def test_the_overlay_of_the_readme_is_rendered_with_its_options_and_other_ops() -> None:
+def test_readme_overlay_is_rendered_with_its_options() -> None:
     own, ops = (part.partition("```")[0] for part in README.split("```yaml\n")[1:3])
     content = yaml.safe_load(own)
     content["patches"][0]["patch"] += "\n" + ops
@@ -104,7 +104,10 @@ def test_the_overlay_of_the_readme_is_rendered_with_its_options_and_other_ops() 
 
 
 def _above_restricted(spec: dict[str, Any]) -> list[str]:
-    """What Pod Security's level "restricted" forbids (https://kubernetes.io/docs/concepts/security/pod-security-standards)."""
+    """Yield the violations of Pod Security's level "restricted".
+
+    Source: https://kubernetes.io/docs/concepts/security/pod-security-standards
+    """
     own = spec["securityContext"]
     volumes = {kind for volume in spec["volumes"] for kind in volume if kind != "name"}
     broken = [f"host namespace {name}" for name in ("hostPID", "hostIPC", "hostNetwork") if spec.get(name)]
@@ -131,7 +134,7 @@ def _above_restricted(spec: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("overlay", LEVELS)
-def test_no_container_has_a_privilege_or_takes_a_gpu_from_jobs(overlay: str) -> None:
+def test_containers_have_no_privileges_and_reserve_no_gpu(overlay: str) -> None:
     spec = pod(overlay)
     (container,) = spec["containers"]
     context = container["securityContext"]
@@ -144,20 +147,20 @@ def test_no_container_has_a_privilege_or_takes_a_gpu_from_jobs(overlay: str) -> 
 
 
 @pytest.mark.parametrize("overlay", ["runs", "rapl"])
-def test_nobody_but_the_owner_reads_the_token(overlay: str) -> None:
-    """With an fsGroup the kubelet gives the file to that group, whatever its mode."""
+def test_token_is_readable_by_the_owner_only(overlay: str) -> None:
+    """Check that no fsGroup is set: it would open the file to a group, whatever its mode."""
     (token,) = [volume["secret"] for volume in pod(overlay)["volumes"] if volume["name"] == "token"]
     assert token["defaultMode"] == 0o400
     assert "fsGroup" not in pod(overlay)["securityContext"]
 
 
-def test_state_outlives_the_pod_where_runs_are_kept() -> None:
+def test_state_is_stored_outside_the_pod() -> None:
     volumes = {volume["name"]: volume for volume in pod("runs")["volumes"]}
     assert volumes["state"] == {"name": "state", "hostPath": {"path": "/var/lib/wattline", "type": "DirectoryOrCreate"}}
     assert "emptyDir" in {v["name"]: v for v in pod("metrics")["volumes"]}["state"]
 
 
-def test_a_job_reaches_the_exporter_of_its_own_node_under_names_that_it_answers_to() -> None:
+def test_job_reaches_its_nodes_exporter_by_an_allowed_name() -> None:
     service = one("runs", "Service")
     assert service["spec"]["internalTrafficPolicy"] == "Local"
     name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
@@ -168,7 +171,7 @@ def test_a_job_reaches_the_exporter_of_its_own_node_under_names_that_it_answers_
 
 @pytest.mark.parametrize("beside", LEVELS)
 @pytest.mark.parametrize("component", ["prometheus-operator", "victoriametrics-operator"])
-def test_an_operator_s_scrape_finds_the_pods_and_names_the_node(component: str, beside: str, tmp_path: Path) -> None:
+def test_operator_scrape_selects_pods_and_labels_the_node(component: str, beside: str, tmp_path: Path) -> None:
     kinds = {"prometheus": ("PodMonitor", "relabelings"), "victoriametrics": ("VMPodScrape", "relabelConfigs")}
     kind, relabels = kinds[component.partition("-")[0]]
     overlay = FOLDER / "overlays" / f"test-{component}-{tmp_path.name}"
@@ -192,7 +195,7 @@ def test_an_operator_s_scrape_finds_the_pods_and_names_the_node(component: str, 
 
 
 @pytest.mark.parametrize("overlay", LEVELS)
-def test_a_policy_linter_finds_nothing_but_what_is_meant(overlay: str, tmp_path: Path) -> None:
+def test_policy_linter_reports_only_intended_exceptions(overlay: str, tmp_path: Path) -> None:
     (tmp_path / "rendered.yaml").write_text(rendered(overlay))
     accepted = _ACCEPTED | (_ACCEPTED_OF_RUNS if overlay != "metrics" else {})
     options = ["--framework", "kubernetes", "--compact", "--quiet", "--skip-check", ",".join(accepted)]
@@ -203,7 +206,7 @@ def test_a_policy_linter_finds_nothing_but_what_is_meant(overlay: str, tmp_path:
 
 
 def _linter() -> Path:
-    """In an environment of its own: it brings a hundred packages."""
+    """Install the linter in a separate environment, because it brings a hundred packages."""
     folder = REPOSITORY / "build" / "checkov"
     program = folder / "bin" / "checkov"
     if not program.exists():

@@ -1,4 +1,4 @@
-"""The unit as deploy/systemd/README.md installs it, on a real systemd."""
+"""Unit from deploy/systemd/README.md on a real systemd."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ReadWritePaths={SOURCE / _FOLDER}
 
 @pytest.fixture(scope="module")
 def node(machine: Machine) -> Iterator[Machine]:
-    """With the unit installed and started, and the driver's library of two GPUs that draw 300 W each."""
+    """Yield a machine with the unit running and the driver library of two GPUs of 300 W each."""
     folder = REPOSITORY / _FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -43,8 +43,8 @@ def node(machine: Machine) -> Iterator[Machine]:
     simulated = Simulation.open(path)
     for gpu in range(2):
         simulated.set_load(gpu, Constant(POWER_W))
-    told = machine.run(f"{FILES}/install.sh")
-    assert told.returncode == 0, told.stderr
+    done = machine.run(f"{FILES}/install.sh")
+    assert done.returncode == 0, done.stderr
     machine.write(f"/etc/systemd/system/{UNIT}.service.d/gpus.conf", GPUS)
     model = f"--cpu.power-model idle=10,max={10 + CORE_W * (os.cpu_count() or 1):g}"
     machine.run("sed", "-i", f's/^\\(WATTLINE_ARGS=".*\\)"/\\1 {model}"/', f"/etc/default/{UNIT}")
@@ -72,7 +72,7 @@ def page(machine: Machine) -> str:
 
 
 def metric(machine: Machine, name: str) -> list[float]:
-    """Of all series of that name; or of those that the regular expression matches, labels in their order."""
+    """Return the values of series by name, or of those that match the regular expression."""
     pattern = name if "{" in name else rf"{name}[{{ ]"
     return [float(line.split()[-1]) for line in page(machine).splitlines() if re.match(pattern, line)]
 
@@ -83,7 +83,7 @@ def shown(machine: Machine, *properties: str) -> dict[str, str]:
 
 
 def tagged(machine: Machine, around: Sequence[str], run_id: str, command: str) -> CompletedProcess[str]:
-    """`workloads run` through the socket, by the command `around` it; another test may have ended the exporter."""
+    """Run `workloads run` through the socket by the command `around`; start the exporter if needed."""
     eventually(lambda: machine.run("test", "-S", SOCKET).returncode == 0, "the socket", lambda: log(machine))
     eventually(lambda: metric(machine, "wattline_cpu_energy_joules_total") != [], "the CPU", lambda: log(machine))
     words = ["/opt/wattline/bin/workloads", "run", "--gpus", "0", "--run-id", run_id, "--", "sh", "-c", command]
@@ -97,14 +97,14 @@ def exposure(machine: Machine) -> float:
     return float(found[1])
 
 
-def test_the_unit_is_sound_and_as_closed_as_the_readme_says(node: Machine) -> None:
+def test_unit_is_valid_and_as_restricted_as_documented(node: Machine) -> None:
     verified = node.run("systemd-analyze", "verify", f"{UNIT}.service")
     assert (verified.returncode, verified.stderr) == (0, "")
     assert exposure(node) <= 2.0
     assert f"says {exposure(node)} (" in README
 
 
-def test_the_process_collector_opens_it_by_one_capability(node: Machine) -> None:
+def test_process_collector_needs_one_capability(node: Machine) -> None:
     dropped_in = f"/etc/systemd/system/{UNIT}.service.d/processes.conf"
     node.run("cp", f"{FILES}/{UNIT}.service.d/processes.conf.example", dropped_in)
     node.run("systemctl", "daemon-reload")
@@ -117,7 +117,7 @@ def test_the_process_collector_opens_it_by_one_capability(node: Machine) -> None
         node.run("systemctl", "daemon-reload")
 
 
-def test_it_reads_the_gpus_as_a_user_of_its_own_without_any_capability(node: Machine) -> None:
+def test_service_reads_gpus_as_unprivileged_user(node: Machine) -> None:
     eventually(lambda: len(metric(node, "wattline_gpu_power_watts")) == 2, "both are read", lambda: log(node))
     assert metric(node, "wattline_gpu_power_watts") == pytest.approx([POWER_W, POWER_W], rel=0.01)
     pid = shown(node, "MainPID")["MainPID"]
@@ -130,8 +130,8 @@ def test_it_reads_the_gpus_as_a_user_of_its_own_without_any_capability(node: Mac
     assert node.run("stat", "-c", "%U %a", "/var/lib/wattline").stdout.split() == ["wattline", "750"]
 
 
-def test_what_works_is_checked_with_the_rights_and_the_options_of_the_service(node: Machine) -> None:
-    """As the README has it; the driver's library is named for the service only, so no GPU is found."""
+def test_check_runs_with_the_services_rights_and_options(node: Machine) -> None:
+    """Use the README's command. The driver library is visible to the service only, so no GPU is found."""
     script = README.partition("with the service's rights and options:\n")[2].partition("```")[0]
     quick = script.replace("check ", "check --idle-seconds 0 ")
     checked = node.run("sh", "-c", f". /etc/default/wattline-exporter; {quick}")
@@ -139,8 +139,8 @@ def test_what_works_is_checked_with_the_rights_and_the_options_of_the_service(no
     assert f"runs: unix://{SOCKET}" in checked.stdout, checked
 
 
-def test_the_group_tags_runs_through_the_socket_and_nobody_else_does(node: Machine) -> None:
-    """There is no other way in: changes over TCP are refused where there is a socket."""
+def test_socket_accepts_runs_from_its_group_only(node: Machine) -> None:
+    """Check that changes over TCP are rejected when a socket is configured."""
     done = tagged(node, ["runuser", "-u", "ann", "--"], "of-ann", "sleep 1")
     assert done.returncode == 0, done.stderr
     assert metric(node, r'wattline_run_duration_seconds\{run_id="of-ann"\}')[0] > 1
@@ -151,8 +151,8 @@ def test_the_group_tags_runs_through_the_socket_and_nobody_else_does(node: Machi
     assert metric(node, r'wattline_run_duration_seconds\{run_id="of-bob"\}') == []
 
 
-def test_a_job_in_the_slice_is_counted_with_its_children_of_a_moment(node: Machine) -> None:
-    """Each lives for milliseconds, far less than the second between two looks at the processes."""
+def test_job_in_the_slice_includes_short_lived_children(node: Machine) -> None:
+    """Children live for milliseconds, much less than the second between two process scans."""
     moments = "for i in $(seq 300); do /usr/bin/env true; done; times; sleep 2"
     scope = ["systemd-run", "--scope", "--slice=wattline.slice", "--quiet", "--"]
     done = tagged(node, scope, "moments", moments)
@@ -164,8 +164,8 @@ def test_a_job_in_the_slice_is_counted_with_its_children_of_a_moment(node: Machi
     assert sum(metric(node, share)) > 0.5 * spent_s * CORE_W
 
 
-def test_after_sigkill_systemd_starts_it_again_and_the_run_goes_on(node: Machine) -> None:
-    """And it ends with its job."""
+def test_run_continues_after_sigkill_and_restart(node: Machine) -> None:
+    """The run ends with its job."""
     started = tagged(node, ["systemd-run", "--unit=job", "--quiet", "--"], "long", "sleep 600")
     assert started.returncode == 0, started.stderr
     eventually(lambda: 'wattline_run_info{run_id="long"' in page(node), "the run has begun", lambda: log(node))
@@ -180,13 +180,13 @@ def test_after_sigkill_systemd_starts_it_again_and_the_run_goes_on(node: Machine
     eventually(lambda: outcome in page(node), "the run has ended", lambda: log(node))
 
 
-def test_it_stops_cleanly(node: Machine) -> None:
+def test_service_stops_cleanly(node: Machine) -> None:
     node.run("systemctl", "stop", UNIT)
     assert shown(node, "Result", "ExecMainStatus") == {"Result": "success", "ExecMainStatus": "0"}
     node.run("systemctl", "start", UNIT)
 
 
-def test_rapl_is_opened_to_the_group_and_to_nobody_else(node: Machine) -> None:
+def test_rapl_files_are_readable_by_the_group_only(node: Machine) -> None:
     zone = "/root/tree/sys/devices/virtual/powercap/intel-rapl/intel-rapl:0"
     for path in (f"{zone}/energy_uj", f"{zone}/intel-rapl:0:0/energy_uj"):
         node.write(path, "1\n", "0400")

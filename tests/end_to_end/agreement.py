@@ -1,4 +1,4 @@
-"""Whether the ledger and two servers tell the same energy of a run, and whether that is the energy that was drawn."""
+"""Agreement of a run's energy between ledger, two servers and the true value."""
 
 from __future__ import annotations
 
@@ -18,48 +18,49 @@ from analyzer.sources.runs import load as runs
 from tests.end_to_end.cluster_node import Node
 
 LONG_S = 10.0
-"""Runs of this length are held to a tolerance, shorter ones to their own interval."""
+"""Duration from which a run is compared with a tolerance; shorter runs use their interval."""
 TOLERANCE = 0.005
 SAME = 1e-9
-"""What a server stores is the ledger's figure, digit by digit but for the sum's order."""
+"""Relative tolerance between server and ledger: the order of the sum only."""
 SEEN_S = 0.01
-"""So little unseen time is rounding."""
+"""Seconds of unseen time below which they are rounding."""
 PEAK_W = 700.0
 FAR = 2.0
-"""An interval holds the truth with 95 %: some runs lie outside of theirs, but hardly one so many halves away."""
+"""Limit of the deviation in half-widths; 5 % of the runs may lie outside their 95 % interval, but not this far."""
 _CHANCE = 0.001
 _CLOCK = runs.Clock(time.time, time.sleep)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A run's energy as one place tells it: its joules, half of its interval, and for how long it did not see a GPU,
-    in seconds that are added up over the GPUs.
+class ReportedEnergy:
+    """Energy of a run as the ledger or a server reports it.
+
+    `unseen_s` is the time without data, added up over the GPUs.
     """
 
     joules: float | None
     half_j: float = 0.0
     unseen_s: float = 0.0
     own: Interval | None = None
-    """The analyzer's figure from raw samples, where one was made."""
+    """Energy that the analyzer computes from raw samples, if any."""
     notes: tuple[str, ...] = ()
 
     @property
     def missing_j(self) -> float:
-        """The most that may have been drawn while nobody saw it, where the place declares such a time."""
+        """Return the most energy that can be missing in the declared unseen time."""
         return self.unseen_s * PEAK_W if self.unseen_s > SEEN_S else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """`told` by place, of which the ledger is the first. `trouble` is what is wrong besides the energies."""
+class RunComparison:
+    """Energies of one run by source, the ledger first. `trouble` lists problems other than energies."""
 
     run_id: str
     nodes: int
     gpus: int
     duration_s: float
     truth_j: float
-    told: Mapping[str, Told]
+    energies: Mapping[str, ReportedEnergy]
     trouble: tuple[str, ...] = ()
 
     @property
@@ -68,65 +69,67 @@ class Compared:
 
     @property
     def unseen_s(self) -> float:
-        """As declared, at most."""
-        return max((told.unseen_s for told in self.told.values() if told.missing_j), default=0.0)
+        """Return the longest declared unseen time."""
+        return max((energies.unseen_s for energies in self.energies.values() if energies.missing_j), default=0.0)
 
     @property
     def deviation(self) -> float:
-        """The farthest from the truth, relative."""
-        offs = [told.joules / self.truth_j - 1 for told in self.told.values() if told.joules is not None]
+        """Return the largest relative deviation from the true value."""
+        offs = [
+            energies.joules / self.truth_j - 1 for energies in self.energies.values() if energies.joules is not None
+        ]
         return max(offs, key=abs, default=math.nan)
 
     @property
     def agrees(self) -> bool:
-        """With the truth, as nearly as is asked of a run of this length, whatever is declared."""
-        return all(abs(self._off_j(told)) <= self._bound_j(told) for told in self.told.values())
+        """Return True if all sources agree with the true value, without allowance for unseen time."""
+        return all(abs(self._off_j(energies)) <= self._bound_j(energies) for energies in self.energies.values())
 
     @property
     def bounds(self) -> tuple[Interval, ...]:
-        """Of the servers' raw samples."""
-        return tuple(told.own for told in self.told.values() if told.own is not None)
+        """Return the figures from the servers' raw samples."""
+        return tuple(energies.own for energies in self.energies.values() if energies.own is not None)
 
     def problems(self) -> Iterator[str]:
         yield from self.trouble
-        (_, first), *others = self.told.items()
-        for where, told in others:
-            if told.joules is not None and not math.isclose(told.joules, first.joules or 0.0, rel_tol=SAME):
-                yield f"{where} tells {told.joules:.1f} J, the ledger {first.joules or 0.0:.1f} J"
-        for where, told in self.told.items():
-            off_j, bound_j = self._off_j(told), self._bound_j(told) * (1.0 if self.is_long else FAR)
-            if told.joules is None:
-                yield f"{where} does not know it: {' '.join(told.notes)}"
+        (_, first), *others = self.energies.items()
+        for where, energies in others:
+            if energies.joules is not None and not math.isclose(energies.joules, first.joules or 0.0, rel_tol=SAME):
+                yield f"{where} tells {energies.joules:.1f} J, the ledger {first.joules or 0.0:.1f} J"
+        for where, energies in self.energies.items():
+            off_j, bound_j = self._off_j(energies), self._bound_j(energies) * (1.0 if self.is_long else FAR)
+            if energies.joules is None:
+                yield f"{where} has no such run: {' '.join(energies.notes)}"
             elif off_j > bound_j:
-                yield f"{where} is {off_j:.1f} J above the truth, by more than {bound_j:.1f} J"
-            elif off_j < -bound_j - told.missing_j:
-                declared = f"{bound_j:.1f} J, and {told.unseen_s:.2f} s of a GPU unseen"
-                yield f"{where} is {-off_j:.1f} J below the truth; declared are {declared}"
+                yield f"{where} is {off_j:.1f} J above the true value, by more than {bound_j:.1f} J"
+            elif off_j < -bound_j - energies.missing_j:
+                declared = f"{bound_j:.1f} J, and {energies.unseen_s:.2f} s of a GPU unseen"
+                yield f"{where} is {-off_j:.1f} J below the true value; declared are {declared}"
 
     @property
     def is_outside(self) -> bool:
-        """A short run that was seen all the time, and yet the truth is not in its interval."""
+        """Return True for a short, fully sampled run whose interval misses the true value."""
         return not (self.is_long or self.unseen_s or self.agrees)
 
-    def _off_j(self, told: Told) -> float:
-        return math.inf if told.joules is None else told.joules - self.truth_j
+    def _off_j(self, energies: ReportedEnergy) -> float:
+        return math.inf if energies.joules is None else energies.joules - self.truth_j
 
-    def _bound_j(self, told: Told) -> float:
-        return TOLERANCE * self.truth_j if self.is_long else told.half_j
+    def _bound_j(self, energies: ReportedEnergy) -> float:
+        return TOLERANCE * self.truth_j if self.is_long else energies.half_j
 
 
-def too_many_outside(compared: Sequence[Compared]) -> bool:
-    """Whether more short runs lie outside of their intervals than chance explains where those hold 95 %."""
+def too_many_outside(compared: Sequence[RunComparison]) -> bool:
+    """Return True if more short runs miss their 95 % intervals than chance explains."""
     seen = [run for run in compared if not run.is_long and not run.unseen_s]
     return sum(run.is_outside for run in seen) > binom.isf(_CHANCE, len(seen), 0.05) if seen else False
 
 
 @dataclass(frozen=True, slots=True)
 class Ledgers:
-    """What the ledgers of a run's nodes tell, added up; `answers` are those of each."""
+    """Summed ledgers of a run's nodes; `answers` are the nodes' runs."""
 
     answers: tuple[dict[str, Any], ...]
-    told: Told
+    energies: ReportedEnergy
     truth_j: float
 
     @property
@@ -135,37 +138,37 @@ class Ledgers:
 
 
 def ledgers(nodes: Sequence[Node], run_id: str, gpus: Sequence[int]) -> Ledgers:
-    """`gpus` are the run's on each of its nodes. No joules where a ledger lacks one of them."""
+    """Sum the ledgers; `gpus` are the run's GPUs on each node. Without energy if a ledger lacks a GPU."""
     answers = [node.run(run_id) for node in nodes]
     truths_j = [node.truth_j(run, gpus) for node, run in zip(nodes, answers, strict=True)]
     energies_j = [run["energy_joules"].get("gpu", {}) for run in answers]
     halves_j = [run["energy_uncertainty_joules"].get("gpu", {}) for run in answers]
     whole = all(set(energy) == set(truth) for energy, truth in zip(energies_j, truths_j, strict=True))
-    told = Told(
+    energies = ReportedEnergy(
         math.fsum(joules for energy in energies_j for joules in energy.values()) if whole else None,
         math.fsum(joules for half in halves_j for joules in half.values()),
         math.fsum(_unseen_s(run["covered_ratio"].get("gpu", {}), run["duration_seconds"]) for run in answers),
         notes=tuple(note for run in answers for note in run["notes"]),
     )
-    return Ledgers(tuple(answers), told, math.fsum(joules for truth in truths_j for joules in truth.values()))
+    return Ledgers(tuple(answers), energies, math.fsum(joules for truth in truths_j for joules in truth.values()))
 
 
 def _unseen_s(covered: Mapping[str, float], duration_s: float) -> float:
     return math.fsum((1.0 - ratio) * duration_s for ratio in covered.values())
 
 
-def reported(address: str, run_id: str, labels: Mapping[str, str]) -> Told:
-    """What the analyzer reports of the run from that server."""
+def reported(address: str, run_id: str, labels: Mapping[str, str]) -> ReportedEnergy:
+    """Return the analyzer's report of the run from that server."""
     source = PrometheusSource(address)
     try:
         report = assess(runs.load_run(source, run_id, 3_600.0, _CLOCK, lambda _: None))
     except FetchError as error:
-        return Told(None, notes=(str(error),))
+        return ReportedEnergy(None, notes=(str(error),))
     finally:
         source.close()
     if report.headline is None or report.ended_at_s is None or dict(report.labels) != dict(labels):
-        return Told(None, notes=(f"it ended at {report.ended_at_s}, its labels are {report.labels}",))
+        return ReportedEnergy(None, notes=(f"it ended at {report.ended_at_s}, its labels are {report.labels}",))
     unseen_s = math.fsum(
         (1.0 - device.covered_ratio) * device.duration_s for device in report.gpus if device.covered_ratio is not None
     )
-    return Told(report.headline.value, report.headline.half or 0.0, unseen_s, report.own)
+    return ReportedEnergy(report.headline.value, report.headline.half or 0.0, unseen_s, report.own)

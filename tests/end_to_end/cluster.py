@@ -1,8 +1,8 @@
-"""A cluster on one machine, with faults: does the energy of every run agree between ledger, servers and truth?
+"""Simulated cluster with faults: agreement of energy between ledger, servers and true value.
 
-`python -m tests.end_to_end.cluster` starts exporters of simulated GPUs, a Prometheus and a VictoriaMetrics that scrape
-them, tags runs at random, kills an exporter and each server for a while, loses a GPU, and then compares. The table goes
-to stdout, what is being done to stderr; the exit code is 1 where something is off.
+`python -m tests.end_to_end.cluster` starts exporters of simulated GPUs, and a Prometheus and a VictoriaMetrics that
+scrape them. It starts random runs, kills an exporter and each server, loses a GPU, and compares the energies. The
+table goes to stdout, progress to stderr; the exit code is 1 if a run disagrees.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from typing import Any
 import pytest
 
 from tests.end_to_end import cluster_servers
-from tests.end_to_end.agreement import Compared, Ledgers, ledgers, reported, too_many_outside
+from tests.end_to_end.agreement import Ledgers, RunComparison, ledgers, reported, too_many_outside
 from tests.end_to_end.cluster_node import RefusedError, make_node
 from tests.end_to_end.cluster_runs import Size
-from tests.end_to_end.cluster_scene import Scene, Tagged
+from tests.end_to_end.cluster_scene import Scene, StartedRun
 from tests.end_to_end.cluster_servers import Server
 from tests.end_to_end.cluster_table import summary, table
 
 WARM_UP_S = 3.0
-APART = 1e-9
-"""Parts and counters: the same numbers, added up in another order."""
+MAX_DEVIATION = 1e-9
+"""Relative tolerance between attributed parts and counters: the order of the sum only."""
 CLOCKS_DIFFER_S = 0.005
 SHORTEST_SCENE_S = 25.0
 _REPORTERS = 2
@@ -41,19 +41,19 @@ _REPORTERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`parts_beside_counters` by node, `reads` all and those that were late or failed."""
+    """Result of one scene: deviation of parts from counters by node, and reads of the drivers."""
 
-    runs: list[Compared]
+    runs: list[RunComparison]
     refused: list[str]
-    parts_beside_counters: dict[str, float]
+    attribution_deviation: dict[str, float]
     reads: tuple[float, float]
 
     def problems(self) -> list[str]:
         of_runs = [f"{run.run_id}: {text}" for run in self.runs for text in run.problems()]
         of_nodes = [
-            f"{node}: the parts of its runs and the rest are {apart:.2e} from its devices' counters"
-            for node, apart in self.parts_beside_counters.items()
-            if apart > APART
+            f"{node}: attributed and unattributed energy deviate by {deviation:.2e} from the device counters"
+            for node, deviation in self.attribution_deviation.items()
+            if deviation > MAX_DEVIATION
         ]
         outside = [run.run_id for run in self.runs if run.is_outside]
         of_intervals = [f"too many outside of their intervals: {outside}"] if too_many_outside(self.runs) else []
@@ -61,7 +61,7 @@ class Found:
 
 
 def prove(folder: Path, size: Size, scrape_s: float, seed: int, say: Callable[[str], None]) -> Found:
-    """Plays the scene and compares what is told of it afterwards. Nothing is left running."""
+    """Run the scene and compare its energies. No process is left running."""
     chance = random.Random(seed)
     nodes = [make_node(folder / f"node-{i}", f"node-{i}", size.gpus, chance) for i in range(size.nodes)]
     targets = [node.target for node in nodes]
@@ -79,43 +79,43 @@ def prove(folder: Path, size: Size, scrape_s: float, seed: int, say: Callable[[s
         tagged, refused = scene.play(chance)
         say(f"{len(tagged)} runs have ended; the last scrape")
         scene.until_scraped(scrape_s)
-        apart = {node.name: node.parts_beside_counters() for node in nodes}
+        deviation = {node.name: node.attribution_deviation() for node in nodes}
         reads = [node.reads() for node in nodes]
         plans = [run.plan for run in tagged]
-        told = [ledgers([nodes[number] for number in plan.nodes], plan.run_id, plan.gpus) for plan in plans]
+        run_ledgers = [ledgers([nodes[number] for number in plan.nodes], plan.run_id, plan.gpus) for plan in plans]
         scene.stop_nodes()
         say("comparing")
-        compared = _compared(tagged, told, scene.servers)
-    return Found(compared, refused, apart, (sum(each[0] for each in reads), sum(each[1] for each in reads)))
+        compared = _compared(tagged, run_ledgers, scene.servers)
+    return Found(compared, refused, deviation, (sum(each[0] for each in reads), sum(each[1] for each in reads)))
 
 
-def _compared(tagged: list[Tagged], told: list[Ledgers], servers: Sequence[Server]) -> list[Compared]:
-    """The reports are made by processes of their own: they are most of the work, and Python does one at a time."""
+def _compared(tagged: list[StartedRun], run_ledgers: list[Ledgers], servers: Sequence[Server]) -> list[RunComparison]:
+    """Compare runs in separate processes, because the reports take most of the time."""
     with ProcessPoolExecutor(_REPORTERS, get_context("spawn")) as pool:
         reports = {
             server.name: [pool.submit(reported, server.url, run.plan.run_id, run.plan.labels) for run in tagged]
             for server in servers
         }
         return [
-            Compared(
+            RunComparison(
                 run.plan.run_id,
                 len(run.plan.nodes),
                 len(run.plan.nodes) * len(run.plan.gpus),
                 ledger.duration_s,
                 ledger.truth_j,
-                {"ledger": ledger.told, **{name: answers[i].result() for name, answers in reports.items()}},
+                {"ledger": ledger.energies, **{name: answers[i].result() for name, answers in reports.items()}},
                 tuple(text for answer in ledger.answers for text in _of_its_window(answer, run)),
             )
-            for i, (run, ledger) in enumerate(zip(tagged, told, strict=True))
+            for i, (run, ledger) in enumerate(zip(tagged, run_ledgers, strict=True))
         ]
 
 
-def _of_its_window(run: Mapping[str, Any], tagged: Tagged) -> Iterator[str]:
-    """The truth is taken over the window that the ledger tells; so that must be the one between the calls."""
-    for asked, told_s, what in ((tagged.begun, run["started_at"], "begin"), (tagged.ended, run["ended_at"], "end")):
-        if not asked.from_s - CLOCKS_DIFFER_S <= told_s <= asked.until_s + CLOCKS_DIFFER_S:
-            took_s = asked.until_s - asked.from_s
-            yield f"its {what} is told {told_s - asked.from_s:+.3f} s from the call, which took {took_s:.3f} s"
+def _of_its_window(run: Mapping[str, Any], tagged: StartedRun) -> Iterator[str]:
+    """Check the ledger's start and end against the calls, since the true value is computed for that window."""
+    for call, recorded_s, what in ((tagged.begun, run["started_at"], "start"), (tagged.ended, run["ended_at"], "end")):
+        if not call.from_s - CLOCKS_DIFFER_S <= recorded_s <= call.until_s + CLOCKS_DIFFER_S:
+            took_s = call.until_s - call.from_s
+            yield f"its recorded {what} is {recorded_s - call.from_s:+.3f} s from the call, which took {took_s:.3f} s"
 
 
 def main() -> int:
@@ -142,7 +142,7 @@ def main() -> int:
         return 1
     print(table(found.runs))
     problems = found.problems()
-    for line in (*summary(found.runs, found.refused, found.parts_beside_counters, found.reads), *problems):
+    for line in (*summary(found.runs, found.refused, found.attribution_deviation, found.reads), *problems):
         print(line)
     print(f"{time.monotonic() - begun_s:.0f} s in all; {len(problems)} problems")
     return int(bool(problems))

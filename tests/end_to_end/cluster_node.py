@@ -1,4 +1,4 @@
-"""A node of the cluster: an exporter of simulated GPUs at a port of its own, which can be killed and started again."""
+"""Cluster node: an exporter of simulated GPUs that can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tests.bench.node import HIGH_W, LOW_W, boottime_of
 
 PERIODS_S = (1.5, 7.0)
 PATIENCE_S = 60.0
-"""For an exporter that has been killed, or is slow on a busy machine."""
+"""Timeout for an exporter that was killed or is slow."""
 _WITHOUT = ("--no-collector.rapl", "--no-collector.hwmon", "--no-collector.host")
 
 
 class RefusedError(Exception):
-    """The exporter does not take the request; the text is its own."""
+    """Request rejected by the exporter; the text is the exporter's."""
 
 
 @dataclass
 class Node:
-    """Its GPUs have UUIDs of their own, and each a load whose energy is known over any window."""
+    """Exporter with simulated GPUs, each under a load whose energy is known for any window."""
 
     name: str
     folder: Path
@@ -43,7 +43,7 @@ class Node:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Returns at once; see `until_ready`."""
+        """Start the exporter without waiting; see `until_ready`."""
         options = ("--web.listen-address", self.target, "--simulate", f"{len(self.simulation.gpus)}xH200")
         self._exporter = daemon.start(self.folder, *options, *_WITHOUT, "--carbon.intensity", "230")
         self._exporter.url = f"http://{self.target}"
@@ -54,7 +54,7 @@ class Node:
         self._answered(lambda: requests.get(f"http://{self.target}/-/ready", timeout=30))
 
     def kill(self) -> None:
-        """SIGKILL: it saves nothing more and tells nobody."""
+        """Kill the exporter with SIGKILL, so that it saves nothing."""
         assert self._exporter is not None
         children = self._exporter.children()
         self._exporter.process.send_signal(signal.SIGKILL)
@@ -62,7 +62,7 @@ class Node:
         psutil.wait_procs(children, timeout=PATIENCE_S)
 
     def stop(self) -> None:
-        """Where it still runs. The truth is not known any more afterwards."""
+        """Stop the exporter if it runs. The true energy is unknown afterwards."""
         if self._exporter is not None:
             self._exporter.stop()
             self._exporter = None
@@ -75,25 +75,25 @@ class Node:
         self.simulation.set_fault(gpu, Fault.LOST, on=False)
 
     def begin(self, body: Mapping[str, Any]) -> None:
-        """Asks again while nobody answers, as the same run_id makes harmless. Raises RefusedError."""
+        """Begin a run and retry while the exporter is down; the run_id makes that harmless. Raise RefusedError."""
         self._answered(lambda: requests.post(f"http://{self.target}/api/v1/runs", json=body, timeout=30))
 
     def end(self, run_id: str) -> None:
         self._answered(lambda: requests.post(f"http://{self.target}/api/v1/runs/{run_id}/end", json={}, timeout=30))
 
     def run(self, run_id: str) -> dict[str, Any]:
-        """As the ledger tells it."""
+        """Return the run from the ledger."""
         answer = self._answered(lambda: requests.get(f"http://{self.target}/api/v1/runs/{run_id}", timeout=30))
         return dict(answer.json())
 
     def truth_j(self, run: Mapping[str, Any], gpus: Sequence[int]) -> dict[str, float]:
-        """What these GPUs drew between the begin and the end that the ledger tells, by UUID."""
+        """Return the true energy of GPUs between the ledger's start and end of the run, by UUID."""
         begin_s = boottime_of(run["started_at"])
         end_s = begin_s + run["duration_seconds"]
         return {self.simulation.gpus[gpu].uuid: self.simulation.energy_j(gpu, begin_s, end_s) for gpu in gpus}
 
-    def parts_beside_counters(self) -> float:
-        """How far the parts of all runs and the rest are from the devices' counters: the farthest, relative."""
+    def attribution_deviation(self) -> float:
+        """Return the largest relative deviation of attributed plus unattributed energy from the counters."""
         assert self._exporter is not None
         shown = self._exporter.metrics()
         counters_j = {labels["uuid"]: joules for labels, joules in shown[m.GPU_ENERGY.name]}
@@ -105,7 +105,7 @@ class Node:
         return max(abs(joules / counters_j[device] - 1) for (device, _), joules in parts_j.items())
 
     def reads(self) -> tuple[float, float]:
-        """How often its driver was read, and how often late or in vain."""
+        """Return the number of reads of the driver, and of late or failed ones."""
         assert self._exporter is not None
         shown = [(labels, value) for labels, value in self._exporter.metrics()[m.SOURCE_READS.name]]
         count = {labels["outcome"]: value for labels, value in shown if labels["source"] == "nvml"}
@@ -128,7 +128,7 @@ class Node:
 
 
 def make_node(folder: Path, name: str, gpus: int, chance: random.Random) -> Node:
-    """Not started yet."""
+    """Return a node that is not started."""
     state = folder / "state"
     state.mkdir(parents=True)
     create(state / FILE_NAME, make_gpus(gpus, PRODUCTS["H200"], name), boottime())

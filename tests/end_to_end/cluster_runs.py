@@ -1,4 +1,4 @@
-"""Which runs a cluster has, at random: on one or several GPUs, some beside each other on a GPU, one on two nodes."""
+"""Random runs of the cluster: single-GPU, multi-GPU, shared and two-node runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _USERS = ("ada", "grace", "kurt", "mary")
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """`nodes` by their numbers; `gpus` are those of each of them."""
+    """Planned run on numbered nodes; `gpus` are its GPUs on each of them."""
 
     run_id: str
     nodes: tuple[int, ...]
@@ -42,13 +42,13 @@ class Size:
     gpus: int
     seconds: float
     longest_s: float
-    """Of a run."""
+    """Shortest and longest duration of a run."""
     pause_s: float
-    """Between two runs, at most."""
+    """Longest pause between two runs."""
 
 
 def planned(size: Size, chance: random.Random) -> Iterator[Planned]:
-    """Within `size.seconds`, one after the other; on each fifth node two at a time, which often share a GPU."""
+    """Yield runs within `size.seconds` in sequence; every fifth node has two concurrent runs."""
     for node in range(size.nodes):
         for lane in range(1 if node % _SHARED_EVERY else 2):
             begin_s = chance.uniform(0.0, size.pause_s)
@@ -67,7 +67,7 @@ def on_two_nodes(nodes: tuple[int, int], begin_s: float, length_s: float, chance
 
 
 def special(name: str, node: int, gpus: tuple[int, ...], begin_s: float, end_s: float) -> Planned:
-    """One that a fault is to befall."""
+    """Return the planned run that a fault will affect."""
     return Planned(name, (node,), gpus, begin_s, end_s - begin_s, {"model": name, "user": "fault"})
 
 

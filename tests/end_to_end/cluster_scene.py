@@ -1,4 +1,4 @@
-"""What happens on the cluster: runs that begin and end, and faults, each at its time."""
+"""Scene on the cluster: runs and faults on a timeline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Action = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """When each begins and ends, in seconds of the scene."""
+    """Start and end of each fault, in seconds of the scene."""
 
     exporter: tuple[float, float]
     gpu: tuple[float, float]
@@ -30,7 +30,7 @@ class Faults:
 
 
 def faults(seconds: float) -> Faults:
-    """For a while both servers are away, as are the exporter and the GPU then."""
+    """Return faults in which for some time both servers, an exporter and a GPU fail together."""
     away_s = min(AWAY_S, 0.5 * seconds)
     return Faults(
         exporter=(0.4 * seconds, 0.4 * seconds + min(5.0, 0.1 * seconds)),
@@ -41,23 +41,23 @@ def faults(seconds: float) -> Faults:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A call of the run API to all nodes of a run: when it was made and when the last had answered, in Unix seconds."""
+class ApiCall:
+    """Unix times at which a call to all nodes of a run was made and answered."""
 
     from_s: float
     until_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
+class StartedRun:
     plan: Planned
-    begun: Asked
-    ended: Asked
+    begun: ApiCall
+    ended: ApiCall
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Three nodes at least, with two GPUs at least each."""
+    """Cluster of at least three nodes with at least two GPUs each."""
 
     nodes: list[Node]
     prometheus: Server
@@ -76,8 +76,8 @@ class Scene:
         for each in everything:
             each.until_ready()
 
-    def play(self, chance: random.Random) -> tuple[list[Tagged], list[str]]:
-        """The runs that were tagged, and what the exporters refused: a run that begins on a lost GPU alone."""
+    def play(self, chance: random.Random) -> tuple[list[StartedRun], list[str]]:
+        """Return the runs and the requests that exporters rejected (a run that starts on a lost GPU only)."""
         begun_s = time.monotonic()
         with ThreadPoolExecutor(_WORKERS) as pool:
             runs = [_Run(plan, self.nodes) for plan in self._plan(chance)]
@@ -88,11 +88,11 @@ class Scene:
                 done.append(pool.submit(action))
             for each in done:
                 each.result()
-        tagged = [Tagged(run.plan, run.begun, run.ended) for run in runs if run.begun and run.ended]
+        tagged = [StartedRun(run.plan, run.begun, run.ended) for run in runs if run.begun and run.ended]
         return tagged, [run.refused for run in runs if run.refused]
 
     def _plan(self, chance: random.Random) -> Iterator[Planned]:
-        """Runs at random, and those that the faults are to befall."""
+        """Return random runs and the runs that the faults affect."""
         hit, whole_s = faults(self.size.seconds), self.size.seconds
         yield from planned(self.size, chance)
         yield on_two_nodes((0, 1), 0.2 * whole_s, 0.5 * whole_s, chance)
@@ -119,7 +119,7 @@ class Scene:
         return said
 
     def until_scraped(self, scrape_s: float) -> None:
-        """Until both servers have seen every node once more."""
+        """Wait until both servers have scraped every node again."""
         now_s = time.time()
         for server in self.servers:
             server.until_ready()
@@ -130,7 +130,7 @@ class Scene:
             node.stop()
 
     def stop(self) -> None:
-        """Whatever still runs."""
+        """Stop the processes that still run."""
         for server in self.servers:
             server.kill()
         self.stop_nodes()
@@ -140,8 +140,8 @@ class _Run:
     def __init__(self, plan: Planned, nodes: list[Node]) -> None:
         self.plan = plan
         self._nodes = [nodes[number] for number in plan.nodes]
-        self.begun: Asked | None = None
-        self.ended: Asked | None = None
+        self.begun: ApiCall | None = None
+        self.ended: ApiCall | None = None
         self.refused = ""
 
     def events(self) -> Iterator[tuple[float, Action]]:
@@ -155,14 +155,14 @@ class _Run:
                 node.begin(self.plan.body)
         except RefusedError as error:
             self.refused = str(error)
-        self.begun = Asked(from_s, time.time())
+        self.begun = ApiCall(from_s, time.time())
 
     def _end(self) -> None:
-        while self.begun is None:  # its exporter is away, or slow
+        while self.begun is None:  # its exporter is down or slow
             time.sleep(0.05)
         if self.refused:
             return
         from_s = time.time()
         for node in self._nodes:
             node.end(self.plan.run_id)
-        self.ended = Asked(from_s, time.time())
+        self.ended = ApiCall(from_s, time.time())

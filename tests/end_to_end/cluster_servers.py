@@ -1,4 +1,4 @@
-"""Prometheus and VictoriaMetrics, each at a port of its own, which can be killed and started again on their data."""
+"""Prometheus and VictoriaMetrics processes that can be killed and restarted on their data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Server:
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Returns at once; see `until_ready`."""
+        """Start the server without waiting; see `until_ready`."""
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(self.command, stdout=log, stderr=subprocess.STDOUT)
 
@@ -44,13 +44,13 @@ class Server:
             time.sleep(0.2)
 
     def kill(self) -> None:
-        """SIGKILL, where it still runs."""
+        """Kill the server with SIGKILL if it runs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def until_scraped(self, instances: set[str], after_s: float, within_s: float) -> None:
-        """Until every instance was scraped after that Unix time."""
+        """Wait until every instance was scraped after the given Unix time."""
         give_up_s = time.monotonic() + within_s
         source = PrometheusSource(self.url)
         try:

@@ -1,16 +1,16 @@
-"""The figures of all runs as text."""
+"""Table of the figures of all runs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from tests.end_to_end.agreement import LONG_S, TOLERANCE, Compared
+from tests.end_to_end.agreement import LONG_S, TOLERANCE, RunComparison
 
 _HEADER = ("run", "GPUs", "s", "ledger J", "Prometheus J", "VictoriaMetrics J", "truth J", "± J", "off", "")
 
 
-def table(runs: Sequence[Compared]) -> str:
+def table(runs: Sequence[RunComparison]) -> str:
     rows = [_HEADER, *(_row(run) for run in sorted(runs, key=lambda run: run.run_id))]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER))]
     return "\n".join(
@@ -22,10 +22,10 @@ def table(runs: Sequence[Compared]) -> str:
     )
 
 
-def _row(run: Compared) -> tuple[str, ...]:
-    first = next(iter(run.told.values()))
+def _row(run: RunComparison) -> tuple[str, ...]:
+    first = next(iter(run.energies.values()))
     gpus = f"{run.gpus}" if run.nodes == 1 else f"{run.gpus} on {run.nodes} nodes"
-    energies = ["–" if told.joules is None else f"{told.joules:.1f}" for told in run.told.values()]
+    energies = ["–" if energy.joules is None else f"{energy.joules:.1f}" for energy in run.energies.values()]
     remark = f"{run.unseen_s:.1f} s of a GPU unseen" if run.unseen_s else "outside" if run.is_outside else ""
     return (
         *(run.run_id, gpus, f"{run.duration_s:.1f}", *energies, f"{run.truth_j:.1f}", f"{first.half_j:.1f}"),
@@ -34,7 +34,7 @@ def _row(run: Compared) -> tuple[str, ...]:
 
 
 def summary(
-    runs: Sequence[Compared], refused: Sequence[str], apart: Mapping[str, float], reads: tuple[float, float]
+    runs: Sequence[RunComparison], refused: Sequence[str], deviation: Mapping[str, float], reads: tuple[float, float]
 ) -> Iterator[str]:
     long, short = [run for run in runs if run.is_long], [run for run in runs if not run.is_long]
     seen = [run for run in long if not run.unseen_s]
@@ -47,12 +47,13 @@ def summary(
         yield f"{len(short)} shorter: {held} within their interval{_worst(short)}"
     bounds = [(run, bound) for run in runs for bound in run.bounds]
     held = sum(bound.low <= run.truth_j <= bound.high for run, bound in bounds)
-    yield f"{len(bounds)} bounds from raw samples at the servers, {held} of which hold the truth"
+    yield f"{len(bounds)} bounds from raw samples at the servers, {held} of which cover the true value"
     yield f"{sum(bool(run.unseen_s) for run in runs)} runs with a GPU unseen for a while, {len(refused)} refused"
-    yield f"parts beside counters on {len(apart)} nodes: {max(apart.values(), default=math.nan):.1e} at most"
+    worst = max(deviation.values(), default=math.nan)
+    yield f"deviation of attributed parts from counters on {len(deviation)} nodes: at most {worst:.1e}"
     yield f"{reads[0]:.0f} reads of the drivers, {reads[1]:.0f} late or failed"
 
 
-def _worst(runs: Sequence[Compared]) -> str:
+def _worst(runs: Sequence[RunComparison]) -> str:
     worst = max(runs, key=lambda run: abs(run.deviation))
     return f", the worst {worst.deviation:+.3%} ({worst.run_id})"

@@ -1,4 +1,4 @@
-"""The cluster in a short form: a few nodes, every fault, and the same agreement between ledger, servers and truth."""
+"""Short run of the simulated cluster with every fault."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def by_id(found):
     return {run.run_id: run for run in found.runs}
 
 
-def test_every_run_agrees_between_ledger_servers_and_truth_or_says_what_it_lacks(found):
+def test_cluster_run_energies_agree_or_declare_missing_energy(found):
     assert len(found.runs) >= 10
     assert found.problems() == []
 
 
-def test_what_was_seen_all_the_time_is_true_without_any_excuse(found):
+def test_cluster_fully_sampled_runs_agree_with_the_true_value(found):
     seen = [run for run in found.runs if not run.unseen_s]
 
     assert len(seen) >= 4
@@ -40,37 +40,37 @@ def test_what_was_seen_all_the_time_is_true_without_any_excuse(found):
     assert [run.run_id for run in seen if run.is_long and not run.agrees] == []
 
 
-def test_both_servers_tell_the_ledgers_figure_of_runs_that_they_did_not_see_end(by_id):
-    ledger, *servers = by_id["while-both-are-away"].told.values()
+def test_cluster_servers_have_final_energy_of_runs_ended_in_downtime(by_id):
+    ledger, *servers = by_id["while-both-are-away"].energies.values()
 
     assert len(servers) == 2
-    assert [told.joules for told in servers] == pytest.approx([ledger.joules] * 2, rel=1e-9)
+    assert [energy.joules for energy in servers] == pytest.approx([ledger.joules] * 2, rel=1e-9)
 
 
-def test_a_run_on_two_nodes_has_the_energy_of_both(by_id):
+def test_cluster_two_node_run_adds_the_energy_of_both(by_id):
     run = by_id["two-nodes"]
 
     assert run.nodes == 2
     assert run.gpus == 4
-    assert all(told.joules == pytest.approx(run.truth_j, rel=0.005) for told in run.told.values())
+    assert all(energy.joules == pytest.approx(run.truth_j, rel=0.005) for energy in run.energies.values())
 
 
 @pytest.mark.parametrize("run_id", BEFALLEN)
-def test_each_place_declares_what_was_not_seen_in_a_fault(by_id, run_id):
-    assert all(told.missing_j > 0 for told in by_id[run_id].told.values())
+def test_cluster_unseen_time_of_faults_is_declared(by_id, run_id):
+    assert all(energy.missing_j > 0 for energy in by_id[run_id].energies.values())
 
 
 @pytest.mark.parametrize("run_id", ["killed-under", "lost-and-back"])
-def test_what_a_fault_within_a_run_hid_the_counters_tell_afterwards(by_id, run_id):
+def test_cluster_energy_during_exporter_downtime_is_recovered(by_id, run_id):
     assert by_id[run_id].agrees
 
 
-def test_what_a_lost_gpu_drew_until_the_runs_end_is_missing_and_no_place_makes_it_up(by_id):
+def test_cluster_energy_of_a_lost_gpu_is_missing_not_invented(by_id):
     run = by_id["ended-while-lost"]
 
-    assert all(run.truth_j - told.missing_j < told.joules < 0.995 * run.truth_j for told in run.told.values())
+    assert all(run.truth_j - energy.missing_j < energy.joules < 0.995 * run.truth_j for energy in run.energies.values())
 
 
-def test_parts_of_runs_and_the_rest_are_the_devices_counters_on_each_node(found):
-    assert len(found.parts_beside_counters) == SIZE.nodes
-    assert max(found.parts_beside_counters.values()) < 1e-9
+def test_cluster_attributed_parts_add_up_to_the_counters(found):
+    assert len(found.attribution_deviation) == SIZE.nodes
+    assert max(found.attribution_deviation.values()) < 1e-9

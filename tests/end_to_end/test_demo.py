@@ -34,10 +34,10 @@ def processes_of(out: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            told = [*process.cmdline(), *process.environ().values()]
+            texts = [*process.cmdline(), *process.environ().values()]
         except psutil.Error:
             continue
-        if process.pid != psutil.Process().pid and any(str(out) in text for text in told):
+        if process.pid != psutil.Process().pid and any(str(out) in text for text in texts):
             found.append(process)
     return found
 

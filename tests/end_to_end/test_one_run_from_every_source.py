@@ -1,6 +1,6 @@
-"""Exporter on eight fake GPUs and a powercap tree, three tagged runs, real servers at 1 s and 15 s, and the report.
+"""Three runs on eight fake GPUs and a powercap tree, reported from every source.
 
-The truth is known: each GPU's load is a square wave of 72 and 640 W, whose energy has a closed form.
+The true energy is known: each GPU's load is a square wave of 72 W and 640 W.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TICK_S = 0.02
 
 @dataclass(frozen=True)
 class Scene:
-    """What was measured, where it can be read, and the truth: joules by run and GPU."""
+    """Sources with the measured runs, and their true energy by run and GPU in joules."""
 
     sources: dict[str, str]
     run_ids: list[str]
@@ -69,8 +69,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield Scene(sources, run_ids, truth_j, reports)
 
 
-class ticking:  # noqa: N801  # used as a context manager, like those of contextlib
-    """A thread that lets both packages use PACKAGE_W in real time."""
+class ticking:  # noqa: N801  # a context manager, named like those of contextlib
+    """Context in which both packages use PACKAGE_W in real time."""
 
     def __init__(self, tree: powercap.Powercap) -> None:
         self._tree = tree
@@ -117,7 +117,7 @@ def gpus(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {device["device"]: device for device in found["devices"] if device["component"] == "gpu"}
 
 
-def test_the_headline_is_the_same_through_all_sources(scene: Scene):
+def test_run_energy_is_equal_from_all_sources(scene: Scene):
     for run_id in scene.run_ids:
         first = scene.reports["exporter", run_id]
         for name in scene.sources:
@@ -131,7 +131,7 @@ def test_the_headline_is_the_same_through_all_sources(scene: Scene):
                 assert device["energy_joules"] == pytest.approx(gpus(first)[uuid]["energy_joules"], rel=1e-9), name
 
 
-def test_the_headline_is_near_the_truth_and_its_interval_holds_it(scene: Scene):
+def test_run_energy_interval_covers_the_true_value(scene: Scene):
     errors, outside = [], 0
     for run_id in scene.run_ids:
         found = scene.reports["exporter", run_id]
@@ -152,7 +152,7 @@ def test_the_headline_is_near_the_truth_and_its_interval_holds_it(scene: Scene):
 
 
 @pytest.mark.parametrize("name", ["prometheus 1 s", "victoria-metrics 1 s", "exporter", "history"])
-def test_the_analyzers_own_figure_has_a_bound_that_holds_the_truth(scene: Scene, name: str):
+def test_raw_sample_energy_bound_covers_the_true_value(scene: Scene, name: str):
     for run_id in scene.run_ids:
         for uuid, device in gpus(scene.reports[name, run_id]).items():
             low_j, high_j = device["raw_samples_energy_low_joules"], device["raw_samples_energy_high_joules"]
@@ -161,7 +161,7 @@ def test_the_analyzers_own_figure_has_a_bound_that_holds_the_truth(scene: Scene,
             assert high_j - low_j < 0.5 * scene.truth_j[run_id][uuid]
 
 
-def test_cpu_energy_is_that_of_the_powercap_tree(scene: Scene):
+def test_cpu_energy_equals_the_powercap_tree(scene: Scene):
     for run_id in scene.run_ids:
         found = scene.reports["prometheus 1 s", run_id]
         packages = [device for device in found["devices"] if device["component"] == "cpu"]
@@ -172,7 +172,7 @@ def test_cpu_energy_is_that_of_the_powercap_tree(scene: Scene):
             assert package["energy_joules"] == pytest.approx(expected_j, abs=PACKAGE_W * 10 * TICK_S)
 
 
-def test_emissions_are_the_joules_at_the_given_intensity(scene: Scene):
+def test_emissions_are_energy_times_intensity(scene: Scene):
     for name in scene.sources:
         found = scene.reports[name, scene.run_ids[0]]
         grams = {e["component"]: e["emissions_grams"] for e in found["emissions"] if e["component"] in ("gpu", "cpu")}
@@ -182,7 +182,7 @@ def test_emissions_are_the_joules_at_the_given_intensity(scene: Scene):
         assert set(grams) == {"gpu", "cpu"}
 
 
-def test_energy_per_token_is_the_ratio_of_the_totals(scene: Scene):
+def test_energy_per_token_is_ratio_of_totals(scene: Scene):
     found = scene.reports["victoria-metrics 15 s", scene.run_ids[0]]
     tokens = found["work"]["generated_tokens"]
 
@@ -190,6 +190,6 @@ def test_energy_per_token_is_the_ratio_of_the_totals(scene: Scene):
     assert tokens["energy_per_unit_joules"] == pytest.approx(found["energy"]["gpu"]["energy_joules"] / 1000, rel=1e-9)
 
 
-def test_every_run_was_covered_whole(scene: Scene):
+def test_runs_are_fully_covered(scene: Scene):
     for found in scene.reports.values():
         assert all(device["covered_ratio"] == pytest.approx(1.0, abs=0.02) for device in found["devices"])

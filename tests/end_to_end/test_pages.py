@@ -57,7 +57,7 @@ def report(tmp_path_factory) -> Path:
 
 
 def rendered(folder: Path, width: int, profile: Path) -> dict:
-    """What a browser makes of the page at that width."""
+    """Return the layout of the page in a browser of that width."""
     (folder / "probe.html").write_text(PROBE.format(width=width))
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -70,7 +70,7 @@ def rendered(folder: Path, width: int, profile: Path) -> dict:
 
 
 @pytest.mark.parametrize("width", [360, 1200])
-def test_pages_are_self_contained_and_fit_a_phone(report, tmp_path, width):
+def test_page_is_self_contained_and_fits_a_phone(report, tmp_path, width):
     page = rendered(report, width, tmp_path)
 
     assert page["loaded"] == []
@@ -78,7 +78,7 @@ def test_pages_are_self_contained_and_fit_a_phone(report, tmp_path, width):
     assert page["wide"] <= width
 
 
-def test_pages_state_what_was_measured(report, tmp_path):
+def test_page_shows_the_measured_energy(report, tmp_path):
     text = rendered(report, 1200, tmp_path)["text"]
 
     assert "SIMULATED hardware" in text

@@ -1,4 +1,4 @@
-"""The GPU under test: the real one, or, where WATTLINE_SIMULATION names a state file, a simulated one."""
+"""GPU under test: the real one, or a simulated one if WATTLINE_SIMULATION names a state file."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ _ANSWERS_WITHIN_S = 60.0
 _LOAD_STARTS_WITHIN_S = 120.0
 
 
-class NoCardError(Exception):
-    """No NVIDIA driver answers; the text says how."""
+class NoGpuError(Exception):
+    """No NVIDIA driver is available; the text states the cause."""
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class GpuUnderTest:
     environment: dict[str, str]
     state_file: Path | None
-    """That of the simulation; None for a real GPU."""
+    """State file of the simulation; None for a real GPU."""
 
     @property
     def simulated(self) -> bool:
         return self.state_file is not None
 
     def ask(self, what: str, seconds: float = 0.0) -> Any:
-        """What `probe.py` finds. Raises NoCardError where NVML does not answer; any other failure is a bug."""
+        """Return the result of `probe.py`. Raise NoGpuError if NVML does not respond."""
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "tests.gpu.probe", what, str(seconds)],
@@ -51,16 +51,16 @@ class Card:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise NoCardError(f"the driver did not answer within {error.timeout:.0f} s") from error
+            raise NoGpuError(f"the driver did not answer within {error.timeout:.0f} s") from error
         if done.returncode == EXIT_NVML:
-            raise NoCardError(done.stderr.strip().splitlines()[-1])
+            raise NoGpuError(done.stderr.strip().splitlines()[-1])
         if done.returncode:
             raise RuntimeError(f"the probe {what!r} ended with {done.returncode}:\n{done.stderr}")
         return json.loads(done.stdout)
 
     @contextmanager
     def busy(self, uuid: str, duty: float, folder: Path) -> Iterator[None]:
-        """While it lasts, the GPU works for `duty` of the time. Raises ProgramError where torch cannot use it."""
+        """Keep the GPU busy for `duty` of the time. Raise ProgramError if torch cannot use it."""
         if self.state_file:
             with Simulation.open(self.state_file) as opened:
                 product = opened.gpus[0].product
@@ -76,22 +76,22 @@ class Card:
             yield
 
 
-def find() -> Card:
-    """Raises NoCardError. A state file that is not there yet is made, with one H200."""
+def find() -> GpuUnderTest:
+    """Return the GPU; create a state file with one H200 if it is missing. Raise NoGpuError."""
     named = os.environ.get(simulation.ENVIRONMENT)
     if named is None:
-        card = Card({}, None)
+        card = GpuUnderTest({}, None)
     else:
         path = Path(named).absolute()
         if not path.exists():
             simulation.create(path, simulation.make_gpus(1, simulation.PRODUCTS["H200"]), simulation.boottime())
-        card = Card(nvml.environment(path), path)
+        card = GpuUnderTest(nvml.environment(path), path)
     card.ask("who")
     return card
 
 
 def torch_trouble() -> str | None:
-    """Why this Python's torch has no CUDA, or None."""
+    """Return the reason why torch has no CUDA, or None."""
     code = "import torch, sys; sys.exit(None if torch.cuda.is_available() else 'torch finds no CUDA device')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     return done.stderr.strip().splitlines()[-1] if done.returncode else None

@@ -13,27 +13,27 @@ import pytest
 
 from tests.bench.wattline import Exporter, start_exporter
 from tests.gpu import card as cards
-from tests.gpu.card import Card
+from tests.gpu.card import GpuUnderTest
 from tests.gpu.page import page
 
 RESULTS = Path(__file__).with_name("results")
 SECONDS = float(os.environ.get("WATTLINE_GPU_SECONDS", "60"))
-"""How long each window lasts; shorter ones try the machinery."""
+"""Length of each window in seconds; shorter ones try the machinery."""
 
 
 @pytest.fixture(scope="session")
-def card(request) -> Card:
+def card(request) -> GpuUnderTest:
     if "gpu" not in request.config.getoption("markexpr"):
-        pytest.skip("it takes minutes of a GPU to itself: make gpu")
+        pytest.skip("it needs an idle GPU for minutes: make gpu")
     try:
         return cards.find()
-    except cards.NoCardError as error:
-        pytest.skip(f"no NVIDIA driver answers here: {error}")
+    except cards.NoGpuError as error:
+        pytest.skip(f"no NVIDIA driver on this machine: {error}")
 
 
 @pytest.fixture(scope="session")
 def record(request, card, tmp_path_factory) -> Iterator[dict[str, Any]]:
-    """Filled by the tests; printed and written once they are through."""
+    """Record filled by the tests, printed and written at the end."""
     gpu = card.ask("who")
     found: dict[str, Any] = {
         "simulated": card.simulated,
@@ -53,7 +53,7 @@ def record(request, card, tmp_path_factory) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def exporter(card, tmp_path) -> Iterator[Exporter]:
-    """The daemon on the GPUs of this machine, with its defaults."""
+    """Daemon on the GPUs of this machine with default settings."""
     started = start_exporter(card.environment, tmp_path)
     with started.program:
         started.until_ready(card.ask("who")["gpus"])

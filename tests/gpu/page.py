@@ -1,4 +1,4 @@
-"""What was measured, as a page of Markdown (pure)."""
+"""Markdown page of the measured figures (pure)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _updates(found: Record) -> Iterator[str]:
     for load, values in found.items():
         for name, period in values.items():
             if period is None:
-                rows.append((load, name, "too few changes to tell", "", "", ""))
+                rows.append((load, name, "too few changes to determine", "", "", ""))
                 continue
             spread = f"{period['p05_seconds'] * 1e3:.1f} to {period['p95_seconds'] * 1e3:.1f} ms"
             learned = period["learned_period_seconds"]
@@ -81,7 +81,7 @@ def _against(energy_j: float | None, counter_j: float | None) -> str:
 
 
 def _cost(found: Record) -> Iterator[str]:
-    yield "## What the exporter costs"
+    yield "## Cost of the exporter"
     yield ""
     rows = [
         ("CPU of a core, idle at 1 Hz", f"{100 * found['idle_cpu_ratio']:.2f} %"),

@@ -1,7 +1,7 @@
-"""Asks the driver of the first GPU and prints what it says as JSON: `python -m tests.gpu.probe WHAT SECONDS`.
+"""Read-only probe of the first GPU's driver, printed as JSON: `python -m tests.gpu.probe WHAT SECONDS`.
 
-A process of its own, so that a driver that hangs can be given up, and one that is simulated can be put in its place. It
-only reads: no power limit, clock or mode is ever set.
+It is a separate process, so that a hanging driver can be abandoned and a simulated one substituted. It never sets a
+power limit, clock or mode.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import pynvml
 from exporter.model import boottime
 from exporter.sources.nvml import Nvml
 from tests.bench.statistics_of import quantile
-from tests.gpu.sensor import Seen, update_period
+from tests.gpu.sensor import TimedPoll, update_period
 
 FAST_S = 0.001
 EXIT_NVML = 3
-"""Of a process to which NVML said no: all other ends but 0 are bugs."""
+"""Exit code when NVML refused; all other non-zero codes are bugs."""
 _MEMBERS = {
     pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
     pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
@@ -39,7 +39,7 @@ _FIELDS = {
 
 
 class Timed:
-    """The functions of pynvml, each of whose calls is timed by its name; what it raises is counted."""
+    """Wrapper of pynvml that times each function by name and counts its errors."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = {}
@@ -62,7 +62,7 @@ class Timed:
 
 
 def who(_: float) -> dict[str, Any]:
-    """The GPU, and whether it can be attached alone after an initialization that attaches none."""
+    """Return the GPU, and whether it can be attached after an initialization without GPUs."""
     begin_s = time.perf_counter()
     pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_ATTACH)
     initialized_s = time.perf_counter()
@@ -80,7 +80,7 @@ def who(_: float) -> dict[str, Any]:
 
 
 def calls(_: float) -> dict[str, Any]:
-    """The cost of every function that the exporter's source calls, in the order in which it calls them."""
+    """Return the cost of every function of the exporter's source, in the order of its calls."""
     timed = Timed()
     nvml = Nvml(timed)
     nvml.open()
@@ -101,25 +101,25 @@ def calls(_: float) -> dict[str, Any]:
 
 
 def updates(seconds: float) -> dict[str, Any]:
-    """When counter and powers change, polled as fast as makes sense."""
+    """Return the times at which counter and powers change, polled quickly."""
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    seen: dict[str, list[Seen]] = {name: [] for name in (*_FIELDS, "power usage")}
+    seen: dict[str, list[TimedPoll]] = {name: [] for name in (*_FIELDS, "power usage")}
     end_s = boottime() + seconds
     while (before_s := boottime()) < end_s:
         values = pynvml.nvmlDeviceGetFieldValues(handle, list(_FIELDS.values()))
         after_s = boottime()
         for name, field in zip(_FIELDS, values, strict=True):
             if (value := _value(field)) is not None:
-                seen[name].append(Seen(before_s, after_s, value))
+                seen[name].append(TimedPoll(before_s, after_s, value))
         power_mw = pynvml.nvmlDeviceGetPowerUsage(handle)
-        seen["power usage"].append(Seen(after_s, boottime(), power_mw))
+        seen["power usage"].append(TimedPoll(after_s, boottime(), power_mw))
         time.sleep(FAST_S)
     return {name: update_period(polls) for name, polls in seen.items()}
 
 
 def integral(seconds: float) -> dict[str, Any]:
-    """The counter's difference and the trapezoids of both powers over the same polls, at 100 Hz."""
+    """Return the counter's difference and the trapezoids of both powers from the same polls at 100 Hz."""
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     rows: list[tuple[float, ...]] = []
@@ -136,7 +136,7 @@ def integral(seconds: float) -> dict[str, Any]:
 
 
 def samples(_: float) -> dict[str, Any]:
-    """Whether the driver's own buffer of power samples can be read."""
+    """Return the state of the driver's buffer of power samples."""
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     try:
@@ -154,7 +154,7 @@ def samples(_: float) -> dict[str, Any]:
 
 
 def _value(field: Any) -> float | None:
-    """Joules or watts."""
+    """Return the value in joules or watts."""
     if field.nvmlReturn != pynvml.NVML_SUCCESS:
         return None
     return getattr(field.value, _MEMBERS[field.valueType]) / 1_000

@@ -1,4 +1,4 @@
-"""How often a value of the driver changes, from polls that are much faster (pure)."""
+"""Update period of a driver's value, from much faster polls (pure)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ _MIN_CHANGES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A poll: its call lay between the two instants (CLOCK_BOOTTIME seconds)."""
+class TimedPoll:
+    """Poll whose call lay between two instants (CLOCK_BOOTTIME seconds)."""
 
     before_s: float
     after_s: float
     value: float
 
 
-def update_period(polls: list[Seen]) -> dict[str, Any] | None:
-    """The time between changes, and the clock that the exporter would learn; None where it changes too seldom to tell.
+def update_period(polls: list[TimedPoll]) -> dict[str, Any] | None:
+    """Return the time between changes and the clock that the exporter would learn, or None for too few changes.
 
-    A change that leaves the value as it was cannot be seen, so single steps may be multiples of the period: the median
-    is what counts.
+    A change to an equal value is invisible, so single steps can be multiples of the period; the median counts.
     """
     changes = [(a.before_s, b.after_s) for a, b in pairwise(polls) if a.value != b.value]
     if len(changes) < _MIN_CHANGES:

@@ -1,7 +1,7 @@
-"""The same path as everywhere, on a real GPU: `make gpu`. It reads; nothing is ever written to the card.
+"""Measurement path on a real GPU: `make gpu`. It only reads.
 
-With WATTLINE_SIMULATION=FILE it tries itself on simulated GPUs; what it then writes says so and goes to pytest's own
-folder. WATTLINE_GPU_SECONDS shortens the windows of a minute.
+With WATTLINE_SIMULATION=FILE it runs on simulated GPUs and writes its page, marked as simulated, to pytest's folder.
+WATTLINE_GPU_SECONDS shortens the windows of a minute.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 LOADS = {"steady": 1.0, "bursts": 0.5}
 
 
-def test_one_gpu_is_attached_after_an_initialization_that_attaches_none(card, record):
+def test_gpu_is_attached_alone_after_empty_initialization(card, record):
     record["attach"] = card.ask("who")
 
     del record["attach"]["uuid"]
     assert record["attach"]["gpus"] >= 1
 
 
-def test_the_functions_that_the_exporter_calls_only_read(card, record):
+def test_exporter_calls_only_reading_functions(card, record):
     record["calls"] = card.ask("calls")
 
     assert not [name for name in record["calls"]["functions"] if "Set" in name]
 
 
-def test_the_sensor_updates_at_a_period_of_its_own(card, record, tmp_path):
+def test_sensor_has_an_update_period(card, record, tmp_path):
     seconds = SECONDS / 4
     found = record["updates"] = {"idle": card.ask("updates", seconds)}
     if card.simulated or not torch_trouble():
@@ -45,17 +45,17 @@ def test_the_sensor_updates_at_a_period_of_its_own(card, record, tmp_path):
             found["bursts"] = card.ask("updates", seconds)
 
     known = [period for values in found.values() for period in values.values() if period]
-    assert known, "neither counter nor power ever changed"
+    assert known, "counter and power never changed"
     assert all(0.005 < period["median_seconds"] < 1.5 for period in known)
 
 
-def test_the_drivers_own_samples_are_there_or_said_to_be_missing(card, record):
+def test_driver_power_samples_are_present_or_reported_missing(card, record):
     record["samples"] = card.ask("samples")
 
     assert record["samples"]["available"] or record["samples"]["why"]
 
 
-def test_counter_and_integral_agree(card, record, exporter, tmp_path):
+def test_counter_and_integral_agree_on_real_gpu(card, record, exporter, tmp_path):
     uuid = card.ask("who")["uuid"]
     found = record["energy"] = {"idle": _both(card, exporter, uuid)}
     if card.simulated or not torch_trouble():
@@ -70,7 +70,7 @@ def test_counter_and_integral_agree(card, record, exporter, tmp_path):
 
 
 def _both(card, exporter, uuid):
-    """The exporter's run, and within it the same quantities read past the exporter."""
+    """Return the exporter's run, and the same quantities read directly during it."""
     time.sleep(2.0)
     run_id = exporter.begin("counter-against-integral")
     with ThreadPoolExecutor(1) as pool:
@@ -89,7 +89,7 @@ def _both(card, exporter, uuid):
         }
 
 
-def test_the_exporter_costs_little(card, record, exporter):
+def test_exporter_cost_is_small(card, record, exporter):
     time.sleep(2.0)
     idle = _cpu_ratio(exporter.program)
     run_id = exporter.begin("cost")
@@ -109,7 +109,7 @@ def _cpu_ratio(program):
     return cpu_spent_s(program, before) / (time.monotonic() - begin_s)
 
 
-def test_a_run_of_sgemm_is_reported(card, record, exporter):
+def test_sgemm_run_is_reported(card, record, exporter):
     trouble = None if card.simulated else torch_trouble()
     if trouble:
         pytest.skip(f"sgemm would run on the CPU: {trouble}")

@@ -1,4 +1,4 @@
-"""Each built-in job, small, on the GPU: what it says it did, and the joules that went into it."""
+"""Small run of each built-in job on the GPU: its work and energy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOBS = {
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_job_counts_its_work_and_its_joules(card, record, exporter, tmp_path, job):
+def test_job_reports_work_and_energy(card, record, exporter, tmp_path, job):
     trouble = None if card.simulated else torch_trouble()
     if trouble:
         pytest.skip(trouble)

@@ -1,4 +1,4 @@
-"""NVIDIA's own MPS daemon on a real GPU, where it starts: a container often may not."""
+"""NVIDIA's MPS daemon on a real GPU, if it starts; containers often forbid it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ sys.stdin.read()
 """
 
 
-def test_two_processes_on_cuda_are_clients_of_our_daemon_and_a_third_without_cuda_is_none(card, tmp_path):
+def test_mps_daemon_lists_cuda_processes_as_clients_only(card, tmp_path):
     if card.simulated or torch_trouble():
         pytest.skip("MPS needs CUDA")
     try:

@@ -1,4 +1,4 @@
-"""That the tests of real GPUs run at all, before one is at hand."""
+"""Tests of real GPUs, run on simulated ones."""
 
 import json
 import os
@@ -9,10 +9,10 @@ import pytest
 
 from tests.gpu.card import ROOT
 from tests.gpu.conftest import RESULTS
-from tests.gpu.sensor import Seen, update_period
+from tests.gpu.sensor import TimedPoll, update_period
 
 
-def test_they_run_on_a_simulated_gpu_and_write_what_says_so_elsewhere(tmp_path):
+def test_gpu_tests_on_simulated_gpu_write_a_marked_page(tmp_path):
     written_before = sorted(RESULTS.iterdir())
     done = subprocess.run(
         [
@@ -36,15 +36,15 @@ def test_they_run_on_a_simulated_gpu_and_write_what_says_so_elsewhere(tmp_path):
     assert sorted(RESULTS.iterdir()) == written_before
 
 
-def test_an_update_that_leaves_the_value_as_it_was_does_not_move_the_median():
-    polls = [Seen(i / 1_000, i / 1_000 + 0.0002, value=7 if i // 100 == 6 else i // 100) for i in range(2_000)]
+def test_update_period_ignores_updates_without_change():
+    polls = [TimedPoll(i / 1_000, i / 1_000 + 0.0002, value=7 if i // 100 == 6 else i // 100) for i in range(2_000)]
 
-    found = update_period([poll if poll.value != 7 else Seen(poll.before_s, poll.after_s, 5) for poll in polls])
+    found = update_period([poll if poll.value != 7 else TimedPoll(poll.before_s, poll.after_s, 5) for poll in polls])
 
     assert found["median_seconds"] == pytest.approx(0.1, abs=0.001)
     assert found["learned_period_seconds"] == pytest.approx(0.1, abs=0.0005)
     assert found["changes"] == 17
 
 
-def test_a_value_that_hardly_ever_changes_has_no_period():
-    assert update_period([Seen(i / 1_000, i / 1_000 + 0.0002, value=i // 500) for i in range(2_000)]) is None
+def test_update_period_of_a_constant_value_is_none():
+    assert update_period([TimedPoll(i / 1_000, i / 1_000 + 0.0002, value=i // 500) for i in range(2_000)]) is None

@@ -1,6 +1,6 @@
-"""The energy of each GPU from raw power samples, by prometheus-api-client and pandas.
+"""Energy of each GPU from raw power samples with prometheus-api-client and pandas.
 
-As its documentation has it (`frame`), and with the samples put into pandas as they come, which costs less (`lists`).
+`frame` follows its documentation; `lists` loads the samples into pandas as received, which costs less.
 """
 
 from __future__ import annotations

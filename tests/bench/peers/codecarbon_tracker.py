@@ -1,11 +1,11 @@
-"""codecarbon: a tracker around each window, the eight GPUs in turn, since it tells their sum only."""
+"""codecarbon: one tracker per window over the eight GPUs in turn, because it reports only their sum."""
 
 from __future__ import annotations
 
 import time
 
 from codecarbon import OfflineEmissionsTracker
-from windows import boottime, options, tell
+from windows import boottime, options, print_window
 
 GPUS = 8
 
@@ -28,7 +28,7 @@ def main() -> None:
         end_s = boottime()
         tracker.stop()
         joules = tracker.final_emissions_data.gpu_energy * 3.6e6
-        tell("tracker", begin_s, end_s, {gpu: joules}, begin_s - called_s)
+        print_window("tracker", begin_s, end_s, {gpu: joules}, begin_s - called_s)
         time.sleep(0.7)
 
 

@@ -1,11 +1,11 @@
-"""No tool at all: the energy counter read at both ends of a window, and the power read every 5 s times the time."""
+"""Plain NVML: the energy counter at both ends of a window, and power every 5 s times the time."""
 
 from __future__ import annotations
 
 import time
 
 import pynvml
-from windows import boottime, options, tell
+from windows import boottime, options, print_window
 
 POLL_EVERY_S = 5.0
 
@@ -27,8 +27,8 @@ def main() -> None:
             for i, handle in enumerate(handles)
         }
         mean_w = [sum(column) / len(column) / 1e3 for column in zip(*polled_w, strict=True)]
-        tell("counter", begin_s, end_s, counter_j)
-        tell("polled", begin_s, end_s, {i: power_w * (end_s - begin_s) for i, power_w in enumerate(mean_w)})
+        print_window("counter", begin_s, end_s, counter_j)
+        print_window("polled", begin_s, end_s, {i: power_w * (end_s - begin_s) for i, power_w in enumerate(mean_w)})
         time.sleep(0.7)
 
 

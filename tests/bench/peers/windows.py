@@ -1,4 +1,4 @@
-"""What the peers have in common: windows of a given length, one JSON line each. Runs in the peers' own environment."""
+"""Windows of a given length, one JSON line each, shared by the peers' scripts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def boottime() -> float:
 
 
 def options(description: str | None) -> tuple[int, float]:
-    """Number and length of the windows, from the command line."""
+    """Return number and length of the windows from the command line."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--windows", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
@@ -20,7 +20,9 @@ def options(description: str | None) -> tuple[int, float]:
     return given.windows, given.seconds
 
 
-def tell(method: str, begin_s: float, end_s: float, joules: dict[int, float], begin_took_s: float = 0.0) -> None:
+def print_window(
+    method: str, begin_s: float, end_s: float, joules: dict[int, float], begin_took_s: float = 0.0
+) -> None:
     print(
         json.dumps(
             {"method": method, "begin_s": begin_s, "end_s": end_s, "joules": joules, "begin_took_s": begin_took_s}

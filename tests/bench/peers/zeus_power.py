@@ -1,14 +1,14 @@
-"""zeus where there is no counter: its power monitor, which polls, at half of the sensor's period.
+"""zeus without a counter: its power monitor, which polls at half of the sensor's period.
 
-Left to itself, version 0.16 infers a period of 0 s (the least of all that it finds and its initial 0), and its
-processes then poll without a pause: on a small machine that would be measured instead of everything else.
+By default, version 0.16 infers a period of 0 s (the minimum of its samples and its initial 0) and polls without a
+pause, which would dominate the measurement on a small machine.
 """
 
 from __future__ import annotations
 
 import time
 
-from windows import boottime, options, tell
+from windows import boottime, options, print_window
 from zeus.monitor import PowerMonitor
 
 PERIOD_S = 0.05
@@ -22,12 +22,12 @@ def main() -> None:
         begin_s, begin_at = boottime(), time.time()
         time.sleep(seconds)
         end_s, end_at = boottime(), time.time()
-        tell("polled", begin_s, end_s, _settled(monitor, begin_at, end_at))
+        print_window("polled", begin_s, end_s, _settled(monitor, begin_at, end_at))
     monitor.stop()
 
 
 def _settled(monitor: PowerMonitor, begin_at: float, end_at: float) -> dict[int, float]:
-    """Its figure once it stays: one call takes no more of the polls than the pipe from its process holds."""
+    """Return its figure once it is stable; one call reads no more polls than the pipe holds."""
     before: dict[int, float] | None = None
     while True:
         time.sleep(0.7)
@@ -39,5 +39,5 @@ def _settled(monitor: PowerMonitor, begin_at: float, end_at: float) -> dict[int,
         before = joules
 
 
-if __name__ == "__main__":  # it spawns processes that import this file
+if __name__ == "__main__":  # its child processes import this file
     main()

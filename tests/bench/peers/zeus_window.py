@@ -1,10 +1,10 @@
-"""zeus: a window of its monitor, as its users write it."""
+"""zeus: windows of its monitor, as its users write them."""
 
 from __future__ import annotations
 
 import time
 
-from windows import boottime, options, tell
+from windows import boottime, options, print_window
 from zeus.monitor import ZeusMonitor
 
 
@@ -19,7 +19,7 @@ def main() -> None:
         time.sleep(seconds)
         called_s = boottime()
         measured = monitor.end_window("bench", sync_execution=False)
-        tell("counter", begin_s, (called_s + boottime()) / 2, measured.gpu_energy, begin_took_s)
+        print_window("counter", begin_s, (called_s + boottime()) / 2, measured.gpu_energy, begin_took_s)
         time.sleep(0.7)
 
 

@@ -1,10 +1,10 @@
-"""Images under the names that the compose files use, of this machine's programs: no registry is asked."""
+"""Substitutes for the compose files' images, made of this machine's programs without a registry."""
 
 from __future__ import annotations
 
 import shutil
 
-from tests.deploy.composed import DOCKER
+from tests.deploy.compose_node import DOCKER
 from tests.fakes.podman import Podman
 from tests.servers import require
 
@@ -12,7 +12,7 @@ _DEBIAN = "FROM localhost/base\nCOPY {program} /bin/\nCOPY --chown=65534:65534 n
 _VMALERT = r"""
 ENTRYPOINT ["sh", "-c", "exec vmalert $(echo \"$@\" | sed s,-notifier.blackhole,-notifier.url=http://127.0.0.1:9,)", ""]
 """
-"""Debian 12's does not know that option yet."""
+"""Debian 12's vmalert lacks that option."""
 _STAND_INS = {
     "prom/prometheus": ("prometheus", "/prometheus", 'USER nobody\nENTRYPOINT ["/bin/prometheus"]\n'),
     "victoriametrics/victoria-metrics": ("victoria-metrics", "/none", 'ENTRYPOINT ["/bin/victoria-metrics"]\n'),
@@ -26,10 +26,10 @@ STOPSIGNAL SIGKILL
 ENTRYPOINT ["python3", "-m", "http.server", "--directory=/var/lib/grafana"]
 CMD ["3000"]
 """
-"""It only shows what is mounted, to the user that Grafana is in its image."""
+"""The image serves the mounted files as the user of Grafana's image."""
 
 
-def stand_ins(engine: Podman, exporter: str) -> None:
+def substitute_images(engine: Podman, exporter: str) -> None:
     for file in ("compose.yml", "victoria-metrics.yml"):
         text = (DOCKER / file).read_text()
         for image in {

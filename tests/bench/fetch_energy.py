@@ -1,4 +1,4 @@
-"""The energy of each GPU from raw power samples, by the analyzer's source and integral: what the peer is held to."""
+"""Energy of each GPU from raw power samples with the analyzer's source and integral."""
 
 from __future__ import annotations
 

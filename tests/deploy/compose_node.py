@@ -1,7 +1,8 @@
-"""A node whose network, processes and mounts are its own, on which Podman runs deploy/docker as compose.yml has it.
+"""Isolated node on which Podman runs deploy/docker's compose.yml.
 
-Needs root, Debian's netavark and aardvark-dns, and podman-compose. Its GPUs are simulated ones behind a loadable driver
-library, which a container gets as the NVIDIA Container Toolkit gives it the real one: by a CDI device.
+It has separate network, process and mount namespaces. It needs root, Debian's netavark and aardvark-dns, and
+podman-compose. Its simulated GPUs are behind a loadable driver library, which a container gets by a CDI device, as the
+NVIDIA Container Toolkit provides the real one.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ additionalimagestores = ["{images}"]
 
 
 class Node:
-    """Runs when it is entered; all of its processes die when it is left."""
+    """Node that runs while the context is entered."""
 
     def __init__(self, folder: Path, engine: Podman, power_w: float) -> None:
         self._images = engine.folder / "store"
@@ -99,7 +100,7 @@ class Node:
         (self.files / ".env").write_text("GF_SECURITY_ADMIN_PASSWORD=a-password\n")
 
     def _drawing(self) -> Simulation:
-        """Two GPUs under a constant load."""
+        """Return a simulation of two GPUs under a constant load."""
         path = self._folder / "driver" / simulation.FILE_NAME
         path.parent.mkdir()
         simulation.create(path, simulation.make_gpus(2, simulation.PRODUCTS["H200"]), simulation.boottime())
@@ -110,7 +111,7 @@ class Node:
         return simulated
 
     def _devices(self) -> dict[str, Any]:
-        """All GPUs of the node, as a specification of the Container Device Interface."""
+        """Return the Container Device Interface specification of all GPUs."""
         places = {nvml.library(): "/usr/lib/libnvidia-ml.so.1", self._folder / "driver": "/driver"}
         mounts = [{"hostPath": str(at), "containerPath": to, "options": ["bind"]} for at, to in places.items()]
         given = {"env": [f"{simulation.ENVIRONMENT}=/driver/{simulation.FILE_NAME}"], "mounts": mounts}
@@ -126,29 +127,29 @@ class Node:
         return bool(self._init()) and Path(f"/proc/{self._init()}/comm").read_text().strip() == "sleep"
 
     def run(self, *command: str, within_s: float = 120.0) -> subprocess.CompletedProcess[str]:
-        """On the node, as its administrator, in the folder of the compose file."""
+        """Run a command on the node as root, in the folder of the compose file."""
         inside = ["nsenter", "-t", str(self._init()), "-m", "-n", "-p", f"--wdns={self.files}", *command]
         return subprocess.run(
             inside, env=self._environment, capture_output=True, text=True, timeout=within_s, check=False
         )
 
-    def told(self, *command: str) -> str:
+    def output(self, *command: str) -> str:
         done = self.run(*command)
         assert done.returncode == 0, done.stderr + self.log()
         return done.stdout
 
     def ours(self, program: str, *arguments: str) -> str:
-        """A command of Wattline's, outside of any container."""
+        """Return a command of Wattline, outside of any container."""
         start = f"import sys; from {program}.cli import main; sys.argv[0] = '{program}'; sys.exit(main())"
-        return self.told(sys.executable, "-c", start, *arguments)
+        return self.output(sys.executable, "-c", start, *arguments)
 
     def compose(self, *words: str) -> str:
         named = [word for file in self._composed for word in ("-f", file)]
-        return self.told(sys.executable, "-m", "podman_compose", *named, *words)
+        return self.output(sys.executable, "-m", "podman_compose", *named, *words)
 
     @contextlib.contextmanager
     def composed(self, *files: str, only: str = "") -> Iterator[None]:
-        """Up while it is entered; afterwards gone with its volumes."""
+        """Context in which the services are up; afterwards they and their volumes are removed."""
         self._composed = files
         try:
             self.compose("up", "-d", *only.split())
@@ -157,11 +158,11 @@ class Node:
             self.compose("down", "--volumes")
 
     def ask(self, url: str) -> str:
-        """What is answered; nothing where nobody does."""
+        """Return the response, or nothing without one."""
         return self.run(sys.executable, "-IS", "-c", _ASK, url).stdout
 
     def values(self, store: str, selector: str) -> list[float]:
-        """Of an instant query."""
+        """Return the values of an instant query."""
         answer = self.ask(f"{store}/api/v1/query?{urlencode({'query': selector, 'nocache': 1})}")
         return [float(series["value"][1]) for series in json.loads(answer)["data"]["result"]] if answer else []
 
@@ -170,7 +171,7 @@ class Node:
         return "\n".join(f"{name}:\n{self.run('podman', 'logs', '--tail=20', name).stderr}" for name in names)
 
     def measure(self, run_id: str) -> float:
-        """A run of three seconds on all GPUs, tagged from outside with the token; gives the joules that they drew."""
+        """Run three seconds on all GPUs from outside with the token; return their energy in joules."""
 
         def _both_answer() -> bool:
             return self.ask(f"{EXPORTER}/metrics").count("wattline_gpu_power_watts{") == 2
@@ -185,7 +186,7 @@ class Node:
         return float(json.loads(report)["energy"]["gpu"]["energy_joules"])
 
     def grafana_finds(self, source: str, *urls: str) -> list[str]:
-        """What is provisioned is where Grafana reads it, as its user. Gives what answers there."""
+        """Check that Grafana's user can read the provisioned files; return the responding services."""
         provisioning = REPOSITORY / "grafana" / "provisioning"
         data_source = provisioning / "datasources" / source
         (at,) = (line.partition("url: ")[2] for line in data_source.read_text().splitlines() if "  url: " in line)
@@ -195,7 +196,7 @@ class Node:
             "/opt/wattline/dashboards/wattline-node.json": REPOSITORY / "grafana/dashboards/wattline-node.json",
         }
         look = ("python3", "-c", _LOOK, json.dumps([*files]), *(url.format(source=at) for url in urls))
-        told = json.loads(self.compose("exec", "-T", "grafana", *look))
-        assert told[: len(files)] == [file.read_text() for file in files.values()]
-        answers: list[str] = told[len(files) :]
+        texts = json.loads(self.compose("exec", "-T", "grafana", *look))
+        assert texts[: len(files)] == [file.read_text() for file in files.values()]
+        answers: list[str] = texts[len(files) :]
         return answers

@@ -1,4 +1,4 @@
-"""What the rules missed while nobody asked them is filled in by the servers' own tools, and no joule twice."""
+"""Backfill of recording rules with the servers' tools, without counting energy twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SUM, NUMBER = f"sum(sum_over_time({RECORDED}))", f"max(count_over_time({RECORDED
 
 
 def node() -> Series:
-    """A GPU of 300 W, scraped for four hours, the first of which no rule saw."""
+    """Yield a node with a GPU of 300 W, scraped for four hours; rules saw all but the first."""
     t = np.arange(BEGIN_S - HOUR_S, END_S, 15.0)
     labels = {"__name__": "wattline_gpu_energy_joules_total", "instance": "a:9847", "job": "wattline"}
     return Series({**labels, "gpu": "0", "uuid": "GPU-1"}, t, 300.0 * (t - t[0]))
@@ -35,8 +35,8 @@ def run(*call: Any) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_promtool_makes_the_samples_of_a_hole_at_the_times_that_the_rules_would_have(tmp_path: Path) -> None:
-    """They are of a file of one path: what is made twice is there once. Hours are of what was there before."""
+def test_promtool_backfill_has_the_rules_timestamps(tmp_path: Path) -> None:
+    """Backfill twice: equal samples of one rule file are stored once."""
     keep = ["--storage.tsdb.retention.time=3000d"]
     into_prometheus_blocks(tmp_path, [node()])
     found: list[list[float]] = []
@@ -54,8 +54,8 @@ def test_promtool_makes_the_samples_of_a_hole_at_the_times_that_the_rules_would_
     assert found == [[36 * 300 * 300], [36], [300 * 3_600]]
 
 
-def test_vmalert_fills_a_hole_with_the_samples_between_those_beside_it(tmp_path: Path) -> None:
-    """From the first five minutes that are missing to the last."""
+def test_vmalert_backfill_fills_a_gap_exactly(tmp_path: Path) -> None:
+    """Backfill from the first to the last missing five minutes."""
     with servers.victoria_metrics(tmp_path, [], flags=["-retentionPeriod=3000d"]) as address:
         into_victoria_metrics(address, [node()])
         for begin_s, end_s in ((0, HOUR_S), (2 * HOUR_S, 3 * HOUR_S), (HOUR_S + 300, 2 * HOUR_S - 300)):
