@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from analyzer.model.samples import Series
-from exporter.contract.metrics import Metric
 from exporter.contract.secret_file import SecretFileError, read_secret
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from analyzer.model.samples import Series
+    from exporter.contract.metrics import Metric
 
 
 class FetchError(Exception):
