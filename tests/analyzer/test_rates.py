@@ -20,9 +20,9 @@ def test_each_rate_says_what_time_it_is_of(tmp_path):
     console(target, plain_columns=140).print(terminal_report(report_of(tmp_path, run)))
     text = target.getvalue()
 
-    assert "900 generated tokens, 60.00 generated tokens/s while in measure" in text
-    assert "5.556 J per generated token while in measure" in text
+    assert "900 generated tokens, 60.00 generated tokens/s in phase measure" in text
+    assert "5.556 J per generated token in phase measure" in text
     assert "100 steps, 5.000 steps/s over the whole run" in text
-    assert "by the whole run's time" in text
+    assert "Units per second of the run" in text
     assert "45.00/s" in text
-    assert re.search(r"job's own, tokens_per_second +61\.00", text)
+    assert re.search(r"tokens_per_second +61\.00", text)

@@ -116,7 +116,7 @@ def test_every_output_marks_estimate(tmp_path):
     assert "CPU is an estimate" in html
     assert html.count(">0.2778 Wh (estimate)") == 1  # the device's row, in the unit of the GPU's
     assert html.count("1,000 J (estimate)") == 1  # its phase's
-    assert "<!-- 1,000 J (estimate) -->" in run_plot(report, table, form="svg").decode()
+    assert "<!-- 0.2778 Wh (estimate) -->" in run_plot(report, table, form="svg").decode()
     rows = {row["component"]: row for row in csv.DictReader(io.StringIO(documents.report_csv(report)))}
     assert (rows["cpu"]["estimate"], rows["gpu"]["estimate"]) == ("True", "False")
     assert (rows["cpu"]["energy_method"], rows["cpu"]["energy_uncertainty_joules"]) == ("model", "")

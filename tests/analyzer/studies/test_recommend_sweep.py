@@ -52,7 +52,7 @@ def test_recommend_unknown_experiment_names_known_ones(swept_exporter, analyzer)
     ("options", "said"),
     [
         ((), "give --experiment NAME, or --run-id"),
-        (("--experiment", "x", "--objective", "fastest"), "--objective is one of energy"),
+        (("--experiment", "x", "--objective", "fastest"), "--objective: expected one of energy"),
         (("--experiment", "x", "--slo", "ttft"), "--slo ttft: give NAME=VALUE"),
         (("--experiment", "x", "--slo", "ttft=soon"), "give RESULT=NUMBER"),
     ],

@@ -46,13 +46,13 @@ def test_sweep_run_has_cap_energy_and_throttled_time(tmp_path):
 def test_sweep_run_with_thermal_slowdown_is_unfit(tmp_path):
     row = swept_run(tmp_path, Run(labels=LABELS), reason="sw_thermal_slowdown")
 
-    assert row.unfit.startswith("heat or the hardware slowed it down for 1")
+    assert row.unfit.startswith("thermal or hardware slowdown for 1")
 
 
 def test_sweep_run_without_energy_is_unfit(tmp_path):
     row = swept_run(tmp_path, Run(labels=LABELS), gpu=Gpu([(START_S - 1_000, 0.0)]))
 
-    assert row.unfit == "a GPU of it has no energy: its sensor or counter stood still"
+    assert row.unfit == "the energy of a GPU is zero: its sensor or counter did not change"
 
 
 def test_sweep_warm_up_is_left_out(tmp_path):
@@ -60,7 +60,7 @@ def test_sweep_warm_up_is_left_out(tmp_path):
 
 
 def test_sweep_cap_that_is_no_number_is_named(tmp_path):
-    with pytest.raises(ValueError, match="power_limit_watts is 'high', which is no number"):
+    with pytest.raises(ValueError, match="power_limit_watts is 'high', not a number"):
         swept_run(tmp_path, Run(labels={**LABELS, "power_limit_watts": "high"}))
 
 
