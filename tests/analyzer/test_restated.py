@@ -73,7 +73,7 @@ def test_the_ledgers_figure_stands_beside_the_restated_one(tmp_path):
     assert {total.origin: total.mass_g.value for total in report.emission_totals} == pytest.approx(
         {"ledger": 480_000 / JOULES * 100, "restated": 35.0}
     )
-    assert "by the ledger 13.33 g CO₂eq: +162.5 %" in printed(report)
+    assert "recorded 13.33 g CO₂eq (+162.5 %)" in printed(report)
     assert "not_restated" not in codes(report)
 
 

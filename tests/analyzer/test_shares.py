@@ -40,7 +40,7 @@ def test_a_shared_gpu_shows_the_whole_and_the_runs_share_by_each_policy(tmp_path
     assert report.shares == {"gpu": {"idle_shared": 3_000, "idle_apart": 2_400}}
     assert "3,000 J by idle_shared" in target.getvalue()
     assert "idle_apart: its share by load of the power above idle" in target.getvalue()
-    assert "The run's share of what others used as well" in text
+    assert "Energy attributed to the run" in text
     assert ">3,000 J<" in text
     document = json.loads(documents.as_json(documents.report_document(report)))
     assert document["attributed_energy"]["gpu"] == {"idle_shared_joules": 3_000, "idle_apart_joules": 2_400}

@@ -154,7 +154,7 @@ def test_compatible_files_need_a_folder(call):
     code, _, said = call("report", "--run-id", "x", "--compatible", "gpu-tune")
 
     assert code == 2
-    assert "give --out a folder" in said
+    assert "also give --out" in said
 
 
 def test_gpu_tune_summary_has_one_row_per_cap(call, tmp_path):
