@@ -1,4 +1,4 @@
-"""Run an image with Docker or Podman: its processes are the run's, its exit code is the job's."""
+"""Run an image with Docker or Podman, and attribute its processes to the run."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _LAST_OUTPUT_S = 10.0
 
 
 class _Options(JobParser):
-    """A list of images is no run, so it is printed here, before one begins; likewise it is said that none was named."""
+    """Parser that lists the images, or reports a missing image, before a run starts."""
 
-    def parse_args(  # type: ignore[override]  # of the base's overloads the one that the jobs use
+    def parse_args(  # type: ignore[override]  # the one overload that the jobs use
         self, args: Sequence[str] | None = None, namespace: None = None
     ) -> argparse.Namespace:
         options = super().parse_args(args, namespace)
         if options.list_images:
             self.exit(_list_images(options.host))
         if not options.image_and_arguments:
-            self.error("give an IMAGE; --list-images lists those that are there")
+            self.error("IMAGE is missing; give one of --list-images")
         return options
 
 
@@ -44,45 +44,61 @@ def parser() -> JobParser:
         description=__doc__,
         allow_abbrev=False,
         usage="%(prog)s [options] IMAGE [-- ARGUMENTS...]",
-        epilog="The GPUs of the run are the container's, too; where none were named it gets none.",
+        epilog="By default the container gets the GPUs that the run names, else none.",
     )
     options.add_argument("image_and_arguments", nargs=argparse.REMAINDER, metavar="IMAGE [-- ARGUMENTS...]")
-    options.add_argument("--list-images", action="store_true", help="print the images that are there, and run none")
-    options.add_argument("--host", "--socket", metavar="URL|PATH", help="the engine; default: DOCKER_HOST, else found")
-    options.add_argument("--pull", choices=("never", "missing", "always"), default="never", help="default: never")
-    _add_what_it_is(options)
-    _add_how_it_ends(options)
+    options.add_argument("--list-images", action="store_true", help="list of the engine's images; no run is started")
+    options.add_argument(
+        "--host",
+        "--socket",
+        metavar="URL|PATH",
+        help="address of the engine; default: DOCKER_HOST, else the first socket found",
+    )
+    options.add_argument(
+        "--pull", choices=("never", "missing", "always"), default="never", help="when to pull the image; default: never"
+    )
+    _add_container_options(options)
+    _add_end_options(options)
     return options
 
 
-def _add_what_it_is(options: JobParser) -> None:
+def _add_container_options(options: JobParser) -> None:
     env = options.add_argument("--env", "-e", action="append", default=[], metavar="NAME[=VALUE]")
-    env.type, env.help = spec.check_variable, "without a value that of this environment; may be repeated"
+    env.type, env.help = (
+        spec.check_variable,
+        "variable of the container, by default with its value here; may be repeated",
+    )
     volume = options.add_argument("--volume", "-v", action="append", default=[], metavar="SOURCE:TARGET[:ro]")
-    volume.type, volume.help = spec.parse_volume, "a folder, or a volume of the engine; may be repeated"
-    shm = options.add_argument("--shm-size", metavar="64g", help="of /dev/shm; default: the engine's, most often 64m")
+    volume.type, volume.help = spec.parse_volume, "mounted folder, or volume of the engine; may be repeated"
+    shm = options.add_argument("--shm-size", metavar="64g", help="size of /dev/shm; default: the engine's, usually 64m")
     shm.type = spec.parse_engine_size
-    options.add_argument("--network", metavar="NAME", help="host, none, or one of the engine's networks")
-    options.add_argument("--container-name", metavar="NAME", help="default: the engine's")
-    options.add_argument("--workdir", metavar="PATH", help="default: the image's")
-    options.add_argument("--entrypoint", metavar="PROGRAM", help="default: the image's")
-    options.add_argument("--container-gpus", metavar="0,1|UUID,…|all|none", help="default: the GPUs of the run")
+    options.add_argument(
+        "--network", metavar="NAME", help="network of the container: host, none, or a network of the engine"
+    )
+    options.add_argument(
+        "--container-name", metavar="NAME", help="name of the container; default: chosen by the engine"
+    )
+    options.add_argument("--workdir", metavar="PATH", help="working directory; default: the image's")
+    options.add_argument("--entrypoint", metavar="PROGRAM", help="program to run; default: the image's")
+    options.add_argument(
+        "--container-gpus", metavar="0,1|UUID,…|all|none", help="GPUs of the container; default: the GPUs of the run"
+    )
 
 
-def _add_how_it_ends(options: JobParser) -> None:
+def _add_end_options(options: JobParser) -> None:
     options.add_argument(
         "--stop-timeout",
         type=positive_int,
         default=_STOP_S,
         metavar="SECONDS",
-        help=f"from SIGTERM to SIGKILL, where the job is interrupted; default: {_STOP_S}",
+        help=f"time from SIGTERM to SIGKILL after an interruption; default: {_STOP_S}",
     )
-    options.add_argument("--keep", action="store_true", help="leave the container there, stopped")
+    options.add_argument("--keep", action="store_true", help="keep the stopped container")
     options.add_argument(
         "--results-path",
         default=score.SCORE_PATH,
         metavar="PATH",
-        help=f"the container's file with its score, as time: 123.4; default: {score.SCORE_PATH}",
+        help=f"file with the score in the container, like time: 123.4; default: {score.SCORE_PATH}",
     )
 
 
@@ -91,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shadow.exit_if_shadowed()
     with unwind_on_signal(), client.run("container") as run:
         try:
-            sys.exit(_run(options, run))  # within the run, so that one of its own ends as failed
+            sys.exit(_run(options, run))  # inside the run, which then ends as failed
         except (EngineError, BarrierError, gpu_choice.GpusError) as error:
             sys.exit(f"container: {error}")
     return 0
@@ -130,8 +146,8 @@ def _image(engine: ContainerEngine, options: argparse.Namespace) -> str:
         container_engine.pull_image(engine, image)
         name = container_engine.resolve_image(engine, image)
     if name is None:
-        what_is_there = container_engine.describe_images(engine)
-        raise EngineError(f"there is no image {image} at {engine.host}; {what_is_there}; --pull missing fetches it")
+        available = container_engine.describe_images(engine)
+        raise EngineError(f"unknown image {image} at {engine.host}; {available}; add --pull missing to fetch it")
     return name
 
 
@@ -157,7 +173,7 @@ def container_gpus(
     environ: Mapping[str, str],
     list_gpus: Callable[[], tuple[gpu_choice.VisibleGpu, ...]] = gpu_choice.list_visible_gpus,
 ) -> tuple[str, ...] | None:
-    """Those of `--container-gpus`, else those of CUDA_VISIBLE_DEVICES; None is all, () none. Raises GpusError."""
+    """Return the GPUs of `--container-gpus`, else of CUDA_VISIBLE_DEVICES; None: all, (): none. Raises GpusError."""
     if option == "none":
         return ()
     if option is not None:
@@ -165,7 +181,7 @@ def container_gpus(
     if "CUDA_VISIBLE_DEVICES" not in environ:
         return ()
     if run_api.SIMULATION in environ:
-        log_message("the GPUs of the run are simulated, so the container gets none")
+        log_message("the container gets no GPU: those of the run are simulated")
         return ()
     choice = gpu_choice.choose_gpus(None, environ, list_gpus)
     named = tuple(gpu for gpu in choice.gpus or () if not gpu.isdecimal())
@@ -188,7 +204,7 @@ def _list_images(host: str | None) -> int:
         print(f"{image.name:<{width}}  {image.bytes / 1_000_000:>8,.1f} MB  {image.created}")
     if not images:
         print(
-            "there are no images; workloads/jobs/containers/images/build.sh dummy builds a small one", file=sys.stderr
+            "the engine has no images; build one with workloads/jobs/containers/images/build.sh dummy", file=sys.stderr
         )
     return 0
 

@@ -1,4 +1,4 @@
-"""Multiply square matrices of 64-bit floats: on CUDA's GPUs where there are, else on the CPU."""
+"""Multiply square matrices of 64-bit floats on the GPUs, without CUDA on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forward passes of a transformer over whole batches: what one pass costs, alone or beside other tenants."""
+"""Run forward passes of a transformer over whole batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parser() -> JobParser:
     options = job_parser(_JOB, __doc__)
     llm_options.add_model_options(options, "distilgpt2", "auto", 8)
     options.add_argument(
-        "--seq-len", type=positive_int, default=128, metavar="N", help="tokens a sequence; default: 128"
+        "--seq-len", type=positive_int, default=128, metavar="N", help="tokens per sequence; default: 128"
     )
     llm_options.add_length_options(options, 100, 10, "passes")
     return options

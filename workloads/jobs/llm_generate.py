@@ -1,4 +1,4 @@
-"""Generate text with a transformer, batch by batch: time to first token, time per output token, tokens a second."""
+"""Generate text with a transformer, and measure TTFT, TPOT and throughput."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _JOB = "llm-generate"
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """One batch of prompts and what became of it."""
+    """Result of one batch of prompts."""
 
     prompt_tokens: int
     padding: int
@@ -41,16 +41,29 @@ def parser() -> JobParser:
         type=llm_options.parse_length_range,
         default=(5, 5),
         metavar="N[:M]",
-        help="synthetic; default: 5",
+        help="length of synthetic prompts; default: 5",
     )
-    prompts.add_argument("--prompts", type=llm_options.existing_file, metavar="FILE", help="one a line")
-    options.add_argument("--new-tokens", type=positive_int, default=251, metavar="N", help="at most; default: 251")
-    options.add_argument("--ignore-eos", action="store_true", help="always generate --new-tokens")
+    prompts.add_argument(
+        "--prompts", type=llm_options.existing_file, metavar="FILE", help="file with one prompt per line"
+    )
     options.add_argument(
-        "--temperature", type=llm_options.positive_float, metavar="T", help="sample; else the likeliest is taken"
+        "--new-tokens",
+        type=positive_int,
+        default=251,
+        metavar="N",
+        help="maximum of generated tokens per prompt; default: 251",
     )
-    options.add_argument("--top-k", type=positive_int, metavar="K", help="of the K likeliest")
-    options.add_argument("--top-p", type=_share, metavar="P", help="of the fewest that hold this probability")
+    options.add_argument("--ignore-eos", action="store_true", help="generate --new-tokens even after an end token")
+    options.add_argument(
+        "--temperature",
+        type=llm_options.positive_float,
+        metavar="T",
+        help="temperature of sampling; default: choose the most likely token",
+    )
+    options.add_argument("--top-k", type=positive_int, metavar="K", help="sample among the K most likely tokens")
+    options.add_argument(
+        "--top-p", type=_share, metavar="P", help="sample among the fewest tokens with this total probability"
+    )
     llm_options.add_length_options(options, 5, 1, "batches")
     return options
 
@@ -58,14 +71,14 @@ def parser() -> JobParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = (made := parser()).parse_args(arguments)
     if options.temperature is None and (options.top_k or options.top_p):
-        made.error("--top-k and --top-p choose among what is sampled; add --temperature 1")
+        made.error("--top-k and --top-p require sampling; add --temperature 1")
     return run_job(_JOB, options, _measure)
 
 
 def _share(text: str) -> float:
     value = float(text)
     if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is no probability; give one above 0, up to 1")
+        raise argparse.ArgumentTypeError(f"{text} is not a probability; give a number above 0, up to 1")
     return value
 
 
@@ -99,7 +112,7 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
 
 
 def _batches(options: argparse.Namespace, loaded: LoadedModel) -> Iterator[TokenBatch]:
-    """Without end; synthetic prompts are new in each. Raises ModelError."""
+    """Yield batches endlessly; synthetic prompts differ in each. Raises ModelError."""
     from workloads.jobs.llm import decoding, models
 
     if options.prompts:

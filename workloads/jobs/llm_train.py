@@ -1,4 +1,4 @@
-"""Train a transformer to predict the next token, with AdamW: loss, and tokens a second."""
+"""Train a transformer on next-token prediction with AdamW."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EPOCHS = 20
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One batch learned; `loss` is None where no model ran."""
+    """Training step of one batch; `loss` is None on a simulated GPU."""
 
     latency_s: float
     samples: int
@@ -47,27 +47,29 @@ def parser() -> JobParser:
         type=llm_options.parse_length_range,
         default=(6, 10),
         metavar="N[:M]",
-        help="synthetic samples of so many tokens; default: 6:10",
+        help="length of synthetic samples; default: 6:10",
     )
-    texts.add_argument("--texts", type=llm_options.existing_file, metavar="FILE", help="a sample a line")
+    texts.add_argument("--texts", type=llm_options.existing_file, metavar="FILE", help="file with one sample per line")
     options.add_argument(
         "--samples",
         type=positive_int,
         default=2000,
         metavar="N",
-        help="synthetic ones, of all processes; default: 2000",
+        help="number of synthetic samples over all processes; default: 2000",
     )
     options.add_argument(
-        "--seq-len", type=positive_int, default=2048, metavar="N", help="cut longer ones; default: 2048"
+        "--seq-len", type=positive_int, default=2048, metavar="N", help="maximum length of a sample; default: 2048"
     )
-    options.add_argument("--learning-rate", type=_rate, default=5e-5, metavar="R", help="default: 5e-5")
-    options.add_argument("--weight-decay", type=_rate, default=0.0, metavar="R", help="AdamW's; default: 0")
+    options.add_argument("--learning-rate", type=_rate, default=5e-5, metavar="R", help="learning rate; default: 5e-5")
+    options.add_argument(
+        "--weight-decay", type=_rate, default=0.0, metavar="R", help="weight decay of AdamW; default: 0"
+    )
     options.add_argument(
         "--epochs",
         type=positive_int,
         default=_EPOCHS,
         metavar="N",
-        help=f"unless steps or a duration are given; default: {_EPOCHS}",
+        help=f"number of epochs, unless steps or a duration are given; default: {_EPOCHS}",
     )
     llm_options.add_length_options(options, 0, 1, "steps")
     return options
@@ -106,7 +108,7 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
 
 
 def _rows(options: argparse.Namespace, loaded: LoadedModel, world: World) -> list[TokenIds]:
-    """This process's share; all have the same number. Raises ModelError."""
+    """Return this process's samples, the same number for each process. Raises ModelError."""
     from workloads.jobs.llm import decoding, models
 
     if options.texts:
@@ -117,14 +119,14 @@ def _rows(options: argparse.Namespace, loaded: LoadedModel, world: World) -> lis
     models.check_positions(loaded, max(map(len, rows)))
     each, left = divmod(len(rows), world.size)
     if each == 0:
-        raise models.ModelError(f"{len(rows)} samples are too few for {world.size} processes; give more")
+        raise models.ModelError(f"{len(rows)} samples are too few for {world.size} processes; increase --samples")
     if left and world.rank == 0:
         log_message(f"the last {left} of {len(rows)} samples are left out, so that all {world.size} ranks have as many")
     return rows[world.rank :: world.size][:each]
 
 
 def _batches(rows: Sequence[TokenIds], size: int) -> Iterator[TokenBatch]:
-    """In the order of the rows, epoch after epoch; the last of an epoch may be smaller."""
+    """Yield batches in order, endlessly; the last batch of an epoch may be smaller."""
     from workloads.jobs.llm import decoding
 
     while True:
@@ -145,7 +147,7 @@ def _learner(options: argparse.Namespace, loaded: LoadedModel, world: World) -> 
     def learn(batch: TokenBatch) -> _Step:
         began_s = world.clock()
         ids, mask = batch.ids.to(loaded.device), batch.mask.to(loaded.device)
-        labels = ids.masked_fill(mask == 0, -100)  # padding teaches nothing
+        labels = ids.masked_fill(mask == 0, -100)  # padding is excluded from the loss
         loss = module(input_ids=ids, attention_mask=mask, labels=labels).loss
         loss.backward()
         optimizer.step()
@@ -188,7 +190,7 @@ def _steps(run: client.Run, options: argparse.Namespace, step: Callable[[], _Ste
             losses.append(one.loss)
             values["loss"] = one.loss
         amounts = {"trained_tokens": one.tokens, "padding_tokens": one.padding, "samples": one.samples}
-        if world.rank == 0:  # all processes make one step together
+        if world.rank == 0:  # one step is shared by all processes
             amounts["steps"] = 1
         run.iteration(one.latency_s, values, **amounts)
     run.phase("rest")

@@ -1,4 +1,4 @@
-"""Copy memory: between host and GPU, or within a GPU; without CUDA, from memory to memory."""
+"""Copy memory between host and GPU or within a GPU, without CUDA within host memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4}
 
 @dataclass(frozen=True, slots=True)
 class _Direction:
-    """Where from and to; on a simulated GPU, whichever it is, the speed, and the share of its dynamic power."""
+    """Source, target, and the speed and utilization on a simulated GPU."""
 
     source: str
     target: str
@@ -46,24 +46,24 @@ _DIRECTIONS = {
 def parser() -> JobParser:
     options = job_parser("memcpy", __doc__)
     options.add_argument(
-        "--size", type=parse_size, default="1GiB", metavar="BYTES", help="of a copy, like 500MB; default: 1GiB"
+        "--size", type=parse_size, default="1GiB", metavar="BYTES", help="size of a copy, like 500MB; default: 1GiB"
     )
     options.add_argument(
         "--direction",
         choices=_DIRECTIONS,
         default="host-to-device",
-        help="memory of the host is pinned; default: host-to-device",
+        help="direction of the copies, with pinned host memory; default: host-to-device",
     )
     timed_kernels.add_kernel_options(options, "copies")
     return options
 
 
 def parse_size(text: str) -> int:
-    """`1GiB` → 1073741824, `1.5kB` → 1500, `8` → 8."""
+    """Parse `1GiB` to 1073741824, `1.5kB` to 1500, `8` to 8."""
     found = _SIZE.fullmatch(text.strip())
     size = float(found[1]) * (1024 if found[3] else 1000) ** _POWERS[found[2]] if found else 0
     if not found or size < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no size; give bytes, like 1GiB, 500MB or 4096")
+        raise argparse.ArgumentTypeError(f"{text} is not a size; give bytes, like 1GiB, 500MB or 4096")
     return int(size)
 
 
@@ -88,7 +88,7 @@ def _devices(direction: _Direction, size: int, simulation: str | None) -> Iterat
     if any(device.type == "cuda" for device in found):
         yield [_cuda(device, direction, size) for device in found]
     else:
-        log_message("there is no CUDA device: the copies go from memory to memory")
+        log_message("no CUDA device: copying within host memory")
         yield [_memory(size)]
 
 
@@ -96,7 +96,7 @@ def _cuda(device: torch.device, direction: _Direction, size: int) -> KernelLaunc
     import torch
 
     def buffer(place: str) -> torch.Tensor:
-        # random bytes: memory of zeros may be compressed, and costs less power to move
+        # random bytes, since zeros may be compressed and need less power
         if place == "cpu":
             return torch.randint(256, (size,), dtype=torch.uint8, pin_memory=True)
         return torch.randint(256, (size,), dtype=torch.uint8, device=device)

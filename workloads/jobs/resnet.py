@@ -1,4 +1,4 @@
-"""Train ResNet-50 on synthetic images or on a folder of them: on all GPUs of the run, else on the CPU."""
+"""Train ResNet-50 on synthetic images or a folder of images."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
 
 _IMAGENET_IMAGES, _IMAGENET_CLASSES = 1_281_167, 1000
 _DEPTHS = "3,4,6,3"
-_TRAINING_FLOP = 24.3e9  # an image of 224 × 224 forward and backward, as torch's FLOP counter says
+_TRAINING_FLOP = 24.3e9  # forward and backward pass of a 224 × 224 image, from torch's FLOP counter
 _SIMULATED_UTILIZATION = 0.9
-_BYTES_PER_PIXEL = 1750  # of activations, about: 128 images of 224 × 224 take 11 GB
+_BYTES_PER_PIXEL = 1750  # approximate activations: 128 images of 224 × 224 need 11 GB
 
 Step = Callable[[], Mapping[str, float]]
-"""One batch; what it measured."""
+"""Training of one batch; returns its measured values."""
 
 
 def parser() -> JobParser:
@@ -37,30 +37,56 @@ def parser() -> JobParser:
         type=positive_int,
         default=64,
         metavar="B",
-        help="images a step, on all GPUs together; default: 64",
-    )
-    options.add_argument("--image-size", type=positive_int, default=224, metavar="PIXELS", help="default: 224")
-    options.add_argument("--images", type=Path, metavar="DIR", help="images in folders, one a class; else synthetic")
-    until = options.add_mutually_exclusive_group()
-    until.add_argument("--duration", type=positive_seconds, default=30.0, metavar="SECONDS", help="default: 30")
-    until.add_argument("--iterations", type=positive_int, metavar="N", help="steps")
-    until.add_argument(
-        "--epochs", type=positive_int, metavar="E", help="over the folder; of synthetic images as many as ImageNet has"
+        help="images per step over all GPUs; default: 64",
     )
     options.add_argument(
-        "--warmup", type=positive_int, default=3, metavar="N", help="steps before, not measured; default: 3"
+        "--image-size",
+        type=positive_int,
+        default=224,
+        metavar="PIXELS",
+        help="width and height of the images; default: 224",
     )
-    options.add_argument("--dtype", choices=training.DTYPES, default="float32", help="default: float32")
-    options.add_argument("--label-smoothing", type=_ratio, default=0.0, metavar="RATIO", help="default: 0")
+    options.add_argument(
+        "--images",
+        type=Path,
+        metavar="DIR",
+        help="folder with one subfolder of images per class; default: synthetic images",
+    )
+    until = options.add_mutually_exclusive_group()
+    until.add_argument(
+        "--duration",
+        type=positive_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="duration of the measurement; default: 30",
+    )
+    until.add_argument("--iterations", type=positive_int, metavar="N", help="number of steps")
+    until.add_argument(
+        "--epochs",
+        type=positive_int,
+        metavar="E",
+        help="number of epochs; an epoch of synthetic images has the size of ImageNet",
+    )
+    options.add_argument(
+        "--warmup", type=positive_int, default=3, metavar="N", help="warm-up steps, not measured; default: 3"
+    )
+    options.add_argument("--dtype", choices=training.DTYPES, default="float32", help="number format; default: float32")
+    options.add_argument(
+        "--label-smoothing", type=_ratio, default=0.0, metavar="RATIO", help="label smoothing; default: 0"
+    )
     options.add_argument(
         "--depths",
         type=_depths,
         default=_DEPTHS,
         metavar="N,N,N,N",
-        help=f"blocks a stage; default: {_DEPTHS}, ResNet-50",
+        help=f"blocks per stage; default: {_DEPTHS}, ResNet-50",
     )
-    options.add_argument("--workers", type=positive_int, default=8, metavar="N", help="threads that read; default: 8")
-    options.add_argument("--seed", type=int, default=0, metavar="N", help="of weights, images and order; default: 0")
+    options.add_argument(
+        "--workers", type=positive_int, default=8, metavar="N", help="threads that read images; default: 8"
+    )
+    options.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of weights, images and order; default: 0"
+    )
     return options
 
 
@@ -68,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     shadow.exit_if_shadowed()
     if os.environ.get("WORLD_SIZE", "1") not in {"", "1"}:
-        sys.exit("resnet: one process drives all GPUs of the run; start it without a launcher, with --gpus 0,1")
+        sys.exit("resnet: one process uses all GPUs of the run; start it without a launcher, with --gpus 0,1")
     with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), client.run("resnet") as run:
         try:
             run.phase("load")
@@ -78,13 +104,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 run.result(**_train(run, step, options, _steps(options, images)))
         except (ValueError, BarrierError) as error:
             sys.exit(f"resnet: {error}")
-        except RuntimeError as error:  # CUDA's errors, too
+        except RuntimeError as error:  # includes CUDA's errors
             sys.exit(f"resnet: {str(error).splitlines()[0]}; a smaller --batch-size needs less memory")
     return 0
 
 
 def _train(run: client.Run, step: Step, options: argparse.Namespace, steps: float) -> dict[str, float]:
-    """The job's results; a step's seconds are those on the wall, with the reading of its images."""
+    """Train and return the results; a step's wall time includes reading its images."""
     run.phase("warmup")
     for _ in range(options.warmup):
         step()
@@ -109,7 +135,7 @@ def _train(run: client.Run, step: Step, options: argparse.Namespace, steps: floa
 
 
 def _steps(options: argparse.Namespace, images: training.ImageFolder | None) -> float:
-    """Infinite where the duration ends the training."""
+    """Return the number of steps, infinite if the duration ends the training."""
     if options.epochs:
         count = len(images.files) if images else _IMAGENET_IMAGES
         return float(options.epochs * (count // options.batch_size))
@@ -147,7 +173,7 @@ def _real(options: argparse.Namespace, images: training.ImageFolder | None) -> I
 
 @contextlib.contextmanager
 def _simulated(path: str, options: argparse.Namespace) -> Iterator[Step]:
-    """The model knows neither a loss nor the precision."""
+    """Simulate the steps, without a loss and independent of the number format."""
     from workloads.runner.simulated_gpu import drive_simulated_gpus
 
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
@@ -166,14 +192,14 @@ def _simulated(path: str, options: argparse.Namespace) -> Iterator[Step]:
 def _depths(text: str) -> tuple[int, ...]:
     depths = tuple(int(part) for part in text.split(","))
     if len(depths) != 4 or min(depths) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no four stages of at least one block; give them like {_DEPTHS}")
+        raise argparse.ArgumentTypeError(f"{text} is not a list of four positive numbers; give it like {_DEPTHS}")
     return depths
 
 
 def _ratio(text: str) -> float:
     value = float(text)
     if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not from 0 to below 1")
+        raise argparse.ArgumentTypeError(f"{text} is not a ratio; give a number from 0 to below 1")
     return value
 
 

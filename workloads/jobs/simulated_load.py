@@ -1,4 +1,4 @@
-"""Steps on simulated GPUs whose speed depends on the power cap by a known law; for trying sweeps out."""
+"""Run steps on simulated GPUs whose speed depends on the power cap by a known law."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LIGHT_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class PowerLaw:
-    """`best_w` is the cap at which a step of `compute` costs least; 9/14 of the card's peak where it is left out."""
+    """Law of speed and power; `best_w` is the cap of least energy per step of `compute`, default 9/14 of the peak."""
 
     name: LawName
     product: Product
@@ -53,13 +53,13 @@ class PowerLaw:
 
     @property
     def utilization(self) -> float:
-        """The share of the card's dynamic power that it wants."""
+        """Demanded share of the GPU's dynamic power."""
         make = self.product
         demanded_w = _LIGHT_SHARE * make.limit_min_w if self.name == "light" else make.peak_w
         return (demanded_w - make.idle_w) / (make.peak_w - make.idle_w)
 
     def speed(self, power_w: float, clock_ratio: float) -> float:
-        """The share of full speed at this power and, of `light`, under this clock lock."""
+        """Return the speed at this power and, for `light`, this clock ratio, as a share of full speed."""
         match self.name:
             case "light":
                 return clock_ratio
@@ -81,28 +81,35 @@ def parser() -> JobParser:
         "--law",
         choices=("compute", "memory", "light"),
         default="compute",
-        help="compute: one cap costs least energy; memory: all cost the same; light: no cap binds; default: compute",
+        help="law of speed; compute: one cap has the least energy; memory: all caps are equal; light: no cap binds; "
+        "default: compute",
     )
     options.add_argument(
-        "--best", type=_watts, metavar="WATTS", help="compute: the cap that costs least; default: 9/14 of the peak"
+        "--best", type=_watts, metavar="WATTS", help="cap with the least energy, for compute; default: 9/14 of the peak"
     )
     options.add_argument(
         "--step-seconds",
         type=positive_seconds,
         default=0.05,
         metavar="SECONDS",
-        help="a step at full speed; default: 0.05",
+        help="duration of a step at full speed; default: 0.05",
     )
     until = options.add_mutually_exclusive_group()
-    until.add_argument("--steps", type=positive_int, metavar="N", help="how many steps")
-    until.add_argument("--duration", type=positive_seconds, default=10.0, metavar="SECONDS", help="default: 10")
+    until.add_argument("--steps", type=positive_int, metavar="N", help="number of steps")
+    until.add_argument(
+        "--duration",
+        type=positive_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="duration of the measurement; default: 10",
+    )
     return options
 
 
 def _watts(text: str) -> float:
     value = float(text)
     if value <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is no cap; give watts, like 450")
+        raise argparse.ArgumentTypeError(f"{text} is not a power limit; give watts, like 450")
     return value
 
 
@@ -112,8 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), client.run(_JOB) as run:
         if run.simulation is None:
             sys.exit(
-                f"{_JOB}: the GPUs of this run are not simulated; start the exporter with exporter serve --simulate "
-                "8xH200 and name it with --exporter"
+                f"{_JOB}: the GPUs of this run are not simulated; start exporter serve --simulate "
+                "8xH200 and give its address with --exporter"
             )
         try:
             _import_all()
@@ -131,11 +138,11 @@ class _Done:
     latencies_s: Sequence[float]
     took_s: float
     joules: float
-    """By the law, to compare with the measured."""
+    """Energy by the law, for comparison with the measurement."""
 
 
 def _import_all() -> None:
-    """What is slow to import, so that nothing of it is measured."""
+    """Import slow modules before the measurement."""
     import numpy as np  # noqa: F401  # slow to import
 
     from workloads.runner import simulated_gpu as simulated  # noqa: F401  # of the contract: see shadow
@@ -143,7 +150,7 @@ def _import_all() -> None:
 
 @contextlib.contextmanager
 def _loaded(path: Path, options: argparse.Namespace) -> Iterator[tuple[list[GpuLoad], PowerLaw]]:
-    """The GPUs of the run, under the law's load."""
+    """Load the GPUs of the run by the law."""
     from exporter.simulation import Simulation
     from workloads.runner.simulated_gpu import drive_simulated_gpus
 
@@ -155,7 +162,7 @@ def _loaded(path: Path, options: argparse.Namespace) -> Iterator[tuple[list[GpuL
 
 
 def _step(run: client.Run, gpus: Sequence[GpuLoad], law: PowerLaw, options: argparse.Namespace) -> _Done:
-    """A step is done when all GPUs have done it."""
+    """Run the steps; a step ends when the slowest GPU is done."""
     latencies_s: list[float] = []
     joules = 0.0
     begin_s = time.monotonic()

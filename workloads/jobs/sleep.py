@@ -1,4 +1,4 @@
-"""Do nothing for a while: what the idle node draws."""
+"""Sleep, to measure the idle power of the node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from workloads.jobs.base import JobParser, job_parser, positive_seconds
 
 def parser() -> JobParser:
     options = job_parser("sleep", __doc__)
-    options.add_argument("--duration", type=positive_seconds, default=10.0, metavar="SECONDS", help="default: 10")
+    options.add_argument(
+        "--duration", type=positive_seconds, default=10.0, metavar="SECONDS", help="duration; default: 10"
+    )
     return options
 
 

@@ -1,4 +1,4 @@
-"""A run of a plan as a child process: `workloads job` or `workloads run`, its output kept in a file."""
+"""Run of a plan as a child process with its output in a file."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _MOST_SHOWN = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PlanContext:
-    """What all runs of a plan have in common."""
+    """Settings that all runs of a plan share."""
 
     folder: Path
     exporter: str | None
-    """As the user named it."""
+    """Address given by the user."""
     label: str
-    """The label `plan` of its runs."""
+    """Value of the label `plan`."""
     barrier_timeout_s: float
 
 
 class ChildRun:
-    """From its making on it runs, in a process group of its own: signals reach it through `stop` alone."""
+    """Running child process in its own process group, which only `request_stop` signals."""
 
     def __init__(self, run: PlannedRun, place: PlanContext, environ: Mapping[str, str]) -> None:
         self.run = run
@@ -61,7 +61,7 @@ class ChildRun:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; 128 + n where signal n ended it."""
+        """Exit code, None while the process runs; 128 + n after signal n."""
         code = self._process.poll()
         if code is not None and self.ended_at is None:
             self.ended_at = time.time()
@@ -69,7 +69,7 @@ class ChildRun:
 
     @property
     def outcome(self) -> Outcome:
-        """As the run's own end says it; where it has none, by the exit code."""
+        """Outcome of the run's end event, else derived from the exit code."""
         code, end = self.exit_code, overlap.read_end_event(self.folder)
         if end is not None:
             return end.outcome
@@ -78,20 +78,20 @@ class ChildRun:
         return "interrupted" if code is None or _SIGNALLED < code < _SIGNALLED + signal.NSIG else "failed"
 
     def request_stop(self, note: str | None = None) -> None:
-        """`workloads job` passes it on, and reports the run as interrupted."""
+        """Send SIGTERM, which `workloads job` forwards; the run is reported as interrupted."""
         if self.exit_code is None and not self.is_stopped:
             self.is_stopped = True
             self.note = self.note or note
             self._process.send_signal(signal.SIGTERM)
 
     def await_exit(self) -> None:
-        """Until it has ended by itself, or after half a minute in any case; its log is then in its folder."""
+        """Wait for the exit, after a stop request at most 30 s, and move the log to the run's folder."""
         try:
             self._process.wait(_ENDS_WITHIN_S if self.is_stopped else None)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        if self._process.returncode < 0:  # then nobody has ended the job, which is to load no GPU of the next run
+        if self._process.returncode < 0:  # the job may still run and load the GPU of the next run
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         _ = self.exit_code
@@ -100,7 +100,7 @@ class ChildRun:
             self._log.rename(self.folder / LOG_FILE)
 
     def new_output(self) -> bytes:
-        """What it has written since the last call."""
+        """Return the output since the last call."""
         path = self._log if self._log.exists() else self.folder / LOG_FILE
         with path.open("rb") as log:
             log.seek(self._shown)
@@ -111,9 +111,9 @@ class ChildRun:
     def last_line(self) -> str:
         path = self._log if self._log.exists() else self.folder / LOG_FILE
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        said = [line.strip().removeprefix("wattline: ") for line in lines if line.strip()]
-        own = [line for line in said if not line.startswith(f"run {self.run_id} ")]
-        return (own or said or ["it said nothing"])[-1]
+        output = [line.strip().removeprefix("wattline: ") for line in lines if line.strip()]
+        own = [line for line in output if not line.startswith(f"run {self.run_id} ")]
+        return (own or output or ["no output"])[-1]
 
 
 def _tied() -> list[str]:
@@ -121,14 +121,14 @@ def _tied() -> list[str]:
 
 
 def _visible(run: PlannedRun) -> dict[str, str]:
-    """`workloads job` says it to a job of ours; a command is to see no other GPUs than those of its run, either."""
+    """Limit a command to the GPUs of its run; `workloads job` does so for built-in jobs."""
     if run.job is not None or run.gpus is None or "all" in run.gpus:
         return {}
     return {"CUDA_VISIBLE_DEVICES": ",".join(run.gpus)}
 
 
 def _command(run: PlannedRun, chosen_id: str, labels: Mapping[str, str], place: PlanContext) -> list[str]:
-    """-P: a file of the user's beside the plan must not be imported in place of ours."""
+    """Return the command; `-P` keeps a user's file from shadowing a module of this package."""
     options = ["--out", str(place.folder), "--run-id", chosen_id]
     for name, value in labels.items():
         options += ["-l", f"{name}={value}"]

@@ -1,4 +1,4 @@
-"""`workloads plan` and `workloads sweep`: the commands."""
+"""Commands `workloads plan` and `workloads sweep`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from workloads.plans.model import POWER_LIMIT, SM_CLOCK, parse_range
 
 
 class SweepError(ValueError):
-    """What was asked for is no sweep; one line."""
+    """Invalid options of a sweep; one line."""
 
 
 def parse_numbers(option: str, text: str) -> list[int]:
-    """`300:700:50` or `300,500`. Raises SweepError."""
+    """Parse `300:700:50` or `300,500`. Raises SweepError."""
     try:
         if ":" in text:
             found = parse_range(text)
@@ -38,12 +38,12 @@ def parse_numbers(option: str, text: str) -> list[int]:
             return found
         return [int(part) for part in text.split(",")]
     except ValueError as error:
-        reason = str(error) if ":" in text else f"{text!r} are no whole numbers; give 300,500 or 300:700:50"
+        reason = str(error) if ":" in text else f"{text!r} are not whole numbers; give 300,500 or 300:700:50"
         raise SweepError(f"{option}: {reason}") from error
 
 
 def parse_variations(pairs: Sequence[str]) -> dict[str, list[Any]]:
-    """`batch-size=1,8` → {"batch-size": ["1", "8"]}. Raises SweepError."""
+    """Parse `batch-size=1,8` to {"batch-size": ["1", "8"]}. Raises SweepError."""
     found: dict[str, list[Any]] = {}
     for pair in pairs:
         name, equals, texts = pair.partition("=")
@@ -56,11 +56,11 @@ def parse_variations(pairs: Sequence[str]) -> dict[str, list[Any]]:
 def sweep_document(
     job: str, arguments: Sequence[str], grid: Mapping[str, Sequence[Any]], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The plan as its file would say it; of `settings` those that are given. Raises SweepError."""
+    """Return the document of the equivalent plan file, without unset settings. Raises SweepError."""
     if not grid:
-        raise SweepError("there is nothing to sweep; give --power-limits 300:700:50, --sm-clocks, or --vary OPTION=…")
+        raise SweepError("no setting to sweep; give --power-limits 300:700:50, --sm-clocks, or --vary OPTION=…")
     if {POWER_LIMIT, SM_CLOCK} <= grid.keys():
-        raise SweepError("--power-limits and --sm-clocks hold each other back; give one of the two")
+        raise SweepError("--power-limits and --sm-clocks cannot be set together; give one of the two")
     entry = {"job": job, "arguments": list(arguments), "sweep": {name: list(each) for name, each in grid.items()}}
     given = {name: value for name, value in settings.items() if value is not None and value != []}
     return {"name": f"{job}-sweep", **given, "runs": [entry]}
@@ -68,41 +68,43 @@ def sweep_document(
 
 Exporter = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="The exporter; else WATTLINE_EXPORTER, else the one here, else a new one."),
+    typer.Option(
+        metavar="URL", help="Address of the exporter; default: WATTLINE_EXPORTER, else the local one, else a new one."
+    ),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="The folder of the results, new or empty; else wattline-results/NAME-TIME."),
+    typer.Option(metavar="DIR", help="Results folder, new or empty; default: wattline-results/NAME-TIME."),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what it would do: its runs, caps, labels, times; nothing is touched.")
+    bool, typer.Option("--dry-run", help="Preview of runs, caps, labels and durations; nothing is changed.")
 ]
-NoLive = Annotated[bool, typer.Option("--no-live", help="Lines for a log and the jobs' output, no live table.")]
+NoLive = Annotated[bool, typer.Option("--no-live", help="Log lines and the jobs' output instead of the live table.")]
 
 
 def register(app: typer.Typer) -> None:
     app.command("plan")(plan_command)
-    takes_the_jobs = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-    app.command("sweep", context_settings=takes_the_jobs)(sweep_command)
+    passes_job_options = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command("sweep", context_settings=passes_job_options)(sweep_command)
 
 
 def plan_command(  # a command's options are its arguments
-    path: Annotated[Path, typer.Argument(metavar="PLAN.yaml", help="The plan.")],
+    path: Annotated[Path, typer.Argument(metavar="PLAN.yaml", help="Plan file.")],
     resume: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Go on in the folder of results of a plan that stopped.")
+        Path | None, typer.Option(metavar="DIR", help="Results folder of an unfinished plan to continue.")
     ] = None,
     out: Out = None,
     exporter: Exporter = None,
     dry_run: DryRun = False,
     no_live: NoLive = False,
 ) -> None:
-    """Make the runs of a plan."""
+    """Run a plan."""
     from workloads.plans import load as plan_file
 
     if resume is not None and out is not None:
-        raise typer.BadParameter("--resume goes on in its folder; leave --out out")
+        raise typer.BadParameter("--resume excludes --out; remove --out")
     if resume is not None and dry_run:
-        raise typer.BadParameter("--dry-run is of the whole plan; leave --resume out")
+        raise typer.BadParameter("--dry-run previews the whole plan; remove --resume")
     try:
         read = plan_file.read_plan(path)
     except plan_file.PlanFileError as error:
@@ -118,32 +120,38 @@ def plan_command(  # a command's options are its arguments
 
 def sweep_command(  # a command's options are its arguments
     context: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="One of `workloads list`; its own options follow.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Job of `workloads list`, followed by its options.")],
     power_limits: Annotated[
-        str | None, typer.Option(metavar="WATTS", help="300:700:50 (first, last, step), or 300,500.")
+        str | None, typer.Option(metavar="WATTS", help="Power limits: 300:700:50 (first, last, step), or 300,500.")
     ] = None,
     sm_clocks: Annotated[
-        str | None, typer.Option(metavar="MHZ", help="The same in MHz, for a load that no power limit binds.")
+        str | None, typer.Option(metavar="MHZ", help="SM clocks in MHz, for a load below the power limits.")
     ] = None,
     vary: Annotated[
         list[str] | None,
-        typer.Option(metavar="OPTION=VALUE,…", help="Values of one of the job's options; may be repeated."),
+        typer.Option(metavar="OPTION=VALUE,…", help="Values of an option of the job; may be repeated."),
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="How often each is made.")] = 1,
-    order: Annotated[str, typer.Option(help="as-given, shuffled or interleaved.")] = "shuffled",
-    order_seed: Annotated[int, typer.Option(min=0, help="Of the shuffled order.")] = 0,
-    gpus: Annotated[str | None, typer.Option(metavar="0,1|UUID,…|all", help="The GPUs of the runs.")] = None,
-    label: Annotated[list[str] | None, typer.Option("--label", "-l", metavar="KEY=VALUE", help="A label.")] = None,
-    name: Annotated[str | None, typer.Option(help="The experiment's name; else JOB-sweep.")] = None,
-    warm_up_runs: Annotated[int, typer.Option(min=0, help="Runs before the first, that do not count.")] = 0,
-    cool_down: Annotated[bool, typer.Option("--cool-down", help="Before each run, until as cool as at first.")] = False,
-    idle: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Idle runs before and after.")] = 0,
+    repeats: Annotated[int, typer.Option(min=1, help="Number of runs per setting.")] = 1,
+    order: Annotated[str, typer.Option(help="Order of the runs: as-given, shuffled or interleaved.")] = "shuffled",
+    order_seed: Annotated[int, typer.Option(min=0, help="Seed of the shuffled order.")] = 0,
+    gpus: Annotated[str | None, typer.Option(metavar="0,1|UUID,…|all", help="GPUs of the runs.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", "-l", metavar="KEY=VALUE", help="Label of the runs; may be repeated.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the experiment; default: JOB-sweep.")] = None,
+    warm_up_runs: Annotated[int, typer.Option(min=0, help="Warm-up runs, excluded from the results.")] = 0,
+    cool_down: Annotated[
+        bool, typer.Option("--cool-down", help="Wait before each run for the initial temperature.")
+    ] = False,
+    idle: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Duration of the idle runs before and after.")
+    ] = 0,
     out: Out = None,
     exporter: Exporter = None,
     dry_run: DryRun = False,
     no_live: NoLive = False,
 ) -> None:
-    """Make the same job at each power limit; what stood before comes back at the end."""
+    """Run a job at each power limit, and restore the earlier limits at the end."""
     from workloads.plans import load as plan_file
 
     if job in {"-h", "--help"} or {"-h", "--help"} & set(context.args):
@@ -181,7 +189,7 @@ def _print_dry_run(read: PlanFile, out: Path | None, exporter: str | None) -> No
     from workloads.plans import results as plan_results
 
     named = exporter or os.environ.get(EXPORTER)
-    asked = f"tells the exporter at {named} of its runs" if named else "starts an exporter where none answers here"
+    asked = f"reports its runs to the exporter at {named}" if named else "starts an exporter unless one answers here"
     results = str(out or plan_results.DEFAULT_FOLDER / fitting(read.plan.name, "TIME"))
     for line in dry_run.lines(read.plan, steps.complete_schedule(read.plan, read.steps), results, asked):
         print(line)
@@ -268,7 +276,7 @@ def _progress(api: Api, *, live: bool) -> ProgressDisplay:
 
 
 def _report_end(read: PlanFile, results: ResultsFolder) -> int:
-    """Where the results are, what is left and how to go on; the exit code."""
+    """Log outcomes, remaining steps and the command that continues; return the exit code."""
     from workloads.plans import steps
 
     count = len(steps.complete_schedule(read.plan, read.steps))
@@ -280,5 +288,5 @@ def _report_end(read: PlanFile, results: ResultsFolder) -> int:
     log_message(f"runs: {said}; results: {results.folder}")
     if left:
         again = shlex.join(["workloads", "plan", str(results.folder / "plan.yaml"), "--resume", str(results.folder)])
-        log_message(f"{left} of {count} steps are left; go on with: {again}")
+        log_message(f"{left} of {count} steps remain; continue with: {again}")
     return 1 if left or any(made.is_bad for made in results.entries) else 0

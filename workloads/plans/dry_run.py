@@ -1,4 +1,4 @@
-"""What a plan would do, as lines: its runs in their order, and what of the machine it would change. Pure."""
+"""Preview of a plan: its runs in order, and its changes to the machine."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _INDENT = " " * 8
 
 
 def lines(plan: WorkloadPlan, all_steps: Sequence[Step], results: str, exporter: str) -> Iterator[str]:
-    """`results` is the folder that would be made, `exporter` what would be done to have one."""
+    """Yield the preview; `results` is the folder, `exporter` the way in which an exporter is found."""
     runs = sum(len(step.runs) for step in all_steps)
     yield f"{plan.name}: {_amount(len(all_steps), 'step')}, {_amount(runs, 'run')}; {_total(plan, all_steps)}"
     for number, step in enumerate(all_steps, 1):
         yield f"{number:>4}  {step.title}: {_length(_seconds(step))}"
         yield from _step(step)
-    yield "on this machine it"
+    yield "changes to this machine:"
     for change in (*_changes(plan, all_steps), exporter, f"writes to {results}"):
         yield f"{_INDENT}{change}"
-    yield "nothing of this was done"
+    yield "dry run: nothing was changed"
 
 
 def _step(step: Step) -> Iterator[str]:
     for run in step.runs:
-        what = ["workloads job", run.job] if run.job else []
-        command = " ".join(part for part in (*what, shlex.join(run.arguments)) if part)
+        program = ["workloads job", run.job] if run.job else []
+        command = " ".join(part for part in (*program, shlex.join(run.arguments)) if part)
         notes = [f"tenant {run.tenant}"] if run.tenant else []
         notes += ["in the background"] if run.background else []
         notes += ["under nsys"] if run.nsys else []
@@ -55,16 +55,16 @@ def _changes(plan: WorkloadPlan, all_steps: Sequence[Step]) -> Iterator[str]:
     locked = [step for step in all_steps if SM_CLOCK in step.settings]
     if limited:
         values = ", ".join(dict.fromkeys(str(step.settings[POWER_LIMIT]) for step in limited))
-        yield f"sets the power limit of {_of_all(limited)}: {values} W, and puts back what stood before"
+        yield f"sets the power limit of {_of_all(limited)}: {values} W, and restores the previous limits"
     if locked:
         values = ", ".join(dict.fromkeys(_megahertz(step) for step in locked))
-        yield f"locks the SM clock of {_of_all(locked)}: {values} MHz, and unlocks it again"
+        yield f"locks the SM clock of {_of_all(locked)}: {values} MHz, and unlocks it at the end"
     if any(step.mps for step in all_steps):
-        yield "starts an MPS daemon of its own around each step under MPS, and ends it"
+        yield "starts an MPS daemon for each step under MPS, and stops it"
     if plan.cool_down is not None:
         yield f"waits before each run for at most {plan.cool_down.at_most_seconds:g} s until the GPUs have cooled down"
     if plan.pause_seconds:
-        yield f"does nothing for {plan.pause_seconds:g} s before each step"
+        yield f"pauses for {plan.pause_seconds:g} s before each step"
 
 
 def _megahertz(step: Step) -> str:
@@ -73,7 +73,7 @@ def _megahertz(step: Step) -> str:
 
 def _on(gpus: Sequence[str] | None) -> str:
     if gpus is None:
-        return "the GPUs of CUDA_VISIBLE_DEVICES, else those in use"
+        return "the GPUs of CUDA_VISIBLE_DEVICES, else those that the job uses"
     return "all GPUs" if "all" in gpus else f"GPU {', '.join(gpus)}"
 
 
@@ -84,8 +84,8 @@ def _of_all(chosen: Sequence[Step]) -> str:
     return _on(list(dict.fromkeys(gpu for gpus in named for gpu in gpus or ())))
 
 
-def _amount(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _amount(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _total(plan: WorkloadPlan, all_steps: Sequence[Step]) -> str:
@@ -93,26 +93,26 @@ def _total(plan: WorkloadPlan, all_steps: Sequence[Step]) -> str:
     unknown = len(all_steps) - len(known_s)
     total = _length(sum(known_s) + plan.pause_seconds * len(all_steps)) if known_s else ""
     if not unknown:
-        return f"{total}, and what loading, warming up and cooling down take"
-    rest = f"{_amount(unknown, 'step')} for as long as the work takes"
+        return f"{total}, plus loading, warm-up and cool-down"
+    rest = f"{_amount(unknown, 'step')} of unknown duration"
     return f"{total}, and {rest}" if total else rest
 
 
 def _length(seconds: float | None) -> str:
     if seconds is None:
-        return "as long as the work takes"
+        return "unknown duration"
     return f"about {seconds:g} s" if seconds < 120 else f"about {seconds / 60:.0f} min"
 
 
 def _seconds(step: Step) -> float | None:
-    """How long the longest of its runs measures; None where one is not given a time."""
+    """Return the duration of the longest run, None if a run has no fixed duration."""
     lengths_s = [_seconds_of(run) for run in step.runs if not run.background]
     known_s = [length_s for length_s in lengths_s if length_s is not None]
     return max(known_s) if len(known_s) == len(lengths_s) else None
 
 
 def _seconds_of(run: PlannedRun) -> float | None:
-    """A duration that is a default gives way to a number that was given."""
+    """Return the duration, None if a count of work replaces the default duration."""
     if run.job is None:
         return None
     options = parse_job_options(run.job, run.arguments)

@@ -1,4 +1,4 @@
-"""Reads a plan from its YAML file; what is wrong with it is said with file, line, key and remedy."""
+"""Plan files in YAML, with errors that name file, line, key and remedy."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from workloads.plans.steps import Step, StepError, StepPath, expand_steps
 
 
 def check_plan(plan: WorkloadPlan) -> None:
-    """Raises StepError."""
+    """Check names, labels and caps. Raises StepError."""
     _unique("run", ((entry.name, ("runs", index, "name")) for index, entry in enumerate(plan.runs)))
     if IDLE in plan.jobs:
-        raise StepError(f"{IDLE!r} stands for a GPU on which nothing runs; give the job another name", "jobs", IDLE)
+        raise StepError(f"{IDLE!r} marks a GPU without a job; rename the job", "jobs", IDLE)
     for labels, path in _labels(plan):
         for name in labels:
             if name in RESERVED_LABELS:
-                raise StepError(f"{name} is set by the plan itself; give the label another name", *path, name)
+                raise StepError(f"{name} is reserved; rename the label", *path, name)
     for index, entry in enumerate(plan.runs):
         tenants = entry.tenants or []
         _unique("tenant", ((each.name, ("runs", index, "tenants", at, "name")) for at, each in enumerate(tenants)))
@@ -45,17 +45,17 @@ def check_plan(plan: WorkloadPlan) -> None:
 
 def _check_caps(entry: PlanEntry, path: StepPath) -> None:
     if set(CAPS) <= entry.sweep.keys():
-        raise StepError(f"{POWER_LIMIT} and {SM_CLOCK} hold each other back; sweep one of the two", *path)
+        raise StepError(f"{POWER_LIMIT} and {SM_CLOCK} cannot be set together; sweep one of the two", *path)
     for cap in CAPS:
         if any(isinstance(value, bool | str) or value <= 0 for value in entry.sweep.get(cap, ())):
             raise StepError("takes numbers above 0, like [300, 500] or 300:700:50", *path, cap)
 
 
-def _unique(what: str, names: Iterable[tuple[str | None, StepPath]]) -> None:
+def _unique(kind: str, names: Iterable[tuple[str | None, StepPath]]) -> None:
     seen: set[str] = set()
     for name, path in names:
         if name in seen:
-            raise StepError(f"another {what} has the name {name!r}; give each a name of its own", *path)
+            raise StepError(f"another {kind} has the name {name!r}; give each a unique name", *path)
         if name is not None:
             seen.add(name)
 
@@ -83,20 +83,22 @@ _LONGEST_SHOWN = 100
 
 
 class PlanFileError(Exception):
-    """A line for each thing that is wrong: file:line: key: what, and the remedy."""
+    """Invalid plan file; one line per error: file:line: key: cause and remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
+    """Parsed plan file."""
+
     plan: WorkloadPlan
     steps: tuple[Step, ...]
-    """In the order of the file."""
+    """Steps in the order of the file."""
     content: bytes
     notes: tuple[str, ...] = ()
 
 
 def read_plan(path: Path) -> PlanFile:
-    """Raises PlanFileError."""
+    """Read a plan file. Raises PlanFileError."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -105,11 +107,11 @@ def read_plan(path: Path) -> PlanFile:
 
 
 def parse_plan(content: bytes, path: str) -> PlanFile:
-    """`path` is what messages call it. Raises PlanFileError."""
+    """Parse the content of a plan file; messages refer to it as `path`. Raises PlanFileError."""
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
-        raise PlanFileError(f"{path}: is no text in UTF-8; save it as such") from error
+        raise PlanFileError(f"{path}: invalid UTF-8; save the file as UTF-8") from error
     node = _compose(text, path)
     document = _constructed(node, path)
     if not isinstance(document, dict):
@@ -135,9 +137,9 @@ def _compose(text: str, path: str) -> yaml.MappingNode:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise PlanFileError(f"{path}:{line}: is no YAML: {error.problem}") from error
+        raise PlanFileError(f"{path}:{line}: invalid YAML: {error.problem}") from error
     except yaml.YAMLError as error:
-        raise PlanFileError(f"{path}: is no YAML: {' '.join(str(error).split())}") from error
+        raise PlanFileError(f"{path}: invalid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(node, yaml.MappingNode):
         raise PlanFileError(f"{path}:1: a plan is a mapping with name: and runs:")
     return node
@@ -145,40 +147,40 @@ def _compose(text: str, path: str) -> yaml.MappingNode:
 
 def _constructed(node: yaml.Node, path: str) -> Any:
     try:
-        _refuse_twice(node, path)
+        _reject_duplicate_keys(node, path)
         return yaml.SafeLoader("").construct_document(node)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise PlanFileError(f"{path}:{line}: {error.problem}; leave out what is not plain YAML") from error
-    except (ValueError, RecursionError) as error:  # a day that no calendar has; an anchor within itself
-        raise PlanFileError(f"{path}: cannot be understood: {error}; put texts into quotes") from error
+        raise PlanFileError(f"{path}:{line}: {error.problem}; use plain YAML only") from error
+    except (ValueError, RecursionError) as error:  # an invalid date; a recursive anchor
+        raise PlanFileError(f"{path}: invalid value: {error}; quote texts") from error
 
 
-def _refuse_twice(node: yaml.Node, path: str) -> None:
-    """YAML's own loader takes the last of two equal keys and says nothing."""
+def _reject_duplicate_keys(node: yaml.Node, path: str) -> None:
+    """Reject duplicate keys, of which YAML's own loader silently takes the last."""
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            _refuse_twice(item, path)
+            _reject_duplicate_keys(item, path)
     if isinstance(node, yaml.MappingNode):
         seen: dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
                 raise PlanFileError(
-                    f"{path}:{line}: {key.value}: stands on line {seen[key.value]}, too; leave one of the two out"
+                    f"{path}:{line}: {key.value}: duplicate of the key on line {seen[key.value]}; remove one of the two"
                 )
             seen[str(key.value)] = line
-            _refuse_twice(value, path)
+            _reject_duplicate_keys(value, path)
 
 
 def _lines(error: ValidationError, node: yaml.Node, path: str, models: Mapping[str, type[BaseModel]]) -> Iterator[str]:
-    """One for each place: a union complains once for each of its types."""
-    said: set[tuple[str | int, ...]] = set()
+    """Yield one message per location; a union reports an error for each of its types."""
+    reported: set[tuple[str | int, ...]] = set()
     for detail in error.errors():
         where = tuple(part for part in detail["loc"] if part != "[key]")
         reached = where if detail["type"] in _KEY_ERRORS else where[: _depth(node, where)]
-        if reached not in said:
-            said.add(reached)
+        if reached not in reported:
+            reported.add(reached)
             is_union = reached != where and detail["type"] != "value_error"
             yield _located(path, node, reached, _message(detail, where, models, is_union=is_union))
 
@@ -189,15 +191,15 @@ def _message(
     if detail["type"] == "extra_forbidden":
         parents = [part for part in where[:-1] if part in models]
         known = list(models[str(parents[-1]) if parents else ""].model_fields)
-        return "there is no such key" + (suggest_name(str(where[-1]), known) or f"; there are {', '.join(known)}")
+        return "unknown key" + (suggest_name(str(where[-1]), known) or f"; known keys: {', '.join(known)}")
     if detail["type"] == "missing":
-        return "is missing; every plan needs it" if len(where) == 1 else "is missing here"
+        return "is missing; add it" if len(where) == 1 else "is missing here"
     if detail["type"] == "value_error":
         return detail["msg"].removeprefix("Value error, ")
     if is_union:
-        return f"takes a text, a number, true, false, or a list of these, and got {_shown(detail['input'])}"
+        return f"takes a text, a number, true, false, or a list of these, not {_shown(detail['input'])}"
     message = detail["msg"].replace("Input should be", "takes", 1)
-    return f"{message}, and got {_shown(detail['input'])}"
+    return f"{message}, not {_shown(detail['input'])}"
 
 
 def _shown(value: object) -> str:
@@ -212,7 +214,7 @@ def _located(path: str, node: yaml.Node, where: Sequence[str | int], message: st
 
 
 def _mark(node: yaml.Node, where: Sequence[str | int]) -> yaml.Mark:
-    """Of the key where there is one, else of what holds it."""
+    """Return the position of the key, else of the innermost parent that exists."""
     mark = node.start_mark
     for part in where:
         found = _child(node, part)
@@ -232,7 +234,7 @@ def _depth(node: yaml.Node, where: Sequence[str | int]) -> int:
 
 
 def _child(node: yaml.Node, part: str | int) -> tuple[yaml.Mark, yaml.Node] | None:
-    """Where the part stands, and its value."""
+    """Return position and value of a child node."""
     if isinstance(node, yaml.SequenceNode):
         if isinstance(part, int) and part < len(node.value):
             return node.value[part].start_mark, node.value[part]
@@ -244,5 +246,5 @@ def _child(node: yaml.Node, part: str | int) -> tuple[yaml.Mark, yaml.Node] | No
 
 
 def plan_as_yaml(document: Mapping[str, Any]) -> str:
-    """A plan's document as the file that says the same."""
+    """Render a plan's document as YAML."""
     return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=120)

@@ -1,6 +1,7 @@
-"""A plan as it stands in its file: which jobs, side by side or one after another, with which settings, how often.
+"""Model of a plan file: its jobs, settings, order and repeats.
 
-Durations are seconds, limits watts, clocks hertz. What is wrong is pydantic's ValidationError; `plan_file` says where.
+Durations are in seconds, power limits in watts, clocks in hertz. Invalid content raises pydantic's ValidationError,
+which `load` turns into a message with file and line.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ Value = Scalar | list[Scalar]
 
 
 def parse_range(given: object) -> object:
-    """`300:700:50` is 300, 350 … 700; a list stays as it is. Raises ValueError."""
+    """Expand `300:700:50` to 300, 350 … 700 and return a list unchanged. Raises ValueError."""
     if not isinstance(given, str):
         return given
     found = _RANGE.fullmatch(given)
     if not found:
-        raise ValueError(f"{given!r} is no range; give FIRST:LAST:STEP like 300:700:50, or a list like [300, 500]")
+        raise ValueError(f"{given!r} is not a range; give FIRST:LAST:STEP like 300:700:50, or a list like [300, 500]")
     first, last, step = (int(part) for part in found.groups())
     if not step or last < first:
         raise ValueError(f"{given} has no values; give FIRST:LAST:STEP with FIRST up to LAST and a STEP above 0")
@@ -45,7 +46,7 @@ def parse_range(given: object) -> object:
 
 
 def _texts(given: object) -> object:
-    """GPUs are written as 0, [0, 1] or all."""
+    """Convert the notations 0, [0, 1] and all to a list of texts."""
     entries = given if isinstance(given, list) else [given]
     return [str(each) if isinstance(each, int) and not isinstance(each, bool) else each for each in entries]
 
@@ -68,30 +69,32 @@ Labels = Annotated[
 
 
 class PlanPart(BaseModel):
+    """Strict base of all parts of a plan."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class JobSpec(PlanPart):
-    """A built-in job, or a command."""
+    """Built-in job, or a command."""
 
     job: str | None = None
     command: Annotated[list[str], Field(min_length=1)] | None = None
     options: dict[str, Value] = {}
-    """The job's own options by name, `batch-size` or `batch_size`: true is a flag, a list repeats the option."""
+    """Job options by name, `batch-size` or `batch_size`; true is a flag, a list repeats the option."""
     arguments: list[str] = []
-    """What else follows the job's options."""
+    """Arguments after the job's options."""
     gpus: Gpus | None = None
     labels: Labels = {}
     nsys: bool = False
 
 
 class ConcurrentJob(JobSpec):
-    """A job that may run beside others."""
+    """Job that can run concurrently with others."""
 
     background: bool = False
-    """Noise: ended as soon as all that are not have ended."""
+    """Background load, stopped once every other job of the step has ended."""
     barrier: bool = False
-    """That a command waits by itself (`run.barrier()` of workloads.client); built-in jobs all do."""
+    """True if the command calls `run.barrier()` of workloads.client; every built-in job does."""
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> ConcurrentJob:
@@ -100,18 +103,20 @@ class ConcurrentJob(JobSpec):
 
 
 class Tenant(ConcurrentJob):
+    """Named job of a step with several jobs."""
+
     name: Name
 
 
 class PlanEntry(JobSpec):
-    """What to measure: a job, a command, tenants, or a placement; with `sweep`, once for each point of the grid."""
+    """Job, command, tenants or placement to measure, once per point of the `sweep` grid."""
 
     name: Name | None = None
     tenants: Annotated[list[Tenant], Field(min_length=1)] | None = None
     placement: Annotated[dict[str, str], BeforeValidator(_by_text), Field(min_length=1)] | None = None
-    """By GPU, the name of one of the plan's `jobs`, of a built-in job, or `idle`."""
+    """Name of one of the plan's `jobs`, of a built-in job, or `idle`, by GPU."""
     sweep: dict[str, Swept] = {}
-    """By `power_limit_watts`, `sm_clock_hertz`, an option of the job, or `TENANT.option`."""
+    """Values by `power_limit_watts`, `sm_clock_hertz`, an option of the job, or `TENANT.option`."""
     repeats: Annotated[int, Field(ge=1, le=10_000)] | None = None
     mps: bool | None = None
 
@@ -122,7 +127,7 @@ class PlanEntry(JobSpec):
 
 
 class CoolDown(PlanPart):
-    """Before each run: until the hottest GPU is as cool as before the first, or as `to_celsius` says."""
+    """Wait before each run until the hottest GPU is at `to_celsius`, else at its temperature before the first run."""
 
     to_celsius: PositiveFloat | None = None
     tolerance_celsius: NonNegativeFloat = 2.0
@@ -130,41 +135,43 @@ class CoolDown(PlanPart):
 
 
 class WorkloadPlan(PlanPart):
+    """Content of a plan file."""
+
     name: Name
     experiment: Name | None = None
-    """Plans of one experiment belong together; else it is the plan's name."""
+    """Name shared by the plans of one experiment; default: the plan's name."""
     runs: Annotated[list[PlanEntry], Field(min_length=1)]
     jobs: dict[str, ConcurrentJob] = {}
-    """Those that placements speak of."""
+    """Jobs that placements refer to."""
     gpus: Gpus | None = None
     labels: Labels = {}
     repeats: Annotated[int, Field(ge=1, le=10_000)] = 1
     order: Literal["as-given", "shuffled", "interleaved"] = "as-given"
     seed: Annotated[int, Field(ge=0)] | None = None
     warm_up_runs: Annotated[int, Field(ge=0, le=100)] = 0
-    """The first run of the order, made that often before, with the label phase=warm-up."""
+    """Repetitions of the first run before the measurement, labelled phase=warm-up."""
     pause_seconds: NonNegativeFloat = 0.0
-    """Nothing is done for that long before each run."""
+    """Pause before each run."""
     cool_down: CoolDown | None = None
     idle_seconds: NonNegativeFloat = 0.0
-    """A run of the job sleep before the first and after the last, with the label phase=idle."""
+    """Duration of the idle runs (job `sleep`, label phase=idle) before the first and after the last run."""
     mps: bool = False
     barrier_timeout_seconds: PositiveFloat = 600.0
 
 
 def require_one_of(spec: BaseModel, *names: str) -> None:
-    """Raises ValueError."""
+    """Check that exactly one of the fields is set. Raises ValueError."""
     given = [name for name in names if getattr(spec, name) is not None]
     if len(given) != 1:
-        said = f"{' and '.join(given)} exclude each other" if given else "nothing to run is given"
-        raise ValueError(f"{said}; give one of {', '.join(names)}")
+        problem = f"{' and '.join(given)} exclude each other" if given else "the job is missing"
+        raise ValueError(f"{problem}; give one of {', '.join(names)}")
 
 
 _FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
 
 
 class OptionError(ValueError):
-    """One line; `flag` is the option that it is about, where it is about one."""
+    """Invalid option of a job; `flag` is its name, None if the error concerns no single option."""
 
     def __init__(self, message: str, flag: str | None) -> None:
         super().__init__(message)
@@ -173,24 +180,24 @@ class OptionError(ValueError):
 
 @functools.cache
 def parse_job_options(job: str, arguments: tuple[str, ...]) -> Mapping[str, Any]:
-    """All options of the job with their defaults. Raises OptionError, and KeyError where there is no such job."""
+    """Return all options of the job, defaults included. Raises OptionError, and KeyError for an unknown job."""
     parser = jobs.load_job(job).parser()
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
             options: dict[str, Any] = vars(parser.parse_args(list(arguments)))
             return options
     except SystemExit as error:
-        text = said.getvalue().strip()
+        text = output.getvalue().strip()
         message = text.removeprefix(f"{parser.prog}: ").partition(f"; see {parser.prog}")[0]
         if not error.code:
-            raise OptionError("--help and the like run nothing; leave them out", None) from error
+            raise OptionError("options like --help start no run; remove them", None) from error
         flag = next(iter(_FLAG.findall(message)), None)
         raise OptionError(message + _hint(message, flag, parser.format_help()), flag) from error
 
 
 def suggest_name(given: str, known: list[str]) -> str:
-    """`; did you mean x?`, or nothing."""
+    """Return `; did you mean x?`, empty without a similar name."""
     found = difflib.get_close_matches(given, known, 1, 0.6)
     return f"; did you mean {found[0]}?" if found else ""
 
@@ -199,4 +206,4 @@ def _hint(message: str, flag: str | None, help_text: str) -> str:
     if flag is None or "unrecognized" not in message:
         return ""
     known = sorted(set(_FLAG.findall(help_text)) - {"--help"})
-    return suggest_name(flag, known) or f"; there are {', '.join(known)}"
+    return suggest_name(flag, known) or f"; known options: {', '.join(known)}"

@@ -1,6 +1,6 @@
-"""The configuration files of an older benchmark of models side by side, taken as they are: `single_model`, `tenants`.
+"""Configuration files of an older multi-tenant benchmark: `single_model`, `tenants`.
 
-`sleep_duration` is a pause before the run; `mps` may be a text, as it was there.
+`sleep_duration` is a pause before the run; `mps` may be a text.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Count = Annotated[int, Field(ge=1)]
 
 
 def _is_on(mps: bool | str) -> tuple[bool, str | None]:
-    """Raises ValueError."""
+    """Return the flag and a note on an ambiguous text. Raises ValueError."""
     if isinstance(mps, bool):
         return mps, None
     words = [word.strip().lower() for word in mps.split("/")]
     if not words or set(words) - {"true", "false"}:
-        raise ValueError(f"{mps!r} is neither true nor false; write one of the two")
-    note = f"mps: {mps!r} is taken as true; write true or false" if len(set(words)) > 1 else None
+        raise ValueError(f"{mps!r} is not a flag; give true or false")
+    note = f"mps: {mps!r} is read as true; give true or false" if len(set(words)) > 1 else None
     return words[0] == "true" or note is not None, note
 
 
@@ -82,7 +82,7 @@ def is_multitenant_file(document: Mapping[str, Any]) -> bool:
 
 
 def convert_multitenant(document: Mapping[str, Any]) -> tuple[WorkloadPlan, tuple[str, ...]]:
-    """The plan that does the same, and what is to be said about it. Raises ValidationError and ValueError."""
+    """Return the equivalent plan, and notes for the user. Raises ValidationError and ValueError."""
     given = MultitenantFile.model_validate(document)
     mps, note = _is_on(given.mps)
     if given.single_model is not None:
@@ -100,7 +100,7 @@ def convert_multitenant(document: Mapping[str, Any]) -> tuple[WorkloadPlan, tupl
 
 
 def original_path(path: Sequence[str | int]) -> tuple[str | int, ...]:
-    """Where in the template stands what stands there in the plan."""
+    """Translate a location in the plan to the location in the configuration file."""
     names = {option: key for key, option in _OPTIONS.items()}
     rest = [names.get(str(part), part) for part in path[2:] if part not in {"options", "job"}]
     return tuple(rest) if rest[:1] == ["tenants"] else ("single_model", *rest)

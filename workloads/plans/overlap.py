@@ -1,4 +1,4 @@
-"""The time in which all tenants of a step were at work, and what each did in it."""
+"""Time in which all tenants of a step ran, and the work of each."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LONGEST_END_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Unix seconds: from the last tenant's begin (its coming to the barrier, where there is one) to the first's end."""
+    """Interval in Unix seconds from the last tenant's start (or the barrier's release) to the first tenant's end."""
 
     begin: float
     end: float
 
 
 def read_events(folder: Path) -> list[RecordEvent]:
-    """Those of the run's `events.jsonl` that can be read."""
+    """Return the valid events of the run's `events.jsonl`."""
     try:
         lines = (folder / EVENTS_FILE).read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -35,13 +35,13 @@ def read_events(folder: Path) -> list[RecordEvent]:
     for line in lines:
         try:
             found.append(RECORD_EVENT.validate_json(line))
-        except ValidationError:  # a line that was cut off in the middle
+        except ValidationError:  # a truncated line
             continue
     return found
 
 
 def read_end_event(folder: Path) -> EndEvent | None:
-    """The run's own end, which stands last; None where there is none."""
+    """Return the run's end event, which comes last; None if it is missing."""
     try:
         with (folder / EVENTS_FILE).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LONGEST_END_BYTES))
@@ -49,7 +49,7 @@ def read_end_event(folder: Path) -> EndEvent | None:
     except OSError:
         return None
     for line in reversed(lines):
-        with contextlib.suppress(ValidationError):  # a line of which only a part was read
+        with contextlib.suppress(ValidationError):  # a partly read line
             event = RECORD_EVENT.validate_json(line)
             if isinstance(event, EndEvent):
                 return event
@@ -57,7 +57,7 @@ def read_end_event(folder: Path) -> EndEvent | None:
 
 
 def find_overlap(tenants: Sequence[Sequence[RecordEvent]], released_at: float | None) -> Overlap | None:
-    """None where they never ran together."""
+    """Return the overlap, None if the tenants never ran together."""
     begins = [event.t for events in tenants for event in events if isinstance(event, StartEvent)]
     ends = [_end(events) for events in tenants]
     if len(begins) < len(tenants) or any(end is None for end in ends):
@@ -68,7 +68,7 @@ def find_overlap(tenants: Sequence[Sequence[RecordEvent]], released_at: float | 
 
 
 def overlap_share(overlap: Overlap, tenant: Sequence[RecordEvent]) -> dict[str, Any]:
-    """What the journal says of one tenant; iterations count where they end within the overlap."""
+    """Return a tenant's journal fields; iterations count if they end within the overlap."""
     within = [event for event in tenant if isinstance(event, IterationEvent) and overlap.begin < event.t <= overlap.end]
     seconds = overlap.end - overlap.begin
     found: dict[str, Any] = {"begin": overlap.begin, "end": overlap.end, "seconds": seconds, "iterations": len(within)}
@@ -84,7 +84,7 @@ def _work(within: Sequence[IterationEvent]) -> Mapping[str, float]:
 
 
 def _end(events: Sequence[RecordEvent]) -> float | None:
-    """The last iteration, as a job may take long to clear up; the run's end where it has none."""
+    """Return the end of the last iteration, since a job's clean-up may be slow; else the run's end."""
     iterations = [event.t for event in events if isinstance(event, IterationEvent)]
     ends = [event.t for event in events if isinstance(event, EndEvent)]
     return max(iterations, default=None) or max(ends, default=None)

@@ -1,4 +1,4 @@
-"""What a plan's runner shows while it is at work: a live table, or lines and the jobs' own output."""
+"""Progress of a running plan: a live table, or log lines with the jobs' output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POWER, TEMPERATURE = "wattline_gpu_power_watts", "wattline_gpu_temperature_celsi
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """None for what the exporter does not show."""
+    """Latest power and temperature of a GPU; None if not exported."""
 
     gpu: str
     uuid: str
@@ -37,7 +37,7 @@ class GpuReading:
 
 @dataclass(slots=True)
 class WorkRates:
-    """Work by unit and second between two looks at the same runs."""
+    """Work per second by unit, between two polls of the same runs."""
 
     _before: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class WorkRates:
         for run_id in run_ids:
             try:
                 work = api.get(f"/runs/{run_id}")["work"]
-            except (ExporterError, KeyError):  # not begun yet
+            except (ExporterError, KeyError):  # not started yet
                 continue
             now_s = now()
             for unit, total in work.items():
@@ -58,7 +58,7 @@ class WorkRates:
 
 
 def parse_gpus(text: str) -> list[GpuReading]:
-    """Of the text of /metrics."""
+    """Parse the text of /metrics."""
     from prometheus_client.parser import text_string_to_metric_families
 
     power_w: dict[tuple[str, str], float] = {}
@@ -77,7 +77,7 @@ def parse_gpus(text: str) -> list[GpuReading]:
 
 
 def read_gpus(api: Api) -> list[GpuReading]:
-    """Nothing where the exporter does not answer."""
+    """Return the latest readings, empty if the exporter does not answer."""
     try:
         return parse_gpus(api.metrics())
     except (ExporterError, ValueError):
@@ -85,7 +85,7 @@ def read_gpus(api: Api) -> list[GpuReading]:
 
 
 def hottest_celsius(readings: Sequence[GpuReading], wanted: Sequence[str] | None) -> float | None:
-    """Degrees Celsius of the hottest of the wanted GPUs (index or UUID; None: all); None where none is shown."""
+    """Return the highest temperature of the wanted GPUs (index or UUID; None: all), None without a reading."""
     shown = [
         each.temperature_celsius
         for each in readings
@@ -101,20 +101,22 @@ _SHOWN_UNITS = 4
 
 @dataclass(frozen=True, slots=True)
 class PlanStatus:
-    """Where the plan is."""
+    """Current step of a plan."""
 
     number: int
-    """Of the step, from 1 on."""
+    """Number of the step, from 1."""
     count: int
     title: str
     activity: str
     left: Sequence[str] = ()
-    """Titles of the steps that follow."""
+    """Titles of the remaining steps."""
     left_s: float | None = None
-    """How long that may take; None where no step has ended yet."""
+    """Estimated remaining time, None before the first step has ended."""
 
 
 class ProgressDisplay(Protocol):
+    """Display of a plan's progress."""
+
     def __enter__(self) -> Self: ...
 
     def __exit__(
@@ -122,21 +124,21 @@ class ProgressDisplay(Protocol):
     ) -> None: ...
 
     def show(self, now: PlanStatus) -> None:
-        """To be called again and again; only what has changed is said."""
+        """Show the status if it has changed."""
         ...
 
     def follow(self, children: Sequence[ChildRun]) -> None:
-        """The output of the runs so far, and what they do."""
+        """Show new output and readings of the runs."""
         ...
 
     def say(self, text: str) -> None: ...
 
 
 class ProgressLog:
-    """For logs: a line for each change, and what the jobs write, as it comes."""
+    """Log output: a line per change, and the jobs' output as it arrives."""
 
     def __init__(self) -> None:
-        self._said = ""
+        self._shown_text = ""
         self._shows_output = True
 
     def __enter__(self) -> Self:
@@ -149,9 +151,9 @@ class ProgressLog:
 
     def show(self, now: PlanStatus) -> None:
         text = f"{now.number}/{now.count} {now.title}: {now.activity}"
-        if text != self._said:
+        if text != self._shown_text:
             log_message(text)
-        self._said = text
+        self._shown_text = text
 
     def follow(self, children: Sequence[ChildRun]) -> None:
         for child in children:
@@ -160,7 +162,7 @@ class ProgressLog:
                 self._pass_on(new)
 
     def _pass_on(self, output: bytes) -> None:
-        """A stdout that takes nothing any more ends no run."""
+        """Print output; a closed stdout does not abort the run."""
         try:
             sys.stdout.buffer.write(output)
             sys.stdout.flush()
@@ -175,14 +177,14 @@ class ProgressLog:
 
 @dataclass(frozen=True, slots=True)
 class LiveReadings:
-    """Where the live table has its numbers from."""
+    """Functions that read the live table's values."""
 
     gpus: Callable[[], list[GpuReading]]
     rates: Callable[[Sequence[str]], Mapping[str, float]]
 
 
 class LiveTable:
-    """With rich, on stderr; the jobs' output is in their folders alone."""
+    """Table on stderr; the jobs' output goes only to their folders."""
 
     def __init__(
         self, readings: LiveReadings, now_s: Callable[[], float] = time.monotonic, console: Console | None = None
@@ -208,7 +210,7 @@ class LiveTable:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """What stays on the terminal is how it ended."""
+        """Leave the final state on the terminal."""
         if self._live is None:
             return
         if self._now is not None:
@@ -218,7 +220,7 @@ class LiveTable:
         self._live.__exit__(kind, error, traceback)
 
     def show(self, now: PlanStatus) -> None:
-        """A change is drawn at once: what is short would never be seen."""
+        """Update the status; a change is drawn at once, so that short states are visible."""
         is_new, self._now = now != self._now, now
         self._read([])
         if is_new and self._live is not None:
@@ -234,7 +236,7 @@ class LiveTable:
             self._live.console.print(f"wattline: {text}", markup=False, highlight=False)
 
     def table(self) -> Table:
-        """What runs, how the GPUs are, how fast it goes, and what is left."""
+        """Return the table: current step, GPUs, rates, remaining steps."""
         from rich.table import Table
 
         now = self._now
@@ -249,7 +251,7 @@ class LiveTable:
             left = f"{len(now.left)} more" + (f", about {_duration(now.left_s)}" if now.left_s is not None else "")
             table.add_row("left", left + (f"; next: {now.left[0]}" if now.left else ""))
         else:
-            table.add_row("", "looks at the GPUs and at what is to be done")
+            table.add_row("", "reading GPUs and preparing the plan")
         return table
 
     def _read(self, run_ids: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
-"""The folder of a plan's results: the plan's copy, a journal of the runs, and a folder for each run. Nothing in it is
-overwritten, and a repeated run gets a new run id.
+"""Results folder of a plan: copy of the plan, journal, and a folder per run.
+
+Existing files are never overwritten; a repeated run gets a new run id.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ DEFAULT_FOLDER = Path("wattline-results")
 
 
 class ResultsError(Exception):
-    """One line: the cause and the next step."""
+    """Unusable results folder; one line with cause and remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A line of the journal; times are Unix seconds."""
+    """Line of the journal; times are Unix seconds."""
 
     step: int
-    """From 1 on, in execution order."""
+    """Number of the step in execution order, from 1."""
     attempt: int
-    """From 1 on."""
+    """Number of the attempt, from 1."""
     run_id: str
     case: str
     phase: str
@@ -45,24 +46,24 @@ class JournalEntry:
     started_at: float
     ended_at: float
     cut_off: bool
-    """Interrupted, so that the plan makes its step again when it is resumed."""
+    """True if the run was interrupted; a resumed plan repeats its step."""
     folder: str
     background: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     note: str | None = None
-    """What else there is to say, as why it was ended."""
+    """Reason why the run was stopped, or another remark."""
     overlap: Mapping[str, Any] | None = None
-    """Of tenants: the time in which all of them ran, and what this one did in it."""
+    """Tenants only: the time in which all of them ran, and this tenant's work in it."""
 
     @property
     def is_bad(self) -> bool:
-        """Noise is meant to be interrupted, and a run that was cut off is repeated."""
+        """True if the run failed; a stopped background job or a run that will be repeated did not."""
         return self.outcome == "failed" or (self.outcome == "interrupted" and not (self.background or self.cut_off))
 
 
 class ResultsFolder:
-    """Held by one process at a time, from `with` on; all raise ResultsError."""
+    """Journal and folder of a plan, locked by one process within `with`. Methods raise ResultsError."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,13 +77,11 @@ class ResultsFolder:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if any(folder.iterdir()):
-                raise ResultsError(
-                    f"{folder} is not empty and is left as it is; give another --out, or go on there with --resume"
-                )
+                raise ResultsError(f"{folder} is not empty; give another --out, or continue it with --resume")
             (folder / PLAN_FILE).write_bytes(content)
             (folder / JOURNAL_FILE).touch()
         except OSError as error:
-            raise ResultsError(f"{folder} cannot be written: {error.strerror}; give another --out") from error
+            raise ResultsError(f"cannot write {folder}: {error.strerror}; give another --out") from error
         return cls(folder)
 
     @classmethod
@@ -91,11 +90,13 @@ class ResultsFolder:
         try:
             copy = (folder / PLAN_FILE).read_bytes()
         except OSError as error:
-            raise ResultsError(f"{folder} holds no results of a plan: {PLAN_FILE}: {error.strerror}") from error
+            raise ResultsError(
+                f"{folder} is not a results folder: {PLAN_FILE}: {error.strerror}; give the folder of an earlier run"
+            ) from error
         if copy != content:
             raise ResultsError(
-                f"the plan is not the one that {folder} was begun with; go on with {folder / PLAN_FILE}, or leave "
-                "--resume out to begin anew"
+                f"the plan differs from the one that {folder} was started with; give {folder / PLAN_FILE}, or "
+                "omit --resume to start again"
             )
         return cls(folder)
 
@@ -108,16 +109,16 @@ class ResultsFolder:
             fcntl.flock(self._journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._journal.close()
-            raise ResultsError(f"another workloads plan is at work in {self.folder}; let it end first") from error
+            raise ResultsError(f"another workloads plan uses {self.folder}; wait for its end") from error
         self._journal.seek(0)
         lines = self._journal.readlines()
-        if lines and not lines[-1].endswith("\n"):  # else the next line would be lost with it
+        if lines and not lines[-1].endswith("\n"):  # or the next line would be appended to it
             self._journal.write("\n")
         self._take(lines)
         return self
 
     def _take(self, lines: Sequence[str]) -> None:
-        """After a line that was cut off it is not known whether the tenants before it were all of their step."""
+        """Parse the journal; a truncated line leaves the step of the tenants before it incomplete."""
         for line in lines:
             entry = _read(line)
             if entry is not None:
@@ -131,7 +132,7 @@ class ResultsFolder:
         self._journal.close()
 
     def remove_if_empty(self) -> bool:
-        """Whether no run was begun in a folder of our own making, which then goes: there is nothing to go on with."""
+        """Remove the folder if no run has started in it; return whether it was removed."""
         if self.entries or {path.name for path in self.folder.iterdir()} - {PLAN_FILE, JOURNAL_FILE}:
             return False
         for name in (PLAN_FILE, JOURNAL_FILE):
@@ -145,7 +146,7 @@ class ResultsFolder:
         self._journal.flush()
 
     def steps_done(self) -> set[int]:
-        """Those of which an attempt was neither cut off nor written in part."""
+        """Return the steps with a complete attempt."""
         cut_off: dict[tuple[int, int], bool] = {}
         for entry in self.entries:
             attempt = entry.step, entry.attempt
@@ -156,7 +157,7 @@ class ResultsFolder:
         return len({entry.attempt for entry in self.entries if entry.step == step})
 
     def run_ids_without_entry(self) -> list[str]:
-        """Run ids that have a folder and no line: the runner was killed while they ran."""
+        """Return run ids with a folder but no journal entry, left by a killed runner."""
         known = {entry.run_id for entry in self.entries}
         return sorted(
             path.parent.name for path in self.folder.glob(f"*/{EVENTS_FILE}") if path.parent.name not in known
@@ -164,7 +165,7 @@ class ResultsFolder:
 
 
 def _read(line: str) -> JournalEntry | None:
-    """None for a line that was cut off in the middle."""
+    """Parse a line; None if it is truncated."""
     try:
         return JournalEntry(**json.loads(line))
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Makes the runs of a plan one step after another, and goes on where an earlier attempt stopped."""
+"""Execution of a plan's steps, which continues where an earlier attempt stopped."""
 
 from __future__ import annotations
 
@@ -35,49 +35,54 @@ def wait_for_cool_down(
     show: Callable[[str], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> str | None:
-    """None once it is as cool; else why it was not waited for any longer. `first_celsius` is that before the plan."""
+    """Wait until the GPUs are cool; return None, or the reason why the wait ended early.
+
+    `first_celsius` is the temperature before the plan.
+    """
     until = wanted.to_celsius if wanted.to_celsius is not None else first_celsius
     if until is None:
-        return "no cool-down: the exporter shows no temperature to come back to; see exporter check"
+        return "no cool-down: the exporter has no temperature from before the plan; see exporter check"
     begin_s, waited_s = time.monotonic(), 0.0
     while True:
         celsius = hottest()
         if celsius is None:
-            return "no cool-down: the exporter shows no temperature now; see exporter check"
+            return "no cool-down: the exporter has no temperature now; see exporter check"
         if celsius <= until + wanted.tolerance_celsius:
             return None
         if waited_s >= wanted.at_most_seconds:
             return (
                 f"still {celsius:.0f} °C after {waited_s:.0f} s of cool-down, not {until:.0f} °C; "
-                "give it more with at_most_seconds"
+                "increase at_most_seconds"
             )
-        show(f"cools down, {celsius:.0f} °C until {until + wanted.tolerance_celsius:.0f} °C")
+        show(f"cooling down, {celsius:.0f} °C until {until + wanted.tolerance_celsius:.0f} °C")
         sleep(min(_COOL_DOWN_POLL_S, wanted.at_most_seconds - waited_s))
         waited_s = time.monotonic() - begin_s
 
 
 _POLL_S = 0.1
-_EXPORTER_WITHIN_S = 5.0  # one that is being restarted is back by then
+_EXPORTER_WITHIN_S = 5.0  # enough for a restart
 _CONFIRM_EVERY_S = 1.0
 
 
 class PlanError(Exception):
-    """The plan cannot go on; one line with the remedy."""
+    """Plan that cannot continue; one line with the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerContext:
-    """What a plan's runner works with."""
+    """Collaborators of a plan's runner."""
 
     api: Api
     is_persistent: bool
-    """Whether the exporter is one that is there between the runs, too."""
+    """True if the exporter also runs between the runs."""
     progress: ProgressDisplay
     environ: Mapping[str, str]
     place: PlanContext
 
 
 class PlanRunner:
+    """Runner of a plan's steps."""
+
     def __init__(
         self, plan: WorkloadPlan, all_steps: Sequence[Step], results: ResultsFolder, context: RunnerContext
     ) -> None:
@@ -94,13 +99,16 @@ class PlanRunner:
         self._doubts: set[str] = set()
 
     def run_all(self) -> None:
-        """Raises the errors of plans, exporter, caps, MPS and nsys; before the first run where that is known."""
+        """Run all remaining steps.
+
+        Raises errors of plan, exporter, caps, MPS and nsys, before the first run if they are known by then.
+        """
         self._here = Gpus.model_validate(self._context.api.get("/gpus"))
         if any(run.nsys for step in self._steps for run in step.runs):
             nsys.require_nsys()
         if any(step.mps for step in self._steps):
             mps_daemon.require_mps(self._context.environ)
-        self._refuse_running()
+        self._reject_active_runs()
         for step in self._steps:
             self._uuids(steps.step_gpus(step))
         left = self._left()
@@ -110,7 +118,7 @@ class PlanRunner:
                 self._make(number, step, [each.title for _, each in left[position + 1 :]])
 
     def _left(self) -> list[tuple[int, Step]]:
-        """Warm-ups are made again where anything is left to measure."""
+        """Return the remaining steps; warm-ups are repeated if any measurement remains."""
         done = self._results.steps_done()
         numbered = list(enumerate(self._steps, 1))
         measures = any(number not in done and step.phase == "measure" for number, step in numbered)
@@ -118,15 +126,17 @@ class PlanRunner:
             (number, step) for number, step in numbered if number not in done or (measures and step.phase == "warm-up")
         ]
 
-    def _refuse_running(self) -> None:
+    def _reject_active_runs(self) -> None:
         for run_id in self._results.run_ids_without_entry():
             with contextlib.suppress(ExporterError):
                 if self._context.api.get(f"/runs/{run_id}")["state"] == "running":
-                    raise PlanError(f"run {run_id} of an earlier attempt still runs; end it, or wait for its end")
+                    raise PlanError(
+                        f"run {run_id} of an earlier attempt is still running; stop it, or wait for its end"
+                    )
 
     @contextlib.contextmanager
     def _capped(self, left: Sequence[Step]) -> Iterator[None]:
-        """Where a step has a cap: all are checked first, and what stood before comes back whatever happens."""
+        """Check all caps first, and restore the earlier limits on exit."""
         caps = {number: cap for number, step in enumerate(left) if (cap := _cap(step)) is not None}
         if not caps:
             yield
@@ -143,13 +153,13 @@ class PlanRunner:
             named = gpu_choice.choose_gpus(None, self._context.environ).gpus or None
         if named is None and len(self._here.gpus) != 1:
             raise PlanError(
-                f"{step.case}: which of the {len(self._here.gpus)} GPUs is to be capped? Say so with gpus: [0] in the "
+                f"{step.case}: the cap applies to an unknown one of {len(self._here.gpus)} GPUs; give gpus: [0] in the "
                 "plan, or --gpus"
             )
         return self._uuids(named)
 
     def _uuids(self, named: Sequence[str] | None) -> list[str]:
-        """All where none are named, in the order of the exporter; names are understood as the runs will."""
+        """Resolve GPU names as the runs do; None means all, in the order of the exporter."""
         if named is None or "all" in named:
             return [gpu.uuid for gpu in self._here.gpus]
         if tuple(named) not in self._resolved:
@@ -170,33 +180,33 @@ class PlanRunner:
             if name == gpu.gpu or gpu.uuid.startswith(name):
                 return gpu.uuid
         there = ", ".join(gpu.gpu for gpu in self._here.gpus) or "none"
-        raise PlanError(f"there is no GPU {name} here for the exporter; it has: {there}")
+        raise PlanError(f"unknown GPU {name}; the exporter has: {there}")
 
     def _make(self, number: int, step: Step, left: Sequence[str]) -> None:
         begin_s = time.monotonic()
-        now = PlanStatus(number, len(self._steps), step.title, "pauses", left, self._left_s(len(left) + 1))
+        now = PlanStatus(number, len(self._steps), step.title, "pausing", left, self._left_s(len(left) + 1))
         progress = self._context.progress
         if self._context.is_persistent:
             self._await_exporter(now)
         self._pause(now)
         if self._plan.cool_down is not None and step.phase == "measure":
-            said = wait_for_cool_down(
+            reason = wait_for_cool_down(
                 self._plan.cool_down,
                 self._first_celsius,
                 lambda: self._hottest(steps.step_gpus(step)),
                 lambda activity: progress.show(replace(now, activity=activity)),
             )
-            if said:
-                progress.say(f"{step.title}: {said}")
+            if reason:
+                progress.say(f"{step.title}: {reason}")
         cap = _cap(step)
         if self._setter is not None:
             self._setter.apply(cap)
-        progress.show(replace(now, activity="runs"))
+        progress.show(replace(now, activity="running"))
         self._run(number, step)
         self._took_s.append(time.monotonic() - begin_s)
 
     def _await_exporter(self, now: PlanStatus) -> None:
-        """Without it every run that is left would fail. It may just be restarted."""
+        """Wait for an exporter that may be restarting, since every run needs it."""
         give_up_s = time.monotonic() + _EXPORTER_WITHIN_S
         while True:
             try:
@@ -204,7 +214,7 @@ class PlanRunner:
             except UnreachableError:
                 if time.monotonic() > give_up_s:
                     raise
-                self._context.progress.show(replace(now, activity="waits for the exporter"))
+                self._context.progress.show(replace(now, activity="waiting for the exporter"))
                 time.sleep(_POLL_S)
             else:
                 return
@@ -231,17 +241,17 @@ class PlanRunner:
             try:
                 self._record(number, attempt, step, step_runner, shared.doubt)
             finally:
-                self._say_bad(step, step_runner)
+                self._report_failures(step, step_runner)
 
     def _confirm_caps(self, children: Sequence[ChildRun]) -> None:
-        """That a lock did not take is seen only while the card is at work. Raises CapsError."""
+        """Check that a clock lock is effective, which is visible only under load. Raises CapsError."""
         self._context.progress.follow(children)
         if self._setter is not None and time.monotonic() - self._confirmed_s > _CONFIRM_EVERY_S:
             self._confirmed_s = time.monotonic()
             self._setter.confirm()
 
     def _record(self, number: int, attempt: int, step: Step, step_runner: StepRunner, note: str | None) -> None:
-        """A line for each run, also where it is interrupted."""
+        """Run the step and write an entry per run, also after an interruption."""
         interrupted = False
         try:
             step_runner.run()
@@ -258,13 +268,15 @@ class PlanRunner:
                 child.note = child.note or note
             self._results.append(journal_entries(number, attempt, step, step_runner, interrupted=interrupted))
 
-    def _say_bad(self, step: Step, step_runner: StepRunner) -> None:
-        last = {made.run_id: made for made in self._results.entries}
+    def _report_failures(self, step: Step, step_runner: StepRunner) -> None:
+        last = {entry.run_id: entry for entry in self._results.entries}
         for child in step_runner.children:
-            made = last[child.run_id]
-            if made.is_bad or made.cut_off:
-                reason = made.note or child.last_line()
-                self._context.progress.say(f"{step.title}: {child.run.title} {made.outcome} ({made.run_id}): {reason}")
+            entry = last[child.run_id]
+            if entry.is_bad or entry.cut_off:
+                reason = entry.note or child.last_line()
+                self._context.progress.say(
+                    f"{step.title}: {child.run.title} {entry.outcome} ({entry.run_id}): {reason}"
+                )
 
     def _left_s(self, count: int) -> float | None:
         return statistics.fmean(self._took_s) * count if self._took_s else None

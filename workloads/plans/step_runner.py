@@ -1,4 +1,4 @@
-"""Makes one step of a plan: its runs are started together, and one tenant's failure ends the others."""
+"""Execution of one step: concurrent runs, their barrier, MPS and journal entries."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ from workloads.plans.steps import Step
 
 @dataclass(frozen=True, slots=True)
 class TenantBarrier:
+    """Folder in which the jobs of a step report that they are ready."""
+
     folder: Path
     count: int
-    """Without the runner."""
+    """Number of waiting jobs, the runner not included."""
     timeout_s: float
 
     @property
@@ -33,12 +35,12 @@ class TenantBarrier:
         return {barrier.FOLDER: f"{self.folder}:{self.count + 1}:{self.timeout_s:g}"}
 
     def pids(self) -> list[int]:
-        """Of those who have come, the runner apart."""
+        """Return the processes at the barrier, the runner not included."""
         pids = (int(path.name.removeprefix("ready-")) for path in self.folder.glob("ready-*"))
         return sorted(pid for pid in pids if pid != os.getpid())
 
     def release(self) -> float:
-        """Unix seconds."""
+        """Release the barrier and return the time in Unix seconds."""
         (self.folder / f"ready-{os.getpid()}").touch()
         return time.time()
 
@@ -48,7 +50,7 @@ class TenantBarrier:
 
 @contextlib.contextmanager
 def open_tenant_barrier(count: int, timeout_s: float) -> Iterator[TenantBarrier | None]:
-    """None where nobody has to wait."""
+    """Create the barrier, None if no job waits."""
     if not count:
         yield None
         return
@@ -60,34 +62,34 @@ _POLL_S = 0.05
 
 
 class StepFailedError(Exception):
-    """The step as a whole cannot be a result; one line."""
+    """Step without a valid result; one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepHooks:
-    """What is called while a step is made."""
+    """Callbacks during a step."""
 
     tick: Callable[[Sequence[ChildRun]], None]
     before_release: Callable[[Sequence[int]], None] | None = None
-    """With the processes that have come to the barrier. Raises StepFailedError, and then none of them measures."""
+    """Called with the processes at the barrier. If it raises StepFailedError, none of them starts to measure."""
 
 
 class StepRunner:
-    """One step's runs; `children` can be read at any time, also after `make` has raised."""
+    """Runs of one step; `children` stays valid after `run` has raised."""
 
     def __init__(self, step: Step, place: PlanContext, environ: Mapping[str, str], hooks: StepHooks) -> None:
         self._step = step
         self._place = place
         self._environ = environ
         self._hooks = hooks
-        self._judged: set[str] = set()
+        self._checked: set[str] = set()
         self.children: list[ChildRun] = []
         self.has_barrier = False
         self.released_at: float | None = None
-        """Unix seconds: when the tenants left the barrier."""
+        """Time at which the tenants left the barrier, in Unix seconds."""
 
     def run(self) -> None:
-        """Return, or raise what interrupts it, once all have ended. Raises StepFailedError."""
+        """Run all jobs to their end. Raises StepFailedError, and re-raises what interrupts it."""
         needs_barrier = len(self._step.runs) > 1 or self._hooks.before_release is not None
         waiting = sum(run.waits for run in self._step.runs) if needs_barrier else 0
         self.has_barrier = waiting > 0
@@ -113,9 +115,9 @@ class StepRunner:
     def _watch(self, tenant_barrier: TenantBarrier | None) -> None:
         while any(child.exit_code is None for child in self.children):
             for child in self.children:
-                if child.exit_code is not None and child.run_id not in self._judged:
-                    self._judged.add(child.run_id)
-                    self._judge(child, tenant_barrier)
+                if child.exit_code is not None and child.run_id not in self._checked:
+                    self._checked.add(child.run_id)
+                    self._check_ended(child, tenant_barrier)
             if (
                 tenant_barrier is not None
                 and self.released_at is None
@@ -125,24 +127,24 @@ class StepRunner:
             self._hooks.tick(self.children)
             time.sleep(_POLL_S)
 
-    def _judge(self, child: ChildRun, tenant_barrier: TenantBarrier | None) -> None:
-        came_early = tenant_barrier is not None and self.released_at is None and child.run.waits
-        if not child.is_stopped and (child.exit_code or came_early):
+    def _check_ended(self, child: ChildRun, tenant_barrier: TenantBarrier | None) -> None:
+        ended_early = tenant_barrier is not None and self.released_at is None and child.run.waits
+        if not child.is_stopped and (child.exit_code or ended_early):
             if tenant_barrier is not None:
                 tenant_barrier.abandon()
             what = "ended" if child.exit_code == 0 else "failed"
-            if came_early and child.exit_code == 0:
-                child.note = "ended before all tenants were ready, so it was not measured beside them"
-            self._end_all(f"ended, as {child.run.title} {what} ({child.run_id})")
+            if ended_early and child.exit_code == 0:
+                child.note = "not measured: it ended before all tenants were ready"
+            self._end_all(f"stopped: {child.run.title} {what} ({child.run_id})")
         elif all(each.exit_code is not None for each in self.children if not each.run.background):
-            self._end_all("background, ended with the others")
+            self._end_all("background job, stopped with the others")
 
     def _release(self, tenant_barrier: TenantBarrier) -> None:
         if self._hooks.before_release is not None:
             try:
                 self._hooks.before_release(tenant_barrier.pids())
             except StepFailedError:
-                tenant_barrier.abandon()  # each then fails by itself, and is no run that was interrupted
+                tenant_barrier.abandon()  # the jobs then fail, which differs from an interruption
                 raise
         self.released_at = tenant_barrier.release()
 
@@ -151,25 +153,25 @@ class StepRunner:
             child.request_stop(note)
 
 
-_ATTACHED_WITHIN_S = 5.0  # whoever is at the barrier has warmed up, so it is a client by now
+_ATTACHED_WITHIN_S = 5.0  # a job at the barrier has warmed up and is an MPS client
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnvironment:
-    """How the jobs of a step are started."""
+    """Environment of a step's jobs, with or without MPS."""
 
     environ: Mapping[str, str]
     verify: Callable[[Sequence[int]], None] | None = None
-    """None where the step is not under MPS; raises StepFailedError."""
+    """Check that processes use MPS; None without MPS. Raises StepFailedError."""
     doubt: str | None = None
-    """Why the jobs of a step without MPS are not without it."""
+    """Reason why jobs of a step without MPS may still use it."""
 
 
 @contextlib.contextmanager
 def open_job_environment(
     folder: Path, environ: Mapping[str, str], gpus: Sequence[str], *, wanted: bool, proc: Path = Path("/proc")
 ) -> Iterator[JobEnvironment]:
-    """`gpus` are UUIDs. Raises MpsError where the daemon cannot be had."""
+    """Start MPS if wanted; `gpus` are UUIDs. Raises MpsError if the daemon does not start."""
     if not wanted:
         yield JobEnvironment(environ, doubt=mps_others.interception_warning(environ, gpus, proc))
         return
@@ -184,13 +186,13 @@ def open_job_environment(
         yield JobEnvironment({**environ, **session.environment}, verify)
 
 
-_NOT_MEASURED = "the exporter could not be told of its end, so nothing is known of its energy"
+_NOT_MEASURED = "energy unknown: the end of the run did not reach the exporter"
 
 
 def journal_entries(
     number: int, attempt: int, step: Step, step_runner: StepRunner, *, interrupted: bool
 ) -> list[JournalEntry]:
-    """`interrupted`: by something that is no matter of the jobs."""
+    """Return the entries of a step's runs; `interrupted` means from outside the jobs."""
     shares = _shares(step_runner)
     return [
         JournalEntry(
@@ -218,7 +220,7 @@ def journal_entries(
 
 
 def _shares(step_runner: StepRunner) -> list[Mapping[str, object] | None]:
-    """What each did while all of them ran."""
+    """Return the work of each tenant while all of them ran."""
     if len(step_runner.children) < 2 or (step_runner.has_barrier and step_runner.released_at is None):
         return [None] * len(step_runner.children)
     events = [overlap.read_events(child.folder) for child in step_runner.children]

@@ -1,4 +1,4 @@
-"""A plan's runs to make, frozen: each step is one run, or several side by side, under one setting."""
+"""Steps of a plan: one run, or several concurrent runs, under one setting."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ StepPath = tuple[str | int, ...]
 
 
 class StepError(ValueError):
-    """What the plan asks for cannot be run; `path` is where in the plan it stands."""
+    """Step that cannot be run; `path` is its location in the plan."""
 
     def __init__(self, message: str, *path: str | int) -> None:
         super().__init__(message)
@@ -41,16 +41,16 @@ class StepError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """One run: a built-in job with its arguments, or a command."""
+    """Run of a built-in job or of a command."""
 
     job: str | None
     arguments: tuple[str, ...]
-    """The job's, or the whole command."""
+    """Arguments of the job, or the whole command."""
     tenant: str | None = None
     gpus: tuple[str, ...] | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     waits: bool = False
-    """Whether it comes to the tenants' barrier."""
+    """True if the run waits at the tenants' barrier."""
     background: bool = False
     nsys: bool = False
 
@@ -61,12 +61,14 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class Step:
+    """One run, or several concurrent runs, under one setting."""
+
     case: str
-    """The name of the plan's entry."""
+    """Name of the plan's entry."""
     repeat: int
     runs: tuple[PlannedRun, ...]
     settings: Mapping[str, Scalar] = field(default_factory=dict)
-    """What the sweep has set for it."""
+    """Values of the sweep's settings for this step."""
     mps: bool = False
     phase: Literal["measure", "warm-up", "idle"] = "measure"
 
@@ -79,14 +81,14 @@ class Step:
 
 
 def expand_steps(plan: WorkloadPlan) -> tuple[Step, ...]:
-    """In the order of the file: each entry, each point of its grid, each repeat. Raises StepError."""
+    """Return the steps in file order: entries, points of the sweep, repeats. Raises StepError."""
     return tuple(
-        step for index, entry in enumerate(plan.runs) for step in _of_entry(plan, entry, _case(plan, index), index)
+        step for index, entry in enumerate(plan.runs) for step in _entry_steps(plan, entry, _case(plan, index), index)
     )
 
 
 def idle_step(plan: WorkloadPlan) -> Step:
-    """What the GPUs draw when nothing runs."""
+    """Return the step that measures idle power."""
     labels = {"experiment": plan.experiment or plan.name, **plan.labels, "phase": "idle"}
     gpus = tuple(plan.gpus or _all_gpus(plan)) or ("all",)
     run = PlannedRun("sleep", (f"--duration={plan.idle_seconds:g}",), None, gpus, labels)
@@ -94,7 +96,7 @@ def idle_step(plan: WorkloadPlan) -> Step:
 
 
 def step_gpus(step: Step) -> tuple[str, ...] | None:
-    """The GPUs on which it runs; None where it does not say so of each run."""
+    """Return the GPUs of all runs of the step, None if a run names none."""
     named = [run.gpus for run in step.runs]
     if any(gpus is None for gpus in named):
         return None
@@ -102,7 +104,7 @@ def step_gpus(step: Step) -> tuple[str, ...] | None:
 
 
 def option_arguments(options: Mapping[str, Value]) -> list[str]:
-    """`{"batch-size": 8, "verbose": true}` → `--batch-size=8 --verbose`."""
+    """Convert `{"batch-size": 8, "verbose": true}` to `--batch-size=8 --verbose`."""
     found: list[str] = []
     for name, value in options.items():
         flag = option_flag(name)
@@ -119,7 +121,7 @@ def option_flag(key: str) -> str:
 
 
 def _all_gpus(plan: WorkloadPlan) -> list[str]:
-    """Those that any entry names."""
+    """Return the GPUs that any entry names."""
     named: list[str] = []
     for entry in plan.runs:
         named += [*(entry.gpus or ()), *(entry.placement or ())]
@@ -135,7 +137,7 @@ def _case(plan: WorkloadPlan, index: int) -> str:
     return entry.name or (kind if plain else f"{kind}-{index + 1}")
 
 
-def _of_entry(plan: WorkloadPlan, entry: PlanEntry, case: str, index: int) -> Iterator[Step]:
+def _entry_steps(plan: WorkloadPlan, entry: PlanEntry, case: str, index: int) -> Iterator[Step]:
     mps = plan.mps if entry.mps is None else entry.mps
     for point in _grid(entry.sweep):
         for repeat in range(1, (entry.repeats or plan.repeats) + 1):
@@ -144,7 +146,7 @@ def _of_entry(plan: WorkloadPlan, entry: PlanEntry, case: str, index: int) -> It
             runs = tuple(_labelled(run, labels, mps=mps) for run in named)
             if all(run.background for run in runs):
                 raise StepError(
-                    "nothing here is measured; one job at least must not be in the background", "runs", index
+                    "all jobs run in the background; remove background: true from at least one", "runs", index
                 )
             if mps and not all(run.waits for run in runs):
                 raise StepError(
@@ -152,10 +154,8 @@ def _of_entry(plan: WorkloadPlan, entry: PlanEntry, case: str, index: int) -> It
                     "it a tenant with barrier: true that calls run.barrier() of workloads.client",
                     *("runs", index),
                 )
-            if any(len(run.labels) >= MAX_LABELS for run in runs):  # one more is that of the plan
-                raise StepError(
-                    f"a run has {MAX_LABELS} labels at most; sweep less at once, or label less", "runs", index
-                )
+            if any(len(run.labels) >= MAX_LABELS for run in runs):  # the label `plan` is added later
+                raise StepError(f"a run has at most {MAX_LABELS} labels; remove labels or swept options", "runs", index)
             yield Step(case, repeat, runs, point, mps)
 
 
@@ -181,7 +181,8 @@ def _runs(plan: WorkloadPlan, entry: PlanEntry, point: Mapping[str, Scalar], at:
     for name in point:
         if name not in known:
             raise StepError(
-                f"{name} is not of one job; with tenants give TENANT.OPTION, with a placement only {' or '.join(CAPS)}",
+                f"{name} matches no single job; give TENANT.OPTION with tenants; with a placement only "
+                f"{' or '.join(CAPS)}",
                 *(*at, "sweep", name),
             )
 
@@ -201,7 +202,7 @@ def _run(spec: JobSpec, swept: Mapping[str, Scalar], gpus: Iterable[str] | None,
     if spec.command is not None:
         for key, given in (("options", spec.options), ("sweep", swept)):
             if given:
-                raise StepError(f"a command has no {key} here; write them into the command itself", *at, key)
+                raise StepError(f"a command takes no {key}; add them to the command line", *at, key)
         arguments = (*spec.command, *spec.arguments)
     else:
         arguments = (*option_arguments(spec.options), *spec.arguments, *option_arguments(swept))
@@ -219,14 +220,14 @@ def _run(spec: JobSpec, swept: Mapping[str, Scalar], gpus: Iterable[str] | None,
 
 
 def _checked(job: str, arguments: tuple[str, ...], options: set[str], swept: set[str], at: StepPath) -> dict[str, str]:
-    """The reserved labels that the job's own options give."""
+    """Check the job's options and return the reserved labels that they set. Raises StepError."""
     try:
         found = parse_job_options(job, arguments)
     except KeyError as error:
         names = jobs.job_names()
-        hint = suggest_name(job, names) or f"; there are {', '.join(names)}"
+        hint = suggest_name(job, names) or f"; known jobs: {', '.join(names)}"
         where = at if "placement" in at else (*at, "job")
-        raise StepError(f"there is no job {job!r}{hint}", *where) from error
+        raise StepError(f"unknown job {job!r}{hint}", *where) from error
     except OptionError as error:
         for key, names_of_key in (("sweep", swept), ("options", options)):
             for name in names_of_key:
@@ -257,18 +258,18 @@ Order = Literal["as-given", "shuffled", "interleaved"]
 
 
 def order_steps(steps: Sequence[Step], order: Order, seed: int) -> tuple[Step, ...]:
-    """`interleaved`: the first repeat of everything, then the second; `shuffled` mixes all of them."""
+    """Sort the steps: `interleaved` runs the first repeat of each entry, then the second; `shuffled` is random."""
     if order == "interleaved":
         return tuple(sorted(steps, key=lambda step: step.repeat))
     if order == "shuffled":
         mixed = list(steps)
-        random.Random(seed).shuffle(mixed)  # noqa: S311  # to be repeated, not to be secret
+        random.Random(seed).shuffle(mixed)  # noqa: S311  # reproducible order, not a secret
         return tuple(mixed)
     return tuple(steps)
 
 
 def complete_schedule(plan: WorkloadPlan, in_file_order: Sequence[Step]) -> tuple[Step, ...]:
-    """All that is to be made, with the warm-up and the idle baselines."""
+    """Return all steps of the plan in execution order, with warm-up and idle steps."""
     measured = order_steps(in_file_order, plan.order, plan.seed or 0)
     warm_up = [_as_warm_up(measured[0])] * plan.warm_up_runs
     at_rest = [idle_step(plan)] if plan.idle_seconds else []

@@ -88,7 +88,7 @@ def test_an_interrupted_training_ends_by_the_signal(exporter):
 def test_a_broken_image_is_named(photos):
     broken = photos / "dog" / "images" / "0.PNG"
     broken.write_text("no image")
-    with pytest.raises(ImagesError, match=r"dog/images/0\.PNG is no image that can be read: .*; take it out"):
+    with pytest.raises(ImagesError, match=r"dog/images/0\.PNG is not a readable image: .*; take it out"):
         next(training.load_image_batches(training.find_images(photos), 8, 5, seed=0, threads=2))
 
 
@@ -108,7 +108,7 @@ def test_a_launcher_is_refused_as_each_process_would_take_all_gpus(exporter):
 
     assert done.returncode == 1
     assert done.stderr == (
-        "resnet: one process drives all GPUs of the run; start it without a launcher, with --gpus 0,1\n"
+        "resnet: one process uses all GPUs of the run; start it without a launcher, with --gpus 0,1\n"
     )
 
 
@@ -118,7 +118,7 @@ def test_a_launcher_is_refused_as_each_process_would_take_all_gpus(exporter):
         (["--depths", "3,4,6"], "argument --depths: 3,4,6 is no four stages of at least one block"),
         (["--depths", "deep"], "argument --depths: invalid"),
         (["--dtype", "int8"], "argument --dtype: invalid choice: 'int8'"),
-        (["--label-smoothing", "1"], "argument --label-smoothing: 1 is not from 0 to below 1"),
+        (["--label-smoothing", "1"], "argument --label-smoothing: 1 is not a ratio; give a number from 0 to below 1"),
         (["--epochs", "1", "--iterations", "1"], "not allowed with argument"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_folder_without_images_says_how_they_should_lie(tmp_path):
 
 
 def test_fewer_images_than_a_batch_are_refused(photos):
-    with pytest.raises(ImagesError, match="there are 5 images for a batch of 6; give a smaller --batch-size"):
+    with pytest.raises(ImagesError, match="5 images are too few for a batch of 6; give a smaller --batch-size"):
         next(training.load_image_batches(training.find_images(photos), 8, 6, seed=0, threads=1))
 
 

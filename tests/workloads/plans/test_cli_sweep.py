@@ -100,7 +100,7 @@ def test_a_signal_ends_the_sweep_with_the_limit_that_stood_before_and_it_can_go_
     assert process.returncode == -signal.SIGTERM
     assert limit_w() == BEFORE_W
     assert line["cut_off"]
-    assert f"2 of 2 steps are left; go on with: workloads plan {results}/plan.yaml --resume {results}" in said
+    assert f"2 of 2 steps remain; continue with: workloads plan {results}/plan.yaml --resume {results}" in said
 
 
 def test_a_locked_clock_that_does_not_take_is_found_out_while_the_card_is_at_work(
@@ -154,14 +154,14 @@ def test_a_job_without_a_cap_is_made_under_the_limit_that_stood_before(limit_w, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["sgemm"], "there is nothing to sweep; give --power-limits 300:700:50"),
+        (["sgemm"], "no setting to sweep; give --power-limits 300:700:50"),
         (["sgemm", "--power-limits", "700:300:50"], "--power-limits: 700:300:50 has no values"),
         (["sgemm", "--power-limits", "many"], "--power-limits: 'many' are no whole numbers"),
-        (["sgemm", "--power-limits", "300", "--sm-clocks", "900"], "hold each other back; give one of the two"),
+        (["sgemm", "--power-limits", "300", "--sm-clocks", "900"], "cannot be set together; give one of the two"),
         (["sgemm", "--vary", "size"], "--vary size: give OPTION=VALUE,VALUE like --vary batch-size=1,8"),
         (["sgemm", "--vary", "syze=1,2"], "unrecognized arguments: --syze=1; did you mean --size?"),
         (["sgemm", "--bogus", "--power-limits", "300"], "job sgemm: unrecognized arguments: --bogus"),
-        (["sgem", "--power-limits", "300"], "there is no job 'sgem'; did you mean sgemm?"),
+        (["sgem", "--power-limits", "300"], "unknown job 'sgem'; did you mean sgemm?"),
         (["sgemm", "--power-limits", "300", "--order", "random"], "order: takes 'as-given', 'shuffled' or"),
     ],
 )

@@ -30,7 +30,7 @@ def test_a_plan_tells_each_run_with_its_cap_labels_and_time(exporter, tmp_path):
     said = lines_of(make(exporter, write(tmp_path, PLAN), "--dry-run"))
 
     # 8 + 20 + 20 + 40 + 8 s of runs, and 5 pauses of 2 s
-    assert said[0] == "caps: 5 steps, 6 runs; about 106 s, and what loading, warming up and cooling down take"
+    assert said[0] == "caps: 5 steps, 6 runs; about 106 s, plus loading, warm-up and cool-down"
     second = said.index("2 sgemm power_limit_watts=300 repeat 1: about 20 s")
     assert said[second + 1 : second + 4] == [
         "workloads job sgemm --size=64 --duration=20 on GPU 0",
@@ -46,14 +46,14 @@ def test_a_plan_tells_each_run_with_its_cap_labels_and_time(exporter, tmp_path):
 def test_a_plan_tells_what_it_would_change_on_the_machine(exporter, tmp_path):
     said = lines_of(make(exporter, write(tmp_path, PLAN), "--dry-run"))
 
-    assert said[said.index("on this machine it") + 1 :] == [
-        "sets the power limit of GPU 0: 300, 500 W, and puts back what stood before",
-        "starts an MPS daemon of its own around each step under MPS, and ends it",
+    assert said[said.index("changes to this machine:") + 1 :] == [
+        "sets the power limit of GPU 0: 300, 500 W, and restores the previous limits",
+        "starts an MPS daemon for each step under MPS, and stops it",
         "waits before each run for at most 90 s until the GPUs have cooled down",
-        "does nothing for 2 s before each step",
-        f"tells the exporter at {exporter.address} of its runs",
+        "pauses for 2 s before each step",
+        f"reports its runs to the exporter at {exporter.address} of its runs",
         f"writes to {tmp_path / 'results'}",
-        "nothing of this was done",
+        "dry run: nothing was changed",
     ]
     assert not (tmp_path / "results").exists()
     assert exporter.api.requests == []
@@ -66,10 +66,10 @@ def test_a_sweep_tells_the_same_and_needs_no_exporter(exporter, tmp_path, nowher
     )
     said = lines_of(sweep)
 
-    assert said[0] == "sgemm-sweep: 4 steps, 4 runs; 4 steps for as long as the work takes"
-    assert said[1] == "1 sgemm sm_clock_hertz=900000000 repeat 1: as long as the work takes"
+    assert said[0] == "sgemm-sweep: 4 steps, 4 runs; 4 steps of unknown duration"
+    assert said[1] == "1 sgemm sm_clock_hertz=900000000 repeat 1: unknown duration"
     assert said[4] == "under an SM clock of 900 MHz"
-    assert "locks the SM clock of GPU 0, 1: 900, 1200 MHz, and unlocks it again" in said
+    assert "locks the SM clock of GPU 0, 1: 900, 1200 MHz, and unlocks it at the end" in said
     assert not (tmp_path / "none").exists()
 
 
@@ -77,4 +77,4 @@ def test_a_dry_run_goes_on_nowhere(exporter, tmp_path):
     done = exporter.workloads("plan", str(write(tmp_path, PLAN)), "--dry-run", "--resume", str(tmp_path))
 
     assert done.returncode == 2
-    assert "leave --resume out" in done.stderr
+    assert "remove --resume" in done.stderr

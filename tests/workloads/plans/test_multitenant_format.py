@@ -69,7 +69,7 @@ def test_the_template_of_tenants_is_taken_as_it_is(tmp_path):
     (step,) = read.steps
     assert read.plan.pause_seconds == 120
     assert step.mps
-    assert read.notes == ("mps: 'True/ False' is taken as true; write true or false",)
+    assert read.notes == ("mps: 'True/ False' is read as true; give true or false",)
     assert [run.tenant for run in step.runs] == ["name shorthand or same as above", "mistral7b_1", "mistral7b_2"]
     assert {run.job for run in step.runs} == {"llm-forward"}
     assert [run.labels["batch_size"] for run in step.runs] == ["16", "8", "8"]
@@ -98,9 +98,9 @@ def test_mps_may_be_a_text_as_it_was(tmp_path, text, is_on):
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        ("True/ False", '"perhaps"', ":2: mps: 'perhaps' is neither true nor false; write one of the two"),
-        ("seq_len: 128", "seq_lne: 128", "12: tenants.0.seq_lne: there is no such key; did you mean seq_len?"),
-        ("batch_size: 16", "batch_size: many", "11: tenants.0.batch_size: takes a valid integer, and got 'many'"),
+        ("True/ False", '"perhaps"', ":2: mps: 'perhaps' is not a flag; give true or false"),
+        ("seq_len: 128", "seq_lne: 128", "12: tenants.0.seq_lne: unknown key; did you mean seq_len?"),
+        ("batch_size: 16", "batch_size: many", "11: tenants.0.batch_size: takes a valid integer, not 'many'"),
         ("mistral7b_2", "mistral7b_1", ":27: tenants.2.name: another tenant has the name 'mistral7b_1'"),
     ],
 )

@@ -78,7 +78,7 @@ def test_the_live_table_has_what_runs_what_is_left_power_temperature_and_tokens(
 
 def test_what_the_exporter_does_not_show_is_a_dash_and_no_zero():
     table = LiveTable(LiveReadings(lambda: [GpuReading("0", "GPU-a", 80.0)], lambda _ids: {}), now_s=lambda: 0.0)
-    table.show(PlanStatus(1, 1, "x", "runs"))
+    table.show(PlanStatus(1, 1, "x", "running"))
 
     assert "80 W   –" in _shown(table)
 
@@ -128,17 +128,17 @@ def test_the_frame_that_stays_is_how_it_ended(terminal, stopped, ended):
 
 
 def test_before_the_first_step_the_table_says_what_it_waits_for():
-    assert "looks at the GPUs" in _shown(LiveTable(LiveReadings(list, lambda _ids: {})))
+    assert "reading GPUs" in _shown(LiveTable(LiveReadings(list, lambda _ids: {})))
 
 
 def test_lines_for_a_log_say_a_change_once(capsys):
     with ProgressLog() as lines:
-        for doing in ("pauses", "runs", "runs"):
+        for doing in ("pausing", "runs", "runs"):
             lines.show(PlanStatus(1, 2, "sgemm repeat 1", doing))
         lines.say("careful")
 
     assert capsys.readouterr().err.splitlines() == [
-        "wattline: 1/2 sgemm repeat 1: pauses",
+        "wattline: 1/2 sgemm repeat 1: pausing",
         "wattline: 1/2 sgemm repeat 1: runs",
         "wattline: careful",
     ]
@@ -149,14 +149,14 @@ def test_a_cool_down_ends_when_the_temperature_is_back():
     found = runner.wait_for_cool_down(CoolDown(), 40.0, lambda: next(celsius), said.append, lambda _s: None)
 
     assert found is None
-    assert said == ["cools down, 60 °C until 42 °C", "cools down, 50 °C until 42 °C"]
+    assert said == ["cooling down, 60 °C until 42 °C", "cooling down, 50 °C until 42 °C"]
 
 
 @pytest.mark.parametrize(("first", "now"), [(None, 40.0), (40.0, None)])
 def test_a_cool_down_that_sees_no_temperature_says_so(first, now):
     found = runner.wait_for_cool_down(CoolDown(), first, lambda: now, lambda _doing: None, lambda _s: None)
 
-    assert "no cool-down: the exporter shows no temperature" in found
+    assert "no cool-down: the exporter has no temperature" in found
 
 
 def test_a_cool_down_that_takes_too_long_says_how_far_it_came():
@@ -164,4 +164,4 @@ def test_a_cool_down_that_takes_too_long_says_how_far_it_came():
         CoolDown(to_celsius=30, at_most_seconds=0.01), None, lambda: 55.0, lambda _doing: None
     )
 
-    assert found == "still 55 °C after 0 s of cool-down, not 30 °C; give it more with at_most_seconds"
+    assert found == "still 55 °C after 0 s of cool-down, not 30 °C; increase at_most_seconds"

@@ -66,7 +66,7 @@ def test_an_interrupted_plan_ends_its_run_says_what_is_left_and_goes_on_there(ex
         _, said = process.communicate(timeout=60)
 
     assert process.returncode in {-signal.Signals[name], 128 + signal.Signals[name]}
-    assert f"2 of 3 steps are left; go on with: workloads plan {results}/plan.yaml --resume {results}" in said
+    assert f"2 of 3 steps remain; continue with: workloads plan {results}/plan.yaml --resume {results}" in said
     assert [(line["case"], line["outcome"], line["cut_off"]) for line in journal(results)] == [
         ("a", "ok", False),
         ("b", "interrupted", True),
@@ -84,7 +84,7 @@ def test_an_interrupted_plan_ends_its_run_says_what_is_left_and_goes_on_there(ex
     ]
     assert len({line["run_id"] for line in lines}) == 4
     assert all((results / line["folder"] / "output.log").exists() for line in lines)
-    assert "steps are left" not in resumed.stderr
+    assert "steps remain" not in resumed.stderr
 
 
 def test_a_plan_whose_runner_was_killed_ends_its_run_and_goes_on_with_what_has_no_result(exporter, tmp_path):
@@ -116,7 +116,7 @@ def test_a_run_of_an_earlier_attempt_that_still_runs_is_not_run_beside(exporter,
     done = make(exporter, plan, "--resume", str(tmp_path / "results"))
 
     assert done.returncode == 1
-    assert f"run {run.run_id} of an earlier attempt still runs; end it, or wait for its end" in done.stderr
+    assert f"run {run.run_id} of an earlier attempt is still running; stop it, or wait for its end" in done.stderr
 
 
 def test_a_second_runner_on_the_same_results_is_refused(exporter, tmp_path):
@@ -128,7 +128,7 @@ def test_a_second_runner_on_the_same_results_is_refused(exporter, tmp_path):
         first.communicate(timeout=60)
 
     assert second.returncode == 1
-    assert "another workloads plan is at work in" in second.stderr
+    assert "another workloads plan uses" in second.stderr
 
 
 def test_a_plan_that_was_made_whole_has_nothing_left_to_do(exporter, tmp_path):
@@ -176,6 +176,6 @@ def test_without_its_exporter_a_plan_stops_and_what_was_not_measured_is_made_aga
     (line,) = journal(results)
     assert process.returncode == 1
     assert (line["outcome"], line["cut_off"]) == ("ok", True)
-    assert line["note"] == "the exporter could not be told of its end, so nothing is known of its energy"
+    assert line["note"] == "energy unknown: the end of the run did not reach the exporter"
     assert f"cannot reach an exporter at {address}" in said
-    assert "2 of 2 steps are left" in said
+    assert "2 of 2 steps remain" in said

@@ -54,7 +54,7 @@ def test_a_run_under_nsys_keeps_its_tables_and_without_nsys_nothing_runs(exporte
 
     (line,) = journal(tmp_path / "results")
     assert without.returncode == 1
-    assert "there is no nsys on PATH" in without.stderr
+    assert "nsys is not on PATH" in without.stderr
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "results" / line["folder"] / "nsys" / "report.nsys-rep").exists()
     assert len(exporter.api.runs) == 1
@@ -100,8 +100,8 @@ def test_results_are_never_overwritten_or_merged(exporter, tmp_path):
 
     assert [done.returncode for done in (again, merged, nowhere)] == [1, 1, 1]
     assert "results is not empty and is left as it is; give another --out" in again.stderr
-    assert "the plan is not the one that" in merged.stderr
-    assert "none holds no results of a plan" in nowhere.stderr
+    assert "the plan differs from the one that" in merged.stderr
+    assert "none is not a results folder" in nowhere.stderr
     assert journal(tmp_path / "results") == before
 
 
@@ -122,9 +122,9 @@ def test_a_dry_run_lists_the_steps_in_their_order_and_makes_none(exporter, tmp_p
     steps = [line.split(maxsplit=1) for line in done.stdout.splitlines() if line[:4].strip().isdigit()]
     assert steps == [
         ["1", "sleep-1 repeat 1: about 10 s"],
-        ["2", "ls-2 repeat 1: as long as the work takes"],
+        ["2", "ls-2 repeat 1: unknown duration"],
         ["3", "sleep-1 repeat 2: about 10 s"],
-        ["4", "ls-2 repeat 2: as long as the work takes"],
+        ["4", "ls-2 repeat 2: unknown duration"],
     ]
     assert exporter.api.runs == {}
 
@@ -134,7 +134,7 @@ def test_a_wrong_plan_is_exit_code_2_before_anything_runs(exporter, tmp_path):
     done = make(exporter, plan)
 
     assert done.returncode == 2
-    assert done.stderr == f"{plan}:2: repeat: there is no such key; did you mean repeats?\n"
+    assert done.stderr == f"{plan}:2: repeat: unknown key; did you mean repeats?\n"
     assert exporter.api.runs == {}
     assert not (tmp_path / "results").exists()
 

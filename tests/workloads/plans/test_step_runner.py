@@ -101,7 +101,7 @@ def test_a_tenant_that_never_comes_to_the_barrier_is_not_measured_beside_the_oth
 
     _, second = journal(tmp_path / "results")
     assert done.returncode == 1
-    assert second["note"] == "ended before all tenants were ready, so it was not measured beside them"
+    assert second["note"] == "not measured: it ended before all tenants were ready"
 
 
 def test_one_that_waits_for_too_long_says_so(exporter, tmp_path):
@@ -119,8 +119,8 @@ def test_noise_in_the_background_ends_with_the_others(exporter, tmp_path):
     first, second = journal(tmp_path / "results")
     assert done.returncode == 0, done.stderr
     assert (first["outcome"], second["outcome"], second["cut_off"]) == ("ok", "interrupted", False)
-    assert second["note"] == "background, ended with the others"
-    assert "steps are left" not in done.stderr
+    assert second["note"] == "background job, stopped with the others"
+    assert "steps remain" not in done.stderr
 
 
 def test_each_placed_run_has_the_gpu_where_it_stands_and_sees_no_other(tmp_path):
@@ -144,7 +144,7 @@ def test_each_placed_run_has_the_gpu_where_it_stands_and_sees_no_other(tmp_path)
         assert start.gpus == [uuid]
         assert f"sees {uuid}\n" in (folder / "output.log").read_text()
     assert nowhere.returncode == 1
-    assert "there is no GPU 3 here for the exporter; it has: 0, 1, 2" in nowhere.stderr
+    assert "unknown GPU 3; the exporter has: 0, 1, 2" in nowhere.stderr
 
 
 A = [

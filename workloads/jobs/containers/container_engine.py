@@ -1,4 +1,4 @@
-"""Docker or Podman, found on this machine and spoken to through Docker's API."""
+"""Docker or Podman, through Docker's API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 _HELLO_TIMEOUT_S = 20
 _MOST_LISTED = 20
 _PREPARING = re.compile(r"preparing container [0-9a-f]{64} for attach: ")
-# What an engine's refusal contains, and what to do about it.
+# Remedies by a part of the engine's error message.
 _REMEDIES = {
     "could not select device driver": "install the NVIDIA Container Toolkit, then: "
     "nvidia-ctk runtime configure --runtime=docker, and restart Docker",
@@ -27,12 +27,12 @@ _REMEDIES = {
 
 
 class EngineError(Exception):
-    """One line: the cause and the next step."""
+    """Error of the engine; one line with cause and remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineImage:
-    """A name with a tag; `bytes` as the engine counts them."""
+    """Tagged image; `bytes` is the engine's size."""
 
     name: str
     bytes: int
@@ -41,7 +41,7 @@ class EngineImage:
 
 @dataclass(frozen=True, slots=True)
 class ContainerEngine:
-    """`api` is the Docker package's low-level client; it never times out, since a container may be silent for hours."""
+    """Engine; `api` is the Docker package's low-level client, without timeout for silent containers."""
 
     host: str
     is_podman: bool
@@ -49,7 +49,7 @@ class ContainerEngine:
 
 
 def find_engine(host: str | None, environ: Mapping[str, str], root: Path = Path("/")) -> ContainerEngine:
-    """By `host` (a URL or a socket's path), else the environment's, else the first socket that is there.
+    """Find the engine: `host` (URL or socket path), else the environment's, else the first existing socket.
 
     Raises EngineError.
     """
@@ -97,7 +97,7 @@ def _connect(url: str, environ: Mapping[str, str]) -> ContainerEngine:
 
 @contextlib.contextmanager
 def engine_errors(what: str) -> Iterator[None]:
-    """What goes wrong within is an EngineError that begins with `what`."""
+    """Convert errors within to EngineError with the prefix `what`."""
     import docker.errors
     import requests
 
@@ -108,7 +108,7 @@ def engine_errors(what: str) -> Iterator[None]:
 
 
 def error_cause(error: Exception) -> str:
-    """The innermost cause in one line, with a remedy where one is known."""
+    """Return the innermost cause in one line, with a known remedy."""
     import docker.errors
 
     if isinstance(error, docker.errors.APIError) and error.explanation:
@@ -125,14 +125,14 @@ def error_cause(error: Exception) -> str:
 
 
 def with_remedy(refusal: str) -> str:
-    """The refusal in one line, without what tells the user nothing, and what to do about it."""
+    """Return the engine's message in one line, with a known remedy."""
     text = _PREPARING.sub("", " ".join(refusal.split()))
     remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in text), None)
     return f"{text}; {remedy}" if remedy else text
 
 
 def _os_error(error: BaseException | None) -> OSError | None:
-    """Requests and urllib3 wrap what the system said, some of it in arguments only."""
+    """Return the OSError wrapped by requests and urllib3, partly only in arguments."""
     while error is not None:
         if isinstance(error, OSError) and error.errno is not None:
             return error
@@ -142,7 +142,7 @@ def _os_error(error: BaseException | None) -> OSError | None:
 
 
 def list_images(engine: ContainerEngine) -> list[EngineImage]:
-    """By name; what has none is left out. Raises EngineError."""
+    """List the named images, sorted. Raises EngineError."""
     with engine_errors("the engine does not list its images"):
         listed = engine.api.images()
     return sorted(
@@ -161,7 +161,7 @@ def _day(created: Any) -> str:
 
 
 def describe_images(engine: ContainerEngine) -> str:
-    """For the end of an error; never an error itself."""
+    """Describe the images for an error message; never raises."""
     try:
         names = [image.name for image in list_images(engine)]
     except EngineError:
@@ -173,7 +173,7 @@ def describe_images(engine: ContainerEngine) -> str:
 
 
 def resolve_image(engine: ContainerEngine, image: str) -> str | None:
-    """The name under which the engine has the image, None where it has none. Raises EngineError."""
+    """Return the engine's name of the image, None if missing. Raises EngineError."""
     import docker.errors
 
     # What was built here may be localhost's; Docker's API takes a name without a registry for one of Docker Hub.

@@ -1,4 +1,4 @@
-"""One container from its creation to its removal."""
+"""Life cycle of a container, from creation to removal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workloads.jobs.containers.container_engine import (
 from workloads.jobs.containers.spec import ContainerSpec, docker_body, podman_body
 
 DONE = "done"
-"""What the guard is told once the container has been ended."""
+"""Message to the guard once the container has been removed."""
 _LIBPOD = "/v4.0.0/libpod"
 
 
@@ -33,14 +33,14 @@ class CreatedContainer:
     id: str
     image: str
     since_boot_s: float
-    """Younger than that are all of its processes."""
+    """Boot time in seconds, before the start of all its processes."""
 
 
 @contextlib.contextmanager
 def create_container(
     engine: ContainerEngine, spec: ContainerSpec, stop_s: int, keep: bool
 ) -> Iterator[CreatedContainer]:
-    """Not started yet. On leaving, however that comes, it is stopped and removed, or only stopped with `keep`.
+    """Create a container, and on exit stop and remove it; `keep` only stops it.
 
     Raises EngineError.
     """
@@ -71,7 +71,7 @@ def _create(engine: ContainerEngine, spec: ContainerSpec) -> str:
 
 @contextlib.contextmanager
 def _guarded(engine: ContainerEngine, stop_s: int, keep: bool) -> Iterator[Callable[[str], None]]:
-    """A process that ends the container where this one cannot, since it was killed; in a session of its own."""
+    """Start a guard process that removes the container if this process is killed."""
     command = [
         sys.executable,
         "-P",
@@ -125,7 +125,7 @@ def _said(container: CreatedContainer) -> Iterator[None]:
 
 
 def attach_output(container: CreatedContainer) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Pieces of stdout and stderr as they come. Raises EngineError: Podman prepares the start of its container here."""
+    """Return pieces of stdout and stderr. Raises EngineError, since Podman prepares the start here."""
     with _starting(container):
         chunks: Iterator[tuple[bytes | None, bytes | None]] = container.engine.api.attach(
             container.id, stdout=True, stderr=True, stream=True, logs=True, demux=True
@@ -134,7 +134,7 @@ def attach_output(container: CreatedContainer) -> Iterator[tuple[bytes | None, b
 
 
 def start_container(container: CreatedContainer) -> int | None:
-    """The pid of its first process in the engine's namespace, None where that has already ended. Raises EngineError."""
+    """Start it; return its first pid in the engine's namespace, None if ended. Raises EngineError."""
     with _starting(container):
         container.engine.api.start(container.id)
     return int(_state(container).get("Pid") or 0) or None
@@ -150,7 +150,7 @@ def _starting(container: CreatedContainer) -> Iterator[None]:
 
 
 def await_exit_code(container: CreatedContainer) -> int:
-    """Its exit code. Raises EngineError where it, or the engine, is gone."""
+    """Wait for the exit code. Raises EngineError if container or engine is lost."""
     with engine_errors(f"container {container.id[:12]} is lost"):
         code = int(container.engine.api.wait(container.id)["StatusCode"])
     if _state(container).get("OOMKilled"):
@@ -169,5 +169,5 @@ def _state(container: CreatedContainer) -> dict[str, Any]:
 
 
 def started_at(container: CreatedContainer) -> float:
-    """In Unix seconds, by the engine's clock. Raises EngineError."""
+    """Return the start in Unix seconds of the engine's clock. Raises EngineError."""
     return datetime.fromisoformat(str(_state(container)["StartedAt"])).timestamp()

@@ -1,4 +1,4 @@
-"""What a container writes, passed on as it comes; stdout and stderr stay apart."""
+"""Output of a container, forwarded to stdout and stderr."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONGEST_COLOURS = 256
 
 
 class TerminalLines:
-    """One stream: bytes in any pieces come in, finished lines of UTF-8 go out, each as it stands when it is finished.
+    """Terminal output converted to plain lines of UTF-8.
 
     Of the escape sequences those that move in the line or erase it are obeyed, and colours kept; what moves between
     lines is left out.
@@ -39,11 +39,11 @@ class TerminalLines:
         self._line = _Line()
 
     def feed(self, chunk: bytes) -> bytes:
-        """The lines that are finished by now, with their newlines."""
+        """Return the complete lines, with newlines."""
         return "".join(self._finished(self._decoder.decode(chunk))).encode()
 
     def close(self) -> bytes:
-        """What stands in the last line, if it has no newline yet."""
+        """Return the last, incomplete line."""
         rest = "".join(self._finished(self._decoder.decode(b"", final=True)))
         return (rest + self._line.take()).encode()
 
@@ -60,7 +60,7 @@ class TerminalLines:
 
 
 class _Line:
-    """Each cell is a character, after the colours that were chosen before it."""
+    """Line of cells, each a character with its preceding colour sequences."""
 
     def __init__(self) -> None:
         self._cells: list[str] = []
@@ -95,7 +95,7 @@ class _Line:
         self._column += len(cells)
 
     def _colour(self, sequence: str, numbers: str) -> None:
-        """A reset makes those before it void, so that they do not pile up."""
+        """Add a colour sequence; a reset discards earlier ones."""
         self._colours = sequence if numbers in {"", "0"} else self._colours + sequence
         if len(self._colours) > _LONGEST_COLOURS:
             self._colours = ""
@@ -112,7 +112,7 @@ class _Line:
             self._column = max(self._column - max(number, 1), 0)
 
     def _erase(self, number: int) -> None:
-        """0 from the cursor on, 1 up to it, 2 all of the line."""
+        """Erase from the cursor (0), up to it (1), or the whole line (2)."""
         if number == 0:
             del self._cells[self._column :]
         elif number == 1:
@@ -123,7 +123,7 @@ class _Line:
 
 
 class ContainerOutput:
-    """A terminal gets each byte as it comes, anything else each line when it is finished. Raises EngineError."""
+    """Forwarder of the output: bytes to a terminal, complete lines elsewhere. Raises EngineError."""
 
     def __init__(self, container: CreatedContainer, streams: tuple[BinaryIO, BinaryIO]) -> None:
         self._chunks = lifecycle.attach_output(container)
@@ -133,7 +133,7 @@ class ContainerOutput:
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Until the container has closed its output."""
+        """Wait for the end of the output."""
         self._thread.join(timeout_s)
 
     def _follow(self) -> None:
@@ -148,14 +148,14 @@ class ContainerOutput:
                         lines = self._lines[index]
                         self._pass_on(index, lines.feed(chunk) if lines else chunk)
         except BrokenPipeError:
-            log_message("nobody reads the container's output any more; it goes on without")
+            log_message("the container's output is discarded: its reader closed the stream")
         except (
             docker.errors.DockerException,
             requests.RequestException,
             urllib3.exceptions.HTTPError,
             OSError,
         ) as error:
-            log_message(f"the container's output breaks off: {error_cause(error)}")
+            log_message(f"lost the container's output: {error_cause(error)}")
         finally:
             with contextlib.suppress(OSError):
                 for index, lines in enumerate(self._lines):

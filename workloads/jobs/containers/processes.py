@@ -1,4 +1,4 @@
-"""A container's processes as part of the run."""
+"""Registration of a container's processes with the run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def start_as_part_of_run(container: CreatedContainer, register: Callable[..., st
 
 
 def is_started_since(pid: int, since_boot_s: float, proc: Path = Path("/proc")) -> bool:
-    """Whether the process of that number here is younger: in another namespace than the engine's it is another's."""
+    """Return whether the pid's process started since then; in another pid namespace it is a different process."""
     try:
         fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:

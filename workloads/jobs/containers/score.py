@@ -1,4 +1,4 @@
-"""What a benchmark leaves in its container: a score, `time: 123.4` and other numbers, and the files beside it."""
+"""Score (`time: 123.4`), other numbers and files that a benchmark leaves in its container."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST = 64
 
 
 def read_score(container: CreatedContainer, path: str) -> dict[str, float]:
-    """The numbers in the file, by key; none where there is no such file, or the container has not written it.
+    """Read the numbers of the score file by key; empty if the container has not written it.
 
     Says what is wrong with a file that is there. Raises EngineError.
     """
@@ -82,7 +82,7 @@ def copy_results(container: CreatedContainer, path: str, target: Path) -> None:
 
 
 def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    """Files and folders, without the name of the folder itself; links and devices stay behind."""
+    """Extract files and folders without the leading folder name; links and devices are skipped."""
     parts = PurePosixPath(member.name).parts[1:]
     if ".." in parts:
         return
@@ -95,7 +95,7 @@ def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None
 
 
 def parse_score(text: bytes, path: str) -> dict[str, float]:
-    """The keys with a number, made to names of results; YAML's `1e-3` is a text to its readers, and a number here."""
+    """Parse the numbers by result name; accepts `1e-3`, which YAML reads as text."""
     import yaml
 
     try:
@@ -111,12 +111,12 @@ def parse_score(text: bytes, path: str) -> dict[str, float]:
 
 
 def score_results(found: Mapping[str, float]) -> dict[str, float]:
-    """`time` is `score_seconds`; the others keep their names."""
+    """Return the results: `time` becomes `score_seconds`, other names stay."""
     return {"score_seconds" if name == _KEY else name: number for name, number in found.items()}
 
 
 def score_work(found: Mapping[str, float]) -> dict[str, float]:
-    """The score as work, in the image's own measure."""
+    """Return the score as work, in the image's unit."""
     return {"score": found[_KEY]} if found.get(_KEY, -1.0) >= 0 else {}
 
 

@@ -1,4 +1,4 @@
-"""What a container is to be, and how Docker and Podman are told."""
+"""Specification of a container, and its requests to Docker and Podman."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """`source` is a folder or file of the host, or the name of the engine's volume."""
+    """Mount; `source` is a path of the host or the name of an engine volume."""
 
     source: str
     target: str
@@ -40,17 +40,17 @@ class ContainerSpec:
     name: str | None = None
     workdir: str | None = None
     gpus: tuple[str, ...] | None = ()
-    """By index or UUID; None is all of them."""
+    """GPUs by index or UUID; None means all."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
-        """CUDA's images ask for all GPUs, which NVIDIA's runtime gives wherever it is the engine's default."""
+        """Variables; without GPUs they override the CUDA images' request for all GPUs."""
         return {"NVIDIA_VISIBLE_DEVICES": "void", **self.env} if self.gpus == () else dict(self.env)
 
 
 def docker_body(container: ContainerSpec) -> dict[str, Any]:
-    """For `POST /containers/create`."""
+    """Return the body of `POST /containers/create`."""
     host = {
         "ShmSize": container.shm_bytes,
         "NetworkMode": container.network,
@@ -81,7 +81,7 @@ def _device_requests(gpus: tuple[str, ...] | None) -> list[dict[str, Any]]:
 
 
 def podman_body(container: ContainerSpec) -> dict[str, Any]:
-    """For `POST /libpod/containers/create`: in Podman's Docker API a request for GPUs is dropped without a word."""
+    """Return the body of `POST /libpod/containers/create`; Podman's Docker API ignores GPUs silently."""
     gpus = ("all",) if container.gpus is None else container.gpus
     return _given(
         {
@@ -134,7 +134,7 @@ def _given(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_variable(text: str) -> str:
-    """`NAME=VALUE`, or `NAME` for the value that it has here, which is looked up late: it may be a secret."""
+    """Check `NAME=VALUE` or `NAME`, whose value is read later since it may be a secret."""
     name, has_value, _ = text.partition("=")
     if not name or (not has_value and name not in os.environ):
         raise argparse.ArgumentTypeError(
@@ -144,13 +144,13 @@ def check_variable(text: str) -> str:
 
 
 def resolve_environment(variables: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """What `environment_variable` let pass, with its values."""
+    """Return the variables with their values."""
     parts = [variable.partition("=") for variable in variables]
     return {name: value if has_value else environ[name] for name, has_value, value in parts}
 
 
 def parse_volume(text: str) -> Volume:
-    """`SOURCE:TARGET[:ro]`; a source with a slash or a dot is a path of the host."""
+    """Parse `SOURCE:TARGET[:ro]`; a source with a slash or a leading dot is a path of the host."""
     source, target, *modes = [*text.split(":"), ""] if ":" not in text else text.split(":")
     if not source or not target.startswith("/") or modes not in ([], ["ro"], ["rw"]):
         raise argparse.ArgumentTypeError(f"{text!r} is no volume; give SOURCE:/TARGET or SOURCE:/TARGET:ro")
@@ -159,7 +159,7 @@ def parse_volume(text: str) -> Volume:
 
 
 def parse_engine_size(text: str) -> int:
-    """1024-based, as the engines take it: 64g is 64 GiB."""
+    """Parse a 1024-based size: 64g is 64 GiB."""
     found = _SIZE.fullmatch(text)
     if not found or int(found[1]) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no size; give bytes, or a size like 512m or 64g")

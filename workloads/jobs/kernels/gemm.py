@@ -1,4 +1,4 @@
-"""The product of two square matrices on each device: what sgemm and dgemm have in common."""
+"""Matrix multiplication of the jobs sgemm and dgemm."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MatrixElement:
-    """Of a matrix; `share_of_peak` is its speed on a simulated GPU, beside that of 32-bit floats."""
+    """Number format; `share_of_peak` is its speed on a simulated GPU, relative to 32-bit floats."""
 
     name: Literal["float32", "float64"]
     size_bytes: int
@@ -31,20 +31,22 @@ class MatrixElement:
 
 def gemm_parser(job: str, description: str | None) -> JobParser:
     options = job_parser(job, description)
-    options.add_argument("--size", type=positive_int, default=4096, metavar="N", help="rows and columns; default: 4096")
+    options.add_argument(
+        "--size", type=positive_int, default=4096, metavar="N", help="number of rows and columns; default: 4096"
+    )
     timed_kernels.add_kernel_options(options, "multiplications")
     return options
 
 
 def run_gemm(job: str, element: MatrixElement, options: argparse.Namespace) -> int:
-    flop = 2.0 * options.size**3  # a multiplication and an addition for each element of each sum
+    flop = 2.0 * options.size**3  # one multiplication and one addition per term
     kernel = timed_kernels.TimedKernel(job, "kernel", "flop", flop)
     return timed_kernels.run_kernel_job(kernel, options, functools.partial(_devices, element, options.size))
 
 
 @contextlib.contextmanager
 def _devices(element: MatrixElement, size: int, simulation: str | None) -> Iterator[list[KernelLauncher]]:
-    """The simulated GPUs where they are, else CUDA's, else the CPU; those of CUDA_VISIBLE_DEVICES, else the first."""
+    """Open the simulated GPUs, else CUDA's, else the CPU: those of CUDA_VISIBLE_DEVICES, else the first."""
     if simulation is not None:
         from workloads.runner.simulated_gpu import drive_simulated_gpus
 
@@ -61,7 +63,7 @@ def _devices(element: MatrixElement, size: int, simulation: str | None) -> Itera
 def _torch(device: torch.device, element: MatrixElement, size: int) -> KernelLauncher:
     import torch
 
-    torch.set_float32_matmul_precision("highest")  # never TF32, whose speed is another one
+    torch.set_float32_matmul_precision("highest")  # no TF32, which is faster
     random = torch.Generator(device).manual_seed(0)
     dtype = getattr(torch, element.name)
     a, b = (torch.rand(size, size, device=device, dtype=dtype, generator=random) for _ in range(2))

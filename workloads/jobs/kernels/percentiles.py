@@ -1,4 +1,4 @@
-"""What a job says of many latencies."""
+"""Mean and percentiles of latencies as results of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PERCENTILES = (50, 90, 95, 99)
 
 
 def percentile_results(name: str, values: Sequence[float]) -> dict[str, float]:
-    """`{name}_mean`, `{name}_p50` … `_p99`, linearly interpolated (NumPy's default); empty without values."""
+    """Return `{name}_mean`, `{name}_p50` … `_p99`, linearly interpolated (NumPy's default); empty without values."""
     if not values:
         return {}
     import numpy as np

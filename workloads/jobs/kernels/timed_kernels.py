@@ -1,4 +1,4 @@
-"""One kernel again and again on each device: warmed up, begun together with the other tenants, each one timed."""
+"""Repeated, individually timed launches of a kernel on each device."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 
 class KernelTimes(NamedTuple):
-    """Seconds of each group of kernels, one after the other, and the Unix time at which the last one ended."""
+    """Durations in seconds of consecutive groups of kernels, and the Unix time of their end."""
 
     seconds: Sequence[float]
     ended_at: float
 
 
 KernelLauncher = Callable[[int, int], Callable[[], KernelTimes]]
-"""`launch(groups, kernels)` starts so many groups of so many kernels; calling what it returns waits for their end."""
+"""`launch(groups, kernels)` starts groups of kernels; the returned function waits for their end."""
 
 
 def cpu_launcher(kernel: Callable[[], object]) -> KernelLauncher:
-    """On the CPU; a kernel returns once it is done."""
+    """Return a launcher for the CPU, where a kernel returns once it is done."""
 
     def launch(groups: int, kernels: int) -> Callable[[], KernelTimes]:
         seconds = array("d")
@@ -59,7 +59,7 @@ def cpu_launcher(kernel: Callable[[], object]) -> KernelLauncher:
 
 
 def torch_launcher(device: torch.device, kernel: Callable[[], object]) -> KernelLauncher:
-    """Between CUDA's events, in the order of the device's stream: it never waits for us between two kernels."""
+    """Return a launcher that times kernels by CUDA events, without synchronization between kernels."""
     if device.type != "cuda":
         return cpu_launcher(kernel)
     import torch
@@ -68,7 +68,7 @@ def torch_launcher(device: torch.device, kernel: Callable[[], object]) -> Kernel
 
     def launch(groups: int, kernels: int) -> Callable[[], KernelTimes]:
         with torch.cuda.device(device):
-            # blocking: whoever waits sleeps, as a core that spins would be measured too
+            # blocking: the waiting thread sleeps, since a spinning core would add energy
             marks = [event(enable_timing=True, blocking=True) for _ in range(groups + 1)]
             marks[0].record()
             for mark in marks[1:]:
@@ -87,7 +87,7 @@ def _between(marks: Sequence[torch.cuda.Event]) -> KernelTimes:
 
 
 def simulated_launcher(gpu: GpuLoad, full_speed_s: float) -> KernelLauncher:
-    """A kernel that takes so long at the simulated GPU's full speed; its time is the model's."""
+    """Return a launcher of kernels with this duration at a simulated GPU's full speed."""
 
     def launch(groups: int, kernels: int) -> Callable[[], KernelTimes]:
         took_s, due_s = gpu.start(groups * kernels * full_speed_s)
@@ -101,15 +101,15 @@ def simulated_launcher(gpu: GpuLoad, full_speed_s: float) -> KernelLauncher:
     return launch
 
 
-_BATCH_S = 0.1  # long enough that a fast device is not held up by the counting
-_IN_FLIGHT = 2  # batches: while one is counted, the device already has the next
+_BATCH_S = 0.1  # long enough to hide the bookkeeping from a fast device
+_IN_FLIGHT = 2  # batches: the device has the next one while one is counted
 _TIMED_ALONE_S = 1e-3
-"""Shorter kernels are timed in groups of this length: CUDA's events resolve 0.5 µs, and recording one costs 40 µs."""
+"""Minimum duration of a timed group: CUDA events resolve 0.5 µs, and recording one takes 40 µs."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedKernel:
-    """A job's kernel: each does `amount` of the work `unit`, and its results are called `{noun}_seconds_…`."""
+    """Kernel of a job: `amount` of `unit` per launch; results are named `{noun}_seconds_…`."""
 
     job: str
     noun: str
@@ -117,12 +117,18 @@ class TimedKernel:
     amount: float
 
 
-def add_kernel_options(options: argparse.ArgumentParser, what: str) -> None:
+def add_kernel_options(options: argparse.ArgumentParser, plural: str) -> None:
     until = options.add_mutually_exclusive_group()
-    until.add_argument("--repetitions", type=positive_int, metavar="R", help=f"{what} on each device")
-    until.add_argument("--duration", type=positive_seconds, default=10.0, metavar="SECONDS", help="default: 10")
+    until.add_argument("--repetitions", type=positive_int, metavar="R", help=f"number of {plural} on each device")
+    until.add_argument(
+        "--duration",
+        type=positive_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="duration of the measurement; default: 10",
+    )
     options.add_argument(
-        "--warmup", type=positive_int, default=2, metavar="R", help=f"{what} before, not measured; default: 2"
+        "--warmup", type=positive_int, default=2, metavar="R", help=f"warm-up {plural}, not measured; default: 2"
     )
 
 
@@ -131,7 +137,7 @@ def run_kernel_job(
     options: argparse.Namespace,
     devices: Callable[[str | None], AbstractContextManager[list[KernelLauncher]]],
 ) -> int:
-    """`devices` gets the path of the simulation's state file, or None; it may raise ValueError."""
+    """Run a kernel job; `devices` takes the path of the simulation's state file, or None, and may raise ValueError."""
     shadow.exit_if_shadowed()
     with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), client.run(kernel.job) as run:
         try:
@@ -148,10 +154,10 @@ def run_kernel_job(
 def measure_kernels(
     run: client.Run, kernel: TimedKernel, launches: Sequence[KernelLauncher], options: argparse.Namespace
 ) -> dict[str, float]:
-    """The job's results; the speed is over all devices and by the clock on the wall."""
+    """Measure and return the results; the speed is the total of all devices by wall time."""
     measured = [_Measured(run, kernel, gpu) for gpu in range(len(launches))]
     stop = threading.Event()
-    with ThreadPoolExecutor(len(launches)) as pool:  # each device goes at its own speed
+    with ThreadPoolExecutor(len(launches)) as pool:  # devices run independently
         try:
             run.phase("warmup")
             list(pool.map(lambda launch: launch(options.warmup, 1)(), launches))
@@ -164,28 +170,28 @@ def measure_kernels(
             run.phase("rest")
         finally:
             stop.set()
-    _say_grouped(kernel, measured)
+    _report_grouping(kernel, measured)
     count, total_s = sum(one.kernels for one in measured), math.fsum(one.total_s for one in measured)
     return {
         f"{kernel.unit}_per_second": count * kernel.amount / wall_s,
         f"{kernel.noun}_count": count,
         f"{kernel.noun}_seconds_sum": total_s,
         **percentiles.percentile_results(f"{kernel.noun}_seconds", [each for one in measured for each in one.each_s]),
-        f"{kernel.noun}_seconds_mean": total_s / count,  # not of groups
+        f"{kernel.noun}_seconds_mean": total_s / count,  # per kernel, not per group
     }
 
 
-def _say_grouped(kernel: TimedKernel, measured: Sequence[_Measured]) -> None:
+def _report_grouping(kernel: TimedKernel, measured: Sequence[_Measured]) -> None:
     most = max((one.most_together for one in measured), default=1)
     if most > 1:
         log_message(
-            f"single ones are too short to be timed: up to {most} were timed together, "
+            f"kernels are too short for individual timing: up to {most} were timed together, "
             f"see {kernel.noun}_count in events.jsonl"
         )
 
 
 class _Measured:
-    """What one device has done."""
+    """Work and times of one device."""
 
     def __init__(self, run: client.Run, kernel: TimedKernel, gpu: int) -> None:
         self._run = run
@@ -197,7 +203,7 @@ class _Measured:
         self.each_s = array("d")
 
     def add(self, kernels: int, timed: KernelTimes) -> None:
-        """`kernels` are those of each group."""
+        """Record a batch with this number of kernels per group."""
         end_s = timed.ended_at - math.fsum(timed.seconds)
         for took_s in timed.seconds:
             end_s += took_s
@@ -211,7 +217,7 @@ class _Measured:
 
 
 class _Plan:
-    """How many groups of how many kernels come next on one device, until it has done enough."""
+    """Sizes of one device's batches, until the repetitions or the duration are reached."""
 
     def __init__(self, repetitions: int | None, duration_s: float) -> None:
         self._left = repetitions
@@ -225,7 +231,9 @@ class _Plan:
         if self._left is None:
             if now_s >= self._end_s:
                 return None
-            self._end_s = min(self._end_s, now_s + self._duration_s)  # from the first on, so there is always one
+            self._end_s = min(
+                self._end_s, now_s + self._duration_s
+            )  # counted from the first batch, so at least one runs
             return self._groups, self._together
         together = min(self._together, self._left)
         if together == 0:
@@ -235,7 +243,7 @@ class _Plan:
         return groups, together
 
     def learn(self, kernels: int, timed: KernelTimes) -> None:
-        """From what a batch took, with so many kernels in each group; the next has at most twice as many."""
+        """Adapt the batch size to the measured times; the next batch has at most twice as many kernels."""
         done = kernels * len(timed.seconds)
         alone_s = max(math.fsum(timed.seconds) / done, 1e-9)
         self._together = max(self._together, math.ceil(_TIMED_ALONE_S / alone_s))
@@ -243,7 +251,7 @@ class _Plan:
 
 
 def _repeat(launch: KernelLauncher, measured: _Measured, plan: _Plan, stop: threading.Event) -> None:
-    """Until the plan has no more, or another device has failed."""
+    """Run batches until the plan ends or another device fails."""
     in_flight: deque[tuple[int, Callable[[], KernelTimes]]] = deque()
     try:
         while not stop.is_set():

@@ -1,4 +1,4 @@
-"""The devices that a torch job runs on, and how long something took there. torch is imported once it is needed."""
+"""Devices of torch jobs, and times measured on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def require_modules(*modules: str) -> None:
-    """End the process with one line where one of them is not installed."""
+    """End the process with a one-line message if a module is missing."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         from exporter.contract.installation import install
@@ -25,18 +25,18 @@ def require_modules(*modules: str) -> None:
 
 
 def torch_devices() -> list[torch.device]:
-    """All GPUs of CUDA_VISIBLE_DEVICES, else the first GPU, else the CPU."""
+    """Return all GPUs of CUDA_VISIBLE_DEVICES, else the first GPU, else the CPU."""
     import torch
 
     if not torch.cuda.is_available():
-        log_message_once("there is no CUDA device: the job runs on the CPU")
+        log_message_once("no CUDA device: the job runs on the CPU")
         return [torch.device("cpu")]
     count = torch.cuda.device_count() if "CUDA_VISIBLE_DEVICES" in os.environ else 1
     return [torch.device("cuda", index) for index in range(count)]
 
 
 def time_on_device(device: torch.device, work: Callable[[], object]) -> float:
-    """Seconds that `work` took on the device: between two CUDA events there, else on the clock."""
+    """Run `work` and return its duration in seconds, by CUDA events on a GPU, else by the clock."""
     import torch
 
     if device.type != "cuda":
@@ -50,4 +50,4 @@ def time_on_device(device: torch.device, work: Callable[[], object]) -> float:
         work()
         end.record()
         end.synchronize()
-        return float(begin.elapsed_time(end)) / 1_000  # of milliseconds
+        return float(begin.elapsed_time(end)) / 1_000  # from milliseconds

@@ -1,4 +1,4 @@
-"""What the jobs with a transformer do alike: begin the run, load, measure for so long, and end in one line."""
+"""Run, loop and process group of the transformer jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def run_job(name: str, options: argparse.Namespace, measure: Callable[[client.Run, argparse.Namespace], None]) -> int:
-    """Whatever is wrong ends the process with one line."""
+    """Measure within a run; an error ends the process with a one-line message."""
     shadow.exit_if_shadowed()
     with unwind_on_signal(KERNEL_UNWIND_LIMIT_S), client.run(name) as run:
         try:
@@ -41,7 +41,7 @@ def measured_rounds(
     any_process: Callable[[bool], bool] = bool,
     now: Callable[[], float] = time.monotonic,
 ) -> Iterator[int]:
-    """`count` of them, or as many as begin within `duration_s`, at least one. All processes stop at the same one."""
+    """Yield `count` rounds, or as many as start within `duration_s`, at least one; all processes stop together."""
     end_s = now() + (duration_s or 0.0)
     for index in itertools.count():
         if duration_s is None:
@@ -66,7 +66,7 @@ _POLL_S = 0.0005
 
 
 class World:
-    """`size` processes of which this one is number `rank`; made by `joined`."""
+    """Process group of `size` processes, in which this one has number `rank`."""
 
     def __init__(self, device: torch.device | None, size: int, rank: int) -> None:
         self._device = device
@@ -75,7 +75,7 @@ class World:
 
     @classmethod
     def alone(cls) -> World:
-        """Of a process whose device is a simulated one."""
+        """Return the world of a single process on a simulated GPU."""
         return cls(None, 1, 0)
 
     def total(self, amount: float) -> float:
@@ -85,17 +85,17 @@ class World:
         return self._reduced(seconds, "MAX")
 
     def any(self, condition: bool) -> bool:
-        """The same answer for all, so that none goes on alone."""
+        """Return True in all processes if the condition holds in any."""
         return self._reduced(float(condition), "MAX") > 0
 
     def barrier(self, run: client.Run) -> None:
-        """For the plan's other tenants, the world is one. Raises BarrierError."""
+        """Wait for the plan's other tenants, as one job. Raises BarrierError."""
         if self.rank == 0:
             run.barrier()
         self.total(0.0)
 
     def clock(self) -> float:
-        """Seconds, once the device has done all that it was told to do."""
+        """Synchronize the device and return the time in seconds."""
         if self._device is not None and self._device.type == "cuda":
             import torch
 
@@ -103,7 +103,7 @@ class World:
         return time.perf_counter()
 
     def distributed(self, module: Any) -> Any:
-        """Gradients are averaged over the world."""
+        """Wrap the module so that gradients are averaged over all processes."""
         if self.size == 1:
             return module
         from torch.nn.parallel import DistributedDataParallel
@@ -131,7 +131,7 @@ class World:
 
 @contextlib.contextmanager
 def join_world(device: torch.device) -> Iterator[World]:
-    """Raises RuntimeError where the others do not come."""
+    """Join the process group. Raises RuntimeError if the other processes do not join."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield World(device, 1, 0)

@@ -1,7 +1,6 @@
-"""One batch from prompts to generated tokens, each step timed on the device.
+"""Token generation for a batch of prompts, timed step by step on the device.
 
-A loop of its own: transformers' `generate` may hand tokens out a step late, to keep the GPU busy, and then no moment is
-the token's own.
+The loop replaces transformers' `generate`, which may return tokens one step late and so hides their times.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
     import torch
 
 TokenIds = list[int]
-"""The token ids of one text."""
+"""Token ids of one text."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """`ids` and `mask` are of shape (rows, longest); the mask is 1 where a token is real."""
+    """Padded texts; `ids` and `mask` have the shape (rows, longest), the mask is 0 for padding."""
 
     ids: torch.Tensor
     mask: torch.Tensor
@@ -42,32 +41,32 @@ class TokenBatch:
 
 
 def synthetic_texts(count: int, lengths: tuple[int, int], vocabulary: int, seed: int) -> list[TokenIds]:
-    """Random ids; the lengths are drawn evenly, both ends included."""
+    """Return texts of random token ids with uniformly distributed lengths, both ends included."""
     chance = random.Random(seed)  # noqa: S311  # to be repeatable, not secret
     return [chance.choices(range(vocabulary), k=chance.randint(*lengths)) for _ in range(count)]
 
 
 def tokenize_file(file: str, tokenizer: Callable[..., Any]) -> list[TokenIds]:
-    """A text a line, empty lines left out. Raises ModelError."""
+    """Tokenize a file with one text per line; empty lines are skipped. Raises ModelError."""
     try:
         lines = [line for line in Path(file).read_text().splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"{file} cannot be read as text: {error}") from error
     rows = [list(tokenizer(line)["input_ids"]) for line in lines]
     if not rows or not all(rows):
-        raise ModelError(f"{file} holds no text, or a line without tokens; write one text a line")
+        raise ModelError(f"{file} has no text, or a line without tokens; write one text per line")
     return rows
 
 
 def endless_batches(rows: Sequence[TokenIds], size: int) -> Iterator[list[TokenIds]]:
-    """All of the same size, from the first row again after the last."""
+    """Yield batches of equal size, cycling through the rows."""
     endless = itertools.cycle(rows)
     while True:
         yield list(itertools.islice(endless, size))
 
 
 def pad_batch(rows: Sequence[TokenIds], left: bool, pad: int = 0) -> TokenBatch:
-    """To the longest row; on the left to generate, so that every text's last token is in the last column."""
+    """Pad to the longest row; on the left for generation, so that each last token is in the last column."""
     import torch
 
     longest = max(map(len, rows))
@@ -86,7 +85,7 @@ def pad_batch(rows: Sequence[TokenIds], left: bool, pad: int = 0) -> TokenBatch:
 
 
 TokenChooser = Callable[["torch.Tensor"], "torch.Tensor"]
-"""From logits (texts, vocabulary) to the next token of each text."""
+"""Function from logits (texts, vocabulary) to the next token of each text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ def choose_greedily(logits: torch.Tensor) -> torch.Tensor:
 
 
 def sampling_chooser(temperature: float, top_k: int | None, top_p: float | None) -> TokenChooser:
-    """Draws among the `top_k` likeliest tokens, or the fewest that hold the probability `top_p`."""
+    """Return a sampler among the `top_k` most likely tokens, or the fewest with total probability `top_p`."""
     import torch
 
     def choose(logits: torch.Tensor) -> torch.Tensor:
@@ -121,7 +120,7 @@ def sampling_chooser(temperature: float, top_k: int | None, top_p: float | None)
 def generate_tokens(
     loaded: LoadedModel, batch: TokenBatch, limits: GenerationLimits, choose: TokenChooser, clock: Callable[[], float]
 ) -> tuple[DecodingSteps, torch.Tensor]:
-    """The steps, and the generated ids (texts, steps). `clock` is asked when a step's tokens are there."""
+    """Return the steps and the generated ids (texts, steps); `clock` times each step's tokens."""
     import torch
 
     began_s = clock()
@@ -147,7 +146,7 @@ def generate_tokens(
 
 
 class _Step:
-    """One forward pass; the logits are those of the last column. Models differ in what they can be told."""
+    """Forward pass that returns the last column's logits, adapted to the model's parameters."""
 
     def __init__(self, module: Any) -> None:
         self._module = module

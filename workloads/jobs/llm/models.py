@@ -1,4 +1,4 @@
-"""A transformers model on its device: by name or folder, or of a known shape with random weights."""
+"""Transformers models: published weights, or random weights of a known shape."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from workloads.jobs.llm.options import PRESETS, find_preset
 if TYPE_CHECKING:
     import torch
 
-_OFFSET_POSITIONS = {"roberta", "xlm-roberta", "camembert", "longformer"}  # theirs begin at 2
+_OFFSET_POSITIONS = {"roberta", "xlm-roberta", "camembert", "longformer"}  # their positions start at 2
 
 
 class ModelError(ValueError):
-    """There is no such model, or it cannot do what is asked; one line, with the remedy."""
+    """Missing or unsuitable model; one line with the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """`eos` are the tokens that end a text; none with random weights, to which no token means anything."""
+    """Loaded model; `eos` are the tokens that end a text, none with random weights."""
 
     module: Any
     device: torch.device
@@ -37,15 +37,15 @@ class LoadedModel:
     eos: frozenset[int]
     is_causal: bool
     tokenizer_name: str | None
-    """Name or folder; None where the weights are random."""
+    """Name or folder of the tokenizer, None with random weights."""
 
 
 def load_model(options: argparse.Namespace) -> LoadedModel:
-    """Raises ModelError, and RuntimeError where there is too little memory."""
+    """Load a model. Raises ModelError, and RuntimeError if memory is insufficient."""
     torch_device.require_modules("torch", "transformers")
     import torch
 
-    _hush()
+    _silence_libraries()
     device = _device(options.device)
     dtype = _dtype(options.dtype, device)
     torch.manual_seed(options.seed)
@@ -73,40 +73,44 @@ def load_tokenizer(loaded: LoadedModel) -> Any:
 
     name = loaded.tokenizer_name
     if name is None:
-        raise ModelError("a text needs the model's tokenizer: give --model instead of --random, or leave the file out")
+        raise ModelError(
+            "a file of texts needs the model's tokenizer; give --model instead of --random, or omit the file"
+        )
     return _readable(name, functools.partial(AutoTokenizer.from_pretrained, name))
 
 
 def check_positions(loaded: LoadedModel, tokens: int) -> None:
     """Raises ModelError."""
     if loaded.positions is not None and tokens > loaded.positions:
-        raise ModelError(f"a sequence of {tokens} tokens is longer than the model's {loaded.positions}; ask for less")
+        raise ModelError(f"{tokens} tokens exceed the model's maximum of {loaded.positions}; reduce the length")
 
 
 def require_causal(loaded: LoadedModel) -> None:
     """Raises ModelError."""
     if not loaded.is_causal:
-        raise ModelError("this model predicts no next token; take one that does, such as gpt2, or the job llm-forward")
+        raise ModelError(
+            "the model does not predict next tokens; give a causal model like gpt2, or use the job llm-forward"
+        )
 
 
-def _hush() -> None:
+def _silence_libraries() -> None:
     import transformers
 
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # that it tries again is of no interest
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # no messages about retries
     untyped: Any = transformers.utils.logging
     untyped.set_verbosity_error()
     untyped.disable_progress_bar()
 
 
 def _device(name: str) -> torch.device:
-    """This process's: one each under a launcher, else the first."""
+    """Return this process's device: one per process under a launcher, else the first."""
     import torch
 
     if name != "auto":
         try:
             asked = torch.device(name)
         except RuntimeError as error:
-            raise ModelError(f"{name!r} is no device; give cpu, cuda or cuda:1") from error
+            raise ModelError(f"{name!r} is not a device; give cpu, cuda or cuda:1") from error
         if asked.type == "cuda" and (asked.index or 0) >= torch.cuda.device_count():
             raise ModelError(f"there is no {name}: torch sees {torch.cuda.device_count()} GPUs")
         return asked
@@ -167,13 +171,13 @@ def _published(name: str) -> Any:
 
 
 def _readable(name: str, read: Callable[..., Any]) -> Any:
-    """What `read` gives, from this machine or else from the Hub; ModelError where there is no such thing in either."""
+    """Call `read` for local files, else for the Hub. Raises ModelError."""
     try:
         return read(local_files_only=True)
     except (OSError, ValueError, ImportError) as error:
         if Path(name).exists():
             raise _unreadable(name, error) from error
-    log_message_once(f"{name} is not on this machine; asking the Hugging Face Hub for it")
+    log_message_once(f"{name} is not cached; fetching it from the Hugging Face Hub")
     try:
         return read()
     except (OSError, ValueError, ImportError) as error:
@@ -187,7 +191,7 @@ def _unreadable(name: str, error: Exception) -> ModelError:
 
 
 def _kind(config: Any) -> tuple[bool, Any]:
-    """Whether it predicts next tokens, and the class that makes it: an encoder's bare layers are what is measured."""
+    """Return whether the model predicts next tokens, and its class; for an encoder its bare layers."""
     from transformers import AutoModel, AutoModelForCausalLM
     from transformers.models.auto import modeling_auto
 

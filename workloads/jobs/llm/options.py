@@ -1,4 +1,4 @@
-"""The options that the three jobs with a transformer share."""
+"""Options and model presets of the transformer jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workloads.jobs.base import JobParser, non_negative_int, positive_int, posit
 
 @dataclass(frozen=True, slots=True)
 class ModelPreset:
-    """`config` is what differs from the defaults of transformers' configuration of this `model_type`."""
+    """Shape of a model; `config` overrides transformers' defaults for the `model_type`."""
 
     model_type: str
     parameters: int
@@ -78,7 +78,7 @@ PRESETS: Mapping[str, ModelPreset] = {
 
 
 def find_preset(name: str) -> ModelPreset | None:
-    """By its name on the Hugging Face Hub, with or without the owner."""
+    """Find a preset by its name on the Hugging Face Hub, with or without the owner."""
     return PRESETS.get(name.rpartition("/")[2].lower())
 
 
@@ -88,40 +88,50 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 def add_model_options(options: JobParser, model: str, dtype: str, batch_size: int) -> None:
     which = options.add_mutually_exclusive_group()
     which.add_argument(
-        "--model", default=model, metavar="NAME", help=f"on the Hugging Face Hub, or a folder; default: {model}"
+        "--model", default=model, metavar="NAME", help=f"model on the Hugging Face Hub, or a folder; default: {model}"
     )
     which.add_argument(
         "--random",
         metavar="SHAPE",
-        help=f"random weights and no download: {', '.join(PRESETS)}, or a config.json or its folder",
+        help=f"model shape with random weights, not downloaded: {', '.join(PRESETS)}, or a config.json or its folder",
     )
     options.add_argument(
         "--dtype",
         choices=DTYPES,
         default=dtype,
-        help=f"of the weights; auto is float16 on a GPU and float32 on a CPU; default: {dtype}",
+        help=f"number format of the weights; auto is float16 on a GPU and float32 on a CPU; default: {dtype}",
     )
-    options.add_argument("--device", default="auto", metavar="DEVICE", help="cpu, cuda or cuda:1; default: auto")
-    options.add_argument("--seed", type=int, default=0, help="of weights, token ids and sampling; default: 0")
     options.add_argument(
-        "--batch-size", type=positive_int, default=batch_size, metavar="N", help=f"default: {batch_size}"
+        "--device", default="auto", metavar="DEVICE", help="device: cpu, cuda or cuda:1; default: auto"
+    )
+    options.add_argument("--seed", type=int, default=0, help="seed of weights, token ids and sampling; default: 0")
+    options.add_argument(
+        "--batch-size",
+        type=positive_int,
+        default=batch_size,
+        metavar="N",
+        help=f"texts per batch; default: {batch_size}",
     )
 
 
-def add_length_options(options: JobParser, iterations: int, warmup: int, what: str) -> None:
-    """`iterations` of 0 leave the end to another option."""
+def add_length_options(options: JobParser, iterations: int, warmup: int, plural: str) -> None:
+    """Add the options of the length; with 0 `iterations` another option sets the end."""
     until = options.add_mutually_exclusive_group()
     default = f"; default: {iterations}" if iterations else ""
     until.add_argument(
-        "--iterations", type=positive_int, default=iterations or None, metavar="N", help=f"{what} to measure{default}"
+        "--iterations",
+        type=positive_int,
+        default=iterations or None,
+        metavar="N",
+        help=f"number of {plural} to measure{default}",
     )
-    until.add_argument("--duration", type=positive_seconds, metavar="SECONDS", help="or go on until so long")
+    until.add_argument("--duration", type=positive_seconds, metavar="SECONDS", help="duration of the measurement")
     options.add_argument(
         "--warmup",
         type=non_negative_int,
         default=warmup,
         metavar="N",
-        help=f"{what} before, not counted; default: {warmup}",
+        help=f"warm-up {plural}, not measured; default: {warmup}",
     )
 
 
@@ -133,18 +143,18 @@ def positive_float(text: str) -> float:
 
 
 def parse_length_range(text: str) -> tuple[int, int]:
-    """`16` or `16:64`: the least and the most."""
+    """Parse `16` or `16:64` to minimum and maximum."""
     low, _, high = text.partition(":")
     try:
         least, most = int(low), int(high or low)
     except ValueError:
         least, most = 0, 0
     if not 1 <= least <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens; give 16, or 16:64 for 16 to 64")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of tokens; give 16, or 16:64 for 16 to 64")
     return least, most
 
 
 def existing_file(text: str) -> str:
     if not Path(text).is_file():
-        raise argparse.ArgumentTypeError(f"there is no file {text}")
+        raise argparse.ArgumentTypeError(f"file not found: {text}")
     return text

@@ -1,4 +1,4 @@
-"""The three jobs on a simulated GPU: no model is built and no token computed, time passes as it would.
+"""Transformer models on a simulated GPU: only their time and power are simulated.
 
 A token costs 2 operations for each parameter, 6 in training (Kaplan et al., 2020, https://arxiv.org/abs/2001.08361).
 Decoding waits for the memory: a step costs no less than one of `_FEWEST` texts, and the GPU draws less.
@@ -23,11 +23,11 @@ _FEWEST = 28  # a data centre's GPU does so many 32-bit operations, in pairs, wh
 _BYTES_PER_PARAMETER = 4
 _FORWARD, _TRAINING = 2.0, 6.0
 UTILIZATION = {"llm-generate": 0.6, "llm-forward": 1.0, "llm-train": 1.0}
-"""What the GPU draws of its dynamic power, and what it reaches of its peak speed."""
+"""Share of dynamic power and of peak speed, by job."""
 
 
 class SimulatedModel:
-    """Made by `simulated`."""
+    """Model on a simulated GPU, created by `open_simulated_model`."""
 
     def __init__(self, gpu: GpuLoad, preset: ModelPreset, utilization: float) -> None:
         self._gpu = gpu
@@ -36,14 +36,14 @@ class SimulatedModel:
         self._has_begun = False
 
     def forward(self, tokens: int) -> float:
-        """Seconds that it took."""
+        """Simulate a forward pass and return its duration in seconds."""
         return self._compute(_FORWARD * tokens)
 
     def train(self, tokens: int) -> float:
         return self._compute(_TRAINING * tokens)
 
     def generate(self, texts: int, columns: int, new_tokens: int) -> DecodingSteps:
-        """`columns` are the prompts' with their padding; every text gets all of `new_tokens`."""
+        """Simulate generation; `columns` is the padded prompt length, every text gets all `new_tokens`."""
         began_s = time.perf_counter()
         self.forward(texts * columns)
         token_times_s = [time.perf_counter()]
@@ -54,7 +54,7 @@ class SimulatedModel:
 
     def _compute(self, operations_per_parameter: float) -> float:
         if not self._has_begun:
-            self._gpu.start(0.0)  # until now it idled, which is not to be caught up
+            self._gpu.start(0.0)  # the idle time before is not caught up
             self._has_begun = True
         began_s = time.perf_counter()
         self._gpu.compute(operations_per_parameter * self._preset.parameters / self._utilization)
@@ -63,14 +63,14 @@ class SimulatedModel:
 
 @contextlib.contextmanager
 def open_simulated_model(job: str, options: argparse.Namespace, state: str) -> Iterator[SimulatedModel]:
-    """The run's first simulated GPU, busy until the end. Raises ModelError."""
+    """Open a model on the run's first simulated GPU. Raises ModelError."""
     name = options.random or options.model
     preset = find_preset(name)
     if preset is None:
-        raise ModelError(f"a simulated GPU knows no model {name!r}; give --random with one of {', '.join(PRESETS)}")
+        raise ModelError(f"unknown model {name!r} for a simulated GPU; give --random with one of {', '.join(PRESETS)}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ModelError("on simulated GPUs it runs in one process; leave the launcher out")
-    log_message(f"simulated: no model runs, the times are those of a rough law for {preset.parameters:,} parameters")
+        raise ModelError("simulated GPUs support one process; start it without a launcher")
+    log_message(f"simulated: no model runs, times follow an approximate law for {preset.parameters:,} parameters")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[:1]
     memory_bytes = preset.parameters * _BYTES_PER_PARAMETER
     try:

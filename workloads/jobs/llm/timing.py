@@ -1,4 +1,4 @@
-"""Rates of tokens, and the moments at which a batch's tokens came. Pure; times are seconds of any clock."""
+"""Token rates and token times of batches, in seconds of any clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workloads.jobs.kernels import percentiles
 
 
 class TokenRates:
-    """Tokens so far, over the time within batches and over all of the time since `began_s`."""
+    """Token count, over the time within batches and over the time since `began_s`."""
 
     def __init__(self, began_s: float) -> None:
         self._began_s = began_s
@@ -18,7 +18,7 @@ class TokenRates:
         self.wall_s = 0.0
 
     def add(self, tokens: float, latency_s: float, now_s: float) -> dict[str, float]:
-        """Of this batch, and of all so far: busy leaves out what lies between batches, wall does not."""
+        """Add a batch; return its rate and the totals by busy time (within batches) and by wall time."""
         self.tokens += tokens
         self.busy_s += latency_s
         self.wall_s = now_s - self._began_s
@@ -30,7 +30,7 @@ class TokenRates:
 
 
 def token_rate_results(tokens: float, busy_s: float, wall_s: float) -> dict[str, float]:
-    """The two results: by wall clock, and by the time within batches alone."""
+    """Return the results by wall time and by busy time."""
     return {"tokens_per_second": _rate(tokens, wall_s), "tokens_per_second_busy": _rate(tokens, busy_s)}
 
 
@@ -40,9 +40,9 @@ def _rate(amount: float, seconds: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class DecodingSteps:
-    """One batch: it was handed over at `began_s`, its tokens of step i came at `token_times_s[i]` for `live[i]` texts.
+    """Steps of one batch, started at `began_s`; step i gave tokens for `live[i]` texts at `token_times_s[i]`.
 
-    Texts end one after the other, so `live` never rises.
+    Finished texts get no more tokens, so `live` never rises.
     """
 
     began_s: float
@@ -63,17 +63,17 @@ class DecodingSteps:
 
     @property
     def idle(self) -> int:
-        """Tokens computed for texts that had ended already, and thrown away."""
+        """Discarded tokens, computed for finished texts."""
         return self.live[0] * len(self.live) - self.generated
 
     @property
     def gaps_s(self) -> list[float]:
-        """From each token to the next."""
+        """Times between consecutive tokens."""
         return [later - earlier for earlier, later in zip(self.token_times_s, self.token_times_s[1:], strict=False)]
 
     @property
     def tpots_s(self) -> list[float]:
-        """Of each text of more than one token: the time after its first token, over the tokens that came in it."""
+        """Time per output token after the first, for each text of at least two tokens."""
         first_s = self.token_times_s[0]
         following = [*self.live[1:], 0]
         ended = [live - after for live, after in zip(self.live, following, strict=True)]
@@ -87,7 +87,7 @@ class DecodingSteps:
 
 @dataclass(slots=True)
 class TokenTimes:
-    """Of many batches."""
+    """Token times of all batches."""
 
     ttfts_s: list[float] = field(default_factory=list)
     tpots_s: list[float] = field(default_factory=list)

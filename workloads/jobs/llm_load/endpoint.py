@@ -1,4 +1,4 @@
-"""An endpoint that speaks OpenAI's API: which model it serves, and one streamed request after the other."""
+"""Client of an OpenAI-compatible endpoint: its models and streamed requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SENT_AGAIN = 8  # more connections than that are hardly found closed one after 
 
 @dataclass
 class _Sending:
-    """Whether a request went over a connection that had carried another before."""
+    """Request in progress; `reused` if its connection has served another one before."""
 
     reused: bool = False
 
@@ -38,7 +38,7 @@ async def _note_reuse(_session: aiohttp.ClientSession, context: SimpleNamespace,
 
 @contextlib.asynccontextmanager
 async def open_session(key: str | None) -> AsyncIterator[aiohttp.ClientSession]:
-    """As many connections as there are requests in flight."""
+    """Open a session with one connection per request in flight."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     trace = aiohttp.TraceConfig()
@@ -53,8 +53,9 @@ async def open_session(key: str | None) -> AsyncIterator[aiohttp.ClientSession]:
 async def post_request(
     session: aiohttp.ClientSession, url: str, body: bytes, limit: aiohttp.ClientTimeout
 ) -> AsyncIterator[aiohttp.ClientResponse]:
-    """Sent again where a connection that was kept had been closed meanwhile: llama.cpp does so after each stream,
-    though it says that it keeps it (RFC 9112, 9.3.1). What it cost stays in the request's time.
+    """Post a request, and repeat it if the server has closed the reused connection (RFC 9112, 9.3.1).
+
+    llama.cpp closes a keep-alive connection after each stream. The retries count as part of the request's time.
     """
     headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
     async with contextlib.AsyncExitStack() as stack:
@@ -88,7 +89,7 @@ _ERROR_BYTES = 4096
 
 
 class EndpointError(Exception):
-    """One line: the cause and the next step."""
+    """Unusable endpoint; one line with cause and remedy."""
 
 
 class _FailedError(Exception):
@@ -99,7 +100,7 @@ class _FailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RequestTarget:
-    """`base` is the address up to and with `/v1`; a null in `extra` takes the field of that name out of a request."""
+    """Destination of requests; `base` ends in `/v1`, a null in `extra` removes a field from the request."""
 
     base: str
     api: Api
@@ -131,7 +132,7 @@ class RequestTarget:
 
 
 async def list_models(session: aiohttp.ClientSession, base: str) -> list[str]:
-    """What the endpoint says it serves. Raises EndpointError; one that is there and lists nothing gives []."""
+    """List the endpoint's models, empty if it lists none. Raises EndpointError."""
     url = f"{base}/models"
     timeout = aiohttp.ClientTimeout(total=_CHECK_TIMEOUT_S, sock_connect=_CHECK_TIMEOUT_S / 2)
     try:
@@ -149,7 +150,7 @@ async def list_models(session: aiohttp.ClientSession, base: str) -> list[str]:
             document = json.loads(await response.read()) if response.status == 200 else {}
     except aiohttp.ClientError as error:
         raise EndpointError(
-            f"{base} cannot be reached: {_said(error)}; is the server up, and --url its address?"
+            f"{base} cannot be reached: {_connection_error(error)}; is the server up, and --url its address?"
         ) from error
     except (TimeoutError, ValueError):
         return []  # it may only be slow at listing, or list nothing
@@ -161,7 +162,7 @@ async def list_models(session: aiohttp.ClientSession, base: str) -> list[str]:
 async def send_request(
     session: aiohttp.ClientSession, target: RequestTarget, request: Request, scheduled_s: float | None = None
 ) -> RequestOutcome:
-    """What became of it, failures too; only a cancellation is raised."""
+    """Send a request and return its outcome; only a cancellation is raised."""
     sent_s = time.monotonic()
     scheduled_s = sent_s if scheduled_s is None else scheduled_s
     reading = _Reading()
@@ -176,7 +177,7 @@ async def send_request(
     except TimeoutError:
         failure = RequestFailure("timeout", f"no answer, or no end of it, within {target.timeout_s:g} s")
     except aiohttp.ClientError as error:
-        failure = RequestFailure("cut_off" if reading.begun else "connection", _said(error))
+        failure = RequestFailure("cut_off" if reading.begun else "connection", _connection_error(error))
     if reading.complete and failure and failure.kind in {"timeout", "cut_off"}:
         failure = None  # all was said, and only the connection's end went wrong
     ended_s = time.monotonic() if failure else reading.last_s
@@ -184,7 +185,7 @@ async def send_request(
 
 
 class _Reading:
-    """What a stream has brought so far."""
+    """State of a stream being read."""
 
     def __init__(self) -> None:
         self.begun = False
@@ -196,9 +197,9 @@ class _Reading:
         self._generated_s = 0.0
 
     def take(self, data: str, now_s: float) -> bool:
-        """Whether that was the last. Raises _FailedError."""
+        """Process an event and return whether it was the last. Raises _FailedError."""
         if not data.strip():
-            return False  # to keep the connection open
+            return False  # keep-alive
         self.last_s = now_s
         if data.strip() == stream.DONE:
             self.complete = True
@@ -249,7 +250,7 @@ async def _read(response: aiohttp.ClientResponse, reading: _Reading) -> None:
 
 
 async def _await_end(response: aiohttp.ClientResponse) -> None:
-    """The connection can be used again only after the body's end, which some proxies never send."""
+    """Wait for the end of the body, so that the connection is reusable; some proxies never send it."""
     try:
         async with asyncio.timeout(_END_OF_BODY_S):
             while await response.content.read(_PIECE_BYTES):
@@ -266,11 +267,11 @@ def _error_text(text: str) -> str:
     return (stream.error_message(document) if isinstance(document, dict) else None) or text[:200]
 
 
-def _said(error: aiohttp.ClientError) -> str:
+def _connection_error(error: aiohttp.ClientError) -> str:
     if not isinstance(error, aiohttp.ClientConnectorError):
         return str(error) or type(error).__name__
     cause = error.os_error
     text = cause.strerror or str(cause)
-    if cause.errno and "Connect call failed" in text:  # asyncio's words in place of the system's
+    if cause.errno and "Connect call failed" in text:  # asyncio's text; use the system's
         text = os.strerror(cause.errno)
     return f"{error.host}:{error.port}: {text}"

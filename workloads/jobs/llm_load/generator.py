@@ -1,4 +1,4 @@
-"""Requests sent by a schedule (open loop), or a number of them always in flight (closed loop)."""
+"""Load generator: scheduled requests (open loop), or constant concurrency (closed loop)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from workloads.jobs.llm_load.prompts import Request
 _AFTER_NO_CONNECTION_S = 0.1
 
 SendRequest = Callable[[Request, float | None], Awaitable[RequestOutcome]]
-"""Send it; the second is when it was due."""
+"""Function that sends a request; the second argument is its due time."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopCondition:
-    """Nothing is sent once either is reached; what is in flight is awaited."""
+    """Limits after which no request is sent; requests in flight are awaited."""
 
     requests: int | None = None
     duration_s: float = math.inf
 
 
 class LoadGenerator:
-    """What was sent and what came of it so far; `report` is told of each answer."""
+    """Sender of requests, which collects outcomes and passes each to `report`."""
 
     def __init__(self, ask: SendRequest, report: Callable[[RequestOutcome], None]) -> None:
         self._ask = ask
@@ -49,12 +49,12 @@ class LoadGenerator:
 
     @property
     def window_s(self) -> float:
-        """From the begin to the last answer, or to the moment at which the rest was cancelled."""
+        """Time from the start to the last outcome, or to the cancellation."""
         ended_s = max((answer.ended_s for answer in self.answers), default=self.begun_s)
         return max(ended_s, self._ended_s or ended_s) - self.begun_s
 
     async def closed(self, requests: Iterator[Request], concurrency: int, until: StopCondition) -> None:
-        """The next is sent as soon as one is answered."""
+        """Send the next request when one is answered."""
         self.begun_s = time.monotonic()
         end_s = self.begun_s + until.duration_s
         rest = itertools.islice(requests, until.requests)
@@ -66,14 +66,14 @@ class LoadGenerator:
                     return
                 answer = await self._one(request)
                 if answer.failure and answer.failure.kind == "connection":
-                    await asyncio.sleep(_AFTER_NO_CONNECTION_S)  # a server that is gone fails thousands a second
+                    await asyncio.sleep(_AFTER_NO_CONNECTION_S)  # a stopped server would fail thousands per second
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(concurrency, until.requests or concurrency)):
                 group.create_task(one_after_the_other())
 
     async def open(self, requests: Iterator[Request], offsets_s: Iterable[float], until: StopCondition) -> None:
-        """Each is sent when it is due, and its times count from then, even where this process was late."""
+        """Send each request when due; its times count from then, even if this process is late."""
         self.begun_s = time.monotonic()
         async with asyncio.TaskGroup() as group:
             for request, offset_s in zip(itertools.islice(requests, until.requests), offsets_s, strict=False):

@@ -1,4 +1,4 @@
-"""A run of the job `llm-server`: the model asked for, the warm-up, the barrier, the load, and what it came to."""
+"""Measurement of the job `llm-server`: warm-up, barrier, load and results."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def run_until_signal(work: Coroutine[Any, Any, object]) -> int | None:
-    """The number of the signal that cancelled the work, None where it ended by itself.
+    """Run the work and return the number of the signal that cancelled it, else None.
 
-    After one, all of them are ignored: what was measured is still to be reported.
+    Later signals are ignored, so that the results can be reported.
     """
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
@@ -60,7 +60,7 @@ Arrivals = Literal["poisson", "fixed"]
 
 
 def arrival_offsets_s(kind: Arrivals, rate_per_s: float, seed: int) -> Iterator[float]:
-    """Without end, rising."""
+    """Yield increasing due times endlessly."""
     if kind == "fixed":
         return (index / rate_per_s for index in itertools.count())
     draw = random.Random(f"arrivals {seed}")  # noqa: S311  # a load, not a secret
@@ -71,8 +71,8 @@ _DEFAULT_REQUESTS = 100
 
 
 def measure_endpoint(options: argparse.Namespace, key: str | None, run: client.Run) -> None:
-    """Ends the process with one line where nothing could be measured. Raises Interruption."""
-    with asyncio.Runner() as loop:  # between its parts the run's own calls may block
+    """Measure the endpoint; an error ends the process with a one-line message. Raises Interruption."""
+    with asyncio.Runner() as loop:  # calls of the run may block between its parts
         stack = contextlib.AsyncExitStack()
         session = loop.run(_entered(stack, key))
         try:
@@ -119,7 +119,7 @@ def _measure(
 
 
 def _finish(loop: asyncio.Runner, work: Coroutine[Any, Any, object]) -> None:
-    """Raises Interruption, and what the work raises."""
+    """Run the work. Raises Interruption, and the work's own errors."""
     interrupted_by = loop.run(run_until_signal(work))
     if interrupted_by is not None:
         raise SignalInterrupt(interrupted_by)
@@ -144,7 +144,7 @@ def _exit_unless_answered(load: LoadGenerator, what: str, key: str | None) -> No
 
 
 class _Sender:
-    """Sends what the options describe, over one session."""
+    """Sender of the requests that the options describe."""
 
     def __init__(self, options: argparse.Namespace, session: aiohttp.ClientSession) -> None:
         self._options = options
@@ -155,7 +155,7 @@ class _Sender:
         self._target = RequestTarget(options.url, options.api, options.model, options.extra_body, options.timeout)
 
     async def find_model(self) -> None:
-        """Raises EndpointError."""
+        """Choose the model. Raises EndpointError."""
         listed = await endpoint.list_models(self._session, self._options.url)
         if self._options.model is None:
             if not listed:

@@ -1,4 +1,4 @@
-"""What became of one request. Times are of the monotonic clock, in seconds."""
+"""Outcome of one request, with times in seconds of the monotonic clock."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def _no_gaps() -> array[float]:
 @dataclass(frozen=True, slots=True)
 class RequestOutcome:
     scheduled_s: float
-    """When the request was to be sent; for a closed loop, when it was."""
+    """Time at which the request was due; in a closed loop, at which it was sent."""
     sent_s: float
     ended_s: float
-    """Of the last event of the answer, or of the failure."""
+    """Time of the response's last event, or of the failure."""
     first_s: float | None = None
-    """Of the first event with something that the model wrote."""
+    """Time of the first event with generated text."""
     gaps_s: array[float] = field(default_factory=_no_gaps)
-    """Between one such event and the next."""
+    """Times between consecutive events with generated text."""
     usage: TokenUsage | None = None
     failure: RequestFailure | None = None
 
@@ -48,7 +48,7 @@ class RequestOutcome:
 
     @property
     def tpot_s(self) -> float | None:
-        """(e2e - TTFT) / (tokens - 1); None where the server did not count, or generated only one."""
+        """(e2e - TTFT) / (tokens - 1); None without the server's count, or with one token."""
         if self.first_s is None or self.tokens is None or self.tokens < 2:
             return None
         return (self.ended_s - self.first_s) / (self.tokens - 1)
@@ -58,7 +58,7 @@ class RequestOutcome:
         return 0 if self.first_s is None else len(self.gaps_s) + 1
 
     def work(self) -> Mapping[str, float]:
-        """By unit, as it is added to the run."""
+        """Return the work of the run by unit."""
         if self.failure:
             return {"requests_failed": 1}
         counted = {
@@ -70,7 +70,7 @@ class RequestOutcome:
         return {"requests": 1, **{unit: float(count) for unit, count in counted.items() if count is not None}}
 
     def values(self) -> Mapping[str, float]:
-        """As they are written to the run's `events.jsonl`."""
+        """Return the values for the run's `events.jsonl`."""
         if self.failure:
             return {"failed": 1, "send_delay_seconds": self.sent_s - self.scheduled_s}
         measured = {"ttft_seconds": self.ttft_s, "tpot_seconds": self.tpot_s}

@@ -1,4 +1,4 @@
-"""What is asked: prompts of a file, or synthetic ones of about a given length; the same again with the same seed."""
+"""Prompts of a file, or synthetic prompts, reproducible by seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Common enough that most vocabularies hold each as one token.
+# Common words, a single token each in most vocabularies.
 _WORDS = (
     "the of and to in is was for on that with as at by from his are be this had not but have which or were their one "
     "all they she has her been who will more there so out up when about new time would some other what two him first "
@@ -22,7 +22,7 @@ _FIELDS = {"prompt", "messages", "max_tokens"}
 
 @dataclass(frozen=True, slots=True)
 class TokenRange:
-    """A number of tokens, or a range of which each is as likely."""
+    """Number of tokens, or a uniform range."""
 
     least: int
     most: int
@@ -33,7 +33,7 @@ class TokenRange:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Either a text or the messages of a chat; `max_tokens` None leaves it to the options."""
+    """Text, or messages of a chat; without `max_tokens` the options apply."""
 
     text: str | None = None
     messages: Sequence[Mapping[str, Any]] | None = None
@@ -56,7 +56,7 @@ class Request:
 
 
 def parse_token_range(text: str) -> TokenRange:
-    """Of `128` or `64:256`. Raises argparse.ArgumentTypeError."""
+    """Parse `128` or `64:256`. Raises argparse.ArgumentTypeError."""
     least, separator, most = text.partition(":")
     try:
         found = TokenRange(int(least), int(most if separator else least))
@@ -68,7 +68,7 @@ def parse_token_range(text: str) -> TokenRange:
 
 
 def read_prompts(text: str) -> PromptFile:
-    """JSON on each line of a `.jsonl` file, else a prompt on each line. Raises argparse.ArgumentTypeError."""
+    """Read JSON lines from a `.jsonl` file, else one prompt per line. Raises argparse.ArgumentTypeError."""
     try:
         lines = Path(text).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -117,7 +117,7 @@ def _are_messages(messages: object) -> bool:
 def generate_requests(
     file: PromptFile | None, prompt_tokens: TokenRange, max_tokens: TokenRange, seed: int
 ) -> Iterator[Request]:
-    """Without end: a file's prompts come in their order, again and again."""
+    """Yield requests endlessly; the prompts of a file repeat in order."""
     draw = random.Random(f"prompts {seed}")  # noqa: S311  # a load, not a secret
     prompts = itertools.cycle(file.prompts) if file else _synthetic(prompt_tokens, random.Random(f"words {seed}"))  # noqa: S311  # likewise
     for prompt in prompts:
@@ -126,7 +126,7 @@ def generate_requests(
 
 
 def _synthetic(prompt_tokens: TokenRange, draw: random.Random) -> Iterator[Prompt]:
-    """Random words from the first on, so that no server finds a prompt's beginning in its cache."""
+    """Yield prompts of random words, which share no prefix that a server could cache."""
     words = _WORDS.split()
     while True:
         length = draw.randint(prompt_tokens.least, prompt_tokens.most)

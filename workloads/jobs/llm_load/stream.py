@@ -1,4 +1,4 @@
-"""One event of a streamed completion, as vLLM, SGLang, llama.cpp, Ollama, TGI and transformers write it."""
+"""Streamed completions of OpenAI-compatible servers: events and their content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ABORT_REASONS = ("abort", "error")
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """The server's own count; what it does not say is None. Reasoning is part of generated, cached part of prompt."""
+    """Token counts of the server, None if missing; generated includes reasoning, prompt includes cached."""
 
     prompt_tokens: int | None = None
     generated_tokens: int | None = None
@@ -25,16 +25,16 @@ class TokenUsage:
 @dataclass(frozen=True, slots=True)
 class CompletionChunk:
     generated: bool = False
-    """Whether it brings something that the model wrote; the first one often has only the role."""
+    """True if the chunk has generated text; the first one often has only the role."""
     finished: bool = False
     usage: TokenUsage | None = None
     error: str | None = None
     abort_reason: str | None = None
-    """The server's word for an answer that it gave up."""
+    """Finish reason of a response that the server aborted."""
 
 
 def parse_chunk(data: str) -> CompletionChunk:
-    """Raises ValueError for what is no chunk of a completion."""
+    """Parse a chunk of a completion. Raises ValueError."""
     document = json.loads(data)
     if not isinstance(document, dict):
         raise ValueError(f"no object: {data[:80]}")  # noqa: TRY004  # of the data, not of the program
@@ -52,7 +52,7 @@ def parse_chunk(data: str) -> CompletionChunk:
 
 
 def error_message(document: Mapping[str, Any]) -> str | None:
-    """What an answer says of its failure: OpenAI's form, older vLLM's, FastAPI's, or a bare text."""
+    """Return the error message in the form of OpenAI, older vLLM, FastAPI, or a bare text; None without one."""
     error = document.get("error")
     if error is None and document.get("object") == "error":
         error = document
@@ -74,7 +74,7 @@ def _has_generated(choice: Mapping[str, Any]) -> bool:
 
 
 def _reason(reason: object) -> str:
-    """SGLang's own is an object: {"type": "abort"}."""
+    """Return the finish reason, which SGLang sends as an object: {"type": "abort"}."""
     return str(reason.get("type", "")) if isinstance(reason, dict) else str(reason or "")
 
 
@@ -87,7 +87,7 @@ def _usage(usage: object) -> TokenUsage | None:
         prompt_tokens=_count(usage, "prompt_tokens"),
         generated_tokens=_count(usage, "completion_tokens"),
         cached_tokens=_count(usage.get("prompt_tokens_details"), "cached_tokens"),
-        reasoning_tokens=_count({**usage, **details}, "reasoning_tokens"),  # SGLang has it beside the others
+        reasoning_tokens=_count({**usage, **details}, "reasoning_tokens"),  # SGLang has it at the top level
     )
     return None if found.prompt_tokens is None and found.generated_tokens is None else found
 
@@ -101,7 +101,7 @@ _LONGEST_EVENT_BYTES = 16 << 20
 
 
 class EventStreamDecoder:
-    """Feed it a response's pieces, cut wherever the network cut them. One for each response."""
+    """Decoder of one response's server-sent events, fed with pieces of any size."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -111,7 +111,7 @@ class EventStreamDecoder:
         self._data_bytes = 0
 
     def feed(self, piece: bytes) -> list[str]:
-        """The data of the events that `piece` completes. Raises ValueError for what is no text, or has no end."""
+        """Return the data of the events that `piece` completes. Raises ValueError for binary or endless data."""
         if self._after_return and piece:
             piece = piece.removeprefix(b"\n")
             self._after_return = False
@@ -124,7 +124,7 @@ class EventStreamDecoder:
         return [event for line in lines if (event := self._take(line.rstrip(b"\r\n").decode())) is not None]
 
     def _take(self, line: str) -> str | None:
-        """The data of the event that ends with this line."""
+        """Return the data of an event that ends with this line, else None."""
         if self._first:
             line, self._first = line.removeprefix("\ufeff"), False
         if not line:

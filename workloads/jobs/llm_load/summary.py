@@ -1,4 +1,4 @@
-"""What is said of many answers: the run's results, and lines for a person."""
+"""Summary of all requests: results of the run, and log lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FORM = "give seconds by name, like ttft=0.5,tpot=0.05,e2e=10"
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """The most that each may take, in seconds; None is no matter."""
+    """Service level objective: maximum of each latency in seconds."""
 
     ttft_s: float = math.inf
     tpot_s: float = math.inf
@@ -29,7 +29,7 @@ class Slo:
         return self.text
 
     def is_met_by(self, answer: RequestOutcome) -> bool:
-        """What could not be measured is not met; a single token has no time per output token to fail."""
+        """Return whether the request meets all limits; an unknown latency fails, one token has no TPOT."""
         if answer.failure or answer.e2e_s > self.e2e_s:
             return False
         if self.ttft_s < math.inf and (answer.ttft_s is None or answer.ttft_s > self.ttft_s):
@@ -58,7 +58,7 @@ def parse_slo(text: str) -> Slo:
 
 
 _MOST_KINDS = 12
-"""A run has room for 64 results."""
+"""Maximum of failure kinds, since a run has at most 64 results."""
 _LONGEST_MESSAGE = 200
 _REMEDIES = {
     "connection": "is the server up, and can it take that many connections?",
@@ -75,7 +75,7 @@ _REMEDIES["http_422"] = _REMEDIES["http_400"]
 
 
 def load_results(load: LoadGenerator, slo: Slo | None) -> dict[str, float]:
-    """By name; what could not be measured is absent."""
+    """Return the results by name, without those that could not be measured."""
     answers, window_s = load.answers, load.window_s
     good = [answer for answer in answers if answer.failure is None]
     found = {"requests_failed": float(load.failed), **_by_kind(answers)}
@@ -110,7 +110,7 @@ def _latencies(good: Sequence[RequestOutcome]) -> dict[str, float]:
 
 
 def _throughput(good: Sequence[RequestOutcome], window_s: float) -> dict[str, float]:
-    """By the wall clock of the window, and how many were in flight on average."""
+    """Return rates over the window, and the mean concurrency."""
     generated = _known(good, lambda answer: answer.tokens)
     prompt = _known(good, lambda answer: answer.usage.prompt_tokens if answer.usage else None)
     found = {"measured_seconds": window_s, **_per_second("requests", len(good), window_s)}
@@ -142,7 +142,7 @@ def _by_kind(answers: Sequence[RequestOutcome]) -> dict[str, float]:
 
 
 def describe_failures(answers: Sequence[RequestOutcome], key: str | None) -> str:
-    """How many of each kind, and what the server said of the first; never the key, even where the server repeats it."""
+    """Describe failures: count per kind, message of the first, and remedy, with the API key removed."""
     first: dict[str, str] = {}
     kinds: collections.Counter[str] = collections.Counter()
     for answer in answers:
@@ -155,7 +155,7 @@ def describe_failures(answers: Sequence[RequestOutcome], key: str | None) -> str
 
 
 def printable_line(message: str, key: str | None) -> str:
-    """One line of a stranger's words."""
+    """Shorten untrusted text to one printable line, with the API key removed."""
     if key:
         message = message.replace(key, "[key]")
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in message).split())
@@ -163,7 +163,7 @@ def printable_line(message: str, key: str | None) -> str:
 
 
 def load_summary_lines(load: LoadGenerator, found: Mapping[str, float], key: str | None) -> Iterator[str]:
-    """For stderr."""
+    """Yield the lines for stderr."""
     answers = load.answers
     good = len(answers) - load.failed
     rate = "".join(

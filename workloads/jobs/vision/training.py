@@ -1,4 +1,4 @@
-"""A ResNet with random weights in training: transformers' model, whose default is ResNet-50, and momentum SGD."""
+"""Training of a ResNet (transformers' model) with momentum SGD, and its image input."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _BATCHES_AHEAD = 2
 
 
 class ImagesError(ValueError):
-    """One line: the cause and the next step."""
+    """Unusable image or folder; one line with cause and remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageFolder:
-    """`files` with the index of each one's class."""
+    """Image files with the index of their class."""
 
     files: tuple[tuple[Path, int], ...]
     classes: tuple[str, ...]
 
 
 def find_images(folder: Path) -> ImageFolder:
-    """Raises ImagesError."""
+    """Find the images of a folder. Raises ImagesError."""
     try:
         classes = sorted(path for path in folder.iterdir() if path.is_dir())
     except OSError as error:
@@ -49,22 +49,22 @@ def find_images(folder: Path) -> ImageFolder:
         if path.suffix.lower() in _SUFFIXES
     )
     if not files:
-        raise ImagesError(f"{folder} holds no images in folders, one a class, like {folder / 'cat' / '1.jpeg'}")
+        raise ImagesError(f"{folder} has no images in subfolders, one per class, like {folder / 'cat' / '1.jpeg'}")
     return ImageFolder(files, tuple(path.name for path in classes))
 
 
 def load_image_batches(
     images: ImageFolder, size_px: int, batch_size: int, *, seed: int, threads: int
 ) -> Iterator[tuple[NDArray[np.uint8], Sequence[int]]]:
-    """Without end, in a new order each epoch: pixels (batch, row, column, RGB) and classes. Raises ImagesError.
+    """Yield pixels (batch, row, column, RGB) and classes endlessly, shuffled each epoch. Raises ImagesError.
 
-    The images that fill no batch at the end of an epoch are left out.
+    An incomplete batch at the end of an epoch is skipped.
     """
     import numpy as np
 
     if len(images.files) < batch_size:
         raise ImagesError(
-            f"there are {len(images.files)} images for a batch of {batch_size}; give a smaller --batch-size"
+            f"{len(images.files)} images are too few for a batch of {batch_size}; give a smaller --batch-size"
         )
     ahead: deque[tuple[list[Future[NDArray[np.uint8]]], list[int]]] = deque()
     pool = ThreadPoolExecutor(threads)
@@ -79,7 +79,7 @@ def load_image_batches(
 
 
 def _shuffled(files: Sequence[tuple[Path, int]], batch_size: int, seed: int) -> Iterator[Sequence[tuple[Path, int]]]:
-    chance = random.Random(seed)  # noqa: S311  # an order, no secret
+    chance = random.Random(seed)  # noqa: S311  # an order, not a secret
     order = list(files)
     while True:
         chance.shuffle(order)
@@ -88,27 +88,27 @@ def _shuffled(files: Sequence[tuple[Path, int]], batch_size: int, seed: int) -> 
 
 
 def _load(path: Path, size_px: int) -> NDArray[np.uint8]:
-    """The square in its middle, scaled."""
+    """Load the central square of an image, scaled."""
     import numpy as np
     from PIL import Image, ImageOps
 
     try:
         with Image.open(path) as image:
             return np.asarray(ImageOps.fit(image.convert("RGB"), (size_px, size_px)))
-    except OSError as error:  # Pillow's own are OSErrors
-        raise ImagesError(f"{path} is no image that can be read: {error}; take it out of the folder") from error
+    except OSError as error:  # Pillow raises OSErrors
+        raise ImagesError(f"{path} is not a readable image: {error}; remove it from the folder") from error
 
 
 DTYPES = ("float32", "bfloat16", "float16")
 ImageBatch = tuple["torch.Tensor", "torch.Tensor"]
 """Images (batch, colour, row, column) and their classes."""
 _RATE_OF_256_IMAGES = 0.1
-_MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, in 0-1
+_MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, from 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """`batch_size` is of all devices together; bfloat16 and float16 are mixed precision."""
+    """Settings; `batch_size` is the total of all devices, bfloat16 and float16 are mixed precision."""
 
     batch_size: int
     size_px: int
@@ -120,7 +120,7 @@ class TrainingSettings:
 
 
 class ResnetTrainer:
-    """On `devices`, each of which gets its part of every batch; the weights are kept on the first.
+    """Data-parallel trainer; the weights are kept on the first device.
 
     The learning rate is 0.1 for 256 images a batch and proportional to them, see https://arxiv.org/abs/1706.02677.
     """
@@ -128,7 +128,7 @@ class ResnetTrainer:
     def __init__(self, devices: Sequence[torch.device], recipe: TrainingSettings) -> None:
         import torch
 
-        transformers: Any = importlib.import_module("transformers")  # its types are not those of its models
+        transformers: Any = importlib.import_module("transformers")  # its stubs lack the models
         torch.manual_seed(recipe.seed)
         torch.backends.cudnn.benchmark = True  # all batches have one shape
         config = transformers.ResNetConfig(depths=list(recipe.depths), num_labels=recipe.classes)
@@ -138,11 +138,11 @@ class ResnetTrainer:
         self._model = transformers.ResNetForImageClassification(config).to(devices[0]).train()
         rate = _RATE_OF_256_IMAGES * recipe.batch_size / 256
         self._optimizer: Any = torch.optim.SGD(self._model.parameters(), rate, momentum=0.9, weight_decay=1e-4)
-        # small gradients vanish in float16 alone
+        # only float16 loses small gradients
         self._scaler: Any = torch.amp.GradScaler(devices[0].type, enabled=recipe.dtype == "float16")
 
     def step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The loss, still on the device."""
+        """Train on a batch and return the loss, still on the device."""
         from torch.nn import functional
 
         self._optimizer.zero_grad(set_to_none=True)
@@ -154,13 +154,13 @@ class ResnetTrainer:
         return loss.detach()
 
     def _logits(self, images: torch.Tensor) -> Any:
-        """As torch's DataParallel does it; that, though, forgets which of the two half precisions was asked for."""
+        """Run the forward pass like torch's DataParallel, which loses the selected half precision."""
         from torch.nn import parallel
 
         if len(self._devices) == 1:
             return self._forward(self._model)(images)
         parts: Any = parallel.scatter(images, self._devices)
-        devices = self._devices[: len(parts)]  # a small batch does not go round
+        devices = self._devices[: len(parts)]  # a small batch may use fewer devices
         replicas: Any = [self._forward(replica) for replica in parallel.replicate(self._model, devices)]
         return parallel.gather(
             parallel.parallel_apply(replicas, [(part,) for part in parts], None, devices), devices[0]
@@ -178,7 +178,7 @@ class ResnetTrainer:
 
 
 def synthetic_images(device: torch.device, recipe: TrainingSettings) -> Generator[ImageBatch, None, None]:
-    """The same batch without end, made once on the device: nothing is read or copied meanwhile."""
+    """Yield one batch endlessly, created once on the device."""
     import torch
 
     random = torch.Generator(device).manual_seed(recipe.seed)
@@ -192,7 +192,7 @@ def synthetic_images(device: torch.device, recipe: TrainingSettings) -> Generato
 def read_images(
     images: ImageFolder, device: torch.device, recipe: TrainingSettings, threads: int
 ) -> Generator[ImageBatch, None, None]:
-    """Pixels are copied to the device as bytes and normalized there. Raises ImagesError."""
+    """Yield batches of a folder, copied as bytes and normalized on the device. Raises ImagesError."""
     import torch
 
     mean, deviation = (torch.tensor(each, device=device).view(1, 3, 1, 1) for each in (_MEAN, _DEVIATION))

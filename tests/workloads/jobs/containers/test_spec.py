@@ -123,7 +123,7 @@ def test_the_gpus_of_a_container(option, environ, given):
 
 def test_an_index_gives_no_gpu_where_none_exists(capsys):
     assert container_gpus(None, {"CUDA_VISIBLE_DEVICES": "0"}, lambda: ()) == ()
-    assert "CUDA_VISIBLE_DEVICES names GPUs that nvidia-smi does not list" in capsys.readouterr().err
+    assert "nvidia-smi does not list those of CUDA_VISIBLE_DEVICES" in capsys.readouterr().err
 
 
 def test_a_uuid_is_taken_as_it_stands_where_nvidia_smi_is_not_there():

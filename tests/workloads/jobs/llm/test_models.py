@@ -55,7 +55,7 @@ def test_an_encoder_generates_nothing(environment, tmp_path):
     from transformers import DistilBertConfig
 
     DistilBertConfig(vocab_size=50, dim=16, n_layers=1, n_heads=2, hidden_dim=16).save_pretrained(tmp_path)
-    with pytest.raises(SystemExit, match="predicts no next token"):
+    with pytest.raises(SystemExit, match="does not predict next tokens"):
         llm_generate.main(["--random", str(tmp_path)])
 
 

@@ -89,7 +89,7 @@ def test_a_simulated_job_keeps_its_gpu_busy_until_it_is_stopped(simulated):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(("--model", "nobody/else"), "knows no model 'nobody/else'"), (("--prompts", __file__), "prompts are synthetic")],
+    [(("--model", "nobody/else"), "unknown model 'nobody/else'"), (("--prompts", __file__), "prompts are synthetic")],
 )
 def test_what_cannot_be_simulated_is_one_line(simulated, arguments, message):
     exporter, _, path = simulated
