@@ -81,7 +81,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS.keys())
-def test_a_clock_that_is_set_during_a_run_changes_neither_its_joules_nor_its_length(clock, node, started, steps):
+def test_clock_step_during_a_run_changes_neither_energy_nor_duration(clock, node, started, steps):
     asked_s = clock.boottime()
     run = begin(started)
     answered_s = clock.boottime()
@@ -106,7 +106,7 @@ def test_a_clock_that_is_set_during_a_run_changes_neither_its_joules_nor_its_len
 
 
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS.keys())
-def test_a_run_lies_on_the_clock_that_is_in_force_at_its_end(clock, started, steps):
+def test_clock_step_moves_the_run_to_the_clock_at_its_end(clock, started, steps):
     run_id = begin(started)["run_id"]
     for step_s in steps:
         time.sleep(1.2)
@@ -119,7 +119,7 @@ def test_a_run_lies_on_the_clock_that_is_in_force_at_its_end(clock, started, ste
 
 
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS.keys())
-def test_the_history_of_a_run_is_in_order_and_whole_wherever_the_clock_was_set(clock, started, steps):
+def test_clock_step_keeps_history_of_a_run_in_order_and_complete(clock, started, steps):
     run_id = begin(started)["run_id"]
     for step_s in steps:
         time.sleep(2.2)
@@ -138,7 +138,7 @@ def test_the_history_of_a_run_is_in_order_and_whole_wherever_the_clock_was_set(c
     assert joules == pytest.approx(LOAD_W * seconds, rel=0.1, abs=LOAD_W * 1.1)
 
 
-def test_an_exporter_that_comes_back_to_another_hour_goes_on_with_the_run(tmp_path, clock, node, environment):
+def test_clock_step_during_downtime_continues_the_run(tmp_path, clock, node, environment):
     for step_s in (HOUR_S, -2 * HOUR_S):
         with daemon(tmp_path, *OPTIONS, env=environment) as first:
             run_id = begin(first)["run_id"]
@@ -155,7 +155,7 @@ def test_an_exporter_that_comes_back_to_another_hour_goes_on_with_the_run(tmp_pa
         assert run["duration_seconds"] < 60
 
 
-def test_a_step_to_another_slot_of_intensity_books_nothing_of_the_past_there():
+def test_clock_step_to_another_slot_keeps_past_energy_in_its_slot():
     """An hour forward at a second's tick: what was drawn before belongs to the slot in which it was drawn."""
     now_at = 1_800_001_000.0
     moment = [ClockReading(100.0, now_at, 100.0)]
@@ -193,7 +193,7 @@ def fall_asleep(clock, node):
 
 
 @pytest.mark.parametrize("fault", [Fault.NONE, Fault.NO_COUNTER], ids=["a counter", "no counter"])
-def test_no_energy_is_invented_for_the_time_in_which_the_machine_slept(tmp_path, clock, node, environment, fault):
+def test_system_sleep_adds_no_energy(tmp_path, clock, node, environment, fault):
     node.set_fault(0, fault, on=True)
     with daemon(tmp_path, *OPTIONS, env=environment) as started:
         time.sleep(1.0)
@@ -218,7 +218,7 @@ def test_no_energy_is_invented_for_the_time_in_which_the_machine_slept(tmp_path,
     assert run["covered_ratio"]["gpu"][uuid] == pytest.approx(awake_s / run["duration_seconds"], abs=0.003)
 
 
-def test_all_gpus_are_there_again_after_a_sleep_without_a_new_sampler(clock, node, started):
+def test_system_sleep_gpus_recover_without_a_new_worker(clock, node, started):
     (sampler,) = started.children()
     fall_asleep(clock, node)
     for gpu in ("0", "1"):
@@ -228,7 +228,7 @@ def test_all_gpus_are_there_again_after_a_sleep_without_a_new_sampler(clock, nod
     assert started.wait_for_metric(lambda up: up == 1, "wattline_source_up", source="nvml") == 1
 
 
-def test_a_lease_does_not_run_out_while_the_machine_sleeps(clock, node, started):
+def test_system_sleep_extends_the_lease(clock, node, started):
     run_id = begin(started, lease_seconds=60)["run_id"]
     time.sleep(1.0)
     fall_asleep(clock, node)

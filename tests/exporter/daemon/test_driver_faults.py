@@ -39,7 +39,7 @@ def truth_is_held(simulation, run, i):
     return abs(run["energy_joules"]["gpu"][uuid] - truth) <= run["energy_uncertainty_joules"]["gpu"][uuid]
 
 
-def test_the_loadable_driver_is_read_like_any_other(node, started):
+def test_driver_library_is_read(node, started):
     assert ups(started) == {"0": 1, "1": 1, "2": 1}
     assert started.value("wattline_gpu_power_limit_watts", gpu="1", kind="enforced") == 700
     assert started.value("wattline_gpu_energy_method_info", gpu="1", method="counter") == 1
@@ -47,7 +47,7 @@ def test_the_loadable_driver_is_read_like_any_other(node, started):
     assert started.value("wattline_source_up", source="nvml") == 1
 
 
-def test_a_gpu_that_hangs_vanishes_and_the_others_miss_nothing_until_it_is_back(node, started):
+def test_hanging_gpu_disappears_and_others_keep_their_rate(node, started):
     run_id = begin(started)["run_id"]
     time.sleep(0.5)
     node.set_fault(1, Fault.HANG, on=True)
@@ -68,7 +68,7 @@ def test_a_gpu_that_hangs_vanishes_and_the_others_miss_nothing_until_it_is_back(
     assert started.value("wattline_source_restarts_total", source="nvml") == 0
 
 
-def test_a_gpu_that_hangs_at_the_start_hides_no_other_and_is_taken_up_once_it_answers(tmp_path, node):
+def test_gpu_hanging_at_start_hides_no_other_and_recovers(tmp_path, node):
     node.set_fault(0, Fault.HANG, on=True)
     with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
         assert ups(exporter) == {"1": 1, "2": 1}
@@ -76,14 +76,14 @@ def test_a_gpu_that_hangs_at_the_start_hides_no_other_and_is_taken_up_once_it_an
         exporter.wait_for_metric(lambda up: up == 1, "wattline_gpu_up", gpu="0")
 
 
-def test_an_exporter_ends_while_a_gpu_hangs(tmp_path, node):
+def test_exporter_stops_while_a_gpu_hangs(tmp_path, node):
     with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
         node.set_fault(0, Fault.HANG, on=True)
         time.sleep(1.5)
         assert exporter.stop() == 0
 
 
-def test_a_lost_gpu_is_down_and_comes_back(node, started):
+def test_lost_gpu_is_down_and_recovers(node, started):
     before = started.value("wattline_gpu_energy_joules_total", gpu="2")
     node.set_fault(2, Fault.LOST, on=True)
     started.wait_for_metric(lambda up: up == 0, "wattline_gpu_up", gpu="2")
@@ -95,7 +95,7 @@ def test_a_lost_gpu_is_down_and_comes_back(node, started):
     assert started.value("wattline_gpu_energy_joules_total", gpu="2") >= before
 
 
-def test_a_gpu_that_is_lost_from_the_start_is_said_once(tmp_path, node):
+def test_gpu_lost_at_start_is_logged_once(tmp_path, node):
     node.set_fault(2, Fault.LOST, on=True)
     with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
         time.sleep(6.0)
@@ -103,7 +103,7 @@ def test_a_gpu_that_is_lost_from_the_start_is_said_once(tmp_path, node):
         assert ups(exporter) == {"0": 1, "1": 1}
 
 
-def test_a_driver_that_is_loaded_later_is_picked_up(tmp_path, node):
+def test_driver_loaded_later_is_used(tmp_path, node):
     node.unload_driver()
     with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
         assert exporter.value("wattline_source_up", source="nvml") == 0
@@ -115,7 +115,7 @@ def test_a_driver_that_is_loaded_later_is_picked_up(tmp_path, node):
         assert exporter.value("wattline_source_up", source="nvml") == 1
 
 
-def test_without_a_driver_the_rest_is_served(tmp_path):
+def test_missing_driver_does_not_stop_other_sources(tmp_path):
     with daemon(tmp_path, "--no-collector.rapl", env={"LD_LIBRARY_PATH": str(tmp_path)}) as exporter:
         assert exporter.value("wattline_source_up", source="nvml") == 0
         eventually(lambda: exporter.value("wattline_source_up", source="host") == 1, "host", exporter.log)
@@ -123,7 +123,7 @@ def test_without_a_driver_the_rest_is_served(tmp_path):
     assert run["gpus"] == []
 
 
-def test_without_a_counter_power_is_integrated(tmp_path, node):
+def test_gpu_without_counter_integrates_power(tmp_path, node):
     node.set_fault(0, Fault.NO_COUNTER, on=True)
     node.set_load(0, Constant(500.0))
     with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
@@ -139,7 +139,7 @@ def test_without_a_counter_power_is_integrated(tmp_path, node):
     assert abs(run["energy_joules"]["gpu"][uuid] - truth) <= run["energy_uncertainty_joules"]["gpu"][uuid]
 
 
-def test_where_fields_are_not_supported_the_older_calls_are_made(tmp_path, node):
+def test_driver_without_field_values_uses_older_calls(tmp_path, node):
     node.set_fault(0, Fault.NO_FIELDS, on=True)
     with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
         assert exporter.value("wattline_gpu_energy_method_info", gpu="0", method="counter") == 1
@@ -150,7 +150,7 @@ def test_where_fields_are_not_supported_the_older_calls_are_made(tmp_path, node)
     assert truth_is_held(node, run, 0)
 
 
-def test_what_a_card_lacks_is_absent_and_not_zero(tmp_path, node):
+def test_unsupported_readings_are_absent(tmp_path, node):
     node.set_fault(0, Fault.NO_AVERAGE, on=True)
     with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
         names = {sample.name for sample in exporter.samples()}
@@ -160,7 +160,7 @@ def test_what_a_card_lacks_is_absent_and_not_zero(tmp_path, node):
     assert "wattline_emissions_grams_total" not in names
 
 
-def test_two_exporters_see_the_same_gpus(tmp_path, node):
+def test_two_exporters_read_the_same_gpus(tmp_path, node):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     env = nvml.environment(node.path)
@@ -172,7 +172,7 @@ def test_two_exporters_see_the_same_gpus(tmp_path, node):
     assert all(truth_is_held(node, run, i) for run in ended for i in range(3))
 
 
-def test_a_sampler_that_is_killed_is_replaced(node, started):
+def test_killed_worker_is_replaced(node, started):
     (child,) = started.children()
     child.kill()
     eventually(lambda: [c.pid for c in started.children()] not in ([], [child.pid]), "a new sampler", started.log)

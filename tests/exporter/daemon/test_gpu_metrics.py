@@ -27,7 +27,7 @@ def serving(tmp_path, node):
     return daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path))
 
 
-def test_each_card_shows_what_it_has_and_nothing_else(tmp_path, node):
+def test_gpu_metrics_of_each_product_are_complete(tmp_path, node):
     with serving(tmp_path, node) as exporter:
         exporter.wait_for_metric(lambda up: up == 1, "wattline_gpu_up", gpu="1")
         found = exporter.metrics()
@@ -58,7 +58,7 @@ def test_each_card_shows_what_it_has_and_nothing_else(tmp_path, node):
     assert ("tx",) in of("wattline_gpu_pcie_bytes_total", "0")
 
 
-def test_errors_count_from_0_and_go_on_under_the_next_exporter(tmp_path, node):
+def test_gpu_error_counters_start_at_0_and_survive_a_restart(tmp_path, node):
     node.add_ecc(0, corrected=41, uncorrected=2)  # of the time before us
     with serving(tmp_path, node) as exporter:
         assert exporter.value("wattline_gpu_ecc_errors_total", gpu="0", type="corrected") == 0
@@ -74,7 +74,7 @@ def test_errors_count_from_0_and_go_on_under_the_next_exporter(tmp_path, node):
         assert exporter.value("wattline_gpu_xid_errors_total", gpu="0", xid="79") == 2
 
 
-def test_the_time_under_a_power_cap_is_counted(tmp_path, node):
+def test_gpu_clock_event_seconds_count_time_under_a_power_cap(tmp_path, node):
     with serving(tmp_path, node) as exporter:
         node.set_limit(0, 300.0)
         node.set_load(0, Constant(640.0))
@@ -92,7 +92,7 @@ def test_the_time_under_a_power_cap_is_counted(tmp_path, node):
     assert after[0] - before[0] == pytest.approx(after[1] - before[1], abs=1.6)  # each is up to a second old
 
 
-def test_instances_have_their_own_memory_and_the_board_its_energy_once(tmp_path, node):
+def test_mig_instances_have_memory_and_the_gpu_has_the_energy(tmp_path, node):
     node.set_mig(0, ["3g.71gb", "1g.18gb"])
     large, _ = (instance.uuid for instance in node.gpus[0].instances)
     node.drive_instance(0, 1, 0.3, pid=41, memory_bytes=20 * GIB)
@@ -114,7 +114,7 @@ def test_instances_have_their_own_memory_and_the_board_its_energy_once(tmp_path,
     assert [gpu["uuid"] for gpu in run["gpus"]] == [node.gpus[0].uuid]  # whose energy it is
 
 
-def test_processes_on_gpus_are_shown_where_they_are_asked_for(tmp_path, node):
+def test_gpu_process_metrics_are_shown_with_the_option(tmp_path, node):
     node.drive(0, 0.4, 1, 3 * GIB)
     with daemon(
         tmp_path, *OPTIONS, "--collector.processes", "--collector.processes.pid", env=nvml.environment(node.path)

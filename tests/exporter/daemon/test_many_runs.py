@@ -96,7 +96,7 @@ def one_run(exporter, number):
 
 
 @pytest.mark.timeout(600)
-def test_an_hour_of_runs_and_scrapes_costs_no_memory_and_no_sample(tmp_path):
+def test_many_runs_and_scrapes_cost_no_memory_and_no_sample(tmp_path):
     with daemon(tmp_path, *OPTIONS, program=("-c", HURRIED), nursery=None) as exporter:
         with exporter.simulation() as simulation:
             for i in range(2):
@@ -164,7 +164,7 @@ def wait_for_a_slot(exporter):
     return answer[0]
 
 
-def test_a_run_whose_client_died_gives_its_slot_back_when_its_lease_is_over(tmp_path):
+def test_expired_lease_frees_the_slot_of_a_run(tmp_path):
     with full(tmp_path, lease_seconds=4) as exporter:
         status, refused = one_more(exporter)
         assert (status, refused["status"]) == (429, 429)
@@ -176,7 +176,7 @@ def test_a_run_whose_client_died_gives_its_slot_back_when_its_lease_is_over(tmp_
     assert any("lease ran out" in note for note in last["notes"])
 
 
-def test_a_run_whose_processes_were_killed_gives_its_slot_back_within_seconds(tmp_path):
+def test_killed_processes_free_the_slot_of_a_run(tmp_path):
     job = subprocess.Popen(["sleep", "600"])
     try:
         with full(tmp_path, pids=[job.pid], gpus=["1"]) as exporter:

@@ -19,7 +19,7 @@ def rising(exporter):
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
-def test_a_run_outlives_its_exporter(tmp_path, sign):
+def test_restart_continues_a_run(tmp_path, sign):
     with daemon(tmp_path, *OPTIONS) as first, first.simulation() as simulation:
         simulation.set_load(0, Constant(500.0))
         run_id = begin(first, labels={"a": "b"})["run_id"]
@@ -47,7 +47,7 @@ def test_a_run_outlives_its_exporter(tmp_path, sign):
     assert run["integrated_energy_joules"][UUIDS[0]] < 0.85 * truth
 
 
-def test_a_run_that_is_ended_as_soon_as_the_exporter_is_back_lacks_no_energy(tmp_path):
+def test_restart_then_immediate_end_has_all_energy(tmp_path):
     with daemon(tmp_path, *OPTIONS) as first, first.simulation() as simulation:
         simulation.set_load(0, Constant(500.0))
         run_id = begin(first)["run_id"]
@@ -64,7 +64,7 @@ def test_a_run_that_is_ended_as_soon_as_the_exporter_is_back_lacks_no_energy(tmp
     assert not any("energy after that is missing" in note for note in run["notes"])
 
 
-def test_a_run_that_has_ended_is_still_shown_after_a_restart(tmp_path):
+def test_restart_still_shows_an_ended_run(tmp_path):
     with daemon(tmp_path, *OPTIONS) as first:
         run = end(first, begin(first)["run_id"])
         before = first.value("wattline_run_energy_joules_total", run_id=run["run_id"], device=UUIDS[0])
@@ -73,7 +73,7 @@ def test_a_run_that_has_ended_is_still_shown_after_a_restart(tmp_path):
         assert second.value("wattline_run_energy_joules_total", run_id=run["run_id"], device=UUIDS[0]) == before
 
 
-def test_a_lease_does_not_run_out_while_no_one_can_renew_it(tmp_path):
+def test_restart_extends_the_lease_by_the_downtime(tmp_path):
     with daemon(tmp_path, *OPTIONS) as first:
         run_id = begin(first, lease_seconds=2.5)["run_id"]
     time.sleep(3.0)
@@ -83,7 +83,7 @@ def test_a_lease_does_not_run_out_while_no_one_can_renew_it(tmp_path):
 
 
 @pytest.mark.parametrize("before_w", [500.0, 80.0], ids=["it falls", "it passes its old value unseen"])
-def test_the_driver_may_be_loaded_anew_while_a_run_is_on_and_its_counter_is_found_out(tmp_path, before_w):
+def test_driver_reload_during_a_run_detects_the_counter_reset(tmp_path, before_w):
     with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation:
         simulation.set_load(0, Constant(before_w))
         time.sleep(1.0)
@@ -112,7 +112,7 @@ def test_the_driver_may_be_loaded_anew_while_a_run_is_on_and_its_counter_is_foun
     assert run["covered_ratio"]["gpu"][UUIDS[0]] < 1
 
 
-def test_a_boot_ends_the_run_where_it_was_last_seen(tmp_path):
+def test_reboot_ends_the_run_when_last_recorded(tmp_path):
     with daemon(tmp_path, *OPTIONS) as first:
         run_id = begin(first)["run_id"]
         time.sleep(1.5)
@@ -135,7 +135,7 @@ def test_a_boot_ends_the_run_where_it_was_last_seen(tmp_path):
     assert all(value <= after[series] <= value + 78 * 2 for series, value in before.items())
 
 
-def test_a_second_exporter_on_the_same_folder_is_refused_in_one_line(tmp_path):
+def test_second_exporter_on_a_state_folder_is_rejected_in_one_line(tmp_path):
     with daemon(tmp_path, *OPTIONS) as first:
         second = start(tmp_path, *OPTIONS)
         assert second.process.wait(30) == 1
@@ -153,7 +153,7 @@ def test_a_second_exporter_on_the_same_folder_is_refused_in_one_line(tmp_path):
         ("DROP TABLE device", []),
     ],
 )
-def test_a_state_that_cannot_be_read_is_one_line(tmp_path, edit, words):
+def test_unreadable_state_is_one_line(tmp_path, edit, words):
     with daemon(tmp_path, *OPTIONS) as first:
         end(first, begin(first)["run_id"])
     with sqlite3.connect(tmp_path / "state" / "state.sqlite") as connection:
@@ -169,7 +169,7 @@ def test_a_state_that_cannot_be_read_is_one_line(tmp_path, edit, words):
     assert all(word in line for word in words)
 
 
-def test_a_file_that_is_no_database_is_one_line(tmp_path):
+def test_state_file_that_is_no_database_is_one_line(tmp_path):
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "state.sqlite").write_text("not a database, but long enough to be looked at " * 10)
     exporter = start(tmp_path, *OPTIONS)

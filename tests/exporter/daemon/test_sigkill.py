@@ -151,7 +151,7 @@ def falls(folder):
 
 
 @pytest.mark.timeout(900)
-def test_an_exporter_that_is_killed_eighty_times_loses_nothing(tmp_path):
+def test_sigkill_eighty_times_loses_no_run_and_no_counter_falls(tmp_path):
     folders = [Folder(random.Random(seed), tmp_path / str(seed)) for seed in range(4)]
     for folder in folders:
         folder.path.mkdir()

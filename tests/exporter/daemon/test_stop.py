@@ -13,7 +13,7 @@ from tests.exporter.commands import SIMULATED
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_with_0_and_no_child_is_left(tmp_path, sign):
+def test_signal_stops_with_exit_code_0_and_no_child(tmp_path, sign):
     with daemon(tmp_path, *SIMULATED) as running:
         begin(running)
         assert running.children()
@@ -22,7 +22,7 @@ def test_a_signal_ends_it_with_0_and_no_child_is_left(tmp_path, sign):
         assert "stopped" in running.log()
 
 
-def test_ctrl_c_reaches_the_whole_group_and_leaves_no_traceback(tmp_path):
+def test_ctrl_c_in_the_process_group_prints_no_traceback(tmp_path):
     with daemon(tmp_path, *SIMULATED) as running:
         os.killpg(running.process.pid, signal.SIGINT)
         assert running.process.wait(15) == 0
@@ -45,7 +45,7 @@ runpy.run_module("exporter", run_name="__main__", alter_sys=True)
 
 @pytest.mark.parametrize("module", ["typer", "aiohttp", "exporter.storage.state_file", "exporter.web.server"])
 @pytest.mark.parametrize(("sign", "code"), [("SIGINT", 130), ("SIGTERM", -signal.SIGTERM)])
-def test_a_signal_while_it_still_imports_ends_it_without_a_word(tmp_path, module, sign, code):
+def test_signal_during_import_stops_silently(tmp_path, module, sign, code):
     arguments = ["serve", "--simulate", "1xH200", "--state.path", str(tmp_path / "state")]
     program = STOPPED_AT.format(module=module, sign=sign, arguments=arguments)
     command = [sys.executable, "-c", program]
@@ -55,19 +55,19 @@ def test_a_signal_while_it_still_imports_ends_it_without_a_word(tmp_path, module
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_right_after_it_serves_ends_it_too(tmp_path, sign):
+def test_signal_right_after_start_stops(tmp_path, sign):
     running = start(tmp_path, *SIMULATED)
     wait_until_it_serves(running)
     assert running.stop(sign) == 0
     assert "Traceback" not in running.log()
 
 
-def test_it_leaves_no_sampler_behind_when_it_is_killed(tmp_path):
+def test_sigkill_leaves_no_worker_behind(tmp_path):
     with daemon(tmp_path, *SIMULATED) as running:
         assert running.stop(signal.SIGKILL) == -signal.SIGKILL
 
 
-def test_it_ends_with_its_last_run_where_that_is_asked(tmp_path):
+def test_exit_when_idle_stops_after_the_last_run(tmp_path):
     with daemon(tmp_path, *SIMULATED, "--exit-when-idle") as running:
         first, second = begin(running)["run_id"], begin(running)["run_id"]
         end(running, first)

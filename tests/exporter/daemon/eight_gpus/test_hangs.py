@@ -18,7 +18,7 @@ from tests.exporter.daemon.eight_gpus.observation import (
 )
 
 
-def test_while_one_of_eight_hangs_all_else_goes_on_at_its_rate_and_it_is_taken_back(node, serve):
+def test_one_of_eight_hanging_others_keep_rate_and_it_recovers(node, serve):
     with serve() as exporter:
         run_id = begin(exporter)["run_id"]
         time.sleep(1.0)
@@ -52,7 +52,7 @@ def test_while_one_of_eight_hangs_all_else_goes_on_at_its_rate_and_it_is_taken_b
     assert restarts == 0
 
 
-def test_a_gpu_that_hangs_for_ever_does_not_keep_the_exporter_from_ending(node, serve):
+def test_gpu_hanging_for_ever_does_not_block_the_stop(node, serve):
     with serve() as exporter:
         run_id = begin(exporter)["run_id"]
         node.set_fault(SICK, Fault.HANG, on=True)
@@ -66,7 +66,7 @@ def test_a_gpu_that_hangs_for_ever_does_not_keep_the_exporter_from_ending(node, 
     assert untrue(ended, node, OTHERS) == {}
 
 
-def test_an_init_that_hangs_holds_up_nothing_else_and_ends_with_the_exporter(node, serve):
+def test_hanging_init_delays_nothing_and_ends_with_the_exporter(node, serve):
     node.set_fault(SICK, Fault.INIT_HANG, on=True)
     with serve() as exporter, Scraper(exporter) as scraper:
         exporter.wait_for_metric(lambda up: up == 1, "wattline_source_up", source="rapl")
@@ -80,7 +80,7 @@ def test_an_init_that_hangs_holds_up_nothing_else_and_ends_with_the_exporter(nod
     assert scraper.is_prompt()
 
 
-def test_gpus_whose_init_hung_are_there_once_it_returns(node, serve):
+def test_gpus_appear_once_a_hanging_init_returns(node, serve):
     node.set_fault(SICK, Fault.INIT_HANG, on=True)
     with serve() as exporter:
         assert ups(exporter) == {}
@@ -88,7 +88,7 @@ def test_gpus_whose_init_hung_are_there_once_it_returns(node, serve):
         eventually(lambda: ups(exporter) == dict.fromkeys(range(8), 1.0), "all eight", exporter.log)
 
 
-def test_a_sampler_that_is_replaced_while_init_hangs_is_waited_for(node, serve):
+def test_worker_replaced_during_hanging_init_is_waited_for(node, serve):
     """A GPU hangs for ever, init with it, and the process that had them open dies: none is shown as if it were read."""
     with serve() as exporter:
         before = rising(exporter)
@@ -104,7 +104,7 @@ def test_a_sampler_that_is_replaced_while_init_hangs_is_waited_for(node, serve):
         assert is_rising([before, rising(exporter)])
 
 
-def test_no_process_stays_in_a_driver_that_is_to_be_replaced(node, serve):
+def test_worker_leaves_a_driver_that_is_replaced(node, serve):
     node.unload_driver()
     with serve() as exporter:
         assert exporter.log().count("source=nvml down") == 1

@@ -21,7 +21,7 @@ from tests.exporter.daemon.eight_gpus.observation import (
 
 
 @pytest.mark.parametrize("reload", [False, True], ids=["the card alone is reset", "the driver is loaded anew"])
-def test_one_of_eight_falls_off_the_bus_and_comes_back_with_its_counter_at_zero(node, serve, reload):
+def test_one_of_eight_lost_recovers_with_its_counter_at_0(node, serve, reload):
     with serve() as exporter:
         run_id = begin(exporter)["run_id"]
         time.sleep(2.0)
@@ -55,7 +55,7 @@ def test_one_of_eight_falls_off_the_bus_and_comes_back_with_its_counter_at_zero(
         assert not any("was reset" in note and node.gpus[i].uuid in note for note in run["notes"] for i in OTHERS)
 
 
-def test_gpus_that_are_bound_elsewhere_or_come_back_are_followed(tmp_path):
+def test_gpus_unbound_and_bound_again_are_followed(tmp_path):
     options = ("--simulate", "8xH200", "--no-collector.rapl", "--no-collector.host")
     with daemon(tmp_path, *options) as exporter, exporter.simulation() as simulation:
         uuids = [gpu.uuid for gpu in simulation.gpus]
@@ -71,7 +71,7 @@ def test_gpus_that_are_bound_elsewhere_or_come_back_are_followed(tmp_path):
     assert [len(look) // 2 for look in looks] == [8, 7, 6, 7, 8]
 
 
-def test_a_gpu_that_comes_to_the_node_during_a_run_is_not_the_runs_and_the_run_says_so(tmp_path):
+def test_gpu_added_during_a_run_is_not_counted_and_noted(tmp_path):
     options = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
     with daemon(tmp_path, *options, ready=False) as exporter, exporter.simulation() as simulation:
         first, late = (gpu.uuid for gpu in simulation.gpus)
