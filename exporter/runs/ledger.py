@@ -139,6 +139,7 @@ class Ledger:
         """Improve the marks at the start of the run, once the sensors have been updated; give it its devices."""
         if not run.begin_settled:
             self._mark_begin(run)
+            self._changed.add(run.run_id)
         self.attribution.change_holders(self.runs.values(), run.begin_s)
         log.info("run %s (%s) began on %d devices", run.run_id, run.workload, len(run.devices))
 
