@@ -49,7 +49,7 @@ def settle(run: RunRecord, meters: Meters, now_s: float) -> None:
         if not cut.settled and age_s >= FIRST_MARK_S:
             cut.marks = take_marks(run, meters, cut.t_s, before, known=cut.marks)
             cut.settled = age_s >= SETTLED_S and (age_s >= SILENT_S or _all_read_after(run, meters, cut.t_s))
-            if cut.t_s == run.begin_s:
+            if cut.t_s == run.begin_s and not run.begin_settled:
                 run.begin, run.begin_settled = cut.marks, cut.settled
         before = cut.marks
     run.fold(now_s)
@@ -75,7 +75,7 @@ def finish(run: RunRecord, meters: Meters) -> None:
     for cut in run.cuts:
         if not cut.settled:
             cut.marks = take_marks(run, meters, cut.t_s, before, known=cut.marks)
-            if cut.t_s == run.begin_s:
+            if cut.t_s == run.begin_s and not run.begin_settled:
                 run.begin = cut.marks
         before = cut.marks
     run.final = take_marks(run, meters, run.end_s, before)

@@ -24,6 +24,13 @@ class CarbonService(Service):
         self._feeds = feeds.feeds
         self._live = live
 
+    async def start(self) -> None:
+        """Load the feeds that need no network: the first tick already needs their intensities."""
+        async with aiohttp.ClientSession(trust_env=True) as session:
+            for feed in self._feeds:
+                if feed.provider.name == "static":
+                    await self._refresh(feed, session)
+
     async def run(self) -> None:
         """Refresh the feeds until cancelled."""
         async with asyncio.TaskGroup() as tasks:
@@ -35,15 +42,20 @@ class CarbonService(Service):
         return carbon_readings(self._feeds, time.time())
 
     async def _follow(self, feed: CarbonFeed) -> None:
-        name = "carbon" if feed is self._feeds[0] else f"carbon_{feed.basis}"
         async with aiohttp.ClientSession(trust_env=True) as session:
+            if feed.provider.name != "static":
+                await self._refresh(feed, session)
             while True:
-                started_s = boottime()
-                try:
-                    await feed.refresh(session)
-                except SourceError as error:
-                    self._live.failed(name, error, boottime() - started_s, PERIOD_S)
-                else:
-                    self._live.take_batch(name, Batch(), boottime() - started_s, PERIOD_S)
                 while time.time() < feed.due_s:  # noqa: ASYNC110  # the wall clock may be set meanwhile
                     await asyncio.sleep(min(10.0, max(0.1, feed.due_s - time.time())))
+                await self._refresh(feed, session)
+
+    async def _refresh(self, feed: CarbonFeed, session: aiohttp.ClientSession) -> None:
+        name = "carbon" if feed is self._feeds[0] else f"carbon_{feed.basis}"
+        started_s = boottime()
+        try:
+            await feed.refresh(session)
+        except SourceError as error:
+            self._live.failed(name, error, boottime() - started_s, PERIOD_S)
+        else:
+            self._live.take_batch(name, Batch(), boottime() - started_s, PERIOD_S)
