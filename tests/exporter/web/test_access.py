@@ -137,7 +137,7 @@ def test_client_and_runner_use_socket_or_token(start, token, tmp_path):
     ("more", "words"),
     [
         ({"WATTLINE_EXPORTER": "unix:///no/such/api.sock"}, "No such file"),
-        ({"WATTLINE_EXPORTER": "unix://host/api.sock"}, "no exporter's address"),
+        ({"WATTLINE_EXPORTER": "unix://host/api.sock"}, "is not an exporter address"),
         ({"WATTLINE_EXPORTER": "unix:///" + "x" * 200}, "too long"),
         (
             {"WATTLINE_EXPORTER": "http://127.0.0.1:1", "WATTLINE_TOKEN_FILE": "/no/token"},
