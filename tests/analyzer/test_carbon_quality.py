@@ -103,7 +103,7 @@ def test_a_provider_that_never_answered_is_not_known_by_name(tmp_path):
     report = report_of(tmp_path, more=lambda t: [*source(0), *intensity(MEAN), *grams(0.3, quality="static")])
 
     ((_, text),) = found(report, "carbon_fallback")
-    assert text.startswith("the provider did not answer")
+    assert text.startswith("the provider did not respond")
     assert text.endswith("100 % static")
 
 

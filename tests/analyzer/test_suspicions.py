@@ -38,7 +38,7 @@ def test_a_suspicion_in_the_run_is_a_finding_that_says_what_it_means(tmp_path, r
     (finding,) = [finding for finding in report.findings if finding.code == f"suspect_{reason}"]
     assert (finding.level, finding.subject) == (level, "GPU 0")
     assert meaning in finding.text
-    assert "(seen 8 s after the run's begin)" in finding.text or "(seen 9 s" in finding.text
+    assert "(first seen 8 s after the start)" in finding.text or "(first seen 9 s" in finding.text
     assert terminal_report(report)
 
 
