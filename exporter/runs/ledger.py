@@ -131,7 +131,6 @@ class Ledger:
             cuts=[Cut(now_s, None, self._live.energy.slots_at(now_at))],
         )
         self.runs[run.run_id] = run
-        self._changed.add(run.run_id)
         self._mark_begin(run)
         return run, True
 
@@ -139,11 +138,11 @@ class Ledger:
         """Improve the marks at the start of the run, once the sensors have been updated; give it its devices."""
         if not run.begin_settled:
             self._mark_begin(run)
-            self._changed.add(run.run_id)
         self.attribution.change_holders(self.runs.values(), run.begin_s)
         log.info("run %s (%s) began on %d devices", run.run_id, run.workload, len(run.devices))
 
     def _mark_begin(self, run: RunRecord) -> None:
+        self._changed.add(run.run_id)
         run.begin = run.cuts[0].marks = marks.take_marks(run, self._live.energy.meters, run.begin_s, {})
 
     def add_processes(self, run_id: str, request: ProcessesRequest) -> RunRecord:
