@@ -8,7 +8,7 @@ def test_an_absent_image_is_an_error_that_lists_what_is_there(exporter, podman):
     done = exporter.workloads("job", "container", "--host", podman.host, "nowhere/absent:7")
 
     assert done.returncode == 1
-    assert f"unknown image nowhere/absent:7 at {podman.host}; there are {IMAGE}; --pull missing" in done.stderr
+    assert f"unknown image nowhere/absent:7 at {podman.host}; there are {IMAGE}; add --pull missing" in done.stderr
     assert "Traceback" not in done.stderr
     assert exporter.api.only_run.outcome == "failed"
 

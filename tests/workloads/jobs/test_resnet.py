@@ -88,7 +88,7 @@ def test_an_interrupted_training_ends_by_the_signal(exporter):
 def test_a_broken_image_is_named(photos):
     broken = photos / "dog" / "images" / "0.PNG"
     broken.write_text("no image")
-    with pytest.raises(ImagesError, match=r"dog/images/0\.PNG is not a readable image: .*; take it out"):
+    with pytest.raises(ImagesError, match=r"dog/images/0\.PNG is not a readable image: .*; remove it"):
         next(training.load_image_batches(training.find_images(photos), 8, 5, seed=0, threads=2))
 
 
@@ -115,7 +115,7 @@ def test_a_launcher_is_refused_as_each_process_would_take_all_gpus(exporter):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--depths", "3,4,6"], "argument --depths: 3,4,6 is no four stages of at least one block"),
+        (["--depths", "3,4,6"], "argument --depths: 3,4,6 is not a list of four positive numbers"),
         (["--depths", "deep"], "argument --depths: invalid"),
         (["--dtype", "int8"], "argument --dtype: invalid choice: 'int8'"),
         (["--label-smoothing", "1"], "argument --label-smoothing: 1 is not a ratio; give a number from 0 to below 1"),
@@ -181,7 +181,7 @@ def test_a_seed_gives_the_same_order_and_each_epoch_another(photos):
 
 def test_a_folder_without_images_says_how_they_should_lie(tmp_path):
     (tmp_path / "cat").mkdir()
-    with pytest.raises(ImagesError, match=r"holds no images in folders, one a class, like .*/cat/1\.jpeg"):
+    with pytest.raises(ImagesError, match=r"has no images in subfolders, one per class, like .*/cat/1\.jpeg"):
         training.find_images(tmp_path)
     with pytest.raises(ImagesError, match=r"gone cannot be read: No such file or directory; give another --images"):
         training.find_images(tmp_path / "gone")

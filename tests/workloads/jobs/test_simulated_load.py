@@ -148,7 +148,7 @@ def test_on_gpus_that_are_not_simulated_it_says_what_to_start(exporter):
     done = exporter.workloads("job", "simulated-load")
 
     assert done.returncode == 1
-    assert "the GPUs of this run are not simulated; start the exporter with exporter serve --simulate" in done.stderr
+    assert "the GPUs of this run are not simulated; start exporter serve --simulate" in done.stderr
     assert "Traceback" not in done.stderr
 
 

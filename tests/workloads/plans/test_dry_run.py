@@ -51,7 +51,7 @@ def test_a_plan_tells_what_it_would_change_on_the_machine(exporter, tmp_path):
         "starts an MPS daemon for each step under MPS, and stops it",
         "waits before each run for at most 90 s until the GPUs have cooled down",
         "pauses for 2 s before each step",
-        f"reports its runs to the exporter at {exporter.address} of its runs",
+        f"reports its runs to the exporter at {exporter.address}",
         f"writes to {tmp_path / 'results'}",
         "dry run: nothing was changed",
     ]

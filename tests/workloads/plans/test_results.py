@@ -48,7 +48,7 @@ def test_a_journal_that_was_cut_off_loses_no_line_and_no_tenant(tmp_path):
         results.append([made(2, "a", 2), made(2, "b", 2)])
     with ResultsFolder.resume(tmp_path / "r", b"") as results:
         assert results.steps_done() == {1, 2}
-        assert [each.run_id for each in results.made] == ["1a1", "1b1", "2a1", "2a2", "2b2"]
+        assert [each.run_id for each in results.entries] == ["1a1", "1b1", "2a1", "2a2", "2b2"]
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])

@@ -86,7 +86,7 @@ def test_an_exit_code_like_that_of_a_signal_is_a_failure_and_not_made_again(expo
     (line,) = journal(tmp_path / "results")
     assert (line["outcome"], line["exit_code"], line["cut_off"]) == ("failed", code, False)
     assert exporter.api.only_run.outcome == "failed"
-    assert "left" not in done.stderr
+    assert "remain" not in done.stderr
 
 
 def test_results_are_never_overwritten_or_merged(exporter, tmp_path):
@@ -99,7 +99,7 @@ def test_results_are_never_overwritten_or_merged(exporter, tmp_path):
     nowhere = make(exporter, plan, "--resume", str(tmp_path / "none"))
 
     assert [done.returncode for done in (again, merged, nowhere)] == [1, 1, 1]
-    assert "results is not empty and is left as it is; give another --out" in again.stderr
+    assert "results is not empty; give another --out" in again.stderr
     assert "the plan differs from the one that" in merged.stderr
     assert "none is not a results folder" in nowhere.stderr
     assert journal(tmp_path / "results") == before

@@ -75,7 +75,7 @@ def test_the_failure_of_one_tenant_ends_the_others_cleanly(exporter, tmp_path):
     assert done.returncode == 1
     assert (second["outcome"], second["exit_code"]) == ("failed", 1)
     assert (first["outcome"], first["cut_off"]) == ("interrupted", False)
-    assert first["note"] == f"ended, as second failed ({second['run_id']})"
+    assert first["note"] == f"stopped: second failed ({second['run_id']})"
     assert {run.labels["tenant"]: run.outcome for run in exporter.api.runs.values()} == {
         "first": "interrupted",
         "second": "failed",

@@ -26,10 +26,10 @@ def environment(exporter, tmp_path):
     [
         (llm_train, ("--model", "/nowhere"), "give the folder of one that is here"),
         (llm_forward, ("--random", "nonsense"), "there is no shape 'nonsense'; give one of tiny, distilgpt2"),
-        (llm_forward, (*TINY, "--seq-len", "257"), "longer than the model's 256"),
-        (llm_generate, (*TINY, "--prompt-tokens", "200", "--new-tokens", "57"), "of 257 tokens is longer"),
+        (llm_forward, (*TINY, "--seq-len", "257"), "257 tokens exceed the model's maximum of 256"),
+        (llm_generate, (*TINY, "--prompt-tokens", "200", "--new-tokens", "57"), "257 tokens exceed the model"),
         (llm_forward, ("--random", "tiny", "--device", "cuda:9"), "there is no cuda:9"),
-        (llm_forward, ("--random", "tiny", "--device", "gpu"), "'gpu' is no device"),
+        (llm_forward, ("--random", "tiny", "--device", "gpu"), "'gpu' is not a device"),
         (llm_generate, (*TINY, "--prompts", __file__), "needs the model's tokenizer"),
     ],
 )
