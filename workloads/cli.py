@@ -49,7 +49,9 @@ Gpus = Annotated[
 Name = Annotated[str | None, typer.Option(metavar="WORKLOAD", help="The workload's name; else that of the command.")]
 Exporter = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="The exporter; else WATTLINE_EXPORTER, else the one here, else a new one."),
+    typer.Option(
+        metavar="URL", help="Address of the exporter; default: WATTLINE_EXPORTER, else the local one, else a new one."
+    ),
 ]
 RunId = Annotated[str | None, typer.Option(metavar="ID", help="The id of the run; else a new one.")]
 Out = Annotated[

@@ -49,7 +49,7 @@ def unknown_options(words):
         rest = rest[: rest.index("--")] if "--" in rest else []
     allowed = set(known[command])
     if command in JOB_COMMANDS:
-        allowed |= {option for job in rest if job in option_tables.jobs.names() for option in job_options(job)}
+        allowed |= {option for job in rest if job in option_tables.jobs.job_names() for option in job_options(job)}
     given = [word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
     return [option for option in given if option not in allowed]
 
