@@ -58,7 +58,7 @@ def test_gpus_all_selects_whole_node(exporter):
         (["job", "nothing"], "there is no job 'nothing'; there are container, dgemm, "),
         (["job", "sgemm", "--size", "0"], "argument --size: 0 is less than 1"),
         (["job", "sgemm", "--bogus"], "unrecognized arguments: --bogus"),
-        (["job", "sleep", "--duration", "x"], "argument --duration: invalid seconds value: 'x'"),
+        (["job", "sleep", "--duration", "x"], "argument --duration: x is not a duration"),
         (["list", "--format", "xml"], "'xml' is not one of 'table', 'json'"),
         (["bogus"], "No such command 'bogus'"),
     ],

@@ -159,7 +159,7 @@ def test_a_size_may_have_a_unit(text, size):
     ("arguments", "complaint"),
     [
         (["memcpy", "--size", "much"], "argument --size: much is not a size; give bytes, like 1GiB, 500MB or 4096"),
-        (["memcpy", "--size", "0"], "argument --size: 0 is no size"),
+        (["memcpy", "--size", "0"], "argument --size: 0 is not a size"),
         (["memcpy", "--direction", "up"], "argument --direction: invalid choice: 'up'"),
         (["dgemm", "--warmup", "0"], "argument --warmup: 0 is less than 1"),
         (["dgemm", "--duration", "1", "--repetitions", "1"], "not allowed with argument"),
