@@ -41,7 +41,7 @@ def test_tenants_begin_to_measure_together(load, server, tmp_path):
 
     assert done.returncode == 1
     assert len(server.seen) == 1
-    assert "1 of 2 tenants were ready" in done.stderr
+    assert "tenants not started: 1 of 2 were ready" in done.stderr
 
 
 def test_progress_is_one_line_on_a_terminal(load, server):
