@@ -62,6 +62,7 @@ def test_perf_real_power_pmu_only_increases():
         pytest.skip(f"the power PMU may not be read: {error}")
     finally:
         source.close()
-    assert Device("package", "0") in first
+    assert first  # a virtual machine may have energy-psys only
+    assert Device("package", "0") in first or not (PMU / "events" / "energy-pkg").exists()
     assert first.keys() == second.keys()
     assert all(second[device] >= first[device] for device in first)
