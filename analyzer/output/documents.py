@@ -155,12 +155,12 @@ def as_yaml(data: Any) -> str:
     return text.rstrip("\n")
 
 
-def finite(data: Any) -> Any:
+def null_if_not_finite(data: Any) -> Any:
     """Return the document with null in place of NaN and infinity, which JSON does not have."""
     if isinstance(data, Mapping):
-        return {key: finite(value) for key, value in data.items()}
+        return {key: null_if_not_finite(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [finite(value) for value in data]
+        return [null_if_not_finite(value) for value in data]
     return None if isinstance(data, float) and not math.isfinite(data) else data
 
 

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from analyzer.model.interval import Interval
-from analyzer.output.documents import as_csv, as_json, as_yaml, finite
+from analyzer.output.documents import as_csv, as_json, as_yaml, null_if_not_finite
 from analyzer.output.format import OutputFormat
 from analyzer.output.table import Cell, Table
 from analyzer.output.terminal import UNLIMITED_COLUMNS, console, titled_table
@@ -37,7 +37,7 @@ def print_output(output: CommandOutput, form: OutputFormat) -> None:
         print(as_csv(output.rows))
     else:
         write = as_json if form is OutputFormat.JSON else as_yaml
-        print(write(finite(output.document)))
+        print(write(null_if_not_finite(output.document)))
 
 
 def estimate_record(found: Interval | None, name: str) -> dict[str, float | None]:

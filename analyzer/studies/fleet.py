@@ -54,7 +54,7 @@ class Means:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class GroupWork:
     """Work of a group; `joules` is the energy of the runs that report this unit."""
 
     amount: float
@@ -66,13 +66,13 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FleetGroup:
     """One group of runs; `joules` by component, `grams` by basis and quality."""
 
     keys: Keys
     joules: Mapping[str, float]
     runs: int | None = None
-    work: Mapping[str, Work] = field(default_factory=dict)
+    work: Mapping[str, GroupWork] = field(default_factory=dict)
     grams: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @property
@@ -86,8 +86,8 @@ class Fleet:
 
     by: Keys
     policy: str
-    groups: tuple[Group, ...]
-    unattributed: tuple[Group, ...]
+    groups: tuple[FleetGroup, ...]
+    unattributed: tuple[FleetGroup, ...]
     devices: Mapping[str, float]
     device_grams: Mapping[tuple[str, str], float]
     idle_j: float
@@ -124,14 +124,15 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
         if grams_per_kwh is not None:
             grams = {GIVEN: sum(components.values()) / _KWH_J * grams_per_kwh}
         done = {
-            what[0]: Work(amount, working.get(keys, {}).get(what, 0.0)) for what, amount in work.get(keys, {}).items()
+            what[0]: GroupWork(amount, working.get(keys, {}).get(what, 0.0))
+            for what, amount in work.get(keys, {}).items()
         }
         number = runs.get(keys, {}).get(())
         if number is None and not any(components.values()):
             continue  # ended before the window
-        groups.append(Group(keys, components, None if number is None else round(number), done, grams))
+        groups.append(FleetGroup(keys, components, None if number is None else round(number), done, grams))
     unattributed = [
-        Group(keys, {what[0]: value for what, value in parts.items()})
+        FleetGroup(keys, {what[0]: value for what, value in parts.items()})
         for keys, parts in _by_group(_named(counts.unclaimed, NO_GPU)).items()
     ]
     devices = _total(counts.devices)
@@ -150,7 +151,7 @@ def fleet(by: Keys, policy: str, counts: Counts, grams_per_kwh: float | None = N
     )
 
 
-def plus(sums: Iterable[Sums]) -> dict[tuple[Keys, Keys], float]:
+def add_sums(sums: Iterable[Sums]) -> dict[tuple[Keys, Keys], float]:
     """Add the sums of adjacent windows."""
     total: dict[tuple[Keys, Keys], float] = {}
     for each in sums:

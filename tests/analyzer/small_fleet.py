@@ -14,7 +14,7 @@ import numpy as np
 
 from analyzer.sources.fleet.results import FleetRequest, fetch_fleet
 from analyzer.sources.promql import InstantServer
-from analyzer.studies.fleet import Fleet, Group, Keys, fleet
+from analyzer.studies.fleet import Fleet, FleetGroup, Keys, fleet
 from tests import servers
 from tests.analyzer.fleet_nodes import (
     FleetNode,
@@ -125,5 +125,5 @@ def asked(address: str, by: str, *, rules: bool = False, carbon: float | None = 
     return fleet(keys, window["policy"], counts, carbon)
 
 
-def groups(found: Fleet) -> dict[Keys, Group]:
+def groups(found: Fleet) -> dict[Keys, FleetGroup]:
     return {group.keys: group for group in found.groups}

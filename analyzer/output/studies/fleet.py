@@ -19,7 +19,7 @@ from analyzer.output.table import (
     text_cells,
 )
 from analyzer.output.view import CommandOutput
-from analyzer.studies.fleet import GIVEN, REPORTED_EXCESS, Fleet, Group, Keys
+from analyzer.studies.fleet import GIVEN, REPORTED_EXCESS, Fleet, FleetGroup, Keys
 
 _MOST_UNITS = 3
 
@@ -45,7 +45,7 @@ def _headline(found: Fleet) -> str:
 
 
 def _cells_by_column(
-    found: Fleet, groups: Sequence[Group], kinds: Sequence[tuple[str, str]], unit_names: Sequence[str]
+    found: Fleet, groups: Sequence[FleetGroup], kinds: Sequence[tuple[str, str]], unit_names: Sequence[str]
 ) -> Iterator[Sequence[Cell]]:
     """Yield the cells of each column, with one unit per column."""
     yield from (text_cells(keys) for keys in zip(*(group.keys for group in groups), strict=True))
@@ -65,7 +65,7 @@ def _cells_by_column(
         yield [energy_per_unit_cell(None if j is None else Interval(j), largest_j) for j in each_j]
 
 
-def _share_cell(group: Group, found: Fleet) -> Cell:
+def _share_cell(group: FleetGroup, found: Fleet) -> Cell:
     if not found.device_j:
         return Cell()
     ratio = group.energy_j / found.device_j
@@ -102,7 +102,7 @@ def _notes(found: Fleet) -> list[str]:
     return notes
 
 
-def _units(groups: Sequence[Group]) -> list[str]:
+def _units(groups: Sequence[FleetGroup]) -> list[str]:
     """Return tokens first, then the units that most groups report."""
     number: dict[str, int] = {}
     for group in groups:
@@ -111,17 +111,17 @@ def _units(groups: Sequence[Group]) -> list[str]:
     return sorted(number, key=lambda unit: ("tokens" not in unit, -number[unit], unit))[:_MOST_UNITS]
 
 
-def _rest(groups: Sequence[Group], by: Keys) -> Group:
+def _rest(groups: Sequence[FleetGroup], by: Keys) -> FleetGroup:
     joules: dict[str, float] = {}
     for group in groups:
         for component, value in group.joules.items():
             joules[component] = joules.get(component, 0.0) + value
     runs = [group.runs for group in groups]
     known = None if None in runs else sum(number or 0 for number in runs)
-    return Group((f"({len(groups)} more)", *("" for _ in by[1:])), joules, known)
+    return FleetGroup((f"({len(groups)} more)", *("" for _ in by[1:])), joules, known)
 
 
-def _unattributed(found: Fleet, top: int) -> list[Group]:
+def _unattributed(found: Fleet, top: int) -> list[FleetGroup]:
     shown, rest = found.unattributed[:top], found.unattributed[top:]
     return [*shown, _rest(rest, found.by)] if rest else list(shown)
 
@@ -156,7 +156,7 @@ def _document(found: Fleet, top: int) -> dict[str, Any]:
     }
 
 
-def _group(found: Fleet, group: Group) -> dict[str, Any]:
+def _group(found: Fleet, group: FleetGroup) -> dict[str, Any]:
     return {
         **dict(zip(found.by, group.keys, strict=True)),
         "runs": group.runs,
@@ -179,7 +179,7 @@ def _emissions(grams: Mapping[tuple[str, str], float]) -> list[dict[str, Any]]:
     return [{"basis": basis, "quality": quality, "emissions_grams": value} for (basis, quality), value in grams.items()]
 
 
-def _flat(found: Fleet, group: Group) -> dict[str, Any]:
+def _flat(found: Fleet, group: FleetGroup) -> dict[str, Any]:
     """Return one row of the CSV, with the same columns for every group."""
     kinds = dict.fromkeys(kind for one in found.groups for kind in one.grams)
     unit_names = dict.fromkeys(unit for one in found.groups for unit in one.work)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from analyzer.model.interval import Interval
-from analyzer.output.documents import as_csv, finite
+from analyzer.output.documents import as_csv, null_if_not_finite
 from analyzer.output.studies.recommend_text import (
     advice_commands,
     advice_headline,
@@ -86,7 +86,7 @@ def _marks(advice: Advice, each: Candidate) -> list[str]:
 
 def recommendation_document(advices: Sequence[Advice], source: str) -> dict[str, Any]:
     """Return the JSON document; infinite limits of intervals are null."""
-    found: dict[str, Any] = finite(
+    found: dict[str, Any] = null_if_not_finite(
         {"version": DOCUMENT_VERSION, "source": source, "sweeps": [_advice_record(advice) for advice in advices]}
     )
     return found

@@ -11,7 +11,7 @@ from analyzer.sources.base import FetchError
 from analyzer.sources.fleet import queries as q
 from analyzer.sources.fleet import recording_rules
 from analyzer.sources.promql import InstantServer, InstantValue, QuerySpan, QueryTooLargeError, Side
-from analyzer.studies.fleet import NO_RUN, Counts, Keys, Means, Sums, plus
+from analyzer.studies.fleet import NO_RUN, Counts, Keys, Means, Sums, add_sums
 from exporter.contract import metrics as m
 
 SHORTEST_MS = 600_000
@@ -50,7 +50,7 @@ class FleetClient:
         """Return sums by the keys and the additional labels `what`."""
         while True:
             try:
-                return plus(self._sums(text_of, what, of_runs) for text_of in self._texts(question))
+                return add_sums(self._sums(text_of, what, of_runs) for text_of in self._texts(question))
             except QueryTooLargeError as error:
                 self._split(str(error))
 
@@ -67,7 +67,7 @@ class FleetClient:
 
     def _sums(self, text_of: tuple[float, str], what: Sequence[str], of_runs: bool) -> Sums:
         sign, text = text_of
-        return plus(
+        return add_sums(
             {self._key(answer, what, of_runs): sign * answer.value}
             for answer in self._server.query(text, self._end_s)
             if math.isfinite(answer.value)

@@ -16,7 +16,7 @@ from analyzer.output.sections.report import report_tables
 from analyzer.output.studies.fleet import fleet_output
 from analyzer.output.table import Column, Table, figure_columns, text_cells, text_columns
 from analyzer.output.terminal import TerminalTable, terminal_report
-from analyzer.studies.fleet import Fleet, Group, Means, Work
+from analyzer.studies.fleet import Fleet, FleetGroup, GroupWork, Means
 from tests.analyzer.node import START_S, Gpu, Run
 from tests.analyzer.reported import frames_with
 
@@ -111,7 +111,7 @@ def test_report_column_has_one_unit_in_terminal_and_page(report):
 
 def test_fleet_output_columns_have_one_unit_each():
     groups = tuple(
-        Group((name,), {"gpu": joules}, 1, {"requests": Work(amount, joules)}, {("average", "actual"): grams})
+        FleetGroup((name,), {"gpu": joules}, 1, {"requests": GroupWork(amount, joules)}, {("average", "actual"): grams})
         for name, joules, amount, grams in (("a", 9_000_000.0, 100.0, 2_000.0), ("b", 1_800.0, 3_600.0, 0.5))
     )
     means = Means("raw samples", 0.0, 60.0, "http://x", 1, 1, 1)
