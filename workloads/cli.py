@@ -1,4 +1,4 @@
-"""`workloads`: the command line."""
+"""Command line of `workloads`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workloads.runner import shadow_check as shadow
 from workloads.runner import streams as standard_streams
 
 app = typer.Typer(
-    help="Run a job as a run: its energy is measured from its begin to its end.",
+    help="Runs of jobs, whose energy is measured from start to end.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -32,35 +32,38 @@ app = typer.Typer(
 )
 app.add_typer(cli.app, name="caps")
 plan_cli.register(app)
-# typer brings a click of its own in newer versions, so click's classes are reached through typer.
+# Newer versions of typer include click, so that click's classes are available through typer only.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
-_LONGEST_NAME = 128
+_MAX_NAME_CHARS = 128
 
 Labels = Annotated[
-    list[str] | None, typer.Option("--label", "-l", metavar="KEY=VALUE", help="A label of the run; may be repeated.")
+    list[str] | None, typer.Option("--label", "-l", metavar="KEY=VALUE", help="Label of the run; may be repeated.")
 ]
 Gpus = Annotated[
     str | None,
     typer.Option(
-        metavar="0,1|UUID,…|all", help="The GPUs of the run; else those of CUDA_VISIBLE_DEVICES, else those in use."
+        metavar="0,1|UUID,…|all",
+        help="GPUs of the run; default: CUDA_VISIBLE_DEVICES, else the GPUs that the job uses.",
     ),
 ]
-Name = Annotated[str | None, typer.Option(metavar="WORKLOAD", help="The workload's name; else that of the command.")]
+Name = Annotated[
+    str | None, typer.Option(metavar="WORKLOAD", help="Name of the workload; default: name of the command.")
+]
 Exporter = Annotated[
     str | None,
     typer.Option(
         metavar="URL", help="Address of the exporter; default: WATTLINE_EXPORTER, else the local one, else a new one."
     ),
 ]
-RunId = Annotated[str | None, typer.Option(metavar="ID", help="The id of the run; else a new one.")]
+RunId = Annotated[str | None, typer.Option(metavar="ID", help="Id of the run; default: a new id.")]
 Out = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Where to make the run's folder, DIR/RUN_ID: events.jsonl and metrics.yml."),
+    typer.Option(metavar="DIR", help="Parent of the run's folder DIR/RUN_ID with events.jsonl and metrics.yml."),
 ]
 
 Nsys = Annotated[
-    bool, typer.Option("--nsys", help="Profile it with Nsight Systems; report and tables in the run's folder (--out).")
+    bool, typer.Option("--nsys", help="Profile with Nsight Systems; report and tables are in the run's folder (--out).")
 ]
 
 
@@ -82,7 +85,7 @@ class JobListFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """Those that `run` and `job` have in common."""
+    """Common options of `run` and `job`."""
 
     labels: list[str] | None
     gpus: str | None
@@ -94,12 +97,12 @@ class _Options:
 
 @app.callback()
 def _commands(_version: Version = False) -> None:
-    """Options that stand before a command."""
+    """Options before the command."""
 
 
 @app.command("run", context_settings={"allow_interspersed_args": False})
 def run_program(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The command, with its own options.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="Command with its options.")],
     label: Labels = None,
     gpus: Gpus = None,
     name: Name = None,
@@ -108,7 +111,7 @@ def run_program(
     out: Out = None,
     nsys: Nsys = False,
 ) -> None:
-    """Run COMMAND as a run and pass its exit code on."""
+    """Run COMMAND as a run; return its exit code."""
     _run(command, name or workload_of(command), _Options(label, gpus, exporter, run_id, out, nsys))
 
 
@@ -118,7 +121,7 @@ def run_program(
 )
 def run_builtin_job(
     context: typer.Context,
-    job_name: Annotated[str, typer.Argument(metavar="NAME", help="One of `workloads list`.")],
+    job_name: Annotated[str, typer.Argument(metavar="NAME", help="Job name, see `workloads list`.")],
     label: Labels = None,
     gpus: Gpus = None,
     name: Name = None,
@@ -134,8 +137,8 @@ def run_builtin_job(
     try:
         parser = jobs.load_job(job_name).parser()
     except KeyError as error:
-        raise typer.BadParameter(f"there is no job {job_name!r}; there are {', '.join(jobs.job_names())}") from error
-    config = vars(parser.parse_args(context.args))  # what is wrong with them is said before a run begins
+        raise typer.BadParameter(f"unknown job {job_name!r}; the jobs are {', '.join(jobs.job_names())}") from error
+    config = vars(parser.parse_args(context.args))  # reports invalid options before the start of a run
     command = jobs.job_command(job_name, context.args)
     options = _Options(label, gpus, exporter, run_id, out, nsys)
     _run(command, name or job_name, options, sees_only_its_gpus=gpus is not None, config=config)
@@ -143,7 +146,7 @@ def run_builtin_job(
 
 @app.command("list")
 def list_jobs(
-    form: Annotated[JobListFormat, typer.Option("--format", help="How to print it.")] = JobListFormat.TABLE,
+    form: Annotated[JobListFormat, typer.Option("--format", help="Output format.")] = JobListFormat.TABLE,
 ) -> None:
     """List the built-in jobs."""
     rows = [{"name": name, "description": str(jobs.load_job(name).__doc__)} for name in jobs.job_names()]
@@ -193,32 +196,32 @@ def _run(
 def _labels(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         if "=" not in pair:
-            raise typer.BadParameter(f"-l {pair}: a label is key=value, like -l model=gpt2")
+            raise typer.BadParameter(f"-l {pair}: a label has the form key=value, such as -l model=gpt2")
     return dict(pair.split("=", 1) for pair in pairs)
 
 
 def workload_of(command: Sequence[str]) -> str:
-    """The name of the command, or of the script or module where Python runs one."""
+    """Return the name of the command, or of the script or module that Python runs."""
     name = PurePath(command[0]).name
     if not name.startswith("python"):
-        return name[:_LONGEST_NAME]
+        return name[:_MAX_NAME_CHARS]
     arguments = iter(command[1:])
     for argument in arguments:
         if argument == "-m":
-            return next(arguments, name)[:_LONGEST_NAME]
+            return next(arguments, name)[:_MAX_NAME_CHARS]
         if argument in {"-X", "-W"}:
             next(arguments, None)
         elif argument == "-c":
             break
         elif not argument.startswith("-"):
-            return PurePath(argument).name[:_LONGEST_NAME]
+            return PurePath(argument).name[:_MAX_NAME_CHARS]
     return name
 
 
-def _called() -> int | str | None:
+def _invoke() -> int | str | None:
     try:
         code: int | str | None = app(prog_name="workloads", standalone_mode=False)
-    except SystemExit as ended:  # of a job's own --help
+    except SystemExit as ended:  # raised by --help of a job
         code = ended.code
     return code
 
@@ -227,12 +230,12 @@ def main() -> None:
     shadow.exit_if_shadowed()
     standard_streams.open_closed_streams()
     try:
-        code = _called()
+        code = _invoke()
         sys.stdout.flush()
     except _UsageError as error:
         print(usage_message("workloads", error, arguments=len(sys.argv) > 1), file=sys.stderr)
         code = 2
-    except BrokenPipeError:  # what reads our stdout has seen enough
+    except BrokenPipeError:  # the reader of stdout has closed the pipe
         standard_streams.discard_stdout()
         code = 1
     except OSError as error:

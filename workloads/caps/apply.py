@@ -1,4 +1,4 @@
-"""Power limits and clock locks under which runs are made, and which always come off again."""
+"""Setting of power limits and clock locks, with guaranteed restoration."""
 
 from __future__ import annotations
 
@@ -22,93 +22,98 @@ from workloads.client.messages import log_message
 from workloads.runner.signals import unwind_on_signal
 
 _CLOCK_STEP_HZ = 15e6
-_STANDS_WITHIN_S = 1.0
+_EFFECTIVE_WITHIN_S = 1.0
 _POLL_S = 0.05
 
 
-def check_caps(cards: GpuSet, caps: Sequence[Cap]) -> None:
-    """Whether every card takes every cap; whether from this user, `restoring` tries. Raises CapsError."""
-    for uuid in cards.uuids:
+def check_caps(gpus: GpuSet, caps: Sequence[Cap]) -> None:
+    """Check that every GPU supports every cap; `restoring_caps` checks the permission. Raises CapsError."""
+    for uuid in gpus.uuids:
         for cap in caps:
             if cap.kind == "power_limit_watts":
-                _check_power_limit(cards, uuid, cap.value)
+                _check_power_limit(gpus, uuid, cap.value)
             else:
-                _check_clock(cards, uuid, cap.value)
+                _check_clock(gpus, uuid, cap.value)
 
 
-def _check_power_limit(cards: GpuSet, uuid: str, watts: float) -> None:
-    power = cards.power(uuid)
+def _check_power_limit(gpus: GpuSet, uuid: str, watts: float) -> None:
+    power = gpus.power(uuid)
     if not power.least_w <= watts <= power.most_w:
         raise CapsError(
-            f"{cards.name(uuid)} takes a power limit of {power.least_w:g} to {power.most_w:g} W, not {watts:g} W"
+            f"{gpus.name(uuid)} supports power limits of {power.least_w:g} to {power.most_w:g} W, not {watts:g} W"
         )
 
 
-def _check_clock(cards: GpuSet, uuid: str, hertz: float) -> None:
-    clocks = cards.sm_clocks(uuid)
+def _check_clock(gpus: GpuSet, uuid: str, hertz: float) -> None:
+    clocks = gpus.sm_clocks(uuid)
     if not clocks:
         raise CapsError(
-            f"{cards.name(uuid)} cannot be locked to a clock; use power limits, or leave it out with --gpus"
+            f"cannot lock the clock of {gpus.name(uuid)}: not supported; use power limits, or exclude it with --gpus"
         )
     nearest = min(clocks, key=lambda clock: abs(clock - hertz))
     if nearest != hertz:
         raise CapsError(
-            f"{cards.name(uuid)} has no SM clock of {hertz / 1e6:g} MHz but {clocks[0] / 1e6:g} to "
-            f"{clocks[-1] / 1e6:g} MHz, and the nearest is {nearest / 1e6:g} MHz"
+            f"{gpus.name(uuid)} has no SM clock of {hertz / 1e6:g} MHz; its clocks are {clocks[0] / 1e6:g} to "
+            f"{clocks[-1] / 1e6:g} MHz, the nearest is {nearest / 1e6:g} MHz"
         )
 
 
 class CapSetter:
-    """Sets caps on all cards at once; made by `restoring`."""
+    """Setter of one cap on all GPUs; created by `restoring_caps`."""
 
-    def __init__(self, cards: GpuSet, journal: Journal, folder: Path, guardian: Guardian) -> None:
-        self._cards = cards
+    def __init__(self, gpus: GpuSet, journal: Journal, folder: Path, guardian: Guardian) -> None:
+        self._gpus = gpus
         self._journal = journal
         self._folder = folder
         self._guardian = guardian
         self._cap: Cap | None = None
 
     def apply(self, cap: Cap | None) -> None:
-        """Set it on all cards and read it back; None: what stood before. Raises CapsError, and then none has it."""
-        if not self._guardian.watches:
-            raise CapsError("the guardian that takes the caps off again was ended, so no other is set; start anew")
+        """Set `cap` on all GPUs and read it back; None restores the initial limits.
+
+        Raises CapsError; then no GPU has the cap.
+        """
+        if not self._guardian.is_running:
+            raise CapsError(
+                "cannot set a cap: the guardian process that restores the limits has ended; start the sweep again"
+            )
         limit_w, clock_is_locked = caps_journal.state_under_cap(self._journal, cap)
         self._journal = replace(self._journal, limit_w=limit_w, clock_is_locked=clock_is_locked)
         self._journal.write(self._folder)
         try:
             if cap is None or (self._cap is not None and self._cap.kind != cap.kind):
-                self._put_back()
+                self._restore()
             if cap is not None:
-                for uuid in self._cards.uuids:
-                    _set(self._cards, uuid, cap)
+                for uuid in self._gpus.uuids:
+                    _set(self._gpus, uuid, cap)
         except BaseException:
-            with contextlib.suppress(CapsError):  # the first error is the one to mend; leaving tries again
-                self._put_back()
+            with contextlib.suppress(CapsError):  # report the first error; leaving `restoring_caps` tries again
+                self._restore()
             self._cap = None
             raise
         self._cap = cap
 
     def confirm(self) -> None:
-        """That the cap still stands, as after a run that is said to be made under it. Raises CapsError."""
+        """Check that the cap is still set, for instance after a run. Raises CapsError."""
         if self._cap is not None:
-            for uuid in self._cards.uuids:
-                _confirm(self._cards, uuid, self._cap)
+            for uuid in self._gpus.uuids:
+                _confirm(self._gpus, uuid, self._cap)
 
-    def _put_back(self) -> None:
-        wrong = caps_journal.restore_gpus(self._journal, self._cards)
-        if wrong:
-            raise CapsError("; ".join(wrong))
+    def _restore(self) -> None:
+        errors = caps_journal.restore_gpus(self._journal, self._gpus)
+        if errors:
+            raise CapsError("; ".join(errors))
 
 
-def _set(cards: GpuSet, uuid: str, cap: Cap) -> None:
+def _set(gpus: GpuSet, uuid: str, cap: Cap) -> None:
     if cap.kind == "power_limit_watts":
-        cards.set_power_limit(uuid, cap.value)
+        gpus.set_power_limit(uuid, cap.value)
     else:
-        cards.lock_sm_clock(uuid, cap.value)
-    give_up_s = time.monotonic() + _STANDS_WITHIN_S
+        gpus.lock_sm_clock(uuid, cap.value)
+    give_up_s = time.monotonic() + _EFFECTIVE_WITHIN_S
     while True:
         try:
-            _confirm(cards, uuid, cap)
+            _confirm(gpus, uuid, cap)
         except CapsError:
             if time.monotonic() > give_up_s:
                 raise
@@ -117,91 +122,91 @@ def _set(cards: GpuSet, uuid: str, cap: Cap) -> None:
             return
 
 
-def _confirm(cards: GpuSet, uuid: str, cap: Cap) -> None:
-    """A locked clock cannot be read back; that the clock is not above it is all that can be seen."""
+def _confirm(gpus: GpuSet, uuid: str, cap: Cap) -> None:
+    """Check the cap. A locked clock cannot be read back, so only a clock above it is an error."""
     if cap.kind == "sm_clock_hertz":
-        now_hz = cards.sm_clock(uuid)
+        now_hz = gpus.sm_clock(uuid)
         if now_hz > cap.value + _CLOCK_STEP_HZ:
             raise CapsError(
-                f"{cards.name(uuid)} runs at {now_hz / 1e6:g} MHz though it was locked to {cap}; see nvidia-smi"
+                f"{gpus.name(uuid)} runs at {now_hz / 1e6:g} MHz although its clock is locked to {cap}; see nvidia-smi"
             )
         return
-    for now_w in (cards.power(uuid).now_w, cards.enforced_w(uuid)):
+    for now_w in (gpus.power(uuid).now_w, gpus.enforced_w(uuid)):
         if abs(now_w - cap.value) > TOLERANCE_W:
             raise CapsError(
-                f"{cards.name(uuid)} stands at {now_w:g} W though it was set to {cap}; something else limits "
-                "or sets it, see nvidia-smi -q -d POWER"
+                f"{gpus.name(uuid)} has a power limit of {now_w:g} W although {cap} was set; another program or limit "
+                "overrides it, see nvidia-smi -q -d POWER"
             )
 
 
 @contextlib.contextmanager
 def restoring_caps(
-    cards: GpuSet, folder: Path | None = None, say: Callable[[str], None] = log_message
+    gpus: GpuSet, folder: Path | None = None, log: Callable[[str], None] = log_message
 ) -> Iterator[CapSetter]:
-    """Within, caps may be set; by whatever way it is left, what stood before comes back. Raises CapsError.
+    """Yield a setter of caps; restore the initial limits at the end, also after signals. Raises CapsError.
 
-    What an earlier process left set is put back first, and then tried whether this user may set the cards. Where nobody
-    else handles SIGTERM, it unwinds this process.
+    Caps that a killed process left set are restored first; then the permission to set the GPUs is checked. SIGTERM
+    unwinds this process, unless it is handled already.
     """
     folder = folder or user_state_folder(os.environ) / caps_journal.FOLDER
-    handled = threading.current_thread() is not threading.main_thread() or (
+    is_handled = threading.current_thread() is not threading.main_thread() or (
         signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
     )
-    with contextlib.nullcontext() if handled else unwind_on_signal():
-        path, journal = _claim(cards, folder, say)
+    with contextlib.nullcontext() if is_handled else unwind_on_signal():
+        path, journal = _claim(gpus, folder, log)
         try:
             watching = guardian.start_guardian(path, os.environ)
         except BaseException:
             caps_journal.remove_journal(path)
             raise
-        doubt = guardian.survival_warning(watching.pid, folder, os.environ)
-        if doubt:
-            say(doubt)
-        setter = CapSetter(cards, journal, folder, watching)
+        warning = guardian.survival_warning(watching.pid, folder, os.environ)
+        if warning:
+            log(warning)
+        setter = CapSetter(gpus, journal, folder, watching)
         try:
             yield setter
         finally:
-            if os.getpid() == journal.holder.pid:  # a forked child holds nothing
-                _leave(path, cards, watching)
+            if os.getpid() == journal.holder.pid:  # a forked child must not restore
+                _leave(path, gpus, watching)
 
 
-def _leave(path: Path, cards: GpuSet, watching: Guardian) -> None:
-    """The guardian tries too where this does not succeed."""
+def _leave(path: Path, gpus: GpuSet, watching: Guardian) -> None:
+    """Restore the limits; after a failure the guardian tries again."""
     try:
-        wrong = caps_journal.restore_gpus(caps_journal.read_journal(path), cards)
-        if wrong:
-            raise CapsError(f"{'; '.join(wrong)}; then try: workloads caps restore")
+        errors = caps_journal.restore_gpus(caps_journal.read_journal(path), gpus)
+        if errors:
+            raise CapsError(f"{'; '.join(errors)}; try workloads caps restore")
         caps_journal.remove_journal(path)
-    except FileNotFoundError:  # the guardian was told to end, and has put all back
+    except FileNotFoundError:  # the guardian was terminated and has restored the limits
         pass
     finally:
         watching.dismiss()
 
 
-def _claim(cards: GpuSet, folder: Path, say: Callable[[str], None]) -> tuple[Path, Journal]:
-    """Where the journal is now on disk, and what it says; nothing has changed yet."""
+def _claim(gpus: GpuSet, folder: Path, log: Callable[[str], None]) -> tuple[Path, Journal]:
+    """Write the journal before the first change; return its path and content."""
     with caps_journal.lock_journals(folder):
         for path in caps_journal.journal_paths(folder):
             try:
                 other = caps_journal.read_journal(path)
-            except FileNotFoundError:  # its holder has just left
+            except FileNotFoundError:  # its holder has just ended
                 continue
             if other.holder.is_alive:
-                _refuse_shared(other, cards)
-            elif not caps_journal.restore_journal(path, open_journal_gpus, say) and other.shares_a_card(cards):
-                raise CapsError("an earlier sweep's cap is still set and cannot be put back; mend that, see above")
-        before = tuple(InitialPowerLimit(uuid, cards.name(uuid), cards.power(uuid).now_w) for uuid in cards.uuids)
-        for card in before:  # who may set this may lock clocks, too; not sooner, as the card may have been another's
-            cards.set_power_limit(card.uuid, card.power_limit_w)
-        journal = Journal(Holder.this_process(), cards.simulation, before)
+                _reject_shared(other, gpus)
+            elif not caps_journal.restore_journal(path, open_journal_gpus, log) and other.shares_gpu(gpus):
+                raise CapsError("cannot restore the cap of an earlier sweep; fix the error above")
+        initial = tuple(InitialPowerLimit(uuid, gpus.name(uuid), gpus.power(uuid).now_w) for uuid in gpus.uuids)
+        for gpu in initial:  # checks the permission, which is the same for clocks; not before the claim
+            gpus.set_power_limit(gpu.uuid, gpu.power_limit_w)
+        journal = Journal(Holder.this_process(), gpus.simulation, initial)
         return journal.write(folder), journal
 
 
-def _refuse_shared(other: Journal, cards: GpuSet) -> None:
+def _reject_shared(other: Journal, gpus: GpuSet) -> None:
     if other.holder == Holder.this_process():
-        raise CapsError("this process holds caps already; leave the one `restoring` before the next")
-    if other.shares_a_card(cards):
+        raise CapsError("this process already holds caps; leave `restoring_caps` before entering it again")
+    if other.shares_gpu(gpus):
         raise CapsError(
-            f"process {other.holder.pid} holds the power limit of {', '.join(before.name for before in other.cards)}; "
-            "wait for it, or end it, or where it is of a container that has gone: workloads caps restore --force"
+            f"process {other.holder.pid} holds the power limit of {', '.join(gpu.name for gpu in other.cards)}; wait "
+            "for its end, or for an ended container use workloads caps restore --force"
         )

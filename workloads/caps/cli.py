@@ -1,4 +1,4 @@
-"""`workloads caps`: what caps are set, and taking off by hand those that were left set."""
+"""`workloads caps`: display and restoration of power limits and clocks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ app = typer.Typer(help="Power limits and clock locks that sweeps set.", no_args_
 
 Simulated = Annotated[
     Path | None,
-    typer.Option("--simulation", metavar="FILE", help="The state file of simulated GPUs, in place of NVML."),
+    typer.Option("--simulation", metavar="FILE", help="State file of simulated GPUs, instead of NVML."),
 ]
 
 
@@ -33,19 +33,19 @@ class CapsFormat(StrEnum):
 @app.command("show")
 def show_caps(
     simulation: Simulated = None,
-    form: Annotated[CapsFormat, typer.Option("--format", help="How to print it.")] = CapsFormat.TABLE,
+    form: Annotated[CapsFormat, typer.Option("--format", help="Output format.")] = CapsFormat.TABLE,
 ) -> None:
-    """Show each GPU's power limit, what it takes, and the process that holds it."""
+    """Show the power limit of each GPU, its range, and the process that holds it."""
     from workloads.caps import journal as caps_journal
     from workloads.caps.gpu_set import CapsError
     from workloads.caps.open_gpus import open_gpu_set
 
     try:
-        held = [caps_journal.read_journal(path) for path in caps_journal.journal_paths(_folder())]
-        with contextlib.closing(open_gpu_set(None, str(simulation) if simulation else None)) as here:
-            rows = [_row(here, uuid, held) for uuid in here.uuids]
+        journals = [caps_journal.read_journal(path) for path in caps_journal.journal_paths(_folder())]
+        with contextlib.closing(open_gpu_set(None, str(simulation) if simulation else None)) as gpus:
+            rows = [_row(gpus, uuid, journals) for uuid in gpus.uuids]
     except (CapsError, FileNotFoundError) as error:
-        log_message(f"{error}{'' if simulation else '; simulated GPUs are shown with --simulation FILE'}")
+        log_message(f"{error}{'' if simulation else '; for simulated GPUs use --simulation FILE'}")
         raise typer.Exit(1) from error
     if form is CapsFormat.JSON:
         print(json.dumps(rows, indent=2))
@@ -53,47 +53,52 @@ def show_caps(
     for row in rows:
         print(
             f"{row['name']:<40} {row['power_limit_watts']:5g} W of {row['least_watts']:g} to {row['most_watts']:g} W, "
-            f"default {row['default_watts']:g} W{_said_of(row)}"
+            f"default {row['default_watts']:g} W{_holder_text(row)}"
         )
 
 
 @app.command("restore")
 def restore_caps(
     force: Annotated[
-        bool, typer.Option("--force", help="Also what a process still holds, or one that is not seen.")
+        bool,
+        typer.Option(
+            "--force", help="Restoration even if the process that holds the limit runs or is in another container."
+        ),
     ] = False,
 ) -> None:
-    """Put back the power limits and clocks that a sweep left set because it was killed."""
+    """Restore the power limits and clocks that a killed sweep left set."""
     from workloads.caps import journal as caps_journal
     from workloads.caps.gpu_set import CapsError
 
     try:
         with caps_journal.lock_journals(_folder()):
             paths = caps_journal.journal_paths(_folder())
-            left = [path for path in paths if not _restored(path, force=force)]
+            left = [path for path in paths if not _restore_one(path, force=force)]
     except CapsError as error:
         log_message(str(error))
         raise typer.Exit(1) from error
     if not paths:
-        log_message(f"nothing to put back: there is no journal of a process that set caps in {_folder()}")
+        log_message(f"nothing to restore: {_folder()} has no journal of a process that set caps")
     raise typer.Exit(1 if left else 0)
 
 
-def _restored(path: Path, *, force: bool) -> bool:
-    """A journal that cannot be read, or has to stay for another reason, hides no other."""
+def _restore_one(path: Path, *, force: bool) -> bool:
+    """Restore one journal; return False if it remains. An error does not stop the restoration of other journals."""
     from workloads.caps import journal as caps_journal
     from workloads.caps.gpu_set import CapsError
     from workloads.caps.open_gpus import open_journal_gpus
 
     try:
         holder = caps_journal.read_journal(path).holder
-    except FileNotFoundError:  # its holder has just left
+    except FileNotFoundError:  # its holder has just ended
         return True
     except CapsError as error:
         log_message(str(error))
         return False
     if holder.is_alive and not force:
-        log_message(f"process {holder.pid} is at work and will put back what it set; to do it now: --force")
+        log_message(
+            f"process {holder.pid} is running and will restore its limits at its end; use --force to restore them now"
+        )
         return False
     return caps_journal.restore_journal(path, open_journal_gpus, log_message)
 
@@ -105,17 +110,17 @@ def _folder() -> Path:
     return user_state_folder(os.environ) / caps_journal.FOLDER
 
 
-def _row(here: GpuSet, uuid: str, held: list[Journal]) -> dict[str, Any]:
-    power = here.power(uuid)
-    of_card = [
+def _row(gpus: GpuSet, uuid: str, journals: list[Journal]) -> dict[str, Any]:
+    power = gpus.power(uuid)
+    of_gpu = [
         (journal.holder, before.power_limit_w)
-        for journal in held
+        for journal in journals
         for before in journal.cards
-        if before.uuid == uuid and journal.simulation == here.simulation
+        if before.uuid == uuid and journal.simulation == gpus.simulation
     ]
-    holder, before_w = of_card[0] if of_card else (None, None)
+    holder, before_w = of_gpu[0] if of_gpu else (None, None)
     return {
-        "name": here.name(uuid),
+        "name": gpus.name(uuid),
         "uuid": uuid,
         "power_limit_watts": power.now_w,
         "least_watts": power.least_w,
@@ -127,12 +132,9 @@ def _row(here: GpuSet, uuid: str, held: list[Journal]) -> dict[str, Any]:
     }
 
 
-def _said_of(row: dict[str, Any]) -> str:
+def _holder_text(row: dict[str, Any]) -> str:
     if row["holder_pid"] is None:
         return ""
     if row["holder_is_alive"]:
-        return f"; process {row['holder_pid']} puts back {row['before_watts']:g} W"
-    return (
-        f"; left by process {row['holder_pid']}, which has gone: put back {row['before_watts']:g} W with "
-        "workloads caps restore"
-    )
+        return f"; process {row['holder_pid']} will restore {row['before_watts']:g} W"
+    return f"; left by ended process {row['holder_pid']}: restore {row['before_watts']:g} W with workloads caps restore"

@@ -1,4 +1,4 @@
-"""Cards whose power limit and SM clock can be set: real ones through NVML, simulated ones in their state file."""
+"""Interface of GPUs whose power limit and SM clock can be set."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 NOT_ALLOWED = (
-    "setting power limits and clocks takes root, or the capability CAP_SYS_ADMIN: use sudo -E, or a container with "
+    "permission denied, root or the capability CAP_SYS_ADMIN is required; use sudo -E, or a container with "
     "--cap-add SYS_ADMIN"
 )
 
 
 class CapsError(Exception):
-    """One line: cause and remedy."""
+    """Error with a one-line message: the cause and the remedy."""
 
 
 class NotAllowedError(CapsError):
-    """The driver refuses it to this user."""
+    """Change that the driver denies to this user."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowerLimitRange:
-    """What a card takes as its power limit, what it begins with, and what is asked of it now."""
+    """Supported, default and currently requested power limits of a GPU."""
 
     least_w: float
     most_w: float
@@ -31,7 +31,7 @@ class PowerLimitRange:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """What a run is made under."""
+    """Power limit or clock lock of a run."""
 
     kind: Literal["power_limit_watts", "sm_clock_hertz"]
     value: float
@@ -41,34 +41,34 @@ class Cap:
 
 
 class GpuSet(Protocol):
-    """Some of a node's cards, by UUID. Every method raises CapsError."""
+    """GPUs of a node, by UUID. Every method raises CapsError."""
 
     uuids: tuple[str, ...]
     simulation: str | None
-    """The state file of simulated ones."""
+    """State file of simulated GPUs; None for real ones."""
 
     def name(self, uuid: str) -> str:
-        """For a message: `GPU 0 (NVIDIA H200)`."""
+        """Return the name for messages: `GPU 0 (NVIDIA H200)`."""
         ...
 
     def power(self, uuid: str) -> PowerLimitRange: ...
 
     def enforced_w(self, uuid: str) -> float:
-        """The least of all limits that the card obeys."""
+        """Return the lowest of all limits that the GPU obeys."""
         ...
 
     def set_power_limit(self, uuid: str, watts: float) -> None: ...
 
     def sm_clocks(self, uuid: str) -> tuple[float, ...]:
-        """Those that it can be locked to, in hertz, rising; empty where it cannot."""
+        """Return the clocks that the GPU can be locked to, in ascending order; empty if it cannot be locked."""
         ...
 
     def sm_clock(self, uuid: str) -> float:
-        """At this moment, in hertz."""
+        """Return the current SM clock in hertz."""
         ...
 
     def lock_sm_clock(self, uuid: str, hertz: float | None) -> None:
-        """None: as the driver has it by default, which is the only thing that can be gone back to."""
+        """Lock the clock; None removes the lock. An earlier lock cannot be read, so it cannot be restored."""
         ...
 
     def close(self) -> None: ...

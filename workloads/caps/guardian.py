@@ -1,6 +1,6 @@
-"""`python -m workloads.caps.guardian JOURNAL`: waits for the process that holds caps to end, and then takes them off.
+"""Guardian process that restores power limits and clocks when their holder ends.
 
-It is started before the first change and outlives its holder, whatever that dies of.
+`python -m workloads.caps.guardian JOURNAL` is started before the first change and survives a killed holder.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linu
 _BATCH_SYSTEMS = {"SLURM_JOB_ID": "Slurm", "PBS_JOBID": "PBS", "LSB_JOBID": "LSF", "SGE_TASK_ID": "Grid Engine"}
 
 
-class _AskedToEndError(Exception):
+class _TerminatedError(Exception):
     pass
 
 
 def start_guardian(
     journal: Path, environ: Mapping[str, str], booted_by_systemd: Path = Path("/run/systemd/system")
 ) -> Guardian:
-    """In a session of its own, and in a cgroup of its own where systemd gives one. Raises CapsError."""
+    """Start a guardian in a separate session and, with systemd, in a separate cgroup. Raises CapsError."""
     plain = [sys.executable, "-P", "-m", "workloads.caps.guardian", str(journal)]
     commands = [plain]
     if booted_by_systemd.is_dir():  # sd_booted(3)
@@ -58,11 +58,11 @@ def start_guardian(
             )
             if _is_ready(process):
                 return Guardian(process)
-    raise CapsError(f"the guardian that takes the caps off again cannot be started, so none is set; see {log_path}")
+    raise CapsError(f"no cap set: cannot start the guardian process that restores the limits; see {log_path}")
 
 
 class Guardian:
-    """A running one, as its holder sees it."""
+    """Guardian process, from the view of its holder."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -72,11 +72,11 @@ class Guardian:
         return self._process.pid
 
     @property
-    def watches(self) -> bool:
+    def is_running(self) -> bool:
         return self._process.poll() is None
 
     def dismiss(self) -> None:
-        """It restores what its journal says, where that is still there, and ends."""
+        """Terminate the guardian; it restores its journal first, if that still exists."""
         self._process.terminate()
         try:
             self._process.wait(_ENDS_WITHIN_S)
@@ -88,19 +88,19 @@ class Guardian:
 def survival_warning(
     guardian_pid: int, folder: Path, environ: Mapping[str, str], proc: Path = Path("/proc")
 ) -> str | None:
-    """Why the guardian may be killed together with its holder, and what to do about it; `folder` has the journal."""
-    by_hand = f"XDG_STATE_HOME={folder.absolute().parents[1]} workloads caps restore"
+    """Return a warning if the guardian can be killed together with its holder; `folder` has the journal."""
+    restore_command = f"XDG_STATE_HOME={folder.absolute().parents[1]} workloads caps restore"
     shares_cgroup = (proc / "self" / "cgroup").read_text() == (proc / str(guardian_pid) / "cgroup").read_text()
     system = next((name for variable, name in _BATCH_SYSTEMS.items() if variable in environ), None)
     if system and shares_cgroup:
         return (
-            f"{system} kills the guardian with the job, and if the job is killed the caps stay: let its epilog call "
-            f"{by_hand}"
+            f"{system} kills the guardian with the job, so the caps of a killed job stay set; call this in the epilog: "
+            f"{restore_command}"
         )
     if (proc / "self" / "ns" / "pid").readlink() != Path(_INITIAL_PID_NAMESPACE):
         return (
-            f"the guardian ends with this container, and if that is killed the caps stay: keep {folder.absolute()} on "
-            f"a volume, and afterwards call where it is mounted: {by_hand}"
+            f"the guardian ends with this container, so the caps of a killed container stay set; keep "
+            f"{folder.absolute()} on a volume and call where it is mounted: {restore_command}"
         )
     return None
 
@@ -111,10 +111,10 @@ def _scope(journal: Path) -> Sequence[str]:
 
 
 def _is_ready(process: subprocess.Popen[bytes]) -> bool:
-    """Else it has ended."""
+    """Return whether the guardian is ready; kill it after the timeout."""
     assert process.stdout is not None
-    with process.stdout as said:
-        if select.select([said], [], [], _READY_WITHIN_S)[0] and said.read(len(READY)) == READY:
+    with process.stdout as output:
+        if select.select([output], [], [], _READY_WITHIN_S)[0] and output.read(len(READY)) == READY:
             return True
     process.kill()
     process.wait()
@@ -135,24 +135,24 @@ def _await_end(holder: Holder) -> None:
     os.close(watched)
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {text}", file=sys.stderr, flush=True)
 
 
 def _restore(path: Path, attempts: int) -> bool:
     for attempt in range(1, attempts + 1):
         with caps_journal.lock_journals(path.parent):
-            if caps_journal.restore_journal(path, open_journal_gpus, _say):
+            if caps_journal.restore_journal(path, open_journal_gpus, _log):
                 return True
         if attempt < attempts:
             time.sleep(_RETRY_S)
-    _say(f"{path} stays; try: workloads caps restore")
+    _log(f"cannot restore {path}; try workloads caps restore")
     return False
 
 
-def _end(_number: int, _frame: FrameType | None) -> NoReturn:
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise _AskedToEndError
+    raise _TerminatedError
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -162,17 +162,17 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(number, signal.SIG_IGN)
     try:
         journal = caps_journal.read_journal(path)
-        with contextlib.closing(open_journal_gpus(journal)):  # also keeps the driver, and with it the limits, loaded
-            attempts = 1  # who tells it to end, waits for it
-            with contextlib.suppress(_AskedToEndError):
-                signal.signal(signal.SIGTERM, _end)
+        with contextlib.closing(open_journal_gpus(journal)):  # keeps the driver loaded, which would reset the limits
+            attempts = 1  # the process that terminates the guardian waits for it
+            with contextlib.suppress(_TerminatedError):
+                signal.signal(signal.SIGTERM, _terminate)
                 os.write(sys.stdout.fileno(), READY)
                 _await_end(journal.holder)
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 attempts = _ATTEMPTS
             return 0 if _restore(path, attempts) else 1
     except (CapsError, FileNotFoundError) as error:
-        _say(str(error))
+        _log(str(error))
         return 1
 
 

@@ -1,4 +1,4 @@
-"""The journal of power limits: who set what on which cards and what stood before, on disk before the first change."""
+"""Journal of initial power limits, written to disk before the first change."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from workloads.caps.gpu_set import Cap, CapsError, GpuSet
 FOLDER = "caps"
 LOG_FILE = "guardian.log"
 TOLERANCE_W = 1.0
-"""A driver may round what it is asked for."""
+"""Largest difference between requested and set limit: drivers round."""
 _SUFFIX = ".json"
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process for all time: a pid comes again, and means another process in another container."""
+    """Unique identity of a process over reused pids, containers and reboots."""
 
     pid: int
     started_ticks: int
@@ -35,7 +35,7 @@ class Holder:
 
     @property
     def is_alive(self) -> bool:
-        """True also where that cannot be seen from here, from another container of this node."""
+        """Liveness of the process; True if it is in another container, where that is unknown."""
         if self.boot_id != kernel_boot_id():
             return False
         return self.pid_namespace != _pid_namespace() or started_ticks(self.pid) == self.started_ticks
@@ -43,7 +43,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class InitialPowerLimit:
-    """What stood on a card before."""
+    """Power limit of a GPU before the first change."""
 
     uuid: str
     name: str
@@ -52,22 +52,24 @@ class InitialPowerLimit:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
+    """Initial limits of GPUs, and the caps that a process has set."""
+
     holder: Holder
     simulation: str | None
     cards: tuple[InitialPowerLimit, ...]
     limit_w: float | None = None
-    """The power limit that was asked for last."""
+    """Latest requested power limit; None if there was none."""
     clock_is_locked: bool = False
 
     @property
     def file_name(self) -> str:
         return f"{self.holder.pid}-{self.holder.started_ticks}{_SUFFIX}"
 
-    def shares_a_card(self, cards: GpuSet) -> bool:
-        return self.simulation == cards.simulation and any(before.uuid in cards.uuids for before in self.cards)
+    def shares_gpu(self, gpus: GpuSet) -> bool:
+        return self.simulation == gpus.simulation and any(initial.uuid in gpus.uuids for initial in self.cards)
 
     def write(self, folder: Path) -> Path:
-        """Whole and on disk, or not at all; raises CapsError."""
+        """Write the journal atomically and durably. Raises CapsError."""
         path = folder / self.file_name
         new = path.with_suffix(".new")
         try:
@@ -78,12 +80,14 @@ class Journal:
             new.replace(path)
             _sync_folder(folder)
         except OSError as error:
-            raise CapsError(f"the journal {path} cannot be written ({error.strerror}), so no cap is set") from error
+            raise CapsError(
+                f"no cap set: cannot write journal {path}: {error.strerror}; free disk space or set XDG_STATE_HOME"
+            ) from error
         return path
 
 
 def read_journal(path: Path) -> Journal:
-    """Raises CapsError; FileNotFoundError where it is gone."""
+    """Parse a journal. Raises CapsError, and FileNotFoundError if it does not exist."""
     try:
         content: dict[str, Any] = json.loads(path.read_text())
         cards = tuple(InitialPowerLimit(**card) for card in content.pop("cards"))
@@ -92,7 +96,7 @@ def read_journal(path: Path) -> Journal:
         raise
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise CapsError(
-            f"the journal {path} cannot be read ({error}); see workloads caps show for what is set, then delete it"
+            f"cannot read journal {path}: {error}; check the limits with workloads caps show, then delete the file"
         ) from error
 
 
@@ -107,14 +111,14 @@ def journal_paths(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def lock_journals(folder: Path) -> Iterator[None]:
-    """Alone among all who claim cards or restore them; makes the folder. Raises CapsError."""
+    """Hold the lock for claiming or restoring GPUs; create the folder. Raises CapsError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("a")
     except OSError as error:
         raise CapsError(
-            f"no journal of power limits can be kept in {folder} ({error.strerror}); set XDG_STATE_HOME to a folder "
-            "that can be written"
+            f"cannot keep a journal of power limits in {folder}: {error.strerror}; set XDG_STATE_HOME to a writable "
+            "folder"
         ) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -122,68 +126,69 @@ def lock_journals(folder: Path) -> Iterator[None]:
 
 
 def restore_gpus(journal: Journal, cards: GpuSet) -> list[str]:
-    """What stood before, on every card that answers; what went wrong, a line each."""
-    wrong = []
-    for before in journal.cards:
+    """Restore the initial limits of every GPU that responds; return one message per error."""
+    errors = []
+    for initial in journal.cards:
         try:
-            _put_back_on(before, journal, cards)
+            _restore_gpu(initial, journal, cards)
         except CapsError as error:
-            wrong.append(str(error))
-    return wrong
+            errors.append(str(error))
+    return errors
 
 
-def _put_back_on(before: InitialPowerLimit, journal: Journal, cards: GpuSet) -> None:
-    has_rebooted = journal.holder.boot_id != kernel_boot_id()  # which takes limits and locks off real cards
+def _restore_gpu(initial: InitialPowerLimit, journal: Journal, cards: GpuSet) -> None:
+    has_rebooted = journal.holder.boot_id != kernel_boot_id()  # a reboot resets the limits and locks of real GPUs
     if journal.clock_is_locked and (not has_rebooted or journal.simulation):
-        cards.lock_sm_clock(before.uuid, None)
+        cards.lock_sm_clock(initial.uuid, None)
     if journal.limit_w is None:
         return
-    if has_rebooted and abs(cards.power(before.uuid).now_w - journal.limit_w) > TOLERANCE_W:
-        return  # what stands now, the driver or somebody has set since
-    cards.set_power_limit(before.uuid, before.power_limit_w)
-    now_w = cards.power(before.uuid).now_w
-    if abs(now_w - before.power_limit_w) > TOLERANCE_W:
+    if has_rebooted and abs(cards.power(initial.uuid).now_w - journal.limit_w) > TOLERANCE_W:
+        return  # the driver or another program has changed the limit since
+    cards.set_power_limit(initial.uuid, initial.power_limit_w)
+    now_w = cards.power(initial.uuid).now_w
+    if abs(now_w - initial.power_limit_w) > TOLERANCE_W:
         raise CapsError(
-            f"{before.name} stays at {now_w:g} W instead of {before.power_limit_w:g} W; try: nvidia-smi -pl"
+            f"cannot restore {initial.name}: it stays at {now_w:g} W instead of {initial.power_limit_w:g} W; "
+            "try nvidia-smi -pl"
         )
 
 
-def restore_journal(path: Path, open_cards: Callable[[Journal], GpuSet], say: Callable[[str], None]) -> bool:
-    """Put back what a journal says and remove it; False where it has to stay. To be called within `locked`."""
+def restore_journal(path: Path, open_cards: Callable[[Journal], GpuSet], log: Callable[[str], None]) -> bool:
+    """Restore and remove a journal; return False if it remains. Call it within `lock_journals`."""
     try:
         journal = read_journal(path)
         cards = open_cards(journal)
-    except FileNotFoundError:  # its guardian was faster
+    except FileNotFoundError:  # its guardian has just restored it
         return True
     except CapsError as error:
-        say(f"{path}: {error}")
+        log(f"{path}: {error}")
         return False
     try:
-        wrong = restore_gpus(journal, cards)
+        errors = restore_gpus(journal, cards)
     finally:
         cards.close()
-    for text in wrong:
-        say(text)
-    if not wrong:
-        say(f"{restored_text(journal)}; process {journal.holder.pid} had set it")
+    for text in errors:
+        log(text)
+    if not errors:
+        log(f"{restored_text(journal)}; it was set by process {journal.holder.pid}")
         remove_journal(path)
-    return not wrong
+    return not errors
 
 
 def restored_text(journal: Journal) -> str:
-    """What stands again."""
-    stood = ", ".join(f"{before.name} at {before.power_limit_w:g} W" for before in journal.cards)
-    return f"put back: {stood}{' and its default clocks' if journal.clock_is_locked else ''}"
+    """Return the message that names the restored limits."""
+    limits = ", ".join(f"{initial.name} at {initial.power_limit_w:g} W" for initial in journal.cards)
+    return f"restored: {limits}{' and its default clocks' if journal.clock_is_locked else ''}"
 
 
 def state_under_cap(journal: Journal, cap: Cap | None) -> tuple[float | None, bool]:
-    """`limit_w` and `clock_is_locked` of the journal while this cap stands; both only ever grow."""
+    """Return `limit_w` and `clock_is_locked` of the journal under `cap`; neither is ever cleared."""
     limit_w = cap.value if cap is not None and cap.kind == "power_limit_watts" else journal.limit_w
     return limit_w, journal.clock_is_locked or (cap is not None and cap.kind == "sm_clock_hertz")
 
 
 def started_ticks(pid: int) -> int | None:
-    """When it started, in clock ticks since boot; None where it has ended (a zombie has)."""
+    """Return the start time in clock ticks since boot; None if the process has ended (or is a zombie)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

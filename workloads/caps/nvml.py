@@ -1,4 +1,4 @@
-"""Power limits and locked clocks of real cards, through NVML: the only use of it in this package."""
+"""Power limits and clock locks of real GPUs, through NVML."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from workloads.caps.gpu_set import NOT_ALLOWED, CapsError, NotAllowedError, Powe
 
 
 class NvmlGpuSet:
+    """Real GPUs by UUID or index; None: all of the node."""
+
     def __init__(self, gpus: Sequence[str] | None) -> None:
         try:
             import pynvml
         except ImportError as error:
             from exporter.contract.installation import install
 
-            raise CapsError(f"pynvml cannot be imported; {install('workloads')}") from error
+            raise CapsError(f"cannot import pynvml; {install('workloads')}") from error
         self.simulation: str | None = None
         self._nvml: Any = pynvml
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            raise CapsError(f"there is no NVIDIA driver to set power limits with: {error}; try: nvidia-smi") from error
+            raise CapsError(f"cannot set power limits: no NVIDIA driver: {error}; try nvidia-smi") from error
         try:
             self._names: dict[str, str] = {}
             self._handles: dict[str, Any] = {}
@@ -38,24 +40,24 @@ class NvmlGpuSet:
 
     def power(self, uuid: str) -> PowerLimitRange:
         nvml, handle = self._nvml, self._handles[uuid]
-        with self._said(f"the power limit of {self.name(uuid)} cannot be read"):
+        with self._failing_with(f"cannot read the power limit of {self.name(uuid)}"):
             least_mw, most_mw = nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
             default_mw = nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)
             now_mw = nvml.nvmlDeviceGetPowerManagementLimit(handle)
         return PowerLimitRange(least_mw / 1e3, most_mw / 1e3, default_mw / 1e3, now_mw / 1e3)
 
     def enforced_w(self, uuid: str) -> float:
-        with self._said(f"the power limit of {self.name(uuid)} cannot be read"):
+        with self._failing_with(f"cannot read the power limit of {self.name(uuid)}"):
             return float(self._nvml.nvmlDeviceGetEnforcedPowerLimit(self._handles[uuid])) / 1e3
 
     def set_power_limit(self, uuid: str, watts: float) -> None:
-        with self._said(f"the power limit of {self.name(uuid)} cannot be set"):
+        with self._failing_with(f"cannot set the power limit of {self.name(uuid)}"):
             self._nvml.nvmlDeviceSetPowerManagementLimit(self._handles[uuid], round(watts * 1e3))
 
     def sm_clocks(self, uuid: str) -> tuple[float, ...]:
-        """Those at the fastest memory clock."""
+        """Return the clocks that are supported at the highest memory clock."""
         nvml, handle = self._nvml, self._handles[uuid]
-        with self._said(f"the clocks of {self.name(uuid)} cannot be read"):
+        with self._failing_with(f"cannot read the clocks of {self.name(uuid)}"):
             try:
                 memory_mhz = nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)
                 clocks_mhz = nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, memory_mhz)
@@ -64,50 +66,46 @@ class NvmlGpuSet:
         return tuple(sorted(mhz * 1e6 for mhz in clocks_mhz))
 
     def sm_clock(self, uuid: str) -> float:
-        with self._said(f"the clock of {self.name(uuid)} cannot be read"):
+        with self._failing_with(f"cannot read the clock of {self.name(uuid)}"):
             return float(self._nvml.nvmlDeviceGetClockInfo(self._handles[uuid], self._nvml.NVML_CLOCK_SM)) * 1e6
 
     def lock_sm_clock(self, uuid: str, hertz: float | None) -> None:
         nvml, handle = self._nvml, self._handles[uuid]
-        with self._said(f"the clock of {self.name(uuid)} cannot be locked"):
+        with self._failing_with(f"cannot lock the clock of {self.name(uuid)}"):
             if hertz is None:
                 nvml.nvmlDeviceResetGpuLockedClocks(handle)
             else:
                 nvml.nvmlDeviceSetGpuLockedClocks(handle, round(hertz / 1e6), round(hertz / 1e6))
 
     def close(self) -> None:
-        with contextlib.suppress(self._nvml.NVMLError):  # a driver that is gone needs no goodbye
+        with contextlib.suppress(self._nvml.NVMLError):  # the driver may have been unloaded
             self._nvml.nvmlShutdown()
 
     def _add(self, gpu: str) -> None:
         nvml = self._nvml
         if gpu.startswith("MIG-"):
-            raise CapsError(
-                f"{gpu} is a part of a card, whose power limit is the whole card's; give the card's own UUID"
-            )
+            raise CapsError(f"{gpu} is a MIG instance, which has no power limit; use the UUID of its GPU")
         try:
             handle = (
                 nvml.nvmlDeviceGetHandleByIndex(int(gpu)) if gpu.isdecimal() else nvml.nvmlDeviceGetHandleByUUID(gpu)
             )
         except (nvml.NVMLError_NotFound, nvml.NVMLError_InvalidArgument) as error:
-            raise CapsError(f"there is no GPU {gpu} here; nvidia-smi -L lists those that there are") from error
+            raise CapsError(f"there is no GPU {gpu} on this node; nvidia-smi -L lists the GPUs") from error
         except nvml.NVMLError as error:
-            raise CapsError(
-                f"GPU {gpu} cannot be used: {error}; see nvidia-smi, or leave it out with --gpus"
-            ) from error
-        with self._said(f"GPU {gpu} cannot be asked for its name"):
+            raise CapsError(f"cannot use GPU {gpu}: {error}; see nvidia-smi, or exclude it with --gpus") from error
+        with self._failing_with(f"cannot read the name of GPU {gpu}"):
             uuid = nvml.nvmlDeviceGetUUID(handle)
             self._names[uuid] = f"GPU {nvml.nvmlDeviceGetIndex(handle)} ({nvml.nvmlDeviceGetName(handle)})"
             self._handles[uuid] = handle
 
     @contextlib.contextmanager
-    def _said(self, what: str) -> Iterator[None]:
+    def _failing_with(self, failure: str) -> Iterator[None]:
         nvml = self._nvml
         try:
             yield
         except nvml.NVMLError_NoPermission as error:
-            raise NotAllowedError(f"{what}: {NOT_ALLOWED}") from error
+            raise NotAllowedError(f"{failure}: {NOT_ALLOWED}") from error
         except nvml.NVMLError_NotSupported as error:
-            raise CapsError(f"{what}: this card does not support it; leave it out with --gpus") from error
+            raise CapsError(f"{failure}: not supported by this GPU; exclude it with --gpus") from error
         except nvml.NVMLError as error:
-            raise CapsError(f"{what}: {error}; see nvidia-smi") from error
+            raise CapsError(f"{failure}: {error}; see nvidia-smi") from error

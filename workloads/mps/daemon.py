@@ -1,6 +1,6 @@
-"""One MPS control daemon of NVIDIA's: start it, ask it, end it and all that it has started.
+"""Control daemon of NVIDIA MPS: start, commands, stop.
 
-Of the standard library alone, as the watcher beside it is to be small.
+The module imports only the standard library, to keep its watcher process small.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ from pathlib import Path
 PROGRAM = "nvidia-cuda-mps-control"
 PIPE_DIRECTORY, LOG_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 _MARK = "WATTLINE_MPS"
-"""Set for the daemon alone and inherited by its servers: by it they are found, whatever happened to them."""
+"""Variable of the daemon's environment, inherited by its servers, by which their processes are found."""
 _CALL_TIMEOUT_S = 20.0
 _ANSWERS_WITHIN_S = 20.0
 _KILLED_WITHIN_S = 10.0
 _POLL_S = 0.05
-_POLITE_S = 2  # `quit -t`: for so long the servers wait for clients that are still there
+_POLITE_S = 2  # `quit -t`: time for which the servers wait for their clients
 
 
 class MpsError(Exception):
-    """One line: the cause and the next step."""
+    """Error with a one-line message: the cause and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class MpsDaemon:
+    """Control daemon with its servers."""
+
     environ: Mapping[str, str]
-    """With the folders of daemon and clients."""
+    """Environment with the folders of daemon and clients."""
     mark: str
 
     @property
@@ -46,8 +48,8 @@ class MpsDaemon:
         return Path(self.environ[LOG_DIRECTORY])
 
     def start(self) -> None:
-        """Return once it answers; raises MpsError."""
-        with tempfile.TemporaryFile() as output:  # a pipe would stay open for as long as the daemon lives
+        """Start the daemon and wait until it responds. Raises MpsError."""
+        with tempfile.TemporaryFile() as output:  # a pipe would stay open until the daemon ends
             try:
                 code = subprocess.run(
                     [PROGRAM, "-d"],
@@ -59,28 +61,28 @@ class MpsDaemon:
                     check=False,
                 ).returncode
             except (OSError, subprocess.TimeoutExpired) as error:
-                raise _not_run(error) from error
+                raise _execution_error(error) from error
             output.seek(0)
-            said = _last_line(output.read().decode(errors="replace"))
+            message = _last_line(output.read().decode(errors="replace"))
         if code != 0:
-            raise MpsError(f"MPS does not start: {said or f'{PROGRAM} -d exits with {code}'}")
-        self._await_answer(said)
+            raise MpsError(f"cannot start MPS: {message or f'{PROGRAM} -d exits with {code}'}")
+        self._await_response(message)
 
-    def _await_answer(self, said: str) -> None:
+    def _await_response(self, message: str) -> None:
         give_up_s = time.monotonic() + _ANSWERS_WITHIN_S
         while True:
             try:
-                self.ask("get_server_list")
+                self.send_command("get_server_list")
             except MpsError as error:
                 if time.monotonic() > give_up_s or not self.processes():
-                    reason = self.last_log_line("control.log") or said or str(error)
-                    raise MpsError(f"MPS does not start: {reason}") from error
+                    reason = self.last_log_line("control.log") or message or str(error)
+                    raise MpsError(f"cannot start MPS: {reason}") from error
                 time.sleep(_POLL_S)
             else:
                 return
 
-    def ask(self, command: str, timeout_s: float = _CALL_TIMEOUT_S) -> str:
-        """What the control program prints; raises MpsError."""
+    def send_command(self, command: str, timeout_s: float = _CALL_TIMEOUT_S) -> str:
+        """Send a command; return the output of the control program. Raises MpsError."""
         try:
             done = subprocess.run(
                 [PROGRAM],
@@ -92,23 +94,23 @@ class MpsDaemon:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise _not_run(error) from error
+            raise _execution_error(error) from error
         if done.returncode != 0:
-            said = _last_line(done.stdout + done.stderr) or f"exit code {done.returncode}"
-            raise MpsError(f"the MPS daemon does not answer {command!r}: {said}")
+            message = _last_line(done.stdout + done.stderr) or f"exit code {done.returncode}"
+            raise MpsError(f"the MPS daemon rejected {command!r}: {message}")
         return done.stdout
 
     def clients(self) -> set[int]:
-        """The pids of all its servers' clients; raises MpsError."""
-        servers = _pids(self.ask("get_server_list"))
-        return {pid for server in servers for pid in _pids(self.ask(f"get_client_list {server}"))}
+        """Return the pids of the clients of all servers. Raises MpsError."""
+        servers = _pids(self.send_command("get_server_list"))
+        return {pid for server in servers for pid in _pids(self.send_command(f"get_client_list {server}"))}
 
     def stop(self, within_s: float) -> list[int]:
-        """End it, by force after `within_s`; the pids of what cannot be ended. The pipe folder goes, the logs stay."""
-        for command in (f"quit -t {_POLITE_S}", "quit"):  # older versions know no time-out
+        """Stop the daemon, by SIGKILL after `within_s`; return the remaining pids. Its logs are kept."""
+        for command in (f"quit -t {_POLITE_S}", "quit"):  # older versions have no timeout option
             if self.processes():
                 with contextlib.suppress(MpsError):
-                    self.ask(command, within_s / 2)
+                    self.send_command(command, within_s / 2)
             self._await_end(within_s / 2)
         for pid in self.processes():
             with contextlib.suppress(OSError):
@@ -123,7 +125,7 @@ class MpsDaemon:
             time.sleep(_POLL_S)
 
     def processes(self) -> list[int]:
-        """The daemon and its servers, those alone; a zombie has no environment any more."""
+        """Return the pids of the daemon and its servers, without zombies."""
         wanted = f"{_MARK}={self.mark}".encode()
         found = []
         for folder in Path("/proc").iterdir():
@@ -140,9 +142,9 @@ class MpsDaemon:
             return ""
 
 
-def _pids(answer: str) -> list[int]:
-    """One a line; whatever else a version prints is no pid."""
-    return [int(line) for line in map(str.strip, answer.splitlines()) if line.isdecimal()]
+def _pids(output: str) -> list[int]:
+    """Return the pids, one per line; other output is ignored."""
+    return [int(line) for line in map(str.strip, output.splitlines()) if line.isdecimal()]
 
 
 def _last_line(text: str) -> str:
@@ -151,17 +153,17 @@ def _last_line(text: str) -> str:
 
 
 def require_mps(environ: Mapping[str, str]) -> None:
-    """Raises MpsError where MPS is not installed."""
+    """Raise MpsError if MPS is not installed."""
     if shutil.which(PROGRAM, path=environ.get("PATH")) is None:
-        raise _not_run(FileNotFoundError())
+        raise _execution_error(FileNotFoundError())
 
 
-def _not_run(error: OSError | subprocess.TimeoutExpired) -> MpsError:
+def _execution_error(error: OSError | subprocess.TimeoutExpired) -> MpsError:
     if isinstance(error, FileNotFoundError):
         return MpsError(
-            f"MPS is not installed here: there is no {PROGRAM} on PATH; it comes with NVIDIA's driver (on Debian and "
-            "Ubuntu in nvidia-compute-utils), or do without: mps: false"
+            f"cannot start MPS: {PROGRAM} is not on PATH; install NVIDIA's driver (on Debian and Ubuntu "
+            "nvidia-compute-utils), or set mps: false"
         )
     if isinstance(error, subprocess.TimeoutExpired):
-        return MpsError(f"{PROGRAM} does not return within {error.timeout:g} s; is the driver well? try nvidia-smi")
-    return MpsError(f"{PROGRAM} cannot be executed: {error.strerror}; ask for the right to, or do without: mps: false")
+        return MpsError(f"{PROGRAM} did not return within {error.timeout:g} s; check the driver with nvidia-smi")
+    return MpsError(f"cannot execute {PROGRAM}: {error.strerror}; get the permission, or set mps: false")

@@ -1,4 +1,7 @@
-"""MPS daemons that somebody else has started, as /proc shows them: CUDA programs that find one use it, unasked."""
+"""MPS daemons of other programs, found in /proc.
+
+CUDA programs that find a daemon use it without being configured to.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,21 @@ from pathlib import Path
 
 from workloads.mps.daemon import PIPE_DIRECTORY, PROGRAM
 
-_USUAL_PIPES = "/tmp/nvidia-mps"  # noqa: S108  # where NVIDIA's own look
+_USUAL_PIPES = "/tmp/nvidia-mps"  # noqa: S108  # the default of NVIDIA's programs
 
 
 @dataclass(frozen=True, slots=True)
 class OtherDaemon:
+    """MPS daemon that this program has not started."""
+
     pid: int
     user: str
     gpus: tuple[str, ...]
-    """Empty where it may have all, or another user's daemon does not say."""
+    """UUIDs of its GPUs; empty if it has all, or if the environment of its process cannot be read."""
     pipes: str
 
     def serves(self, gpus: Sequence[str]) -> bool:
-        """Whether any of the GPUs (UUIDs; none are all) may be one of its own."""
+        """Return whether it can serve any of the GPUs (UUIDs; empty: all)."""
         return not (gpus and self.gpus and not set(gpus) & set(self.gpus))
 
 
@@ -41,23 +46,24 @@ def list_mps_daemons(proc: Path = Path("/proc")) -> Iterator[OtherDaemon]:
 
 
 def interception_warning(environ: Mapping[str, str], gpus: Sequence[str], proc: Path = Path("/proc")) -> str | None:
-    """What is to be said where jobs with this environment, on these GPUs, become clients of a daemon by themselves."""
-    ours = environ.get(PIPE_DIRECTORY, _USUAL_PIPES)
+    """Return a warning if jobs with this environment on these GPUs become clients of another daemon."""
+    own_pipes = environ.get(PIPE_DIRECTORY, _USUAL_PIPES)
     for other in list_mps_daemons(proc):
-        if other.serves(gpus) and os.path.realpath(other.pipes) == os.path.realpath(ours):
+        if other.serves(gpus) and os.path.realpath(other.pipes) == os.path.realpath(own_pipes):
             return (
-                f"not without MPS, though the plan says so: a daemon of user {other.user} (pid {other.pid}) serves "
-                f"{other.pipes}, and CUDA programs that find it there use it; end it (echo quit | {PROGRAM}, as that "
-                f"user), or hide it from the jobs: {PIPE_DIRECTORY}=/nonexistent workloads plan …"
+                "the jobs use MPS, although the plan sets mps: false: "
+                f"the daemon of user {other.user} (pid {other.pid}) serves {other.pipes}; "
+                f"stop it (echo quit | {PROGRAM}, as that user), or hide it from the jobs: "
+                f"{PIPE_DIRECTORY}=/nonexistent workloads plan …"
             )
     return None
 
 
 def _is_daemon(folder: Path) -> bool:
-    """And not the program that asks one."""
+    """Return whether the process is a daemon, not a client that sends commands to one."""
     try:
         program, *arguments = (folder / "cmdline").read_bytes().split(b"\0")
-    except OSError:  # it has just ended
+    except OSError:  # the process has just ended
         return False
     return Path(os.fsdecode(program)).name == PROGRAM and bool({b"-d", b"-f"} & set(arguments))
 

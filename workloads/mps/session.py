@@ -1,7 +1,7 @@
-"""NVIDIA's Multi-Process Service for several jobs on one GPU: a daemon of our own, and the proof that they use it.
+"""MPS daemon for the jobs of a plan, with a check that the jobs use it.
 
-A CUDA program that does not find the daemon runs without it and says nothing; so the daemon is asked who its clients
-are. A watcher (`workloads.mps.watcher`) ends the daemon where the runner cannot any more.
+A CUDA program that does not find the daemon silently runs without it; so the daemon's list of clients is checked. A
+watcher process (`workloads.mps.watcher`) stops the daemon if the runner is killed.
 """
 
 from __future__ import annotations
@@ -30,45 +30,45 @@ _SMI_TIMEOUT_S = 20
 
 @dataclass(slots=True)
 class MpsSession:
-    """A daemon that runs; made by `started`."""
+    """Running daemon; created by `run_mps_daemon`."""
 
     _daemon: MpsDaemon
-    _seen: set[int] = field(default_factory=set)
+    _verified: set[int] = field(default_factory=set)
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a job needs, beside its own, to be a client."""
+        """Variables that make a job a client of the daemon."""
         return {name: self._daemon.environ[name] for name in (PIPE_DIRECTORY, LOG_DIRECTORY)}
 
     def verify(self, pids: Iterable[int], within_s: float = 30.0) -> None:
-        """Return once each process, or one that it has started, is a client; it becomes one with its first CUDA call.
+        """Wait until each process or one of its descendants is a client, which it becomes by its first CUDA call.
 
-        Raises MpsError where one is not, or ends before.
+        Raises MpsError if a process ends before or is no client after `within_s`.
         """
         wanted = set(pids)
         give_up_s = time.monotonic() + within_s
         while True:
             clients = self._daemon.clients()
-            self._seen |= {pid for pid in wanted if _family(pid) & clients}
-            missing = sorted(wanted - self._seen)
+            self._verified |= {pid for pid in wanted if _process_tree(pid) & clients}
+            missing = sorted(wanted - self._verified)
             if not missing:
                 return
-            gone = [pid for pid in missing if not _family(pid)]
+            gone = [pid for pid in missing if not _process_tree(pid)]
             if gone:
-                raise MpsError(f"process {gone[0]} has ended without ever having been a client of MPS")
+                raise MpsError(f"process {gone[0]} ended before it became a client of MPS; see its output.log")
             if time.monotonic() > give_up_s:
                 raise self._not_attached(missing, within_s)
             time.sleep(_POLL_S)
 
     def _not_attached(self, missing: Sequence[int], within_s: float) -> MpsError:
         numbers = ", ".join(map(str, missing))
-        who = f"process {numbers} is no client" if len(missing) == 1 else f"processes {numbers} are no clients"
-        said = self._daemon.last_log_line("server.log") or self._daemon.last_log_line("control.log")
+        subject = f"process {numbers} is" if len(missing) == 1 else f"processes {numbers} are"
+        log_line = self._daemon.last_log_line("server.log") or self._daemon.last_log_line("control.log")
         hint = _compute_mode_hint()
         return MpsError(
-            f"{who} of the MPS daemon after {within_s:g} s, so this is no run under MPS; a client uses CUDA, on the "
-            f"daemon's GPUs, and is of the same user and container{hint}; the log in {self._daemon.log_folder} ends "
-            f"with: {said or 'nothing'}"
+            f"{subject} not an MPS client after {within_s:g} s: "
+            "a client must use CUDA on the daemon's GPUs, as the same user and in the same container"
+            f"{hint}; last log line in {self._daemon.log_folder}: {log_line or 'none'}"
         )
 
 
@@ -81,12 +81,11 @@ def run_mps_daemon(
     stop_within_s: float = 10.0,
     proc: Path = Path("/proc"),
 ) -> Iterator[MpsSession]:
-    """A daemon for `gpus`, gone afterwards; its logs stay in `folder`. `gpus` are UUIDs, as under MPS indices are
-    counted anew; none are all.
+    """Run a daemon for `gpus` (UUIDs; empty: all) and stop it at the end; keep its logs in `folder`.
 
-    Raises MpsError, also where a process of the daemon's is left at the end.
+    Raises MpsError, also if a process of the daemon remains at the end.
     """
-    _refuse_beside_another(proc, gpus)
+    _reject_second_daemon(proc, gpus)
     daemon = _daemon(folder, environ, gpus)
     left: list[int] = []
     with _watched(daemon):
@@ -96,24 +95,26 @@ def run_mps_daemon(
         finally:
             left = daemon.stop(stop_within_s)
             if left:
-                log_message(f"MPS is still there: {_left(left)}")
+                log_message(_remaining_text(left))
     if left:
-        raise MpsError(_left(left))
+        raise MpsError(_remaining_text(left))
 
 
-def _left(pids: Sequence[int]) -> str:
+def _remaining_text(pids: Sequence[int]) -> str:
     numbers = " ".join(map(str, pids))
-    return f"processes of the MPS daemon cannot be ended: {numbers}; end them: kill -9 {numbers}"
+    return f"cannot stop processes of the MPS daemon: {numbers}; kill them: kill -9 {numbers}"
 
 
 def _daemon(folder: Path, environ: Mapping[str, str], gpus: Sequence[str]) -> MpsDaemon:
-    """The pipe folder is in /tmp, whatever TMPDIR says: the path of a socket is of 107 bytes at most."""
+    """Create the folders. The pipe folder is in /tmp, since the path of a socket has at most 107 bytes."""
     try:
         logs = folder.absolute() / "mps"
         logs.mkdir(parents=True, exist_ok=True)
         pipes = tempfile.mkdtemp(prefix="wattline-mps-", dir="/tmp")
     except OSError as error:
-        raise MpsError(f"MPS needs a folder: {error.filename}: {error.strerror}") from error
+        raise MpsError(
+            f"cannot create a folder for MPS: {error.filename}: {error.strerror}; set another --out"
+        ) from error
     added = {PIPE_DIRECTORY: pipes, LOG_DIRECTORY: str(logs)}
     if gpus:
         added["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
@@ -129,7 +130,7 @@ def _start(daemon: MpsDaemon) -> None:
 
 @contextlib.contextmanager
 def _watched(daemon: MpsDaemon) -> Iterator[None]:
-    """From before the daemon's start to after its end; in a session of its own, which no Ctrl-C reaches."""
+    """Run the watcher in a separate session, which Ctrl-C does not reach."""
     watcher = subprocess.Popen(
         [sys.executable, "-P", "-m", mps_watcher.__name__, daemon.mark],
         env=dict(daemon.environ),
@@ -139,23 +140,23 @@ def _watched(daemon: MpsDaemon) -> Iterator[None]:
     try:
         yield
     finally:
-        word = b"" if daemon.processes() else mps_watcher.DISMISSED  # a second Ctrl-C may have cut the stop short
-        with contextlib.suppress(BrokenPipeError):  # somebody has killed it
-            watcher.communicate(word)
+        message = b"" if daemon.processes() else mps_watcher.DISMISSED  # a second Ctrl-C may have interrupted the stop
+        with contextlib.suppress(BrokenPipeError):  # the watcher was killed
+            watcher.communicate(message)
 
 
-def _refuse_beside_another(proc: Path, gpus: Sequence[str]) -> None:
-    """Two daemons on one GPU take turns, which is no MPS; on other GPUs they may be."""
+def _reject_second_daemon(proc: Path, gpus: Sequence[str]) -> None:
+    """Raise MpsError if another daemon serves these GPUs: two daemons on one GPU take turns."""
     for other in mps_others.list_mps_daemons(proc):
         if other.serves(gpus):
             raise MpsError(
-                f"an MPS daemon of user {other.user} is already running (pid {other.pid}), and two cannot share "
-                f"a GPU; end it (echo quit | {PROGRAM}, as that user), or give GPUs by UUID that it does not serve"
+                f"cannot start MPS: a daemon of user {other.user} is already running (pid {other.pid}) on these GPUs; "
+                f"stop it (echo quit | {PROGRAM}, as that user), or choose other GPUs by UUID"
             )
 
 
-def _family(pid: int) -> set[int]:
-    """The process and all that it has started; empty once it has ended."""
+def _process_tree(pid: int) -> set[int]:
+    """Return the pids of the process and its descendants; empty after its end."""
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
@@ -176,7 +177,5 @@ def _compute_mode_hint() -> str:
     if "Prohibited" in done.stdout:
         return "; a GPU is in compute mode Prohibited: sudo nvidia-smi -c DEFAULT"
     if "Exclusive_Process" in done.stdout:
-        return (
-            "; a GPU is in compute mode Exclusive_Process, where one process alone may use it: end what else is on it"
-        )
+        return "; a GPU is in compute mode Exclusive_Process, for one process only: stop its other processes"
     return ""

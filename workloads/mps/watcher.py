@@ -1,6 +1,7 @@
-"""Ends an MPS daemon whose runner is gone, also by SIGKILL; started by `workloads.mps.session`, with the daemon's mark.
+"""Watcher process that stops an MPS daemon when its runner is killed.
 
-It waits for the end of its standard input, which the runner holds open. Its environment names the daemon's folders.
+`workloads.mps.session` starts it with the mark and the environment of the daemon. It waits for the end of its standard
+input, which the runner keeps open.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _STOP_WITHIN_S = 5.0
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):  # it leaves only after the runner
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):  # it ends only after the runner
         signal.signal(number, signal.SIG_IGN)
     if sys.stdin.buffer.read() != DISMISSED:
         MpsDaemon(dict(os.environ), sys.argv[1]).stop(_STOP_WITHIN_S)

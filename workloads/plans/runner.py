@@ -144,7 +144,7 @@ class PlanRunner:
         uuids = list(dict.fromkeys(itertools.chain(*(self._capped_gpus(left[number]) for number in caps))))
         with contextlib.closing(open_gpu_set(uuids, self._here.simulation)) as chosen:
             check_caps(chosen, list(dict.fromkeys(caps.values())))
-            with restoring_caps(chosen, say=self._context.progress.say) as self._setter:
+            with restoring_caps(chosen, log=self._context.progress.say) as self._setter:
                 yield
 
     def _capped_gpus(self, step: Step) -> list[str]:

@@ -11,7 +11,7 @@ from exporter.simulation import Fault
 BEFORE_W = [700.0, 500.0]
 
 
-def test_every_card_has_the_cap_and_afterwards_what_it_had_before(bench):
+def test_caps_are_set_on_all_gpus_and_restored(bench):
     sweep = bench.sweep("all", "300", "450")
 
     assert sweep.heard() == "ready"
@@ -26,7 +26,7 @@ def test_every_card_has_the_cap_and_afterwards_what_it_had_before(bench):
     assert not bench.has_journal()
 
 
-def test_only_the_cards_that_were_asked_for_are_set(bench):
+def test_caps_are_set_on_selected_gpus_only(bench):
     sweep = bench.capped("1", "300")
 
     assert bench.limits_w() == [700, 300]
@@ -34,7 +34,7 @@ def test_only_the_cards_that_were_asked_for_are_set(bench):
     assert bench.limits_w() == BEFORE_W
 
 
-def test_the_journal_is_on_disk_before_anything_is_set(bench):
+def test_caps_journal_is_written_before_first_change(bench):
     sweep = bench.sweep("all", "300")
     sweep.heard()
 
@@ -44,7 +44,7 @@ def test_the_journal_is_on_disk_before_anything_is_set(bench):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_the_sweep_and_the_limits_are_back(driver, number):
+def test_caps_signal_restores_limits(driver, number):
     sweep = driver.capped("all", "300")
     assert driver.limits_w() == [300, 300]
     sweep.process.send_signal(number)
@@ -55,7 +55,7 @@ def test_a_signal_ends_the_sweep_and_the_limits_are_back(driver, number):
     assert not driver.has_journal()
 
 
-def test_an_exception_ends_the_sweep_and_the_limits_are_back(driver):
+def test_caps_exception_restores_limits(driver):
     sweep = driver.capped("all", "300", "400")
     sweep.go_on("fail")
 
@@ -66,36 +66,38 @@ def test_an_exception_ends_the_sweep_and_the_limits_are_back(driver):
 
 
 @pytest.mark.parametrize("cap", ["199", "701"])
-def test_a_cap_outside_of_what_the_card_takes_is_refused_before_anything_is_set(bench, cap):
+def test_check_caps_out_of_range_fails_before_change(bench, cap):
     code, err = bench.sweep("all", "300", cap).end()
 
     assert (code, bench.has_journal()) == (1, False)
-    assert err == f"GPU 0 (SIMULATED NVIDIA H200) takes a power limit of 200 to 700 W, not {cap} W\n"
+    assert err == f"GPU 0 (SIMULATED NVIDIA H200) supports power limits of 200 to 700 W, not {cap} W\n"
     assert bench.limits_w() == BEFORE_W
 
 
-def test_without_permission_the_capability_is_named_before_anything_is_set(bench):
+def test_caps_without_permission_names_capability(bench):
     bench.simulation.set_fault(1, Fault.FORBIDDEN, on=True)
     code, err = bench.sweep("all", "300").end()
 
     assert code == 1
     assert "GPU 1 (SIMULATED NVIDIA H200)" in err
-    assert "takes root, or the capability CAP_SYS_ADMIN: use sudo -E, or a container with --cap-add SYS_ADMIN" in err
+    assert (
+        "root or the capability CAP_SYS_ADMIN is required; use sudo -E, or a container with --cap-add SYS_ADMIN" in err
+    )
     assert not bench.has_journal()
 
 
-def test_a_card_that_stays_as_it_was_is_found_out_and_none_is_left_capped(bench):
+def test_caps_ineffective_limit_fails_and_restores_all(bench):
     bench.simulation.set_fault(1, Fault.UNMOVED, on=True)
     sweep = bench.capped("all", "300")
     code, err = sweep.end()
 
     assert code == 1
-    assert "GPU 1 (SIMULATED NVIDIA H200) stands at 500 W though it was set to 300 W" in err
+    assert "GPU 1 (SIMULATED NVIDIA H200) has a power limit of 500 W although 300 W was set" in err
     assert bench.limits_w() == BEFORE_W
     assert not bench.has_journal()
 
 
-def test_a_card_that_is_lost_between_two_caps_is_named_and_the_others_are_put_back(bench):
+def test_caps_lost_gpu_is_named_and_others_are_restored(bench):
     sweep = bench.capped("all", "300", "400")
     bench.simulation.set_fault(1, Fault.LOST, on=True)
     sweep.go_on()
@@ -104,25 +106,25 @@ def test_a_card_that_is_lost_between_two_caps_is_named_and_the_others_are_put_ba
     assert code == 1
     assert "GPU 1 (SIMULATED NVIDIA H200)" in err
     assert "lost" in err
-    assert "try: workloads caps restore" in err
+    assert "try workloads caps restore" in err
     assert bench.limits_w() == [700, 300]
     bench.simulation.set_fault(1, Fault.LOST, on=False)
     assert bench.caps("restore").returncode == 0
     assert bench.limits_w() == BEFORE_W
 
 
-def test_somebody_else_setting_the_limit_meanwhile_is_found_out(bench):
+def test_caps_confirm_detects_foreign_change(bench):
     sweep = bench.capped("all", "300", "400")
     bench.simulation.set_limit(0, 350)
     sweep.go_on()
     code, err = sweep.end()
 
     assert code == 1
-    assert "GPU 0 (SIMULATED NVIDIA H200) stands at 350 W though it was set to 300 W" in err
+    assert "GPU 0 (SIMULATED NVIDIA H200) has a power limit of 350 W although 300 W was set" in err
     assert bench.limits_w() == BEFORE_W
 
 
-def test_two_sweeps_on_one_card_are_refused_by_the_pid_of_the_first(bench):
+def test_caps_second_sweep_on_gpu_names_pid_of_first(bench):
     first = bench.capped("0", "300")
     code, err = bench.sweep("all", "400").end()
 
@@ -137,7 +139,7 @@ def test_two_sweeps_on_one_card_are_refused_by_the_pid_of_the_first(bench):
     assert bench.limits_w() == BEFORE_W
 
 
-def test_a_gpu_that_is_not_there_is_named(bench):
+def test_caps_unknown_gpu_is_named(bench):
     code, err = bench.sweep("7", "300").end()
 
     assert code == 1
@@ -145,14 +147,14 @@ def test_a_gpu_that_is_not_there_is_named(bench):
     assert "Traceback" not in err
 
 
-def test_where_there_is_no_driver_that_is_said(driver):
+def test_caps_show_without_driver_fails(driver):
     shown = driver.sweep("all", "300", WATTLINE_SIMULATION="/nowhere").end()
 
     assert shown[0] == 1
-    assert "there is no NVIDIA driver to set power limits with" in shown[1]
+    assert "cannot set power limits: no NVIDIA driver" in shown[1]
 
 
-def test_caps_show_is_a_line_a_card(bench):
+def test_caps_show_prints_one_line_per_gpu(bench):
     lines = bench.caps("show").stdout.splitlines()
 
     assert len(lines) == 2

@@ -10,7 +10,7 @@ from tests.waiting import eventually
 BEFORE_W = [700.0, 500.0]
 
 
-def test_a_clock_is_locked_on_every_card_and_afterwards_as_the_driver_has_it(bench):
+def test_clock_lock_is_set_on_all_gpus_and_removed(bench):
     sweep = bench.sweep("all", "990e6", "300", "1980e6")
     sweep.heard()
 
@@ -25,7 +25,7 @@ def test_a_clock_is_locked_on_every_card_and_afterwards_as_the_driver_has_it(ben
     assert (bench.clocks_mhz(), bench.limits_w()) == ([0, 0], BEFORE_W)
 
 
-def test_a_clock_that_a_killed_sweep_left_locked_is_unlocked(bench):
+def test_clock_lock_of_killed_sweep_is_removed(bench):
     sweep = bench.capped("1", "990e6")
     assert bench.clocks_mhz() == [0, 990]
     sweep.process.kill()
@@ -36,7 +36,7 @@ def test_a_clock_that_a_killed_sweep_left_locked_is_unlocked(bench):
     assert bench.limits_w() == BEFORE_W
 
 
-def test_a_clock_that_somebody_else_locked_is_left_alone_by_a_sweep_of_power_limits(bench):
+def test_clock_lock_of_others_is_kept_by_power_sweep(bench):
     bench.simulation.lock_clock(0, 1_500)
     sweep = bench.capped("all", "300")
     sweep.go_on()
@@ -45,21 +45,22 @@ def test_a_clock_that_somebody_else_locked_is_left_alone_by_a_sweep_of_power_lim
     assert bench.clocks_mhz() == [1_500, 0]
 
 
-def test_a_clock_that_the_card_does_not_have_is_refused_with_the_nearest(bench):
+def test_clock_unsupported_names_nearest(bench):
     code, err = bench.sweep("all", "1000e6").end()
 
     assert code == 1
     assert err == (
-        "GPU 0 (SIMULATED NVIDIA H200) has no SM clock of 1000 MHz but 345 to 1980 MHz, and the nearest is 1005 MHz\n"
+        "GPU 0 (SIMULATED NVIDIA H200) has no SM clock of 1000 MHz; "
+        "its clocks are 345 to 1980 MHz, the nearest is 1005 MHz\n"
     )
 
 
-def test_a_busy_card_that_runs_faster_than_it_was_locked_to_is_found_out(bench):
+def test_clock_above_lock_is_detected(bench):
     bench.simulation.drive(0, 1.0, pid=os.getpid())
     bench.simulation.set_fault(0, Fault.UNMOVED, on=True)
     sweep = bench.capped("0", "990e6")
     code, err = sweep.end()
 
     assert code == 1
-    assert "GPU 0 (SIMULATED NVIDIA H200) runs at 1980 MHz though it was locked to 990 MHz" in err
+    assert "GPU 0 (SIMULATED NVIDIA H200) runs at 1980 MHz although its clock is locked to 990 MHz" in err
     assert bench.limits_w() == BEFORE_W

@@ -45,16 +45,16 @@ def program(folder, name, text):
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-def test_a_sweep_that_is_killed_is_outlived_by_its_guardian_which_puts_the_limits_back(driver, capped):
+def test_guardian_restores_limits_of_killed_sweep(driver, capped):
     capped.process.kill()
     capped.end()
 
     eventually(lambda: not driver.has_journal())
     assert driver.limits_w() == BEFORE_W
-    assert f"process {capped.process.pid} had set it" in (driver.journals / caps_journal.LOG_FILE).read_text()
+    assert f"it was set by process {capped.process.pid}" in (driver.journals / caps_journal.LOG_FILE).read_text()
 
 
-def test_a_zombie_that_nobody_reaps_is_dead_too(driver, capped):
+def test_guardian_restores_limits_of_zombie(driver, capped):
     capped.process.kill()
 
     eventually(lambda: not driver.has_journal())
@@ -62,7 +62,7 @@ def test_a_zombie_that_nobody_reaps_is_dead_too(driver, capped):
     assert driver.limits_w() == BEFORE_W
 
 
-def test_the_signals_of_the_sweeps_own_group_do_not_reach_its_guardian(driver, capped):
+def test_guardian_ignores_signals_of_process_group(driver, capped):
     watching = capped.guardian
     assert os.getsid(watching.pid) == watching.pid
     os.killpg(capped.process.pid, signal.SIGKILL)
@@ -72,7 +72,7 @@ def test_the_signals_of_the_sweeps_own_group_do_not_reach_its_guardian(driver, c
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_guardian_watches_on_when_a_terminal_closes(driver, capped, number):
+def test_guardian_survives_closed_terminal(driver, capped, number):
     os.kill(capped.guardian.pid, number)
     capped.process.kill()
     capped.end()
@@ -81,7 +81,7 @@ def test_a_guardian_watches_on_when_a_terminal_closes(driver, capped, number):
     assert driver.limits_w() == BEFORE_W
 
 
-def test_a_guardian_that_is_told_to_end_puts_the_limits_back_and_the_sweep_sets_no_other(driver, capped):
+def test_guardian_terminated_restores_limits_and_stops_sweep(driver, capped):
     capped.guardian.terminate()
     eventually(lambda: not driver.has_journal())
     assert driver.limits_w() == BEFORE_W
@@ -89,11 +89,11 @@ def test_a_guardian_that_is_told_to_end_puts_the_limits_back_and_the_sweep_sets_
     code, err = capped.end()
 
     assert code == 1
-    assert "stands at 700 W though it was set to 300 W" in err
+    assert "has a power limit of 700 W although 300 W was set" in err
     assert driver.limits_w() == BEFORE_W
 
 
-def test_a_guardian_tries_again_where_a_card_does_not_answer_at_first(driver, capped):
+def test_guardian_retries_unresponsive_gpu(driver, capped):
     driver.simulation.set_fault(1, Fault.LOST, on=True)
     capped.process.kill()
     capped.end()
@@ -106,7 +106,7 @@ def test_a_guardian_tries_again_where_a_card_does_not_answer_at_first(driver, ca
     assert driver.limits_w() == BEFORE_W
 
 
-def test_no_guardian_is_left_when_a_sweep_has_ended(driver, capped):
+def test_guardian_ends_with_sweep(driver, capped):
     watching = capped.guardian
     capped.go_on()
     capped.go_on()
@@ -115,7 +115,7 @@ def test_no_guardian_is_left_when_a_sweep_has_ended(driver, capped):
     assert not watching.is_running()
 
 
-def test_where_systemd_runs_the_guardian_has_a_scope_of_its_own(tmp_path, journal):
+def test_guardian_with_systemd_has_separate_scope(tmp_path, journal):
     said = tmp_path / "arguments"
     environ = program(
         tmp_path / "bin", "systemd-run", f'echo "$@" > {said}\nwhile [ "${{1#-}}" != "$1" ]; do shift; done\nexec "$@"'
@@ -131,21 +131,21 @@ def test_where_systemd_runs_the_guardian_has_a_scope_of_its_own(tmp_path, journa
 
 
 @pytest.mark.parametrize("text", ["echo 'Access denied' >&2; exit 1", "exit 0"])
-def test_where_systemd_gives_none_the_guardian_runs_without(tmp_path, journal, text):
+def test_guardian_without_scope_starts(tmp_path, journal, text):
     environ = program(tmp_path / "bin", "systemd-run", text)
     watching = guardian.start_guardian(journal, environ, booted_by_systemd=tmp_path)
 
-    assert watching.watches
+    assert watching.is_running
     watching.dismiss()
-    assert not watching.watches
+    assert not watching.is_running
 
 
-def test_where_no_guardian_can_be_started_that_is_said_with_its_log(journal):
+def test_guardian_failed_start_names_log(journal):
     journal.write_text("{}")
 
-    with pytest.raises(CapsError, match=r"cannot be started, so none is set; see .*guardian\.log"):
+    with pytest.raises(CapsError, match=r"no cap set: cannot start the guardian .*; see .*guardian\.log"):
         guardian.start_guardian(journal, os.environ)
-    assert "cannot be read" in journal.with_name(caps_journal.LOG_FILE).read_text()
+    assert "cannot read journal" in journal.with_name(caps_journal.LOG_FILE).read_text()
 
 
 @pytest.fixture
@@ -158,34 +158,34 @@ def proc(tmp_path):
     return tmp_path / "proc"
 
 
-def test_on_a_node_of_its_own_there_is_no_doubt_about_a_guardian(proc):
+def test_survival_warning_on_plain_node_is_none(proc):
     assert guardian.survival_warning(4711, FOLDER, {}, proc) is None
 
 
-def test_slurm_would_kill_a_guardian_of_its_jobs_cgroup(proc):
-    doubt = guardian.survival_warning(4711, FOLDER, {"SLURM_JOB_ID": "7"}, proc)
+def test_survival_warning_in_slurm_cgroup_names_slurm(proc):
+    warning = guardian.survival_warning(4711, FOLDER, {"SLURM_JOB_ID": "7"}, proc)
 
-    assert doubt is not None
-    assert doubt.startswith("Slurm kills the guardian with the job, and if the job is killed the caps stay")
-    assert doubt.endswith("let its epilog call XDG_STATE_HOME=/scratch/state workloads caps restore")
+    assert warning is not None
+    assert warning.startswith("Slurm kills the guardian with the job, so the caps of a killed job stay set")
+    assert warning.endswith("call this in the epilog: XDG_STATE_HOME=/scratch/state workloads caps restore")
 
 
-def test_slurm_does_not_reach_a_guardian_in_a_cgroup_of_its_own(proc):
+def test_survival_warning_separate_cgroup_is_none(proc):
     (proc / "4711" / "cgroup").write_text("0::/system.slice/wattline-caps-1-2.scope\n")
 
     assert guardian.survival_warning(4711, FOLDER, {"SLURM_JOB_ID": "7"}, proc) is None
 
 
-def test_a_container_that_is_killed_takes_its_guardian_along(proc):
+def test_survival_warning_in_container_names_volume(proc):
     (proc / "self" / "ns" / "pid").unlink()
     (proc / "self" / "ns" / "pid").symlink_to("pid:[4026532201]")
-    doubt = guardian.survival_warning(4711, FOLDER, {}, proc)
+    warning = guardian.survival_warning(4711, FOLDER, {}, proc)
 
-    assert doubt is not None
-    assert "ends with this container" in doubt
+    assert warning is not None
+    assert "ends with this container" in warning
 
 
-def test_a_sweep_under_slurm_says_so_before_it_starts(driver):
+def test_caps_under_slurm_warn_before_start(driver):
     if shutil.which("systemd-run") and Path("/run/systemd/system").is_dir():
         pytest.skip("systemd gives the guardian a cgroup of its own here")
     sweep = driver.sweep("all", "300", SLURM_JOB_ID="7")
@@ -195,7 +195,7 @@ def test_a_sweep_under_slurm_says_so_before_it_starts(driver):
     assert driver.limits_w() == BEFORE_W
 
 
-def test_a_process_is_another_once_its_pid_has_come_again(driver, capped):
+def test_holder_with_reused_pid_is_not_alive(driver, capped):
     holder = Holder(**driver.journal()["holder"])
     assert holder.is_alive
     assert not Holder(holder.pid, holder.started_ticks - 1, holder.pid_namespace, holder.boot_id).is_alive

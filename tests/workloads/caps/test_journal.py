@@ -8,7 +8,7 @@ import os
 BEFORE_W = [700.0, 500.0]
 
 
-def test_what_a_killed_sweep_and_its_killed_guardian_left_is_put_back_by_hand(bench):
+def test_restore_command_restores_limits_of_killed_sweep(bench):
     sweep = bench.capped("all", "300")
     bench.kill_both(sweep)
     assert bench.limits_w() == [300, 300]
@@ -18,13 +18,13 @@ def test_what_a_killed_sweep_and_its_killed_guardian_left_is_put_back_by_hand(be
     assert [(row["power_limit_watts"], row["before_watts"]) for row in shown] == [(300, 700), (300, 500)]
     assert [row["holder_pid"] for row in shown] == [sweep.process.pid] * 2
     assert restored.returncode == 0
-    assert "put back: GPU 0 (SIMULATED NVIDIA H200) at 700 W, GPU 1 (SIMULATED NVIDIA H200) at 500 W" in restored.stderr
+    assert "restored: GPU 0 (SIMULATED NVIDIA H200) at 700 W, GPU 1 (SIMULATED NVIDIA H200) at 500 W" in restored.stderr
     assert bench.limits_w() == BEFORE_W
     assert not bench.has_journal()
-    assert "nothing to put back" in bench.caps("restore").stderr
+    assert "nothing to restore" in bench.caps("restore").stderr
 
 
-def test_what_a_killed_sweep_left_is_put_back_before_the_next(bench):
+def test_journal_of_killed_sweep_is_restored_by_next(bench):
     killed = bench.capped("all", "300")
     bench.kill_both(killed)
     sweep = bench.sweep("1", "400")
@@ -34,34 +34,34 @@ def test_what_a_killed_sweep_left_is_put_back_before_the_next(bench):
     assert sweep.go_on() == "ready"
     assert bench.limits_w() == [700, 400]
     assert sweep.go_on() == "left"
-    assert f"process {killed.process.pid} had set it" in sweep.end()[1]
+    assert f"it was set by process {killed.process.pid}" in sweep.end()[1]
     assert bench.limits_w() == BEFORE_W
 
 
-def test_restore_leaves_a_sweep_at_work_alone(driver):
+def test_restore_command_keeps_running_sweep(driver):
     sweep = driver.capped("all", "300")
     restored = driver.caps("restore")
 
     assert restored.returncode == 1
-    assert f"process {sweep.process.pid} is at work" in restored.stderr
+    assert f"process {sweep.process.pid} is running" in restored.stderr
     assert driver.limits_w() == [300, 300]
     assert driver.caps("restore", "--force").returncode == 0
     assert driver.limits_w() == BEFORE_W
 
 
-def test_of_a_holder_in_another_container_it_is_not_known_that_it_has_gone(driver):
+def test_holder_in_other_container_counts_as_alive(driver):
     sweep = driver.capped("0", "300")
     driver.kill_both(sweep)
     driver.rewrite_journal(pid_namespace="pid:[1]")
     code, err = driver.sweep("0", "400").end()
 
     assert code == 1
-    assert "where it is of a container that has gone: workloads caps restore --force" in err
+    assert "for an ended container use workloads caps restore --force" in err
     assert driver.caps("restore", "--force").returncode == 0
     assert driver.limits_w() == BEFORE_W
 
 
-def test_after_a_reboot_only_the_journal_goes_as_the_driver_has_reset_the_limit(driver):
+def test_journal_after_reboot_with_reset_limit_is_removed(driver):
     sweep = driver.capped("1", "300")
     driver.kill_both(sweep)
     driver.rewrite_journal(boot_id="another")
@@ -72,7 +72,7 @@ def test_after_a_reboot_only_the_journal_goes_as_the_driver_has_reset_the_limit(
     assert not driver.has_journal()
 
 
-def test_a_cap_that_outlived_a_reboot_is_put_back(driver):
+def test_journal_after_reboot_with_kept_limit_is_restored(driver):
     sweep = driver.capped("1", "300")
     driver.kill_both(sweep)
     driver.rewrite_journal(boot_id="another", pid=os.getpid())
@@ -81,19 +81,19 @@ def test_a_cap_that_outlived_a_reboot_is_put_back(driver):
     assert driver.limits_w() == BEFORE_W
 
 
-def test_a_journal_that_cannot_be_read_stops_the_next_sweep_with_its_path(driver):
+def test_journal_unreadable_stops_next_sweep(driver):
     driver.journals.mkdir(parents=True)
     broken = driver.journals / "1-2.json"
     broken.write_text('{"holder"')
     code, err = driver.sweep("all", "300").end()
 
     assert code == 1
-    assert f"the journal {broken} cannot be read" in err
+    assert f"cannot read journal {broken}" in err
     assert "workloads caps show" in err
     assert driver.limits_w() == BEFORE_W
 
 
-def test_a_journal_that_cannot_be_read_hides_no_other_from_who_restores(driver):
+def test_restore_command_continues_after_unreadable_journal(driver):
     sweep = driver.capped("all", "300")
     driver.kill_both(sweep)
     broken = driver.journals / "1-2.json"  # before the other one in any order
@@ -101,12 +101,12 @@ def test_a_journal_that_cannot_be_read_hides_no_other_from_who_restores(driver):
     restored = driver.caps("restore")
 
     assert restored.returncode == 1
-    assert f"the journal {broken} cannot be read" in restored.stderr
+    assert f"cannot read journal {broken}" in restored.stderr
     assert driver.limits_w() == BEFORE_W
     assert list(driver.journals.glob("*.json")) == [broken]
 
 
-def test_a_forked_child_that_leaves_puts_nothing_back(driver, write):
+def test_restoring_caps_forked_child_restores_nothing(driver, write):
     script = write(
         "import os\n"
         "from workloads.caps import apply as caps\n"

@@ -19,28 +19,28 @@ def proc(tmp_path):
     return tmp_path / "proc"
 
 
-def test_a_job_that_finds_the_daemon_is_its_client_and_that_is_said(proc):
-    said = mps_others.interception_warning({PIPES: "/run/mps/"}, ["GPU-b"], proc)
+def test_interception_warning_names_reachable_daemon(proc):
+    warning = mps_others.interception_warning({PIPES: "/run/mps/"}, ["GPU-b"], proc)
 
-    assert "not without MPS, though the plan says so" in said
-    assert "(pid 4711) serves /run/mps" in said
+    assert "the jobs use MPS, although the plan sets mps: false" in warning
+    assert "(pid 4711) serves /run/mps" in warning
 
 
 @pytest.mark.parametrize(
     ("environ", "gpus"), [({PIPES: "/nonexistent"}, ["GPU-a"]), ({}, ["GPU-a"]), ({PIPES: "/run/mps"}, ["GPU-c"])]
 )
-def test_a_job_that_does_not_find_it_or_is_on_other_gpus_is_without_mps(proc, environ, gpus):
+def test_interception_warning_unreachable_daemon_is_none(proc, environ, gpus):
     assert mps_others.interception_warning(environ, gpus, proc) is None
 
 
-def test_a_daemon_whose_environment_cannot_be_read_is_where_nvidias_own_is(proc):
+def test_list_mps_daemons_unreadable_environment_uses_default(proc):
     (proc / "4711" / "environ").unlink()
 
     assert "serves /tmp/nvidia-mps" in mps_others.interception_warning({}, ["GPU-z"], proc)
     assert mps_others.interception_warning({PIPES: "/run/mps"}, ["GPU-z"], proc) is None
 
 
-def test_a_step_without_mps_has_the_doubt(proc, tmp_path):
+def test_plan_step_without_mps_has_interception_warning(proc, tmp_path):
     with tenants.open_job_environment(tmp_path, {PIPES: "/run/mps"}, ["GPU-a"], wanted=False, proc=proc) as taken:
         assert "pid 4711" in taken.doubt
     with tenants.open_job_environment(tmp_path, {}, ["GPU-a"], wanted=False, proc=proc) as apart:

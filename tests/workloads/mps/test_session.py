@@ -25,8 +25,7 @@ _RUNNER = """
 import os, sys, time
 from pathlib import Path
 from workloads.mps import session as mps
-from workloads.mps.daemon import MpsError
-with mps.started(Path(sys.argv[1]), os.environ) as session:
+with mps.run_mps_daemon(Path(sys.argv[1]), os.environ) as session:
     print(*session._daemon.processes(), flush=True)
     time.sleep(60)
 """
@@ -40,7 +39,7 @@ def environ(tmp_path, monkeypatch):
     return {**plain_environment(), "PATH": path}
 
 
-def test_a_client_is_verified_and_no_process_of_the_daemon_is_left(environ, tmp_path):
+def test_mps_session_verifies_client_and_leaves_no_process(environ, tmp_path):
     with mps.run_mps_daemon(tmp_path, environ) as session:
         with _job(_CLIENT, environ | session.environment) as client:
             session.verify([client.pid], within_s=30)
@@ -54,7 +53,7 @@ def test_a_client_is_verified_and_no_process_of_the_daemon_is_left(environ, tmp_
     assert (tmp_path / "mps" / "control.log").read_text() == "Start\n"
 
 
-def test_a_client_may_be_a_process_that_the_job_has_started(environ, tmp_path):
+def test_mps_verify_accepts_client_in_child_process(environ, tmp_path):
     shell = ["sh", "-c", '"$@"; true', "sh", sys.executable, "-c", _CLIENT]
     with mps.run_mps_daemon(tmp_path, environ) as session, _started(shell, environ | session.environment) as job:
         session.verify([job.pid], within_s=30)
@@ -62,43 +61,43 @@ def test_a_client_may_be_a_process_that_the_job_has_started(environ, tmp_path):
         assert job.pid not in session._daemon.clients()
 
 
-def test_a_job_that_uses_no_mps_is_no_run_under_mps(environ, tmp_path):
+def test_mps_verify_job_without_mps_fails(environ, tmp_path):
     with (
         mps.run_mps_daemon(tmp_path, environ) as session,
         _job(_CLIENT, environ | session.environment) as client,
         _job(_SLEEPS, environ | session.environment) as other,
-        pytest.raises(MpsError, match=f"process {other.pid} is no client of the MPS daemon after 1 s"),
+        pytest.raises(MpsError, match=f"process {other.pid} is not an MPS client after 1 s"),
     ):
         session.verify([client.pid, other.pid], within_s=1)
 
 
-def test_a_client_of_another_pipe_folder_is_not_one_of_this_daemon(environ, tmp_path):
+def test_mps_verify_client_of_other_pipe_folder_fails(environ, tmp_path):
     with (
         mps.run_mps_daemon(tmp_path, environ) as session,
         _job(_CLIENT, {**environ, "CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}) as client,
-        pytest.raises(MpsError, match="is no client"),
+        pytest.raises(MpsError, match="is not an MPS client"),
     ):
         session.verify([client.pid], within_s=0.5)
 
 
-def test_a_daemon_that_lists_no_clients_is_not_believed(environ, tmp_path):
+def test_mps_verify_empty_client_list_fails(environ, tmp_path):
     with (
         mps.run_mps_daemon(tmp_path, environ | {"FAKE_MPS_FAULT": "no-clients"}) as session,
         _job(_CLIENT, environ | session.environment) as client,
-        pytest.raises(MpsError, match="so this is no run under MPS"),
+        pytest.raises(MpsError, match="is not an MPS client"),
     ):
         session.verify([client.pid], within_s=0.5)
 
 
-def test_a_job_that_ended_before_it_was_a_client_is_said_at_once(environ, tmp_path):
+def test_mps_verify_ended_job_fails_at_once(environ, tmp_path):
     with mps.run_mps_daemon(tmp_path, environ) as session:
         job = subprocess.Popen(["true"])
-        with pytest.raises(MpsError, match=f"process {job.pid} has ended without"):
+        with pytest.raises(MpsError, match=f"process {job.pid} ended before it became a client"):
             session.verify([job.pid], within_s=60)
         job.wait()
 
 
-def test_a_job_once_seen_as_a_client_may_end(environ, tmp_path):
+def test_mps_verify_former_client_is_accepted(environ, tmp_path):
     with mps.run_mps_daemon(tmp_path, environ) as session:
         with _job(_CLIENT, environ | session.environment) as client:
             session.verify([client.pid], within_s=30)
@@ -106,7 +105,7 @@ def test_a_job_once_seen_as_a_client_may_end(environ, tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["late", "deaf"])
-def test_a_daemon_that_quits_late_or_never_is_ended_by_force(environ, tmp_path, fault):
+def test_mps_daemon_unresponsive_is_killed(environ, tmp_path, fault):
     with (
         mps.run_mps_daemon(tmp_path, environ | {"FAKE_MPS_FAULT": fault}, stop_within_s=0.5) as session,
         _job(_CLIENT, environ | session.environment) as client,
@@ -116,7 +115,7 @@ def test_a_daemon_that_quits_late_or_never_is_ended_by_force(environ, tmp_path, 
     assert session._daemon.processes() == []
 
 
-def test_an_exception_within_is_not_hidden_and_the_daemon_goes(environ, tmp_path):
+def test_mps_session_exception_stops_daemon(environ, tmp_path):
     with pytest.raises(KeyError, match="mine"), mps.run_mps_daemon(tmp_path, environ) as session:
         raise KeyError("mine")
 
@@ -126,11 +125,11 @@ def test_an_exception_within_is_not_hidden_and_the_daemon_goes(environ, tmp_path
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("refuses", "MPS does not start: Cannot create the control socket: Permission denied"),
-        ("silent", "MPS does not start: .*Cannot find MPS control daemon process"),
+        ("refuses", "cannot start MPS: Cannot create the control socket: Permission denied"),
+        ("silent", "cannot start MPS: .*Cannot find MPS control daemon process"),
     ],
 )
-def test_a_daemon_that_does_not_start_is_an_error_with_its_own_words(environ, tmp_path, fault, message):
+def test_mps_failed_start_quotes_daemon(environ, tmp_path, fault, message):
     with (
         pytest.raises(MpsError, match=message),
         mps.run_mps_daemon(tmp_path, environ | {"FAKE_MPS_FAULT": fault}),
@@ -138,20 +137,20 @@ def test_a_daemon_that_does_not_start_is_an_error_with_its_own_words(environ, tm
         pytest.fail("started")
 
 
-def test_mps_that_is_not_installed_is_an_error_with_the_remedy(monkeypatch, tmp_path):
+def test_mps_not_installed_fails_with_remedy(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MpsError, match="there is no nvidia-cuda-mps-control on PATH"):
+    with pytest.raises(MpsError, match="nvidia-cuda-mps-control is not on PATH"):
         _enter(mps.run_mps_daemon(tmp_path, {"PATH": str(tmp_path)}))
 
 
-def test_a_program_that_may_not_be_executed_is_an_error_with_the_remedy(environ, tmp_path):
+def test_mps_not_executable_fails_with_remedy(environ, tmp_path):
     (tmp_path / "nvidia-cuda-mps-control").chmod(0o600)
-    with pytest.raises(MpsError, match="cannot be executed: Permission denied"):
+    with pytest.raises(MpsError, match="cannot execute nvidia-cuda-mps-control: Permission denied"):
         _enter(mps.run_mps_daemon(tmp_path, environ | {"PATH": str(tmp_path)}))
 
 
 @pytest.mark.parametrize("mode", ["Prohibited", "Exclusive_Process"])
-def test_where_it_does_not_start_the_compute_mode_is_named(environ, tmp_path, mode):
+def test_mps_failed_start_names_compute_mode(environ, tmp_path, mode):
     smi = tmp_path / "nvidia-smi"
     smi.write_text(f"#!/bin/sh\necho {mode}\n")
     smi.chmod(0o700)
@@ -160,7 +159,7 @@ def test_where_it_does_not_start_the_compute_mode_is_named(environ, tmp_path, mo
 
 
 @pytest.mark.parametrize(("theirs", "is_refused"), [("GPU-a,GPU-b", True), ("GPU-c", False), (None, True)])
-def test_another_daemon_on_the_same_gpus_is_an_error_that_names_it(environ, tmp_path, theirs, is_refused):
+def test_mps_second_daemon_on_gpus_fails(environ, tmp_path, theirs, is_refused):
     folder = tmp_path / "proc" / "4711"
     folder.mkdir(parents=True)
     (folder / "cmdline").write_bytes(b"/usr/bin/nvidia-cuda-mps-control\0-d\0")
@@ -176,7 +175,7 @@ def test_another_daemon_on_the_same_gpus_is_an_error_that_names_it(environ, tmp_
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_daemon_goes_with_a_runner_that_is_killed(environ, tmp_path, number):
+def test_mps_daemon_ends_with_killed_runner(environ, tmp_path, number):
     with _started([sys.executable, "-c", _RUNNER, str(tmp_path)], environ) as runner:
         daemon = [int(pid) for pid in runner.first_line.split()]
         runner.send_signal(number)

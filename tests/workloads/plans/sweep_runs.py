@@ -111,7 +111,7 @@ class Bench:
         return NURSERY.run(arguments, self._environment, timeout_s=WITHIN_S)
 
     def kill_both(self, sweep: Sweep) -> None:
-        """The guardian first, as it would put back what the holder leaves."""
+        """Kill the guardian first, since it would restore the limits after the end of the holder."""
         sweep.guardian.kill()
         sweep.process.kill()
         sweep.end()

@@ -118,7 +118,7 @@ def test_a_locked_clock_that_does_not_take_is_found_out_while_the_card_is_at_wor
 
     (line,) = journal(results)
     assert done.returncode == 1
-    assert "MHz though it was locked to 990 MHz" in done.stderr
+    assert "MHz although its clock is locked to 990 MHz" in done.stderr
     assert (line["outcome"], line["cut_off"]) == ("interrupted", True)
 
 
@@ -127,7 +127,7 @@ def test_a_cap_that_the_card_does_not_take_is_refused_before_anything_runs(limit
     done = workloads("sweep", "simulated-load", "--power-limits", "100,400", "--out", str(results))
 
     assert done.returncode == 1
-    assert "takes a power limit of 200 to 700 W, not 100 W" in done.stderr
+    assert "supports power limits of 200 to 700 W, not 100 W" in done.stderr
     assert not results.exists()
     assert limit_w() == BEFORE_W
 

@@ -54,7 +54,7 @@ def test_a_tenant_that_is_no_client_of_mps_makes_no_run_under_mps(exporter, tmp_
     done = make(exporter, plan, PATH=path, PYTHONPATH=str(ROOT))
 
     assert done.returncode == 1
-    assert "is no client of the MPS daemon" in done.stderr
+    assert "is not an MPS client" in done.stderr
     assert {line["outcome"] for line in journal(tmp_path / "results")} == {"failed"}
     assert {run.outcome for run in exporter.api.runs.values()} == {"failed"}
 
