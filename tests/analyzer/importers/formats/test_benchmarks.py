@@ -90,7 +90,7 @@ def test_aiperf_gives_work_latencies_and_counter_energy(imported, tmp_path):
     assert {work.unit: work.energy_per_unit.value for work in report.work} == pytest.approx(
         {"generated_tokens": 4.5, "requests": 900}
     )
-    assert "its interval is not known" in texts(report, "imported")[0]
+    assert "its uncertainty is unknown" in texts(report, "imported")[0]
 
 
 def test_ml_energy_run_is_the_steady_state(imported, tmp_path):

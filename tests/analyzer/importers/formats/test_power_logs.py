@@ -47,7 +47,7 @@ def test_power_log_gap_is_not_integrated(imported, tmp_path):
 
     assert joules(report) == pytest.approx(4_000, rel=1e-9)
     assert report.devices[0].covered_ratio == pytest.approx(2 / 3)
-    assert "no energy is counted in them" in texts(report, "gap")[0]
+    assert "their energy is not included" in texts(report, "gap")[0]
     assert "mean power of the run are higher" in texts(report, "uncovered")[0]
 
 
