@@ -1,3 +1,14 @@
-from workloads.cli import main
+"""Entry point of `workloads`; it checks for a hidden package before the command line imports it."""
 
-main()
+from workloads.runner.shadow_check import exit_if_shadowed
+
+
+def main() -> None:
+    exit_if_shadowed()
+    from workloads.cli import main as run_command
+
+    run_command()
+
+
+if __name__ == "__main__":
+    main()

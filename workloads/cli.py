@@ -13,7 +13,6 @@ from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
-from exporter.contract.command_line import usage_message, version_line
 from workloads import jobs
 from workloads.caps import cli
 from workloads.client import gpus as gpu_choice
@@ -69,6 +68,8 @@ Nsys = Annotated[
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from exporter.contract.command_line import version_line
+
         print(version_line("workloads"))
         raise typer.Exit
 
@@ -233,6 +234,8 @@ def main() -> None:
         code = _invoke()
         sys.stdout.flush()
     except _UsageError as error:
+        from exporter.contract.command_line import usage_message  # not before the check above
+
         print(usage_message("workloads", error, arguments=len(sys.argv) > 1), file=sys.stderr)
         code = 2
     except BrokenPipeError:  # the reader of stdout has closed the pipe

@@ -94,10 +94,10 @@ def _estimate_findings(device: MeasuredDevice) -> list[Finding]:
 def _sharing_findings(device: AttributedDevice, beside: Sequence[OtherRun]) -> list[Finding]:
     is_gpu = device.component == "gpu"
     whole = "the whole device" if is_gpu else "the whole node"
-    share = "; the run's share is reported beside it" if device.divided else ""
+    share = "; the run's attributed share is listed as well" if device.divided else ""
     if device.shared:
         names = ", ".join(sorted(run.run_id for run in beside if not is_gpu or device.device in run.gpus))
-        text = f"energy of {whole}: {names} used it at the same time{share}"
+        text = f"energy of {whole}, also used by {names}{share}"
         return [Finding("warning", "shared", device.label, text)]
     if device.divided:
         text = f"energy of {whole}: other processes used it, or held it before the exporter attributed it{share}"

@@ -71,7 +71,7 @@ def test_another_run_beside_takes_the_idle_window_away_and_the_cpu_is_the_whole_
     assert all(device.shared for device in report.devices)
     assert report.whole is None
     assert any(
-        f.subject == "CPU 0" and "the whole node: neighbour used it at the same time" in f.text for f in report.findings
+        f.subject == "CPU 0" and "the whole node, also used by neighbour" in f.text for f in report.findings
     )
 
 

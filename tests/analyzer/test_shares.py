@@ -58,7 +58,7 @@ def test_processes_of_no_run_are_a_note_and_other_runs_a_warning_that_points_to_
     other = Run(run_id="neighbour", start_s=START_S - 5, end_s=START_S + 200)
     report = report_of(beside, beside=[other], more=share(3_000.0, 2_400.0))
     ((_, text),) = found(report, "shared")
-    assert text.endswith("neighbour used it at the same time; the run's share is reported beside it")
+    assert text.endswith("also used by neighbour; the run's attributed share is listed as well")
     assert "divided" not in codes(report)
 
 

@@ -23,7 +23,7 @@ def write(sender, value):
 
 
 def seconds(pushed, now):
-    """When what is not pushed is of."""
+    """Return the times of the samples that are not pushed, in seconds from `now`."""
     samples = pushed.history.backlog.oldest(pushed.history.settled_ms, 100_000).samples
     return sorted({round(sample.t_ms / 1_000 - now) for sample in samples})
 
@@ -80,8 +80,8 @@ def test_push_position_damaged_is_logged_and_all_is_sent(both, sender, caplog, d
         pushed.push()
 
     (said,) = [r.getMessage() for r in caplog.records if "damaged" in r.getMessage()]
-    assert f"how far the push {between.url}{VICTORIA} was" in said
-    assert "all is sent again" in said
+    assert f"the stored position of push {between.url}{VICTORIA} in the history is damaged" in said
+    assert "all samples are sent again" in said
     assert agrees(both.victoria, pushed, now) == 300
     assert pushed.counted() == {"accepted": 300, "refused": 0, "dropped": 0}
 
@@ -96,7 +96,7 @@ def test_push_queue_skips_series_with_damaged_labels(both, sender, caplog):
     pushed.push()
 
     eventually(lambda: count(on_server(both.victoria, pushed.name, now)) == 2 * 60, "the other two series")
-    assert caplog.text.count("are damaged: it is not pushed") == 3
+    assert caplog.text.count("are damaged; the series is not pushed") == 3
 
 
 def test_push_queue_new_server_gets_all_samples_and_it_is_logged(both, sender, caplog):

@@ -1,4 +1,4 @@
-"""Fleet sums from recording rules and in parts, refusals, and the command's output."""
+"""Fleet sums source: recording rules and in parts, refusals, and the command's output."""
 
 import json
 import re
@@ -96,7 +96,7 @@ def test_fleet_command_shows_groups_rest_and_check(address, analyzer):
     assert re.search(r"^m1 +u1 +1 +0\.\d{4} kWh +\d\d\.\d % ", done.stdout, re.MULTILINE)
     assert "(4 more)" in done.stdout
     assert "(no run)" in done.stdout
-    assert "from recording rules" in done.stdout
+    assert "source: recording rules" in done.stdout
     assert max(map(len, done.stdout.splitlines())) < 250
 
 

@@ -106,7 +106,8 @@ def test_two_runs_without_utilization_share_gpu_equally(reports, source):
         for policy in ("idle_shared", "idle_apart"):
             name = f"attributed_energy_{policy}_joules"
             assert device[name] == pytest.approx(same[name], rel=1e-9)
-    assert any("in use by beside" in text and "the run's share" in text for text in texts(found, "shared"))
+    expected = "also used by beside; the run's attributed share is listed as well"
+    assert any(expected in text for text in texts(found, "shared"))
 
 
 def index(item):
@@ -117,7 +118,7 @@ def index(item):
 def test_carbon_provider_without_response_is_a_finding(reports, source):
     (text,) = texts(reports[source, "shared"], "carbon_fallback")
 
-    assert "the yearly mean of GBR (static) stood in for it" in text
+    assert "the yearly mean of GBR (static) is used instead" in text
     assert text.endswith("100 % static")
 
 

@@ -98,7 +98,7 @@ def test_energy_of_part_of_range_gives_no_energy_per_token(report_of):
 
     assert [work.energy_per_unit for work in report.work] == [None, None, None]
     assert [boundary.work for boundary in report.boundaries] == [()]
-    assert "no energy per unit is told" in found(report, "units_uncovered")[0][1]
+    assert "there is no energy per unit" in found(report, "units_uncovered")[0][1]
 
 
 def test_work_not_exported_is_absent(report_of):
