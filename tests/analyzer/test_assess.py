@@ -70,9 +70,7 @@ def test_another_run_beside_takes_the_idle_window_away_and_the_cpu_is_the_whole_
     assert report.net is None
     assert all(device.shared for device in report.devices)
     assert report.whole is None
-    assert any(
-        f.subject == "CPU 0" and "the whole node, also used by neighbour" in f.text for f in report.findings
-    )
+    assert any(f.subject == "CPU 0" and "the whole node, also used by neighbour" in f.text for f in report.findings)
 
 
 def test_an_earlier_run_leaves_cpu_and_gpu_to_this_one(tmp_path):

