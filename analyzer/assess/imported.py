@@ -37,7 +37,10 @@ def import_findings(run: MeasuredRun) -> list[Finding]:
 
 def _uncovered(run: MeasuredRun) -> list[Finding]:
     """Return devices whose energy is too low, since a time without samples has no energy."""
-    text = "its energy, also net of idle, covers only the time of the file's samples: the energy of the run is higher"
+    text = (
+        "its energy, also net of idle, covers only the time of the file's samples: the energy and mean power of the "
+        "run are higher"
+    )
     return [
         Finding("warning", "uncovered", device.label, text)
         for device in run.devices
