@@ -205,7 +205,7 @@ def _execute(
         log_message(f"{job.command[0]}: command not found")
         return NOT_FOUND, "failed"
     except OSError as error:
-        log_message(f"cannot execute {job.command[0]}: {error.strerror}")
+        log_message(f"cannot execute {job.command[0]}: {error.strerror}; check its mode and its #! line")
         return NOT_EXECUTABLE, "failed"
     signals.attach(child)
     membership.add(child.pid, is_gone=lambda: child.poll() is not None)

@@ -99,7 +99,10 @@ def test_run_without_exporter_logs_once_and_continues(exporter, script, nowhere)
 
     assert (done.returncode, done.stdout) == (0, "trained\n")
     assert done.stderr.count("\n") == 1
-    assert f"this run is not measured: cannot reach an exporter at {nowhere}" in done.stderr
+    assert done.stderr == (
+        f"wattline: this run is not measured: cannot reach an exporter at {nowhere}: Connection refused; "
+        "start an exporter with exporter serve, or start the job with workloads run\n"
+    )
 
 
 def test_run_exporter_lost_continues(exporter, script):
@@ -112,7 +115,10 @@ def test_run_exporter_lost_continues(exporter, script):
     done = exporter.python(job)
 
     assert (done.returncode, done.stdout) == (0, "trained\n")
-    assert ": cannot reach an exporter at http://127.0.0.1:1" in done.stderr
+    cause = "cannot reach an exporter at http://127.0.0.1:1: Connection refused"
+    assert done.stderr == (
+        f"wattline: cannot report work: {cause}\nwattline: cannot end run {exporter.api.only_run.run_id}: {cause}\n"
+    )
 
 
 @pytest.mark.parametrize("call", ["run.work(steps=-1)", "run.work(steps='x')", "run.result(loss=float('nan'))"])

@@ -1,5 +1,7 @@
 import contextlib
+import getpass
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -66,7 +68,7 @@ def test_mps_verify_job_without_mps_fails(environ, tmp_path):
         mps.run_mps_daemon(tmp_path, environ) as session,
         _job(_CLIENT, environ | session.environment) as client,
         _job(_SLEEPS, environ | session.environment) as other,
-        pytest.raises(MpsError, match=f"process {other.pid} is not an MPS client after 1 s"),
+        pytest.raises(MpsError, match=_not_a_client(other.pid, 1, tmp_path)),
     ):
         session.verify([client.pid, other.pid], within_s=1)
 
@@ -75,7 +77,7 @@ def test_mps_verify_client_of_other_pipe_folder_fails(environ, tmp_path):
     with (
         mps.run_mps_daemon(tmp_path, environ) as session,
         _job(_CLIENT, {**environ, "CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}) as client,
-        pytest.raises(MpsError, match="is not an MPS client"),
+        pytest.raises(MpsError, match=_not_a_client(client.pid, 0.5, tmp_path)),
     ):
         session.verify([client.pid], within_s=0.5)
 
@@ -84,7 +86,7 @@ def test_mps_verify_empty_client_list_fails(environ, tmp_path):
     with (
         mps.run_mps_daemon(tmp_path, environ | {"FAKE_MPS_FAULT": "no-clients"}) as session,
         _job(_CLIENT, environ | session.environment) as client,
-        pytest.raises(MpsError, match="is not an MPS client"),
+        pytest.raises(MpsError, match=_not_a_client(client.pid, 0.5, tmp_path)),
     ):
         session.verify([client.pid], within_s=0.5)
 
@@ -92,7 +94,8 @@ def test_mps_verify_empty_client_list_fails(environ, tmp_path):
 def test_mps_verify_ended_job_fails_at_once(environ, tmp_path):
     with mps.run_mps_daemon(tmp_path, environ) as session:
         job = subprocess.Popen(["true"])
-        with pytest.raises(MpsError, match=f"process {job.pid} ended before it became a client"):
+        message = f"process {job.pid} ended before it became a client of MPS; see its output.log"
+        with pytest.raises(MpsError, match=f"^{re.escape(message)}$"):
             session.verify([job.pid], within_s=60)
         job.wait()
 
@@ -139,22 +142,33 @@ def test_mps_failed_start_quotes_daemon(environ, tmp_path, fault, message):
 
 def test_mps_not_installed_fails_with_remedy(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MpsError, match="nvidia-cuda-mps-control is not on PATH"):
+    message = (
+        "cannot start MPS: nvidia-cuda-mps-control is not on PATH; install NVIDIA's driver (on Debian and Ubuntu "
+        "nvidia-compute-utils), or set mps: false"
+    )
+    with pytest.raises(MpsError, match=f"^{re.escape(message)}$"):
         _enter(mps.run_mps_daemon(tmp_path, {"PATH": str(tmp_path)}))
 
 
 def test_mps_not_executable_fails_with_remedy(environ, tmp_path):
     (tmp_path / "nvidia-cuda-mps-control").chmod(0o600)
-    with pytest.raises(MpsError, match="cannot execute nvidia-cuda-mps-control: Permission denied"):
+    message = "cannot execute nvidia-cuda-mps-control: Permission denied; get the permission, or set mps: false"
+    with pytest.raises(MpsError, match=f"^{message}$"):
         _enter(mps.run_mps_daemon(tmp_path, environ | {"PATH": str(tmp_path)}))
 
 
-@pytest.mark.parametrize("mode", ["Prohibited", "Exclusive_Process"])
-def test_mps_failed_start_names_compute_mode(environ, tmp_path, mode):
+@pytest.mark.parametrize(
+    ("mode", "hint"),
+    [
+        ("Prohibited", "Prohibited: sudo nvidia-smi -c DEFAULT"),
+        ("Exclusive_Process", "Exclusive_Process, for one process only: stop its other processes"),
+    ],
+)
+def test_mps_failed_start_names_compute_mode(environ, tmp_path, mode, hint):
     smi = tmp_path / "nvidia-smi"
     smi.write_text(f"#!/bin/sh\necho {mode}\n")
     smi.chmod(0o700)
-    with pytest.raises(MpsError, match=f"compute mode {mode}"):
+    with pytest.raises(MpsError, match=f"Permission denied; a GPU is in compute mode {hint}$"):
         _enter(mps.run_mps_daemon(tmp_path, environ | {"FAKE_MPS_FAULT": "refuses"}))
 
 
@@ -167,7 +181,11 @@ def test_mps_second_daemon_on_gpus_fails(environ, tmp_path, theirs, is_refused):
     session = mps.run_mps_daemon(tmp_path, environ, ["GPU-a"], proc=tmp_path / "proc")
 
     if is_refused:
-        with pytest.raises(MpsError, match=r"is already running \(pid 4711\)"):
+        message = (
+            f"cannot start MPS: a daemon of user {getpass.getuser()} is already running (pid 4711) on these GPUs; "
+            "stop it (echo quit | nvidia-cuda-mps-control, as that user), or choose other GPUs by UUID"
+        )
+        with pytest.raises(MpsError, match=f"^{re.escape(message)}$"):
             _enter(session)
     else:
         with session as ours:
@@ -202,6 +220,15 @@ def _started(command, environment):
 
 def _job(script, environment):
     return _started([sys.executable, "-c", script], environment)
+
+
+def _not_a_client(pid: int, within_s: float, folder: Path) -> str:
+    """Return the pattern of the message about a process that is not a client of the daemon."""
+    message = (
+        f"process {pid} is not an MPS client after {within_s:g} s: "
+        "a client must use CUDA on the daemon's GPUs, as the same user and in the same container"
+    )
+    return f"^{re.escape(message)}.*{re.escape(f'; last log line in {folder}/mps: Start')}$"
 
 
 def _enter(context) -> None:

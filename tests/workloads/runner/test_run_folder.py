@@ -51,7 +51,8 @@ def test_run_folder_not_creatable_fails_before_run(exporter, tmp_path):
     done = exporter.workloads("run", "--out", str(tmp_path / "file"), "true")
 
     assert done.returncode == 1
-    assert ": Not a directory; set another --out" in done.stderr
+    assert done.stderr.startswith(f"wattline: cannot create {tmp_path}/file/true-")
+    assert done.stderr.endswith(": Not a directory; set another --out\n")
     assert exporter.api.runs == {}
 
 
@@ -85,7 +86,9 @@ def test_run_folder_metrics_write_error_keeps_exit_code(exporter, tmp_path):
     )
 
     assert done.returncode == 3
-    assert "metrics.yml: File exists; the exporter still has the run" in done.stderr
+    assert (
+        f"wattline: cannot write {tmp_path}/a/metrics.yml: File exists; the exporter still has the run\n" in done.stderr
+    )
 
 
 def _events(folder):

@@ -47,15 +47,16 @@ def test_run_command_not_found_fails_with_127(exporter):
     done = exporter.run("no-such-command")
 
     assert done.returncode == 127
-    assert "no-such-command: command not found" in done.stderr
+    assert "wattline: no-such-command: command not found\n" in done.stderr
     assert exporter.api.only_run.outcome == "failed"
 
 
 def test_run_command_not_executable_fails_with_126(exporter, write):
-    done = exporter.run(write("print()"))
+    script = write("print()")
+    done = exporter.run(script)
 
     assert done.returncode == 126
-    assert ": Permission denied" in done.stderr
+    assert f"wattline: cannot execute {script}: Permission denied; check its mode and its #! line\n" in done.stderr
     assert exporter.api.only_run.outcome == "failed"
 
 
@@ -172,7 +173,10 @@ def test_run_command_exporter_lost_keeps_exit_code(tmp_path):
         _, err = process.communicate(timeout=60)
 
     assert process.returncode == 3
-    assert ": cannot reach an exporter at" in err
+    assert err.endswith(
+        f"wattline: cannot end run {api.only_run.run_id}: cannot reach an exporter at {address}: Connection refused; "
+        "after its restart the exporter ends the run as interrupted, at the last time that it saw the run's processes\n"
+    )
 
 
 def test_run_command_end_waits_for_exporter_restart(tmp_path):
@@ -196,7 +200,10 @@ def test_run_command_configured_exporter_unreachable_fails(exporter, nowhere):
 
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
-    assert f"cannot reach an exporter at {nowhere}: Connection refused (WATTLINE_EXPORTER)" in done.stderr
+    assert done.stderr == (
+        f"wattline: cannot reach an exporter at {nowhere}: Connection refused (WATTLINE_EXPORTER); "
+        "start it on that host with exporter serve, or omit WATTLINE_EXPORTER to start one here\n"
+    )
 
 
 def test_run_command_exporter_option_overrides_environment(exporter, nowhere):

@@ -52,7 +52,8 @@ def test_plan_unwritable_stdout_makes_all_runs(exporter, tmp_path, end, reason):
 
     assert done.returncode == 0, done.stderr
     assert [line["outcome"] for line in journal(tmp_path / "results")] == ["ok", "ok"]
-    assert done.stderr.count(f"cannot print the jobs' output: {reason}") == 1
+    message = f"wattline: cannot print the jobs' output: {reason}; see output.log in each run's folder\n"
+    assert done.stderr.count(message) == 1
     assert "Traceback" not in done.stderr
 
 
@@ -73,7 +74,10 @@ def test_run_folder_full_disk_leaves_no_partial_metrics(exporter, tmp_path):
 
     assert done.returncode == 3
     assert exporter.api.only_run.outcome == "failed"
-    assert "metrics.yml: File too large; the exporter still has the run" in done.stderr
+    assert (
+        f"wattline: cannot write {tmp_path}/r/metrics.yml: File too large; the exporter still has the run\n"
+        in done.stderr
+    )
     assert not (tmp_path / "r" / "metrics.yml").exists()
     assert "Traceback" not in done.stderr
 
