@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from exporter.contract.state_folder import user_state_folder
-from workloads.caps import guardian
 from workloads.caps import journal as caps_journal
 from workloads.caps.gpu_set import Cap, CapsError, GpuSet
-from workloads.caps.guardian import Guardian
 from workloads.caps.journal import TOLERANCE_W, Holder, InitialPowerLimit, Journal
 from workloads.caps.open_gpus import open_journal_gpus
+from workloads.caps.watchdog import ENDS_WITHIN_S, start_caps_watchdog, survival_warning
 from workloads.client.messages import log_message
 from workloads.runner.signals import unwind_on_signal
+from workloads.runner.watchdog import Watchdog
 
 _CLOCK_STEP_HZ = 15e6
 _EFFECTIVE_WITHIN_S = 1.0
@@ -61,11 +61,11 @@ def _check_clock(gpus: GpuSet, uuid: str, hertz: float) -> None:
 class CapSetter:
     """Setter of one cap on all GPUs; created by `restoring_caps`."""
 
-    def __init__(self, gpus: GpuSet, journal: Journal, folder: Path, guardian: Guardian) -> None:
+    def __init__(self, gpus: GpuSet, journal: Journal, folder: Path, watchdog: Watchdog) -> None:
         self._gpus = gpus
         self._journal = journal
         self._folder = folder
-        self._guardian = guardian
+        self._watchdog = watchdog
         self._cap: Cap | None = None
 
     def apply(self, cap: Cap | None) -> None:
@@ -73,9 +73,9 @@ class CapSetter:
 
         Raises CapsError; then no GPU has the cap.
         """
-        if not self._guardian.is_running:
+        if not self._watchdog.is_running:
             raise CapsError(
-                "cannot set a cap: the guardian process that restores the limits has ended; start the sweep again"
+                "cannot set a cap: the watchdog process that restores the limits has ended; start the sweep again"
             )
         limit_w, clock_is_locked = caps_journal.state_under_cap(self._journal, cap)
         self._journal = replace(self._journal, limit_w=limit_w, clock_is_locked=clock_is_locked)
@@ -155,32 +155,33 @@ def restoring_caps(
     with contextlib.nullcontext() if is_handled else unwind_on_signal():
         path, journal = _claim(gpus, folder, log)
         try:
-            watching = guardian.start_guardian(path, os.environ)
+            watchdog = start_caps_watchdog(path, os.environ)
         except BaseException:
             caps_journal.remove_journal(path)
             raise
-        warning = guardian.survival_warning(watching.pid, folder, os.environ)
+        warning = survival_warning(watchdog.pid, folder, os.environ)
         if warning:
             log(warning)
-        setter = CapSetter(gpus, journal, folder, watching)
+        setter = CapSetter(gpus, journal, folder, watchdog)
         try:
             yield setter
         finally:
             if os.getpid() == journal.holder.pid:  # a forked child must not restore
-                _leave(path, gpus, watching)
+                _leave(path, gpus, watchdog)
 
 
-def _leave(path: Path, gpus: GpuSet, watching: Guardian) -> None:
-    """Restore the limits; after a failure the guardian tries again."""
+def _leave(path: Path, gpus: GpuSet, watchdog: Watchdog) -> None:
+    """Restore the limits; after a failure the watchdog tries again."""
     try:
         errors = caps_journal.restore_gpus(caps_journal.read_journal(path), gpus)
         if errors:
             raise CapsError(f"{'; '.join(errors)}; try workloads caps restore")
         caps_journal.remove_journal(path)
-    except FileNotFoundError:  # the guardian was terminated and has restored the limits
+    except FileNotFoundError:  # the watchdog was terminated and has restored the limits
         pass
     finally:
-        watching.dismiss()
+        watchdog.dismiss()  # it restores the limits of a remaining journal
+        watchdog.close(ENDS_WITHIN_S)
 
 
 def _claim(gpus: GpuSet, folder: Path, log: Callable[[str], None]) -> tuple[Path, Journal]:

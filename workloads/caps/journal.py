@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from workloads.caps.gpu_set import Cap, CapsError, GpuSet
+from workloads.runner.watchdog import started_ticks
 
 FOLDER = "caps"
-LOG_FILE = "guardian.log"
+LOG_FILE = "watchdog.log"
 TOLERANCE_W = 1.0
 """Largest difference between requested and set limit: drivers round."""
 _SUFFIX = ".json"
@@ -158,7 +159,7 @@ def restore_journal(path: Path, open_cards: Callable[[Journal], GpuSet], log: Ca
     try:
         journal = read_journal(path)
         cards = open_cards(journal)
-    except FileNotFoundError:  # its guardian has just restored it
+    except FileNotFoundError:  # its watchdog has just restored it
         return True
     except CapsError as error:
         log(f"{path}: {error}")
@@ -185,15 +186,6 @@ def state_under_cap(journal: Journal, cap: Cap | None) -> tuple[float | None, bo
     """Return `limit_w` and `clock_is_locked` of the journal under `cap`; neither is ever cleared."""
     limit_w = cap.value if cap is not None and cap.kind == "power_limit_watts" else journal.limit_w
     return limit_w, journal.clock_is_locked or (cap is not None and cap.kind == "sm_clock_hertz")
-
-
-def started_ticks(pid: int) -> int | None:
-    """Return the start time in clock ticks since boot; None if the process has ended (or is a zombie)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def kernel_boot_id() -> str:

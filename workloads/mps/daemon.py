@@ -1,6 +1,6 @@
 """Control daemon of NVIDIA MPS: start, commands, stop.
 
-The module imports only the standard library, to keep its watcher process small.
+The module imports only the standard library, to keep its watchdog process small.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from workloads.runner.watchdog import WatchedParent
+
 PROGRAM = "nvidia-cuda-mps-control"
 PIPE_DIRECTORY, LOG_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 _MARK = "WATTLINE_MPS"
@@ -24,6 +26,7 @@ _CALL_TIMEOUT_S = 20.0
 _ANSWERS_WITHIN_S = 20.0
 _KILLED_WITHIN_S = 10.0
 _POLL_S = 0.05
+_STOP_ABANDONED_WITHIN_S = 5.0
 _POLITE_S = 2  # `quit -t`: time for which the servers wait for their clients
 
 
@@ -140,6 +143,13 @@ class MpsDaemon:
             return _last_line((self.log_folder / name).read_text(errors="replace"))
         except OSError:
             return ""
+
+
+def stop_abandoned_daemon(parent: WatchedParent, mark: str) -> int:
+    """Stop the daemon of this environment if its runner was killed."""
+    if parent.await_end() is None:
+        return 0
+    return 1 if MpsDaemon(dict(os.environ), mark).stop(_STOP_ABANDONED_WITHIN_S) else 0
 
 
 def _pids(output: str) -> list[int]:

@@ -1,7 +1,7 @@
 """MPS daemon for the jobs of a plan, with a check that the jobs use it.
 
 A CUDA program that does not find the daemon silently runs without it; so the daemon's list of clients is checked. A
-watcher process (`workloads.mps.watcher`) stops the daemon if the runner is killed.
+watchdog stops the daemon if the runner is killed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import os
 import secrets
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,8 +20,8 @@ import psutil
 
 from workloads.client.messages import log_message
 from workloads.mps import other_daemons as mps_others
-from workloads.mps import watcher as mps_watcher
-from workloads.mps.daemon import LOG_DIRECTORY, PIPE_DIRECTORY, PROGRAM, MpsDaemon, MpsError
+from workloads.mps.daemon import LOG_DIRECTORY, PIPE_DIRECTORY, PROGRAM, MpsDaemon, MpsError, stop_abandoned_daemon
+from workloads.runner.watchdog import Watchdog
 
 _POLL_S = 0.2
 _SMI_TIMEOUT_S = 20
@@ -130,19 +129,14 @@ def _start(daemon: MpsDaemon) -> None:
 
 @contextlib.contextmanager
 def _watched(daemon: MpsDaemon) -> Iterator[None]:
-    """Run the watcher in a separate session, which Ctrl-C does not reach."""
-    watcher = subprocess.Popen(
-        [sys.executable, "-P", "-m", mps_watcher.__name__, daemon.mark],
-        env=dict(daemon.environ),
-        stdin=subprocess.PIPE,
-        start_new_session=True,
-    )
+    """Run a watchdog that stops the daemon if this process is killed."""
+    watchdog = Watchdog(stop_abandoned_daemon, [daemon.mark], daemon.environ)
     try:
         yield
     finally:
-        message = b"" if daemon.processes() else mps_watcher.DISMISSED  # a second Ctrl-C may have interrupted the stop
-        with contextlib.suppress(BrokenPipeError):  # the watcher was killed
-            watcher.communicate(message)
+        if not daemon.processes():  # a second Ctrl-C may have interrupted the stop
+            watchdog.dismiss()
+        watchdog.close()
 
 
 def _reject_second_daemon(proc: Path, gpus: Sequence[str]) -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from exporter.contract.run import Outcome
 from workloads.client import values
-from workloads.plans import overlap, tied
+from workloads.plans import overlap
 from workloads.plans.results import LOG_FILE
 from workloads.plans.steps import PlannedRun
+from workloads.runner.watchdog import terminated_with_parent
 
 _ENDS_WITHIN_S = 30.0
 _SIGNALLED = 128
@@ -36,7 +37,10 @@ class PlanContext:
 
 
 class ChildRun:
-    """Running child process in its own process group, which only `request_stop` signals."""
+    """Running child process in a separate process group, which only `request_stop` signals.
+
+    It gets SIGTERM when the plan's runner is killed: no run may go on without the cap in its labels.
+    """
 
     def __init__(self, run: PlannedRun, place: PlanContext, environ: Mapping[str, str]) -> None:
         self.run = run
@@ -51,7 +55,7 @@ class ChildRun:
         self._shown = 0
         with self._log.open("xb") as log:
             self._process = subprocess.Popen(
-                [*_tied(), *_command(run, self.run_id, self.labels, place)],
+                terminated_with_parent(_command(run, self.run_id, self.labels, place)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -114,10 +118,6 @@ class ChildRun:
         output = [line.strip().removeprefix("wattline: ") for line in lines if line.strip()]
         own = [line for line in output if not line.startswith(f"run {self.run_id} ")]
         return (own or output or ["no output"])[-1]
-
-
-def _tied() -> list[str]:
-    return [sys.executable, "-P", "-m", tied.__name__, str(os.getpid())]
 
 
 def _visible(run: PlannedRun) -> dict[str, str]:

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import NoReturn, Self
 
+from workloads.runner.watchdog import ProcessIdentity
+
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _SENTINEL_REPORTS_WITHIN_S = 0.1
 
@@ -36,7 +38,7 @@ class ForwardedSignals:
         self._signals = [number for number in FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
         self._before = {number: signal.getsignal(number) for number in self._signals}
         self._sentinel = 0
-        self._reports = self._lifeline = -1
+        self._reports = -1
 
     def __enter__(self) -> Self:
         signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
@@ -53,7 +55,7 @@ class ForwardedSignals:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        os.close(self._lifeline)
+        os.kill(self._sentinel, signal.SIGKILL)
         os.waitpid(self._sentinel, 0)
         os.close(self._reports)
 
@@ -81,27 +83,24 @@ class ForwardedSignals:
 
     def _start_sentinel(self) -> None:
         self._reports, report_to = os.pipe()
-        watched, self._lifeline = os.pipe()
+        runner = ProcessIdentity.this_process()
         self._sentinel = os.fork()
         if self._sentinel == 0:
             try:
-                os.close(self._lifeline)
-                _run_sentinel(self._signals, report_to, watched)
+                _run_sentinel(self._signals, report_to, runner)
             finally:
                 os._exit(0)
         os.close(report_to)
-        os.close(watched)
 
 
-def _run_sentinel(signals: list[signal.Signals], report_to: int, lifeline: int) -> None:
+def _run_sentinel(signals: list[signal.Signals], report_to: int, runner: ProcessIdentity) -> None:
     """Report signals until the runner ends. Python's C handler writes each signal's number to the pipe."""
     os.set_blocking(report_to, False)
     for number in signals:
         signal.signal(number, lambda *_: None)
     signal.set_wakeup_fd(report_to, warn_on_full_buffer=False)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-    with contextlib.suppress(OSError):
-        os.read(lifeline, 1)
+    runner.await_end()
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

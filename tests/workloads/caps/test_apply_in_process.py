@@ -71,11 +71,11 @@ def test_caps_unwritable_folder_fails_before_change(cards, tmp_path):
         pass
 
 
-def test_caps_without_guardian_set_no_cap_and_restore(cards, tmp_path):
+def test_caps_without_watchdog_set_no_cap_and_restore(cards, tmp_path):
     with contextlib.closing(open_gpu_set(None, str(cards.path))) as both, caps.restoring_caps(both, tmp_path) as setter:
         setter.apply(watts(300))
-        os.kill(setter._guardian.pid, signal.SIGKILL)
-        eventually(lambda: not setter._guardian.is_running)
-        with pytest.raises(CapsError, match="the guardian process that restores the limits has ended"):
+        os.kill(setter._watchdog.pid, signal.SIGKILL)
+        eventually(lambda: not setter._watchdog.is_running)
+        with pytest.raises(CapsError, match="the watchdog process that restores the limits has ended"):
             setter.apply(watts(400))
     assert [gpu.limit_w for gpu in cards.gpus] == BEFORE_W

@@ -15,6 +15,8 @@ from tests.fakes.podman import IMAGE
 from tests.fakes.run_api import RunApi
 from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
+from workloads.jobs.containers import lifecycle
+from workloads.runner.watchdog import Watchdog
 
 _WAIT_S = 60
 
@@ -159,14 +161,16 @@ def test_a_container_does_not_outlive_a_job_that_is_killed(podman, started):
     eventually(lambda: podman.containers() == [])
 
 
-@pytest.mark.parametrize(("told", "left"), [("{}\n", 0), ("{}\ndone\n", 1)])
-def test_the_guard_ends_a_container_only_where_its_job_did_not(podman, told, left):
+@pytest.mark.parametrize(("is_dismissed", "remaining"), [(False, 0), (True, 1)])
+def test_container_watchdog_removes_only_abandoned_container(podman, is_dismissed, remaining):
     container = podman("create", IMAGE, "true").strip()
-    command = [sys.executable, "-m", "workloads.jobs.containers.guard", podman.host, "1", "0"]
-    done = subprocess.run(command, input=told.format(container), text=True, timeout=_WAIT_S, check=False)
+    watchdog = Watchdog(lifecycle.remove_abandoned_container, [podman.host, "1", "0"], os.environ)
+    watchdog.send(container)
+    if is_dismissed:
+        watchdog.dismiss()
 
-    assert done.returncode == 0
-    assert len(podman.containers()) == left
+    assert watchdog.close(_WAIT_S) == 0
+    assert len(podman.containers()) == remaining
     podman("rm", "--all")
 
 

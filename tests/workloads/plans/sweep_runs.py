@@ -40,9 +40,9 @@ class Sweep:
         return self.process.stdout.readline().strip()
 
     @property
-    def guardian(self) -> psutil.Process:
-        (guardian,) = psutil.Process(self.process.pid).children()
-        return guardian
+    def watchdog(self) -> psutil.Process:
+        (watchdog,) = psutil.Process(self.process.pid).children()
+        return watchdog
 
     def end(self) -> tuple[int, str]:
         _, err = self.process.communicate(timeout=WITHIN_S)
@@ -111,8 +111,8 @@ class Bench:
         return NURSERY.run(arguments, self._environment, timeout_s=WITHIN_S)
 
     def kill_both(self, sweep: Sweep) -> None:
-        """Kill the guardian first, since it would restore the limits after the end of the holder."""
-        sweep.guardian.kill()
+        """Kill the watchdog first, since it would restore the limits after the end of the holder."""
+        sweep.watchdog.kill()
         sweep.process.kill()
         sweep.end()
 

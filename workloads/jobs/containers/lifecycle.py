@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,12 +17,12 @@ from workloads.jobs.containers.container_engine import (
     describe_images,
     engine_errors,
     error_cause,
+    find_engine,
     with_remedy,
 )
 from workloads.jobs.containers.spec import ContainerSpec, docker_body, podman_body
+from workloads.runner.watchdog import Watchdog, WatchedParent
 
-DONE = "done"
-"""Message to the guard once the container has been removed."""
 _LIBPOD = "/v4.0.0/libpod"
 
 
@@ -44,15 +43,15 @@ def create_container(
 
     Raises EngineError.
     """
-    with _guarded(engine, stop_s, keep) as tell_guard:
+    with _watched(engine, stop_s, keep) as watchdog:
         begun_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         container = CreatedContainer(engine, _create(engine, spec), spec.image, begun_s)
         try:
-            tell_guard(container.id)
+            watchdog.send(container.id)
             yield container
         finally:
             remove_container(container, stop_s, keep)
-            tell_guard(DONE)
+            watchdog.dismiss()
 
 
 def _create(engine: ContainerEngine, spec: ContainerSpec) -> str:
@@ -70,29 +69,30 @@ def _create(engine: ContainerEngine, spec: ContainerSpec) -> str:
 
 
 @contextlib.contextmanager
-def _guarded(engine: ContainerEngine, stop_s: int, keep: bool) -> Iterator[Callable[[str], None]]:
-    """Start a guard process that removes the container if this process is killed."""
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "workloads.jobs.containers.guard",
-        engine.host,
-        str(stop_s),
-        str(int(keep)),
-    ]
-    guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
-
-    def tell(line: str) -> None:
-        assert guard.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # somebody has killed it
-            guard.stdin.write(f"{line}\n".encode())
-            guard.stdin.flush()
-
+def _watched(engine: ContainerEngine, stop_s: int, keep: bool) -> Iterator[Watchdog]:
+    """Run a watchdog that removes the container if this process is killed."""
+    arguments = [engine.host, str(stop_s), str(int(keep))]
+    watchdog = Watchdog(remove_abandoned_container, arguments, os.environ)
     try:
-        yield tell
+        yield watchdog
     finally:
-        guard.communicate()
+        watchdog.close()
+
+
+def remove_abandoned_container(parent: WatchedParent, host: str, stop_s: str, keep: str) -> int:
+    """Remove the container whose id the job sent, if the job was killed."""
+    messages = parent.await_end()
+    if not messages:
+        return 0
+    container_id = messages[0]
+    try:
+        engine = find_engine(host, os.environ)
+    except EngineError as error:
+        log_message(f"cannot stop container {container_id[:12]} of the killed job: {error}")
+        return 1
+    log_message(f"the job was killed; stopping its container {container_id[:12]}")
+    remove_container(CreatedContainer(engine, container_id, "", 0.0), int(stop_s), keep == "1")
+    return 0
 
 
 def remove_container(container: CreatedContainer, stop_s: int, keep: bool) -> None:

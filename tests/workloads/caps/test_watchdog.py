@@ -11,8 +11,8 @@ import pytest
 from exporter.simulation import Fault
 from tests.waiting import eventually
 from tests.workloads.plans.sweep_runs import WITHIN_S
-from workloads.caps import guardian
 from workloads.caps import journal as caps_journal
+from workloads.caps import watchdog as caps_watchdog
 from workloads.caps.gpu_set import CapsError
 from workloads.caps.journal import Holder, InitialPowerLimit, Journal
 
@@ -45,7 +45,7 @@ def program(folder, name, text):
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-def test_guardian_restores_limits_of_killed_sweep(driver, capped):
+def test_caps_watchdog_restores_limits_of_killed_sweep(driver, capped):
     capped.process.kill()
     capped.end()
 
@@ -54,7 +54,7 @@ def test_guardian_restores_limits_of_killed_sweep(driver, capped):
     assert f"it was set by process {capped.process.pid}" in (driver.journals / caps_journal.LOG_FILE).read_text()
 
 
-def test_guardian_restores_limits_of_zombie(driver, capped):
+def test_caps_watchdog_restores_limits_of_zombie(driver, capped):
     capped.process.kill()
 
     eventually(lambda: not driver.has_journal())
@@ -62,8 +62,8 @@ def test_guardian_restores_limits_of_zombie(driver, capped):
     assert driver.limits_w() == BEFORE_W
 
 
-def test_guardian_ignores_signals_of_process_group(driver, capped):
-    watching = capped.guardian
+def test_caps_watchdog_ignores_signals_of_process_group(driver, capped):
+    watching = capped.watchdog
     assert os.getsid(watching.pid) == watching.pid
     os.killpg(capped.process.pid, signal.SIGKILL)
 
@@ -72,8 +72,8 @@ def test_guardian_ignores_signals_of_process_group(driver, capped):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_guardian_survives_closed_terminal(driver, capped, number):
-    os.kill(capped.guardian.pid, number)
+def test_caps_watchdog_survives_closed_terminal(driver, capped, number):
+    os.kill(capped.watchdog.pid, number)
     capped.process.kill()
     capped.end()
 
@@ -81,8 +81,8 @@ def test_guardian_survives_closed_terminal(driver, capped, number):
     assert driver.limits_w() == BEFORE_W
 
 
-def test_guardian_terminated_restores_limits_and_stops_sweep(driver, capped):
-    capped.guardian.terminate()
+def test_caps_watchdog_terminated_restores_limits_and_stops_sweep(driver, capped):
+    capped.watchdog.terminate()
     eventually(lambda: not driver.has_journal())
     assert driver.limits_w() == BEFORE_W
     capped.go_on()
@@ -93,7 +93,7 @@ def test_guardian_terminated_restores_limits_and_stops_sweep(driver, capped):
     assert driver.limits_w() == BEFORE_W
 
 
-def test_guardian_retries_unresponsive_gpu(driver, capped):
+def test_caps_watchdog_retries_unresponsive_gpu(driver, capped):
     driver.simulation.set_fault(1, Fault.LOST, on=True)
     capped.process.kill()
     capped.end()
@@ -106,8 +106,8 @@ def test_guardian_retries_unresponsive_gpu(driver, capped):
     assert driver.limits_w() == BEFORE_W
 
 
-def test_guardian_ends_with_sweep(driver, capped):
-    watching = capped.guardian
+def test_caps_watchdog_ends_with_sweep(driver, capped):
+    watching = capped.watchdog
     capped.go_on()
     capped.go_on()
     capped.end()
@@ -115,13 +115,13 @@ def test_guardian_ends_with_sweep(driver, capped):
     assert not watching.is_running()
 
 
-def test_guardian_with_systemd_has_separate_scope(tmp_path, journal):
+def test_caps_watchdog_with_systemd_has_separate_scope(tmp_path, journal):
     said = tmp_path / "arguments"
     environ = program(
         tmp_path / "bin", "systemd-run", f'echo "$@" > {said}\nwhile [ "${{1#-}}" != "$1" ]; do shift; done\nexec "$@"'
     )
-    watching = guardian.start_guardian(journal, environ, booted_by_systemd=tmp_path)
-    watching.dismiss()
+    watching = caps_watchdog.start_caps_watchdog(journal, environ, booted_by_systemd=tmp_path)
+    watching.close()
 
     arguments = said.read_text().split()
     assert {"--scope", "--collect", f"--unit=wattline-caps-{journal.stem}"} <= set(arguments)
@@ -131,20 +131,20 @@ def test_guardian_with_systemd_has_separate_scope(tmp_path, journal):
 
 
 @pytest.mark.parametrize("text", ["echo 'Access denied' >&2; exit 1", "exit 0"])
-def test_guardian_without_scope_starts(tmp_path, journal, text):
+def test_caps_watchdog_without_scope_starts(tmp_path, journal, text):
     environ = program(tmp_path / "bin", "systemd-run", text)
-    watching = guardian.start_guardian(journal, environ, booted_by_systemd=tmp_path)
+    watching = caps_watchdog.start_caps_watchdog(journal, environ, booted_by_systemd=tmp_path)
 
     assert watching.is_running
-    watching.dismiss()
+    watching.close()
     assert not watching.is_running
 
 
-def test_guardian_failed_start_names_log(journal):
+def test_caps_watchdog_failed_start_names_log(journal):
     journal.write_text("{}")
 
-    with pytest.raises(CapsError, match=r"no cap set: cannot start the guardian .*; see .*guardian\.log"):
-        guardian.start_guardian(journal, os.environ)
+    with pytest.raises(CapsError, match=r"no cap set: cannot start the watchdog .*; see .*watchdog\.log"):
+        caps_watchdog.start_caps_watchdog(journal, os.environ)
     assert "cannot read journal" in journal.with_name(caps_journal.LOG_FILE).read_text()
 
 
@@ -159,27 +159,27 @@ def proc(tmp_path):
 
 
 def test_survival_warning_on_plain_node_is_none(proc):
-    assert guardian.survival_warning(4711, FOLDER, {}, proc) is None
+    assert caps_watchdog.survival_warning(4711, FOLDER, {}, proc) is None
 
 
 def test_survival_warning_in_slurm_cgroup_names_slurm(proc):
-    warning = guardian.survival_warning(4711, FOLDER, {"SLURM_JOB_ID": "7"}, proc)
+    warning = caps_watchdog.survival_warning(4711, FOLDER, {"SLURM_JOB_ID": "7"}, proc)
 
     assert warning is not None
-    assert warning.startswith("Slurm kills the guardian with the job, so the caps of a killed job stay set")
+    assert warning.startswith("Slurm kills the watchdog with the job, so the caps of a killed job stay set")
     assert warning.endswith("call this in the epilog: XDG_STATE_HOME=/scratch/state workloads caps restore")
 
 
 def test_survival_warning_separate_cgroup_is_none(proc):
     (proc / "4711" / "cgroup").write_text("0::/system.slice/wattline-caps-1-2.scope\n")
 
-    assert guardian.survival_warning(4711, FOLDER, {"SLURM_JOB_ID": "7"}, proc) is None
+    assert caps_watchdog.survival_warning(4711, FOLDER, {"SLURM_JOB_ID": "7"}, proc) is None
 
 
 def test_survival_warning_in_container_names_volume(proc):
     (proc / "self" / "ns" / "pid").unlink()
     (proc / "self" / "ns" / "pid").symlink_to("pid:[4026532201]")
-    warning = guardian.survival_warning(4711, FOLDER, {}, proc)
+    warning = caps_watchdog.survival_warning(4711, FOLDER, {}, proc)
 
     assert warning is not None
     assert "ends with this container" in warning
@@ -187,10 +187,10 @@ def test_survival_warning_in_container_names_volume(proc):
 
 def test_caps_under_slurm_warn_before_start(driver):
     if shutil.which("systemd-run") and Path("/run/systemd/system").is_dir():
-        pytest.skip("systemd gives the guardian a cgroup of its own here")
+        pytest.skip("systemd gives the watchdog a cgroup of its own here")
     sweep = driver.sweep("all", "300", SLURM_JOB_ID="7")
 
-    assert sweep.process.stderr.readline().startswith("wattline: Slurm kills the guardian with the job")
+    assert sweep.process.stderr.readline().startswith("wattline: Slurm kills the watchdog with the job")
     assert sweep.heard() == "ready"
     assert driver.limits_w() == BEFORE_W
 
