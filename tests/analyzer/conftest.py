@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.analyzer import small_fleet
-from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history
+from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
 from tests.forked import Nursery
 
 ROOT = Path(__file__).parents[2]
@@ -13,15 +13,17 @@ _NURSERY = Nursery("analyzer.cli", "jinja2", "pandas", "requests", "rich.table",
 @pytest.fixture
 def steady_history(tmp_path):
     """Two GPUs at 60 W idle and 300 W during a run of 20 s, scraped each second: 300 W x 20 s = 6,000 J each."""
-    gpus = [Gpu([(START_S - 1_000, 60), (START_S, 300), (START_S + 20, 60)], index=str(index)) for index in range(2)]
-    run = Run()
-    times = every(1, START_S - 60.5, START_S + 60)
-    return write_history(tmp_path, scraped((t, scrape(gpus, run, t)) for t in times))
+    gpus = [
+        NodeGpu([(START_S - 1_000, 60), (START_S, 300), (START_S + 20, 60)], index=str(index)) for index in range(2)
+    ]
+    run = NodeRun()
+    times = scrape_times(1, START_S - 60.5, START_S + 60)
+    return write_history(tmp_path, series_of_scrapes((t, scrape(gpus, run, t)) for t in times))
 
 
 @pytest.fixture
 def analyzer():
-    """The command line, in a process of its own."""
+    """Run the command line in a separate process."""
 
     def call(*arguments, **environment):
         return _NURSERY.run(
@@ -35,6 +37,6 @@ def analyzer():
 
 @pytest.fixture(scope="session")
 def fleet_addresses(tmp_path_factory):
-    """Of a Prometheus and a VictoriaMetrics that hold the same small fleet."""
-    with small_fleet.running(tmp_path_factory.mktemp("fleet")) as addresses:
+    """Addresses of a Prometheus and a VictoriaMetrics that hold the same small fleet."""
+    with small_fleet.fleet_servers(tmp_path_factory.mktemp("fleet")) as addresses:
         yield addresses

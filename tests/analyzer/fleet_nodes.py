@@ -1,4 +1,4 @@
-"""Nodes whose energy, runs and tokens are known in closed form, as a server would have scraped them."""
+"""Series of nodes whose energy, runs and tokens are known in closed form."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from exporter.contract.metrics import Metric
 IDLE_W, BUSY_W = 60.0, 300.0
 CPU_W, DRAM_W = 120.0, 20.0
 AFTER_S = 600.0
-BOOKED_S = 4.0
-"""Grams of a run are booked so long after its joules."""
+EMISSIONS_DELAY_S = 4.0
+"""Delay between a run's energy and its emissions."""
 _KWH_J = 3.6e6
 
 
 @dataclass(frozen=True)
 class FleetRun:
-    """Holds `gpus` of each of `instances`, alone or in equal parts with others. `per_second` is its work by unit."""
+    """Run on `gpus` of each of `instances`, alone or in equal parts with others; `per_second` is its work by unit."""
 
     run_id: str
     instances: tuple[str, ...]
@@ -42,9 +42,9 @@ class FleetRun:
 
 @dataclass(frozen=True)
 class FleetNode:
-    """Its counters began at 0 at `since_s`, and again at `fresh_s`; it was scraped from `up_s` until `down_s`.
+    """Node whose counters started at 0 at `since_s` and restarted at `fresh_s`; scraped from `up_s` until `down_s`.
 
-    `lost` are spans of time in which no scrape succeeded; `pods` the GPUs that pods had: GPU, namespace, from, until.
+    `lost` are spans without a successful scrape; `pods` the GPUs of pods: GPU, namespace, from, until.
     """
 
     instance: str
@@ -72,85 +72,85 @@ class FleetNode:
 
 
 @dataclass(frozen=True)
-class Series:
+class NodeSeries:
     labels: dict[str, str]
     t: np.ndarray
     value: np.ndarray
 
 
-def scraped(node: FleetNode, runs: Iterable[FleetRun]) -> Iterator[Series]:
-    """All series of a node, joules as whole numbers."""
-    t, own = node.times(), [run for run in runs if node.instance in run.instances]
+def node_series(node: FleetNode, runs: Iterable[FleetRun]) -> Iterator[NodeSeries]:
+    """Return all series of a node, with whole joules."""
+    t, own_runs = node.times(), [run for run in runs if node.instance in run.instances]
 
     def series(
-        metric: Metric, labels: Mapping[str, str], values: np.ndarray, where: np.ndarray | None = None
-    ) -> Series:
+        metric: Metric, labels: Mapping[str, str], values: np.ndarray, exported: np.ndarray | None = None
+    ) -> NodeSeries:
         name = {"__name__": metric.name, "instance": node.instance, "job": "wattline"}
-        at = slice(None) if where is None else where
-        return Series({**name, **labels}, t[at], np.round(values[at], 6 if "grams" in metric.name else 0))
+        at = slice(None) if exported is None else exported
+        return NodeSeries({**name, **labels}, t[at], np.round(values[at], 6 if "grams" in metric.name else 0))
 
     yield series(m.BUILD_INFO, {"version": "0.1.0"}, np.ones(len(t)))
     for gpu in range(node.gpus):
-        device = _Device(node, [run for run in own if gpu in run.gpus], IDLE_W, BUSY_W)
-        where = {"gpu": str(gpu), "uuid": node.uuid(gpu)}
-        yield series(m.GPU_INFO, {**where, "name": node.model}, np.ones(len(t)))
-        yield series(m.GPU_ENERGY, where, device.total_j(t))
-        yield from _divided({"component": "gpu", "device": node.uuid(gpu)}, device, t, series)
-        yield from _emitted(node, {"component": "gpu", "device": node.uuid(gpu)}, device, t, series)
+        device = _Device(node, [run for run in own_runs if gpu in run.gpus], IDLE_W, BUSY_W)
+        device_labels = {"gpu": str(gpu), "uuid": node.uuid(gpu)}
+        yield series(m.GPU_INFO, {**device_labels, "name": node.model}, np.ones(len(t)))
+        yield series(m.GPU_ENERGY, device_labels, device.total_j(t))
+        yield from _attributed_energy({"component": "gpu", "device": node.uuid(gpu)}, device, t, series)
+        yield from _emissions(node, {"component": "gpu", "device": node.uuid(gpu)}, device, t, series)
     for gpu, namespace, from_s, until_s in node.pods:
-        where = {"gpu": str(gpu), "uuid": node.uuid(gpu), "namespace": namespace, "pod": f"{namespace}-0"}
-        yield series(m.GPU_POD_INFO, where, np.ones(len(t)), (t >= from_s) & (t < until_s))
+        device_labels = {"gpu": str(gpu), "uuid": node.uuid(gpu), "namespace": namespace, "pod": f"{namespace}-0"}
+        yield series(m.GPU_POD_INFO, device_labels, np.ones(len(t)), (t >= from_s) & (t < until_s))
     for zone, watts, component in (("package", CPU_W, "cpu"), ("dram", DRAM_W, "dram")):
-        device = _Device(node, own, watts, watts)
+        device = _Device(node, own_runs, watts, watts)
         yield series(m.CPU_ENERGY, {"package": "0", "zone": zone}, device.total_j(t))
-        yield from _divided({"component": component, "device": "0"}, device, t, series)
-        yield from _emitted(node, {"component": component, "device": "0"}, device, t, series)
-    for run in own:
-        yield from _of_run(node, run, t, series)
+        yield from _attributed_energy({"component": component, "device": "0"}, device, t, series)
+        yield from _emissions(node, {"component": component, "device": "0"}, device, t, series)
+    for run in own_runs:
+        yield from _run_series(node, run, t, series)
 
 
-def _divided(where, device, t, series) -> Iterator[Series]:
-    whose = {run.run_id: device.of_run_j(run, t) for run in device.runs}
+def _attributed_energy(device_labels, device, t, series) -> Iterator[NodeSeries]:
+    by_run = {run.run_id: device.of_run_j(run, t) for run in device.runs}
     rest = device.total_j(t) - (sum(device.booked_j(run, t) for run in device.runs) if device.runs else 0.0)
     for policy in ("idle_shared", "idle_apart"):
-        yield series(m.RUN_ATTRIBUTED_ENERGY, {**where, "policy": policy}, rest)
+        yield series(m.RUN_ATTRIBUTED_ENERGY, {**device_labels, "policy": policy}, rest)
     for run in device.runs:
-        shown = (t >= run.begin_s) & (t <= run.end_s + AFTER_S)
+        exported = (t >= run.begin_s) & (t <= run.end_s + AFTER_S)
         for policy in ("idle_shared", "idle_apart"):
-            labels = {**where, "run_id": run.run_id, "policy": policy}
-            yield series(m.RUN_ATTRIBUTED_ENERGY, labels, whose[run.run_id], shown)
-        yield series(m.RUN_ENERGY, {**where, "run_id": run.run_id}, device.during_j(run, t), shown)
+            labels = {**device_labels, "run_id": run.run_id, "policy": policy}
+            yield series(m.RUN_ATTRIBUTED_ENERGY, labels, by_run[run.run_id], exported)
+        yield series(m.RUN_ENERGY, {**device_labels, "run_id": run.run_id}, device.during_j(run, t), exported)
 
 
-def _emitted(node, where, device, t, series) -> Iterator[Series]:
+def _emissions(node, device_labels, device, t, series) -> Iterator[NodeSeries]:
     if node.grams_per_kwh is not None:
-        labels = {**where, "basis": "average", "quality": "actual"}
+        labels = {**device_labels, "basis": "average", "quality": "actual"}
         yield series(m.EMISSIONS, labels, device.total_j(t) * node.grams_per_kwh / _KWH_J)
 
 
-def _of_run(node, run, t, series) -> Iterator[Series]:
-    shown, own = (t >= run.begin_s) & (t <= run.end_s + AFTER_S), {"run_id": run.run_id}
-    if not shown.any():
+def _run_series(node, run, t, series) -> Iterator[NodeSeries]:
+    exported, run_labels = (t >= run.begin_s) & (t <= run.end_s + AFTER_S), {"run_id": run.run_id}
+    if not exported.any():
         return
-    info = {**own, "workload": run.workload, **{f"label_{name}": text for name, text in run.labels.items()}}
-    yield series(m.RUN_INFO, info, np.ones(len(t)), shown)
-    yield series(m.RUN_START, own, np.full(len(t), run.begin_s), shown)
-    yield series(m.RUN_END, own, np.full(len(t), run.end_s), shown & (t >= run.end_s))
+    info = {**run_labels, "workload": run.workload, **{f"label_{name}": text for name, text in run.labels.items()}}
+    yield series(m.RUN_INFO, info, np.ones(len(t)), exported)
+    yield series(m.RUN_START, run_labels, np.full(len(t), run.begin_s), exported)
+    yield series(m.RUN_END, run_labels, np.full(len(t), run.end_s), exported & (t >= run.end_s))
     for gpu in run.gpus:
-        where = {**own, "gpu": str(gpu), "uuid": node.uuid(gpu)}
-        yield series(m.RUN_GPU_INFO, where, np.ones(len(t)), shown)
-    if node.instance == run.instances[0]:  # where its work is counted
+        device_labels = {**run_labels, "gpu": str(gpu), "uuid": node.uuid(gpu)}
+        yield series(m.RUN_GPU_INFO, device_labels, np.ones(len(t)), exported)
+    if node.instance == run.instances[0]:  # the instance that counts the run's work
         for unit, per_second in run.per_second.items():
             amount = per_second * np.clip(t - run.begin_s, 0, run.seconds)
-            yield series(m.RUN_WORK, {**own, "unit": unit}, amount, shown)
+            yield series(m.RUN_WORK, {**run_labels, "unit": unit}, amount, exported)
     if node.grams_per_kwh is not None:
-        joules = sum(_Device(node, [run], IDLE_W, BUSY_W).during_j(run, t - BOOKED_S) for _ in run.gpus)
-        labels = {**own, "component": "gpu", "basis": "average", "quality": "actual"}
-        yield series(m.RUN_EMISSIONS, labels, joules * node.grams_per_kwh / _KWH_J, shown)
+        joules = sum(_Device(node, [run], IDLE_W, BUSY_W).during_j(run, t - EMISSIONS_DELAY_S) for _ in run.gpus)
+        labels = {**run_labels, "component": "gpu", "basis": "average", "quality": "actual"}
+        yield series(m.RUN_EMISSIONS, labels, joules * node.grams_per_kwh / _KWH_J, exported)
 
 
 class _Device:
-    """Joules at any time: piecewise linear, with a knot wherever a run begins or ends."""
+    """Energy at any time: piecewise linear between starts and ends of runs."""
 
     def __init__(self, node: FleetNode, runs: Sequence[FleetRun], idle_w: float, busy_w: float) -> None:
         self.runs = runs
@@ -182,52 +182,54 @@ class _Device:
         return self._since_fresh(self._total, t)
 
     def booked_j(self, run: FleetRun, t: np.ndarray) -> np.ndarray:
-        """What is no more in the part of no run."""
+        """Attributed energy, since the counters restarted."""
         return self._since_fresh(self._shares[run.run_id], t)
 
     def of_run_j(self, run: FleetRun, t: np.ndarray) -> np.ndarray:
         return self._at(self._shares[run.run_id], t)
 
     def during_j(self, run: FleetRun, t: np.ndarray) -> np.ndarray:
-        """Of the whole device since the run's begin."""
+        """Energy of the whole device since the run's start."""
         return self._at(self._total, np.clip(t, run.begin_s, run.end_s)) - self._at(
             self._total, np.array([run.begin_s])
         )
 
 
-def into_victoria_metrics(address: str, series: Iterable[Series]) -> None:
+def import_to_victoria_metrics(address: str, series: Iterable[NodeSeries]) -> None:
     lines = (
         json.dumps(
             {
-                "metric": one.labels,
-                "values": one.value.tolist(),
-                "timestamps": np.rint(one.t * 1_000).astype(np.int64).tolist(),
+                "metric": entry.labels,
+                "values": entry.value.tolist(),
+                "timestamps": np.rint(entry.t * 1_000).astype(np.int64).tolist(),
             }
         )
-        for one in series
-        if len(one.t)
+        for entry in series
+        if len(entry.t)
     )
     body = "\n".join(lines).encode()
     urllib.request.urlopen(urllib.request.Request(f"{address}/api/v1/import", body, method="POST")).close()
     urllib.request.urlopen(f"{address}/internal/force_flush").close()
 
 
-def into_prometheus_blocks(folder: Path, series: Iterable[Series]) -> None:
-    """Blocks in `folder`, as promtool makes them, before Prometheus starts there."""
+def write_prometheus_blocks(folder: Path, series: Iterable[NodeSeries]) -> None:
+    """Create blocks with promtool in `folder`, before Prometheus starts there."""
     families: dict[str, list[str]] = {}
-    for one in series:
-        name = one.labels["__name__"]
-        inner = ",".join(f"{key}={json.dumps(text)}" for key, text in one.labels.items() if key != "__name__")
+    for entry in series:
+        name = entry.labels["__name__"]
+        inner = ",".join(f"{key}={json.dumps(text)}" for key, text in entry.labels.items() if key != "__name__")
         lines = families.setdefault(name, [])
-        lines += [f"{name}{{{inner}}} {value!r} {t:.3f}" for t, value in zip(one.t, one.value.tolist(), strict=True)]
+        lines += [
+            f"{name}{{{inner}}} {value!r} {t:.3f}" for t, value in zip(entry.t, entry.value.tolist(), strict=True)
+        ]
     kinds = {metric.name: metric.kind for metric in m.METRICS}
     text = []
     for name, lines in families.items():
-        kind = kinds.get(name, "gauge")  # what a rule records is one
+        kind = kinds.get(name, "gauge")  # results of recording rules
         text += [f"# TYPE {name.removesuffix('_total') if kind == 'counter' else name} {kind}", *lines]
     source = folder / "fleet.om"
     source.write_text("\n".join([*text, "# EOF", ""]))
-    # in blocks of up to a week: it reads all of the file again for each
+    # blocks of up to a week, because promtool reads the whole file again for each block
     call = ["promtool", "tsdb", "create-blocks-from", "--max-block-duration=162h", "openmetrics", source]
     subprocess.run([*call, folder / "prometheus"], check=True, capture_output=True, timeout=300)
     source.unlink()

@@ -1,4 +1,4 @@
-"""What an exporter shows of a provider's forecast."""
+"""Series of a carbon intensity forecast, as an exporter exports them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterable, Sequence
 
 from exporter.contract import metrics as m
 
-NIGHT = [300.0] * 10 + [90.0] * 6 + [300.0] * 33
-"""From the present on, an intensity an hour."""
+NIGHT_FORECAST = [300.0] * 10 + [90.0] * 6 + [300.0] * 33
+"""Intensity of each hour, from the current one."""
 
 
-def published(by_hour: Sequence[float], region="GB", basis="average") -> Iterable[tuple]:
-    """What is forecast for 1 to 48 hours from now; the first of `by_hour` is the present's."""
+def forecast_series(by_hour: Sequence[float], region="GB", basis="average") -> Iterable[tuple]:
+    """Forecast for 1 to 48 hours from now; the first of `by_hour` is the current hour."""
     for hour, grams in enumerate(by_hour):
         if hour:
-            where = {"region": region, "provider": "gb", "basis": basis, "horizon_hours": str(hour)}
-            yield m.CARBON_FORECAST, where, grams
+            labels = {"region": region, "provider": "gb", "basis": basis, "horizon_hours": str(hour)}
+            yield m.CARBON_FORECAST, labels, grams
 
 
-def in_force(now_s: float, grams: float, region="GB", basis="average") -> Iterable[tuple]:
-    """The present slot, and that the provider answered ten minutes ago."""
+def current_intensity(now_s: float, grams: float, region="GB", basis="average") -> Iterable[tuple]:
+    """Current intensity, from a response ten minutes ago."""
     labels = {"region": region, "provider": "gb", "basis": basis, "quality": "forecast"}
     yield m.CARBON_INTENSITY, labels, grams
     if region == "GB":

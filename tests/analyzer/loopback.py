@@ -1,4 +1,4 @@
-"""Servers on loopback: a node's /metrics, and the query API over a history file, with the faults of real ones."""
+"""HTTP servers on loopback: metrics pages, and the query API over a history file."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ class Reply:
 
 
 @dataclass
-class Asked:
-    """What the server was asked: one entry a request."""
+class ReceivedRequests:
+    """Path, parameters and headers of each received request."""
 
     paths: list[str] = field(default_factory=list)
     parameters: list[dict[str, str]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
 
 
-Respond = Callable[[str, dict[str, str]], Reply]
+Responder = Callable[[str, dict[str, str]], Reply]
 
 
 @contextlib.contextmanager
-def serving(respond: Respond) -> Iterator[tuple[str, Asked]]:
-    """`respond` gets path and parameters of each GET or POST; yields host:port and what was asked."""
-    asked = Asked()
+def http_server(respond: Responder) -> Iterator[tuple[str, ReceivedRequests]]:
+    """Start a server that answers GET and POST by `respond(path, parameters)`; yield host:port and the requests."""
+    requests = ReceivedRequests()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             parts = urlsplit(self.path)
             form = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
             parameters = {name: values[-1] for name, values in parse_qs(parts.query or form).items()}
-            asked.paths.append(parts.path)
-            asked.parameters.append(parameters)
-            asked.headers.append({name.lower(): value for name, value in self.headers.items()})
+            requests.paths.append(parts.path)
+            requests.parameters.append(parameters)
+            requests.headers.append({name.lower(): value for name, value in self.headers.items()})
             reply = respond(parts.path, parameters)
             self.send_response(reply.status)
             self.send_header("Content-Type", reply.content_type)
@@ -54,7 +54,7 @@ def serving(respond: Respond) -> Iterator[tuple[str, Asked]]:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self.wfile.write(reply.body)
 
-        do_POST = do_GET  # noqa: N815  # so does http.server call it
+        do_POST = do_GET  # noqa: N815  # name defined by http.server
 
         def log_message(self, *arguments):
             pass
@@ -63,20 +63,20 @@ def serving(respond: Respond) -> Iterator[tuple[str, Asked]]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield f"127.0.0.1:{server.server_port}", asked
+        yield f"127.0.0.1:{server.server_port}", requests
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
 
 
-def history_api(path: Path, prefix: str = "", *, spoil: Callable[[dict], None] | None = None) -> Respond:
-    """Prometheus's JSON from a history file; `spoil` may change an answer."""
+def history_api(history: Path, prefix: str = "", *, spoil: Callable[[dict], None] | None = None) -> Responder:
+    """Prometheus query API over a history file; `spoil` may change a response."""
 
-    def respond(asked_path, parameters):
-        if asked_path != f"{prefix}/api/v1/query":
+    def respond(path, parameters):
+        if path != f"{prefix}/api/v1/query":
             return Reply(404, b"<h1>404</h1>", "text/html")
-        connection = open_read_only(path)
+        connection = open_read_only(history)
         try:
             body = query_response(
                 select_series(connection, parse_query(parameters["query"]), float(parameters["time"]))

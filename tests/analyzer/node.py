@@ -1,4 +1,4 @@
-"""A node whose truth is known: GPUs with piecewise constant power, one run, and its series at any scrape interval."""
+"""Node with GPUs of piecewise constant power, one run, and its series at any scrape interval."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ START_S = 1_789_000_000.0
 
 
 @dataclass(frozen=True)
-class Gpu:
-    """`steps` are (from when, watts); the first holds for all time before it too."""
+class NodeGpu:
+    """GPU with power `steps` (start, watts); the first also holds for all earlier times."""
 
     steps: Sequence[tuple[float, float]]
     index: str = "0"
@@ -35,13 +35,13 @@ class Gpu:
         return self.steps[max(at, 0)][1]
 
     def energy_j(self, t: float) -> float:
-        """Since the first step, in closed form."""
+        """Energy since the first step, in closed form."""
         ends = [begin for begin, _ in self.steps[1:]] + [float("inf")]
         return sum(max(min(t, end) - begin, 0) * watts for (begin, watts), end in zip(self.steps, ends, strict=True))
 
 
 @dataclass(frozen=True)
-class Run:
+class NodeRun:
     run_id: str = "train-1"
     start_s: float = START_S
     end_s: float | None = START_S + 20
@@ -51,7 +51,7 @@ class Run:
     work: dict[str, float] = field(default_factory=lambda: {"generated_tokens": 1_000.0})
     results: dict[str, float] = field(default_factory=dict)
     phases: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Seconds and joules."""
+    """Seconds and joules of each phase."""
     phase_uncertainty_j: float | None = None
     phase_work: dict[str, dict[str, float]] = field(default_factory=dict)
     cpu_j: float | None = None
@@ -61,15 +61,15 @@ class Run:
     integral_factor: float = 1.0
 
 
-def scrape(gpus: Sequence[Gpu], run: Run, t: float, *, intensity: float | None = None) -> Iterable[tuple]:
-    """(metric, labels, value) as the exporter would show them at `t`."""
+def scrape(gpus: Sequence[NodeGpu], run: NodeRun, t: float, *, intensity: float | None = None) -> Iterable[tuple]:
+    """(metric, labels, value) of each series that the exporter exports at `t`."""
     yield m.BUILD_INFO, {"version": "0.1.0"}, 1.0
     for gpu in gpus:
-        where = {"gpu": gpu.index, "uuid": gpu.uuid}
+        gpu_labels = {"gpu": gpu.index, "uuid": gpu.uuid}
         yield (
             m.GPU_INFO,
             {
-                **where,
+                **gpu_labels,
                 "name": gpu.name,
                 "architecture": gpu.architecture,
                 "pci_bus_id": f"0000:0{gpu.index}:00.0",
@@ -77,11 +77,11 @@ def scrape(gpus: Sequence[Gpu], run: Run, t: float, *, intensity: float | None =
             },
             1.0,
         )
-        yield m.GPU_POWER, where, gpu.power_w(t)
-        yield m.GPU_ENERGY, where, gpu.energy_j(t)
-        yield m.GPU_POWER_LIMIT, {**where, "kind": "enforced"}, gpu.limit_w
+        yield m.GPU_POWER, gpu_labels, gpu.power_w(t)
+        yield m.GPU_ENERGY, gpu_labels, gpu.energy_j(t)
+        yield m.GPU_POWER_LIMIT, {**gpu_labels, "kind": "enforced"}, gpu.limit_w
         if gpu.utilization is not None:
-            yield m.GPU_UTILIZATION, {**where, "engine": "gpu"}, gpu.utilization
+            yield m.GPU_UTILIZATION, {**gpu_labels, "engine": "gpu"}, gpu.utilization
     if intensity is not None:
         carbon = {"region": "GB", "provider": "gb", "basis": "average", "quality": "actual"}
         yield m.CARBON_INTENSITY, carbon, intensity
@@ -90,59 +90,63 @@ def scrape(gpus: Sequence[Gpu], run: Run, t: float, *, intensity: float | None =
         yield from run_series(gpus, run, t)
 
 
-def run_series(gpus: Sequence[Gpu], run: Run, t: float) -> Iterable[tuple]:
-    own = {"run_id": run.run_id}
+def run_series(gpus: Sequence[NodeGpu], run: NodeRun, t: float) -> Iterable[tuple]:
+    run_labels = {"run_id": run.run_id}
     until = t if run.end_s is None else min(t, run.end_s)
-    yield m.RUN_INFO, {**own, "workload": run.workload, **{f"label_{k}": v for k, v in run.labels.items()}}, 1.0
-    yield m.RUN_START, own, run.start_s
-    yield m.RUN_DURATION, own, until - run.start_s
+    yield m.RUN_INFO, {**run_labels, "workload": run.workload, **{f"label_{k}": v for k, v in run.labels.items()}}, 1.0
+    yield m.RUN_START, run_labels, run.start_s
+    yield m.RUN_DURATION, run_labels, until - run.start_s
     if run.end_s is not None and t >= run.end_s:
-        yield m.RUN_END, own, run.end_s
-        yield m.RUN_OUTCOME, {**own, "outcome": run.outcome}, 1.0
+        yield m.RUN_END, run_labels, run.end_s
+        yield m.RUN_OUTCOME, {**run_labels, "outcome": run.outcome}, 1.0
     for gpu in gpus:
-        where, device = {"gpu": gpu.index, "uuid": gpu.uuid}, {"component": "gpu", "device": gpu.uuid}
+        gpu_labels, device = {"gpu": gpu.index, "uuid": gpu.uuid}, {"component": "gpu", "device": gpu.uuid}
         energy_j = gpu.energy_j(until) - gpu.energy_j(run.start_s)
-        yield m.RUN_GPU_INFO, {**own, **where}, 1.0
-        yield m.RUN_ENERGY, {**own, **device}, energy_j
-        yield m.RUN_ENERGY_UNCERTAINTY, {**own, **device}, run.uncertainty_j
-        yield m.RUN_COVERED_RATIO, {**own, **device}, run.covered_ratio
-        yield m.RUN_INTEGRATED_ENERGY, {**own, **where}, energy_j * run.integral_factor
+        yield m.RUN_GPU_INFO, {**run_labels, **gpu_labels}, 1.0
+        yield m.RUN_ENERGY, {**run_labels, **device}, energy_j
+        yield m.RUN_ENERGY_UNCERTAINTY, {**run_labels, **device}, run.uncertainty_j
+        yield m.RUN_COVERED_RATIO, {**run_labels, **device}, run.covered_ratio
+        yield m.RUN_INTEGRATED_ENERGY, {**run_labels, **gpu_labels}, energy_j * run.integral_factor
     if run.cpu_j is not None:
-        yield m.RUN_ENERGY, {**own, "component": "cpu", "device": "0"}, run.cpu_j
-        yield m.RUN_ENERGY_UNCERTAINTY, {**own, "component": "cpu", "device": "0"}, 1.0
+        yield m.RUN_ENERGY, {**run_labels, "component": "cpu", "device": "0"}, run.cpu_j
+        yield m.RUN_ENERGY_UNCERTAINTY, {**run_labels, "component": "cpu", "device": "0"}, 1.0
     if run.emissions_g is not None:
-        yield m.RUN_EMISSIONS, {**own, "component": "gpu", "basis": "average", "quality": "actual"}, run.emissions_g
+        yield (
+            m.RUN_EMISSIONS,
+            {**run_labels, "component": "gpu", "basis": "average", "quality": "actual"},
+            run.emissions_g,
+        )
     for unit, amount in run.work.items():
-        yield m.RUN_WORK, {**own, "unit": unit}, amount
+        yield m.RUN_WORK, {**run_labels, "unit": unit}, amount
     for name, value in run.results.items():
-        yield m.RUN_RESULT, {**own, "name": name}, value
-    yield from _phase_series(run, own)
+        yield m.RUN_RESULT, {**run_labels, "name": name}, value
+    yield from _phase_series(run, run_labels)
 
 
-def _phase_series(run: Run, own: dict[str, str]) -> Iterable[tuple]:
+def _phase_series(run: NodeRun, run_labels: dict[str, str]) -> Iterable[tuple]:
     for name, (seconds, joules) in run.phases.items():
-        yield m.RUN_PHASE_SECONDS, {**own, "phase": name}, seconds
-        yield m.RUN_PHASE_ENERGY, {**own, "phase": name, "component": "gpu"}, joules
+        yield m.RUN_PHASE_SECONDS, {**run_labels, "phase": name}, seconds
+        yield m.RUN_PHASE_ENERGY, {**run_labels, "phase": name, "component": "gpu"}, joules
         if run.phase_uncertainty_j is not None:
-            known = {**own, "phase": name, "component": "gpu"}
-            yield m.RUN_PHASE_ENERGY_UNCERTAINTY, known, run.phase_uncertainty_j
+            labels = {**run_labels, "phase": name, "component": "gpu"}
+            yield m.RUN_PHASE_ENERGY_UNCERTAINTY, labels, run.phase_uncertainty_j
     for name, amounts in run.phase_work.items():
         for unit, amount in amounts.items():
-            yield m.RUN_PHASE_WORK, {**own, "phase": name, "unit": unit}, amount
+            yield m.RUN_PHASE_WORK, {**run_labels, "phase": name, "unit": unit}, amount
 
 
-def scraped(scrapes: Iterable[tuple[float, Iterable[tuple]]], instance: str = "") -> list[Series]:
-    """The scrapes as a store keeps them: by series."""
-    found: dict[tuple[str, str], Series] = {}
+def series_of_scrapes(scrapes: Iterable[tuple[float, Iterable[tuple]]], instance: str = "") -> list[Series]:
+    """Group the scrapes by series, as a database stores them."""
+    by_series: dict[tuple[str, str], Series] = {}
     for t, values in scrapes:
         for metric, labels, value in values:
             text = {"__name__": metric.name, **labels} | ({"instance": instance, "job": "wattline"} if instance else {})
-            found.setdefault((metric.name, canonical_labels(labels)), Series(text, [])).samples.append((t, value))
-    return list(found.values())
+            by_series.setdefault((metric.name, canonical_labels(labels)), Series(text, [])).samples.append((t, value))
+    return list(by_series.values())
 
 
-def every(interval_s: float, start_s: float, end_s: float) -> list[float]:
-    """Scrape times in milliseconds' resolution, as stores keep them."""
+def scrape_times(interval_s: float, start_s: float, end_s: float) -> list[float]:
+    """Scrape times with a resolution of milliseconds, as databases store them."""
     count = int((end_s - start_s) / interval_s) + 1
     return [round(start_s + k * interval_s, 3) for k in range(count)]
 
@@ -152,22 +156,22 @@ def write_history(folder: Path, series: Iterable[Series]) -> Path:
     connection = sqlite3.connect(path)
     connection.executescript(SCHEMA)
     connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
-    for one in series:
-        labels = {name: text for name, text in one.labels.items() if name != "__name__"}
+    for entry in series:
+        labels = {name: text for name, text in entry.labels.items() if name != "__name__"}
         cursor = connection.execute(
-            "INSERT INTO series (name, labels) VALUES (?, ?)", (one.labels["__name__"], canonical_labels(labels))
+            "INSERT INTO series (name, labels) VALUES (?, ?)", (entry.labels["__name__"], canonical_labels(labels))
         )
         connection.executemany(
             "INSERT INTO samples VALUES (?, ?, ?)",
-            [(round(t * 1_000), cursor.lastrowid, value) for t, value in one.samples],
+            [(round(t * 1_000), cursor.lastrowid, value) for t, value in entry.samples],
         )
     connection.commit()
     connection.close()
     return path
 
 
-def exposition(values: Iterable[tuple]) -> str:
-    """Prometheus's text format."""
+def exposition_text(values: Iterable[tuple]) -> str:
+    """Return the values in Prometheus's text format."""
     lines = []
     for metric, labels, value in values:
         inner = ",".join(f"{name}={json.dumps(text, ensure_ascii=False)}" for name, text in labels.items())

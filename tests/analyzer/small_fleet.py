@@ -1,4 +1,4 @@
-"""A small fleet in a real Prometheus and a real VictoriaMetrics, whose joules, grams and tokens are known by hand."""
+"""Small fleet of known energy, emissions and tokens in a real Prometheus and VictoriaMetrics."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tests import servers
 from tests.analyzer.fleet_nodes import (
     FleetNode,
     FleetRun,
-    Series,
-    into_prometheus_blocks,
-    into_victoria_metrics,
-    scraped,
+    NodeSeries,
+    import_to_victoria_metrics,
+    node_series,
+    write_prometheus_blocks,
 )
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "wattline.rules.yml"
 BEGIN_S = 1_789_034_400.0
 END_S = BEGIN_S + 7_200
 RUN_W = 300 + 120 + 20
-"""Of a run on one GPU, with the node's CPU and DRAM."""
+"""Power of a run on one GPU, with the node's CPU and DRAM."""
 SCRAPE_S = 15
 NODES = (
     FleetNode("a:9847", BEGIN_S - 86_400, BEGIN_S - 4_200, END_S + 600, offset_s=3.2, grams_per_kwh=200.0),
@@ -48,8 +48,8 @@ NODES = (
     FleetNode("fresh:9847", BEGIN_S - 86_400, BEGIN_S - 4_200, END_S + 600, gpus=1, fresh_s=BEGIN_S + 3_600),
 )
 SCRAPED_TWICE = NODES[2]
-TOLD_AT_ITS_END = 500.0
-"""Requests of the run `long`."""
+FINAL_REQUESTS = 500.0
+"""Requests of the run `long`, reported at its end."""
 TOKENS = {"generated_tokens": 100.0, "prompt_tokens": 300.0}
 RUNS = (
     FleetRun("long", ("a:9847",), (0, 1), BEGIN_S - 3_600, BEGIN_S + 4_200, {"model": "m1", "user": "u1"}, "train"),
@@ -76,24 +76,27 @@ RUNS = (
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[dict[str, str]]:
-    """Their addresses. Both servers hold the same samples, and what the recording rules make of them."""
-    series = [one for node in NODES for one in scraped(node, RUNS)]
-    series += [Series({**one.labels, "job": "another"}, one.t, one.value) for one in scraped(SCRAPED_TWICE, RUNS)]
-    told = {"__name__": "wattline_run_work_total", "instance": "a:9847", "job": "wattline", "run_id": "long"}
+def fleet_servers(folder: Path) -> Iterator[dict[str, str]]:
+    """Start both servers with the same samples and recording rules; yield their addresses by name."""
+    series = [entry for node in NODES for entry in node_series(node, RUNS)]
+    series += [
+        NodeSeries({**entry.labels, "job": "another"}, entry.t, entry.value)
+        for entry in node_series(SCRAPED_TWICE, RUNS)
+    ]
+    work_labels = {"__name__": "wattline_run_work_total", "instance": "a:9847", "job": "wattline", "run_id": "long"}
     t = np.arange(BEGIN_S + 4_203.2, BEGIN_S + 4_800, SCRAPE_S)
-    series.append(Series({**told, "unit": "requests"}, t, np.full(len(t), TOLD_AT_ITS_END)))
+    series.append(NodeSeries({**work_labels, "unit": "requests"}, t, np.full(len(t), FINAL_REQUESTS)))
     keep = ["--storage.tsdb.retention.time=3000d"]
     for name in ("prometheus", "victoria-metrics"):
         (folder / name).mkdir()
-    into_prometheus_blocks(folder / "prometheus", series)
+    write_prometheus_blocks(folder / "prometheus", series)
     with servers.prometheus(folder / "prometheus", [], flags=keep) as prometheus:
         backfill(prometheus, folder / "prometheus")
     with (
         servers.prometheus(folder / "prometheus", [], flags=keep) as prometheus,
         servers.victoria_metrics(folder / "victoria-metrics", [], flags=["-retentionPeriod=3000d"]) as victoria_metrics,
     ):
-        into_victoria_metrics(victoria_metrics, series)
+        import_to_victoria_metrics(victoria_metrics, series)
         replay(victoria_metrics)
         yield {"prometheus": prometheus, "victoria-metrics": victoria_metrics}
 
@@ -105,7 +108,7 @@ def backfill(address: str, folder: Path) -> None:
 
 
 def replay(address: str) -> None:
-    """vmalert itself evaluates the rules over the past, and writes what it found."""
+    """Evaluate the recording rules over the past with vmalert."""
     begin, end = (datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for t in (BEGIN_S - 3_600, END_S + 600))
     call = [servers.require("vmalert"), f"-rule={RULES}", f"-datasource.url={address}", f"-remoteWrite.url={address}"]
     call += [f"-replay.timeFrom={begin}", f"-replay.timeTo={end}", "-replay.rulesDelay=1ms"]
@@ -115,15 +118,17 @@ def replay(address: str) -> None:
     urllib.request.urlopen(f"{address}/internal/force_flush").close()
 
 
-def asked(address: str, by: str, *, rules: bool = False, carbon: float | None = None, **more: Any) -> Fleet:
-    """`more` is of a Wish, and `say`."""
-    say: Callable[[str], None] = more.pop("say", lambda _: None)
+def fetch_small_fleet(
+    address: str, by: str, *, rules: bool = False, carbon: float | None = None, **options: Any
+) -> Fleet:
+    """Query the fleet; `options` are fields of a FleetRequest, and `say`."""
+    log: Callable[[str], None] = options.pop("say", lambda _: None)
     keys = tuple(by.split(","))
-    window = {"policy": "idle_shared", "start_s": BEGIN_S, "end_s": END_S, **more}
+    window = {"policy": "idle_shared", "start_s": BEGIN_S, "end_s": END_S, **options}
     with contextlib.closing(InstantServer(address)) as server:
-        counts = fetch_fleet(server, FleetRequest(keys, **window, emissions=carbon is None, rules=rules), say)
+        counts = fetch_fleet(server, FleetRequest(keys, **window, emissions=carbon is None, rules=rules), log)
     return fleet(keys, window["policy"], counts, carbon)
 
 
-def groups(found: Fleet) -> dict[Keys, FleetGroup]:
-    return {group.keys: group for group in found.groups}
+def groups_by_keys(result: Fleet) -> dict[Keys, FleetGroup]:
+    return {group.keys: group for group in result.groups}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.analyzer.node import START_S, Gpu, Run, scrape, scraped, write_history
+from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, series_of_scrapes, write_history
 
-GPUS = [Gpu([(START_S - 100, 60), (START_S, 300), (START_S + 20, 60)])]
-RUN = Run(labels={"model": "größer"})
+GPUS = [NodeGpu([(START_S - 100, 60), (START_S, 300), (START_S + 20, 60)])]
+RUN = NodeRun(labels={"model": "größer"})
 MAIN = "from analyzer.cli import main; main()"
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
@@ -18,7 +18,9 @@ ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 @pytest.fixture(scope="module")
 def history(tmp_path_factory):
     times = [START_S + 0.5 + t for t in range(-40, 40)]
-    return write_history(tmp_path_factory.mktemp("stdout"), scraped([(t, scrape(GPUS, RUN, t)) for t in times]))
+    return write_history(
+        tmp_path_factory.mktemp("stdout"), series_of_scrapes([(t, scrape(GPUS, RUN, t)) for t in times])
+    )
 
 
 def called(command, history, stdout=subprocess.PIPE, **environment):

@@ -20,7 +20,7 @@ import numpy as np
 from analyzer.sources.prometheus import PrometheusSource
 from exporter.contract import metrics as m
 from tests import servers
-from tests.analyzer.fleet_nodes import FleetNode, FleetRun, Series, scraped
+from tests.analyzer.fleet_nodes import FleetNode, FleetRun, NodeSeries, node_series
 from tests.bench.figures import Figure
 from tests.bench.program import ProgramError
 
@@ -161,7 +161,7 @@ def _load(address: str, start_s: float, end_s: float, nodes: int) -> tuple[int, 
             counts[1] += len(runs)
             times = node.times()
             texts = list(map(str, np.rint(times * 1_000).astype(np.int64).tolist()))
-            for one in filter(_wanted, scraped(node, runs)):
+            for one in filter(_wanted, node_series(node, runs)):
                 counts[0] += len(one.t)
                 first = int(np.searchsorted(times, one.t[0]))
                 yield _line(one, texts[first : first + len(one.t)])
@@ -176,13 +176,13 @@ def _load(address: str, start_s: float, end_s: float, nodes: int) -> tuple[int, 
     return counts[0], counts[1]
 
 
-def _wanted(one: Series) -> bool:
+def _wanted(one: NodeSeries) -> bool:
     """Return the metrics of GPUs with one policy."""
     policy, component = one.labels.get("policy", "idle_shared"), one.labels.get("component", "gpu")
     return bool(len(one.t)) and one.labels["__name__"] in _LOADED and (policy, component) == ("idle_shared", "gpu")
 
 
-def _line(one: Series, stamps: list[str]) -> bytes:
+def _line(one: NodeSeries, stamps: list[str]) -> bytes:
     """Return a JSON line; `stamps` are times in milliseconds, and joules and tokens are whole numbers."""
     values = ",".join(map(str, one.value.astype(np.int64).tolist()))
     return f'{{"metric":{json.dumps(one.labels)},"values":[{values}],"timestamps":[{",".join(stamps)}]}}\n'.encode()

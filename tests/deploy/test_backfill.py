@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests import servers
-from tests.analyzer.fleet_nodes import Series, into_prometheus_blocks, into_victoria_metrics
+from tests.analyzer.fleet_nodes import NodeSeries, import_to_victoria_metrics, write_prometheus_blocks
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "wattline.rules.yml"
 BEGIN_S = 1_789_034_400
@@ -23,11 +23,11 @@ HOUR = f"instance:wattline_device_energy_joules:sum1h @ {END_S}"
 SUM, NUMBER = f"sum(sum_over_time({RECORDED}))", f"max(count_over_time({RECORDED}))"
 
 
-def node() -> Series:
+def node() -> NodeSeries:
     """Yield a node with a GPU of 300 W, scraped for four hours; rules saw all but the first."""
     t = np.arange(BEGIN_S - HOUR_S, END_S, 15.0)
     labels = {"__name__": "wattline_gpu_energy_joules_total", "instance": "a:9847", "job": "wattline"}
-    return Series({**labels, "gpu": "0", "uuid": "GPU-1"}, t, 300.0 * (t - t[0]))
+    return NodeSeries({**labels, "gpu": "0", "uuid": "GPU-1"}, t, 300.0 * (t - t[0]))
 
 
 def run(*call: Any) -> None:
@@ -38,7 +38,7 @@ def run(*call: Any) -> None:
 def test_promtool_backfill_has_the_rules_timestamps(tmp_path: Path) -> None:
     """Backfill twice: equal samples of one rule file are stored once."""
     keep = ["--storage.tsdb.retention.time=3000d"]
-    into_prometheus_blocks(tmp_path, [node()])
+    write_prometheus_blocks(tmp_path, [node()])
     found: list[list[float]] = []
     for parts in ([(0, 1), (2, 3)], [(0.5, 2.5)], [(0, 3)], []):
         with servers.prometheus(tmp_path, [], flags=keep) as address:
@@ -57,7 +57,7 @@ def test_promtool_backfill_has_the_rules_timestamps(tmp_path: Path) -> None:
 def test_vmalert_backfill_fills_a_gap_exactly(tmp_path: Path) -> None:
     """Backfill from the first to the last missing five minutes."""
     with servers.victoria_metrics(tmp_path, [], flags=["-retentionPeriod=3000d"]) as address:
-        into_victoria_metrics(address, [node()])
+        import_to_victoria_metrics(address, [node()])
         for begin_s, end_s in ((0, HOUR_S), (2 * HOUR_S, 3 * HOUR_S), (HOUR_S + 300, 2 * HOUR_S - 300)):
             begin, end = (
                 datetime.fromtimestamp(BEGIN_S + t, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for t in (begin_s, end_s)

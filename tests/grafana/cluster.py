@@ -11,8 +11,8 @@ import numpy as np
 
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
-from tests.analyzer.fleet_nodes import Series
-from tests.analyzer.node import Gpu
+from tests.analyzer.fleet_nodes import NodeSeries
+from tests.analyzer.node import NodeGpu
 from tests.grafana.node_series import G_PER_KWH, PACKAGE_W, Shown, of_node
 
 BEGIN_S = 1_789_034_400.0
@@ -109,20 +109,20 @@ LOST_GPU = {"gpu": "2", "uuid": "GPU-lost"}
 """GPU of node b that does not respond."""
 
 
-def series(nodes: Nodes = NODES, hour_s: float = BEGIN_S) -> list[Series]:
+def series(nodes: Nodes = NODES, hour_s: float = BEGIN_S) -> list[NodeSeries]:
     return [one for instance in nodes for one in _node(instance, *nodes[instance], hour_s)]
 
 
-def _node(instance: str, more: Mapping[str, str], runs: Sequence[JobRun], hour_s: float) -> Iterator[Series]:
+def _node(instance: str, more: Mapping[str, str], runs: Sequence[JobRun], hour_s: float) -> Iterator[NodeSeries]:
     end_s = hour_s + 3_600
     times = np.round(np.arange(hour_s + OFFSET_S, end_s + 60, SCRAPE_S), 3)
 
-    def one(metric: Metric, labels: Mapping[str, str], shown: Shown | float) -> Series:
+    def one(metric: Metric, labels: Mapping[str, str], shown: Shown | float) -> NodeSeries:
         values = [shown(t) if callable(shown) else shown for t in times.tolist()]
         there = np.array([value is not None for value in values])
         text = {"__name__": metric.name, "instance": instance, "job": "wattline", **more, **labels}
         known = np.array([value for value in values if value is not None], dtype=float)
-        return Series(text, times[there], np.round(known, 6))
+        return NodeSeries(text, times[there], np.round(known, 6))
 
     found = list(of_node(end_s))
     for index in ("0", "1"):
@@ -135,7 +135,7 @@ def _node(instance: str, more: Mapping[str, str], runs: Sequence[JobRun], hour_s
     yield from (series for series in (one(*each) for each in found if each[2] is not None) if len(series.t))
 
 
-def _powered(instance: str, index: str, runs: Sequence[JobRun], hour_s: float) -> Gpu:
+def _powered(instance: str, index: str, runs: Sequence[JobRun], hour_s: float) -> NodeGpu:
     steps = [(hour_s - 60, IDLE_W)]
     for run in sorted(runs, key=lambda each: each.after_s):
         end_s, t, ripple = run.end_s or hour_s + 3_720, run.begin_s, RIPPLE_W if run.phases or run.share < 1 else 0.0
@@ -144,10 +144,10 @@ def _powered(instance: str, index: str, runs: Sequence[JobRun], hour_s: float) -
             t, ripple = t + SCRAPE_S, -ripple
         steps.append((end_s, IDLE_W))
     merged = [step for step, following in pairwise(sorted(set(steps))) if step[0] < following[0]]
-    return Gpu([*merged, max(steps)], index=index, name=f"NVIDIA H100 of {instance[0]}")
+    return NodeGpu([*merged, max(steps)], index=index, name=f"NVIDIA H100 of {instance[0]}")
 
 
-def _gpu(gpu: Gpu, runs: Sequence[JobRun], end_s: float) -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
+def _gpu(gpu: NodeGpu, runs: Sequence[JobRun], end_s: float) -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
     where = {"gpu": gpu.index, "uuid": gpu.uuid}
     model = {"name": "NVIDIA H100", "architecture": "hopper", "pci_bus_id": f"0:{gpu.index}", "driver_version": "560"}
 
@@ -182,14 +182,14 @@ def _gpu(gpu: Gpu, runs: Sequence[JobRun], end_s: float) -> Iterator[tuple[Metri
 _KIND = {"basis": "average", "quality": "actual"}
 
 
-def _run_joules(gpu: Gpu, run: JobRun, t: float) -> float | None:
+def _run_joules(gpu: NodeGpu, run: JobRun, t: float) -> float | None:
     """Return the energy of the whole device since the start of the run, up to its end."""
     if t < run.begin_s:
         return None
     return gpu.energy_j(min(t, run.end_s or t)) - gpu.energy_j(run.begin_s)
 
 
-def _run(gpu: Gpu, run: JobRun) -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
+def _run(gpu: NodeGpu, run: JobRun) -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
     own, device = {"run_id": run.run_id}, {"component": "gpu", "device": gpu.uuid}
 
     def shown(value: Shown) -> Shown:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from exporter.contract import metrics as m
-from tests.analyzer.fleet_nodes import Series
+from tests.analyzer.fleet_nodes import NodeSeries
 from tests.grafana.cluster import BEGIN_S, JobRun, Nodes
 from tests.grafana.cluster import series as hour
 
@@ -64,7 +64,7 @@ DRIVER_S = 2_000
 HELD = {"gpu": "0", "uuid": "GPU-00000000"}
 
 
-def series() -> Iterator[Series]:
+def series() -> Iterator[NodeSeries]:
     for one in hour(NODES, TROUBLE_S):
         match one.labels["instance"]:
             case "gpu-3.example.com:9847":
@@ -76,12 +76,12 @@ def series() -> Iterator[Series]:
     yield from _held()
 
 
-def _cut(one: Series, where: np.ndarray) -> Iterator[Series]:
+def _cut(one: NodeSeries, where: np.ndarray) -> Iterator[NodeSeries]:
     if where.any():
-        yield Series(one.labels, one.t[where], one.value[where])
+        yield NodeSeries(one.labels, one.t[where], one.value[where])
 
 
-def _late(one: Series) -> Iterator[Series]:
+def _late(one: NodeSeries) -> Iterator[NodeSeries]:
     name, t = one.labels["__name__"], one.t - TROUBLE_S
     if name == m.GPU_UP.name and one.labels["gpu"] == "0":
         one = replace(one, value=np.where(t < LOST_S, 1.0, 0.0))
@@ -92,12 +92,12 @@ def _late(one: Series) -> Iterator[Series]:
     yield from _cut(replace(one, labels=one.labels | {"instance": TWIN}), present)
 
 
-def _restarted(one: Series) -> Iterator[Series]:
+def _restarted(one: NodeSeries) -> Iterator[NodeSeries]:
     t = one.t - TROUBLE_S
     yield from _cut(one, (t < AWAY_S[0]) | (t >= AWAY_S[1]))
 
 
-def _renamed(one: Series) -> Iterator[Series]:
+def _renamed(one: NodeSeries) -> Iterator[NodeSeries]:
     """Yield the series with the GPU name that the newer driver reports."""
     if one.labels["__name__"] != m.GPU_INFO.name:
         yield one
@@ -107,10 +107,10 @@ def _renamed(one: Series) -> Iterator[Series]:
     yield from _cut(replace(one, labels=one.labels | newer), one.t >= TROUBLE_S + DRIVER_S)
 
 
-def _held() -> Iterator[Series]:
+def _held() -> Iterator[NodeSeries]:
     """Yield one reason active for half of 1,200 s to 1,560 s (180 s), and one that never applies."""
     t = np.round(np.arange(TROUBLE_S + 3.2, END_S + 60, 15), 3)
     held = np.clip(t - TROUBLE_S - 1_200, 0, 360) / 2
     own = {"instance": "gpu-1xexample.com:9847", "job": "wattline", "cluster": "west.1", **HELD}
     for reason, seconds in (("hw_slowdown", held), ("sw_thermal_slowdown", 0 * held)):
-        yield Series({"__name__": m.GPU_CLOCK_EVENT_SECONDS.name, **own, "reason": reason}, t, seconds)
+        yield NodeSeries({"__name__": m.GPU_CLOCK_EVENT_SECONDS.name, **own, "reason": reason}, t, seconds)

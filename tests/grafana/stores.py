@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests import servers
-from tests.analyzer.fleet_nodes import Series, into_prometheus_blocks, into_victoria_metrics
+from tests.analyzer.fleet_nodes import NodeSeries, import_to_victoria_metrics, write_prometheus_blocks
 from tests.grafana import fault_series, week_series
 from tests.grafana.cluster import BEGIN_S, END_S, series
 
@@ -18,7 +18,7 @@ RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "wattline.rules.ym
 _FIRST_RULE_S = BEGIN_S + 300
 
 
-def _spans() -> Iterator[list[Series]]:
+def _spans() -> Iterator[list[NodeSeries]]:
     """Yield spans separately, because promtool reads all its input once per two hours of the whole range."""
     yield series()
     yield list(fault_series.series())
@@ -30,7 +30,7 @@ def _spans() -> Iterator[list[Series]]:
 def prometheus(folder: Path) -> Iterator[str]:
     keep = ["--storage.tsdb.retention.time=3000d"]
     for span in _spans():
-        into_prometheus_blocks(folder, span)
+        write_prometheus_blocks(folder, span)
     with servers.prometheus(folder, [], flags=keep) as address:
         call = [servers.require("promtool"), "tsdb", "create-blocks-from", "rules", f"--url={address}", RULES]
         call += [f"--start={BEGIN_S:.0f}", f"--end={END_S:.0f}", f"--output-dir={folder / 'prometheus'}"]
@@ -43,7 +43,7 @@ def prometheus(folder: Path) -> Iterator[str]:
 def victoria_metrics(folder: Path) -> Iterator[str]:
     with servers.victoria_metrics(folder, [], flags=["-retentionPeriod=3000d"]) as address:
         for span in _spans():
-            into_victoria_metrics(address, span)
+            import_to_victoria_metrics(address, span)
         begin, end = (datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for t in (_FIRST_RULE_S, END_S))
         call = [servers.require("vmalert"), f"-rule={RULES}", f"-datasource.url={address}"]
         call += [f"-remoteWrite.url={address}", f"-replay.timeFrom={begin}", f"-replay.timeTo={end}"]

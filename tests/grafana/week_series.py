@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from exporter.contract import metrics as m
-from tests.analyzer.fleet_nodes import Series
+from tests.analyzer.fleet_nodes import NodeSeries
 from tests.grafana.cluster import BEGIN_S
 
 WEEK_S = BEGIN_S - 30 * 86_400
@@ -23,7 +23,7 @@ EMISSIONS_G = [10.0 * (hour % 7 + 1) for hour in range(26)]
 """Emissions of each hour of the day and of two further hours, in g CO2eq."""
 
 
-def week() -> Iterator[Series]:
+def week() -> Iterator[NodeSeries]:
     # a sample covers the five minutes that end a minute before it
     t = np.arange(WEEK_S + 360, WEEK_END_S + 61, 300)
     served = np.where(np.arange(len(t)) % 2 == 0, LOW_J, HIGH_J)
@@ -42,10 +42,10 @@ def week() -> Iterator[Series]:
         ("owner:wattline_run_work:increase5m", OWNER | tokens, served / 3),
     ):
         present = values > 0
-        yield Series({"__name__": name, **labels}, t[present], values[present])
+        yield NodeSeries({"__name__": name, **labels}, t[present], values[present])
 
 
-def day() -> Iterator[Series]:
+def day() -> Iterator[NodeSeries]:
     t = np.arange(DAY_S + 7, DAY_S + 26 * 3_600, 60)
     emitted_g = np.interp(
         t - DAY_S, 3_600 * np.arange(len(EMISSIONS_G) + 1), np.concatenate([[0], np.cumsum(EMISSIONS_G)])
@@ -53,6 +53,6 @@ def day() -> Iterator[Series]:
     own = {**NODE, "job": "wattline", "component": "gpu", "device": "GPU-1", "basis": "average"}
     # after ten hours the provider fails and the counter continues under another quality
     actual = np.minimum(emitted_g, sum(EMISSIONS_G[:10]))
-    yield Series({"__name__": m.EMISSIONS.name, **own, "quality": "actual"}, t, actual)
+    yield NodeSeries({"__name__": m.EMISSIONS.name, **own, "quality": "actual"}, t, actual)
     late = t >= DAY_S + 36_000
-    yield Series({"__name__": m.EMISSIONS.name, **own, "quality": "static"}, t[late], (emitted_g - actual)[late])
+    yield NodeSeries({"__name__": m.EMISSIONS.name, **own, "quality": "static"}, t[late], (emitted_g - actual)[late])

@@ -1,4 +1,4 @@
-"""Energy methods of devices, and the marks of estimates in all outputs."""
+"""Energy methods of devices, and the labels of estimates in all outputs."""
 
 import csv
 import io
@@ -14,14 +14,14 @@ from analyzer.output.html.page import html_page
 from analyzer.output.plots.run import run_plot
 from analyzer.output.terminal import console, terminal_report
 from exporter.contract import metrics as m
-from tests.analyzer.node import START_S, Run, every
-from tests.analyzer.reported import codes, found, frames_with, report_of
+from tests.analyzer.node import START_S, NodeRun, scrape_times
+from tests.analyzer.run_reports import finding_codes, finding_texts, run_frames, run_report
 
-CPU_RUN = Run(cpu_j=1_000.0, phases={"measure": (20.0, 6_000.0)})
+CPU_RUN = NodeRun(cpu_j=1_000.0, phases={"measure": (20.0, 6_000.0)})
 
 
 def cpu_method(method, *, from_s=float("-inf"), until_s=float("inf")):
-    def more(t):
+    def extra(t):
         if from_s <= t < until_s:
             yield m.CPU_ENERGY_METHOD, {"package": "0", "method": method}, 1.0
             yield m.CPU_POWER, {"package": "0", "zone": "package"}, 50.0
@@ -30,86 +30,88 @@ def cpu_method(method, *, from_s=float("-inf"), until_s=float("inf")):
             yield m.RUN_EMISSIONS, grams, 0.1
             yield m.RUN_PHASE_ENERGY, {"run_id": "train-1", "phase": "measure", "component": "cpu"}, 1_000.0
 
-    return more
+    return extra
 
 
 def device(report, component):
     return next(device for device in report.devices if device.component == component)
 
 
-def text_of(report):
+def plain_text(report):
     target = io.StringIO()
     console(target).print(terminal_report(report))
     return target.getvalue()
 
 
 def test_energy_by_model_is_estimate_without_interval(tmp_path):
-    report = report_of(tmp_path, CPU_RUN, more=cpu_method("model"))
+    report = run_report(tmp_path, CPU_RUN, extra=cpu_method("model"))
 
     assert device(report, "cpu").estimated
-    assert device(report, "cpu").energy.half is None  # the exporter said 1 J
+    assert device(report, "cpu").energy.half is None  # the exporter reported 1 J
     assert report.energy["cpu"].half is None
     assert report.whole.half is None
     assert report.estimated == {"cpu"}
     assert report.headline.half == 10.0  # the GPU's is a measurement
-    ((subject, text),) = found(report, "estimate")
+    ((subject, text),) = finding_texts(report, "estimate")
     assert subject == "CPU 0"
     assert text.startswith("its energy is an estimate from utilization, by the exporter's --cpu.power-model")
 
 
 @pytest.mark.parametrize("method", ["rapl", "perf", "hwmon"])
 def test_measured_cpu_energy_names_its_method(tmp_path, method):
-    report = report_of(tmp_path, CPU_RUN, more=cpu_method(method))
+    report = run_report(tmp_path, CPU_RUN, extra=cpu_method(method))
 
     assert device(report, "cpu").methods == (method,)
     assert device(report, "cpu").energy.half == 1.0
-    assert "estimate" not in codes(report)
-    assert method in text_of(report)
-    assert "estimate" not in text_of(report)
+    assert "estimate" not in finding_codes(report)
+    assert method in plain_text(report)
+    assert "estimate" not in plain_text(report)
 
 
 @pytest.mark.parametrize(
     ("model_s", "expected"),
     [
-        ((START_S - 30, START_S + 5), ("model", "rapl")),  # what held at the run's begin counts
+        ((START_S - 30, START_S + 5), ("model", "rapl")),  # the method at the run's start counts
         ((START_S + 5, START_S + 60), ("rapl", "model")),
         ((START_S - 60, START_S - 5), ("rapl",)),
         ((START_S + 25, START_S + 60), ("rapl",)),
     ],
 )
 def test_energy_method_is_that_of_the_run(tmp_path, model_s, expected):
-    def more(t):
+    def extra(t):
         yield from cpu_method("model" if model_s[0] <= t < model_s[1] else "rapl")(t)
 
-    report = report_of(tmp_path, CPU_RUN, more=more)
+    report = run_report(tmp_path, CPU_RUN, extra=extra)
 
     assert device(report, "cpu").methods == expected
     assert device(report, "cpu").estimated == ("model" in expected)
-    assert [", then ".join(expected) in text for _, text in found(report, "estimate")] == [True] * ("model" in expected)
+    assert [", then ".join(expected) in text for _, text in finding_texts(report, "estimate")] == [True] * (
+        "model" in expected
+    )
 
 
 @pytest.mark.parametrize("offset_s", [-7.0, 7.0])
 def test_energy_method_between_scrapes_is_nearest(tmp_path, offset_s):
-    run = Run(end_s=START_S + 2, cpu_j=100.0)
-    times = every(15, START_S - 60 + offset_s, START_S + 60)
-    report = report_of(tmp_path, run, times=times, more=cpu_method("model"))
+    run = NodeRun(end_s=START_S + 2, cpu_j=100.0)
+    times = scrape_times(15, START_S - 60 + offset_s, START_S + 60)
+    report = run_report(tmp_path, run, times=times, extra=cpu_method("model"))
 
     assert device(report, "cpu").estimated
 
 
 def test_energy_method_not_exported_is_unknown(tmp_path):
-    report = report_of(tmp_path, CPU_RUN)
+    report = run_report(tmp_path, CPU_RUN)
 
     assert device(report, "cpu").methods == ()
     assert device(report, "cpu").energy.half == 1.0
 
 
 def test_every_output_marks_estimate(tmp_path):
-    frames = frames_with(tmp_path, CPU_RUN, more=cpu_method("model"))
+    frames = run_frames(tmp_path, CPU_RUN, extra=cpu_method("model"))
     report = assess(frames)
     table = power_samples(frames, report)
 
-    text = text_of(report)
+    text = plain_text(report)
     assert "1,000 J (estimate)" in text
     assert "of which CPU is an estimate" in text
     html = html_page(report, frames, frames.raw, b"")

@@ -21,7 +21,16 @@ from analyzer.sources.runs.load import Clock, load_run
 from analyzer.sources.runs.raw import SeriesSpool, fetch_whole_run
 from exporter.contract import metrics as m
 from tests import servers
-from tests.analyzer.node import START_S, Gpu, Run, every, run_series, scrape, scraped, write_history
+from tests.analyzer.node import (
+    START_S,
+    NodeGpu,
+    NodeRun,
+    run_series,
+    scrape,
+    scrape_times,
+    series_of_scrapes,
+    write_history,
+)
 
 WITHIN = (START_S - 3_600, START_S + 7_200)
 TEXT = 'a "quoted" \\ label\nin two lines, with é'
@@ -30,13 +39,13 @@ TEXT = 'a "quoted" \\ label\nin two lines, with é'
 @pytest.fixture
 def history(tmp_path):
     """Return one GPU at 300 W for 20 s, scraped each second, and a run on the same node an hour later."""
-    gpu = Gpu([(START_S - 100, 60), (START_S, 300), (START_S + 20, 60)])
-    run = Run(start_s=START_S, end_s=START_S + 20, labels={"model": TEXT}, results={"loss": 1e-7})
-    later = Run("later", START_S + 3_600, START_S + 3_610)
-    times = every(1, START_S - 60.25, START_S + 60)
+    gpu = NodeGpu([(START_S - 100, 60), (START_S, 300), (START_S + 20, 60)])
+    run = NodeRun(start_s=START_S, end_s=START_S + 20, labels={"model": TEXT}, results={"loss": 1e-7})
+    later = NodeRun("later", START_S + 3_600, START_S + 3_610)
+    times = scrape_times(1, START_S - 60.25, START_S + 60)
     scrapes = [(t, scrape([gpu], run, t)) for t in times]
-    scrapes += [(t, run_series([gpu], later, t)) for t in every(1, START_S + 3_600, START_S + 3_615)]
-    return write_history(tmp_path, scraped(scrapes, instance="node:9847"))
+    scrapes += [(t, run_series([gpu], later, t)) for t in scrape_times(1, START_S + 3_600, START_S + 3_615)]
+    return write_history(tmp_path, series_of_scrapes(scrapes, instance="node:9847"))
 
 
 def samples_of(source, run_id="train-1"):

@@ -14,7 +14,7 @@ import yaml
 
 from analyzer.model.interval import Interval
 from analyzer.output import units
-from tests.analyzer.node import START_S, Gpu, Run, scrape, scraped, write_history
+from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, series_of_scrapes, write_history
 
 RUN = ("--run-id", "train-1", "--since", "36500d")
 
@@ -112,15 +112,15 @@ def test_runs_lists_newest_first_in_each_format(analyzer, steady_history):
 
 
 def history_of(folder, run):
-    gpu = Gpu([(START_S, 300)])
-    return write_history(folder, scraped((t, scrape([gpu], run, t)) for t in [START_S, START_S + 25]))
+    gpu = NodeGpu([(START_S, 300)])
+    return write_history(folder, series_of_scrapes((t, scrape([gpu], run, t)) for t in [START_S, START_S + 25]))
 
 
 def test_runs_piped_shows_whole_ids_and_labels(analyzer, tmp_path):
     run_id, label = "llama-3.3-70b-instruct-awq-tensor-parallel-8-0123456789abcdef", "x" * 128
-    run = Run(run_id=run_id, labels={f"label_number_{n}": label for n in range(4)})
+    run = NodeRun(run_id=run_id, labels={f"label_number_{n}": label for n in range(4)})
     path = write_history(
-        tmp_path, scraped((t, scrape([Gpu([(START_S, 300)])], run, t)) for t in [START_S, START_S + 25])
+        tmp_path, series_of_scrapes((t, scrape([NodeGpu([(START_S, 300)])], run, t)) for t in [START_S, START_S + 25])
     )
 
     table = analyzer("runs", "--source", path, "--since", "36500d").stdout
@@ -134,9 +134,9 @@ def test_runs_piped_shows_whole_ids_and_labels(analyzer, tmp_path):
 
 @pytest.mark.parametrize("half_j", [None, 25.0], ids=["of an older exporter", "of this one"])
 def test_report_phase_has_energy_and_interval(analyzer, tmp_path, half_j):
-    run = Run(phases={"measure": (20.0, 6_000.0)}, phase_uncertainty_j=half_j)
+    run = NodeRun(phases={"measure": (20.0, 6_000.0)}, phase_uncertainty_j=half_j)
     path = write_history(
-        tmp_path, scraped((t, scrape([Gpu([(START_S, 300)])], run, t)) for t in [START_S, START_S + 25])
+        tmp_path, series_of_scrapes((t, scrape([NodeGpu([(START_S, 300)])], run, t)) for t in [START_S, START_S + 25])
     )
 
     read = json.loads(analyzer("report", *RUN, "--source", path, "--format", "json").stdout)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from exporter.contract import metrics as m
 from exporter.contract.history import Series
 from tests.analyzer import experiments
-from tests.analyzer.node import Gpu, Run, every, run_series, scrape, scraped
+from tests.analyzer.node import NodeGpu, NodeRun, run_series, scrape, scrape_times, series_of_scrapes
 
 BASE_S = 1_700_000_100.0
 LENGTH_S = 120.0
@@ -20,20 +20,22 @@ SLOT_S = 60.0
 
 
 def series() -> list[Series]:
-    times = every(1, BASE_S - 60.5, BASE_S + LENGTH_S + 60)
+    times = scrape_times(1, BASE_S - 60.5, BASE_S + LENGTH_S + 60)
     node_b = [t for t in times if not GAP_S[0] < t - BASE_S < GAP_S[1]]
     later_s = BASE_S + 600
     return [
-        *scraped(((t, list(_node_a(t))) for t in times), "a:9847"),
-        *scraped(((t, list(_node_b(t))) for t in node_b), "b:9847"),
-        *scraped(((t, list(_imported(t, later_s))) for t in every(1, later_s - 30.5, later_s + 90)), "c:9847"),
+        *series_of_scrapes(((t, list(_node_a(t))) for t in times), "a:9847"),
+        *series_of_scrapes(((t, list(_node_b(t))) for t in node_b), "b:9847"),
+        *series_of_scrapes(
+            ((t, list(_imported(t, later_s))) for t in scrape_times(1, later_s - 30.5, later_s + 90)), "c:9847"
+        ),
         *experiments.series(BASE_S + 3_600),
     ]
 
 
-def _gpus(watts: Iterable[float], names: Iterable[tuple[str, str]], first: int) -> list[Gpu]:
+def _gpus(watts: Iterable[float], names: Iterable[tuple[str, str]], first: int) -> list[NodeGpu]:
     return [
-        Gpu(
+        NodeGpu(
             [(BASE_S - 1_000, 60), (BASE_S, power_w), (BASE_S + 50, power_w / 2), (BASE_S + LENGTH_S, 60)],
             index=str(first + position),
             name=name,
@@ -48,7 +50,7 @@ GPUS_A = _gpus((300.0, 250.0), [("NVIDIA A100-SXM4-40GB", "ampere"), ("NVIDIA L4
 GPUS_B = _gpus((500.0, 200.0), [("NVIDIA H100 80GB HBM3", "hopper"), ("Tesla V100-SXM2-16GB", "volta")], 2)
 
 
-def _run(t: float, node: str, cpu_j: float) -> Run:
+def _run(t: float, node: str, cpu_j: float) -> NodeRun:
     since_s = min(max(t - BASE_S, 0.0), LENGTH_S)
     steps = ((0.0, 10.0, "load"), (10.0, 110.0, "measure"), (110.0, 110.4, "flush"), (110.4, 120.0, "store"))
     phases = {
@@ -59,7 +61,7 @@ def _run(t: float, node: str, cpu_j: float) -> Run:
     tokens = 500.0 * min(max(since_s - 10, 0.0), 100.0)
     work = {"generated_tokens": tokens, "prompt_tokens": 4 * tokens, "flop": 3e12 * since_s} if node == "a" else {}
     done = {"measure": {"generated_tokens": 0.998 * tokens, "prompt_tokens": 4 * tokens}} if since_s > 10 else {}
-    return Run(
+    return NodeRun(
         "mixed",
         BASE_S,
         BASE_S + LENGTH_S,
@@ -103,7 +105,7 @@ def _node_a(t: float) -> Iterator[tuple]:
         yield from _shares(run, t)
 
 
-def _shares(run: Run, t: float) -> Iterator[tuple]:
+def _shares(run: NodeRun, t: float) -> Iterator[tuple]:
     """Nine tenths of each GPU of node a, the DRAM's energy, the highest power and the marginal emissions."""
     own, until_s = {"run_id": run.run_id}, min(t, BASE_S + LENGTH_S)
     for gpu in GPUS_A:
@@ -126,10 +128,10 @@ def _node_b(t: float) -> Iterator[tuple]:
     yield m.CPU_ENERGY_METHOD, {"package": "0", "method": "model"}, 1.0
     for gpu, method in zip(GPUS_B, ("counter", "integral"), strict=True):
         yield m.GPU_ENERGY_METHOD, {"gpu": gpu.index, "uuid": gpu.uuid, "method": method}, 1.0
-    beside = Run("beside", BASE_S + 90, BASE_S + 140, "train", {"model": "other"}, work={})
+    beside = NodeRun("beside", BASE_S + 90, BASE_S + 140, "train", {"model": "other"}, work={})
     if t >= beside.start_s:
         yield from run_series(GPUS_B[:1], beside, t)
-    unfinished = Run("unfinished", BASE_S + 150, None, "train", work={"steps": 30.0})
+    unfinished = NodeRun("unfinished", BASE_S + 150, None, "train", work={"steps": 30.0})
     if t >= unfinished.start_s:
         yield from run_series(GPUS_B[1:], unfinished, t)
 
@@ -142,8 +144,8 @@ def _imported(t: float, begin_s: float) -> Iterator[tuple]:
         "import_spacing_seconds": "1",
         "import_notes": "whole_log,gpu0_only",
     }
-    gpu = Gpu([(begin_s - 100, 80), (begin_s, 350), (begin_s + 40, 80)], name="SIMULATED A100", index="7")
-    run = Run(
+    gpu = NodeGpu([(begin_s - 100, 80), (begin_s, 350), (begin_s + 40, 80)], name="SIMULATED A100", index="7")
+    run = NodeRun(
         "imported",
         begin_s,
         begin_s + 40,

@@ -25,21 +25,21 @@ from analyzer.output.terminal import console
 from exporter.contract import metrics as m
 from exporter.simulation import Constant
 from tests import daemon, servers
-from tests.analyzer.node import START_S, Gpu, Run, scrape, scraped
+from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, series_of_scrapes
 
 LOAD_W = 500.0
 SOURCES = ("exporter", "history", "prometheus", "victoria-metrics")
-OPEN = Run(end_s=None)
+OPEN = NodeRun(end_s=None)
 NOW_S = START_S + 10.0
 
 
 def frame_of(gpus, run, times, more=lambda _: (), instance="node:9847"):
-    series = scraped(((t, [*scrape(gpus, run, t, intensity=200.0), *more(t)]) for t in times), instance)
+    series = series_of_scrapes(((t, [*scrape(gpus, run, t, intensity=200.0), *more(t)]) for t in times), instance)
     return tidy((one.labels, *np.array(one.samples, dtype=np.float64).T) for one in series)
 
 
 def gpu(index="0", watts=300.0):
-    return Gpu([(START_S - 100, 60), (START_S, watts)], index=index, limit_w=400.0, utilization=0.5)
+    return NodeGpu([(START_S - 100, 60), (START_S, watts)], index=index, limit_w=400.0, utilization=0.5)
 
 
 def capped(t):
@@ -72,7 +72,7 @@ def test_live_run_has_energy_per_unit_and_recent_rate():
     def work(t):  # 10 tokens a second, 30 in the last ten seconds
         return [(m.RUN_WORK, {"run_id": "train-1", "unit": "generated_tokens"}, 10 * min(t, 10) + 30 * max(t - 10, 0))]
 
-    run = Run(end_s=None, work={})
+    run = NodeRun(end_s=None, work={})
     frame = frame_of([gpu()], run, seconds(0, 20), lambda t: work(t - START_S))
     (found,) = live_state(frame, START_S + 20, {}).runs
 
@@ -83,7 +83,7 @@ def test_live_run_has_energy_per_unit_and_recent_rate():
 
 
 def test_live_energy_without_run_counts_from_table_start():
-    idle = Run(start_s=START_S + 9_999)
+    idle = NodeRun(start_s=START_S + 9_999)
     first = live_state(frame_of([gpu()], idle, seconds(0, 4)), START_S + 4, {})
     (one,) = live_state(frame_of([gpu()], idle, seconds(0, 10)), NOW_S, first.counters_j).gpus
 
@@ -145,7 +145,7 @@ def test_live_state_run_id_shows_that_run_and_its_gpus():
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_live_table_fits_width_and_keeps_figures_whole(width):
-    long = Run("a-run-with-a-name-of-a-length-that-no-terminal-of-80-columns-has", end_s=None)
+    long = NodeRun("a-run-with-a-name-of-a-length-that-no-terminal-of-80-columns-has", end_s=None)
     lines = text_of(live_state(frame_of([gpu()], long, seconds(0, 10), capped), NOW_S, {}), width).splitlines()
 
     assert max(map(len, lines)) <= width

@@ -1,4 +1,4 @@
-"""Tables on narrow terminals, and the units of their columns."""
+"""Text of reports: tables on narrow terminals, units of columns, and rates."""
 
 import io
 import re
@@ -17,25 +17,31 @@ from analyzer.output.studies.fleet import fleet_output
 from analyzer.output.table import Column, Table, figure_columns, text_cells, text_columns
 from analyzer.output.terminal import TerminalTable, terminal_report
 from analyzer.studies.fleet import Fleet, FleetGroup, GroupWork, Means
-from tests.analyzer.node import START_S, Gpu, Run
-from tests.analyzer.reported import frames_with
+from tests.analyzer.node import START_S, NodeGpu, NodeRun
+from tests.analyzer.run_reports import run_frames, run_report, terminal_text
 
 COLUMNS = (
     Column("device", text=True, whole=True),
     *figure_columns("energy (95 %)", "from raw samples (bound)"),
-    *text_columns("how it was found out", "by"),
+    *text_columns("where it comes from", "by"),
 )
 ROWS = (
     ("gpu01:9847 GPU 0", "1,234.5678 ± 0.0005 kWh", "1,234.5 kWh (1,234.1 to 1,235.0)", "read between updates", "a"),
-    ("gpu01:9847 GPU 1", "–", "12.30 kWh (11.90 to 12.80)", "nobody looked, and so it is not known at all", "b"),
+    (
+        "gpu01:9847 GPU 1",
+        "–",
+        "12.30 kWh (11.90 to 12.80)",
+        "no sensor, so its energy is not known at all",
+        "b",
+    ),
 )
 TABLE = Table("", COLUMNS, [text_cells(row) for row in ROWS])
 FIGURES = [part for row in ROWS for cell in row[1:3] if cell != "–" for part in cell.replace(" (", "\n(").split("\n")]
 
 
-def rendered(what, width):
+def rendered(content, width):
     target = io.StringIO()
-    Console(file=target, width=width, force_terminal=False, no_color=True, highlight=False).print(what)
+    Console(file=target, width=width, force_terminal=False, no_color=True, highlight=False).print(content)
     return target.getvalue()
 
 
@@ -74,15 +80,18 @@ def test_terminal_table_markup_stays_text():
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    """A GPU of 6,000 J beside one of 60 J: 1.667 Wh and 0.01667 Wh."""
+    """Report of a GPU with 6,000 J and one with 60 J: 1.667 Wh and 0.01667 Wh."""
     gpus = [
-        Gpu([(START_S - 1_000, idle_w), (START_S, busy_w), (START_S + 20, idle_w)], index=index)
+        NodeGpu([(START_S - 1_000, idle_w), (START_S, busy_w), (START_S + 20, idle_w)], index=index)
         for index, idle_w, busy_w in (("0", 60, 300), ("1", 2, 3))
     ]
-    run = Run(phases={"load": (5.0, 300.0), "measure": (15.0, 5_700.0)}, uncertainty_j=0.5, emissions_g=0.5)
-    frames = frames_with(tmp_path_factory.mktemp("history"), run, gpus=gpus, intensity=200.0)
-    cards = (Calibration(gpus[0].uuid, 0.95, 0.0, 0.5, "power meter"), Calibration(gpus[1].uuid, 1.01, 0.0, None, ""))
-    return assess(frames, Given(price=Price(0.31, "EUR"), calibrations=cards, pue=1.3))
+    run = NodeRun(phases={"load": (5.0, 300.0), "measure": (15.0, 5_700.0)}, uncertainty_j=0.5, emissions_g=0.5)
+    frames = run_frames(tmp_path_factory.mktemp("history"), run, gpus=gpus, intensity=200.0)
+    calibrations = (
+        Calibration(gpus[0].uuid, 0.95, 0.0, 0.5, "power meter"),
+        Calibration(gpus[1].uuid, 1.01, 0.0, None, ""),
+    )
+    return assess(frames, Given(price=Price(0.31, "EUR"), calibrations=calibrations, pue=1.3))
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
@@ -104,20 +113,22 @@ def test_report_column_has_one_unit_in_terminal_and_page(report):
     assert re.search(r"^load .* 0\.08333 Wh *$", console, re.MULTILINE)
     assert re.search(r"^measure .* 1\.583 Wh *$", console, re.MULTILINE)
     for title, at in (("Energy by device", 1), ("Energy by device", 3), ("Phases", 2), ("Calibrated energy", 1)):
-        whole = [*page[title].rows, *page[title].totals]
-        rows = [row for row in whole if not row[0].text.startswith("per ")]
+        rows_and_totals = [*page[title].rows, *page[title].totals]
+        rows = [row for row in rows_and_totals if not row[0].text.startswith("per ")]
         assert {row[at].text.rpartition(" ")[2] for row in rows if not row[at].absent} == {"Wh"}, title
 
 
 def test_fleet_output_columns_have_one_unit_each():
     groups = tuple(
-        FleetGroup((name,), {"gpu": joules}, 1, {"requests": GroupWork(amount, joules)}, {("average", "actual"): grams})
-        for name, joules, amount, grams in (("a", 9_000_000.0, 100.0, 2_000.0), ("b", 1_800.0, 3_600.0, 0.5))
+        FleetGroup(
+            (name,), {"gpu": joules}, 1, {"requests": GroupWork(amount, joules)}, {("average", "actual"): emissions_g}
+        )
+        for name, joules, amount, emissions_g in (("a", 9_000_000.0, 100.0, 2_000.0), ("b", 1_800.0, 3_600.0, 0.5))
     )
     means = Means("raw samples", 0.0, 60.0, "http://x", 1, 1, 1)
-    found = Fleet(("model",), "idle_shared", groups, (), {"gpu": 9_001_800.0}, {}, 0.0, means)
+    small_fleet = Fleet(("model",), "idle_shared", groups, (), {"gpu": 9_001_800.0}, {}, 0.0, means)
 
-    table = fleet_output(found, 50).parts[1]
+    table = fleet_output(small_fleet, 50).parts[1]
 
     assert [row[2].text for row in table.rows] == ["2.500 kWh", "0.0005000 kWh"]
     assert [row[4].text for row in table.rows] == ["2.000 kg CO₂eq", "0.0005000 kg CO₂eq"]
@@ -127,3 +138,21 @@ def test_fleet_output_columns_have_one_unit_each():
 def test_energy_largest_chooses_unit_and_keeps_digits():
     assert units.energy(Interval(12.0, 0.5), 4e6) == "0.00000333 ± 0.00000014 kWh"
     assert units.largest([None, Interval(-5.0), 3.0]) == 5.0
+
+
+def test_terminal_report_rates_name_their_period(tmp_path):
+    """900 tokens: 60/s in the 15 s of measure, 45/s over all 20 s, and 61/s as reported by the job."""
+    run = NodeRun(
+        phases={"warmup": (5.0, 1_000.0), "measure": (15.0, 5_000.0)},
+        phase_work={"measure": {"generated_tokens": 900.0}},
+        work={"generated_tokens": 900.0, "steps": 100.0},
+        results={"tokens_per_second": 61.0},
+    )
+    text = terminal_text(run_report(tmp_path, run))
+
+    assert "900 generated tokens, 60.00 generated tokens/s in phase measure" in text
+    assert "5.556 J per generated token in phase measure" in text
+    assert "100 steps, 5.000 steps/s over the whole run" in text
+    assert "Units per second of the run" in text
+    assert "45.00/s" in text
+    assert re.search(r"tokens_per_second +61\.00", text)

@@ -11,7 +11,7 @@ import pytest
 
 from analyzer.sources.progress import SHOWN_AFTER_S, ProgressBar
 from tests.analyzer.conftest import ROOT
-from tests.analyzer.loopback import history_api, serving
+from tests.analyzer.loopback import history_api, http_server
 
 PATIENCE_S = 60.0
 
@@ -25,7 +25,7 @@ def slow_server(steady_history):
         time.sleep(0.4)
         return answer(path, parameters)
 
-    with serving(respond) as (address, _):
+    with http_server(respond) as (address, _):
         yield f"http://{address}"
 
 

@@ -10,8 +10,8 @@ from analyzer.sources.base import FetchError, read_access
 from analyzer.sources.history import HistorySource
 from analyzer.sources.prometheus import PrometheusSource
 from exporter.contract import metrics as m
-from tests.analyzer.loopback import Reply, error_reply, history_api, serving
-from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history
+from tests.analyzer.loopback import Reply, error_reply, history_api, http_server
+from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
 
 EMPTY = Reply(200, json.dumps({"status": "success", "data": {"resultType": "matrix", "result": []}}).encode())
 
@@ -37,7 +37,7 @@ def fetch_power(source, start_s=START_S, end_s=START_S + 20):
 
 
 def test_fetch_returns_stored_samples_as_from_history(steady_history, client):
-    with serving(history_api(steady_history)) as (address, asked):
+    with http_server(history_api(steady_history)) as (address, asked):
         served = fetch_power(client(f"http://{address}"))
     file = HistorySource(steady_history)
     stored = fetch_power(file)
@@ -51,7 +51,7 @@ def test_fetch_returns_stored_samples_as_from_history(steady_history, client):
 
 
 def test_fetch_several_metrics_keep_their_labels(steady_history, client):
-    with serving(history_api(steady_history)) as (address, asked):
+    with http_server(history_api(steady_history)) as (address, asked):
         frame = client(f"http://{address}").fetch(
             [m.RUN_WORK, m.RUN_START], {"run_id": "train-1"}, START_S, START_S + 20
         )
@@ -63,10 +63,10 @@ def test_fetch_several_metrics_keep_their_labels(steady_history, client):
 
 
 def test_fetch_days_chunk_borders_lose_no_sample(tmp_path, client):
-    times = every(3_600, START_S, START_S + 3 * 86_400)  # on the very borders of the chunks
-    path = write_history(tmp_path, scraped((t, scrape([Gpu([(0, 100)])], Run(), t)) for t in times))
+    times = scrape_times(3_600, START_S, START_S + 3 * 86_400)  # on the very borders of the chunks
+    path = write_history(tmp_path, series_of_scrapes((t, scrape([NodeGpu([(0, 100)])], NodeRun(), t)) for t in times))
 
-    with serving(history_api(path)) as (address, asked):
+    with http_server(history_api(path)) as (address, asked):
         frame = fetch_power(client(f"http://{address}"), START_S, START_S + 3 * 86_400)
 
     assert frame["t"].tolist() == times
@@ -82,7 +82,7 @@ def test_fetch_refused_result_uses_smaller_chunks(steady_history, client):
             return error_reply(422, "execution", "query processing would load too many samples into memory")
         return answer(path, parameters)
 
-    with serving(limited) as (address, _):
+    with http_server(limited) as (address, _):
         frame = fetch_power(client(f"http://{address}"), START_S - 10_000, START_S + 10_000)
 
     assert len(frame) == 242  # 121 samples of two GPUs
@@ -92,7 +92,7 @@ def test_fetch_refusing_server_ends_with_error(client):
     refusal = error_reply(422, "execution", "query processing would load too many samples into memory")
 
     with (
-        serving(lambda *_: refusal) as (address, asked),
+        http_server(lambda *_: refusal) as (address, asked),
         pytest.raises(FetchError, match=r"refuses even .* too many"),
     ):
         fetch_power(client(f"http://{address}"), 0, 86_400)
@@ -105,7 +105,7 @@ def test_fetch_drops_stale_markers(steady_history, client):
         for series in body["data"]["result"]:
             series["values"][-1][1] = "NaN"
 
-    with serving(history_api(steady_history, spoil=spoil)) as (address, _):
+    with http_server(history_api(steady_history, spoil=spoil)) as (address, _):
         frame = fetch_power(client(f"http://{address}"))
 
     assert len(frame) == 38
@@ -113,7 +113,7 @@ def test_fetch_drops_stale_markers(steady_history, client):
 
 
 def test_fetch_address_with_path_is_used(steady_history, client):
-    with serving(history_api(steady_history, "/select/0/prometheus")) as (address, asked):
+    with http_server(history_api(steady_history, "/select/0/prometheus")) as (address, asked):
         frame = fetch_power(client(f"http://{address}/select/0/prometheus/"))
 
     assert len(frame) == 40
@@ -123,7 +123,7 @@ def test_fetch_address_with_path_is_used(steady_history, client):
 def test_fetch_basic_auth_reads_password_file(tmp_path, client):
     (tmp_path / "password").write_text("s3cret\n")
 
-    with serving(lambda *_: EMPTY) as (address, asked):
+    with http_server(lambda *_: EMPTY) as (address, asked):
         fetch_power(client(f"http://{address}", basic_auth=f"alice:{tmp_path / 'password'}"))
 
     assert asked.headers[0]["authorization"] == f"Basic {base64.b64encode(b'alice:s3cret').decode()}"
@@ -132,7 +132,7 @@ def test_fetch_basic_auth_reads_password_file(tmp_path, client):
 def test_fetch_sends_bearer_token_and_headers(tmp_path, client):
     (tmp_path / "token").write_text("t0ken\n")
 
-    with serving(lambda *_: EMPTY) as (address, asked):
+    with http_server(lambda *_: EMPTY) as (address, asked):
         fetch_power(client(f"http://{address}", bearer_token_file=tmp_path / "token", headers=["X-Scope-OrgID: team"]))
 
     assert asked.headers[0]["authorization"] == "Bearer t0ken"
@@ -143,7 +143,7 @@ WARNED = '{{"status":"success","data":{{"resultType":"matrix","result":[]}},"war
 
 
 def test_fetch_thanos_requests_raw_deduplicated_samples(steady_history, client):
-    with serving(history_api(steady_history)) as (address, asked):
+    with http_server(history_api(steady_history)) as (address, asked):
         fetch_power(client(f"http://{address}"))
 
     parameters = asked.parameters[0]
@@ -160,7 +160,7 @@ def test_fetch_thanos_without_store_is_an_error(client):
     reply = Reply(200, WARNED.format(lost).encode())
 
     with (
-        serving(lambda *_: reply) as (address, _),
+        http_server(lambda *_: reply) as (address, _),
         pytest.raises(FetchError, match=r"partial result: .*10\.0\.0\.7") as caught,
     ):
         fetch_power(client(f"http://{address}"))
@@ -171,7 +171,7 @@ def test_fetch_thanos_without_store_is_an_error(client):
 def test_fetch_thanos_without_data_is_empty(client):
     reply = Reply(200, WARNED.format("No StoreAPIs matched for this query").encode())
 
-    with serving(lambda *_: reply) as (address, _):
+    with http_server(lambda *_: reply) as (address, _):
         assert not len(fetch_power(client(f"http://{address}")))
 
 
@@ -179,14 +179,14 @@ def test_fetch_query_notes_are_ignored(steady_history, client):
     def spoil(body):
         body["infos"] = ["PromQL info: metric might not be a counter"]
 
-    with serving(history_api(steady_history, spoil=spoil)) as (address, _):
+    with http_server(history_api(steady_history, spoil=spoil)) as (address, _):
         assert len(fetch_power(client(f"http://{address}"))) == 40
 
 
 def test_fetch_mimir_uses_path_and_tenant(steady_history, client):
     answer = history_api(steady_history, "/prometheus")
 
-    with serving(answer) as (address, asked):
+    with http_server(answer) as (address, asked):
         frame = fetch_power(client(f"http://{address}/prometheus", headers=["X-Scope-OrgID: team-a|team-b"]))
 
     assert len(frame) == 40
@@ -197,7 +197,7 @@ def test_fetch_mimir_without_tenant_names_header(client):
     reply = Reply(401, b"no org id\n", "text/plain")
 
     with (
-        serving(lambda *_: reply) as (address, _),
+        http_server(lambda *_: reply) as (address, _),
         pytest.raises(FetchError, match="give --header 'X-Scope-OrgID: TENANT'"),
     ):
         fetch_power(client(f"http://{address}"))
@@ -212,12 +212,12 @@ def test_fetch_mimir_query_limit_uses_shorter_chunks(steady_history, client):
             return error_reply(422, "bad_data", text)
         return answer(path, parameters)
 
-    with serving(limited) as (address, _):
+    with http_server(limited) as (address, _):
         assert len(fetch_power(client(f"http://{address}"), START_S - 20_000, START_S + 20_000)) == 242
 
 
 def test_fetch_from_loopback_requests_no_compression(steady_history, client):
-    with serving(history_api(steady_history)) as (address, asked):
+    with http_server(history_api(steady_history)) as (address, asked):
         fetch_power(client(f"http://{address}"))
     far = PrometheusSource("http://prometheus:9090")
     far.close()
@@ -227,11 +227,11 @@ def test_fetch_from_loopback_requests_no_compression(steady_history, client):
 
 
 def test_parts_are_in_time_order_and_complete(tmp_path, client):
-    times = every(1_800, START_S, START_S + 2 * 86_400)
-    path = write_history(tmp_path, scraped((t, scrape([Gpu([(0, 100)])], Run(), t)) for t in times))
+    times = scrape_times(1_800, START_S, START_S + 2 * 86_400)
+    path = write_history(tmp_path, series_of_scrapes((t, scrape([NodeGpu([(0, 100)])], NodeRun(), t)) for t in times))
     file = HistorySource(path)
 
-    with serving(history_api(path)) as (address, _):
+    with http_server(history_api(path)) as (address, _):
         for source in (client(f"http://{address}"), file):
             parts = list(source.parts([m.GPU_POWER], {}, times[0], times[-1]))
             assert len(parts) > 2
@@ -260,7 +260,7 @@ def test_parts_are_in_time_order_and_complete(tmp_path, client):
     ids=lambda value: "" if isinstance(value, str) else f"{value.status}",
 )
 def test_fetch_invalid_response_names_cause_and_remedy(client, reply, expected):
-    with serving(lambda *_: reply) as (address, _), pytest.raises(FetchError, match=expected) as caught:
+    with http_server(lambda *_: reply) as (address, _), pytest.raises(FetchError, match=expected) as caught:
         fetch_power(client(f"http://{address}"))
 
     assert "\n" not in str(caught.value)
@@ -273,14 +273,14 @@ def test_fetch_timeout_names_server(client):
         done.wait(20)
         return EMPTY
 
-    with serving(hang) as (address, _):
+    with http_server(hang) as (address, _):
         with pytest.raises(FetchError, match=rf"no response from http://{address} within 0 s"):
             fetch_power(client(f"http://{address}", timeout_s=0.2))
         done.set()
 
 
 def test_fetch_unreachable_server_is_named_without_password(client):
-    with serving(lambda *_: EMPTY) as (address, _):
+    with http_server(lambda *_: EMPTY) as (address, _):
         pass
 
     with pytest.raises(FetchError, match=rf"cannot connect to http://{address}; check that it is running") as caught:

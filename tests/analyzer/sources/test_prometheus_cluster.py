@@ -9,7 +9,7 @@ import pytest
 from analyzer.sources.base import FetchError
 from analyzer.sources.prometheus import PrometheusSource
 from exporter.contract import metrics as m
-from tests.analyzer.loopback import Reply, serving
+from tests.analyzer.loopback import Reply, http_server
 from tests.bench import long_run
 from tests.servers import victoria_metrics
 
@@ -54,7 +54,7 @@ def power(address, start_s):
 
 def test_cluster_returns_samples_of_its_storage(stored_run):
     start_s, storage = stored_run
-    with serving(cluster(storage)) as (address, _):
+    with http_server(cluster(storage)) as (address, _):
         behind = power(f"http://{address}{TENANT}", start_s)
 
     assert len(behind) == RUN_S
@@ -65,7 +65,7 @@ def test_cluster_returns_samples_of_its_storage(stored_run):
 def test_cluster_without_tenant_in_path_names_the_path(stored_run):
     start_s, storage = stored_run
     with (
-        serving(cluster(storage)) as (address, _),
+        http_server(cluster(storage)) as (address, _),
         pytest.raises(FetchError, match="…/select/0/prometheus"),
     ):
         power(f"http://{address}", start_s)
@@ -74,7 +74,7 @@ def test_cluster_without_tenant_in_path_names_the_path(stored_run):
 def test_cluster_partial_result_is_an_error(stored_run):
     start_s, storage = stored_run
     with (
-        serving(cluster(storage, partial=True)) as (address, _),
+        http_server(cluster(storage, partial=True)) as (address, _),
         pytest.raises(FetchError, match="partial result"),
     ):
         power(f"http://{address}{TENANT}", start_s)

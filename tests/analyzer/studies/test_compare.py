@@ -13,7 +13,16 @@ from analyzer.model.interval import Interval
 from analyzer.output.studies.compare import difference_text
 from analyzer.studies.compare import GroupMember, MixedRunsError, RepeatedRunError, RunFigure, RunGroup, compare_groups
 from analyzer.studies.stats import RatioDifference, RunValue, ratios_to_first
-from tests.analyzer.node import START_S, Gpu, Run, every, run_series, scrape, scraped, write_history
+from tests.analyzer.node import (
+    START_S,
+    NodeGpu,
+    NodeRun,
+    run_series,
+    scrape,
+    scrape_times,
+    series_of_scrapes,
+    write_history,
+)
 
 ENERGY = RunFigure("energy_gpu_joules", "energy", "energy, GPU")
 ALIKE = {"hosts": "a", "drivers": "560", "GPU models": "1 × A100", "units": "steps", "boundaries": "GPU"}
@@ -120,17 +129,17 @@ def history(tmp_path_factory):
     for i in range(6):
         start_s, took_s = START_S + 100 * i, 20 + (0, 0, 0.1, 0.2, 0.2, 0.1)[i]
         labels = {"model": "ab"[i % 2], "repeat": str(i // 2)}
-        runs.append(Run(f"r{i}", start_s, start_s + took_s, labels=labels, work={"steps": 100.0}))
+        runs.append(NodeRun(f"r{i}", start_s, start_s + took_s, labels=labels, work={"steps": 100.0}))
         steps += [(start_s, (300, 270)[i % 2]), (start_s + took_s, 60)]
-    failed = Run("bad", START_S + 650, START_S + 660, labels={"model": "a"}, outcome="failed")
-    gpu = Gpu(steps)
+    failed = NodeRun("bad", START_S + 650, START_S + 660, labels={"model": "a"}, outcome="failed")
+    gpu = NodeGpu(steps)
     scrapes = []
-    for t in every(1, START_S - 60, START_S + 700):
+    for t in scrape_times(1, START_S - 60, START_S + 700):
         values = list(scrape([gpu], failed, t))
         for run in runs:
             values += run_series([gpu], run, t) if run.start_s <= t <= run.end_s + 60 else []
         scrapes.append((t, values))
-    return write_history(tmp_path_factory.mktemp("compare"), scraped(scrapes))
+    return write_history(tmp_path_factory.mktemp("compare"), series_of_scrapes(scrapes))
 
 
 def test_compare_command_groups_by_label_in_each_format(analyzer, history):

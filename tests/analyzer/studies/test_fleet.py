@@ -7,13 +7,13 @@ from exporter.contract import metrics as m
 from tests.analyzer.small_fleet import (
     BEGIN_S,
     END_S,
+    FINAL_REQUESTS,
     NODES,
     RUN_W,
     SCRAPE_S,
     SCRAPED_TWICE,
-    TOLD_AT_ITS_END,
-    asked,
-    groups,
+    fetch_small_fleet,
+    groups_by_keys,
 )
 
 
@@ -28,7 +28,7 @@ def line_points(watts, seconds, nodes=1):
 
 
 def test_fleet_energy_by_model_and_user_covers_the_window(address):
-    found = {keys: group.energy_j for keys, group in groups(asked(address, "model,user")).items()}
+    found = {keys: group.energy_j for keys, group in groups_by_keys(fetch_small_fleet(address, "model,user")).items()}
 
     assert found == {
         ("m1", "u1"): line_points(RUN_W + 300, 4_200),
@@ -42,12 +42,16 @@ def test_fleet_energy_by_model_and_user_covers_the_window(address):
 
 @pytest.mark.parametrize("rules", [False, True])
 def test_fleet_run_between_two_scrapes_has_all_its_energy(address, rules):
-    assert groups(asked(address, "model", rules=rules))["m3",].joules == {"gpu": 1_500, "cpu": 600, "dram": 100}
+    assert groups_by_keys(fetch_small_fleet(address, "model", rules=rules))["m3",].joules == {
+        "gpu": 1_500,
+        "cpu": 600,
+        "dram": 100,
+    }
 
 
 @pytest.mark.parametrize("rules", [False, True])
 def test_fleet_runs_and_unattributed_add_up_to_devices(address, rules):
-    found = asked(address, "model,user,namespace", rules=rules)
+    found = fetch_small_fleet(address, "model,user,namespace", rules=rules)
 
     assert found.excess_ratio == pytest.approx(0, abs=5e-4)
     assert found.unattributed_j > 0.3 * found.device_j
@@ -55,7 +59,7 @@ def test_fleet_runs_and_unattributed_add_up_to_devices(address, rules):
 
 
 def test_fleet_device_energy_matches_raw_samples(address):
-    found = asked(address, "node,gpu_model")
+    found = fetch_small_fleet(address, "node,gpu_model")
     joules = {}
     for group in (*found.groups, *found.unattributed):
         joules[group.keys[0]] = joules.get(group.keys[0], 0) + group.joules.get("gpu", 0)
@@ -75,7 +79,7 @@ def test_fleet_device_energy_matches_raw_samples(address):
 
 
 def test_fleet_nodes_that_come_and_go_count_while_present(address):
-    found = asked(address, "node")
+    found = fetch_small_fleet(address, "node")
     joules = {group.keys[0]: group.joules for group in found.unattributed}
 
     assert joules["gone:9847"] == {
@@ -89,7 +93,7 @@ def test_fleet_nodes_that_come_and_go_count_while_present(address):
 
 def test_fleet_new_node_parts_add_up_within_minutes(fleet_addresses):
     """Of Prometheus: 33 scrapes are 32 x 15 s of 60 W, and nothing is made up before the first or after the last."""
-    found = asked(fleet_addresses["prometheus"], "node", start_s=BEGIN_S + 2_900, end_s=BEGIN_S + 3_500)
+    found = fetch_small_fleet(fleet_addresses["prometheus"], "node", start_s=BEGIN_S + 2_900, end_s=BEGIN_S + 3_500)
     (joules,) = (group.joules for group in found.unattributed if group.keys == ("new:9847",))
 
     assert joules == {"gpu": 2 * 60 * 32 * 15, "cpu": 120 * 32 * 15, "dram": 20 * 32 * 15}
@@ -98,23 +102,26 @@ def test_fleet_new_node_parts_add_up_within_minutes(fleet_addresses):
 
 @pytest.mark.parametrize("rules", [False, True])
 def test_fleet_node_scraped_twice_counts_once(address, rules):
-    found = asked(address, "node", rules=rules)
+    found = fetch_small_fleet(address, "node", rules=rules)
     (joules,) = (group.energy_j for group in found.unattributed if group.keys == (SCRAPED_TWICE.instance,))
 
     assert joules == pytest.approx((60 + 120 + 20) * (SCRAPED_TWICE.down_s - found.means.start_s), rel=0.01)
 
 
 def test_fleet_groups_by_gpu_model(address):
-    found = asked(address, "gpu_model")
+    found = fetch_small_fleet(address, "gpu_model")
 
-    assert groups(found)["NVIDIA A100",].joules["gpu"] == pytest.approx(600 * 1_800 + 300 * 5 + 300 * 900)
+    assert groups_by_keys(found)["NVIDIA A100",].joules["gpu"] == pytest.approx(600 * 1_800 + 300 * 5 + 300 * 900)
     assert {group.keys[0] for group in found.unattributed} == {"NVIDIA H200", "NVIDIA A100", "(no GPU)"}
     assert found.excess_ratio == pytest.approx(0, abs=5e-4)
 
 
 @pytest.mark.parametrize("rules", [False, True])
 def test_fleet_run_without_namespace_takes_that_of_the_pod(address, rules):
-    found = {keys[0]: group.energy_j for keys, group in groups(asked(address, "namespace", rules=rules)).items()}
+    found = {
+        keys[0]: group.energy_j
+        for keys, group in groups_by_keys(fetch_small_fleet(address, "namespace", rules=rules)).items()
+    }
 
     assert found["blue"] == 740 * 1_800
     assert found["green"] == RUN_W * 5 + RUN_W * 900
@@ -124,7 +131,7 @@ def test_fleet_run_without_namespace_takes_that_of_the_pod(address, rules):
 
 @pytest.mark.parametrize("rules", [False, True])
 def test_fleet_work_is_divided_by_energy_of_its_runs(address, rules):
-    found = groups(asked(address, "model", rules=rules))["m2",]
+    found = groups_by_keys(fetch_small_fleet(address, "model", rules=rules))["m2",]
 
     assert {unit: work.amount for unit, work in found.work.items()} == {
         "generated_tokens": 100 * 1_800 + 50 * 900,
@@ -139,18 +146,18 @@ def test_fleet_work_is_divided_by_energy_of_its_runs(address, rules):
 @pytest.mark.parametrize("rules", [False, True])
 def test_fleet_work_reported_at_the_end_counts_in_the_window(address, rules):
     """The run is on from an hour before the window to 4,200 s."""
-    found = groups(asked(address, "user", rules=rules))["u1",]
+    found = groups_by_keys(fetch_small_fleet(address, "user", rules=rules))["u1",]
 
-    assert found.work["requests"].amount == TOLD_AT_ITS_END
+    assert found.work["requests"].amount == FINAL_REQUESTS
 
 
 @pytest.mark.parametrize("rules", [False, True])
 def test_fleet_emissions_are_the_attributed_part(address, rules):
-    found = asked(address, "model", rules=rules)
+    found = fetch_small_fleet(address, "model", rules=rules)
 
-    grams = groups(found)["m1",].grams["average", "actual"]
+    grams = groups_by_keys(found)["m1",].grams["average", "actual"]
     assert grams == pytest.approx(600 * (BEGIN_S + 4_200 - found.means.start_s) * 200 / 3.6e6, rel=0.01)
-    assert groups(found)["m3",].grams == {}
+    assert groups_by_keys(found)["m3",].grams == {}
     start_s, end_s = found.means.start_s, found.means.end_s
     joules = (2 * 60 + 120 + 20) * (end_s - start_s) + 2 * 240 * (BEGIN_S + 4_200 - start_s) + 240 * 900
     assert found.device_grams["average", "actual"] == pytest.approx(joules * 200 / 3.6e6, rel=0.01)
@@ -159,7 +166,9 @@ def test_fleet_emissions_are_the_attributed_part(address, rules):
 @pytest.mark.parametrize("rules", [False, True])
 def test_fleet_emissions_of_ended_run_fit_its_energy(address, rules):
     """It ended at 5,400 s; the last scrape before that was 11.8 s earlier, and grams are booked 4 s late."""
-    found = groups(asked(address, "node,model", start_s=BEGIN_S + 5_402, rules=rules))["a:9847", "m2"]
+    found = groups_by_keys(fetch_small_fleet(address, "node,model", start_s=BEGIN_S + 5_402, rules=rules))[
+        "a:9847", "m2"
+    ]
 
     joules = found.joules["gpu"]
     assert rules or joules == pytest.approx(300 * 11.8, abs=1)
@@ -167,7 +176,7 @@ def test_fleet_emissions_of_ended_run_fit_its_energy(address, rules):
 
 
 def test_fleet_given_intensity_replaces_recorded_emissions(address):
-    found = groups(asked(address, "model", carbon=100.0))["m3",]
+    found = groups_by_keys(fetch_small_fleet(address, "model", carbon=100.0))["m3",]
 
     assert found.grams == {("given", "static"): pytest.approx(RUN_W * 5 / 3.6e6 * 100)}
 
@@ -177,5 +186,5 @@ def test_fleet_idle_energy_is_that_of_gpus_without_runs(address):
     idle_s += (7_200 - 1_800 - 5 - 900) + (7_200 - 1_800)  # b
     idle_s += 3_000 + (4_200 - 1_500) + 4_200 + 7_200  # gone, new, fresh
 
-    assert asked(address, "user").idle_j == pytest.approx(60 * idle_s, rel=0.005)
-    assert asked(address, "user", policy="idle_apart").idle_j == pytest.approx(60 * idle_s, rel=0.005)
+    assert fetch_small_fleet(address, "user").idle_j == pytest.approx(60 * idle_s, rel=0.005)
+    assert fetch_small_fleet(address, "user", policy="idle_apart").idle_j == pytest.approx(60 * idle_s, rel=0.005)

@@ -9,20 +9,20 @@ from analyzer.sources.runs.load import Clock
 from analyzer.sources.runs.select import load_found_run
 from analyzer.studies import sweep
 from exporter.contract import metrics as m
-from tests.analyzer.node import START_S, Gpu, Run, scrape, scraped, write_history
-from tests.analyzer.reported import BOXED, TIMES
+from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, series_of_scrapes, write_history
+from tests.analyzer.run_reports import RUN_GPU, SCRAPE_TIMES
 
 LABELS = {"experiment": "caps", "repeat": "2", "power_limit_watts": "300"}
 
 
-def swept_run(folder, run, reason="sw_power_cap", gpu=BOXED):
+def swept_run(folder, run, reason="sw_power_cap", gpu=RUN_GPU):
     """300 W for 20 s; the reason holds for the last 15 of them."""
 
     def more(t):
         held_s = min(max(t - START_S - 5, 0.0), 15.0)
-        yield m.GPU_CLOCK_EVENT_SECONDS, {"gpu": "0", "uuid": BOXED.uuid, "reason": reason}, held_s
+        yield m.GPU_CLOCK_EVENT_SECONDS, {"gpu": "0", "uuid": RUN_GPU.uuid, "reason": reason}, held_s
 
-    history = write_history(folder, scraped((t, [*scrape([gpu], run, t), *more(t)]) for t in TIMES))
+    history = write_history(folder, series_of_scrapes((t, [*scrape([gpu], run, t), *more(t)]) for t in SCRAPE_TIMES))
     with closing(HistorySource(history)) as source:
         clock = Clock(lambda: START_S + 3_600, lambda _: None)
         seen_s = sweeps.find_sweep_runs(source, "caps", 86_400, START_S + 3_600)
@@ -34,7 +34,7 @@ def swept_run(folder, run, reason="sw_power_cap", gpu=BOXED):
 
 
 def test_sweep_run_has_cap_energy_and_throttled_time(tmp_path):
-    row = swept_run(tmp_path, Run(labels=LABELS))
+    row = swept_run(tmp_path, NodeRun(labels=LABELS))
 
     assert (row.setting.power_limit_w, row.repeat, row.unfit) == (300.0, "2", None)
     assert (row.energy.value, row.energy.half, row.duration_s) == (6_000.0, 10.0, 20.0)
@@ -44,30 +44,30 @@ def test_sweep_run_has_cap_energy_and_throttled_time(tmp_path):
 
 
 def test_sweep_run_with_thermal_slowdown_is_unfit(tmp_path):
-    row = swept_run(tmp_path, Run(labels=LABELS), reason="sw_thermal_slowdown")
+    row = swept_run(tmp_path, NodeRun(labels=LABELS), reason="sw_thermal_slowdown")
 
     assert row.unfit.startswith("thermal or hardware slowdown for 1")
 
 
 def test_sweep_run_without_energy_is_unfit(tmp_path):
-    row = swept_run(tmp_path, Run(labels=LABELS), gpu=Gpu([(START_S - 1_000, 0.0)]))
+    row = swept_run(tmp_path, NodeRun(labels=LABELS), gpu=NodeGpu([(START_S - 1_000, 0.0)]))
 
     assert row.unfit == "the energy of a GPU is zero: its sensor or counter did not change"
 
 
 def test_sweep_warm_up_is_left_out(tmp_path):
-    assert swept_run(tmp_path, Run(labels={**LABELS, "phase": "warm-up"})) is None
+    assert swept_run(tmp_path, NodeRun(labels={**LABELS, "phase": "warm-up"})) is None
 
 
 def test_sweep_cap_that_is_no_number_is_named(tmp_path):
     with pytest.raises(ValueError, match="power_limit_watts is 'high', not a number"):
-        swept_run(tmp_path, Run(labels={**LABELS, "power_limit_watts": "high"}))
+        swept_run(tmp_path, NodeRun(labels={**LABELS, "power_limit_watts": "high"}))
 
 
 def test_group_sweeps_other_labels_are_separate_sweeps(tmp_path):
-    first = swept_run(tmp_path, Run(labels=LABELS))
+    first = swept_run(tmp_path, NodeRun(labels=LABELS))
     (tmp_path / "2").mkdir()
-    second = swept_run(tmp_path / "2", Run(labels={**LABELS, "power_limit_watts": "200", "model": "large"}))
+    second = swept_run(tmp_path / "2", NodeRun(labels={**LABELS, "power_limit_watts": "200", "model": "large"}))
 
     assert [len(found.runs) for found in sweep.group_sweeps([first, second])] == [1, 1]
     assert [len(found.runs) for found in sweep.group_sweeps([first, second], joint=["model"])] == [2]

@@ -12,7 +12,7 @@ from analyzer.model.samples import Samples
 from analyzer.studies import tenants
 from analyzer.studies.tenants import ConcurrentStep, SoloRun, TenantShare
 from exporter.contract import metrics as m
-from tests.analyzer.node import START_S, Gpu, every, scraped, write_history
+from tests.analyzer.node import START_S, NodeGpu, scrape_times, series_of_scrapes, write_history
 
 
 def together(seconds=10.0, mps=False, **work):
@@ -126,7 +126,7 @@ def test_counter_between_samples_is_linear():
     assert at(counter, (15.0, 30.0), ((24.0, 120.0),)) == pytest.approx(70)
 
 
-GPU = Gpu([(START_S - 500, 60), (START_S, 300)])
+GPU = NodeGpu([(START_S - 500, 60), (START_S, 300)])
 
 
 def tenant_series(run_id, labels, begin_s, end_s, rate, watts, t, p99=0.1):  # noqa: PLR0917  # as they stand in the list of runs
@@ -170,7 +170,7 @@ def history(tmp_path_factory):
         runs.append((f"s{i}", {**labels, "tenant": "small"}, begin_s, begin_s + 40, rates[0] + i // 2, 180, 0.1))
         runs.append((f"l{i}", {**labels, "tenant": "large"}, begin_s + 5, begin_s + 37, rates[1], 120, 0.2))
     scrapes = []
-    for t in every(1, START_S - 30, START_S + 700):
+    for t in scrape_times(1, START_S - 30, START_S + 700):
         values = [
             (m.BUILD_INFO, {"version": "1"}, 1.0),
             (m.GPU_ENERGY, {"gpu": "0", "uuid": GPU.uuid}, GPU.energy_j(t)),
@@ -179,7 +179,7 @@ def history(tmp_path_factory):
         for run_id, labels, begin_s, end_s, rate, watts, p99 in runs:
             values += tenant_series(run_id, labels, begin_s, end_s, rate, watts, t, p99)
         scrapes.append((t, values))
-    return write_history(tmp_path_factory.mktemp("tenants"), scraped(scrapes))
+    return write_history(tmp_path_factory.mktemp("tenants"), series_of_scrapes(scrapes))
 
 
 def test_tenants_command_uses_the_overlap(analyzer, history):

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from analyzer.studies import variability as spread
 from analyzer.studies.variability import gpu_outliers, gpu_variability
 from exporter.contract import metrics as m
-from tests.analyzer.node import START_S, Gpu, Run, every, run_series, scrape, scraped, write_history
+from tests.analyzer.node import (
+    START_S,
+    NodeGpu,
+    NodeRun,
+    run_series,
+    scrape,
+    scrape_times,
+    series_of_scrapes,
+    write_history,
+)
 
 SGEMM = Path(__file__).parents[3] / "shared" / "data" / "variability" / "sgemm-longhorn-agg.csv"
 
@@ -151,39 +160,41 @@ def test_placement_effect_compares_each_gpu_with_itself():
 def history(tmp_path_factory):
     """Two GPUs, two repeats each: GPU 1 takes 22 s where GPU 0 takes 20, at 1.2 GHz and not at 1.4."""
     took_s, clock_hz = (20, 22), (1.4e9, 1.2e9)
-    gpus = [Gpu([(START_S - 500, 60), (START_S, 300)], index=str(index)) for index in range(2)]
+    gpus = [NodeGpu([(START_S - 500, 60), (START_S, 300)], index=str(index)) for index in range(2)]
     runs = []
     for index in range(2):
         for repeat in range(2):
             start_s = START_S + 100 * repeat + 50 * index
             labels = {"experiment": "lottery", "case": "alone", "repeat": str(repeat)}
-            run = Run(f"g{index}-{repeat}", start_s, start_s + took_s[index], "sgemm", labels, work={"kernels": 10.0})
+            run = NodeRun(
+                f"g{index}-{repeat}", start_s, start_s + took_s[index], "sgemm", labels, work={"kernels": 10.0}
+            )
             runs.append((index, run))
     scrapes = []
-    for t in every(1, START_S - 60, START_S + 250):
-        values = list(scrape(gpus, Run("other", START_S + 230, START_S + 240), t))
+    for t in scrape_times(1, START_S - 60, START_S + 250):
+        values = list(scrape(gpus, NodeRun("other", START_S + 230, START_S + 240), t))
         for index, run in runs:
             values += run_series([gpus[index]], run, t) if run.start_s <= t <= run.end_s + 60 else []
         for gpu, hz in zip(gpus, clock_hz, strict=True):
             values.append((m.GPU_CLOCK, {"gpu": gpu.index, "uuid": gpu.uuid, "domain": "sm"}, hz))
             values.append((m.GPU_TEMPERATURE, {"gpu": gpu.index, "uuid": gpu.uuid, "sensor": "gpu"}, 60.0))
         scrapes.append((t, values))
-    return write_history(tmp_path_factory.mktemp("variability"), scraped(scrapes))
+    return write_history(tmp_path_factory.mktemp("variability"), series_of_scrapes(scrapes))
 
 
 def test_variability_command_different_caps_are_reported(analyzer, tmp_path):
-    gpu = Gpu([(START_S - 500, 60), (START_S, 300)])
+    gpu = NodeGpu([(START_S - 500, 60), (START_S, 300)])
     labels = [{"experiment": "caps", "power_limit_watts": cap} for cap in ("300", "450")]
     runs = [
-        Run(f"at-{at}", START_S + 50 * at, START_S + 50 * at + 20, "sgemm", those, work={"kernels": 10.0})
+        NodeRun(f"at-{at}", START_S + 50 * at, START_S + 50 * at + 20, "sgemm", those, work={"kernels": 10.0})
         for at, those in enumerate(labels)
     ]
     scrapes = []
-    for t in every(1, START_S - 60, START_S + 150):
+    for t in scrape_times(1, START_S - 60, START_S + 150):
         values = list(scrape([gpu], runs[0], t))
         values += run_series([gpu], runs[1], t) if runs[1].start_s <= t else []
         scrapes.append((t, values))
-    history = write_history(tmp_path, scraped(scrapes))
+    history = write_history(tmp_path, series_of_scrapes(scrapes))
 
     done = analyzer("variability", "--experiment", "caps", "--source", history, "--since", "36500d")
 

@@ -15,7 +15,7 @@ from analyzer.sources.history import HistorySource
 from analyzer.sources.runs.load import Clock, load_run
 from exporter.contract import metrics as m
 from tests.analyzer import experiments
-from tests.analyzer.node import Gpu, Run, every, scrape, scraped, write_history
+from tests.analyzer.node import NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
 
 LONG_S = 20.0
 GPU_TUNE = [
@@ -48,11 +48,11 @@ def written(call, tmp_path):
     def make(tool, *, workload="serve", results=None, unit="generated_tokens"):
         begin_s = float(int(time.time()) - 600)
         ends = [(begin_s + LONG_S, 60.0)]
-        gpus = [Gpu([(0.0, 60.0), (begin_s, watts), *ends], index=str(i)) for i, watts in enumerate((300.0, 200.0))]
+        gpus = [NodeGpu([(0.0, 60.0), (begin_s, watts), *ends], index=str(i)) for i, watts in enumerate((300.0, 200.0))]
         labels = {"power_limit_watts": "350"}
-        run = Run("job", begin_s, begin_s + LONG_S, workload, labels, work={}, results=results or {})
-        times = every(1, begin_s - 60.3, begin_s + 60)
-        series = scraped((t, [*scrape(gpus, run, t), *more(gpus, run, unit, t)]) for t in times)
+        run = NodeRun("job", begin_s, begin_s + LONG_S, workload, labels, work={}, results=results or {})
+        times = scrape_times(1, begin_s - 60.3, begin_s + 60)
+        series = series_of_scrapes((t, [*scrape(gpus, run, t), *more(gpus, run, unit, t)]) for t in times)
         history = write_history(tmp_path, series)
         out = tmp_path / "out"
         options = ("--run-id", "job", "--out", out, "--compatible", tool, "--carbon", "200")

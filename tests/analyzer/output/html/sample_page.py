@@ -13,7 +13,7 @@ from analyzer.sources.history import HistorySource
 from analyzer.sources.runs.load import Clock, load_run
 from analyzer.sources.runs.samples import fetch_chart_samples
 from exporter.contract import metrics as m
-from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history
+from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
 
 HOSTILE = '</script><script>window.hostile = 1</script><img src="x" onerror="window.hostile = 1">'
 LENGTH_S = 20
@@ -23,10 +23,10 @@ POWERS_W = (300, 100, 200)
 """Of the GPUs while the run is on: 6,000 J (1.667 Wh), 2,000 J and 4,000 J (1.111 Wh)."""
 
 
-def _gpus() -> list[Gpu]:
+def _gpus() -> list[NodeGpu]:
     ends = (START_S - 1_000, START_S, START_S + LENGTH_S)
     return [
-        Gpu(list(zip(ends, (60, power_w, 60), strict=True)), index=str(index), utilization=0.5)
+        NodeGpu(list(zip(ends, (60, power_w, 60), strict=True)), index=str(index), utilization=0.5)
         for index, power_w in enumerate(POWERS_W)
     ]
 
@@ -34,7 +34,7 @@ def _gpus() -> list[Gpu]:
 def _values(gpus, t):
     since_s = min(max(t - START_S, 0), LENGTH_S)
     phases = {HOSTILE: (min(since_s, 5), 3_000.0)} | ({"measure": (since_s - 5, 9_000.0)} if since_s > 5 else {})
-    run = Run(labels={"model": HOSTILE}, workload=HOSTILE, phases=phases if since_s else {}, results={"loss": 0.5})
+    run = NodeRun(labels={"model": HOSTILE}, workload=HOSTILE, phases=phases if since_s else {}, results={"loss": 0.5})
     for metric, labels, value in scrape(gpus, run, t, intensity=230.0):
         stepped = metric is m.GPU_POWER_LIMIT and t >= START_S + 10
         yield metric, labels, 350.0 if stepped else value
@@ -50,8 +50,8 @@ def _values(gpus, t):
 def write_page(folder: Path) -> Path:
     """Three GPUs for 20 s at one scrape a second, four of which were missed."""
     gpus = _gpus()
-    times = [t for t in every(1, START_S - 10, START_S + 30) if not GAP_S[0] < t - START_S < GAP_S[1]]
-    source = HistorySource(write_history(folder, scraped((t, list(_values(gpus, t))) for t in times)))
+    times = [t for t in scrape_times(1, START_S - 10, START_S + 30) if not GAP_S[0] < t - START_S < GAP_S[1]]
+    source = HistorySource(write_history(folder, series_of_scrapes((t, list(_values(gpus, t))) for t in times)))
     try:
         frames = load_run(source, "train-1", 86_400, Clock(lambda: START_S + 3_600, lambda _: None), lambda _: None)
         for_charts = fetch_chart_samples(source, frames)

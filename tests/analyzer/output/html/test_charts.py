@@ -31,8 +31,8 @@ from analyzer.output.table import (
 )
 from analyzer.output.view import estimate_cell
 from exporter.contract import metrics as m
-from tests.analyzer.node import START_S, Gpu, Run
-from tests.analyzer.reported import frames_with, report_of
+from tests.analyzer.node import START_S, NodeGpu, NodeRun
+from tests.analyzer.run_reports import run_frames, run_report
 
 FINE = Resolution(points=100, decimals=2)
 
@@ -68,7 +68,7 @@ def test_cell_sorts_by_its_value_in_the_base_unit(cell, text, expected):
 
 def test_cell_of_the_budget_sorts_by_its_half_width(tmp_path):
     """±10 J of the ledger."""
-    table = next(one for one in report_tables(report_of(tmp_path, Run())) if one.title == "Uncertainty budget")
+    table = next(one for one in report_tables(run_report(tmp_path, NodeRun())) if one.title == "Uncertainty budget")
 
     assert table.rows[0][1].text == "± 10 J (0.17 %)"
     assert table.rows[0][1].sort_value == 10
@@ -99,7 +99,7 @@ def test_with_neighbors_stops_at_gaps():
 
 
 def test_chart_run_scraped_once_has_a_line(tmp_path):
-    frames = frames_with(tmp_path, times=[START_S + 11 + 15 * number for number in range(-4, 5)])
+    frames = run_frames(tmp_path, times=[START_S + 11 + 15 * number for number in range(-4, 5)])
 
     power = report_charts(assess(frames), frames, frames.raw)[0]
 
@@ -135,7 +135,7 @@ def test_line_points_constant_stretch_takes_few_points():
 
 
 def test_summary_sentences_state_energy_work_and_emissions(tmp_path):
-    report = report_of(tmp_path, Run(work={"steps": 10.0}), carbon=200)
+    report = run_report(tmp_path, NodeRun(work={"steps": 10.0}), carbon=200)
 
     texts = [f"{one.before} {one.figure} {one.after}" for one in summary_sentences(report)]
 
@@ -147,13 +147,13 @@ def test_summary_sentences_state_energy_work_and_emissions(tmp_path):
 
 
 def test_summary_running_run_says_so_far(tmp_path):
-    report = report_of(tmp_path, Run(end_s=None), gpus=[Gpu([(START_S - 100, 300)])])
+    report = run_report(tmp_path, NodeRun(end_s=None), gpus=[NodeGpu([(START_S - 100, 300)])])
 
     assert summary_sentences(report)[0].before == "The run has used so far"
 
 
 def test_count_findings_returns_words(tmp_path):
-    report = report_of(tmp_path, Run(outcome="failed"))
+    report = run_report(tmp_path, NodeRun(outcome="failed"))
 
     assert "1 warning" in count_findings(report)
     assert count_findings(report).count(" and ") <= 1
@@ -166,7 +166,7 @@ def test_phase_spans_small_lag_gives_one_span(tmp_path):
         late = 0.004 * (int(t) % 3)
         return [(m.RUN_PHASE_SECONDS, {"run_id": "train-1", "phase": "measure"}, t - START_S - 2 - late + 0.01)]
 
-    frames = frames_with(tmp_path, Run(), more=seconds)
+    frames = run_frames(tmp_path, NodeRun(), extra=seconds)
 
     (span,) = phase_spans(assess(frames), frames)
     assert span.phase == "measure"
@@ -183,7 +183,7 @@ def test_phase_spans_late_updates_are_placed_in_time(tmp_path):
         own = {"run_id": "train-1"}
         return [(m.RUN_PHASE_SECONDS, {**own, "phase": name}, s) for name, s in lasted_s.items() if s > 0]
 
-    frames = frames_with(tmp_path, Run(), more=seconds)
+    frames = run_frames(tmp_path, NodeRun(), extra=seconds)
 
     found = {span.phase: (span.start_s, span.end_s) for span in phase_spans(assess(frames), frames)}
 
@@ -195,9 +195,9 @@ def test_phase_spans_late_updates_are_placed_in_time(tmp_path):
 
 def test_power_limit_lines_group_equal_limits(tmp_path):
     boxes = [
-        Gpu([(START_S - 100, 300)], index=str(index), limit_w=limit) for index, limit in enumerate((400, 400, 350))
+        NodeGpu([(START_S - 100, 300)], index=str(index), limit_w=limit) for index, limit in enumerate((400, 400, 350))
     ]
-    frames = frames_with(tmp_path, gpus=boxes)
+    frames = run_frames(tmp_path, gpus=boxes)
 
     (power, *_) = report_charts(assess(frames), frames, frames.raw)
 
@@ -205,7 +205,7 @@ def test_power_limit_lines_group_equal_limits(tmp_path):
 
 
 def test_charts_without_samples_have_a_description(tmp_path):
-    frames = frames_with(tmp_path)
+    frames = run_frames(tmp_path)
     nothing = frames.raw.iloc[:0]
 
     (power,) = report_charts(assess(frames), replace(frames, raw=nothing), nothing)
@@ -215,7 +215,7 @@ def test_charts_without_samples_have_a_description(tmp_path):
 
 
 def test_report_tables_rows_match_columns(tmp_path):
-    report = report_of(tmp_path, Run(results={"loss": 0.5}, phases={"measure": (20.0, 6_000.0)}), intensity=230.0)
+    report = run_report(tmp_path, NodeRun(results={"loss": 0.5}, phases={"measure": (20.0, 6_000.0)}), intensity=230.0)
 
     shown = report_tables(report)
 

@@ -9,8 +9,8 @@ import pytest
 
 from analyzer.model.emissions import PastSlot
 from analyzer.sources.carbon.history import PastIntensityRequest, fetch_past_intensity, read_provider_token
-from tests.analyzer.loopback import Reply, serving
-from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history
+from tests.analyzer.loopback import Reply, http_server
+from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
 
 DAY_S = START_S // 86_400 * 86_400
 TEN_S = DAY_S + 10 * 3_600
@@ -38,7 +38,7 @@ def request_to(host, provider="gb", **more):
 
 
 def test_gb_returns_actual_or_else_forecast_per_half_hour():
-    with serving(gb_day) as (host, seen):
+    with http_server(gb_day) as (host, seen):
         found = fetch_past_intensity(request_to(host), [], TEN_S + 60, TEN_S + 3_700)
 
     assert found.problem == ""
@@ -51,7 +51,7 @@ def test_gb_returns_actual_or_else_forecast_per_half_hour():
 
 
 def test_gb_month_is_fetched_in_parts_without_gap():
-    with serving(gb_day) as (host, seen):
+    with http_server(gb_day) as (host, seen):
         found = fetch_past_intensity(request_to(host), [], DAY_S, DAY_S + 30 * 86_400)
 
     spans_s = [
@@ -63,7 +63,7 @@ def test_gb_month_is_fetched_in_parts_without_gap():
 
 
 def test_gb_region_does_not_use_actuals_of_country():
-    with serving(gb_day) as (host, seen):
+    with http_server(gb_day) as (host, seen):
         found = fetch_past_intensity(request_to(host), ["London"], TEN_S, TEN_S + 60)
 
     assert "no actuals" in found.problem
@@ -89,7 +89,7 @@ def test_electricity_maps_sends_token_and_marks_estimates():
         {"zone": "DE", "carbonIntensity": 310, "datetime": iso(TEN_S + 3_600), "isEstimated": True},
         {"zone": "DE", "carbonIntensity": None, "datetime": iso(TEN_S + 7_200), "isEstimated": None},
     ]
-    with serving(maps(points)) as (host, seen):
+    with http_server(maps(points)) as (host, seen):
         found = fetch_past_intensity(request_to(host, "electricitymaps", token="s3cret"), ["DE"], TEN_S, TEN_S + 7_300)
 
     assert [(slot.start_s, slot.end_s, slot.grams_per_kwh, slot.quality) for slot in found.slots] == [
@@ -103,7 +103,7 @@ def test_electricity_maps_sends_token_and_marks_estimates():
 
 def test_electricity_maps_other_zone_is_rejected():
     points = [{"zone": "FR", "carbonIntensity": 20, "datetime": iso(TEN_S), "isEstimated": False}]
-    with serving(maps(points, "FR")) as (host, _):
+    with http_server(maps(points, "FR")) as (host, _):
         found = fetch_past_intensity(request_to(host, "electricitymaps", token="x"), ["DE"], TEN_S, TEN_S + 60)
 
     assert found.problem == "electricitymaps returned another zone than DE"
@@ -127,7 +127,7 @@ def test_energy_charts_returns_quarter_hours_and_forecasts():
         "co2eq_forecast": [None, 210.0, None],
         "deprecated": False,
     }
-    with serving(lambda *_: Reply(200, json.dumps(body).encode())) as (host, seen):
+    with http_server(lambda *_: Reply(200, json.dumps(body).encode())) as (host, seen):
         found = fetch_past_intensity(request_to(host, "energy-charts", region="de"), [], TEN_S, TEN_S + 2_700)
 
     assert found.slots == (
@@ -158,7 +158,7 @@ TRUNCATED = json.dumps({"data": [gb_period(TEN_S, 1, 2)]}).encode()[:-10]
     ],
 )
 def test_provider_invalid_response_is_one_line(reply, expected):
-    with serving(lambda *_: reply) as (host, _):
+    with http_server(lambda *_: reply) as (host, _):
         found = fetch_past_intensity(request_to(host), [], TEN_S, TEN_S + 60)
 
     assert found.slots == ()
@@ -181,7 +181,7 @@ def test_provider_timeout_ends_request():
         go_on.wait(60)
         return Reply(200, b"{}")
 
-    with serving(stuck) as (host, _):
+    with http_server(stuck) as (host, _):
         found = fetch_past_intensity(request_to(host, timeout_s=0.3), [], TEN_S, TEN_S + 60)
         go_on.set()
 
@@ -199,10 +199,10 @@ def test_token_is_line_of_provider_or_only_line(tmp_path, monkeypatch):
 
 def steady_run_in(folder):
     """Return a history of 300 W for 20 s, 6,000 J."""
-    gpu = Gpu([(START_S - 1_000, 60), (START_S, 300), (START_S + 20, 60)])
-    run = Run(emissions_g=6_000 / 3.6e6 * 100)
-    times = every(1, START_S - 30.5, START_S + 30)
-    return write_history(folder, scraped((t, scrape([gpu], run, t, intensity=100.0)) for t in times))
+    gpu = NodeGpu([(START_S - 1_000, 60), (START_S, 300), (START_S + 20, 60)])
+    run = NodeRun(emissions_g=6_000 / 3.6e6 * 100)
+    times = scrape_times(1, START_S - 30.5, START_S + 30)
+    return write_history(folder, series_of_scrapes((t, scrape([gpu], run, t, intensity=100.0)) for t in times))
 
 
 REPORT = ("report", "--run-id", "train-1", "--since", "36500d", "--format", "json")
@@ -215,7 +215,7 @@ def test_report_restates_or_keeps_ledger_emissions(analyzer, tmp_path):
     def respond(path, parameters):
         return Reply(500, b"") if down.is_set() else gb_day(path, parameters)
 
-    with serving(respond) as (host, _):
+    with http_server(respond) as (host, _):
         options = (*REPORT, "--source", source, "--restate", "gb", "--restate-url", f"http://{host}")
         good = analyzer(*options)
         down.set()

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 import pytest
 
 from analyzer.sources.base import FetchError
-from tests.analyzer.loopback import Reply, serving
-from tests.analyzer.small_fleet import BEGIN_S, END_S, asked, groups
+from tests.analyzer.loopback import Reply, http_server
+from tests.analyzer.small_fleet import BEGIN_S, END_S, fetch_small_fleet, groups_by_keys
 
 
 @pytest.fixture(params=["prometheus", "victoria-metrics"])
@@ -19,20 +19,20 @@ def address(request, fleet_addresses):
 
 @pytest.mark.parametrize("by", ["model,user", "node"])
 def test_fetch_fleet_rules_equal_raw_samples(address, by):
-    recorded = asked(address, by, rules=True)
-    raw = asked(address, by, start_s=recorded.means.start_s, end_s=recorded.means.end_s)
+    recorded = fetch_small_fleet(address, by, rules=True)
+    raw = fetch_small_fleet(address, by, start_s=recorded.means.start_s, end_s=recorded.means.end_s)
 
     assert (recorded.means.by, raw.means.by) == ("recording rules", "raw samples")
     assert abs(recorded.means.start_s - BEGIN_S) <= 300
     assert recorded.device_j == pytest.approx(raw.device_j, rel=1e-3)
-    assert {keys: group.energy_j for keys, group in groups(recorded).items()} == pytest.approx(
-        {keys: group.energy_j for keys, group in groups(raw).items()}, rel=1e-6
+    assert {keys: group.energy_j for keys, group in groups_by_keys(recorded).items()} == pytest.approx(
+        {keys: group.energy_j for keys, group in groups_by_keys(raw).items()}, rel=1e-6
     )
     assert recorded.excess_ratio == pytest.approx(0, abs=1e-3)
 
 
 def test_fetch_fleet_rules_starting_in_window_are_not_used(address):
-    found = asked(address, "model", start_s=BEGIN_S - 4_100, rules=True)
+    found = fetch_small_fleet(address, "model", start_s=BEGIN_S - 4_100, rules=True)
 
     assert found.means.by == "raw samples"
     assert found.means.why_not_rules == "the recording rules start later than the window"
@@ -40,7 +40,7 @@ def test_fetch_fleet_rules_starting_in_window_are_not_used(address):
 
 def test_fetch_fleet_in_parts_counts_run_over_borders_once(fleet_addresses):
     """The server accepts at most 40 minutes per query and forwards to a real one."""
-    whole = asked(fleet_addresses["victoria-metrics"], "model,user")
+    whole = fetch_small_fleet(fleet_addresses["victoria-metrics"], "model,user")
 
     def respond(path, parameters):
         spans = [int(text.split("ms]")[0]) for text in parameters["query"].split("[")[1:] if "ms]" in text]
@@ -54,13 +54,13 @@ def test_fetch_fleet_in_parts_counts_run_over_borders_once(fleet_addresses):
             return Reply(200, answer.read())
 
     messages = []
-    with serving(respond) as (target, _):
-        found = asked(f"http://{target}", "model,user", say=messages.append)
+    with http_server(respond) as (target, _):
+        found = fetch_small_fleet(f"http://{target}", "model,user", say=messages.append)
 
     assert found.means.spans == 4
     assert "retrying in 4 parts" in messages[-1]
-    assert {keys: group.energy_j for keys, group in groups(found).items()} == pytest.approx(
-        {keys: group.energy_j for keys, group in groups(whole).items()}
+    assert {keys: group.energy_j for keys, group in groups_by_keys(found).items()} == pytest.approx(
+        {keys: group.energy_j for keys, group in groups_by_keys(whole).items()}
     )
     assert found.device_j == pytest.approx(whole.device_j, rel=1e-3)
     assert {group.keys: group.runs for group in found.groups} == {group.keys: group.runs for group in whole.groups}
@@ -75,14 +75,14 @@ def test_fetch_fleet_refusing_server_is_one_line(fleet_addresses):
         )
 
     with (
-        serving(respond) as (target, _),
+        http_server(respond) as (target, _),
         pytest.raises(FetchError, match=r"refuses even .* min .*deploy/prometheus"),
     ):
-        asked(f"http://{target}", "model")
+        fetch_small_fleet(f"http://{target}", "model")
 
 
 def test_fetch_fleet_result_size_is_independent_of_window(address):
-    short, long = (asked(address, "user", start_s=END_S - back_s).means for back_s in (3_600, 7_200))
+    short, long = (fetch_small_fleet(address, "user", start_s=END_S - back_s).means for back_s in (3_600, 7_200))
 
     assert long.asked == short.asked
     assert long.moved_bytes <= 1.15 * short.moved_bytes

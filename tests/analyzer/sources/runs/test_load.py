@@ -13,11 +13,11 @@ from analyzer.sources.history import HistorySource
 from analyzer.sources.runs.load import Clock, last_scrapes, load_run
 from exporter.contract import metrics as m
 from exporter.contract.history import Series
-from tests.analyzer.loopback import history_api, serving
-from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history
+from tests.analyzer.loopback import history_api, http_server
+from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
 
 LATER_S = START_S + 86_400
-GPU = Gpu([(START_S - 1_000, 60), (START_S, 300), (START_S + 20, 60)])
+GPU = NodeGpu([(START_S - 1_000, 60), (START_S, 300), (START_S + 20, 60)])
 
 
 class Waiting:
@@ -64,9 +64,9 @@ def test_load_run_ended_does_not_wait(steady_history, loaded):
 
 def live(tmp_path, upto_s, interval_s=5.0):
     """Write a history with the samples up to `upto_s`."""
-    times = [t for t in every(interval_s, START_S - 60.5, START_S + 60) if t <= upto_s]
+    times = [t for t in scrape_times(interval_s, START_S - 60.5, START_S + 60) if t <= upto_s]
     (tmp_path / "history.sqlite").unlink(missing_ok=True)
-    return write_history(tmp_path, scraped((t, scrape([GPU], Run(), t)) for t in times))
+    return write_history(tmp_path, series_of_scrapes((t, scrape([GPU], NodeRun(), t)) for t in times))
 
 
 class Reopened:
@@ -158,8 +158,8 @@ def served(tmp_path, targets, upto_s):
     (tmp_path / "history.sqlite").unlink(missing_ok=True)
     series = []
     for instance, (from_s, until_s) in targets.items():
-        times = [t for t in every(15, START_S + from_s, START_S + until_s) if t <= upto_s]
-        series += scraped(((t, scrape([GPU], Run(), t)) for t in times), instance)
+        times = [t for t in scrape_times(15, START_S + from_s, START_S + until_s) if t <= upto_s]
+        series += series_of_scrapes(((t, scrape([GPU], NodeRun(), t)) for t in times), instance)
     return write_history(
         tmp_path, [Series({k: v for k, v in s.labels.items() if k != "job"}, s.samples) for s in series]
     )
@@ -213,12 +213,12 @@ def test_load_run_id_with_invalid_time_waits(tmp_path):
 
 
 def test_load_run_unscraped_short_run_waits(tmp_path):
-    run = Run(run_id="short", start_s=START_S + 100, end_s=START_S + 103)
+    run = NodeRun(run_id="short", start_s=START_S + 100, end_s=START_S + 103)
 
     def upto(at_s):
         (tmp_path / "history.sqlite").unlink(missing_ok=True)
-        times = [t for t in every(15, START_S - 53, START_S + 200) if t <= at_s]
-        write_history(tmp_path, scraped(((t, scrape([GPU], run, t)) for t in times), "a:9847"))
+        times = [t for t in scrape_times(15, START_S - 53, START_S + 200) if t <= at_s]
+        write_history(tmp_path, series_of_scrapes(((t, scrape([GPU], run, t)) for t in times), "a:9847"))
 
     waiting = Waiting(START_S + 107, upto)
     upto(START_S + 107)
@@ -256,7 +256,7 @@ def test_choose_source_named_is_used_without_message(steady_history, tmp_path):
 
 
 def test_choose_source_prefers_running_exporter_and_logs(steady_history, tmp_path):
-    with serving(history_api(steady_history)) as (address, _):
+    with http_server(history_api(steady_history)) as (address, _):
         environ = {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}
 
         assert choose_in(None, environ, tmp_path) == (f"http://{address}", [f"reading from http://{address}"])
@@ -266,7 +266,7 @@ def test_choose_source_prefers_running_exporter_and_logs(steady_history, tmp_pat
 def test_choose_source_without_exporter_uses_state_folder(folder, tmp_path):
     (tmp_path / folder).mkdir()
     path = write_history(tmp_path / folder, [])
-    with serving(lambda *_: None) as (address, _):
+    with http_server(lambda *_: None) as (address, _):
         pass  # nothing listens there any more
 
     environ = {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}
@@ -275,7 +275,7 @@ def test_choose_source_without_exporter_uses_state_folder(folder, tmp_path):
 
 
 def test_choose_source_none_found_names_all_places(tmp_path):
-    with serving(lambda *_: None) as (address, _):
+    with http_server(lambda *_: None) as (address, _):
         pass
 
     with pytest.raises(FetchError, match=rf"http://{address}.*{re.escape(str(tmp_path))}/wattline; give --source"):

@@ -14,9 +14,17 @@ from analyzer.sources.prometheus import PrometheusSource
 from analyzer.sources.runs.load import Clock, load_run
 from exporter.contract import metrics as m
 from tests import servers
-from tests.analyzer.forecasts import NIGHT, published
-from tests.analyzer.loopback import Reply, serving
-from tests.analyzer.node import Gpu, Run, every, exposition, scrape, scraped, write_history
+from tests.analyzer.forecasts import NIGHT_FORECAST, forecast_series
+from tests.analyzer.loopback import Reply, http_server
+from tests.analyzer.node import (
+    NodeGpu,
+    NodeRun,
+    exposition_text,
+    scrape,
+    scrape_times,
+    series_of_scrapes,
+    write_history,
+)
 
 PERIOD_S = 1.73
 CLOCK = Clock(time.time, time.sleep)
@@ -29,7 +37,7 @@ def bursts(start_s, duration_s, index):
     while t < start_s + duration_s:
         steps += [(t, 640.0), (t + 0.6 * PERIOD_S, 72.0)]
         t += PERIOD_S
-    return Gpu(
+    return NodeGpu(
         [*(step for step in steps if step[0] < start_s + duration_s), (start_s + duration_s, 60.0)],
         index=index,
         limit_w=700.0,
@@ -44,7 +52,7 @@ class Live:
     victoria_metrics: str
     password_file: object
     gpus: list
-    run: Run
+    run: NodeRun
     frames: dict
     messages: dict
 
@@ -63,13 +71,13 @@ def live(tmp_path_factory):
     folder = tmp_path_factory.mktemp("live")
     servers.require("prometheus"), servers.require("victoria-metrics")
     start_s = round(time.time() + 5, 3)
-    run = Run(start_s=start_s, end_s=round(start_s + 6.2, 3), uncertainty_j=4.0)
+    run = NodeRun(start_s=start_s, end_s=round(start_s + 6.2, 3), uncertainty_j=4.0)
     gpus = [bursts(start_s, 6.2, str(index)) for index in range(2)]
     gone = threading.Event()
 
     def respond(path, parameters):
         shown = replace(run, end_s=run.start_s - 1_000) if gone.is_set() else run
-        text = exposition([*scrape(gpus, shown, time.time()), *published(NIGHT)])
+        text = exposition_text([*scrape(gpus, shown, time.time()), *forecast_series(NIGHT_FORECAST)])
         return Reply(200, text.encode(), "text/plain; version=0.0.4")
 
     password_file = folder / "password"
@@ -78,7 +86,7 @@ def live(tmp_path_factory):
     for name in ("prometheus", "victoria-metrics"):
         (folder / name).mkdir()
     with (
-        serving(respond) as (target, _),
+        http_server(respond) as (target, _),
         servers.prometheus(folder / "prometheus", [target]) as prometheus,
         servers.victoria_metrics(folder / "victoria-metrics", [target], flags=guarded) as victoria_metrics,
     ):
@@ -109,8 +117,8 @@ def _load_all(found):
 
 @pytest.fixture
 def history(live, tmp_path):
-    times = every(1, live.run.start_s - 20.4, live.run.end_s + 20)
-    return write_history(tmp_path, scraped((t, scrape(live.gpus, live.run, t)) for t in times))
+    times = scrape_times(1, live.run.start_s - 20.4, live.run.end_s + 20)
+    return write_history(tmp_path, series_of_scrapes((t, scrape(live.gpus, live.run, t)) for t in times))
 
 
 @pytest.mark.parametrize("server", ["prometheus", "victoria-metrics"])
@@ -163,14 +171,16 @@ def test_victoria_metrics_without_password_is_one_line(live):
 @pytest.mark.parametrize("flavour", ["prometheus", "victoria-metrics"])
 def test_stale_markers_are_not_samples(tmp_path, flavour):
     gone = threading.Event()
-    gpu = Gpu([(0, 100.0)])
+    gpu = NodeGpu([(0, 100.0)])
 
     def respond(path, parameters):
         gpus = [] if gone.is_set() else [gpu]
-        return Reply(200, exposition(scrape(gpus, Run(end_s=0), time.time())).encode(), "text/plain; version=0.0.4")
+        return Reply(
+            200, exposition_text(scrape(gpus, NodeRun(end_s=0), time.time())).encode(), "text/plain; version=0.0.4"
+        )
 
     server = servers.prometheus if flavour == "prometheus" else servers.victoria_metrics
-    with serving(respond) as (target, _), server(tmp_path, [target]) as address:
+    with http_server(respond) as (target, _), server(tmp_path, [target]) as address:
         source = PrometheusSource(address)
         wait_for(source, m.GPU_POWER, after_s=time.time())
         gone.set()
@@ -198,5 +208,5 @@ def test_fetch_forecast_finds_newest_scrape_on_each_server(live, server):
         source.close()
 
     assert (found.provider, found.region) == ("gb", "GB")
-    assert [slot.grams_per_kwh for slot in found.slots] == NIGHT[1:]
+    assert [slot.grams_per_kwh for slot in found.slots] == NIGHT_FORECAST[1:]
     assert found.slots[0].start_s == pytest.approx(found.made_s + 1_800, abs=1e-3)

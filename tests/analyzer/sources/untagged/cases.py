@@ -1,11 +1,11 @@
 """Samples of other exporters by test case, which is a label, so that one server holds all cases."""
 
 from exporter.contract import metrics as m
-from tests.analyzer.node import START_S, Gpu
+from tests.analyzer.node import START_S, NodeGpu
 from tests.analyzer.sources.untagged import foreign_exporters as foreign
 from tests.analyzer.sources.untagged.foreign_exporters import CARD, SCRAPES, scraped, uuid
 
-FLAT = Gpu([(START_S - 10_000, 200.0)], limit_w=400.0)
+FLAT = NodeGpu([(START_S - 10_000, 200.0)], limit_w=400.0)
 HALF_WAY = [t for t in SCRAPES if t < START_S + 300]
 
 

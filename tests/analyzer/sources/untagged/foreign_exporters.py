@@ -16,13 +16,13 @@ from pathlib import Path
 
 from exporter.contract import metrics as m
 from tests import servers
-from tests.analyzer.node import START_S, Gpu, every
+from tests.analyzer.node import START_S, NodeGpu, scrape_times
 
 END_S = START_S + 600
 TRUTH_J = 300 * 600
 UUID = "GPU-3f2a9c1e-0b7d-4e55-9d1a-5a6b7c8d9e0{}"
-SCRAPES = every(15, START_S - 296, END_S + 300)
-CARD = Gpu([(START_S - 10_000, 60), (START_S, 300), (END_S, 60)], name="NVIDIA H100 80GB HBM3", limit_w=700)
+SCRAPES = scrape_times(15, START_S - 296, END_S + 300)
+CARD = NodeGpu([(START_S - 10_000, 60), (START_S, 300), (END_S, 60)], name="NVIDIA H100 80GB HBM3", limit_w=700)
 
 Sample = tuple[str, dict[str, str], float]
 Exporter = Callable[[float], Iterable[Sample]]

@@ -1,14 +1,14 @@
 """Samples of LLM servers by test case, which is a label."""
 
-from tests.analyzer.node import START_S, Gpu, every
+from tests.analyzer.node import START_S, NodeGpu, scrape_times
 from tests.analyzer.sources.untagged import foreign_exporters as foreign
 from tests.analyzer.sources.untagged import real_servers as served
 from tests.analyzer.sources.untagged.foreign_exporters import SCRAPES, scraped
 
 GPU_CASE = "gpu-of-the-services"
-STEADY = Gpu([(START_S - 100_000, 300.0)], limit_w=700.0)
+STEADY = NodeGpu([(START_S - 100_000, 300.0)], limit_w=700.0)
 LATER = [t for t in SCRAPES if t > START_S + 300]
-LONG = every(15, START_S - 296, START_S + 3_900)
+LONG = scrape_times(15, START_S - 296, START_S + 3_900)
 RESTART_S = START_S + 301
 
 SERVERS = {

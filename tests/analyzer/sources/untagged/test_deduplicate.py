@@ -1,6 +1,6 @@
 """Devices of several exporters, and nodes with several names."""
 
-from tests.analyzer.reported import found
+from tests.analyzer.run_reports import finding_texts
 from tests.analyzer.sources.untagged.foreign_exporters import TRUTH_J
 from tests.analyzer.sources.untagged.range_reports import holds
 
@@ -10,7 +10,7 @@ def test_gpu_of_several_exporters_is_counted_from_wattline(report_of):
 
     assert len(report.gpus) == 1
     assert holds(report.energy["gpu"], TRUTH_J)
-    texts = [text for _, text in found(report, "counted_once")]
+    texts = [text for _, text in finding_texts(report, "counted_once")]
     assert len(texts) == 2
     assert all("counted once, from wattline at gpu01:9847" in text for text in texts)
 
@@ -20,7 +20,7 @@ def test_gpu_of_two_exporters_uses_the_one_with_counter(report_of):
 
     assert holds(report.energy["gpu"], TRUTH_J)
     both = "exported by all-smi at gpu01:9090 and nvidia-gpu-exporter at gpu01:9835"
-    assert [text for subject, text in found(report, "counted_once") if subject == "GPU 0"] == [
+    assert [text for subject, text in finding_texts(report, "counted_once") if subject == "GPU 0"] == [
         f"{both}: counted once, from all-smi at gpu01:9090"
     ]
 
@@ -30,14 +30,14 @@ def test_cpu_of_two_exporters_is_counted_once(report_of):
 
     assert holds(report.energy["cpu"], 0.5 * TRUTH_J)
     assert report.instances == ("gpu01.example.org",)
-    assert "counted once, from kepler" in found(report, "counted_once")[0][1]
+    assert "counted once, from kepler" in finding_texts(report, "counted_once")[0][1]
 
 
 def test_cpu_of_unmatched_node_is_left_out_with_finding(report_of):
     report = report_of("who-is-who")
 
     assert holds(report.energy["cpu"], 0.5 * TRUTH_J)
-    assert "node-exporter at 10.0.0.5:9100" in found(report, "node_unknown")[0][1]
+    assert "node-exporter at 10.0.0.5:9100" in finding_texts(report, "node_unknown")[0][1]
 
 
 def test_nodes_without_gpu_stay_separate_and_add_up(report_of):

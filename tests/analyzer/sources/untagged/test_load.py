@@ -11,9 +11,9 @@ from analyzer.sources.untagged.load import load_range
 from analyzer.sources.untagged.request import RangeRequest
 from exporter.contract import metrics as m
 from tests import servers
-from tests.analyzer.loopback import Reply, serving
-from tests.analyzer.node import START_S, Gpu, Run, every, scrape, write_history
-from tests.analyzer.node import scraped as stored
+from tests.analyzer.loopback import Reply, http_server
+from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, write_history
+from tests.analyzer.node import series_of_scrapes as stored
 from tests.analyzer.sources.untagged import foreign_exporters as foreign
 from tests.analyzer.sources.untagged.foreign_exporters import END_S, TRUTH_J
 
@@ -40,9 +40,9 @@ def test_report_range_prints_json_and_writes_files(analyzer, prometheus, tmp_pat
 
 def test_range_name_is_independent_of_last_scrape(analyzer, tmp_path):
     """A range until now ends with the last scrape, 40.7 s after its start."""
-    gpu = Gpu([(START_S - 1_000, 60)])
-    times = every(1, START_S - 60.3, START_S + 40.7)
-    history = write_history(tmp_path, stored((t, scrape([gpu], Run(end_s=0), t)) for t in times))
+    gpu = NodeGpu([(START_S - 1_000, 60)])
+    times = scrape_times(1, START_S - 60.3, START_S + 40.7)
+    history = write_history(tmp_path, stored((t, scrape([gpu], NodeRun(end_s=0), t)) for t in times))
 
     done = analyzer("report", "--source", history, "--start", START_S, "--format", "json")
 
@@ -53,14 +53,14 @@ def test_range_name_is_independent_of_last_scrape(analyzer, tmp_path):
 def test_range_of_active_service_ends_with_last_scrape(tmp_path):
     """A GPU alternates between 640 W and 72 W, is read every 2 s and scraped every second by a real Prometheus."""
     begun_s = time.time()
-    card = Gpu([(begun_s - 1_000 + k, 640.0 if k % 2 else 72.0) for k in range(1_200)], limit_w=700.0)
+    card = NodeGpu([(begun_s - 1_000 + k, 640.0 if k % 2 else 72.0) for k in range(1_200)], limit_w=700.0)
 
     def respond(path, parameters):
         shown = foreign.exposition(foreign.dcgm(time.time(), card, refresh_s=2.0))
         return Reply(200, shown.encode(), "text/plain; version=0.0.4")
 
     with (
-        serving(respond) as (target, _),
+        http_server(respond) as (target, _),
         servers.prometheus(tmp_path, [target]) as address,
         closing(PrometheusSource(address)) as source,
     ):
@@ -84,9 +84,9 @@ def test_range_of_active_service_ends_with_last_scrape(tmp_path):
 
 def test_range_from_history_file(analyzer, tmp_path):
     """Two GPUs draw 60 W, and 300 W from START_S on: 6,000 J each in 20 s."""
-    gpus = [Gpu([(START_S - 1_000, 60), (START_S, 300)], index=str(index)) for index in range(2)]
-    times = every(1, START_S - 60.5, START_S + 60)
-    history = write_history(tmp_path, stored((t, scrape(gpus, Run(end_s=0), t)) for t in times))
+    gpus = [NodeGpu([(START_S - 1_000, 60), (START_S, 300)], index=str(index)) for index in range(2)]
+    times = scrape_times(1, START_S - 60.5, START_S + 60)
+    history = write_history(tmp_path, stored((t, scrape(gpus, NodeRun(end_s=0), t)) for t in times))
     span = ["--start", START_S, "--end", START_S + 20]
 
     done = analyzer("report", "--source", history, *span, "--gpus", gpus[1].uuid, "--format", "json")

@@ -4,7 +4,7 @@ import pytest
 
 from analyzer.model.devices import Calibration
 from analyzer.model.user_inputs import Given
-from tests.analyzer.reported import codes, found
+from tests.analyzer.run_reports import finding_codes, finding_texts
 from tests.analyzer.sources.untagged.foreign_exporters import TRUTH_J, uuid
 from tests.analyzer.sources.untagged.range_reports import holds
 
@@ -15,7 +15,7 @@ def test_gpu_with_samples_in_part_has_energy_of_that_part(report_of):
     assert report.gpus[0].covered_ratio == pytest.approx(0.49, abs=0.02)
     assert report.energy["gpu"].value == pytest.approx(0.49 * TRUTH_J, rel=0.04)
     assert report.own is None
-    assert "without an estimate for the rest" in found(report, "uncovered")[0][1]
+    assert "without an estimate for the rest" in finding_texts(report, "uncovered")[0][1]
 
 
 @pytest.mark.parametrize("case", ["stops", "smi-stops"])
@@ -33,7 +33,7 @@ def test_power_that_stops_is_not_extrapolated(report_of):
     report = report_of("smi-stops")
 
     assert report.energy["gpu"].value == pytest.approx(0.49 * TRUTH_J, rel=0.04)
-    assert "coverage" in codes(report)
+    assert "coverage" in finding_codes(report)
 
 
 def test_idle_power_is_from_idle_time_around_range(report_of):
@@ -48,7 +48,7 @@ def test_steady_load_without_utilization_is_not_idle(report_of):
 
     assert holds(report.energy["gpu"], 200 * 600)
     assert report.net is None
-    assert "idle_unknown" in codes(report)
+    assert "idle_unknown" in finding_codes(report)
 
 
 def test_runs_within_range_are_named_and_not_subtracted(report_of):
@@ -56,7 +56,7 @@ def test_runs_within_range_are_named_and_not_subtracted(report_of):
 
     assert holds(report.energy["gpu"], TRUTH_J)
     assert not report.gpus[0].shared
-    assert "train-7" in found(report, "tagged_runs")[0][1]
+    assert "train-7" in finding_texts(report, "tagged_runs")[0][1]
 
 
 def test_emissions_are_energy_times_given_intensity(report_of):

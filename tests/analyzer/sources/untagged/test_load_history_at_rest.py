@@ -7,12 +7,12 @@ import pytest
 
 from analyzer.model.samples import clean, rests_s
 from analyzer.output.lines import Resolution, break_at_gaps, line_points
-from tests.analyzer.node import START_S, Gpu, Run, every, scrape, scraped, write_history
+from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
 
-RUN = Run(end_s=START_S + 300)
-CARD = Gpu([(START_S - 10_000, 60), (START_S, 300), (RUN.end_s, 60)])
-DENSE = every(1, START_S - 60, RUN.end_s + 60)
-SPARSE = [*every(15, START_S - 1_266, START_S - 61), *every(15, RUN.end_s + 69, RUN.end_s + 1_200)]
+RUN = NodeRun(end_s=START_S + 300)
+CARD = NodeGpu([(START_S - 10_000, 60), (START_S, 300), (RUN.end_s, 60)])
+DENSE = scrape_times(1, START_S - 60, RUN.end_s + 60)
+SPARSE = [*scrape_times(15, START_S - 1_266, START_S - 61), *scrape_times(15, RUN.end_s + 69, RUN.end_s + 1_200)]
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def read(analyzer, tmp_path):
     """Return gap findings and integral of a range from 1,000 s before to 1,000 s after a run."""
 
     def of(times):
-        history = write_history(tmp_path, scraped((t, scrape([CARD], RUN, t)) for t in sorted(times)))
+        history = write_history(tmp_path, series_of_scrapes((t, scrape([CARD], RUN, t)) for t in sorted(times)))
         span = ["--start", START_S - 1_000, "--end", RUN.end_s + 1_000]
         done = analyzer("report", "--source", history, *span, "--format", "json")
         assert done.returncode == 0, done.stderr

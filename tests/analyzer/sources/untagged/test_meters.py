@@ -14,7 +14,7 @@ from analyzer.sources.untagged.discover import find_exporters
 from analyzer.sources.untagged.meters import build_meters, exporter_label, instance_host, node_name, uuid_of
 from analyzer.sources.untagged.request import RangeRequest
 from analyzer.sources.untagged.schemas import BY_NAME
-from tests.analyzer.node import START_S, Gpu, every
+from tests.analyzer.node import START_S, NodeGpu, scrape_times
 from tests.analyzer.sources.untagged import foreign_exporters as foreign
 
 UUID = "GPU-3f2a9c1e-0b7d-4e55-9d1a-5a6b7c8d9e00"
@@ -79,7 +79,7 @@ def test_node_name_is_label_or_scraped_host(instance, host):
 def test_find_exporters_finds_node_active_in_part_of_range(up_h):
     """The node is active for an hour of a day, which no sample at the range's edges or middle shows."""
     up_s = START_S + 3_600 * up_h
-    source = Stored(foreign.dcgm, every(15, up_s, up_s + 3_600))
+    source = Stored(foreign.dcgm, scrape_times(15, up_s, up_s + 3_600))
 
     (seen,) = find_exporters(source, RangeRequest(START_S, START_S + 86_400))
 
@@ -88,7 +88,7 @@ def test_find_exporters_finds_node_active_in_part_of_range(up_h):
 
 def test_repeated_readings_are_left_out_with_known_age():
     """Read every 30 s and scraped every 10 s: the first of three samples is kept, up to 30 + 10 s old."""
-    times = every(10, START_S, START_S + 600)
+    times = scrape_times(10, START_S, START_S + 600)
     (meter,) = meters_of("dcgm-exporter", lambda t: foreign.dcgm(t, refresh_s=30.0), times, (START_S, START_S + 600))
 
     assert meter.cached_s == 30
@@ -104,7 +104,7 @@ def test_constant_power_is_kept_once_per_reading():
 
 
 def test_exporter_reading_at_each_scrape_repeats_nothing():
-    times = every(10, START_S, START_S + 600)
+    times = scrape_times(10, START_S, START_S + 600)
     (meter,) = meters_of("nvidia-gpu-exporter", foreign.nvidia_gpu_exporter, times, (START_S, START_S + 600))
 
     assert meter.cached_s is None
@@ -135,8 +135,8 @@ def test_interval_contains_true_energy_for_any_timing(pieces, refresh_s, interva
     """Power changes in steps; reads, cache and scrapes have different clocks."""
     begins = np.cumsum([0.0, *(length for length, _ in pieces)])
     steps = [(START_S + float(t), watts) for t, (_, watts) in zip(begins, pieces, strict=False)]
-    card = Gpu([(START_S - 10_000, 80.0), *steps, (START_S + float(begins[-1]), 80.0)], limit_w=700.0)
-    times = every(interval_s, START_S - 300.7, START_S + 1_100)
+    card = NodeGpu([(START_S - 10_000, 80.0), *steps, (START_S + float(begins[-1]), 80.0)], limit_w=700.0)
+    times = scrape_times(interval_s, START_S - 300.7, START_S + 1_100)
     window = (START_S + begin_s, START_S + begin_s + duration_s)
     (meter,) = meters_of("dcgm-exporter", lambda t: foreign.dcgm(t, card, refresh_s=refresh_s), times, window)
 
@@ -147,8 +147,8 @@ def test_interval_contains_true_energy_for_any_timing(pieces, refresh_s, interva
 
 
 DAYS_S = 4 * 86_400.0
-LONG = every(15, START_S - 300, START_S + DAYS_S + 300)
-WAVE = Gpu([(START_S - 10_000, 100.0), *((START_S + 7_200.0 * k, 300.0 if k % 2 else 100.0) for k in range(49))])
+LONG = scrape_times(15, START_S - 300, START_S + DAYS_S + 300)
+WAVE = NodeGpu([(START_S - 10_000, 100.0), *((START_S + 7_200.0 * k, 300.0 if k % 2 else 100.0) for k in range(49))])
 WINDOW = (START_S + 5_000, START_S + DAYS_S - 5_000)
 TRUTH_J = WAVE.energy_j(WINDOW[1]) - WAVE.energy_j(WINDOW[0])
 

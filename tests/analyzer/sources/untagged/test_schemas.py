@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.analyzer.reported import codes, found
+from tests.analyzer.run_reports import finding_codes, finding_texts
 from tests.analyzer.sources.untagged.foreign_exporters import TRUTH_J, uuid
 from tests.analyzer.sources.untagged.range_reports import holds, report_at
 
@@ -45,10 +45,10 @@ def test_foreign_values_are_in_wattline_units(report_of):
 def test_repeated_samples_of_fast_scrapes_are_left_out(report_of):
     cached, fresh = report_of("dcgm-cached"), report_of("dcgm")
 
-    assert "reads it every 30 s" in found(cached, "cached_samples")[0][1]
-    assert "cached_samples" not in codes(fresh)
-    assert "gap" not in codes(cached)
-    assert "impossible_power" not in codes(cached)
+    assert "reads it every 30 s" in finding_texts(cached, "cached_samples")[0][1]
+    assert "cached_samples" not in finding_codes(fresh)
+    assert "gap" not in finding_codes(cached)
+    assert "impossible_power" not in finding_codes(cached)
     assert fresh.own.high - fresh.own.low < cached.own.high - cached.own.low
 
 
@@ -79,7 +79,7 @@ def test_power_without_counter_has_integral_without_interval(report_of):
     assert report.own is None
     assert report.gpus[0].methods == ("scraped_power",)
     assert report.gpus[0].covered_ratio == pytest.approx(1.0)
-    assert "scraped every 15 s" in found(report, "scraped_power")[0][1]
+    assert "scraped every 15 s" in finding_texts(report, "scraped_power")[0][1]
 
 
 def test_kepler_zones_are_not_summed(report_of):
@@ -104,6 +104,6 @@ def test_wrapped_counter_is_unwrapped_or_a_finding(report_of):
     broken = report_of("rapl-wraps")
 
     assert holds(mended.energy["cpu"], TRUTH_J)
-    assert {subject for subject, _ in found(mended, "rapl_wrap")} == {"CPU 0, CPU 1", "DRAM 0"}
+    assert {subject for subject, _ in finding_texts(mended, "rapl_wrap")} == {"CPU 0, CPU 1", "DRAM 0"}
     assert broken.energy["cpu"].value < 0.95 * TRUTH_J
-    assert all("--rapl-range-joules" in text for _, text in found(broken, "rapl_wrap"))
+    assert all("--rapl-range-joules" in text for _, text in finding_texts(broken, "rapl_wrap"))

@@ -8,7 +8,7 @@ import pytest
 from analyzer.sources.base import FetchError
 from analyzer.sources.untagged.request import RangeRequest
 from tests.analyzer.node import START_S
-from tests.analyzer.reported import codes, found
+from tests.analyzer.run_reports import finding_codes, finding_texts
 from tests.analyzer.sources.untagged.llm_services import GPU_CASE
 from tests.analyzer.sources.untagged.range_reports import reported
 
@@ -98,7 +98,7 @@ def test_energy_of_part_of_range_gives_no_energy_per_token(report_of):
 
     assert [work.energy_per_unit for work in report.work] == [None, None, None]
     assert [boundary.work for boundary in report.boundaries] == [()]
-    assert "there is no energy per unit" in found(report, "units_uncovered")[0][1]
+    assert "there is no energy per unit" in finding_texts(report, "units_uncovered")[0][1]
 
 
 def test_work_not_exported_is_absent(report_of):
@@ -114,7 +114,7 @@ def test_replicas_add_up_and_labels_select_one(report_of):
 
     assert amounts(both)["generated_tokens"] == 90_000
     assert amounts(first)["generated_tokens"] == 60_000
-    assert "2 servers (a:8000, b:8000)" in found(both, "token_counters")[0][1]
+    assert "2 servers (a:8000, b:8000)" in finding_texts(both, "token_counters")[0][1]
     assert both.results["ttft_seconds_p90"] == pytest.approx(0.7)
 
 
@@ -124,7 +124,7 @@ def test_server_restart_adds_new_count_with_finding(report_of):
 
     generated = next(work.amount for work in report.work if work.unit == "generated_tokens")
     assert 60_000 - 1_500 <= generated <= 60_000
-    assert "server_restarts" in codes(report)
+    assert "server_restarts" in finding_codes(report)
     assert report.results["ttft_seconds_p90"] == pytest.approx(0.7)
 
 
@@ -133,7 +133,7 @@ def test_late_replica_counts_from_first_scrape(report_of):
     report = report_of("came-later")
 
     assert amounts(report)["generated_tokens"] == 60_000 + 29_600
-    assert "server_restarts" in codes(report)
+    assert "server_restarts" in finding_codes(report)
 
 
 def test_no_tokens_are_a_finding_without_energy_per_token(report_of):
@@ -141,7 +141,7 @@ def test_no_tokens_are_a_finding_without_energy_per_token(report_of):
 
     assert report.work == ()
     assert report.results == {}
-    assert "no_tokens" in codes(report)
+    assert "no_tokens" in finding_codes(report)
     assert abs(report.energy["gpu"].value - 180_000) <= report.energy["gpu"].half
 
 
@@ -150,7 +150,7 @@ def test_percentile_above_last_bucket_is_unknown(report_of):
 
     assert "ttft_seconds_p50" in report.results
     assert "ttft_seconds_p99" not in report.results
-    assert "ttft p90, ttft p95, ttft p99" in found(report, "latency_buckets")[0][1]
+    assert "ttft p90, ttft p95, ttft p99" in finding_texts(report, "latency_buckets")[0][1]
 
 
 def test_long_range_fetches_buckets_only_at_edges(report_of):

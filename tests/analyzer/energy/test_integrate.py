@@ -8,88 +8,88 @@ from hypothesis import strategies as st
 from analyzer.energy.integrate import PowerRange, counter_energy, idle_power, net_energy, power_range, trapezoid, unwrap
 from analyzer.model.interval import Interval
 from analyzer.model.samples import Samples, clean
-from tests.analyzer.node import Gpu
+from tests.analyzer.node import NodeGpu
 
 
 def series(*pairs):
     return clean(np.array([t for t, _ in pairs], float), np.array([value for _, value in pairs], float))
 
 
-NOTHING = Samples(np.empty(0), np.empty(0))
+NO_SAMPLES = Samples(np.empty(0), np.empty(0))
 BOARD = PowerRange(30, 440)
 
 
-def test_a_counter_at_constant_power_gives_power_times_time_whatever_the_phase_of_the_scrapes():
+def test_counter_energy_at_constant_power_is_power_times_time():
     counter = series(*((t, 300 * t) for t in np.arange(0.3, 60, 15)))
 
-    own = counter_energy(counter, 10, 30, BOARD)
+    bound = counter_energy(counter, 10, 30, BOARD)
 
-    assert own.value == pytest.approx(6_000)  # 300 W x 20 s
-    assert own.low <= 6_000 <= own.high
+    assert bound.value == pytest.approx(6_000)  # 300 W x 20 s
+    assert bound.low <= 6_000 <= bound.high
 
 
-def test_a_run_between_two_scrapes_has_an_energy_and_a_bound_that_says_how_little_is_known():
+def test_counter_energy_between_two_scrapes_has_wide_bound():
     counter = series((0, 0), (15, 60 * 10 + 300 * 5))  # idle at 60 W, 5 s at 300 W somewhere in it
 
-    own = counter_energy(counter, 6, 11, BOARD)
+    bound = counter_energy(counter, 6, 11, BOARD)
 
-    assert own.low <= 1_500 <= own.high
-    assert own.high - own.low > 500
-
-
-def test_no_sample_of_the_counter_is_no_figure():
-    assert counter_energy(NOTHING, 0, 10, BOARD) is None
+    assert bound.low <= 1_500 <= bound.high
+    assert bound.high - bound.low > 500
 
 
-def test_a_counter_that_falls_goes_on_from_where_it_was_and_its_new_value_is_added():
+def test_counter_energy_without_samples_is_none():
+    assert counter_energy(NO_SAMPLES, 0, 10, BOARD) is None
+
+
+def test_unwrap_counter_reset_adds_new_value_to_last():
     line = unwrap(series((0, 1_000), (1, 1_300), (2, 200), (3, 500)), BOARD)
 
     assert line.energy_j.tolist() == [1_000, 1_300, 1_500, 1_800]
     assert line.lost_j.tolist() == [0, 0, 240, 240]  # at most 440 J in that second, of which 200 J were seen
 
 
-def test_the_bound_over_a_reset_holds_what_the_fall_can_have_hidden():
-    # 300 W throughout; the counter starts again at 0 half a second after t = 5, which hides 150 J
+def test_counter_energy_bound_covers_energy_hidden_by_reset():
+    # 300 W throughout; the counter restarts at 0 half a second after t = 5, which hides 150 J
     counter = series(*((t, 300 * t if t <= 5 else 300 * (t - 5.5)) for t in range(21)))
 
-    own = counter_energy(counter, 2, 18, BOARD)
+    bound = counter_energy(counter, 2, 18, BOARD)
 
-    assert own.value == pytest.approx(4_650)
-    assert own.low <= 4_800 <= own.high
+    assert bound.value == pytest.approx(4_650)
+    assert bound.low <= 4_800 <= bound.high
 
 
-def test_the_trapezoid_uses_real_timestamps_and_not_nominal_ones():
+def test_trapezoid_uses_sample_timestamps():
     power = series((0, 100), (1, 100), (1.5, 200), (3, 200))
 
     assert trapezoid(power, 0, 3).energy_j == pytest.approx(100 * 1 + 75 + 200 * 1.5)
 
 
-def test_the_trapezoid_interpolates_at_its_edges():
+def test_trapezoid_interpolates_at_window_edges():
     power = series((0, 100), (10, 200))
 
     assert trapezoid(power, 2, 4).energy_j == pytest.approx(260)  # 120 W rising to 140 W
 
 
-def test_the_trapezoid_invents_nothing_over_a_gap():
+def test_trapezoid_excludes_gaps():
     power = series((0, 100), (1, 100), (2, 100), (3, 100), (60, 100), (61, 100))
 
-    found = trapezoid(power, 0, 61)
+    result = trapezoid(power, 0, 61)
 
-    assert found.energy_j == pytest.approx(400)
-    assert found.covered_s == pytest.approx(4)
+    assert result.energy_j == pytest.approx(400)
+    assert result.covered_s == pytest.approx(4)
 
 
-def test_the_range_of_power_ends_a_tenth_above_the_limit_of_the_board():
+def test_power_range_ends_10_percent_above_power_limit():
     assert power_range(series((0, 80), (1, 350)), 400) == PowerRange(0, pytest.approx(440))
     assert power_range(series((0, 80), (1, 300)), None) == PowerRange(0, 450)
-    assert power_range(NOTHING, 400) == PowerRange(0, pytest.approx(440))
-    assert power_range(NOTHING, None) is None
+    assert power_range(NO_SAMPLES, 400) == PowerRange(0, pytest.approx(440))
+    assert power_range(NO_SAMPLES, None) is None
 
 
-def test_idle_power_is_the_median_of_calm_windows_before_and_after():
+def test_idle_power_is_median_of_idle_windows():
     power = series(*((t, 60 if t < 100 else 66) for t in range(200)))
 
-    idle_w = idle_power(power, NOTHING, [(0, 60), (140, 200)])
+    idle_w = idle_power(power, NO_SAMPLES, [(0, 60), (140, 200)])
 
     assert idle_w == Interval(63, 3)
 
@@ -97,17 +97,17 @@ def test_idle_power_is_the_median_of_calm_windows_before_and_after():
 @pytest.mark.parametrize(
     ("power", "utilization", "reason"),
     [
-        (series(*((t, 60) for t in range(9))), NOTHING, "shorter than 10 s"),
-        (series(*((t, 60 if t % 2 else 300) for t in range(60))), NOTHING, "restless"),
+        (series(*((t, 60) for t in range(9))), NO_SAMPLES, "shorter than 10 s"),
+        (series(*((t, 60 if t % 2 else 300) for t in range(60))), NO_SAMPLES, "restless"),
         (series(*((t, 60) for t in range(60))), series(*((t, 0.4) for t in range(60))), "busy"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_window_that_is_short_or_restless_or_busy_is_not_idle(power, utilization, reason):
+def test_idle_power_rejects_short_variable_or_busy_window(power, utilization, reason):
     assert idle_power(power, utilization, [(0, 60)]) is None
 
 
-def test_net_energy_is_what_is_left_above_idle_and_no_more_certain_than_either():
+def test_net_energy_subtracts_idle_and_combines_uncertainties():
     net = net_energy(Interval(6_000, 30), Interval(60, 2), 20)
 
     assert net.value == 4_800  # 6,000 J - 60 W x 20 s
@@ -117,9 +117,11 @@ def test_net_energy_is_what_is_left_above_idle_and_no_more_certain_than_either()
 bursts = st.lists(st.tuples(st.floats(0.05, 3), st.floats(60, 400)), min_size=1, max_size=60)
 
 
-def gpu_of(pieces):
+def gpu_with_bursts(pieces):
     begins = np.cumsum([0, *(length for length, _ in pieces)])
-    return Gpu([*((float(t), watts) for t, (_, watts) in zip(begins, pieces, strict=False)), (float(begins[-1]), 80.0)])
+    return NodeGpu(
+        [*((float(t), watts) for t, (_, watts) in zip(begins, pieces, strict=False)), (float(begins[-1]), 80.0)]
+    )
 
 
 @given(
@@ -129,25 +131,23 @@ def gpu_of(pieces):
     window=st.tuples(st.floats(5, 60), st.floats(0.5, 60)),
     data=st.data(),
 )
-def test_the_bound_holds_the_truth_for_any_power_any_scrape_and_any_age_of_the_counter(
-    pieces, interval_s, phase_s, window, data
-):
-    gpu, (start_s, end_s) = gpu_of(pieces), (window[0], window[0] + window[1])
+def test_counter_energy_bound_covers_true_energy_for_any_scrapes(pieces, interval_s, phase_s, window, data):
+    gpu, (start_s, end_s) = gpu_with_bursts(pieces), (window[0], window[0] + window[1])
     times = np.arange(phase_s, end_s + 2 * interval_s, interval_s)
     ages_s = data.draw(st.lists(st.floats(-0.05, 0.4), min_size=len(times), max_size=len(times)))
-    shown = np.maximum.accumulate([gpu.energy_j(t - age) for t, age in zip(times, ages_s, strict=True)])
+    counts_j = np.maximum.accumulate([gpu.energy_j(t - age) for t, age in zip(times, ages_s, strict=True)])
     power = clean(times, np.array([gpu.power_w(t) for t in times]))
 
-    own = counter_energy(clean(times, shown), start_s, end_s, power_range(power, 400))
+    bound = counter_energy(clean(times, counts_j), start_s, end_s, power_range(power, 400))
 
-    truth_j = gpu.energy_j(end_s) - gpu.energy_j(start_s)
-    assert own.low - 1e-6 <= truth_j <= own.high + 1e-6
-    assert own.low <= own.value <= own.high
+    true_j = gpu.energy_j(end_s) - gpu.energy_j(start_s)
+    assert bound.low - 1e-6 <= true_j <= bound.high + 1e-6
+    assert bound.low <= bound.value <= bound.high
 
 
 @given(pieces=bursts, cut=st.floats(0.1, 0.9))
-def test_energies_of_adjacent_windows_add_up(pieces, cut):
-    gpu = gpu_of(pieces)
+def test_energy_of_adjacent_windows_adds_up(pieces, cut):
+    gpu = gpu_with_bursts(pieces)
     counter = series(*((t, gpu.energy_j(t)) for t in np.arange(0, 200, 1.0)))
     power = series(*((t, gpu.power_w(t)) for t in np.arange(0, 200, 1.0)))
     middle_s = 10 + 100 * cut
@@ -159,8 +159,8 @@ def test_energies_of_adjacent_windows_add_up(pieces, cut):
 
 
 @given(pieces=bursts, shift_s=st.integers(-1_000_000, 1_000_000))
-def test_the_energy_does_not_depend_on_when_the_run_was(pieces, shift_s):
-    gpu = gpu_of(pieces)
+def test_counter_energy_is_independent_of_start_time(pieces, shift_s):
+    gpu = gpu_with_bursts(pieces)
     times = np.arange(0, 100, 1.0)
     energies = np.array([gpu.energy_j(t) for t in times])
     here = counter_energy(clean(times, energies), 10.5, 80.5, BOARD)

@@ -1,0 +1,124 @@
+"""Software carbon intensity of 6,000 J (GPU) and 900 J (CPU) in 20 s for 1,000 tokens."""
+
+from dataclasses import replace
+
+import pytest
+
+from analyzer.assess.run import assess
+from analyzer.model.emissions import Past, PastSlot
+from analyzer.model.user_inputs import Given, Hardware
+from analyzer.output.documents import report_document
+from exporter.contract import metrics as m
+from tests.analyzer.node import START_S, NodeRun
+from tests.analyzer.run_reports import finding_codes, run_frames, terminal_text
+
+JOULES = 3.6e6
+# 1,576.8 kg over 4 years of 365 days, half of it reserved, for 20 s: 1,576,800 g x 20 / 126,144,000 / 2 = 0.125 g
+BOARD = Hardware(1_576.8, 4, 0.5)
+
+
+def sci_report(folder, run=None, *, extra=lambda _: (), **bounded):
+    return assess(run_frames(folder, run or NodeRun(cpu_j=900), extra=extra), Given(hardware=BOARD, **bounded))
+
+
+def sci_by_boundary(report):
+    return {(sci.boundary, sci.basis): sci for sci in report.sci}
+
+
+def test_sci_operational_and_embodied_add_per_run_and_unit(tmp_path):
+    by_boundary = sci_by_boundary(sci_report(tmp_path, grams_per_kwh=360.0))
+
+    gpu = by_boundary["gpu", "average"]
+    assert gpu.operational.value == pytest.approx(0.6)  # 6,000 J at 360 g/kWh
+    assert gpu.embodied_g == pytest.approx(0.125, rel=1e-12)
+    assert gpu.whole.value == pytest.approx(0.725)
+    assert gpu.whole.half == pytest.approx(0.001)  # of the energy alone: 10 J
+    assert gpu.per_unit["generated_tokens"].value == pytest.approx(0.000725)
+    assert by_boundary["gpu+cpu", "average"].operational.value == pytest.approx(0.69)
+
+
+def test_sci_per_unit_includes_uncertainty_of_amount(tmp_path):
+    """0.725 ± 0.001 g for 1,000 tokens, which may be 900 to 1,100: 0.000725 x (1,000 / 900 - 1) more."""
+    gpu = sci_by_boundary(sci_report(tmp_path, grams_per_kwh=360.0))["gpu", "average"]
+    bounded = replace(gpu, limits={"generated_tokens": (900.0, 1_100.0)})
+    unbounded = replace(gpu, limits={"generated_tokens": (0.0, 1_100.0)})
+
+    assert bounded.per_unit["generated_tokens"].half == pytest.approx(0.000001 + 0.000725 / 9)
+    assert bounded.whole == gpu.whole
+    assert unbounded.per_unit["generated_tokens"].half is None
+
+
+def test_sci_pue_multiplies_operational_part_only(tmp_path):
+    by_boundary = sci_by_boundary(sci_report(tmp_path, grams_per_kwh=360.0, pue=1.5))
+
+    assert by_boundary["gpu × PUE 1.5", "average"].operational.value == pytest.approx(0.9)
+    assert by_boundary["gpu × PUE 1.5", "average"].embodied_g == by_boundary["gpu", "average"].embodied_g
+    assert by_boundary["gpu", "average"].operational.value == pytest.approx(0.6)
+
+
+def test_sci_prefers_restated_then_ledger_then_given_intensity(tmp_path):
+    slot_s = START_S // 1_800 * 1_800
+    past = Past("gb", "GB", "average", (PastSlot(slot_s, slot_s + 1_800, 720.0, "actual"),))
+    run = NodeRun(emissions_g=0.5)
+    (tmp_path / "a").mkdir()
+
+    ledger = sci_by_boundary(sci_report(tmp_path, run, grams_per_kwh=360.0))["gpu", "average"]
+    later = sci_by_boundary(sci_report(tmp_path / "a", run, grams_per_kwh=360.0, past=(past,)))["gpu", "average"]
+
+    assert (ledger.origin, ledger.operational.value) == ("ledger", 0.5)
+    assert (later.origin, later.operational.value) == ("restated", pytest.approx(1.2))
+
+
+def test_sci_incomplete_restatement_is_not_used(tmp_path):
+    """360 g/kWh for the first 10 of 20 s: 0.3 g of half the energy, compared with 0.5 g of the whole."""
+    past = Past("slots.csv", "", "average", (PastSlot(START_S - 60, START_S + 10, 360.0, "actual"),))
+    (tmp_path / "a").mkdir()
+
+    (sci,) = sci_report(tmp_path, NodeRun(emissions_g=0.5), past=(past,)).sci
+    without = sci_report(tmp_path / "a", NodeRun(), past=(past,))
+
+    assert (sci.origin, sci.operational.value) == ("ledger", 0.5)
+    assert without.sci == ()
+    assert {"restated_missing", "no_sci"} <= set(finding_codes(without))
+
+
+def test_sci_average_and_marginal_are_separate(tmp_path):
+    def marginal(t):
+        if t > START_S:
+            labels = {"run_id": "train-1", "component": "gpu", "basis": "marginal", "quality": "forecast"}
+            yield m.RUN_EMISSIONS, labels, 2.0
+
+    by_boundary = sci_by_boundary(sci_report(tmp_path, NodeRun(emissions_g=0.5), extra=marginal))
+
+    assert {key: sci.operational.value for key, sci in by_boundary.items()} == {
+        ("gpu", "average"): 0.5,
+        ("gpu", "marginal"): 2.0,
+    }
+
+
+def test_sci_boundary_with_unknown_emissions_is_left_out(tmp_path):
+    assert [sci.boundary for sci in sci_report(tmp_path, NodeRun(cpu_j=900, emissions_g=0.5)).sci] == ["gpu"]
+
+
+def test_sci_without_intensity_is_finding(tmp_path):
+    report = sci_report(tmp_path)
+
+    assert report.sci == ()
+    assert "no_sci" in finding_codes(report)
+
+
+def test_sci_without_hardware_is_not_in_outputs(tmp_path):
+    report = assess(run_frames(tmp_path), Given(grams_per_kwh=360.0))
+
+    assert report_document(report)["software_carbon_intensity"] == []
+    assert "SCI" not in terminal_text(report)
+    assert "no_sci" not in finding_codes(report)
+
+
+def test_sci_table_has_both_parts_for_run_and_token(tmp_path):
+    lines = terminal_text(sci_report(tmp_path, NodeRun(), grams_per_kwh=360.0)).splitlines()
+
+    (run,) = [line.split() for line in lines if line.startswith("run ")]
+    (token,) = [line.split() for line in lines if line.startswith("generated token ")]
+    assert " ".join(run[2:]) == "average, given intensity 600.0 mg 125.0 mg 725.0 ± 1.0 mg"
+    assert " ".join(token[3:]) == "average, given intensity 600.0 µg 125.0 µg 725.0 ± 1.0 µg"

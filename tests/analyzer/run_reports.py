@@ -1,0 +1,68 @@
+"""Reports of runs whose history a test writes."""
+
+from __future__ import annotations
+
+import io
+
+from analyzer.assess.run import assess
+from analyzer.model.user_inputs import Given
+from analyzer.output.terminal import console, terminal_report
+from analyzer.sources.history import HistorySource
+from analyzer.sources.runs.load import Clock, load_run
+from tests.analyzer.node import (
+    START_S,
+    NodeGpu,
+    NodeRun,
+    run_series,
+    scrape,
+    scrape_times,
+    series_of_scrapes,
+    write_history,
+)
+
+POWER_STEPS = [(START_S - 1_000, 60), (START_S, 300), (START_S + 20, 60)]
+RUN_GPU = NodeGpu(POWER_STEPS)
+SCRAPE_TIMES = scrape_times(1, START_S - 60.5, START_S + 60)
+
+
+def load_frames(folder, series, run_id="train-1"):
+    source = HistorySource(write_history(folder, series))
+    try:
+        return load_run(source, run_id, 86_400, Clock(lambda: START_S + 3_600, lambda _: None), lambda _: None)
+    finally:
+        source.close()
+
+
+def run_frames(
+    folder, run=None, *, gpus=(RUN_GPU,), times=SCRAPE_TIMES, other_runs=(), extra=lambda _: (), intensity=None
+):
+    """`other_runs` are on the same node; `extra(t)` gives further (metric, labels, value) of the scrape at `t`."""
+    run = run or NodeRun()
+    scrapes = []
+    for t in times:
+        values = [*scrape(gpus, run, t, intensity=intensity), *extra(t)]
+        for other in other_runs:
+            values += run_series(gpus, other, t) if other.start_s <= t else []
+        scrapes.append((t, values))
+    return load_frames(folder, series_of_scrapes(scrapes), run.run_id)
+
+
+def run_report(folder, run=None, *, carbon=None, calibrations=(), **options):
+    """Report of a run; `carbon` is in g/kWh, `options` are those of `run_frames`."""
+    return assess(run_frames(folder, run, **options), Given(grams_per_kwh=carbon, calibrations=tuple(calibrations)))
+
+
+def terminal_text(report):
+    """Return the report as text of 140 columns."""
+    target = io.StringIO()
+    console(target, plain_columns=140).print(terminal_report(report))
+    return target.getvalue()
+
+
+def finding_codes(report):
+    return [finding.code for finding in report.findings]
+
+
+def finding_texts(report, code):
+    """(subject, text) of each finding with this code."""
+    return [(finding.subject, finding.text) for finding in report.findings if finding.code == code]
