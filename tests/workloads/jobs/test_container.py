@@ -44,7 +44,7 @@ def registered(exporter) -> list[dict]:
     return [body for body in exporter.api.bodies("/processes") if body.get("cgroup")]
 
 
-def test_the_output_stays_apart_and_the_exit_code_is_the_containers(exporter, podman, job):
+def test_container_keeps_streams_separate_and_exit_code(exporter, podman, job):
     done = job(r"printf '  0%%\r 50%%\r100%%\n'; echo 'Zürich' >&2; printf 'no newline'; exit 3")
 
     assert done.returncode == 3
@@ -55,7 +55,7 @@ def test_the_output_stays_apart_and_the_exit_code_is_the_containers(exporter, po
     assert podman.containers() == []
 
 
-def test_a_terminal_sees_each_redrawing(exporter, podman):
+def test_container_terminal_receives_each_redraw(exporter, podman):
     ours, theirs = pty.openpty()
     command = ["-m", "workloads", "job", "container", "--host", podman.host, IMAGE, "printf", r"0%%\r50%%\r"]
     with subprocess.Popen([sys.executable, *command], env=exporter.environment, stdout=theirs) as process:
@@ -69,7 +69,7 @@ def test_a_terminal_sees_each_redrawing(exporter, podman):
     assert seen == b"0%\r50%\r"
 
 
-def test_a_line_is_shown_while_the_container_runs(started, tmp_path):
+def test_container_line_is_printed_while_running(started, tmp_path):
     process = started("echo first; while [ ! -e /box/go ]; do sleep 0.1; done; echo second", "-v", f"{tmp_path}:/box")
 
     assert process.stdout.readline() == "first\n"
@@ -77,7 +77,7 @@ def test_a_line_is_shown_while_the_container_runs(started, tmp_path):
     assert process.communicate(timeout=_WAIT_S)[0] == "second\n"
 
 
-def test_the_containers_processes_are_the_runs(exporter, podman, started):
+def test_container_processes_are_registered(exporter, podman, started):
     started("while true; do sleep 0.1; done", "--stop-timeout", "1")
 
     (container,) = podman.containers()
@@ -86,7 +86,7 @@ def test_the_containers_processes_are_the_runs(exporter, podman, started):
     assert Path(f"/proc/{pid}/comm").read_text() == "sh\n"
 
 
-def test_a_container_that_has_waited_for_other_tenants_is_the_runs_too(exporter, podman, tmp_path):
+def test_container_after_barrier_is_registered(exporter, podman, tmp_path):
     command = ("job", "container", "--host", podman.host, "--stop-timeout", "1", IMAGE, "sleep", "600")
     process = exporter.start("-m", "workloads", *command, WATTLINE_BARRIER=f"{tmp_path}:2:60")
     with process:
@@ -104,7 +104,7 @@ def test_a_container_that_has_waited_for_other_tenants_is_the_runs_too(exporter,
     assert registered(exporter)[0]["pids"] == pids
 
 
-def test_the_exporter_finds_the_gpu_on_which_the_container_works(tmp_path, podman):
+def test_container_gpu_is_discovered_by_exporter(tmp_path, podman):
     options = ("--run-id", "contained", "--host", podman.host, "--stop-timeout", "1")
     with daemon.daemon(tmp_path, "--simulate", "2xH200") as real, real.simulation() as gpus:
         runner = Exporter(RunApi(), real.url)
@@ -126,7 +126,7 @@ def test_the_exporter_finds_the_gpu_on_which_the_container_works(tmp_path, podma
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_an_interrupted_job_lets_its_container_end_and_removes_it(exporter, podman, started, name):
+def test_container_signal_stops_and_removes_it(exporter, podman, started, name):
     process = started("trap 'echo bye; exit 0' TERM; echo ready; while true; do sleep 0.1; done")
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.Signals[name])
@@ -138,7 +138,7 @@ def test_an_interrupted_job_lets_its_container_end_and_removes_it(exporter, podm
     assert podman.containers() == []
 
 
-def test_a_container_that_ignores_sigterm_is_killed_after_the_grace(podman, started):
+def test_container_ignoring_sigterm_is_killed(podman, started):
     process = started("trap 'echo no' TERM; echo ready; while true; do sleep 0.1; done", "--stop-timeout", "1")
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
@@ -149,7 +149,7 @@ def test_a_container_that_ignores_sigterm_is_killed_after_the_grace(podman, star
     assert podman.containers() == []
 
 
-def test_a_container_does_not_outlive_a_job_that_is_killed(podman, started):
+def test_container_of_killed_job_is_removed(podman, started):
     process = started("while true; do sleep 0.1; done", "--stop-timeout", "1")
     children = psutil.Process(process.pid).children()
     (job_process,) = [child for child in children if "workloads.jobs.container" in child.cmdline()]
@@ -174,7 +174,7 @@ def test_container_watchdog_removes_only_abandoned_container(podman, is_dismisse
     podman("rm", "--all")
 
 
-def test_a_kept_container_stays_there_stopped(podman, job):
+def test_container_keep_option_keeps_stopped_container(podman, job):
     done = job("echo kept", "--keep", "--container-name", "keeper")
 
     (container,) = podman.containers()
@@ -183,7 +183,7 @@ def test_a_kept_container_stays_there_stopped(podman, job):
     podman("rm", "keeper")
 
 
-def test_a_container_that_was_there_before_is_left_alone(podman, job):
+def test_container_existing_name_fails_and_is_kept(podman, job):
     podman("create", "--name", "mine", IMAGE, "true")
     done = job("true", "--container-name", "mine")
 

@@ -27,7 +27,7 @@ def arguments(docker):
     return joined
 
 
-def test_output_exit_code_and_environment(exporter, docker, arguments, tmp_path):
+def test_docker_output_exit_code_and_environment(exporter, docker, arguments, tmp_path):
     script = r"printf '50%%\r100%%\n'; echo err >&2; echo $NVIDIA_VISIBLE_DEVICES; touch /box/new 2>&1; exit 3"
     done = exporter.workloads(*arguments(script, "--volume", f"{tmp_path}:/box:ro"))
 
@@ -37,13 +37,13 @@ def test_output_exit_code_and_environment(exporter, docker, arguments, tmp_path)
     assert docker.containers() == []
 
 
-def test_a_score_becomes_work(exporter, arguments):
+def test_docker_score_is_reported_as_work(exporter, arguments):
     exporter.workloads(*arguments("mkdir -p /root/results; echo 'time: 12.5' > /root/results/metrics.yml"))
 
     assert exporter.api.only_run.work == {"score": 12.5}
 
 
-def test_the_containers_processes_are_the_runs_and_end_with_the_job(exporter, docker, arguments):
+def test_docker_processes_are_registered_and_end_with_job(exporter, docker, arguments):
     process = exporter.start(
         "-m", "workloads", *arguments("trap 'echo bye; exit 0' TERM; echo ready; while true; do sleep 0.1; done")
     )
@@ -61,7 +61,7 @@ def test_the_containers_processes_are_the_runs_and_end_with_the_job(exporter, do
 
 
 @pytest.mark.parametrize("asked", ["GPU-aaaa,GPU-bbbb", "all"])
-def test_docker_gives_the_gpus_that_were_asked_for(exporter, arguments, asked):
+def test_docker_container_gpus_option_selects_gpus(exporter, arguments, asked):
     done = exporter.workloads(*arguments("echo $NVIDIA_VISIBLE_DEVICES", "--container-gpus", asked))
 
     assert done.stdout == f"{asked}\n", done.stderr
@@ -74,7 +74,7 @@ def test_docker_gives_the_gpus_that_were_asked_for(exporter, arguments, asked):
         (("--volume", "/no/such:/in"), "bind source path does not exist: /no/such"),
     ],
 )
-def test_what_does_not_start_is_one_line_with_the_cause(exporter, docker, arguments, options, said):
+def test_docker_failed_start_is_one_line_error(exporter, docker, arguments, options, said):
     done = exporter.workloads(*arguments("true", *options))
 
     assert done.returncode == 1

@@ -4,7 +4,7 @@ from tests.fakes import registry
 from tests.fakes.podman import IMAGE
 
 
-def test_an_absent_image_is_an_error_that_lists_what_is_there(exporter, podman):
+def test_container_image_unknown_lists_available(exporter, podman):
     done = exporter.workloads("job", "container", "--host", podman.host, "nowhere/absent:7")
 
     assert done.returncode == 1
@@ -13,7 +13,7 @@ def test_an_absent_image_is_an_error_that_lists_what_is_there(exporter, podman):
     assert exporter.api.only_run.outcome == "failed"
 
 
-def test_a_container_that_does_not_start_is_an_error_that_lists_what_is_there(exporter, podman):
+def test_container_image_failed_start_lists_available(exporter, podman):
     done = exporter.workloads("job", "container", "--host", podman.host, IMAGE, "/no/such/program")
 
     assert done.returncode == 1
@@ -24,13 +24,13 @@ def test_a_container_that_does_not_start_is_an_error_that_lists_what_is_there(ex
     assert podman.containers() == []
 
 
-def test_the_tag_of_a_short_name_may_be_podmans_own(exporter, podman):
+def test_container_image_short_name_is_resolved(exporter, podman):
     done = exporter.workloads("job", "container", "--host", podman.host, "tiny:1", "echo", "here")
 
     assert (done.returncode, done.stdout) == (0, "here\n")
 
 
-def test_an_absent_image_is_pulled_where_that_is_asked_for(exporter, podman, tmp_path):
+def test_container_image_missing_is_pulled_once_with_option(exporter, podman, tmp_path):
     podman("push", IMAGE, f"oci:{tmp_path}:1")
     with registry.serving(tmp_path) as address:
         image = f"{address}/far/tiny:1"
@@ -45,7 +45,7 @@ def test_an_absent_image_is_pulled_where_that_is_asked_for(exporter, podman, tmp
     assert "pulling" not in there.stderr
 
 
-def test_an_image_that_cannot_be_pulled_is_one_line(exporter, podman):
+def test_container_image_failed_pull_is_one_line_error(exporter, podman):
     image = "127.0.0.1:1/far/tiny:1"
     done = exporter.workloads("job", "container", "--host", podman.host, "--pull", "missing", image)
 
@@ -55,7 +55,7 @@ def test_an_image_that_cannot_be_pulled_is_one_line(exporter, podman):
     assert "Traceback" not in done.stderr
 
 
-def test_images_are_listed_and_no_run_begins(exporter, podman):
+def test_list_images_option_starts_no_run(exporter, podman):
     done = exporter.workloads("job", "container", "--list-images", DOCKER_HOST=podman.host)
 
     assert done.returncode == 0
@@ -63,7 +63,7 @@ def test_images_are_listed_and_no_run_begins(exporter, podman):
     assert exporter.api.runs == {}
 
 
-def test_an_engine_that_is_not_there_is_one_line(exporter, tmp_path):
+def test_container_engine_missing_is_one_line_error(exporter, tmp_path):
     done = exporter.workloads("job", "container", "--host", str(tmp_path / "docker.sock"), IMAGE)
 
     assert done.returncode == 1
@@ -71,7 +71,7 @@ def test_an_engine_that_is_not_there_is_one_line(exporter, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_a_missing_image_or_a_wrong_option_is_said_before_a_run_begins(exporter):
+def test_container_invalid_options_fail_before_run(exporter):
     for wrong in (
         (),
         ("--volume", "data:target", IMAGE),

@@ -9,7 +9,7 @@ from tests.fakes.run_api import RunApi, serving
 from tests.workloads.conftest import Exporter
 
 
-def test_a_score_becomes_work_and_its_numbers_results(exporter, job):
+def test_container_score_is_work_and_numbers_are_results(exporter, job):
     text = r"time: 12.5\nloss: 1e-3\nname: mnist\nwidth.x: 3\n"
     done = job(f"mkdir -p /root/results; printf '{text}' > /root/results/metrics.yml")
 
@@ -19,7 +19,7 @@ def test_a_score_becomes_work_and_its_numbers_results(exporter, job):
     assert run.results == {"score_seconds": 12.5, "loss": 0.001, "width_x": 3.0}
 
 
-def test_the_folder_of_the_score_is_copied_into_the_runs_folder(exporter, job, tmp_path):
+def test_container_score_folder_is_copied_without_links(exporter, job, tmp_path):
     left = "mkdir -p /root/results/more; echo 1 > /root/results/a; echo 2 > /root/results/more/b"
     links = "ln -s /etc/passwd /root/results/link; ln /root/results/a /root/results/hard"
     done = job(f"{left}; {links}", "--out", str(tmp_path))
@@ -30,7 +30,7 @@ def test_the_folder_of_the_score_is_copied_into_the_runs_folder(exporter, job, t
     assert ((folder / "a").read_text(), (folder / "more/b").read_text()) == ("1\n", "2\n")
 
 
-def test_a_score_from_before_the_container_is_not_counted(exporter, job):
+def test_container_score_older_than_container_is_ignored(exporter, job):
     done = job("cat /old/metrics.yml", "--results-path", "/old/metrics.yml")
 
     assert done.stdout == "time: 99\n"
@@ -38,13 +38,13 @@ def test_a_score_from_before_the_container_is_not_counted(exporter, job):
     assert (exporter.api.only_run.work, exporter.api.only_run.results) == ({}, {})
 
 
-def test_the_score_of_a_container_that_failed_is_not_counted(exporter, job):
+def test_container_score_of_failed_container_is_ignored(exporter, job):
     job("mkdir /root/results; echo 'time: 1' > /root/results/metrics.yml; exit 1")
 
     assert exporter.api.only_run.work == {}
 
 
-def test_the_container_is_as_it_was_asked_for(job, tmp_path):
+def test_container_options_set_environment_volume_and_memory(job, tmp_path):
     (tmp_path / "given").write_text("a file\n")
     script = (
         "pwd; echo $COLOUR $SHAPE; cat /box/given; touch /box/new 2>&1; df -k /dev/shm | tail -1 | awk '{print $2}'"
@@ -62,18 +62,18 @@ def test_the_container_is_as_it_was_asked_for(job, tmp_path):
     assert shm_kib == "3072"
 
 
-def test_the_entrypoint_may_be_another_and_options_after_the_image_are_its_own(exporter, podman):
+def test_container_entrypoint_receives_options_after_image(exporter, podman):
     options = ("--host", podman.host, "--entrypoint", "/bin/echo")
     done = exporter.workloads("job", "container", *options, IMAGE, "--", "--gpus", "7", "-h", "--", "x")
 
     assert done.stdout == "--gpus 7 -h -- x\n"
 
 
-def test_no_gpu_is_given_where_none_was_asked_for(job):
+def test_container_without_gpus_sees_none(job):
     assert job("echo $NVIDIA_VISIBLE_DEVICES").stdout == "void\n"
 
 
-def test_the_gpus_of_the_run_are_the_containers(podman):
+def test_container_receives_gpus_of_run(podman):
     if os.getuid() != 0:
         pytest.skip("only root may describe devices in /var/run/cdi")
     api = RunApi(known_gpus=("GPU-1", podman.gpu))
@@ -85,7 +85,7 @@ def test_the_gpus_of_the_run_are_the_containers(podman):
     assert [gpu.uuid for gpu in api.only_run.gpus] == [podman.gpu]
 
 
-def test_a_gpu_that_podman_does_not_know_is_an_error_with_a_remedy(podman, job):
+def test_container_unknown_gpu_names_cdi_remedy(podman, job):
     done = job("true", "--container-gpus", "GPU-absent")
 
     assert done.returncode == 1

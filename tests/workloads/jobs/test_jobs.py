@@ -21,7 +21,7 @@ def simulated(tmp_path):
         yield Exporter(api, address), opened
 
 
-def test_sgemm_counts_two_operations_for_each_element_of_each_sum(exporter):
+def test_sgemm_counts_two_flop_per_multiply_add(exporter):
     done = exporter.workloads("job", "sgemm", "--size", "64", "--repetitions", "3")
 
     run = exporter.api.only_run
@@ -31,7 +31,7 @@ def test_sgemm_counts_two_operations_for_each_element_of_each_sum(exporter):
     assert run.results["flop_per_second"] > 0
 
 
-def test_sgemm_runs_for_a_duration(exporter):
+def test_sgemm_duration_option_limits_run(exporter):
     exporter.workloads("job", "sgemm", "--size", "16", "--duration", "0.2")
 
     run = exporter.api.only_run
@@ -39,7 +39,7 @@ def test_sgemm_runs_for_a_duration(exporter):
     assert run.duration_seconds >= 0.2
 
 
-def test_sleep_sleeps(exporter):
+def test_sleep_duration_is_run_duration(exporter):
     done = exporter.workloads("job", "sleep", "--duration", "0.3", "-l", "state=idle")
 
     run = exporter.api.only_run
@@ -48,7 +48,7 @@ def test_sleep_sleeps(exporter):
     assert run.duration_seconds >= 0.3
 
 
-def test_a_job_uses_the_gpus_it_was_given_and_leaves_them_idle(simulated):
+def test_sgemm_simulated_loads_only_selected_gpu(simulated):
     exporter, gpus = simulated
     idle_w = gpus.gpus[1].product.idle_w
     process = exporter.start("-m", "workloads", "job", "sgemm", "--gpus", "1", "--duration", "1.5")
@@ -63,7 +63,7 @@ def test_a_job_uses_the_gpus_it_was_given_and_leaves_them_idle(simulated):
     assert gpus.gpus[1].processes == ()
 
 
-def test_simulated_work_is_done_at_the_models_speed(simulated):
+def test_sgemm_simulated_speed_is_peak_of_model(simulated):
     exporter, _ = simulated
     # 2 x 4096^3 = 137.4 GFLOP at 67 TFLOP/s are 2.05 ms each: 400 take 0.82 s
     exporter.workloads("job", "sgemm", "--repetitions", "400")
@@ -74,7 +74,7 @@ def test_simulated_work_is_done_at_the_models_speed(simulated):
     assert run.duration_seconds >= 0.82
 
 
-def test_a_power_limit_makes_simulated_work_slower(simulated):
+def test_sgemm_simulated_power_limit_reduces_speed(simulated):
     exporter, gpus = simulated
     gpus.set_limit(0, 200)
     exporter.workloads("job", "sgemm", "--repetitions", "200")
@@ -83,7 +83,7 @@ def test_a_power_limit_makes_simulated_work_slower(simulated):
     assert exporter.api.only_run.results["flop_per_second"] <= 67e12 * 0.5811
 
 
-def test_two_gpus_do_twice_the_work(simulated):
+def test_sgemm_two_gpus_double_work(simulated):
     exporter, _ = simulated
     exporter.workloads("job", "sgemm", "--gpus", "all", "--repetitions", "10")
 
@@ -91,7 +91,7 @@ def test_two_gpus_do_twice_the_work(simulated):
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_an_interrupted_job_leaves_its_gpus_idle_and_ends_by_the_signal(simulated, name):
+def test_sgemm_simulated_signal_leaves_gpus_idle(simulated, name):
     exporter, gpus = simulated
     process = exporter.start("-m", "workloads", "job", "sgemm", "--duration", "60")
     with process:
@@ -105,7 +105,7 @@ def test_an_interrupted_job_leaves_its_gpus_idle_and_ends_by_the_signal(simulate
     assert gpus.power_w(0, gpus.now()) == gpus.gpus[0].product.idle_w
 
 
-def test_a_job_without_a_runner_is_a_run_of_its_own(simulated):
+def test_sgemm_without_runner_starts_own_run(simulated):
     exporter, _ = simulated
     process = exporter.start("-m", "workloads.jobs.sgemm", "--duration", "60")
     with process:
@@ -118,7 +118,7 @@ def test_a_job_without_a_runner_is_a_run_of_its_own(simulated):
     assert exporter.api.only_run.work["flop"] > 0
 
 
-def test_the_runner_frees_the_gpus_of_a_job_that_was_killed(simulated):
+def test_sgemm_simulated_killed_job_leaves_gpus_idle(simulated):
     exporter, gpus = simulated
     process = exporter.start("-m", "workloads", "job", "sgemm", "--duration", "60")
     with process:
@@ -131,7 +131,7 @@ def test_the_runner_frees_the_gpus_of_a_job_that_was_killed(simulated):
     assert gpus.gpus[0].processes == ()
 
 
-def test_a_simulation_that_is_gone_is_one_line(simulated, tmp_path):
+def test_sgemm_missing_simulation_file_is_one_line_error(simulated, tmp_path):
     exporter, _ = simulated
     exporter.api.simulation = str(tmp_path / "gone")
     done = exporter.workloads("job", "sgemm", "--repetitions", "1")

@@ -39,7 +39,7 @@ def iterations(folder):
     return [event for event in recorded(folder) if isinstance(event, IterationEvent)]
 
 
-def test_dgemm_multiplies_and_adds_for_each_element_of_each_sum(exporter):
+def test_dgemm_counts_two_flop_per_multiply_add(exporter):
     done = exporter.workloads("job", "dgemm", "--size", "32", "--repetitions", "5", OMP_NUM_THREADS="1")
 
     run = exporter.api.only_run
@@ -49,7 +49,7 @@ def test_dgemm_multiplies_and_adds_for_each_element_of_each_sum(exporter):
     assert run.results["kernel_count"] == 5
 
 
-def test_each_kernel_is_recorded_with_its_time_and_its_work(exporter, tmp_path):
+def test_dgemm_kernels_are_recorded_with_time_and_work(exporter, tmp_path):
     # 2 x 512^3 = 268 MFLOP on one core are more than the millisecond from which on a kernel is timed alone
     arguments = ("job", "dgemm", "--size", "512", "--repetitions", "4", "--out", str(tmp_path))
     exporter.workloads(*arguments, OMP_NUM_THREADS="1")
@@ -63,7 +63,7 @@ def test_each_kernel_is_recorded_with_its_time_and_its_work(exporter, tmp_path):
     assert exporter.api.only_run.results["kernel_seconds_mean"] == pytest.approx(total_s / 4)
 
 
-def test_kernels_do_not_overlap_and_begin_after_the_warm_up(exporter, tmp_path):
+def test_sgemm_kernels_follow_warm_up_without_overlap(exporter, tmp_path):
     arguments = ("job", "sgemm", "--size", "256", "--repetitions", "50", "--out", str(tmp_path))
     exporter.workloads(*arguments, OMP_NUM_THREADS="1")
 
@@ -76,7 +76,7 @@ def test_kernels_do_not_overlap_and_begin_after_the_warm_up(exporter, tmp_path):
     assert all(after.t - after.latency_seconds >= before.t - 0.001 for before, after in pairwise(found))
 
 
-def test_kernels_too_short_to_be_timed_are_timed_together(exporter, tmp_path):
+def test_sgemm_short_kernels_are_timed_in_groups(exporter, tmp_path):
     arguments = ("job", "sgemm", "--size", "8", "--repetitions", "1000", "--out", str(tmp_path))
     done = exporter.workloads(*arguments, OMP_NUM_THREADS="1")
 
@@ -87,7 +87,7 @@ def test_kernels_too_short_to_be_timed_are_timed_together(exporter, tmp_path):
     assert "timed together" in done.stderr
 
 
-def test_numpy_does_where_there_is_no_torch(exporter):
+def test_sgemm_without_torch_uses_numpy(exporter):
     without_torch = "import sys; sys.modules['torch'] = None; from workloads.jobs import sgemm; "
     done = exporter.python("-c", without_torch + "sys.exit(sgemm.main(['--size', '16', '--repetitions', '2']))")
 
@@ -95,7 +95,7 @@ def test_numpy_does_where_there_is_no_torch(exporter):
     assert exporter.api.only_run.work == {"flop": 16_384}
 
 
-def test_a_simulated_kernel_takes_the_models_time(simulated):
+def test_sgemm_simulated_kernel_time_is_that_of_model(simulated):
     exporter, _ = simulated
     exporter.workloads("job", "sgemm", "--repetitions", "30")
 
@@ -105,7 +105,7 @@ def test_a_simulated_kernel_takes_the_models_time(simulated):
     assert results["kernel_seconds_sum"] == pytest.approx(30 * SGEMM_S)
 
 
-def test_simulated_gpus_have_half_the_speed_in_64_bits(simulated):
+def test_dgemm_simulated_speed_is_half_of_sgemm(simulated):
     exporter, _ = simulated
     exporter.workloads("job", "dgemm", "--repetitions", "20")
 
@@ -114,7 +114,7 @@ def test_simulated_gpus_have_half_the_speed_in_64_bits(simulated):
     assert run.results["flop_per_second"] <= 33.5e12
 
 
-def test_the_record_says_on_which_gpu_a_kernel_ran(simulated, tmp_path):
+def test_sgemm_events_name_gpu_of_kernel(simulated, tmp_path):
     exporter, _ = simulated
     exporter.workloads("job", "sgemm", "--gpus", "all", "--repetitions", "3", "--out", str(tmp_path))
 
@@ -125,7 +125,7 @@ def test_the_record_says_on_which_gpu_a_kernel_ran(simulated, tmp_path):
     ("direction", "watts", "bytes_per_second"),
     [("host-to-device", 140.2, 25e9), ("device-to-host", 140.2, 25e9), ("device-to-device", 326.8, 1e12)],
 )
-def test_a_simulated_copy_draws_little_power(simulated, direction, watts, bytes_per_second):
+def test_memcpy_simulated_power_depends_on_direction(simulated, direction, watts, bytes_per_second):
     exporter, gpus = simulated
     # a tenth, and four tenths, of the 622 W between idle (78 W) and peak
     done = exporter.workloads("job", "memcpy", "--direction", direction, "--duration", "0.5")
@@ -151,7 +151,7 @@ def test_memcpy_counts_each_byte_once(exporter):
     ("text", "size"),
     [("8", 8), ("1GiB", 2**30), ("1.5kB", 1500), ("6.4GB", 6_400_000_000), ("2 MiB", 2 * 2**20), ("512M", 512_000_000)],
 )
-def test_a_size_may_have_a_unit(text, size):
+def test_parse_size_accepts_units(text, size):
     assert memcpy.parse_size(text) == size
 
 
@@ -165,7 +165,7 @@ def test_a_size_may_have_a_unit(text, size):
         (["dgemm", "--duration", "1", "--repetitions", "1"], "not allowed with argument"),
     ],
 )
-def test_wrong_options_are_one_line(exporter, arguments, complaint):
+def test_kernel_job_invalid_options_are_one_line_error(exporter, arguments, complaint):
     done = exporter.workloads("job", *arguments)
 
     assert done.returncode == 2
@@ -174,7 +174,7 @@ def test_wrong_options_are_one_line(exporter, arguments, complaint):
     assert exporter.api.runs == {}
 
 
-def test_matrices_larger_than_the_memory_are_one_line(exporter):
+def test_sgemm_too_large_matrices_are_one_line_error(exporter):
     done = exporter.workloads("job", "sgemm", "--size", "10000000", "--repetitions", "1")  # 400 TB each
 
     assert done.returncode == 1
@@ -183,7 +183,7 @@ def test_matrices_larger_than_the_memory_are_one_line(exporter):
     assert exporter.api.only_run.outcome == "failed"
 
 
-def test_a_kernel_waits_for_the_other_tenants(simulated, tmp_path):
+def test_sgemm_waits_for_other_tenants_after_warm_up(simulated, tmp_path):
     exporter, _ = simulated
     meeting = tmp_path / "barrier"
     meeting.mkdir()
@@ -199,7 +199,7 @@ def test_a_kernel_waits_for_the_other_tenants(simulated, tmp_path):
     assert [body["name"] for body in exporter.api.bodies("/phase")] == ["load", "warmup", "measure", "rest"]
 
 
-def test_a_kernel_does_not_begin_where_another_tenant_failed(simulated, tmp_path):
+def test_dgemm_failed_tenant_stops_before_measure(simulated, tmp_path):
     exporter, _ = simulated
     (tmp_path / "abandoned").touch()
     done = exporter.python("-m", "workloads.jobs.dgemm", "--repetitions", "2", WATTLINE_BARRIER=f"{tmp_path}:2:60")
@@ -211,7 +211,7 @@ def test_a_kernel_does_not_begin_where_another_tenant_failed(simulated, tmp_path
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_an_interrupted_copy_ends_by_the_signal(exporter, name):
+def test_memcpy_signal_ends_run_as_interrupted(exporter, name):
     process = exporter.start("-m", "workloads.jobs.memcpy", "--size", "1MB", "--duration", "60")
     with process:
         eventually(lambda: exporter.api.runs and exporter.api.only_run.work)

@@ -59,7 +59,7 @@ def texts(tmp_path):
     return str(path)
 
 
-def test_generate_counts_generated_prompt_and_padding_tokens_apart(job, tmp_path, texts):
+def test_generate_counts_tokens_by_kind(job, tmp_path, texts):
     model = counting(tmp_path / "model", eos_at=5)
     options = ("--batch-size", "2", "--iterations", "3", "--new-tokens", "10")
     done = job(llm_generate, "--model", model, "--prompts", texts, *options)
@@ -72,7 +72,7 @@ def test_generate_counts_generated_prompt_and_padding_tokens_apart(job, tmp_path
     assert [one.work["generated_tokens"] for one in done.iterations] == [6, 6, 6]
 
 
-def test_generate_goes_on_after_the_end_where_it_is_told_to(job, tmp_path, texts):
+def test_generate_ignore_eos_generates_all_tokens(job, tmp_path, texts):
     model = counting(tmp_path / "model", eos_at=5)
     options = ("--batch-size", "2", "--iterations", "1", "--ignore-eos", "--new-tokens", "6")
     done = job(llm_generate, "--model", model, "--prompts", texts, *options)
@@ -80,7 +80,7 @@ def test_generate_goes_on_after_the_end_where_it_is_told_to(job, tmp_path, texts
     assert done.run.work == {"generated_tokens": 12, "prompt_tokens": 8, "padding_tokens": 2, "requests": 2}
 
 
-def test_generate_reports_times_and_rates(job):
+def test_generate_reports_latencies_and_rates(job):
     options = ("--batch-size", "3", "--prompt-tokens", "4", "--new-tokens", "5", "--iterations", "4")
     done = job(llm_generate, *TINY, *options)
 
@@ -98,7 +98,7 @@ def test_generate_reports_times_and_rates(job):
     assert done.iterations[1].values["tokens_per_second"] == pytest.approx(15 / latencies_s[1])
 
 
-def test_generate_pads_prompts_of_different_lengths(job):
+def test_generate_different_lengths_are_padded(job):
     options = ("--batch-size", "4", "--prompt-tokens", "2:9", "--new-tokens", "2", "--iterations", "5", "--seed", "3")
     work = job(llm_generate, *TINY, *options).run.work
 
@@ -108,7 +108,7 @@ def test_generate_pads_prompts_of_different_lengths(job):
     assert work["prompt_tokens"] + work["padding_tokens"] <= 5 * 4 * 9
 
 
-def test_generate_samples_and_runs_for_a_duration(job):
+def test_generate_sampling_runs_for_duration(job):
     options = ("--batch-size", "2", "--new-tokens", "3", "--temperature", "0.8", "--top-p", "0.9", "--top-k", "5")
     run = job(llm_generate, *TINY, *options, "--duration", "0.2").run
 
@@ -116,13 +116,13 @@ def test_generate_samples_and_runs_for_a_duration(job):
     assert run.work["generated_tokens"] == 3 * run.work["requests"]
 
 
-def test_generate_in_half_precision(job):
+def test_generate_half_precision_generates_all_tokens(job):
     options = ("--batch-size", "2", "--new-tokens", "3", "--iterations", "1", "--dtype", "bfloat16")
 
     assert job(llm_generate, *TINY, *options).run.work["generated_tokens"] == 6
 
 
-def test_train_learns_real_tokens_and_leaves_padding_out_of_the_loss(job, tmp_path, texts):
+def test_train_loss_excludes_padding(job, tmp_path, texts):
     model = counting(tmp_path / "model")
     options = ("--batch-size", "2", "--iterations", "1", "--warmup", "0")
     done = job(llm_train, "--model", model, "--texts", texts, *options)
@@ -136,21 +136,21 @@ def test_train_learns_real_tokens_and_leaves_padding_out_of_the_loss(job, tmp_pa
     assert done.iterations[0].values["loss"] == done.run.results["loss"]
 
 
-def test_a_model_that_knows_nothing_loses_the_logarithm_of_its_vocabulary(job, tmp_path):
+def test_train_loss_of_uniform_model_is_log_of_vocabulary(job, tmp_path):
     model = knowing_nothing(tmp_path / "model")
     run = job(llm_train, "--model", model, "--samples", "4", "--iterations", "1", "--warmup", "0").run
 
     assert run.results["loss"] == pytest.approx(math.log(16))  # 2.7726
 
 
-def test_train_learns(job):
+def test_train_reduces_loss(job):
     options = ("--samples", "4", "--batch-size", "4", "--iterations", "10", "--learning-rate", "0.01")
     run = job(llm_train, *TINY, *options).run
 
     assert run.results["loss"] < 0.9 * run.results["loss_first"]
 
 
-def test_train_goes_through_all_samples_in_each_epoch(job):
+def test_train_epoch_covers_all_samples(job):
     options = ("--samples", "10", "--sample-tokens", "5", "--batch-size", "4", "--epochs", "2")
     done = job(llm_train, *TINY, *options)
 
@@ -159,14 +159,14 @@ def test_train_goes_through_all_samples_in_each_epoch(job):
     assert done.run.results["samples_per_second"] == pytest.approx(done.run.results["tokens_per_second"] / 5)
 
 
-def test_train_cuts_samples_that_are_too_long(job):
+def test_train_long_samples_are_truncated(job):
     options = ("--samples", "2", "--sample-tokens", "20", "--seq-len", "8", "--epochs", "1", "--warmup", "0")
 
     assert job(llm_train, *TINY, *options).run.work["trained_tokens"] == 16
 
 
 @pytest.mark.parametrize("shape", ["tiny", "encoder"])
-def test_forward_passes_of_a_decoder_and_of_an_encoder(job, tmp_path, shape):
+def test_forward_counts_tokens_of_decoder_and_encoder(job, tmp_path, shape):
     if shape == "encoder":
         from transformers import DistilBertConfig
 
@@ -181,7 +181,7 @@ def test_forward_passes_of_a_decoder_and_of_an_encoder(job, tmp_path, shape):
     assert done.run.results["latency_seconds_mean"] == pytest.approx(sum(latencies_s) / 4)
 
 
-def test_latencies_are_kept_in_the_order_in_which_they_came(environment, tmp_path):
+def test_forward_latencies_keep_their_order(environment, tmp_path):
     scripted_s = [0.3, 0.1, 0.2]
     options = llm_forward.parser().parse_args(["--iterations", "3"])
     with client.run("llm-forward") as run:
@@ -196,7 +196,7 @@ def test_latencies_are_kept_in_the_order_in_which_they_came(environment, tmp_pat
     assert percentiles.percentile_results("x", scripted_s)["x_p50"] == 0.2
 
 
-def test_the_end_of_a_text_is_known_from_the_model(tmp_path):
+def test_load_model_reads_eos_token(tmp_path):
     import argparse
 
     from workloads.jobs.llm import models

@@ -7,7 +7,7 @@ from tests.fakes.openai_server import DONE, OpenAiServer, Script
 from tests.fakes.web_api import serve_beside
 
 
-def test_every_request_is_work_and_an_event(load, server):
+def test_llm_server_request_is_work_and_event(load, server):
     server.script = lambda number: says.answer(number + 1, prompt=10)
     done = load("--url", server.url, "--requests", "6", "--concurrency", "2")
 
@@ -21,7 +21,7 @@ def test_every_request_is_work_and_an_event(load, server):
     assert done.stdout == ""
 
 
-def test_latencies_are_those_that_the_server_scripted(load, server):
+def test_llm_server_latencies_match_scripted_server(load, server):
     server.script = lambda _: says.answer(3, first_s=0.4, gap_s=0.3)
     load("--url", server.url, "--model", "tiny", "--requests", "4", "--concurrency", "4")
     results = load.run.results
@@ -36,7 +36,7 @@ def test_latencies_are_those_that_the_server_scripted(load, server):
     assert all(ours_s >= its_s for ours_s, its_s in zip(took_s, server_took_s, strict=True))
 
 
-def test_the_times_of_an_open_loop_have_the_wait_for_the_others_in_them(load):
+def test_llm_server_open_loop_latency_includes_queueing(load):
     """The server takes 0.3 s for each and one at a time: request n is due at 0.1 n and answered after 0.3 (n + 1)."""
     with serve_beside(OpenAiServer(script=lambda _: says.answer(1, first_s=0.3), slots=1)) as slow:
         load("--url", slow.url, "--rate", "10", "--arrivals", "fixed", "--requests", "8")
@@ -47,7 +47,7 @@ def test_the_times_of_an_open_loop_have_the_wait_for_the_others_in_them(load):
     assert load.run.results["concurrency_mean"] > 1
 
 
-def test_goodput_counts_what_met_the_objective(load, server):
+def test_llm_server_goodput_is_share_within_slo(load, server):
     """A third of the answers takes 2 s, the others take none; the objective lies far from both."""
     server.script = lambda number: says.answer(2, first_s=2.0 if number % 3 == 0 else 0.0)
     load("--url", server.url, "--requests", "6", "--concurrency", "6", "--slo", "e2e=1.9,tpot=60")
@@ -57,7 +57,7 @@ def test_goodput_counts_what_met_the_objective(load, server):
     assert load.run.results["goodput_ratio"] == pytest.approx((6 - slow) / 6)
 
 
-def test_the_warm_up_is_sent_but_not_measured(load, server):
+def test_llm_server_warm_up_is_sent_but_not_measured(load, server):
     server.script = lambda number: Script([b"no"], status=500) if number == 0 else says.answer(2, prompt=3)
     load("--url", server.url, "--requests", "3", "--warmup", "2")
 
@@ -68,7 +68,7 @@ def test_the_warm_up_is_sent_but_not_measured(load, server):
     assert [body["name"] for body in load.exporter.api.bodies("/phase")] == ["warmup", "measure", "rest"]
 
 
-def test_answers_without_usage_are_said(load, server):
+def test_llm_server_answers_without_usage_are_reported(load, server):
     server.script = lambda _: Script([says.text("a"), says.finish(), DONE])
     done = load("--url", server.url, "--requests", "2")
 
@@ -77,7 +77,7 @@ def test_answers_without_usage_are_said(load, server):
     assert "2 of 2 answers came without usage" in done.stderr
 
 
-def test_cached_and_reasoning_tokens_are_work_where_the_server_tells(load, server):
+def test_llm_server_cached_and_reasoning_tokens_are_work(load, server):
     details = {"prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 2}}
     server.script = lambda _: Script([says.text("a"), says.finish(), says.usage(7, 5, **details), DONE])
     load("--url", server.url, "--requests", "3")

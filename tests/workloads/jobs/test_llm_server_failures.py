@@ -4,7 +4,7 @@ from tests.fakes import openai_server as says
 from tests.fakes.openai_server import DONE, Script
 
 
-def test_failures_are_counted_beside_the_answers(load, server):
+def test_llm_server_failures_are_counted_by_kind(load, server):
     kinds = [
         says.answer(2),
         Script([b'{"error": {"message": "slow down"}}'], status=429, content_type="application/json"),
@@ -28,7 +28,7 @@ def test_failures_are_counted_beside_the_answers(load, server):
     assert "2 http_429 (slow down)" in done.stderr
 
 
-def test_a_load_of_which_nothing_succeeds_fails_with_one_line(load, server):
+def test_llm_server_all_requests_failed_is_one_line_error(load, server):
     server.script = lambda _: Script([b'{"error": {"message": "bad key"}}'], status=401)
     done = load("--url", server.url, "--requests", "3")
 
@@ -39,7 +39,7 @@ def test_a_load_of_which_nothing_succeeds_fails_with_one_line(load, server):
     assert "Traceback" not in done.stderr
 
 
-def test_a_warm_up_of_which_nothing_succeeds_measures_nothing(load, server):
+def test_llm_server_failed_warm_up_measures_nothing(load, server):
     server.script = lambda _: Script([b"broken"], status=500)
     done = load("--url", server.url, "--requests", "3", "--warmup", "2")
 
@@ -48,7 +48,7 @@ def test_a_warm_up_of_which_nothing_succeeds_measures_nothing(load, server):
     assert "none of the 2 warm-up requests succeeded: 2 http_500 (broken)" in done.stderr
 
 
-def test_an_endpoint_that_is_not_there_is_one_line(load, nowhere):
+def test_llm_server_unreachable_endpoint_is_one_line_error(load, nowhere):
     done = load("--url", nowhere, "--model", "tiny")
 
     assert done.returncode == 1
@@ -56,7 +56,7 @@ def test_an_endpoint_that_is_not_there_is_one_line(load, nowhere):
     assert "Traceback" not in done.stderr
 
 
-def test_an_endpoint_without_models_asks_for_a_name(load, server):
+def test_llm_server_no_listed_model_requires_option(load, server):
     server.models = {"data": []}
     done = load("--url", server.url)
 
@@ -64,7 +64,7 @@ def test_an_endpoint_without_models_asks_for_a_name(load, server):
     assert "lists no model; give --model" in done.stderr
 
 
-def test_a_request_that_hangs_times_out(load, server):
+def test_llm_server_hanging_request_times_out(load, server):
     server.script = lambda number: says.answer(2) if number else Script([600.0])
     load("--url", server.url, "--requests", "2", "--timeout", "3")
 
@@ -72,7 +72,7 @@ def test_a_request_that_hangs_times_out(load, server):
     assert load.run.work["requests"] == 1
 
 
-def test_a_duration_in_which_nothing_is_due_says_so(load, server):
+def test_llm_server_duration_without_requests_fails(load, server):
     done = load("--url", server.url, "--rate", "0.0001", "--duration", "0.1")
 
     assert done.returncode == 1

@@ -14,7 +14,7 @@ from tests.waiting import eventually
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_an_interrupted_load_reports_what_it_measured(load, server, name):
+def test_llm_server_signal_reports_results_so_far(load, server, name):
     """Three answers come at once; the fourth and all after it never end."""
     server.script = lambda number: says.answer(2) if number < 3 else Script([says.text("a"), 600.0])
     arguments = ["-m", "workloads", "job", "llm-server", "--url", server.url, "--concurrency", "2"]
@@ -35,7 +35,7 @@ def test_an_interrupted_load_reports_what_it_measured(load, server, name):
     assert "Unclosed" not in errors
 
 
-def test_tenants_begin_to_measure_together(load, server, tmp_path):
+def test_llm_server_missing_tenant_stops_before_measure(load, server, tmp_path):
     """The other one never comes, so nothing but the warm-up is sent."""
     done = load("--url", server.url, "--warmup", "1", "--requests", "5", WATTLINE_BARRIER=f"{tmp_path}:2:0.3")
 
@@ -44,7 +44,7 @@ def test_tenants_begin_to_measure_together(load, server, tmp_path):
     assert "tenants not started: 1 of 2 were ready" in done.stderr
 
 
-def test_progress_is_one_line_on_a_terminal(load, server):
+def test_llm_server_progress_on_terminal_is_one_line(load, server):
     server.script = lambda _: says.answer(1, first_s=2.0)
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "workloads", "job", "llm-server", "--url", server.url, "--requests", "1"]

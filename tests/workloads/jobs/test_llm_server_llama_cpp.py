@@ -73,7 +73,7 @@ def counted(address):
     ],
     ids=["chats", "completions", "open loop"],
 )
-def test_the_tokens_are_those_by_which_the_servers_counters_rose(exporter, llama, load):
+def test_llama_cpp_tokens_equal_counters_of_server(exporter, llama, load):
     before = counted(llama)
     done = exporter.workloads("job", "llm-server", "--url", llama, *load)
     computed, cached, generated = (now - then for now, then in zip(counted(llama), before, strict=True))
@@ -86,7 +86,7 @@ def test_the_tokens_are_those_by_which_the_servers_counters_rose(exporter, llama
     assert run.work["cached_tokens"] == cached
 
 
-def test_a_prompt_that_is_too_long_fails_in_the_servers_own_words(exporter, llama):
+def test_llama_cpp_too_long_prompt_quotes_server(exporter, llama):
     done = exporter.workloads("job", "llm-server", "--url", llama, "--requests", "2", "--prompt-tokens", "1000")
 
     assert done.returncode == 1
@@ -94,7 +94,7 @@ def test_a_prompt_that_is_too_long_fails_in_the_servers_own_words(exporter, llam
     assert "--prompt-tokens and --max-tokens set lengths" in done.stderr
 
 
-def test_a_server_that_is_killed_fails_the_requests_that_it_has_and_those_that_follow(exporter, start):
+def test_llama_cpp_killed_server_fails_remaining_requests(exporter, start):
     address, process = start()
     load = ("--concurrency", "2", "--requests", "12", "--prompt-tokens", "8", "--max-tokens", "900", *IGNORE_EOS)
     with exporter.start("-m", "workloads", "job", "llm-server", "--url", address, *load) as job:

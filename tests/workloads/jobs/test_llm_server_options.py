@@ -14,7 +14,7 @@ from workloads.jobs import llm_server
         ("http://[::1]:11434/openai/v1", "http://[::1]:11434/openai/v1"),
     ],
 )
-def test_an_address_without_a_path_is_that_of_v1(given, url):
+def test_url_option_without_path_gets_v1(given, url):
     assert llm_server.parser().parse_args(["--url", given]).url == url
 
 
@@ -34,7 +34,7 @@ def test_an_address_without_a_path_is_that_of_v1(given, url):
         (["--url", "http://localhost", "--warmup", "-1"], "less than 0"),
     ],
 )
-def test_a_bad_option_is_one_line(options, complaint, capsys):
+def test_llm_server_invalid_option_is_one_line_error(options, complaint, capsys):
     with pytest.raises(SystemExit) as ended:
         llm_server.parser().parse_args(options)
     said = capsys.readouterr().err

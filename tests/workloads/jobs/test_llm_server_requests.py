@@ -4,14 +4,14 @@ from tests.fakes import openai_server as says
 from tests.fakes.openai_server import Script
 
 
-def test_the_first_model_is_asked_where_none_is_named(load, server):
+def test_llm_server_without_model_uses_first_listed(load, server):
     done = load("--url", f"{server.url}/v1/", "--requests", "1")
 
     assert server.seen[0].body["model"] == "tiny"
     assert "asking tiny" in done.stderr
 
 
-def test_the_key_is_sent_and_written_nowhere(load, server, tmp_path):
+def test_llm_server_key_file_is_sent_and_never_written(load, server, tmp_path):
     server.script = lambda n: says.answer(1) if n else Script([b'{"error": {"message": "no: sk-file"}}'], status=400)
     path = tmp_path / "key"
     path.write_text("sk-file\n")
@@ -23,13 +23,13 @@ def test_the_key_is_sent_and_written_nowhere(load, server, tmp_path):
     assert not [text for text in (*written, done.stderr) if "sk-" in text]
 
 
-def test_the_key_of_the_environment_is_sent(load, server):
+def test_llm_server_key_of_environment_is_sent(load, server):
     load("--url", server.url, "--requests", "1", OPENAI_API_KEY="sk-environment")
 
     assert server.seen[0].headers["Authorization"] == "Bearer sk-environment"
 
 
-def test_prompts_come_from_a_file_and_lengths_and_extra_fields_go_along(load, server, tmp_path):
+def test_llm_server_prompt_file_sets_prompts_and_lengths(load, server, tmp_path):
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"prompt": "one", "max_tokens": 5}\n{"prompt": "two"}\n')
     options = [
@@ -54,7 +54,7 @@ def test_prompts_come_from_a_file_and_lengths_and_extra_fields_go_along(load, se
     assert (config["prompts"], config["max_tokens"], config["slo"]) == (str(path), "7", None)
 
 
-def test_messages_are_for_a_chat(load, server, tmp_path):
+def test_llm_server_messages_require_chat_api(load, server, tmp_path):
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"messages": [{"role": "user", "content": "hi"}]}\n')
     done = load("--url", server.url, "--api", "completions", "--prompts", str(path))
@@ -64,7 +64,7 @@ def test_messages_are_for_a_chat(load, server, tmp_path):
     assert server.seen == []
 
 
-def test_what_is_wrong_is_said_before_a_run_begins(load):
+def test_llm_server_unreadable_prompts_fail_before_run(load):
     done = load("--url", "http://localhost", "--prompts", "/gone.txt")
 
     assert (done.returncode, load.exporter.api.runs) == (2, {})

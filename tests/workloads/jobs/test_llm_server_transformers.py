@@ -76,7 +76,7 @@ def generated(real, prompt, most):
     return usage["completion_tokens"]
 
 
-def test_the_tokens_are_the_servers_own(exporter, real, tmp_path):
+def test_transformers_tokens_equal_usage_of_server(exporter, real, tmp_path):
     address, model = real
     path = tmp_path / "prompts.txt"
     path.write_text("\n".join(PROMPTS))
@@ -92,7 +92,7 @@ def test_the_tokens_are_the_servers_own(exporter, real, tmp_path):
     assert run.results["tokens_per_chunk_mean"] == 1
 
 
-def test_completions_of_a_prompt_are_counted_too(exporter, real, tmp_path):
+def test_transformers_completions_are_counted(exporter, real, tmp_path):
     address, model = real
     path = tmp_path / "prompts.txt"
     path.write_text("hello")
@@ -103,7 +103,7 @@ def test_completions_of_a_prompt_are_counted_too(exporter, real, tmp_path):
     assert exporter.api.only_run.work == {"requests": 3, "prompt_tokens": 15, "generated_tokens": 12}
 
 
-def test_a_field_that_the_server_does_not_take_is_said_in_its_own_words(exporter, real):
+def test_transformers_rejected_field_quotes_server(exporter, real):
     address, model = real
     options = ["--url", address, "--model", model, "--requests", "2", "--extra-body", '{"ignore_eos": true}']
     done = exporter.workloads("job", "llm-server", *options)

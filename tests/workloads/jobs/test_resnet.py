@@ -33,7 +33,7 @@ def photos(tmp_path):
     return folder
 
 
-def test_training_counts_images_and_steps_and_reports_the_loss(exporter, tmp_path):
+def test_resnet_reports_images_steps_and_loss(exporter, tmp_path):
     arguments = ("job", "resnet", *TINY, "--iterations", "3", "--out", str(tmp_path))
     done = exporter.workloads(*arguments, **ONE_THREAD)
 
@@ -52,20 +52,20 @@ def test_training_counts_images_and_steps_and_reports_the_loss(exporter, tmp_pat
 
 
 @pytest.mark.parametrize("dtype", image_training.DTYPES)
-def test_untrained_all_of_ten_classes_are_as_likely(dtype):
+def test_resnet_untrained_loss_is_log_of_classes(dtype):
     trainer, batches = _trainer(dtype)
 
     assert float(trainer.step(*next(batches))) == pytest.approx(math.log(10), abs=1)
 
 
-def test_the_same_images_again_and_again_are_learnt():
+def test_resnet_repeated_images_reduce_loss():
     trainer, batches = _trainer("float32")
     losses = [float(trainer.step(*batch)) for batch in itertools.islice(batches, 15)]
 
     assert losses[-1] < losses[0] / 4
 
 
-def test_an_epoch_is_once_over_the_folder(exporter, photos):
+def test_resnet_epoch_covers_folder_once(exporter, photos):
     arguments = ("--images", str(photos), "--epochs", "3", "--workers", "2")
     done = exporter.workloads("job", "resnet", *TINY, *arguments, **ONE_THREAD)
 
@@ -73,7 +73,7 @@ def test_an_epoch_is_once_over_the_folder(exporter, photos):
     assert exporter.api.only_run.work == {"images": 12, "steps": 6}  # of 5 images 2 whole batches an epoch
 
 
-def test_an_interrupted_training_ends_by_the_signal(exporter):
+def test_resnet_signal_ends_run_as_interrupted(exporter):
     process = exporter.start("-m", "workloads.jobs.resnet", *TINY, "--duration", "60", **ONE_THREAD)
     with process:
         eventually(lambda: exporter.api.runs and exporter.api.only_run.work)
@@ -85,14 +85,14 @@ def test_an_interrupted_training_ends_by_the_signal(exporter):
     assert "Traceback" not in stderr
 
 
-def test_a_broken_image_is_named(photos):
+def test_load_image_batches_unreadable_image_is_named(photos):
     broken = photos / "dog" / "images" / "0.PNG"
     broken.write_text("no image")
     with pytest.raises(ImagesError, match=r"dog/images/0\.PNG is not a readable image: .*; remove it"):
         next(training.load_image_batches(training.find_images(photos), 8, 5, seed=0, threads=2))
 
 
-def test_a_folder_that_is_not_there_is_one_line(exporter, tmp_path):
+def test_resnet_missing_folder_is_one_line_error(exporter, tmp_path):
     done = exporter.workloads("job", "resnet", "--images", str(tmp_path / "gone"))
 
     assert done.returncode == 1
@@ -103,7 +103,7 @@ def test_a_folder_that_is_not_there_is_one_line(exporter, tmp_path):
     assert exporter.api.only_run.outcome == "failed"
 
 
-def test_a_launcher_is_refused_as_each_process_would_take_all_gpus(exporter):
+def test_resnet_under_launcher_fails(exporter):
     done = exporter.python("-m", "workloads.jobs.resnet", RANK="1", LOCAL_RANK="1", WORLD_SIZE="2")
 
     assert done.returncode == 1
@@ -122,7 +122,7 @@ def test_a_launcher_is_refused_as_each_process_would_take_all_gpus(exporter):
         (["--epochs", "1", "--iterations", "1"], "not allowed with argument"),
     ],
 )
-def test_wrong_options_are_one_line(exporter, arguments, complaint):
+def test_resnet_invalid_options_are_one_line_error(exporter, arguments, complaint):
     done = exporter.workloads("job", "resnet", *arguments)
 
     assert done.returncode == 2
@@ -131,7 +131,7 @@ def test_wrong_options_are_one_line(exporter, arguments, complaint):
     assert exporter.api.runs == {}
 
 
-def test_simulated_gpus_share_each_batch_at_the_models_speed(tmp_path):
+def test_resnet_simulated_gpus_share_each_batch(tmp_path):
     path = tmp_path / "simulation.state"
     gpus = simulation.make_gpus(2, simulation.PRODUCTS["H200"])
     simulation.create(path, gpus, simulation.boottime())
@@ -148,14 +148,14 @@ def test_simulated_gpus_share_each_batch_at_the_models_speed(tmp_path):
     assert "loss" not in api.only_run.results
 
 
-def test_the_folders_are_the_classes(photos):
+def test_find_images_folders_are_classes(photos):
     found = training.find_images(photos)
 
     assert found.classes == ("cat", "dog")
     assert [label for _, label in found.files] == [0, 0, 0, 1, 1]
 
 
-def test_a_batch_is_of_squares_with_their_classes(photos):
+def test_load_image_batches_gives_squares_with_labels(photos):
     batches = training.load_image_batches(training.find_images(photos), 8, 5, seed=0, threads=2)
     pixels, labels = next(batches)
     batches.close()
@@ -166,7 +166,7 @@ def test_a_batch_is_of_squares_with_their_classes(photos):
     assert all((image == colours[label]).all() for image, label in zip(pixels, labels, strict=True))
 
 
-def test_a_seed_gives_the_same_order_and_each_epoch_another(photos):
+def test_load_image_batches_order_depends_on_seed_and_epoch(photos):
     def labels(seed, count=20):
         batches = training.load_image_batches(training.find_images(photos), 8, 1, seed=seed, threads=1)
         found = [label for _, (label,) in itertools.islice(batches, count)]
@@ -179,7 +179,7 @@ def test_a_seed_gives_the_same_order_and_each_epoch_another(photos):
     assert len({tuple(epoch) for epoch in epochs}) > 1
 
 
-def test_a_folder_without_images_says_how_they_should_lie(tmp_path):
+def test_find_images_empty_or_missing_folder_names_layout(tmp_path):
     (tmp_path / "cat").mkdir()
     with pytest.raises(ImagesError, match=r"has no images in subfolders, one per class, like .*/cat/1\.jpeg"):
         training.find_images(tmp_path)
@@ -187,12 +187,12 @@ def test_a_folder_without_images_says_how_they_should_lie(tmp_path):
         training.find_images(tmp_path / "gone")
 
 
-def test_fewer_images_than_a_batch_are_refused(photos):
+def test_load_image_batches_too_few_images_are_rejected(photos):
     with pytest.raises(ImagesError, match="5 images are too few for a batch of 6; give a smaller --batch-size"):
         next(training.load_image_batches(training.find_images(photos), 8, 6, seed=0, threads=1))
 
 
-def test_a_training_step_is_counted_as_torch_counts_it():
+def test_resnet_training_flop_equals_count_of_torch():
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     from torch.utils.flop_counter import FlopCounterMode

@@ -36,7 +36,7 @@ def job(exporter, *options):
     return exporter.api.only_run
 
 
-def test_compute_has_its_best_cap_at_450_w_of_the_h200s_700():
+def test_compute_law_cheapest_cap_of_h200_is_450_w():
     law = PowerLaw("compute", H200)
 
     assert law.cheapest_w == pytest.approx(450)  # 3/2 of a static power of 300 W, which is 3/7 of the peak
@@ -49,20 +49,20 @@ def test_compute_has_its_best_cap_at_450_w_of_the_h200s_700():
     assert min(range(300, 701), key=lambda cap_w: step_j(law, cap_w)) == 450
 
 
-def test_a_duration_too_short_for_a_step_makes_one(simulated):
+def test_simulated_load_tiny_duration_makes_one_step(simulated):
     exporter, _ = simulated
 
     assert job(exporter, "--duration", "1e-9").work == {"steps": 1}
 
 
 @pytest.mark.parametrize("product", PRODUCTS.values(), ids=PRODUCTS)
-def test_every_model_has_its_best_cap_inside_of_what_it_takes(product):
+def test_compute_law_cheapest_cap_is_supported_by_each_gpu(product):
     best_w = PowerLaw("compute", product).cheapest_w
 
     assert product.limit_min_w < best_w < product.limit_default_w
 
 
-def test_the_best_cap_may_be_chosen():
+def test_compute_law_best_option_moves_cheapest_cap():
     law = PowerLaw("compute", H200, best_w=375)
 
     assert min(range(300, 701), key=lambda cap_w: step_j(law, cap_w)) == 375
@@ -70,25 +70,25 @@ def test_the_best_cap_may_be_chosen():
         PowerLaw("compute", H200, best_w=150)
 
 
-def test_under_its_static_power_compute_goes_at_a_fifth_of_its_speed():
+def test_compute_law_below_static_power_speed_is_a_fifth():
     assert PowerLaw("compute", H200).speed(200, 1) == 0.2
 
 
-def test_memory_costs_the_same_at_every_cap_and_only_gets_slower():
+def test_memory_law_energy_is_independent_of_cap():
     law = PowerLaw("memory", H200)
 
     assert [step_j(law, cap_w) for cap_w in (200, 350, 700)] == pytest.approx([35, 35, 35])  # 700 W x 0.05 s
     assert [law.speed(cap_w, 1) for cap_w in (350, 700)] == [0.5, 1]
 
 
-def test_no_cap_binds_light():
+def test_light_law_is_independent_of_cap():
     law = PowerLaw("light", H200)
 
     assert [step_j(law, cap_w) for cap_w in (200, 450, 700)] == pytest.approx([9, 9, 9])  # 180 W x 0.05 s
     assert law.speed(LIGHT_W, 1) == 1
 
 
-def test_a_locked_clock_saves_where_no_cap_binds():
+def test_light_law_locked_clock_reduces_energy():
     law = PowerLaw("light", H200)
     clocks_mhz = range(345, 1_981, 15)
     best_mhz = min(clocks_mhz, key=lambda mhz: step_j(law, 700, mhz / 1_980))
@@ -102,7 +102,7 @@ def test_a_locked_clock_saves_where_no_cap_binds():
     ("law", "cap_w", "expected_j", "expected_s"),
     [("compute", 700, 35, 0.05), ("compute", 450, 31.2, 0.0693), ("memory", 350, 35, 0.1), ("light", 200, 9, 0.05)],
 )
-def test_a_run_under_a_cap_goes_and_costs_as_the_law_says(simulated, law, cap_w, expected_j, expected_s):
+def test_simulated_load_capped_run_follows_law(simulated, law, cap_w, expected_j, expected_s):
     exporter, gpus = simulated
     gpus.set_limit(0, cap_w)
     run = job(exporter, "--law", law, "--steps", "10")
@@ -116,7 +116,7 @@ def test_a_run_under_a_cap_goes_and_costs_as_the_law_says(simulated, law, cap_w,
     assert gpus.gpus[0].processes == ()
 
 
-def test_the_energy_that_the_gpu_really_drew_is_that_of_the_law(simulated):
+def test_simulated_load_gpu_energy_follows_law(simulated):
     exporter, gpus = simulated
     gpus.set_limit(0, 350)
     job(exporter, "--steps", "10")
@@ -127,7 +127,7 @@ def test_the_energy_that_the_gpu_really_drew_is_that_of_the_law(simulated):
     assert idle.begin_j - loaded.begin_j == pytest.approx(350 * took_s)
 
 
-def test_a_locked_clock_slows_a_light_run(simulated):
+def test_simulated_load_locked_clock_slows_light_law(simulated):
     exporter, gpus = simulated
     gpus.lock_clock(0, 990)
     run = job(exporter, "--law", "light", "--steps", "5")
@@ -136,7 +136,7 @@ def test_a_locked_clock_slows_a_light_run(simulated):
     assert run.results["steps_per_second"] <= 10.1
 
 
-def test_without_steps_it_runs_for_a_duration(simulated):
+def test_simulated_load_duration_option_limits_run(simulated):
     exporter, _ = simulated
     run = job(exporter, "--duration", "0.3", "--step-seconds", "0.01")
 
@@ -144,7 +144,7 @@ def test_without_steps_it_runs_for_a_duration(simulated):
     assert run.work["steps"] >= 1
 
 
-def test_on_gpus_that_are_not_simulated_it_says_what_to_start(exporter):
+def test_simulated_load_on_real_gpus_fails_with_remedy(exporter):
     done = exporter.workloads("job", "simulated-load")
 
     assert done.returncode == 1
@@ -152,7 +152,7 @@ def test_on_gpus_that_are_not_simulated_it_says_what_to_start(exporter):
     assert "Traceback" not in done.stderr
 
 
-def test_a_best_cap_that_the_card_does_not_take_is_one_line(simulated):
+def test_simulated_load_unsupported_best_is_one_line_error(simulated):
     exporter, _ = simulated
     done = exporter.workloads("job", "simulated-load", "--best", "900")
 

@@ -61,7 +61,7 @@ def workloads(environment):
     return run
 
 
-def test_each_run_is_made_under_its_cap_and_the_best_is_the_known_one(exporter, limit_w, workloads, tmp_path):
+def test_sweep_runs_under_each_cap_follow_law(exporter, limit_w, workloads, tmp_path):
     results = tmp_path / "results"
     done = workloads(
         *("sweep", "simulated-load", "--power-limits", "350,450,700", "--steps", "40", "--out", str(results)),
@@ -85,7 +85,7 @@ def test_each_run_is_made_under_its_cap_and_the_best_is_the_known_one(exporter, 
     assert limit_w() == BEFORE_W
 
 
-def test_a_signal_ends_the_sweep_with_the_limit_that_stood_before_and_it_can_go_on(limit_w, start, tmp_path):
+def test_sweep_signal_restores_limit_and_can_be_resumed(limit_w, start, tmp_path):
     results = tmp_path / "results"
     with start(
         *("sweep", "simulated-load", "--power-limits", "300,400", "--duration", "60", "--out", str(results)),
@@ -103,9 +103,7 @@ def test_a_signal_ends_the_sweep_with_the_limit_that_stood_before_and_it_can_go_
     assert f"2 of 2 steps remain; continue with: workloads plan {results}/plan.yaml --resume {results}" in said
 
 
-def test_a_locked_clock_that_does_not_take_is_found_out_while_the_card_is_at_work(
-    exporter, limit_w, workloads, tmp_path
-):
+def test_sweep_ineffective_clock_lock_stops_run(exporter, limit_w, workloads, tmp_path):
     """Before the run and after it the card is idle, and below any clock."""
     results = tmp_path / "results"
     with exporter.simulation() as simulation:
@@ -122,7 +120,7 @@ def test_a_locked_clock_that_does_not_take_is_found_out_while_the_card_is_at_wor
     assert (line["outcome"], line["cut_off"]) == ("interrupted", True)
 
 
-def test_a_cap_that_the_card_does_not_take_is_refused_before_anything_runs(limit_w, workloads, tmp_path):
+def test_sweep_unsupported_cap_fails_before_run(limit_w, workloads, tmp_path):
     results = tmp_path / "results"
     done = workloads("sweep", "simulated-load", "--power-limits", "100,400", "--out", str(results))
 
@@ -132,7 +130,7 @@ def test_a_cap_that_the_card_does_not_take_is_refused_before_anything_runs(limit
     assert limit_w() == BEFORE_W
 
 
-def test_a_job_without_a_cap_is_made_under_the_limit_that_stood_before(limit_w, workloads, exporter, tmp_path):
+def test_plan_run_without_cap_uses_previous_limit(limit_w, workloads, exporter, tmp_path):
     plan = write(
         tmp_path,
         "name: both\ngpus: 0\nruns:\n"
@@ -165,7 +163,7 @@ def test_a_job_without_a_cap_is_made_under_the_limit_that_stood_before(limit_w, 
         (["sgemm", "--power-limits", "300", "--order", "random"], "order: takes 'as-given', 'shuffled' or"),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_code_2(workloads, tmp_path, arguments, message):
+def test_sweep_usage_error_is_one_line_with_exit_code_2(workloads, tmp_path, arguments, message):
     done = workloads("sweep", *arguments, "--out", str(tmp_path / "results"))
 
     assert done.returncode == 2

@@ -26,7 +26,7 @@ def lines_of(done):
     return [" ".join(line.split()) for line in done.stdout.splitlines()]
 
 
-def test_a_plan_tells_each_run_with_its_cap_labels_and_time(exporter, tmp_path):
+def test_dry_run_lists_runs_with_cap_labels_and_duration(exporter, tmp_path):
     said = lines_of(make(exporter, write(tmp_path, PLAN), "--dry-run"))
 
     # 8 + 20 + 20 + 40 + 8 s of runs, and 5 pauses of 2 s
@@ -43,7 +43,7 @@ def test_a_plan_tells_each_run_with_its_cap_labels_and_time(exporter, tmp_path):
     assert said[tenants + 5] == "under MPS"
 
 
-def test_a_plan_tells_what_it_would_change_on_the_machine(exporter, tmp_path):
+def test_dry_run_lists_changes_to_machine(exporter, tmp_path):
     said = lines_of(make(exporter, write(tmp_path, PLAN), "--dry-run"))
 
     assert said[said.index("changes to this machine:") + 1 :] == [
@@ -59,7 +59,7 @@ def test_a_plan_tells_what_it_would_change_on_the_machine(exporter, tmp_path):
     assert exporter.api.requests == []
 
 
-def test_a_sweep_tells_the_same_and_needs_no_exporter(exporter, tmp_path, nowhere):
+def test_dry_run_of_sweep_needs_no_exporter(exporter, tmp_path, nowhere):
     options = ("--sm-clocks", "900,1200", "--gpus", "0,1", "--repeats", "2", "--order", "as-given", "--dry-run")
     sweep = exporter.workloads(
         "sweep", "sgemm", "--repetitions", "5", *options, "--out", str(tmp_path / "none"), "--exporter", nowhere
@@ -73,7 +73,7 @@ def test_a_sweep_tells_the_same_and_needs_no_exporter(exporter, tmp_path, nowher
     assert not (tmp_path / "none").exists()
 
 
-def test_a_dry_run_goes_on_nowhere(exporter, tmp_path):
+def test_dry_run_excludes_resume(exporter, tmp_path):
     done = exporter.workloads("plan", str(write(tmp_path, PLAN)), "--dry-run", "--resume", str(tmp_path))
 
     assert done.returncode == 2

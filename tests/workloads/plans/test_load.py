@@ -37,7 +37,7 @@ def _settings(steps: tuple[Step, ...]) -> list[tuple[object, ...]]:
     return [(*step.settings.values(), step.repeat) for step in steps]
 
 
-def test_a_job_with_options_is_one_run_for_each_repeat(read):
+def test_plan_job_with_repeats_has_one_run_per_repeat(read):
     steps = read(
         "name: matrices\ngpus: 0\nrepeats: 2\nlabels: {site: lab}\n"
         "runs:\n  - job: sgemm\n    options: {size: 64, duration: 0.5}\n"
@@ -49,7 +49,7 @@ def test_a_job_with_options_is_one_run_for_each_repeat(read):
     assert run.labels == {"experiment": "matrices", "site": "lab", "case": "sgemm", "repeat": "1"}
 
 
-def test_a_sweep_is_the_grid_of_its_values_times_the_repeats(read):
+def test_plan_sweep_is_grid_of_values_and_repeats(read):
     steps = read(
         "name: caps\nrepeats: 2\nruns: [{job: sgemm, sweep: {power_limit_watts: '300:500:100', size: [64, 128]}}]\n"
     ).steps
@@ -61,7 +61,7 @@ def test_a_sweep_is_the_grid_of_its_values_times_the_repeats(read):
     assert steps[0].runs[0].labels["size"] == "64"
 
 
-def test_a_run_has_the_seed_of_its_own_job_and_not_that_of_the_order(read):
+def test_plan_seed_label_is_seed_of_job(read):
     product, passes = read(
         "name: a\nseed: 7\norder: shuffled\nruns: [{job: sgemm}, {job: llm-forward, options: {seed: 3}}]\n"
     ).steps
@@ -70,7 +70,7 @@ def test_a_run_has_the_seed_of_its_own_job_and_not_that_of_the_order(read):
     assert passes.runs[0].labels["seed"] == "3"
 
 
-def test_tenants_are_runs_of_one_step_and_each_has_its_label(read):
+def test_plan_tenants_are_labeled_runs_of_one_step(read):
     (step,) = read(
         "name: pair\nruns:\n  - name: two\n    gpus: 1\n    tenants:\n"
         "      - {name: small, job: sgemm, options: {size: 64}}\n"
@@ -84,7 +84,7 @@ def test_tenants_are_runs_of_one_step_and_each_has_its_label(read):
     assert (own.job, own.arguments, own.background, own.waits) == (None, ("python", "train.py"), True, False)
 
 
-def test_a_placement_is_a_job_on_each_gpu_that_is_not_idle(read):
+def test_plan_placement_has_one_job_per_busy_gpu(read):
     (step,) = read(
         "name: neighbours\njobs:\n  noise: {job: sleep, options: {duration: 5}, background: true}\n"
         "runs: [{name: case-1, placement: {0: sgemm, 1: noise, 2: idle}}]\n"
@@ -96,7 +96,7 @@ def test_a_placement_is_a_job_on_each_gpu_that_is_not_idle(read):
     ]
 
 
-def test_an_option_that_is_true_is_a_flag_and_a_list_repeats_it():
+def test_option_arguments_true_is_flag_and_list_repeats():
     from workloads.plans.steps import option_arguments
 
     assert option_arguments({"verbose": True, "quiet": False, "seq_len": 8, "env": ["A=1", "B=2"]}) == [
@@ -224,24 +224,24 @@ def test_an_option_that_is_true_is_a_flag_and_a_list_repeats_it():
         ("", "plan.yaml:1: a plan is a mapping with name: and runs:"),
     ],
 )
-def test_what_is_wrong_is_said_with_file_line_key_and_remedy(complaint, text, expected):
+def test_plan_error_names_file_line_key_and_remedy(complaint, text, expected):
     said = complaint(text)
 
     assert said.startswith(expected)
     assert said.count("\n") == 0
 
 
-def test_all_that_is_wrong_is_said_at_once(complaint):
+def test_plan_errors_are_reported_together(complaint):
     said = complaint("nam: a\nruns: [{job: sleep}]\nrepeats: 0\n")
 
     assert [line.split(": ")[1] for line in said.splitlines()] == ["name", "repeats", "nam"]
 
 
-def test_a_file_that_is_not_there_is_one_line(tmp_path):
+def test_plan_missing_file_is_one_line_error(tmp_path):
     with pytest.raises(PlanFileError, match=r"none.yaml: cannot be read: No such file or directory$"):
         plan_file.read_plan(tmp_path / "none.yaml")
 
 
 @pytest.mark.parametrize("path", sorted(PLANS.glob("*.yaml")), ids=lambda path: path.name)
-def test_the_example_plans_are_valid(path):
+def test_plan_examples_are_valid(path):
     assert plan_file.read_plan(path).steps

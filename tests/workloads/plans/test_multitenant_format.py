@@ -63,7 +63,7 @@ def _read(tmp_path, text):
     return plan_file.read_plan(path)
 
 
-def test_the_template_of_tenants_is_taken_as_it_is(tmp_path):
+def test_multitenant_template_of_tenants_is_read(tmp_path):
     read = _read(tmp_path, TENANTS)
 
     (step,) = read.steps
@@ -76,7 +76,7 @@ def test_the_template_of_tenants_is_taken_as_it_is(tmp_path):
     assert {run.labels["mps"] for run in step.runs} == {"true"}
 
 
-def test_the_template_of_one_model_is_taken_as_it_is(tmp_path):
+def test_multitenant_template_of_one_model_is_read(tmp_path):
     read = _read(tmp_path, SOLO)
 
     (step,) = read.steps
@@ -88,7 +88,7 @@ def test_the_template_of_one_model_is_taken_as_it_is(tmp_path):
 @pytest.mark.parametrize(
     ("text", "is_on"), [('"True"', True), ("true", True), ('"False"', False), ("False", False), ("yes", True)]
 )
-def test_mps_may_be_a_text_as_it_was(tmp_path, text, is_on):
+def test_multitenant_mps_accepts_text(tmp_path, text, is_on):
     read = _read(tmp_path, TENANTS.replace("True/ False", text))
 
     assert read.steps[0].mps is is_on
@@ -104,7 +104,7 @@ def test_mps_may_be_a_text_as_it_was(tmp_path, text, is_on):
         ("mistral7b_2", "mistral7b_1", ":27: tenants.2.name: another tenant has the name 'mistral7b_1'"),
     ],
 )
-def test_what_is_wrong_with_a_template_is_said_where_it_stands(tmp_path, before, after, expected):
+def test_multitenant_error_names_line_and_remedy(tmp_path, before, after, expected):
     with pytest.raises(PlanFileError) as caught:
         _read(tmp_path, TENANTS.replace(before, after, 1))
 
@@ -112,7 +112,7 @@ def test_what_is_wrong_with_a_template_is_said_where_it_stands(tmp_path, before,
     assert str(caught.value).count("\n") == 0
 
 
-def test_a_template_is_run_after_its_sleep_and_measured_over_the_overlap(exporter, tmp_path):
+def test_multitenant_run_waits_and_has_overlap(exporter, tmp_path):
     model = llm_models.knowing_nothing(tmp_path / "model")
     text = (
         f"experiment_name: pair\nmps: 'False'\nsleep_duration: 2\ndevice: cpu\ntenants:\n"

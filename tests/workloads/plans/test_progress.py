@@ -27,11 +27,11 @@ def _shown(table: LiveTable) -> str:
     return out.getvalue()
 
 
-def test_power_and_temperature_are_read_from_the_exporters_page():
+def test_parse_gpus_reads_power_and_temperature():
     assert progress.parse_gpus(METRICS) == [GpuReading("0", "GPU-a", 412.5, 61), GpuReading("1", "GPU-b", 78, 33)]
 
 
-def test_the_hottest_is_that_of_the_runs_gpus():
+def test_hottest_celsius_considers_gpus_of_run():
     shown = progress.parse_gpus(METRICS)
 
     assert progress.hottest_celsius(shown, None) == 61
@@ -40,7 +40,7 @@ def test_the_hottest_is_that_of_the_runs_gpus():
     assert progress.hottest_celsius(shown, ["2"]) is None
 
 
-def test_work_is_shown_by_the_second():
+def test_work_rates_are_per_second():
     times = iter([10.0, 12.0])
     with serving(RunApi()) as address:
         api, rates = Api(address), WorkRates()
@@ -54,12 +54,12 @@ def test_work_is_shown_by_the_second():
     assert second == {"generated_tokens": 150}  # 300 in 2 s
 
 
-def test_an_exporter_that_does_not_answer_shows_nothing(nowhere):
+def test_progress_unreachable_exporter_shows_nothing(nowhere):
     assert progress.read_gpus(Api(nowhere)) == []
     assert WorkRates().of(Api(nowhere), ["r"]) == {}
 
 
-def test_the_live_table_has_what_runs_what_is_left_power_temperature_and_tokens():
+def test_live_table_shows_step_rest_power_and_rates():
     readings = LiveReadings(
         lambda: progress.parse_gpus(METRICS), lambda _ids: {"steps": 3.0, "generated_tokens": 1234.5}
     )
@@ -76,7 +76,7 @@ def test_the_live_table_has_what_runs_what_is_left_power_temperature_and_tokens(
     assert "1 more, about 2 min; next: gpt2 power_limit_watts=600 repeat 1" in shown
 
 
-def test_what_the_exporter_does_not_show_is_a_dash_and_no_zero():
+def test_live_table_missing_value_is_a_dash():
     table = LiveTable(LiveReadings(lambda: [GpuReading("0", "GPU-a", 80.0)], lambda _ids: {}), now_s=lambda: 0.0)
     table.show(PlanStatus(1, 1, "x", "running"))
 
@@ -106,7 +106,7 @@ def _frames_until(terminal: Console, *, stopped: bool = False) -> str:
     return terminal.file.getvalue()
 
 
-def test_no_step_is_too_short_to_be_seen(terminal):
+def test_live_table_draws_each_short_step(terminal):
     frames = _frames_until(terminal)
 
     assert "1/2" in frames
@@ -116,7 +116,7 @@ def test_no_step_is_too_short_to_be_seen(terminal):
 
 
 @pytest.mark.parametrize(("stopped", "ended"), [(False, "b: done"), (True, "b: stopped")])
-def test_the_frame_that_stays_is_how_it_ended(terminal, stopped, ended):
+def test_live_table_last_frame_shows_end(terminal, stopped, ended):
     _frames_until(terminal, stopped=stopped)
     last = _last_frame(terminal)
 
@@ -127,11 +127,11 @@ def test_the_frame_that_stays_is_how_it_ended(terminal, stopped, ended):
     assert "about" not in last
 
 
-def test_before_the_first_step_the_table_says_what_it_waits_for():
+def test_live_table_before_first_step_shows_waiting():
     assert "reading GPUs" in _shown(LiveTable(LiveReadings(list, lambda _ids: {})))
 
 
-def test_lines_for_a_log_say_a_change_once(capsys):
+def test_progress_log_writes_each_change_once(capsys):
     with ProgressLog() as lines:
         for doing in ("pausing", "runs", "runs"):
             lines.show(PlanStatus(1, 2, "sgemm repeat 1", doing))
@@ -144,7 +144,7 @@ def test_lines_for_a_log_say_a_change_once(capsys):
     ]
 
 
-def test_a_cool_down_ends_when_the_temperature_is_back():
+def test_cool_down_ends_at_temperature():
     celsius, said = iter([60.0, 50.0, 42.0]), []
     found = runner.wait_for_cool_down(CoolDown(), 40.0, lambda: next(celsius), said.append, lambda _s: None)
 
@@ -153,13 +153,13 @@ def test_a_cool_down_ends_when_the_temperature_is_back():
 
 
 @pytest.mark.parametrize(("first", "now"), [(None, 40.0), (40.0, None)])
-def test_a_cool_down_that_sees_no_temperature_says_so(first, now):
+def test_cool_down_without_temperature_returns_note(first, now):
     found = runner.wait_for_cool_down(CoolDown(), first, lambda: now, lambda _doing: None, lambda _s: None)
 
     assert "no cool-down: the exporter has no temperature" in found
 
 
-def test_a_cool_down_that_takes_too_long_says_how_far_it_came():
+def test_cool_down_timeout_returns_temperature():
     found = runner.wait_for_cool_down(
         CoolDown(to_celsius=30, at_most_seconds=0.01), None, lambda: 55.0, lambda _doing: None
     )

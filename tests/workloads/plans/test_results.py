@@ -14,7 +14,7 @@ from tests.workloads.plans.plan_files import TWICE, journal, make, write
 from workloads.plans.results import JournalEntry, ResultsFolder
 
 
-def test_a_runner_of_one_run_that_is_killed_leaves_no_job_behind(exporter, tmp_path):
+def test_plan_killed_child_runner_leaves_no_job(exporter, tmp_path):
     """Else it would load the GPU of the next run."""
     text = "name: two\nruns:\n  - command: [sh, -c, 'sleep 600 & echo $! > pid; wait']\n  - command: ['true']\n"
     plan, results = write(tmp_path, text), tmp_path / "results"
@@ -30,7 +30,7 @@ def test_a_runner_of_one_run_that_is_killed_leaves_no_job_behind(exporter, tmp_p
     eventually(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
-def test_a_journal_that_was_cut_off_loses_no_line_and_no_tenant(tmp_path):
+def test_results_truncated_journal_repeats_incomplete_step(tmp_path):
     def made(step, tenant, attempt=1):
         return JournalEntry(
             *(step, attempt, f"{step}{tenant}{attempt}", "two", "measure", 1, tenant, "ok", 0, 0.0, 1.0),
@@ -52,7 +52,7 @@ def test_a_journal_that_was_cut_off_loses_no_line_and_no_tenant(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_an_interrupted_plan_ends_its_run_says_what_is_left_and_goes_on_there(exporter, tmp_path, name):
+def test_plan_interrupted_is_resumed_at_open_step(exporter, tmp_path, name):
     text = (
         "name: three\nruns:\n  - {name: a, job: sleep, options: {duration: 0.1}}\n"
         "  - {name: b, command: [sh, -c, 'test -e go || exec sleep 60']}\n"
@@ -87,7 +87,7 @@ def test_an_interrupted_plan_ends_its_run_says_what_is_left_and_goes_on_there(ex
     assert "steps remain" not in resumed.stderr
 
 
-def test_a_plan_whose_runner_was_killed_ends_its_run_and_goes_on_with_what_has_no_result(exporter, tmp_path):
+def test_plan_killed_runner_ends_run_and_is_resumed(exporter, tmp_path):
     text = "name: two\nruns:\n  - command: [sh, -c, 'test -e go || exec sleep 60']\n"
     plan, results = write(tmp_path, text), tmp_path / "results"
     process = exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results), cwd=tmp_path)
@@ -106,7 +106,7 @@ def test_a_plan_whose_runner_was_killed_ends_its_run_and_goes_on_with_what_has_n
     assert (results / run_id / "events.jsonl").exists()
 
 
-def test_a_run_of_an_earlier_attempt_that_still_runs_is_not_run_beside(exporter, tmp_path):
+def test_plan_resume_with_running_attempt_fails(exporter, tmp_path):
     plan = write(tmp_path, TWICE)
     with exporter.start("-m", "workloads", "plan", str(plan), "--out", str(tmp_path / "results")) as process:
         process.communicate(timeout=60)
@@ -119,7 +119,7 @@ def test_a_run_of_an_earlier_attempt_that_still_runs_is_not_run_beside(exporter,
     assert f"run {run.run_id} of an earlier attempt is still running; stop it, or wait for its end" in done.stderr
 
 
-def test_a_second_runner_on_the_same_results_is_refused(exporter, tmp_path):
+def test_plan_second_runner_on_results_fails(exporter, tmp_path):
     plan, results = write(tmp_path, "name: a\nruns: [{job: sleep, options: {duration: 60}}]\n"), tmp_path / "results"
     with exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results)) as first:
         eventually(lambda: exporter.api.runs)
@@ -131,7 +131,7 @@ def test_a_second_runner_on_the_same_results_is_refused(exporter, tmp_path):
     assert "another workloads plan uses" in second.stderr
 
 
-def test_a_plan_that_was_made_whole_has_nothing_left_to_do(exporter, tmp_path):
+def test_plan_resume_of_complete_plan_runs_nothing(exporter, tmp_path):
     plan = write(tmp_path, TWICE.replace("repeats: 2", "repeats: 1") + "warm_up_runs: 1\nidle_seconds: 0.1\n")
     make(exporter, plan)
     count = len(exporter.api.runs)
@@ -143,7 +143,7 @@ def test_a_plan_that_was_made_whole_has_nothing_left_to_do(exporter, tmp_path):
     assert len(exporter.api.runs) == count
 
 
-def test_the_warm_up_is_made_again_where_something_is_left(exporter, tmp_path):
+def test_plan_resume_repeats_warm_up(exporter, tmp_path):
     plan = write(
         tmp_path,
         "name: warm\nwarm_up_runs: 1\nruns: [{command: [sh, -c, 'test -e go || kill -TERM $$']}]\n",
@@ -161,7 +161,7 @@ def test_the_warm_up_is_made_again_where_something_is_left(exporter, tmp_path):
     ]
 
 
-def test_without_its_exporter_a_plan_stops_and_what_was_not_measured_is_made_again(tmp_path):
+def test_plan_lost_exporter_stops_and_leaves_steps_open(tmp_path):
     go_on, results = tmp_path / "go", tmp_path / "results"
     job = f"name: wait, command: [sh, -c, 'until [ -e {go_on} ]; do sleep 0.05; done']"
     plan = write(tmp_path, f"name: waits\nrepeats: 2\nruns: [{{{job}}}]\n")

@@ -9,7 +9,7 @@ from tests.fakes import nsys
 from tests.workloads.plans.plan_files import TWICE, journal, make, write
 
 
-def test_each_repeat_is_a_run_with_its_labels_and_a_folder_of_its_own(exporter, tmp_path):
+def test_plan_repeats_are_runs_with_labels_and_folders(exporter, tmp_path):
     plan = write(tmp_path, TWICE)
     done = make(exporter, plan)
 
@@ -36,7 +36,7 @@ def test_each_repeat_is_a_run_with_its_labels_and_a_folder_of_its_own(exporter, 
         assert f"run {run.run_id} ok" in (folder / "output.log").read_text()
 
 
-def test_a_command_is_a_run_and_its_output_is_kept(exporter, tmp_path):
+def test_plan_command_is_run_and_output_is_kept(exporter, tmp_path):
     plan = write(tmp_path, "name: own\nruns: [{command: [echo, hello]}]\n")
     done = make(exporter, plan, "--no-live")
 
@@ -46,7 +46,7 @@ def test_a_command_is_a_run_and_its_output_is_kept(exporter, tmp_path):
     assert "hello\n" in done.stdout
 
 
-def test_a_run_under_nsys_keeps_its_tables_and_without_nsys_nothing_runs(exporter, tmp_path):
+def test_plan_nsys_keeps_report_and_requires_program(exporter, tmp_path):
     plan = write(tmp_path, "name: traced\nruns: [{job: sleep, nsys: true, options: {duration: 0.1}}]\n")
     without = make(exporter, plan, "--out", str(tmp_path / "none"))
     path = f"{nsys.installed(tmp_path)}:{os.environ['PATH']}"
@@ -60,7 +60,7 @@ def test_a_run_under_nsys_keeps_its_tables_and_without_nsys_nothing_runs(exporte
     assert len(exporter.api.runs) == 1
 
 
-def test_a_failing_run_is_said_and_the_next_is_made(exporter, tmp_path):
+def test_plan_failed_run_is_reported_and_next_runs(exporter, tmp_path):
     script = write(tmp_path, "import sys; sys.exit('no memory left')", "train.py")
     plan = write(
         tmp_path,
@@ -80,7 +80,7 @@ def test_a_failing_run_is_said_and_the_next_is_made(exporter, tmp_path):
 
 
 @pytest.mark.parametrize("code", [130, 255])
-def test_an_exit_code_like_that_of_a_signal_is_a_failure_and_not_made_again(exporter, tmp_path, code):
+def test_plan_exit_code_of_signal_number_is_failure(exporter, tmp_path, code):
     done = make(exporter, write(tmp_path, f"name: a\nruns: [{{command: [sh, -c, 'exit {code}']}}]\n"))
 
     (line,) = journal(tmp_path / "results")
@@ -89,7 +89,7 @@ def test_an_exit_code_like_that_of_a_signal_is_a_failure_and_not_made_again(expo
     assert "remain" not in done.stderr
 
 
-def test_results_are_never_overwritten_or_merged(exporter, tmp_path):
+def test_plan_existing_results_are_not_overwritten(exporter, tmp_path):
     plan = write(tmp_path, TWICE.replace("repeats: 2", "repeats: 1"))
     make(exporter, plan)
     before = journal(tmp_path / "results")
@@ -105,7 +105,7 @@ def test_results_are_never_overwritten_or_merged(exporter, tmp_path):
     assert journal(tmp_path / "results") == before
 
 
-def test_without_out_the_folder_has_the_plans_name_and_the_time(exporter, tmp_path):
+def test_plan_default_folder_has_name_and_time(exporter, tmp_path):
     plan = write(tmp_path, "name: a nap\nruns: [{job: sleep, options: {duration: 0.1}}]\n")
     done = exporter.python("-m", "workloads", "plan", str(plan), cwd=tmp_path)
 
@@ -115,7 +115,7 @@ def test_without_out_the_folder_has_the_plans_name_and_the_time(exporter, tmp_pa
     assert exporter.api.only_run.labels["plan"] == folder.name
 
 
-def test_a_dry_run_lists_the_steps_in_their_order_and_makes_none(exporter, tmp_path):
+def test_plan_dry_run_lists_steps_in_order(exporter, tmp_path):
     plan = write(tmp_path, "name: a\nrepeats: 2\norder: interleaved\nruns: [{job: sleep}, {command: [ls]}]\n")
     done = make(exporter, plan, "--dry-run")
 
@@ -129,7 +129,7 @@ def test_a_dry_run_lists_the_steps_in_their_order_and_makes_none(exporter, tmp_p
     assert exporter.api.runs == {}
 
 
-def test_a_wrong_plan_is_exit_code_2_before_anything_runs(exporter, tmp_path):
+def test_plan_invalid_file_fails_before_run(exporter, tmp_path):
     plan = write(tmp_path, "name: a\nrepeat: 3\nruns: [{job: sleep}]\n")
     done = make(exporter, plan)
 
@@ -139,7 +139,7 @@ def test_a_wrong_plan_is_exit_code_2_before_anything_runs(exporter, tmp_path):
     assert not (tmp_path / "results").exists()
 
 
-def test_an_exporter_that_does_not_answer_is_said_and_leaves_nothing_behind(exporter, tmp_path, nowhere):
+def test_plan_unreachable_exporter_leaves_no_folder(exporter, tmp_path, nowhere):
     plan = write(tmp_path, TWICE)
     done = make(exporter, plan, "--exporter", nowhere)
 

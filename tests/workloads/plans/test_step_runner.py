@@ -37,7 +37,7 @@ with client.run("longer") as run:
 """
 
 
-def test_tenants_begin_together_and_are_measured_over_their_overlap(exporter, tmp_path):
+def test_tenants_start_together_and_have_overlap(exporter, tmp_path):
     script = write(tmp_path, LONGER, "longer.py")
     command = f"command: [{sys.executable}, {script}, {tmp_path / 'results'}], barrier: true"
     done = make(exporter, write(tmp_path, _pair(command)), OMP_NUM_THREADS="1")
@@ -58,7 +58,7 @@ def test_tenants_begin_together_and_are_measured_over_their_overlap(exporter, tm
     assert second["overlap"]["work"]["flop"] == sum(event.work["flop"] for event in within)
 
 
-def test_the_failure_of_one_tenant_ends_the_others_cleanly(exporter, tmp_path):
+def test_tenants_failure_of_one_stops_others(exporter, tmp_path):
     script = write(
         tmp_path,
         "import pathlib, sys, time\n"
@@ -82,7 +82,7 @@ def test_the_failure_of_one_tenant_ends_the_others_cleanly(exporter, tmp_path):
     }
 
 
-def test_a_tenant_that_fails_before_all_are_ready_leaves_none_waiting(exporter, tmp_path):
+def test_tenants_failure_before_barrier_releases_others(exporter, tmp_path):
     script = write(tmp_path, "raise SystemExit('no such model')", "train.py")
     plan = write(tmp_path, _pair(f"command: [{sys.executable}, {script}], barrier: true"))
     done = make(exporter, plan)
@@ -95,7 +95,7 @@ def test_a_tenant_that_fails_before_all_are_ready_leaves_none_waiting(exporter, 
     assert first["overlap"] is None
 
 
-def test_a_tenant_that_never_comes_to_the_barrier_is_not_measured_beside_the_others(exporter, tmp_path):
+def test_tenants_without_barrier_call_are_not_measured(exporter, tmp_path):
     plan = write(tmp_path, _pair("command: [sleep, '0.1'], barrier: true"))
     done = make(exporter, plan)
 
@@ -104,7 +104,7 @@ def test_a_tenant_that_never_comes_to_the_barrier_is_not_measured_beside_the_oth
     assert second["note"] == "not measured: it ended before all tenants were ready"
 
 
-def test_one_that_waits_for_too_long_says_so(exporter, tmp_path):
+def test_tenants_barrier_timeout_is_reported(exporter, tmp_path):
     plan = write(tmp_path, _pair("command: [sleep, '60'], barrier: true", "barrier_timeout_seconds: 0.5\n"))
     done = make(exporter, plan)
 
@@ -113,7 +113,7 @@ def test_one_that_waits_for_too_long_says_so(exporter, tmp_path):
     assert "were ready within 0.5 s; increase barrier_timeout_seconds" in done.stderr
 
 
-def test_noise_in_the_background_ends_with_the_others(exporter, tmp_path):
+def test_tenants_background_job_ends_with_others(exporter, tmp_path):
     done = make(exporter, write(tmp_path, _pair("job: sleep, options: {duration: 60}, background: true")))
 
     first, second = journal(tmp_path / "results")
@@ -123,7 +123,7 @@ def test_noise_in_the_background_ends_with_the_others(exporter, tmp_path):
     assert "steps remain" not in done.stderr
 
 
-def test_each_placed_run_has_the_gpu_where_it_stands_and_sees_no_other(tmp_path):
+def test_placement_runs_see_only_their_gpu(tmp_path):
     text = (
         "name: placed\njobs:\n  show: {command: [sh, -c, 'echo sees $CUDA_VISIBLE_DEVICES']}\n"
         "runs: [{placement: {0: show, 1: idle, 2: show}}]\n"
@@ -162,7 +162,7 @@ B = [
 ]
 
 
-def test_the_overlap_is_from_the_last_begin_to_the_first_last_iteration():
+def test_find_overlap_ends_at_first_last_iteration():
     common = overlap.find_overlap([A, B], released_at=110.5)
 
     assert common == overlap.Overlap(110.5, 114)
@@ -177,16 +177,16 @@ def test_the_overlap_is_from_the_last_begin_to_the_first_last_iteration():
     assert overlap.overlap_share(common, B)["iterations"] == 2  # 112, 114
 
 
-def test_without_a_barrier_it_is_from_the_last_start():
+def test_find_overlap_without_barrier_begins_at_last_start():
     assert overlap.find_overlap([A, B], released_at=None) == overlap.Overlap(101, 114)
 
 
 @pytest.mark.parametrize("second", [[], [B[0]], [B[0].model_copy(update={"t": 200.0}), *B[1:]]])
-def test_tenants_that_never_ran_together_have_no_overlap(second):
+def test_find_overlap_disjoint_tenants_is_none(second):
     assert overlap.find_overlap([A, second], released_at=None) is None
 
 
-def test_a_line_that_was_cut_off_hides_no_other(tmp_path):
+def test_read_events_skips_truncated_line(tmp_path):
     lines = [event.model_dump_json() for event in A]
     Path(tmp_path / "events.jsonl").write_text("\n".join(lines) + "\n" + lines[-1][:10])
 

@@ -34,7 +34,7 @@ def path(tmp_path):
     return f"{mps_control.installed(tmp_path)}:{os.environ['PATH']}"
 
 
-def test_tenants_under_mps_are_verified_and_no_daemon_is_left(exporter, tmp_path, path):
+def test_tenants_under_mps_are_verified_and_daemon_ends(exporter, tmp_path, path):
     client = write(tmp_path, ATTACHED, "client.py")
     plan = write(tmp_path, PLAN.format(python=sys.executable, first=client, second=client))
     done = make(exporter, plan, PATH=path, PYTHONPATH=str(ROOT))
@@ -47,7 +47,7 @@ def test_tenants_under_mps_are_verified_and_no_daemon_is_left(exporter, tmp_path
     assert not [process for process in psutil.process_iter() if _serves(process, str(log.parent))]
 
 
-def test_a_tenant_that_is_no_client_of_mps_makes_no_run_under_mps(exporter, tmp_path, path):
+def test_tenants_under_mps_non_client_fails_step(exporter, tmp_path, path):
     client = write(tmp_path, ATTACHED, "client.py")
     other = write(tmp_path, "from workloads import client\nwith client.run('x') as run: run.barrier()\n", "other.py")
     plan = write(tmp_path, PLAN.format(python=sys.executable, first=client, second=other))
@@ -59,7 +59,7 @@ def test_a_tenant_that_is_no_client_of_mps_makes_no_run_under_mps(exporter, tmp_
     assert {run.outcome for run in exporter.api.runs.values()} == {"failed"}
 
 
-def test_without_the_control_program_nothing_runs_and_that_is_said(exporter, tmp_path):
+def test_plan_without_mps_program_fails_before_run(exporter, tmp_path):
     plan = write(tmp_path, "name: shared\nmps: true\nruns: [{job: sgemm, options: {size: 16, duration: 0.1}}]\n")
     done = make(exporter, plan)
 

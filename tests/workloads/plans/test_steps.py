@@ -10,15 +10,15 @@ def _names(made: tuple[Step, ...]) -> str:
     return " ".join(f"{step.case}{step.repeat}" for step in made)
 
 
-def test_as_given_keeps_the_order_of_the_file():
+def test_order_steps_as_given_keeps_file_order():
     assert _names(order_steps(SIX, "as-given", 0)) == "a1 a2 a3 b1 b2 b3"
 
 
-def test_interleaved_makes_everything_once_before_anything_twice():
+def test_order_steps_interleaved_cycles_repeats():
     assert _names(order_steps(SIX, "interleaved", 0)) == "a1 b1 a2 b2 a3 b3"
 
 
-def test_shuffled_is_the_same_for_the_same_seed_and_another_for_another():
+def test_order_steps_shuffled_depends_on_seed():
     first = _names(order_steps(SIX, "shuffled", 7))
 
     assert first == _names(order_steps(SIX, "shuffled", 7))
@@ -26,7 +26,7 @@ def test_shuffled_is_the_same_for_the_same_seed_and_another_for_another():
     assert sorted(first.split()) == ["a1", "a2", "a3", "b1", "b2", "b3"]
 
 
-def test_warm_up_and_idle_stand_around_what_is_measured():
+def test_complete_schedule_adds_idle_and_warm_up():
     plan = WorkloadPlan.model_validate(
         {"name": "x", "runs": [{"job": "sleep", "gpus": [1]}], "warm_up_runs": 2, "idle_seconds": 3, "repeats": 2}
     )

@@ -32,11 +32,11 @@ def shown(*chunks: bytes) -> str:
         (b"\xff is no UTF-8\n", "� is no UTF-8\n"),
     ],
 )
-def test_a_line_is_what_a_terminal_shows_when_it_is_finished(written, seen):
+def test_terminal_lines_control_characters_give_visible_text(written, seen):
     assert shown(written) == seen
 
 
-def test_a_line_is_out_as_soon_as_its_newline_is_in():
+def test_terminal_lines_newline_completes_line_at_once():
     lines = TerminalLines()
 
     assert lines.feed(b"first\nsec") == b"first\n"
@@ -48,7 +48,7 @@ def test_a_line_is_out_as_soon_as_its_newline_is_in():
     st.lists(st.sampled_from(["é", "█", "a", "\r", "\n", "\b", "\x1b[K", "\x1b[2C", "\x1b[1m", "\x1b]0;t\x07", "日"])),
     st.data(),
 )
-def test_where_the_output_is_cut_into_chunks_makes_no_difference(pieces, data):
+def test_terminal_lines_any_chunk_boundaries_give_same_text(pieces, data):
     written = "".join(pieces).encode()
     cut = data.draw(st.integers(0, len(written)))
     again = data.draw(st.integers(cut, len(written)))
@@ -56,7 +56,7 @@ def test_where_the_output_is_cut_into_chunks_makes_no_difference(pieces, data):
     assert shown(written[:cut], written[cut:again], written[again:]) == shown(written)
 
 
-def test_an_hour_of_redrawing_is_kept_as_one_line():
+def test_terminal_lines_repeated_redraw_keeps_one_line():
     lines = TerminalLines()
     for percent in range(100_000):
         assert lines.feed(b"\r%6d" % percent) == b""
@@ -64,7 +64,7 @@ def test_an_hour_of_redrawing_is_kept_as_one_line():
     assert lines.close() == b" 99999"
 
 
-def test_a_line_without_end_is_handed_on_in_parts():
+def test_terminal_lines_endless_line_is_passed_on_in_parts():
     lines = TerminalLines()
     written = b"x" * 3_000_000
     assert lines.feed(written) + lines.close() == written

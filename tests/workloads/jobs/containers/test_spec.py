@@ -38,7 +38,7 @@ FULL = ContainerSpec(
 )
 
 
-def test_docker_is_told_all_that_was_asked_for():
+def test_docker_body_full_spec_has_all_fields():
     assert docker_body(FULL) == {
         "Image": "an/image:1",
         "Cmd": ["train", "--epochs", "3"],
@@ -58,7 +58,7 @@ def test_docker_is_told_all_that_was_asked_for():
     }
 
 
-def test_podman_is_told_all_that_was_asked_for():
+def test_podman_body_full_spec_has_all_fields():
     assert podman_body(FULL) == {
         "image": "an/image:1",
         "command": ["train", "--epochs", "3"],
@@ -75,12 +75,12 @@ def test_podman_is_told_all_that_was_asked_for():
     }
 
 
-def test_what_was_not_asked_for_is_left_to_the_engine_but_for_the_gpus():
+def test_engine_bodies_minimal_spec_disable_gpus_only():
     assert docker_body(ContainerSpec("i")) == {"Image": "i", "Env": ["NVIDIA_VISIBLE_DEVICES=void"]}
     assert podman_body(ContainerSpec("i")) == {"image": "i", "env": {"NVIDIA_VISIBLE_DEVICES": "void"}}
 
 
-def test_all_gpus_are_one_request():
+def test_engine_bodies_all_gpus_are_one_request():
     all_of_them = ContainerSpec("i", gpus=None)
     assert docker_body(all_of_them)["HostConfig"]["DeviceRequests"] == [
         {"Driver": "", "Capabilities": [["gpu"]], "Count": -1}
@@ -97,7 +97,7 @@ def test_all_gpus_are_one_request():
         ("lab", {"netns": {"nsmode": "bridge"}, "networks": {"lab": {}}}),
     ],
 )
-def test_podmans_networks(network, told):
+def test_podman_body_network_sets_namespace(network, told):
     body = podman_body(ContainerSpec("i", network=network))
     assert {name: body[name] for name in body if name in ("netns", "networks")} == told
 
@@ -117,20 +117,20 @@ def test_podmans_networks(network, told):
         ("all", {}, None),
     ],
 )
-def test_the_gpus_of_a_container(option, environ, given):
+def test_container_gpus_option_overrides_environment(option, environ, given):
     assert container_gpus(option, environ, lambda: TWO) == given
 
 
-def test_an_index_gives_no_gpu_where_none_exists(capsys):
+def test_container_gpus_index_without_gpus_logs_and_is_empty(capsys):
     assert container_gpus(None, {"CUDA_VISIBLE_DEVICES": "0"}, lambda: ()) == ()
     assert "nvidia-smi does not list those of CUDA_VISIBLE_DEVICES" in capsys.readouterr().err
 
 
-def test_a_uuid_is_taken_as_it_stands_where_nvidia_smi_is_not_there():
+def test_container_gpus_uuid_without_nvidia_smi_is_kept():
     assert container_gpus(None, {"CUDA_VISIBLE_DEVICES": "GPU-aaaa"}, lambda: ()) == ("GPU-aaaa",)
 
 
-def test_what_is_no_gpu_is_refused():
+def test_container_gpus_invalid_name_is_rejected():
     with pytest.raises(GpusError, match="is not a GPU"):
         container_gpus("first", {}, lambda: TWO)
 
@@ -143,17 +143,17 @@ def test_what_is_no_gpu_is_refused():
         ("kept:/out:rw", Volume("kept", "/out")),
     ],
 )
-def test_a_volume_is_source_and_target(text, read):
+def test_parse_volume_reads_source_target_and_mode(text, read):
     assert parse_volume(text) == read
 
 
-def test_a_relative_source_is_one_of_this_folder(tmp_path, monkeypatch):
+def test_parse_volume_relative_source_is_resolved(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert parse_volume("./data:/in") == Volume(f"{tmp_path}/data", "/in")
 
 
 @pytest.mark.parametrize("text", ["/data", "/data:in", ":/in", "/data:/in:ro:z", "/data:/in:exec"])
-def test_what_is_no_volume_is_refused(text):
+def test_parse_volume_invalid_text_is_rejected(text):
     with pytest.raises(argparse.ArgumentTypeError, match="is no volume"):
         parse_volume(text)
 
@@ -161,17 +161,17 @@ def test_what_is_no_volume_is_refused(text):
 @pytest.mark.parametrize(
     ("text", "size"), [("65536", 65_536), ("512m", 536_870_912), ("64G", 68_719_476_736), ("2GiB", 2 << 30)]
 )
-def test_a_size_is_in_powers_of_1024(text, size):
+def test_parse_engine_size_units_are_powers_of_1024(text, size):
     assert parse_engine_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "64x", "1.5g"])
-def test_what_is_no_size_is_refused(text):
+def test_parse_engine_size_invalid_text_is_rejected(text):
     with pytest.raises(argparse.ArgumentTypeError, match="is no size"):
         parse_engine_size(text)
 
 
-def test_a_variable_without_a_value_is_that_of_the_environment():
+def test_resolve_environment_name_alone_takes_own_value():
     assert resolve_environment(["COLOUR", "EMPTY=", "A=b=c"], {"COLOUR": "red"}) == {
         "COLOUR": "red",
         "EMPTY": "",
@@ -179,14 +179,14 @@ def test_a_variable_without_a_value_is_that_of_the_environment():
     }
 
 
-def test_the_value_of_a_variable_that_is_passed_on_is_no_option(monkeypatch):
+def test_env_option_name_alone_keeps_value_out_of_options(monkeypatch):
     monkeypatch.setenv("TOKEN", "secret")
     options = container_job.parser().parse_args(["--env", "TOKEN", "image"])
 
     assert options.env == ["TOKEN"]
 
 
-def test_the_score_is_work_and_all_numbers_are_results():
+def test_parse_score_time_is_work_and_numbers_are_results():
     found = container_score.parse_score(
         b"time: 245.6\nf1: 1e-3\nname: stemdl\nok: true\nbad: .nan\n2nd-loss: 4\n", "m.yml"
     )
@@ -197,17 +197,17 @@ def test_the_score_is_work_and_all_numbers_are_results():
 
 
 @pytest.mark.parametrize("text", [b"time: [", b"\xff\xfe\x00", b"just text", b""])
-def test_a_file_that_is_no_score_is_said_and_left_out(text, capsys):
+def test_parse_score_invalid_file_logs_and_is_empty(text, capsys):
     assert container_score.parse_score(text, "m.yml") == {}
     assert "m.yml" in capsys.readouterr().err
 
 
-def test_a_score_below_zero_is_a_result_and_no_work():
+def test_score_work_negative_or_missing_time_is_empty():
     assert container_score.score_work({"time": -1.0}) == {}
     assert container_score.score_work({"loss": 1.0}) == {}
 
 
-def test_where_no_engine_is_the_error_says_where_it_was_looked_for(tmp_path):
+def test_find_engine_no_socket_names_searched_paths(tmp_path):
     with pytest.raises(container_engine.EngineError) as error:
         container_engine.find_engine(None, {"XDG_RUNTIME_DIR": "/run/user/7"}, tmp_path)
 
@@ -217,14 +217,14 @@ def test_where_no_engine_is_the_error_says_where_it_was_looked_for(tmp_path):
     assert "--host" in str(error.value)
 
 
-def test_a_socket_that_may_not_be_opened_is_said_with_the_group():
+def test_error_cause_permission_denied_names_socket_group():
     refused = PermissionError(13, "Permission denied")
     wrapped = requests.exceptions.ConnectionError(urllib3.exceptions.ProtocolError("Connection aborted.", refused))
 
     assert container_engine.error_cause(wrapped).startswith("permission denied; be a member of the socket's group")
 
 
-def test_an_engine_without_gpus_is_said_with_the_toolkit():
+def test_error_cause_no_gpu_driver_names_container_toolkit():
     text = 'could not select device driver "" with capabilities: [[gpu]]'
     error = docker.errors.APIError("500 Server Error", explanation=text)
 

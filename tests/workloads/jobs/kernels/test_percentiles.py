@@ -3,7 +3,7 @@ import pytest
 from workloads.jobs.kernels import percentiles
 
 
-def test_percentiles_lie_on_the_line_between_the_two_nearest_values():
+def test_percentile_results_interpolate_linearly():
     # Five values have four steps: 90 % of the way is 3.6 steps, between the fourth (4) and the fifth (10).
     assert percentiles.percentile_results("latency_seconds", [10, 1, 3, 2, 4]) == pytest.approx(
         {
@@ -16,5 +16,5 @@ def test_percentiles_lie_on_the_line_between_the_two_nearest_values():
     )
 
 
-def test_of_no_values_nothing_is_said():
+def test_percentile_results_without_values_are_empty():
     assert percentiles.percentile_results("latency_seconds", []) == {}

@@ -12,7 +12,7 @@ from workloads.jobs.kernels import timed_kernels as kernels
 from workloads.jobs.kernels.timed_kernels import KernelTimes
 
 
-def test_the_next_batch_is_started_before_the_last_is_counted(nowhere):
+def test_measure_kernels_starts_next_batch_before_wait(nowhere):
     """A device whose kernels take 0.1 s, and that notes when it is asked for what."""
     asked = []
 
@@ -37,7 +37,7 @@ def test_the_next_batch_is_started_before_the_last_is_counted(nowhere):
     assert results["kernel_seconds_sum"] == pytest.approx(0.4)
 
 
-def test_a_device_that_fails_stops_the_others(nowhere):
+def test_measure_kernels_failing_device_stops_others(nowhere):
     def failing(groups, count):
         if failing.warm:
             raise RuntimeError("CUDA error: out of memory")
@@ -52,7 +52,7 @@ def test_a_device_that_fails_stops_the_others(nowhere):
         kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [endless, failing], options)
 
 
-def test_there_is_a_kernel_however_short_the_duration(nowhere):
+def test_measure_kernels_tiny_duration_runs_one_kernel(nowhere):
     options = SimpleNamespace(repetitions=None, duration=1e-9, warmup=1)
     run = client.Run("sgemm", {}, None, nowhere)
     launch = timed_kernels.cpu_launcher(lambda: time.sleep(0.002))
@@ -62,7 +62,7 @@ def test_there_is_a_kernel_however_short_the_duration(nowhere):
     assert results["kernel_seconds_mean"] >= 0.002
 
 
-def test_the_clock_times_each_group_of_kernels():
+def test_cpu_launcher_times_each_group():
     done = []
     timed = timed_kernels.cpu_launcher(lambda: done.append(None))(3, 5)()
 
@@ -70,7 +70,7 @@ def test_the_clock_times_each_group_of_kernels():
     assert len(timed.seconds) == 3
 
 
-def test_the_events_of_cuda_are_in_milliseconds_from_one_to_the_next():
+def test_cuda_event_times_are_differences_in_seconds():
     class Event:
         def __init__(self, at_ms):
             self.at_ms = at_ms

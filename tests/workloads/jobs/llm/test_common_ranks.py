@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("transformers", reason="needs the extra torch")
 
 
-def test_two_processes_train_one_model_in_one_run(exporter):
+def test_llm_train_two_ranks_share_one_run_and_model(exporter):
     """As torchrun starts them; the gradients are averaged, so 9 samples make two steps of two on each."""
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     model = ("--random", "tiny", "--device", "cpu", "--warmup", "0", "--epochs", "1")

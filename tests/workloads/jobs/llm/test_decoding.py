@@ -23,7 +23,7 @@ def _generate(model, new_tokens: int, eos: frozenset[int], *lengths: int):
     return decoding.generate_tokens(model, batch, limits, decoding.choose_greedily, lambda: float(next(clock)))
 
 
-def test_each_text_goes_on_from_its_own_position_until_its_end(model):
+def test_generate_tokens_each_text_ends_at_its_eos(model):
     steps, ids = _generate(model, 10, model.eos, 3, 5)
 
     assert model.eos == {EOS}
@@ -32,34 +32,34 @@ def test_each_text_goes_on_from_its_own_position_until_its_end(model):
     assert (steps.generated, steps.idle) == (6, 2)
 
 
-def test_each_step_is_timed_once_its_tokens_are_there(model):
+def test_generate_tokens_times_each_step_after_its_tokens(model):
     steps, _ = _generate(model, 10, model.eos, 3)
 
     assert (steps.began_s, steps.token_times_s) == (0.0, (1.0, 2.0, 3.0, 4.0))
 
 
-def test_without_an_end_all_tokens_are_generated(model):
+def test_generate_tokens_without_eos_generates_all_tokens(model):
     steps, ids = _generate(model, 6, frozenset(), 3, 5)
 
     assert ids.tolist() == [[3, 4, 5, EOS, 7, 8], [5, EOS, 7, 8, 9, 10]]
     assert (steps.generated, steps.idle) == (12, 0)
 
 
-def test_no_more_than_asked_for_is_generated(model):
+def test_generate_tokens_limit_of_one_generates_one_token(model):
     steps, ids = _generate(model, 1, model.eos, 3)
 
     assert (ids.tolist(), steps.live) == ([[3]], (1,))
 
 
 @pytest.mark.parametrize(("top_k", "top_p"), [(1, None), (None, 1e-6)])
-def test_sampling_among_one_takes_the_likeliest(top_k, top_p):
+def test_sampling_chooser_single_candidate_is_most_likely(top_k, top_p):
     logits = torch.tensor([[0.0, 2.0, 1.0], [5.0, 4.0, 4.9]])
 
     assert decoding.sampling_chooser(1.0, top_k, top_p)(logits).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(("top_k", "top_p"), [(2, None), (None, 0.8)])
-def test_sampling_takes_no_other_than_those_allowed(top_k, top_p):
+def test_sampling_chooser_chooses_only_allowed_tokens(top_k, top_p):
     """Of the shares 0.5, 0.1 and 0.4 the two largest are needed for 0.8."""
     torch.manual_seed(0)
     logits = torch.tensor([[0.5, 0.1, 0.4]]).log().repeat(400, 1)
@@ -67,7 +67,7 @@ def test_sampling_takes_no_other_than_those_allowed(top_k, top_p):
     assert set(decoding.sampling_chooser(1.0, top_k, top_p)(logits).tolist()) == {0, 2}
 
 
-def test_a_low_temperature_sharpens_a_high_one_flattens():
+def test_sampling_chooser_temperature_scales_distribution():
     torch.manual_seed(0)
     logits = torch.tensor([[0.6, 0.4]]).log().repeat(2000, 1)
     shares = [decoding.sampling_chooser(t, None, None)(logits).float().mean().item() for t in (0.1, 100.0)]
@@ -77,7 +77,7 @@ def test_a_low_temperature_sharpens_a_high_one_flattens():
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "opt", "bloom"])
-def test_the_tokens_are_those_of_transformers_own_loop(kind, tmp_path):
+def test_generate_tokens_equals_generate_of_transformers(kind, tmp_path):
     """Also for models with rotary positions, with an offset, and with none at all."""
     from transformers import AutoConfig
 

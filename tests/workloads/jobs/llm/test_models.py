@@ -33,7 +33,7 @@ def environment(exporter, tmp_path):
         (llm_generate, (*TINY, "--prompts", __file__), "needs the model's tokenizer"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(environment, module, arguments, message):
+def test_llm_job_unsupported_settings_are_one_line_error(environment, module, arguments, message):
     with pytest.raises(SystemExit) as ended:
         module.main(arguments)
 
@@ -42,7 +42,7 @@ def test_what_cannot_be_done_is_one_line(environment, module, arguments, message
     assert environment.api.only_run.outcome == "failed"
 
 
-def test_a_model_that_cannot_be_had_is_one_line_that_offers_random_weights(exporter, tmp_path):
+def test_load_model_unavailable_suggests_random_weights(exporter, tmp_path):
     done = exporter.python("-m", "workloads.jobs.llm_generate", HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
 
     assert done.returncode == 1
@@ -51,7 +51,7 @@ def test_a_model_that_cannot_be_had_is_one_line_that_offers_random_weights(expor
     assert len(asked) == 2  # one says that the Hub is asked
 
 
-def test_an_encoder_generates_nothing(environment, tmp_path):
+def test_llm_generate_with_encoder_fails(environment, tmp_path):
     from transformers import DistilBertConfig
 
     DistilBertConfig(vocab_size=50, dim=16, n_layers=1, n_heads=2, hidden_dim=16).save_pretrained(tmp_path)
@@ -59,7 +59,7 @@ def test_an_encoder_generates_nothing(environment, tmp_path):
         llm_generate.main(["--random", str(tmp_path)])
 
 
-def test_too_little_memory_is_one_line_with_the_remedy(environment, tmp_path):
+def test_load_model_too_large_is_one_line_error(environment, tmp_path):
     shape = {"model_type": "gpt2", "vocab_size": 10**12, "n_embd": 64, "n_layer": 1, "n_head": 1}  # 256 TB
     (tmp_path / "config.json").write_text(json.dumps(shape))
     with pytest.raises(SystemExit) as ended:
@@ -69,13 +69,13 @@ def test_too_little_memory_is_one_line_with_the_remedy(environment, tmp_path):
     assert "\n" not in ended.value.code
 
 
-def test_a_shape_that_does_not_fit_together_is_one_line(environment, tmp_path):
+def test_load_model_inconsistent_shape_is_one_line_error(environment, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_embd": 10, "n_head": 3}))
     with pytest.raises(SystemExit, match=r"no model can be made of .*config.json: .*divisible"):
         llm_forward.main(["--random", str(tmp_path / "config.json")])
 
 
-def test_where_another_tenant_failed_nothing_is_measured(environment, tmp_path, monkeypatch):
+def test_llm_forward_failed_tenant_stops_before_measure(environment, tmp_path, monkeypatch):
     (tmp_path / barrier.ABANDONED).touch()
     monkeypatch.setenv(barrier.FOLDER, f"{tmp_path}:2:30")
     with pytest.raises(SystemExit, match="another tenant failed"):
@@ -87,7 +87,7 @@ def test_where_another_tenant_failed_nothing_is_measured(environment, tmp_path, 
 @pytest.mark.parametrize(
     "arguments", [("--top-k", "5"), ("--prompt-tokens", "9:2"), ("--temperature", "0"), ("--prompts", "/nowhere")]
 )
-def test_options_that_make_no_sense_are_refused_before_anything_runs(exporter, capsys, arguments):
+def test_llm_generate_invalid_options_fail_before_run(exporter, capsys, arguments):
     with pytest.raises(SystemExit) as ended:
         llm_generate.main(arguments)
 

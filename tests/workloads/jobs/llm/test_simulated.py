@@ -23,7 +23,7 @@ def simulated(tmp_path):
         yield Exporter(api, address), opened, str(tmp_path)
 
 
-def test_simulated_passes_take_two_operations_a_token_and_parameter(simulated):
+def test_llm_forward_simulated_speed_is_two_flop_per_parameter(simulated):
     exporter, _, path = simulated
     arguments = ("--random", "gpt2", "--batch-size", "64", "--seq-len", "128", "--iterations", "20")
     done = exporter.python("-m", "workloads.jobs.llm_forward", *arguments, PYTHONPATH=path)
@@ -36,7 +36,7 @@ def test_simulated_passes_take_two_operations_a_token_and_parameter(simulated):
     assert run.duration_seconds >= 0.6  # 163,840 tokens
 
 
-def test_simulated_generation_follows_the_power_limit_once_it_binds(simulated):
+def test_llm_generate_simulated_slows_under_power_limit(simulated):
     """At 60 % of its dynamic power the GPU would draw 78 + 0.6 x 622 = 451 W, and does 60 % of its peak speed."""
     exporter, gpus, path = simulated
     gpus.set_limit(0, 200)
@@ -57,7 +57,7 @@ def test_simulated_generation_follows_the_power_limit_once_it_binds(simulated):
     assert run.results["ttft_seconds_p50"] > run.results["tpot_seconds_p50"]  # eight columns against one
 
 
-def test_simulated_training_has_no_loss(simulated):
+def test_llm_train_simulated_reports_no_loss(simulated):
     exporter, _, path = simulated
     arguments = ("--sample-tokens", "64:512", "--epochs", "1", "--samples", "200", "--batch-size", "150")
     done = exporter.python("-m", "workloads.jobs.llm_train", *arguments, PYTHONPATH=path)
@@ -70,7 +70,7 @@ def test_simulated_training_has_no_loss(simulated):
     assert "loss" not in run.results
 
 
-def test_a_simulated_job_keeps_its_gpu_busy_until_it_is_stopped(simulated):
+def test_llm_generate_simulated_loads_gpu_until_sigterm(simulated):
     exporter, gpus, path = simulated
     process = exporter.start("-m", "workloads.jobs.llm_generate", "--duration", "60", PYTHONPATH=path)
     with process:
@@ -91,7 +91,7 @@ def test_a_simulated_job_keeps_its_gpu_busy_until_it_is_stopped(simulated):
     ("arguments", "message"),
     [(("--model", "nobody/else"), "unknown model 'nobody/else'"), (("--prompts", __file__), "prompts are synthetic")],
 )
-def test_what_cannot_be_simulated_is_one_line(simulated, arguments, message):
+def test_llm_generate_simulated_unsupported_is_one_line_error(simulated, arguments, message):
     exporter, _, path = simulated
     done = exporter.python("-m", "workloads.jobs.llm_generate", *arguments, PYTHONPATH=path)
 

@@ -9,27 +9,27 @@ from workloads.jobs.llm.timing import DecodingSteps, TokenRates, TokenTimes, tok
 STEPS = DecodingSteps(began_s=10.0, token_times_s=(10.5, 10.6, 10.8, 11.1), live=(2, 2, 1, 1))
 
 
-def test_the_first_token_is_timed_from_the_handover_of_the_batch():
+def test_decoding_steps_ttft_counts_from_batch_start():
     assert STEPS.ttft_s == 0.5
     assert STEPS.latency_s == pytest.approx(1.1)
 
 
-def test_tokens_of_texts_that_have_ended_are_idle_not_generated():
+def test_decoding_steps_tokens_after_end_are_idle():
     assert STEPS.generated == 6
     assert STEPS.idle == 2  # two texts times four steps, less six
 
 
-def test_the_time_per_output_token_is_that_of_each_text():
+def test_decoding_steps_tpot_is_per_text():
     # the short one: 0.1 s for its one token after the first; the long one: 0.6 s for three
     assert STEPS.tpots_s == pytest.approx([0.1, 0.2])
 
 
-def test_a_text_of_one_token_has_no_time_per_output_token():
+def test_decoding_steps_single_token_has_no_tpot():
     assert DecodingSteps(0.0, (1.0,), (3,)).tpots_s == []
     assert DecodingSteps(0.0, (1.0, 3.0), (3, 1)).tpots_s == [2.0]
 
 
-def test_percentiles_of_token_times_over_batches():
+def test_token_times_percentiles_cover_all_batches():
     times = TokenTimes()
     times.add(STEPS)
     times.add(DecodingSteps(20.0, (20.7, 20.8), (1, 1)))
@@ -43,14 +43,14 @@ def test_percentiles_of_token_times_over_batches():
     assert len(found) == 15
 
 
-def test_without_a_second_token_there_is_no_time_between_tokens():
+def test_token_times_single_tokens_report_only_ttft():
     times = TokenTimes()
     times.add(DecodingSteps(0.0, (0.25,), (4,)))
 
     assert {name.rpartition("_")[0] for name in times.results()} == {"ttft_seconds"}
 
 
-def test_rates_of_a_batch_of_all_so_far_and_by_wall_clock():
+def test_token_rates_of_batch_busy_time_and_wall_clock():
     sums = TokenRates(began_s=100.0)
     assert sums.add(10, latency_s=2.0, now_s=104.0) == {
         "tokens_per_second": 5.0,
@@ -68,16 +68,16 @@ def test_rates_of_a_batch_of_all_so_far_and_by_wall_clock():
     }
 
 
-def test_rounds_end_after_a_number_or_a_duration():
+def test_measured_rounds_end_after_count_or_duration():
     ticks = itertools.count(0, 4)  # seconds, one look at the clock after the other
 
     assert list(measured_rounds(3, None)) == [0, 1, 2]
     assert list(measured_rounds(3, 10.0, now=lambda: next(ticks))) == [0, 1, 2]  # begun at 0: looks at 4, 8 and 12 s
 
 
-def test_one_round_is_made_however_short_the_duration():
+def test_measured_rounds_tiny_duration_gives_one_round():
     assert list(measured_rounds(None, 1e-9)) == [0]
 
 
-def test_all_processes_stop_where_one_of_them_does():
+def test_measured_rounds_stop_when_any_rank_stops():
     assert list(measured_rounds(None, 1e9, any_process=lambda mine: mine or True)) == [0]

@@ -34,7 +34,7 @@ def failure(*steps, **script):
     return answer.failure.kind, answer.failure.message
 
 
-def test_the_times_are_those_of_the_servers_own_clock():
+def test_send_request_times_match_server_clock():
     answer, seen = ask(says.answer(3, first_s=0.3, gap_s=0.2))
     role_s, first_s, second_s, third_s, finish_s, *_ = seen.written_s
 
@@ -46,58 +46,58 @@ def test_the_times_are_those_of_the_servers_own_clock():
     assert len(answer.gaps_s) == 2
 
 
-def test_the_tokens_are_the_servers_count():
+def test_send_request_tokens_are_from_usage_of_server():
     answer, _ = ask(Script([says.text("several tokens in one chunk"), says.finish(), says.usage(11, 6), DONE]))
 
     assert (answer.usage, answer.tokens, answer.chunks) == (TokenUsage(11, 6), 6, 1)
 
 
-def test_without_usage_no_tokens_are_made_up():
+def test_send_request_without_usage_has_no_tokens():
     answer, _ = ask(Script([says.text("a"), says.text("b"), says.finish(), DONE]))
 
     assert answer.failure is None
     assert (answer.usage, answer.tokens, answer.tpot_s, answer.chunks) == (None, None, None, 2)
 
 
-def test_the_last_usage_stands_where_every_chunk_has_one():
+def test_send_request_repeated_usage_keeps_last():
     answer, _ = ask(Script([says.usage(5, 1), says.text("a"), says.usage(5, 2), says.finish(), DONE]))
 
     assert answer.usage == TokenUsage(5, 2)
 
 
-def test_a_stream_may_end_without_done_where_the_answer_has_finished():
+def test_send_request_finished_stream_needs_no_done():
     answer, _ = ask(Script([says.text("a"), says.finish("stop"), says.usage(1, 1)]))
 
     assert answer.failure is None
 
 
 @pytest.mark.parametrize("end", [CUT, 60.0])
-def test_how_the_connection_ends_is_no_matter_once_the_answer_has(end):
+def test_send_request_finished_answer_ignores_connection_end(end):
     answer, _ = ask(Script([says.text("a"), says.finish("stop"), says.usage(1, 1), 0.1, end]), timeout_s=3.0)
 
     assert (answer.failure, answer.tokens) == (None, 1)
     assert answer.e2e_s < 3
 
 
-def test_a_stream_that_ends_before_the_answer_does_is_a_failure():
+def test_send_request_stream_cut_off_fails():
     assert failure(says.text("a"))[0] == "cut_off"
     assert failure(says.text("a"), 0.1, CUT)[0] == "cut_off"
 
 
-def test_an_answer_of_no_text_at_all_has_no_time_to_first_token():
+def test_send_request_answer_without_text_has_no_ttft():
     answer, _ = ask(Script([says.role(), says.finish("stop"), says.usage(3, 1), DONE]))
 
     assert (answer.failure, answer.ttft_s, answer.tokens, answer.chunks) == (None, None, 1, 0)
 
 
-def test_reasoning_is_the_first_token():
+def test_send_request_reasoning_counts_as_first_token():
     answer, seen = ask(Script([says.delta(reasoning_content="hm"), 0.3, says.text("a"), says.finish(), DONE]))
 
     assert answer.chunks == 2
     assert seen.written_s[0] <= answer.first_s <= answer.first_s + answer.gaps_s[0] <= answer.ended_s
 
 
-def test_characters_and_lines_may_be_cut_anywhere():
+def test_send_request_single_byte_chunks_are_joined():
     whole = says.text("€😀") + says.finish() + says.usage(1, 2) + DONE
     whole = whole.replace(b"\\u20ac", "€".encode()).replace(b"\n", b"\r\n")
     pieces = [part for position in range(len(whole)) for part in (whole[position : position + 1], 0.0)]
@@ -106,18 +106,18 @@ def test_characters_and_lines_may_be_cut_anywhere():
     assert (answer.failure, answer.tokens, answer.chunks) == (None, 2, 1)
 
 
-def test_nothing_is_waited_for_after_done():
+def test_send_request_ends_at_done():
     answer, seen = ask(Script([says.text("a"), DONE, 60.0]))
 
     assert answer.failure is None
     assert seen.cancelled, "the server came to the end of its minute"
 
 
-def test_an_error_in_the_stream_is_a_failure_with_the_servers_words():
+def test_send_request_error_event_fails_with_its_message():
     assert failure(says.text("a"), says.event({"error": {"message": "no memory"}}), DONE) == ("in_stream", "no memory")
 
 
-def test_an_answer_that_was_given_up_is_a_failure_though_the_stream_ends_well():
+def test_send_request_finish_reason_abort_fails():
     assert failure(says.text("a"), says.finish("abort"), says.usage(3, 1), DONE)[0] == "aborted"
 
 
@@ -131,32 +131,32 @@ def test_an_answer_that_was_given_up_is_a_failure_though_the_stream_ends_well():
         (307, b"", "Temporary Redirect"),
     ],
 )
-def test_a_status_is_a_failure_of_its_own_kind(status, body, message):
+def test_send_request_error_status_is_failure_kind(status, body, message):
     found = failure(body, status=status, content_type="application/json", headers={"Location": "http://127.0.0.1:9/"})
 
     assert found == (f"http_{status}", message)
 
 
-def test_an_answer_that_is_not_streamed_is_a_failure():
+def test_send_request_json_without_stream_fails():
     kind, _ = failure(b'{"choices": [{"message": {"content": "a"}}]}', content_type="application/json")
 
     assert kind == "not_streamed"
 
 
-def test_what_is_no_completion_is_a_failure():
+def test_send_request_malformed_answer_fails():
     assert failure(b"data: <html>\n\n")[0] == "malformed"
     assert failure(b"data: \xff\n\n")[0] == "malformed"
     assert failure(b"<html></html>", content_type="text/html") == ("malformed", "no event in an answer of text/html")
 
 
-def test_a_request_that_takes_too_long_is_a_failure():
+def test_send_request_timeout_fails():
     answer, _ = ask(Script([says.text("a"), 60.0]), timeout_s=0.5)
 
     assert answer.failure.kind == "timeout"
     assert answer.e2e_s >= 0.5
 
 
-def test_a_connection_that_breaks_before_the_answer_is_a_failure():
+def test_send_request_connection_refused_fails():
     async def refused():
         async with endpoint.open_session(None) as session:
             return await endpoint.send_request(
@@ -168,7 +168,7 @@ def test_a_connection_that_breaks_before_the_answer_is_a_failure():
     assert (answer.failure.kind, answer.failure.message) == ("connection", "127.0.0.1:9: Connection refused")
 
 
-def test_times_count_from_when_the_request_was_due():
+def test_send_request_times_count_from_due_time():
     due_s = time.monotonic() - 5
     answer, _ = ask(says.answer(1), due_s=due_s)
 
@@ -177,7 +177,7 @@ def test_times_count_from_when_the_request_was_due():
     assert answer.sent_s - answer.scheduled_s >= 5
 
 
-def test_a_chat_is_asked_for_with_usage():
+def test_send_request_chat_body_includes_usage_option():
     _, seen = ask(says.answer(1))
 
     assert seen.path == "/v1/chat/completions"
@@ -190,7 +190,7 @@ def test_a_chat_is_asked_for_with_usage():
     }
 
 
-def test_messages_and_texts_go_as_they_are():
+def test_send_request_messages_and_prompt_are_unchanged():
     messages = [{"role": "system", "content": "short"}, {"role": "user", "content": "hi"}]
 
     assert ask(says.answer(1), Request(Prompt(None, messages), 8))[1].body["messages"] == messages
@@ -199,14 +199,14 @@ def test_messages_and_texts_go_as_they_are():
     assert "messages" not in seen.body
 
 
-def test_the_extra_body_adds_and_takes_out():
+def test_send_request_extra_body_adds_and_removes_fields():
     extra = {"ignore_eos": True, "stream_options": None, "max_tokens": None, "max_completion_tokens": 4}
     _, seen = ask(says.answer(1), extra=extra)
 
     assert seen.body.keys() == {"model", "messages", "stream", "ignore_eos", "max_completion_tokens"}
 
 
-def test_the_key_is_sent_where_there_is_one():
+def test_send_request_key_is_bearer_token():
     assert ask(says.answer(1), key="secret")[1].headers["Authorization"] == "Bearer secret"
     assert "Authorization" not in ask(says.answer(1))[1].headers
 
@@ -219,17 +219,17 @@ def listed(**server):
     return asyncio.run(once())
 
 
-def test_the_models_are_listed():
+def test_list_models_returns_names():
     assert listed() == ["tiny", "other"]
 
 
 @pytest.mark.parametrize("models", [[], {}, None, {"data": None}, {"data": [{}, 3, {"id": 4}]}])
-def test_an_odd_list_of_models_is_empty(models):
+def test_list_models_unexpected_response_is_empty(models):
     assert listed(models=models) == []
     assert listed(models_status=500) == []
 
 
-def test_a_refused_key_and_a_server_that_is_not_there_say_what_to_do():
+def test_list_models_failure_names_remedy():
     with pytest.raises(EndpointError, match="OPENAI_API_KEY"):
         listed(models_status=401)
 
@@ -241,7 +241,7 @@ def test_a_refused_key_and_a_server_that_is_not_there_say_what_to_do():
         asyncio.run(nowhere())
 
 
-def test_a_cancelled_request_ends_at_the_server_too():
+def test_send_request_cancelled_closes_connection():
     async def cancelled():
         script = Script([step for _ in range(1_000) for step in (says.text("a"), 0.05)])
         async with serve(OpenAiServer(script=lambda _: script)) as server, endpoint.open_session(None) as session:

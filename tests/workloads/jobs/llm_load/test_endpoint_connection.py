@@ -44,32 +44,32 @@ def answers(count, **closing):
     return asyncio.run(asked())
 
 
-def test_a_request_that_finds_its_connection_closed_is_sent_over_a_new_one():
+def test_send_request_closed_connection_is_retried():
     found, asked = answers(3)
 
     assert [(answer.failure, answer.tokens) for answer in found] == [(None, 2)] * 3
     assert asked == [2, 2, 1]
 
 
-def test_a_connection_is_kept_where_the_server_keeps_it():
+def test_send_request_kept_connection_is_reused():
     assert answers(3, kept=3)[1] == [3]
 
 
-def test_what_a_new_connection_does_not_answer_is_sent_once():
+def test_send_request_new_connection_closed_is_not_retried():
     found, asked = answers(1, kept=0)
 
     assert found[0].failure.kind == "connection"
     assert asked == [1]
 
 
-def test_a_server_that_is_gone_is_a_failure_of_the_request_that_finds_it_so():
+def test_send_request_failed_retry_is_connection_failure():
     found, asked = answers(2, open_connections=1)
 
     assert [answer.failure and answer.failure.kind for answer in found] == [None, "connection"]
     assert asked == [2, 1]
 
 
-def test_a_server_that_still_loads_its_model_is_said_in_its_own_words():
+def test_list_models_loading_server_is_quoted():
     async def listed():
         models = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
         server = OpenAiServer(models=models, models_status=503)

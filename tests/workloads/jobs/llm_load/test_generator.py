@@ -21,11 +21,11 @@ def first(iterator, count):
     return list(itertools.islice(iterator, count))
 
 
-def test_fixed_arrivals_are_one_over_the_rate_apart():
+def test_arrival_offsets_fixed_are_evenly_spaced():
     assert first(measure.arrival_offsets_s("fixed", 4, seed=0), 5) == [0, 0.25, 0.5, 0.75, 1]
 
 
-def test_poisson_arrivals_have_the_rate_and_the_spread_of_their_name():
+def test_arrival_offsets_poisson_are_exponential():
     offsets_s = first(measure.arrival_offsets_s("poisson", 4, seed=1), 20_000)
     gaps_s = [after - before for before, after in itertools.pairwise([0, *offsets_s])]
     mean_s = sum(gaps_s) / len(gaps_s)
@@ -37,7 +37,7 @@ def test_poisson_arrivals_have_the_rate_and_the_spread_of_their_name():
     assert sum(gap_s > 0.25 for gap_s in gaps_s) / len(gaps_s) == pytest.approx(math.exp(-1), abs=0.02)
 
 
-def test_the_same_seed_gives_the_same_load():
+def test_load_same_seed_gives_same_requests():
     def drawn(seed):
         offsets_s = first(measure.arrival_offsets_s("poisson", 4, seed), 20)
         return offsets_s, first(prompts.generate_requests(None, TokenRange(1, 50), TokenRange(1, 500), seed), 20)
@@ -47,7 +47,7 @@ def test_the_same_seed_gives_the_same_load():
     assert drawn(3)[1] != drawn(4)[1]
 
 
-def test_a_synthetic_prompt_has_as_many_words_as_tokens_are_wanted():
+def test_generate_requests_lengths_are_in_range():
     requests = first(prompts.generate_requests(None, TokenRange(3, 6), TokenRange(10, 12), seed=0), 200)
 
     assert {len(request.prompt.text.split()) for request in requests} == {3, 4, 5, 6}
@@ -56,18 +56,18 @@ def test_a_synthetic_prompt_has_as_many_words_as_tokens_are_wanted():
 
 
 @pytest.mark.parametrize(("text", "least", "most"), [("128", 128, 128), ("64:256", 64, 256), ("7:7", 7, 7)])
-def test_a_length_is_a_number_or_a_range(text, least, most):
+def test_parse_token_range_accepts_number_or_range(text, least, most):
     assert prompts.parse_token_range(text) == TokenRange(least, most)
     assert str(prompts.parse_token_range(text)) == text.removesuffix(":7")
 
 
 @pytest.mark.parametrize("text", ["", "0", "5:3", ":", "1:", "many", "1:2:3", "-4", "1.5"])
-def test_what_is_no_length_is_refused(text):
+def test_parse_token_range_invalid_text_is_rejected(text):
     with pytest.raises(argparse.ArgumentTypeError, match="64:256"):
         prompts.parse_token_range(text)
 
 
-def test_a_file_of_lines_is_one_prompt_each_and_comes_again(tmp_path):
+def test_read_prompts_text_file_repeats_its_lines(tmp_path):
     path = tmp_path / "prompts.txt"
     path.write_text('one\n\n  two \n{"prompt": "three"}\n')
     requests = first(prompts.generate_requests(prompts.read_prompts(str(path)), FIVE, FIVE, seed=0), 4)
@@ -75,7 +75,7 @@ def test_a_file_of_lines_is_one_prompt_each_and_comes_again(tmp_path):
     assert [request.prompt.text for request in requests] == ["one", "  two ", '{"prompt": "three"}', "one"]
 
 
-def test_a_file_of_json_has_prompts_and_messages_and_lengths_of_its_own(tmp_path):
+def test_read_prompts_jsonl_file_sets_messages_and_lengths(tmp_path):
     path = tmp_path / "prompts.jsonl"
     messages = [{"role": "user", "content": "hi"}]
     path.write_text(f'"one"\n{{"prompt": "two", "max_tokens": 9}}\n{json.dumps({"messages": messages})}\n')
@@ -102,7 +102,7 @@ def test_a_file_of_json_has_prompts_and_messages_and_lengths_of_its_own(tmp_path
         ('{"prompt": "a", "temperature": 0}', "'temperature' is not known"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path, line, complaint):
+def test_read_prompts_invalid_line_is_named(tmp_path, line, complaint):
     path = tmp_path / "prompts.jsonl"
     path.write_text(f'"good"\n{line}\n')
 
@@ -110,7 +110,7 @@ def test_a_bad_line_is_named(tmp_path, line, complaint):
         prompts.read_prompts(str(path))
 
 
-def test_a_file_that_is_not_there_or_empty_is_refused(tmp_path):
+def test_read_prompts_missing_or_empty_file_is_rejected(tmp_path):
     (tmp_path / "empty.txt").write_text("\n \n")
 
     with pytest.raises(argparse.ArgumentTypeError, match="holds no prompt"):
@@ -145,7 +145,7 @@ class Server:
         return RequestOutcome(sent_s if due_s is None else due_s, sent_s, ended_s, ended_s)
 
 
-def test_a_closed_loop_keeps_as_many_in_flight_as_it_is_told():
+def test_closed_loop_keeps_concurrency():
     server, reported = Server(takes_s=0.01), []
     load = LoadGenerator(server.ask, reported.append)
     asyncio.run(load.closed(iter(REQUESTS), 7, StopCondition(50)))
@@ -155,7 +155,7 @@ def test_a_closed_loop_keeps_as_many_in_flight_as_it_is_told():
     assert (load.sent, load.answers, load.in_flight) == (50, reported, 0)
 
 
-def test_a_closed_loop_sends_nothing_after_its_duration_and_awaits_what_it_sent():
+def test_closed_loop_duration_awaits_open_requests():
     server = Server(takes_s=0.2)
     load = LoadGenerator(server.ask, lambda _: None)
     asyncio.run(load.closed(iter(REQUESTS), 2, StopCondition(None, 0.3)))
@@ -165,7 +165,7 @@ def test_a_closed_loop_sends_nothing_after_its_duration_and_awaits_what_it_sent(
     assert load.window_s >= 0.2
 
 
-def test_an_open_loop_sends_what_is_due_whatever_the_answers_take():
+def test_open_loop_slow_answers_keep_schedule():
     server = Server(takes_s=1.0)
     load = LoadGenerator(server.ask, lambda _: None)
     asyncio.run(load.open(iter(REQUESTS), measure.arrival_offsets_s("fixed", 100, 0), StopCondition(20)))
@@ -176,7 +176,7 @@ def test_an_open_loop_sends_what_is_due_whatever_the_answers_take():
     assert len(load.answers) == 20
 
 
-def test_an_open_loop_sends_what_is_due_within_its_duration():
+def test_open_loop_duration_limits_requests():
     server = Server()
     load = LoadGenerator(server.ask, lambda _: None)
     asyncio.run(load.open(iter(REQUESTS), measure.arrival_offsets_s("fixed", 10, 0), StopCondition(None, 0.35)))
@@ -184,7 +184,7 @@ def test_an_open_loop_sends_what_is_due_within_its_duration():
     assert len(server.asked) == 4  # at 0, 0.1, 0.2 and 0.3 s
 
 
-def test_what_a_cancelled_load_had_in_flight_is_counted():
+def test_closed_loop_cancelled_counts_open_requests():
     async def cancelled():
         server = Server(takes_s=60)
         load = LoadGenerator(server.ask, lambda _: None)

@@ -22,18 +22,18 @@ def failed(kind="timeout", due_s=0.0, ended_s=2.0, message="too slow"):
     return RequestOutcome(due_s, due_s, ended_s, failure=RequestFailure(kind, message))
 
 
-def test_the_times_of_an_answer():
+def test_outcome_times_of_answer():
     answer = answered(due_s=10, first_s=11, ended_s=13, tokens=5)
 
     assert (answer.ttft_s, answer.e2e_s, answer.tpot_s) == (1, 3, 0.5)  # 2 s for the four tokens after the first
 
 
 @pytest.mark.parametrize(("tokens", "first_s"), [(None, 1.0), (1, 1.0), (0, None), (5, None)])
-def test_a_time_per_token_needs_two_tokens_that_were_counted(tokens, first_s):
+def test_outcome_tpot_without_two_counted_tokens_is_none(tokens, first_s):
     assert answered(first_s=first_s, tokens=tokens).tpot_s is None
 
 
-def test_an_objective_is_met_where_each_of_its_limits_is():
+def test_slo_is_met_if_each_limit_is_met():
     objective = summary.parse_slo("ttft=1,tpot=0.5,e2e=3")
 
     assert objective.is_met_by(answered())
@@ -43,7 +43,7 @@ def test_an_objective_is_met_where_each_of_its_limits_is():
     assert not objective.is_met_by(failed())
 
 
-def test_what_was_not_measured_meets_no_objective_but_one_token_has_no_second():
+def test_slo_unmeasured_time_is_not_met():
     assert not summary.parse_slo("tpot=9").is_met_by(answered(tokens=None))
     assert not summary.parse_slo("ttft=9").is_met_by(answered(first_s=None))
     assert summary.parse_slo("tpot=0.001").is_met_by(answered(tokens=1, gaps_s=()))
@@ -51,7 +51,7 @@ def test_what_was_not_measured_meets_no_objective_but_one_token_has_no_second():
 
 
 @pytest.mark.parametrize("text", ["", "ttft", "ttft=", "ttft=fast", "itl=1", "ttft=1,ttft=2", "e2e=-1", "e2e=nan"])
-def test_what_is_no_objective_is_refused(text):
+def test_parse_slo_invalid_text_is_rejected(text):
     with pytest.raises(argparse.ArgumentTypeError, match=r"ttft=0\.5"):
         summary.parse_slo(text)
 
@@ -68,7 +68,7 @@ async def _unused(_request, _due_s):
     raise AssertionError
 
 
-def test_rates_are_by_the_wall_clock_of_the_window():
+def test_load_results_rates_use_window_length():
     load = measured(answered(ended_s=3, tokens=5), answered(due_s=1, first_s=2, ended_s=4, tokens=15), failed())
     found = summary.load_results(load, None)
 
@@ -81,7 +81,7 @@ def test_rates_are_by_the_wall_clock_of_the_window():
     assert (found["error_ratio"], found["requests_failed"]) == (1 / 3, 1)
 
 
-def test_percentiles_are_over_the_answers_that_succeeded():
+def test_load_results_percentiles_exclude_failures():
     load = measured(*(answered(first_s=0.1 * n, ended_s=n, gaps_s=(0.01 * n,)) for n in range(1, 102)), failed())
     found = summary.load_results(load, None)
 
@@ -95,7 +95,7 @@ def test_percentiles_are_over_the_answers_that_succeeded():
     assert found["tpot_seconds_p50"] == pytest.approx(0.9 * 51 / 4)
 
 
-def test_goodput_is_of_all_requests_the_failed_ones_too():
+def test_load_results_goodput_includes_failed_requests():
     load = measured(answered(), answered(), answered(ended_s=5), failed())
     found = summary.load_results(load, summary.parse_slo("e2e=3"))
 
@@ -103,7 +103,7 @@ def test_goodput_is_of_all_requests_the_failed_ones_too():
     assert found["goodput_requests_per_second"] == 2 / 5
 
 
-def test_failures_are_counted_by_kind():
+def test_load_results_count_failures_by_kind():
     load = measured(answered(), failed(), failed("http_429"), failed("http_429"), failed("cut_off"))
     found = summary.load_results(load, None)
 
@@ -115,7 +115,7 @@ def test_failures_are_counted_by_kind():
     }
 
 
-def test_a_run_has_room_for_all_results_however_many_kinds_there_are():
+def test_load_results_many_failure_kinds_fit_result_limit():
     load = measured(answered(), *(failed(f"http_{status}") for status in range(400, 500)))
     load.answers[0] = RequestOutcome(0, 0.5, 3, 1, array("d", [1]), TokenUsage(7, 5))
     load.cancelled = 1
@@ -126,7 +126,7 @@ def test_a_run_has_room_for_all_results_however_many_kinds_there_are():
     assert sum(count for name, count in found.items() if name.startswith("requests_failed_")) == 100
 
 
-def test_answers_without_usage_are_said_and_their_tokens_absent():
+def test_load_results_without_usage_omit_tokens():
     load = measured(answered(tokens=None), answered(tokens=None))
     found = summary.load_results(load, None)
 
@@ -136,7 +136,7 @@ def test_answers_without_usage_are_said_and_their_tokens_absent():
     assert "2 of 2 answers came without usage" in "\n".join(summary.load_summary_lines(load, found, None))
 
 
-def test_answers_without_text_are_said_and_have_no_time_to_first_token():
+def test_load_results_without_text_omit_ttft():
     load = measured(answered(), answered(first_s=None, gaps_s=()))
     found = summary.load_results(load, summary.parse_slo("ttft=2"))
 
@@ -145,13 +145,13 @@ def test_answers_without_text_are_said_and_have_no_time_to_first_token():
     assert "1 of 2 answers had no text" in "\n".join(summary.load_summary_lines(load, found, None))
 
 
-def test_of_failures_alone_there_are_no_latencies():
+def test_load_results_only_failures_have_no_latencies():
     found = summary.load_results(measured(failed(), failed()), None)
 
     assert found == {"requests_failed": 2, "requests_failed_timeout": 2, "error_ratio": 1}
 
 
-def test_the_words_of_a_server_are_one_clean_line_without_the_key():
+def test_describe_failures_removes_key_and_control_characters():
     said = summary.describe_failures([failed("http_401", message="bad key sk-123\x1b[31m\n" + "x" * 999)], "sk-123")
 
     assert said.startswith("1 http_401 (bad key [key] [31m xxx")
@@ -159,14 +159,14 @@ def test_the_words_of_a_server_are_one_clean_line_without_the_key():
     assert said.endswith("OPENAI_API_KEY or give --api-key-file")
 
 
-def test_the_line_of_progress_counts():
+def test_load_progress_line_has_counts_and_rate():
     load = measured(answered(tokens=30), failed())
     load.sent = 5
 
     assert progress.load_progress_line(load, now_s=10) == "10 s, 1 answered, 1 failed, 3 in flight, 3 tokens/s"
 
 
-def test_progress_is_lines_in_a_log(capsys):
+def test_load_progress_without_terminal_is_log_lines(capsys):
     said = []
 
     async def shown():

@@ -15,7 +15,7 @@ def decode(*pieces: bytes) -> list[str]:
     return [event for piece in pieces for event in decoder.feed(piece)]
 
 
-def test_an_event_is_complete_at_the_empty_line():
+def test_event_decoder_empty_line_completes_event():
     decoder = chunk.EventStreamDecoder()
 
     assert decoder.feed(b"data: one\n") == []
@@ -23,45 +23,45 @@ def test_an_event_is_complete_at_the_empty_line():
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_lines_end_as_the_server_likes(end):
+def test_event_decoder_accepts_all_line_ends(end):
     assert decode(end.join([b"data: one", b"", b"data: two", b"", b""])) == ["one", "two"]
 
 
-def test_comments_and_other_fields_are_passed_over():
+def test_event_decoder_ignores_comments_and_other_fields():
     assert decode(b": keep-alive\n\nevent: message\nid: 7\nretry: 10\ndata: one\n\n:\n\n") == ["one"]
 
 
-def test_the_data_of_several_lines_is_one_event():
+def test_event_decoder_joins_data_lines():
     assert decode(b'data: {"a":\ndata:  1}\n\n') == ['{"a":\n 1}']
 
 
 @pytest.mark.parametrize("cut", range(len(b"data: a\r\ndata: b\r\n\r\n")))
-def test_a_line_end_of_two_characters_is_one_line_end_wherever_it_is_cut(cut):
+def test_event_decoder_split_crlf_is_one_line_end(cut):
     whole = b"data: a\r\ndata: b\r\n\r\n"
 
     assert decode(whole[:cut], whole[cut:]) == ["a\nb"]
 
 
-def test_the_blank_after_the_colon_may_be_missing_and_a_byte_order_mark_may_be_there():
+def test_event_decoder_accepts_missing_space_and_bom():
     assert decode(b"\xef\xbb\xbfdata:one\n\n") == ["one"]
 
 
-def test_an_error_as_a_field_of_its_own_is_data_too():
+def test_event_decoder_error_field_is_data():
     assert decode(b'error: {"message": "no slot"}\n\n') == ['{"message": "no slot"}']
 
 
-def test_an_event_that_never_ends_is_refused():
+def test_event_decoder_endless_event_is_rejected():
     with pytest.raises(ValueError, match="16 MiB"):
         decode(*[b"x" * (1 << 20)] * 17)
 
 
-def test_what_is_no_utf8_is_refused():
+def test_event_decoder_invalid_utf8_is_rejected():
     with pytest.raises(ValueError, match="utf-8"):
         decode(b"data: \xff\n\n")
 
 
 @given(st.lists(st.text(alphabet="aé€😀 \x0b\x85\u2028:", max_size=8), max_size=5), st.data())
-def test_where_the_network_cuts_is_no_matter(texts, data):
+def test_event_decoder_any_chunk_boundaries_give_same_events(texts, data):
     end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))
     whole = "".join(f"data: {text}{end}{end}" for text in texts).encode()
     cuts = sorted(data.draw(st.sets(st.integers(0, len(whole)))))
@@ -75,21 +75,21 @@ def delta(**fields):
 
 
 @pytest.mark.parametrize("name", ["content", "reasoning_content", "reasoning", "refusal"])
-def test_any_text_that_the_model_wrote_counts(name):
+def test_parse_chunk_text_of_any_field_is_generated(name):
     assert chunk.parse_chunk(delta(**{name: "a"})) == CompletionChunk(generated=True)
 
 
-def test_a_tool_call_and_the_text_of_a_completion_count_too():
+def test_parse_chunk_tool_call_and_completion_are_generated():
     assert chunk.parse_chunk(delta(tool_calls=[{"index": 0, "function": {"name": "f"}}])).generated
     assert chunk.parse_chunk('{"choices": [{"index": 0, "text": "a"}]}').generated
 
 
 @pytest.mark.parametrize("fields", [{}, {"role": "assistant"}, {"role": "assistant", "content": ""}, {"content": None}])
-def test_a_delta_without_text_is_no_token(fields):
+def test_parse_chunk_delta_without_text_is_not_generated(fields):
     assert chunk.parse_chunk(delta(**fields)) == CompletionChunk()
 
 
-def test_usage_comes_with_empty_choices_or_with_the_last_one():
+def test_parse_chunk_usage_alone_or_with_last_choice():
     counts = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
     alone = chunk.parse_chunk(json.dumps({"choices": [], "usage": counts}))
     beside = chunk.parse_chunk(json.dumps({"choices": [{"delta": {}, "finish_reason": "length"}], "usage": counts}))
@@ -98,7 +98,7 @@ def test_usage_comes_with_empty_choices_or_with_the_last_one():
     assert beside == CompletionChunk(finished=True, usage=TokenUsage(7, 5))
 
 
-def test_cached_and_reasoning_tokens_are_parts_that_some_servers_tell():
+def test_parse_chunk_usage_has_cached_and_reasoning_tokens():
     details = {
         "prompt_tokens": 7,
         "completion_tokens": 5,
@@ -112,7 +112,7 @@ def test_cached_and_reasoning_tokens_are_parts_that_some_servers_tell():
 
 
 @pytest.mark.parametrize("usage", [None, {}, [], {"prompt_tokens": None}, {"completion_tokens": "5"}, "none"])
-def test_a_usage_that_says_nothing_is_none(usage):
+def test_parse_chunk_incomplete_usage_is_none(usage):
     assert chunk.parse_chunk(json.dumps({"choices": [], "usage": usage})).usage is None
 
 
@@ -126,23 +126,23 @@ def test_a_usage_that_says_nothing_is_none(usage):
         {"code": 500, "message": "out of memory", "type": "server_error"},
     ],
 )
-def test_an_error_in_the_stream_is_known_in_every_dialect(document):
+def test_parse_chunk_error_formats_of_servers_are_recognized(document):
     assert chunk.parse_chunk(json.dumps(document)).error == "out of memory"
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", {"type": "abort", "message": "shut down"}])
-def test_an_answer_that_the_server_gave_up_is_no_success(reason):
+def test_parse_chunk_abort_reason_is_recognized(reason):
     found = chunk.parse_chunk(json.dumps({"choices": [{"delta": {}, "finish_reason": reason}]}))
 
     assert found.abort_reason in {"abort", "error"}
 
 
 @pytest.mark.parametrize("data", ["", "{", "[1]", "null", '"text"'])
-def test_what_is_no_chunk_is_refused(data):
+def test_parse_chunk_invalid_data_is_rejected(data):
     with pytest.raises(ValueError):  # noqa: PT011  # json's own words, or ours
         chunk.parse_chunk(data)
 
 
 @pytest.mark.parametrize("choices", [None, 3, "text", [None], [{"delta": 3}], [{"delta": {"content": 0}}]])
-def test_odd_choices_are_no_text(choices):
+def test_parse_chunk_unexpected_choices_are_not_generated(choices):
     assert not chunk.parse_chunk(json.dumps({"choices": choices})).generated

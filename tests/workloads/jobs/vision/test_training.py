@@ -40,7 +40,7 @@ def script(path: str, folder: Path, *options: str) -> dict[str, float]:
     return score
 
 
-def test_the_dummy_is_built_and_run(exporter, podman):
+def test_dummy_image_is_built_and_run(exporter, podman):
     engine = shlex.join(podman.command())
     environment = {"ENGINE": engine, "CONTAINERS_CONF": podman.environment["CONTAINERS_CONF"]}
     built = build("dummy", "--build-arg", f"BASE={IMAGE}", **environment)
@@ -51,7 +51,7 @@ def test_the_dummy_is_built_and_run(exporter, podman):
     assert exporter.api.only_run.outcome == "ok"
 
 
-def test_the_build_command_lists_what_it_can_build():
+def test_build_script_unknown_image_lists_names():
     for wrong in ((), ("nothing",)):
         done = build(*wrong)
         assert done.returncode == 2
@@ -59,7 +59,7 @@ def test_the_build_command_lists_what_it_can_build():
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_dockerfile_has_a_base_to_choose_and_copies_only_what_is_there(name):
+def test_dockerfile_has_base_argument_and_existing_files(name):
     text = (IMAGES / name / "Dockerfile").read_text()
     instructions = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
 
@@ -70,13 +70,13 @@ def test_a_dockerfile_has_a_base_to_choose_and_copies_only_what_is_there(name):
         assert (IMAGES / name / copied).is_file()
 
 
-def test_the_build_command_knows_each_folder():
+def test_build_script_covers_each_folder():
     assert FOLDERS == ["dummy", "gpu-base", "mantid", "mnist", "stemdl", "synthetic-regression"]
     text = (IMAGES / "build.sh").read_text()
     assert all(re.search(rf"\b{folder}\b", text) for folder in FOLDERS)
 
 
-def test_the_synthetic_regression_leaves_its_score(tmp_path):
+def test_synthetic_regression_writes_score(tmp_path):
     pytest.importorskip("torch")
     sizes = ("--samples", "64", "--inputs", "4", "--hidden", "8", "--epochs", "2", "--batch-size", "16")
     score = script("synthetic-regression/synthetic_regression.py", tmp_path, *sizes)
@@ -86,7 +86,7 @@ def test_the_synthetic_regression_leaves_its_score(tmp_path):
     assert score["loss"] > 0
 
 
-def test_mnist_leaves_its_score(tmp_path):
+def test_mnist_writes_score(tmp_path):
     pytest.importorskip("torch")
     score = script("mnist/mnist.py", tmp_path, "--synthetic", "32", "--epochs", "1", "--batch-size", "16")
 
