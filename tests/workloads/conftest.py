@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from exporter import simulation
-from tests.fakes import openai_server as says
+from tests.fakes import openai_server as sse
 from tests.fakes import podman as podman_service
 from tests.fakes.openai_server import OpenAiServer
 from tests.fakes.podman import IMAGE, Podman
 from tests.fakes.run_api import RunApi, serving
 from tests.fakes.web_api import serve_beside
 from tests.forked import Nursery
-from tests.workloads.jobs.llm_load_runs import Load
+from tests.workloads.jobs.llm_server_job import LlmServerJob
 
 ROOT = Path(__file__).parents[2]
 _OURS = ("WATTLINE_", "CUDA_", "NVIDIA_", "RANK", "LOCAL_RANK", "MASTER_", "SLURM_", "TORCHELASTIC_", "PYTHON")
@@ -26,7 +26,7 @@ NURSERY = Nursery("workloads.cli", "workloads.runner.runner", "workloads.plans.c
 
 
 class Exporter:
-    """A run API, and programs that are told of it."""
+    """Run API in memory, and programs that report to it."""
 
     def __init__(self, api: RunApi, address: str) -> None:
         self.api = api
@@ -65,9 +65,9 @@ def plain_environment() -> dict[str, str]:
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @pytest.fixture
@@ -78,14 +78,14 @@ def exporter() -> Iterator[Exporter]:
 
 
 @pytest.fixture
-def nowhere() -> str:
-    """An address at which nothing listens."""
+def closed_address() -> str:
+    """Address at which no server listens."""
     return f"http://127.0.0.1:{free_port()}"
 
 
 @pytest.fixture
 def write(tmp_path):
-    """Write a Python script, and give its path."""
+    """Return a function that writes a Python script and returns its path."""
 
     def write_script(text: str, name: str = "train.py") -> str:
         path = tmp_path / name
@@ -103,7 +103,7 @@ def podman() -> Iterator[Podman]:
 
 @pytest.fixture
 def job(exporter, podman):
-    """Run a shell's script in Podman's image, with options of the job `container`."""
+    """Return a function that runs a shell script with the job `container`, in Podman's image."""
 
     def run(script: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
         command = ("job", "container", "--host", podman.host, *options, IMAGE, "--", "sh", "-c", script)
@@ -150,12 +150,12 @@ def script(write):
 
 
 @pytest.fixture
-def load(exporter, tmp_path):
-    return Load(exporter, tmp_path / "out")
+def server_job(exporter, tmp_path):
+    return LlmServerJob(exporter, tmp_path / "out")
 
 
 @pytest.fixture
 def server():
-    """Two tokens an answer, unless a test gives another script before it asks."""
-    with serve_beside(OpenAiServer(script=lambda _: says.answer(2, prompt=3))) as running:
+    """Server with OpenAI's API that answers with two tokens; tests can set another script."""
+    with serve_beside(OpenAiServer(script=lambda _: sse.answer(2, prompt=3))) as running:
         yield running

@@ -56,8 +56,8 @@ def test_ranks_under_runner_join_runners_run(exporter, write):
     assert exporter.api.only_run.work == {"samples": 3}
 
 
-def test_ranks_without_exporter_only_first_logs(exporter, write, nowhere):
-    first, second = _launch(exporter, write(_SCRIPT), [{}, {}], WATTLINE_EXPORTER=nowhere)
+def test_ranks_without_exporter_only_first_logs(exporter, write, closed_address):
+    first, second = _launch(exporter, write(_SCRIPT), [{}, {}], WATTLINE_EXPORTER=closed_address)
 
     assert "this run is not measured" in first
     assert second == ""
@@ -90,7 +90,7 @@ def test_process_started_at_is_recent():
 
 
 def _launch(exporter, script, each, **environment):
-    """One process a rank, started at once; what each says on stderr."""
+    """Start one process per rank at once; return the stderr of each."""
     processes = [
         exporter.start(script, **_MASTER, **environment, RANK=str(rank), LOCAL_RANK=str(rank), **own)
         for rank, own in enumerate(each)

@@ -16,7 +16,7 @@ _BEGIN = "import multiprocessing, os, sys\nfrom workloads import client\n"
 
 @pytest.fixture
 def record(exporter, write, tmp_path):
-    """Run a script under the runner, and give what it has recorded, each line checked against the contract."""
+    """Return a function that runs a script under the runner and returns its validated events."""
 
     def run(text: str, *more: str):
         script = write(_BEGIN + textwrap.dedent(text))

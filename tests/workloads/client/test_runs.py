@@ -65,7 +65,7 @@ def test_work_posts_totals_at_most_four_times_a_second(exporter, script):
     assert totals == sorted(totals)
     assert totals[-1] == 2000
     assert exporter.api.only_run.work == {"steps": 2000}
-    # all but the last, at the exit, wait for their quarter of a second
+    # all posts but the last, at the exit, are at least 0.25 s apart
     assert all(later.at_s - earlier.at_s > 0.2 for earlier, later in itertools.pairwise(posts[:-1]))
 
 
@@ -86,7 +86,7 @@ def test_run_exception_sets_outcome_and_propagates(exporter, script, last_line, 
     assert exporter.api.only_run.work == {"steps": 1}
 
 
-def test_run_without_exporter_logs_once_and_continues(exporter, script, nowhere):
+def test_run_without_exporter_logs_once_and_continues(exporter, script, closed_address):
     job = script("""
         for _ in range(3):
             with client.run("train") as run:
@@ -95,12 +95,12 @@ def test_run_without_exporter_logs_once_and_continues(exporter, script, nowhere)
                 run.result(loss=1)
         print("trained")
         """)
-    done = exporter.python(job, WATTLINE_EXPORTER=nowhere)
+    done = exporter.python(job, WATTLINE_EXPORTER=closed_address)
 
     assert (done.returncode, done.stdout) == (0, "trained\n")
     assert done.stderr.count("\n") == 1
     assert done.stderr == (
-        f"wattline: this run is not measured: cannot reach an exporter at {nowhere}: Connection refused; "
+        f"wattline: this run is not measured: cannot reach an exporter at {closed_address}: Connection refused; "
         "start an exporter with exporter serve, or start the job with workloads run\n"
     )
 

@@ -1,4 +1,4 @@
-"""Work and the end of a run where a job has children, workers and threads."""
+"""Work and end of runs whose jobs have child processes, workers and threads."""
 
 import pytest
 

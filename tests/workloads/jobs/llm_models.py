@@ -1,18 +1,18 @@
-"""Tiny models whose every prediction is known, saved as transformers would; their tokenizer's words are numbers."""
+"""Tiny saved transformers models with known predictions; the words of their tokenizer are numbers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 SIZE = 16
-"""Tokens, positions and width."""
+"""Number of tokens, positions and dimensions."""
 EOS = 15
 
 
-def counting(folder: Path, eos_at: int | None = None) -> str:
-    """At position p the model predicts token p + 1, whatever came before; at `eos_at` it predicts EOS.
+def counting_model(folder: Path, eos_at: int | None = None) -> str:
+    """Save a model that predicts token p + 1 at position p for any input, and EOS at `eos_at`.
 
-    Every embedded position is a unit vector, the layer adds nothing, and the head knows each vector by heart.
+    Each embedded position is a unit vector, the layer adds nothing, and the head maps each vector to its next token.
     """
     import torch
 
@@ -27,8 +27,8 @@ def counting(folder: Path, eos_at: int | None = None) -> str:
     return _saved(model, folder)
 
 
-def knowing_nothing(folder: Path) -> str:
-    """All of its logits are 0."""
+def uniform_model(folder: Path) -> str:
+    """Save a model whose logits are all 0."""
     return _saved(_blank(), folder)
 
 

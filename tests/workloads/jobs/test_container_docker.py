@@ -1,4 +1,4 @@
-"""The job `container` with a real Docker: what differs from Podman."""
+"""Job `container` with a real Docker: differences from Podman."""
 
 import signal
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ def docker() -> Iterator[Docker]:
 
 @pytest.fixture
 def arguments(docker):
-    """Of the job that runs a shell's script in the image."""
+    """Return the arguments of a job that runs a shell script in the image."""
 
-    def joined(script: str, *options: str) -> tuple[str, ...]:
+    def job_arguments(script: str, *options: str) -> tuple[str, ...]:
         common = ("--host", docker.host, "--network", "host")
         return ("job", "container", *common, *options, IMAGE, "--", "sh", "-c", script)
 
-    return joined
+    return job_arguments
 
 
 def test_docker_output_exit_code_and_environment(exporter, docker, arguments, tmp_path):
@@ -60,24 +60,24 @@ def test_docker_processes_are_registered_and_end_with_job(exporter, docker, argu
     assert docker.containers() == []
 
 
-@pytest.mark.parametrize("asked", ["GPU-aaaa,GPU-bbbb", "all"])
-def test_docker_container_gpus_option_selects_gpus(exporter, arguments, asked):
-    done = exporter.workloads(*arguments("echo $NVIDIA_VISIBLE_DEVICES", "--container-gpus", asked))
+@pytest.mark.parametrize("gpus", ["GPU-aaaa,GPU-bbbb", "all"])
+def test_docker_container_gpus_option_selects_gpus(exporter, arguments, gpus):
+    done = exporter.workloads(*arguments("echo $NVIDIA_VISIBLE_DEVICES", "--container-gpus", gpus))
 
-    assert done.stdout == f"{asked}\n", done.stderr
+    assert done.stdout == f"{gpus}\n", done.stderr
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "cause"),
     [
         (("--entrypoint", "/no/such"), "/no/such: no such file"),
         (("--volume", "/no/such:/in"), "bind source path does not exist: /no/such"),
     ],
 )
-def test_docker_failed_start_is_one_line_error(exporter, docker, arguments, options, said):
+def test_docker_failed_start_is_one_line_error(exporter, docker, arguments, options, cause):
     done = exporter.workloads(*arguments("true", *options))
 
     assert done.returncode == 1
-    assert said in done.stderr
+    assert cause in done.stderr
     assert "Traceback" not in done.stderr
     assert docker.containers() == []

@@ -1,4 +1,4 @@
-"""The job `container` with a real Podman: the image, and what is wrong before a container runs."""
+"""Job `container` with a real Podman: images and errors before the start."""
 
 from tests.fakes import registry
 from tests.fakes.podman import IMAGE
@@ -36,13 +36,13 @@ def test_container_image_missing_is_pulled_once_with_option(exporter, podman, tm
         image = f"{address}/far/tiny:1"
         options = ("--host", podman.host, "--pull", "missing")
         pulled = exporter.workloads("job", "container", *options, image, "echo", "pulled")
-    there = exporter.workloads("job", "container", *options, image, "echo", "there")
+    cached = exporter.workloads("job", "container", *options, image, "echo", "there")
     podman("rmi", image)
 
     assert (pulled.returncode, pulled.stdout) == (0, "pulled\n"), pulled.stderr
     assert f"pulling {image}" in pulled.stderr
-    assert (there.returncode, there.stdout) == (0, "there\n"), there.stderr
-    assert "pulling" not in there.stderr
+    assert (cached.returncode, cached.stdout) == (0, "there\n"), cached.stderr
+    assert "pulling" not in cached.stderr
 
 
 def test_container_image_failed_pull_is_one_line_error(exporter, podman):

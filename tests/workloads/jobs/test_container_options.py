@@ -1,4 +1,4 @@
-"""The job `container` with a real Podman: what the container is given, and the score that it leaves."""
+"""Job `container` with a real Podman: options, GPUs and score."""
 
 import os
 
@@ -20,9 +20,9 @@ def test_container_score_is_work_and_numbers_are_results(exporter, job):
 
 
 def test_container_score_folder_is_copied_without_links(exporter, job, tmp_path):
-    left = "mkdir -p /root/results/more; echo 1 > /root/results/a; echo 2 > /root/results/more/b"
+    files = "mkdir -p /root/results/more; echo 1 > /root/results/a; echo 2 > /root/results/more/b"
     links = "ln -s /etc/passwd /root/results/link; ln /root/results/a /root/results/hard"
-    done = job(f"{left}; {links}", "--out", str(tmp_path))
+    done = job(f"{files}; {links}", "--out", str(tmp_path))
 
     folder = tmp_path / exporter.api.only_run.run_id / "results"
     assert done.returncode == 0, done.stderr

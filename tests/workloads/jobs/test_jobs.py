@@ -53,11 +53,11 @@ def test_sgemm_simulated_loads_only_selected_gpu(simulated):
     idle_w = gpus.gpus[1].product.idle_w
     process = exporter.start("-m", "workloads", "job", "sgemm", "--gpus", "1", "--duration", "1.5")
     with process:
-        (seen,) = eventually(lambda: gpus.gpus[1].processes)
+        (process_on_gpu,) = eventually(lambda: gpus.gpus[1].processes)
         process.communicate(timeout=60)
 
     assert process.returncode == 0
-    assert seen.pid in exporter.api.pids[exporter.api.only_run.run_id]
+    assert process_on_gpu.pid in exporter.api.pids[exporter.api.only_run.run_id]
     assert drawn_w(gpus, 0) == [idle_w]
     assert drawn_w(gpus, 1) == [idle_w, 700, idle_w]
     assert gpus.gpus[1].processes == ()

@@ -1,4 +1,4 @@
-"""sgemm, dgemm and memcpy: what they count, how each kernel is timed, and what stops them."""
+"""Jobs `sgemm`, `dgemm` and `memcpy`: counts, timing and errors."""
 
 import signal
 from itertools import pairwise
@@ -29,14 +29,14 @@ def simulated(tmp_path):
         yield Exporter(api, address), opened
 
 
-def recorded(folder):
-    """The events of the only run below it."""
+def read_events(folder):
+    """Return the events of the only run in the folder."""
     (path,) = folder.glob("*/events.jsonl")
     return [RECORD_EVENT.validate_json(line) for line in path.read_text().splitlines()]
 
 
-def iterations(folder):
-    return [event for event in recorded(folder) if isinstance(event, IterationEvent)]
+def kernel_events(folder):
+    return [event for event in read_events(folder) if isinstance(event, IterationEvent)]
 
 
 def test_dgemm_counts_two_flop_per_multiply_add(exporter):
@@ -45,20 +45,20 @@ def test_dgemm_counts_two_flop_per_multiply_add(exporter):
     run = exporter.api.only_run
     assert done.returncode == 0, done.stderr
     assert (run.workload, run.outcome) == ("dgemm", "ok")
-    assert run.work == {"flop": 327_680}  # 2 x 32 x 32 x 32 x 5; the warm-up is no work
+    assert run.work == {"flop": 327_680}  # 2 x 32 x 32 x 32 x 5, without warm-up
     assert run.results["kernel_count"] == 5
 
 
 def test_dgemm_kernels_are_recorded_with_time_and_work(exporter, tmp_path):
-    # 2 x 512^3 = 268 MFLOP on one core are more than the millisecond from which on a kernel is timed alone
+    # 2 x 512^3 = 268 MFLOP take more than 1 ms on one core: each kernel is timed separately
     arguments = ("job", "dgemm", "--size", "512", "--repetitions", "4", "--out", str(tmp_path))
     exporter.workloads(*arguments, OMP_NUM_THREADS="1")
 
-    found = iterations(tmp_path)
-    assert [event.work for event in found] == [{"flop": 268_435_456}] * 4
-    assert [event.values for event in found] == [{"kernel_count": 1, "gpu": 0}] * 4
-    assert {event.phase for event in found} == {"measure"}
-    total_s = sum(event.latency_seconds for event in found)
+    events_of_kernels = kernel_events(tmp_path)
+    assert [event.work for event in events_of_kernels] == [{"flop": 268_435_456}] * 4
+    assert [event.values for event in events_of_kernels] == [{"kernel_count": 1, "gpu": 0}] * 4
+    assert {event.phase for event in events_of_kernels} == {"measure"}
+    total_s = sum(event.latency_seconds for event in events_of_kernels)
     assert exporter.api.only_run.results["kernel_seconds_sum"] == pytest.approx(total_s)
     assert exporter.api.only_run.results["kernel_seconds_mean"] == pytest.approx(total_s / 4)
 
@@ -67,23 +67,23 @@ def test_sgemm_kernels_follow_warm_up_without_overlap(exporter, tmp_path):
     arguments = ("job", "sgemm", "--size", "256", "--repetitions", "50", "--out", str(tmp_path))
     exporter.workloads(*arguments, OMP_NUM_THREADS="1")
 
-    events = recorded(tmp_path)
-    began = {event.name: event.t for event in events if isinstance(event, PhaseEvent)}
-    found = iterations(tmp_path)
-    assert list(began) == ["load", "warmup", "measure", "rest"]
-    assert began["measure"] <= found[0].t - found[0].latency_seconds + 0.001  # of rounding
-    assert found[-1].t <= began["rest"] + 0.001
-    assert all(after.t - after.latency_seconds >= before.t - 0.001 for before, after in pairwise(found))
+    events = read_events(tmp_path)
+    phase_starts = {event.name: event.t for event in events if isinstance(event, PhaseEvent)}
+    events_of_kernels = kernel_events(tmp_path)
+    assert list(phase_starts) == ["load", "warmup", "measure", "rest"]
+    assert phase_starts["measure"] <= events_of_kernels[0].t - events_of_kernels[0].latency_seconds + 0.001  # rounding
+    assert events_of_kernels[-1].t <= phase_starts["rest"] + 0.001
+    assert all(after.t - after.latency_seconds >= before.t - 0.001 for before, after in pairwise(events_of_kernels))
 
 
 def test_sgemm_short_kernels_are_timed_in_groups(exporter, tmp_path):
     arguments = ("job", "sgemm", "--size", "8", "--repetitions", "1000", "--out", str(tmp_path))
     done = exporter.workloads(*arguments, OMP_NUM_THREADS="1")
 
-    found = iterations(tmp_path)
-    assert sum(event.values["kernel_count"] for event in found) == 1000
-    assert all(event.work == {"flop": 1024 * event.values["kernel_count"]} for event in found)
-    assert len(found) < 1000
+    events_of_kernels = kernel_events(tmp_path)
+    assert sum(event.values["kernel_count"] for event in events_of_kernels) == 1000
+    assert all(event.work == {"flop": 1024 * event.values["kernel_count"]} for event in events_of_kernels)
+    assert len(events_of_kernels) < 1000
     assert "timed together" in done.stderr
 
 
@@ -118,7 +118,7 @@ def test_sgemm_events_name_gpu_of_kernel(simulated, tmp_path):
     exporter, _ = simulated
     exporter.workloads("job", "sgemm", "--gpus", "all", "--repetitions", "3", "--out", str(tmp_path))
 
-    assert sorted(event.values["gpu"] for event in iterations(tmp_path)) == [0, 0, 0, 1, 1, 1]
+    assert sorted(event.values["gpu"] for event in kernel_events(tmp_path)) == [0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_sgemm_events_name_gpu_of_kernel(simulated, tmp_path):
 )
 def test_memcpy_simulated_power_depends_on_direction(simulated, direction, watts, bytes_per_second):
     exporter, gpus = simulated
-    # a tenth, and four tenths, of the 622 W between idle (78 W) and peak
+    # 0.1 and 0.4 of the 622 W between idle (78 W) and peak
     done = exporter.workloads("job", "memcpy", "--direction", direction, "--duration", "0.5")
 
     run = exporter.api.only_run
@@ -156,7 +156,7 @@ def test_parse_size_accepts_units(text, size):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         (["memcpy", "--size", "much"], "argument --size: much is not a size; give bytes, like 1GiB, 500MB or 4096"),
         (["memcpy", "--size", "0"], "argument --size: 0 is not a size"),
@@ -165,11 +165,11 @@ def test_parse_size_accepts_units(text, size):
         (["dgemm", "--duration", "1", "--repetitions", "1"], "not allowed with argument"),
     ],
 )
-def test_kernel_job_invalid_options_are_one_line_error(exporter, arguments, complaint):
+def test_kernel_job_invalid_options_are_one_line_error(exporter, arguments, message):
     done = exporter.workloads("job", *arguments)
 
     assert done.returncode == 2
-    assert complaint in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert exporter.api.runs == {}
 
@@ -185,13 +185,15 @@ def test_sgemm_too_large_matrices_are_one_line_error(exporter):
 
 def test_sgemm_waits_for_other_tenants_after_warm_up(simulated, tmp_path):
     exporter, _ = simulated
-    meeting = tmp_path / "barrier"
-    meeting.mkdir()
-    process = exporter.start("-m", "workloads.jobs.sgemm", "--repetitions", "2", WATTLINE_BARRIER=f"{meeting}:2:60")
+    barrier_folder = tmp_path / "barrier"
+    barrier_folder.mkdir()
+    process = exporter.start(
+        "-m", "workloads.jobs.sgemm", "--repetitions", "2", WATTLINE_BARRIER=f"{barrier_folder}:2:60"
+    )
     with process:
-        eventually(lambda: list(meeting.glob("ready-*")))
+        eventually(lambda: list(barrier_folder.glob("ready-*")))
         phases = [body["name"] for body in exporter.api.bodies("/phase")]
-        (meeting / "ready-other").touch()
+        (barrier_folder / "ready-other").touch()
         _, stderr = process.communicate(timeout=60)
 
     assert phases == ["load", "warmup"]

@@ -1,4 +1,4 @@
-"""The three jobs with real models on the CPU, in this process: torch takes seconds to import."""
+"""LLM jobs with real models on the CPU, in this process, since torch takes seconds to import."""
 
 import json
 import math
@@ -8,15 +8,15 @@ import pytest
 
 from exporter.contract.record import RECORD_EVENT, IterationEvent, PhaseEvent
 from exporter.contract.run import Run
-from tests.workloads.in_process import in_process
-from tests.workloads.jobs.llm_models import EOS, SIZE, counting, knowing_nothing
+from tests.workloads.job_environment import job_environment
+from tests.workloads.jobs.llm_models import EOS, SIZE, counting_model, uniform_model
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("transformers", reason="needs the extra torch")
 
-from workloads import client  # noqa: E402  # after what may skip this module
+from workloads import client  # noqa: E402  # after the checks that may skip this module
 from workloads.jobs import llm_forward, llm_generate, llm_train  # noqa: E402
-from workloads.jobs.kernels import percentiles  # noqa: E402  # after what may skip this module
+from workloads.jobs.kernels import percentiles  # noqa: E402  # after the checks that may skip this module
 from workloads.jobs.llm.common import World  # noqa: E402
 
 TINY = ("--random", "tiny", "--device", "cpu")
@@ -31,7 +31,7 @@ class Done:
 
 @pytest.fixture
 def environment(exporter, tmp_path):
-    with in_process(exporter, tmp_path / "record"):
+    with job_environment(exporter, tmp_path / "record"):
         yield exporter
 
 
@@ -53,19 +53,19 @@ def _done(run: Run, tmp_path) -> Done:
 
 @pytest.fixture
 def texts(tmp_path):
-    """Of three and of five tokens, as `counting` would go on from position 0."""
+    """Texts of three and five tokens that the counting model continues from position 0."""
     path = tmp_path / "texts"
     path.write_text("9 1 2\n9 1 2 3 4\n")
     return str(path)
 
 
 def test_generate_counts_tokens_by_kind(job, tmp_path, texts):
-    model = counting(tmp_path / "model", eos_at=5)
+    model = counting_model(tmp_path / "model", eos_at=5)
     options = ("--batch-size", "2", "--iterations", "3", "--new-tokens", "10")
     done = job(llm_generate, "--model", model, "--prompts", texts, *options)
 
     # A batch: 4 and 2 tokens until EOS, prompts of 3 and 5; two columns of padding before the short prompt, and two
-    # tokens computed for the text that has ended. The warm-up is not counted.
+    # tokens computed for the text after its end. The warm-up is not counted.
     assert done.run.work == {"generated_tokens": 18, "prompt_tokens": 24, "padding_tokens": 12, "requests": 6}
     assert (done.run.workload, done.run.outcome) == ("llm-generate", "ok")
     assert done.phases == ["load", "warmup", "measure", "rest"]
@@ -73,7 +73,7 @@ def test_generate_counts_tokens_by_kind(job, tmp_path, texts):
 
 
 def test_generate_ignore_eos_generates_all_tokens(job, tmp_path, texts):
-    model = counting(tmp_path / "model", eos_at=5)
+    model = counting_model(tmp_path / "model", eos_at=5)
     options = ("--batch-size", "2", "--iterations", "1", "--ignore-eos", "--new-tokens", "6")
     done = job(llm_generate, "--model", model, "--prompts", texts, *options)
 
@@ -84,17 +84,17 @@ def test_generate_reports_latencies_and_rates(job):
     options = ("--batch-size", "3", "--prompt-tokens", "4", "--new-tokens", "5", "--iterations", "4")
     done = job(llm_generate, *TINY, *options)
 
-    found = done.run.results
+    results = done.run.results
     latencies_s = [one.latency_seconds for one in done.iterations]
     ttfts_s = [one.values["ttft_seconds"] for one in done.iterations]
     assert done.run.work == {"generated_tokens": 60, "prompt_tokens": 48, "padding_tokens": 0, "requests": 12}
-    assert found["tokens_per_second_busy"] == pytest.approx(60 / sum(latencies_s))
-    assert 0 < found["tokens_per_second"] <= found["tokens_per_second_busy"]
-    assert found["ttft_seconds_mean"] == pytest.approx(sum(ttfts_s) / 4)
-    # every text has as many tokens, so the first token and four more make up the batch's time
-    assert found["ttft_seconds_mean"] + 4 * found["tpot_seconds_mean"] == pytest.approx(sum(latencies_s) / 4)
-    assert found["itl_seconds_mean"] == pytest.approx(found["tpot_seconds_mean"])
-    assert done.iterations[-1].values["tokens_per_second_wall"] == pytest.approx(found["tokens_per_second"])
+    assert results["tokens_per_second_busy"] == pytest.approx(60 / sum(latencies_s))
+    assert 0 < results["tokens_per_second"] <= results["tokens_per_second_busy"]
+    assert results["ttft_seconds_mean"] == pytest.approx(sum(ttfts_s) / 4)
+    # all texts have the same length: the batch takes one first token and four more
+    assert results["ttft_seconds_mean"] + 4 * results["tpot_seconds_mean"] == pytest.approx(sum(latencies_s) / 4)
+    assert results["itl_seconds_mean"] == pytest.approx(results["tpot_seconds_mean"])
+    assert done.iterations[-1].values["tokens_per_second_wall"] == pytest.approx(results["tokens_per_second"])
     assert done.iterations[1].values["tokens_per_second"] == pytest.approx(15 / latencies_s[1])
 
 
@@ -123,12 +123,12 @@ def test_generate_half_precision_generates_all_tokens(job):
 
 
 def test_train_loss_excludes_padding(job, tmp_path, texts):
-    model = counting(tmp_path / "model")
+    model = counting_model(tmp_path / "model")
     options = ("--batch-size", "2", "--iterations", "1", "--warmup", "0")
     done = job(llm_train, "--model", model, "--texts", texts, *options)
 
     # A normalized unit vector of 16 is sqrt(15) where it is 1 and -1/sqrt(15) elsewhere, and so are the logits. Each
-    # next token is predicted right; that of the padding (0 after 2) is not, and would cost 4.35.
+    # next token is predicted correctly; the padding (0 after 2) is not and would add 4.35.
     right, wrong = math.sqrt(SIZE - 1), -1 / math.sqrt(SIZE - 1)
     expected = math.log(math.exp(right) + (SIZE - 1) * math.exp(wrong)) - right
     assert done.run.results["loss"] == pytest.approx(expected, rel=1e-3)  # 0.2159; epsilon of the layer norm
@@ -137,7 +137,7 @@ def test_train_loss_excludes_padding(job, tmp_path, texts):
 
 
 def test_train_loss_of_uniform_model_is_log_of_vocabulary(job, tmp_path):
-    model = knowing_nothing(tmp_path / "model")
+    model = uniform_model(tmp_path / "model")
     run = job(llm_train, "--model", model, "--samples", "4", "--iterations", "1", "--warmup", "0").run
 
     assert run.results["loss"] == pytest.approx(math.log(16))  # 2.7726
@@ -201,5 +201,5 @@ def test_load_model_reads_eos_token(tmp_path):
 
     from workloads.jobs.llm import models
 
-    options = argparse.Namespace(model=counting(tmp_path), random=None, device="cpu", dtype="float32", seed=0)
+    options = argparse.Namespace(model=counting_model(tmp_path), random=None, device="cpu", dtype="float32", seed=0)
     assert models.load_model(options).eos == {EOS}

@@ -1,4 +1,4 @@
-"""The job `llm-server` while it is at work: signals, other tenants, its progress."""
+"""Signals, other tenants and progress of the job `llm-server`."""
 
 import os
 import pty
@@ -8,53 +8,55 @@ import sys
 
 import pytest
 
-from tests.fakes import openai_server as says
+from tests.fakes import openai_server as sse
 from tests.fakes.openai_server import Script
 from tests.waiting import eventually
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_llm_server_signal_reports_results_so_far(load, server, name):
-    """Three answers come at once; the fourth and all after it never end."""
-    server.script = lambda number: says.answer(2) if number < 3 else Script([says.text("a"), 600.0])
+def test_llm_server_signal_reports_results_so_far(server_job, server, name):
+    """Answer three requests at once; the fourth and all later ones never end."""
+    server.script = lambda number: sse.answer(2) if number < 3 else Script([sse.text("a"), 600.0])
     arguments = ["-m", "workloads", "job", "llm-server", "--url", server.url, "--concurrency", "2"]
-    with load.exporter.start(*arguments) as process:
-        eventually(lambda: load.exporter.api.runs and load.run.work.get("requests") == 3)
+    with server_job.exporter.start(*arguments) as process:
+        eventually(lambda: server_job.exporter.api.runs and server_job.run.work.get("requests") == 3)
         eventually(lambda: len(server.seen) == 5)
         process.send_signal(signal.Signals[name])
         _, errors = process.communicate(timeout=60)
 
     assert process.returncode == 128 + signal.Signals[name]
-    assert load.run.outcome == "interrupted"
-    assert load.run.work["requests"] == 3
-    assert load.run.results["requests_cancelled"] == 2
-    assert load.run.results["requests_failed"] == 0
-    assert load.run.results["e2e_seconds_p50"] > 0
+    assert server_job.run.outcome == "interrupted"
+    assert server_job.run.work["requests"] == 3
+    assert server_job.run.results["requests_cancelled"] == 2
+    assert server_job.run.results["requests_failed"] == 0
+    assert server_job.run.results["e2e_seconds_p50"] > 0
     assert "2 requests in flight were cancelled" in errors
     assert "Traceback" not in errors
     assert "Unclosed" not in errors
 
 
-def test_llm_server_missing_tenant_stops_before_measure(load, server, tmp_path):
-    """The other one never comes, so nothing but the warm-up is sent."""
-    done = load("--url", server.url, "--warmup", "1", "--requests", "5", WATTLINE_BARRIER=f"{tmp_path}:2:0.3")
+def test_llm_server_missing_tenant_stops_before_measure(server_job, server, tmp_path):
+    """Start without the second tenant: only the warm-up is sent."""
+    done = server_job("--url", server.url, "--warmup", "1", "--requests", "5", WATTLINE_BARRIER=f"{tmp_path}:2:0.3")
 
     assert done.returncode == 1
     assert len(server.seen) == 1
     assert "tenants not started: 1 of 2 were ready" in done.stderr
 
 
-def test_llm_server_progress_on_terminal_is_one_line(load, server):
-    server.script = lambda _: says.answer(1, first_s=2.0)
-    ours, theirs = pty.openpty()
+def test_llm_server_progress_on_terminal_is_one_line(server_job, server):
+    server.script = lambda _: sse.answer(1, first_s=2.0)
+    terminal, job_end = pty.openpty()
     command = [sys.executable, "-m", "workloads", "job", "llm-server", "--url", server.url, "--requests", "1"]
-    with subprocess.Popen(command, env=load.exporter.environment, stderr=theirs, start_new_session=True) as process:
-        os.close(theirs)
-        shown = b"".join(iter(lambda: _read(ours), b"")).decode()
+    with subprocess.Popen(
+        command, env=server_job.exporter.environment, stderr=job_end, start_new_session=True
+    ) as process:
+        os.close(job_end)
+        output = b"".join(iter(lambda: _read(terminal), b"")).decode()
         process.wait(60)
-    os.close(ours)
+    os.close(terminal)
 
-    measuring, _, summary = shown.rpartition("\r\x1b[K")
+    measuring, _, summary = output.rpartition("\r\x1b[K")
     assert "1 in flight, 0 tokens/s" in measuring
     assert "\n" not in measuring.partition("\r\x1b[Kmeasure: ")[2]
     assert summary.startswith("wattline: 1 requests answered")
@@ -63,5 +65,5 @@ def test_llm_server_progress_on_terminal_is_one_line(load, server):
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 4096)
-    except OSError:  # Linux says so when the other end is closed
+    except OSError:  # Linux raises it after the other end is closed
         return b""

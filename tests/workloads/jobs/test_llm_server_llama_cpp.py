@@ -1,7 +1,7 @@
-"""The job `llm-server` against llama.cpp's own server, where one is installed, with a tiny model of random weights.
+"""Job `llm-server` against llama.cpp's server, if installed, with a tiny random model.
 
-It closes a connection after each stream, though it says that it keeps it, and counts the tokens of prompts that are in
-its cache apart. A byte is a token of its model, and it has room for 1,024 of them.
+The server closes a connection after each stream despite keep-alive and counts cached prompt tokens separately. In its
+model a byte is a token, and the context has 1,024 tokens.
 """
 
 import re
@@ -22,7 +22,7 @@ IGNORE_EOS = ("--extra-body", '{"ignore_eos": true}')
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """Starts one, and gives its address and its process."""
+    """Start a server; return its address and process."""
     binary = shutil.which("llama-server") or pytest.skip("llama-server is not installed: llama.cpp, llama.cpp-tools")
     folder = tmp_path_factory.mktemp("llama")
     tiny_gguf.write(folder / "tiny.gguf")
@@ -30,10 +30,10 @@ def start(tmp_path_factory):
 
     def started_server():
         port = free_port()
-        where = ["-m", str(folder / "tiny.gguf"), "--host", "127.0.0.1", "--port", str(port)]
-        size = ["--parallel", "4", "--ctx-size", "4096", "--threads", "1", "--metrics"]
+        model_arguments = ["-m", str(folder / "tiny.gguf"), "--host", "127.0.0.1", "--port", str(port)]
+        size_arguments = ["--parallel", "4", "--ctx-size", "4096", "--threads", "1", "--metrics"]
         with (folder / f"{port}.log").open("wb") as log:
-            process = subprocess.Popen([binary, *where, *size], stdout=log, stderr=log)
+            process = subprocess.Popen([binary, *model_arguments, *size_arguments], stdout=log, stderr=log)
         started.append(process)
         address = f"http://127.0.0.1:{port}"
         eventually(lambda: _is_ready(address), "a ready llama-server", (folder / f"{port}.log").read_text)
@@ -58,10 +58,10 @@ def _is_ready(address):
         return False
 
 
-def counted(address):
+def read_counters(address):
     with urllib.request.urlopen(f"{address}/metrics", timeout=30) as answer:
-        shown = dict(re.findall(r"^llamacpp:(\S+) (\S+)$", answer.read().decode(), re.MULTILINE))
-    return [float(shown[name]) for name in COUNTERS]
+        counters = dict(re.findall(r"^llamacpp:(\S+) (\S+)$", answer.read().decode(), re.MULTILINE))
+    return [float(counters[name]) for name in COUNTERS]
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def counted(address):
     ids=["chats", "completions", "open loop"],
 )
 def test_llama_cpp_tokens_equal_counters_of_server(exporter, llama, load):
-    before = counted(llama)
+    before = read_counters(llama)
     done = exporter.workloads("job", "llm-server", "--url", llama, *load)
-    computed, cached, generated = (now - then for now, then in zip(counted(llama), before, strict=True))
+    computed, cached, generated = (now - then for now, then in zip(read_counters(llama), before, strict=True))
 
     run = exporter.api.only_run
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The options of the job `llm-server`."""
+"""Options of the job `llm-server`."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from workloads.jobs import llm_server
 
 
 @pytest.mark.parametrize(
-    ("given", "url"),
+    ("option", "url"),
     [
         ("http://gpu-node:8000", "http://gpu-node:8000/v1"),
         ("http://gpu-node:8000/", "http://gpu-node:8000/v1"),
@@ -14,12 +14,12 @@ from workloads.jobs import llm_server
         ("http://[::1]:11434/openai/v1", "http://[::1]:11434/openai/v1"),
     ],
 )
-def test_url_option_without_path_gets_v1(given, url):
-    assert llm_server.parser().parse_args(["--url", given]).url == url
+def test_url_option_without_path_gets_v1(option, url):
+    assert llm_server.parser().parse_args(["--url", option]).url == url
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("options", "message"),
     [
         ([], "--url"),
         (["--url", "localhost:8000"], "http://localhost:8000"),
@@ -34,11 +34,11 @@ def test_url_option_without_path_gets_v1(given, url):
         (["--url", "http://localhost", "--warmup", "-1"], "less than 0"),
     ],
 )
-def test_llm_server_invalid_option_is_one_line_error(options, complaint, capsys):
+def test_llm_server_invalid_option_is_one_line_error(options, message, capsys):
     with pytest.raises(SystemExit) as ended:
         llm_server.parser().parse_args(options)
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
 
     assert ended.value.code == 2
-    assert complaint in said
-    assert len(said.splitlines()) == 1
+    assert message in stderr
+    assert len(stderr.splitlines()) == 1

@@ -1,35 +1,37 @@
-"""What the job `llm-server` sends: model, key, prompts, fields."""
+"""Model, key, prompts and fields that the job `llm-server` sends."""
 
-from tests.fakes import openai_server as says
+from tests.fakes import openai_server as sse
 from tests.fakes.openai_server import Script
 
 
-def test_llm_server_without_model_uses_first_listed(load, server):
-    done = load("--url", f"{server.url}/v1/", "--requests", "1")
+def test_llm_server_without_model_uses_first_listed(server_job, server):
+    done = server_job("--url", f"{server.url}/v1/", "--requests", "1")
 
     assert server.seen[0].body["model"] == "tiny"
     assert "asking tiny" in done.stderr
 
 
-def test_llm_server_key_file_is_sent_and_never_written(load, server, tmp_path):
-    server.script = lambda n: says.answer(1) if n else Script([b'{"error": {"message": "no: sk-file"}}'], status=400)
+def test_llm_server_key_file_is_sent_and_never_written(server_job, server, tmp_path):
+    server.script = lambda n: sse.answer(1) if n else Script([b'{"error": {"message": "no: sk-file"}}'], status=400)
     path = tmp_path / "key"
     path.write_text("sk-file\n")
-    done = load("--url", server.url, "--requests", "2", "--api-key-file", str(path), OPENAI_API_KEY="sk-environment")
+    done = server_job(
+        "--url", server.url, "--requests", "2", "--api-key-file", str(path), OPENAI_API_KEY="sk-environment"
+    )
 
     assert [seen.headers["Authorization"] for seen in server.seen] == ["Bearer sk-file"] * 2
-    written = [each.read_text() for each in load.out.glob("*/*")]
+    written = [each.read_text() for each in server_job.out.glob("*/*")]
     assert len(written) == 2
     assert not [text for text in (*written, done.stderr) if "sk-" in text]
 
 
-def test_llm_server_key_of_environment_is_sent(load, server):
-    load("--url", server.url, "--requests", "1", OPENAI_API_KEY="sk-environment")
+def test_llm_server_key_of_environment_is_sent(server_job, server):
+    server_job("--url", server.url, "--requests", "1", OPENAI_API_KEY="sk-environment")
 
     assert server.seen[0].headers["Authorization"] == "Bearer sk-environment"
 
 
-def test_llm_server_prompt_file_sets_prompts_and_lengths(load, server, tmp_path):
+def test_llm_server_prompt_file_sets_prompts_and_lengths(server_job, server, tmp_path):
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"prompt": "one", "max_tokens": 5}\n{"prompt": "two"}\n')
     options = [
@@ -42,7 +44,7 @@ def test_llm_server_prompt_file_sets_prompts_and_lengths(load, server, tmp_path)
         "--extra-body",
         '{"ignore_eos": true}',
     ]
-    load("--url", server.url, "--requests", "3", *options)
+    server_job("--url", server.url, "--requests", "3", *options)
 
     assert [(seen.body["prompt"], seen.body["max_tokens"]) for seen in server.seen] == [
         ("one", 5),
@@ -50,22 +52,22 @@ def test_llm_server_prompt_file_sets_prompts_and_lengths(load, server, tmp_path)
         ("one", 5),
     ]
     assert all(seen.body["ignore_eos"] is True and seen.path == "/v1/completions" for seen in server.seen)
-    config = load.events[0]["config"]
+    config = server_job.events[0]["config"]
     assert (config["prompts"], config["max_tokens"], config["slo"]) == (str(path), "7", None)
 
 
-def test_llm_server_messages_require_chat_api(load, server, tmp_path):
+def test_llm_server_messages_require_chat_api(server_job, server, tmp_path):
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"messages": [{"role": "user", "content": "hi"}]}\n')
-    done = load("--url", server.url, "--api", "completions", "--prompts", str(path))
+    done = server_job("--url", server.url, "--api", "completions", "--prompts", str(path))
 
     assert done.returncode == 2
     assert "use --api chat" in done.stderr
     assert server.seen == []
 
 
-def test_llm_server_unreadable_prompts_fail_before_run(load):
-    done = load("--url", "http://localhost", "--prompts", "/gone.txt")
+def test_llm_server_unreadable_prompts_fail_before_run(server_job):
+    done = server_job("--url", "http://localhost", "--prompts", "/gone.txt")
 
-    assert (done.returncode, load.exporter.api.runs) == (2, {})
+    assert (done.returncode, server_job.exporter.api.runs) == (2, {})
     assert "/gone.txt cannot be read" in done.stderr

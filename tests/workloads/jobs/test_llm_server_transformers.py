@@ -1,7 +1,7 @@
-"""The job `llm-server` against a real one: `transformers serve`, with a tiny model of random weights on the CPU.
+"""Job `llm-server` against `transformers serve`, with a tiny random model on the CPU.
 
-Its stream ends without [DONE], its usage comes in the last chunk whether or not it is asked for, it takes no field that
-it does not know, and it lists the models of its cache only. Each letter is a token of its model.
+The stream of this server ends without [DONE]; its usage is always in the last chunk. It rejects unknown fields and
+lists only the models in its cache. In its model a letter is a token.
 """
 
 import json
@@ -15,16 +15,16 @@ import pytest
 
 from tests.servers import free_port
 
-for needed in ("torch", "transformers", "fastapi", "uvicorn", "openai"):
-    pytest.importorskip(needed)
+for module in ("torch", "transformers", "fastapi", "uvicorn", "openai"):
+    pytest.importorskip(module)
 
 PROMPTS = ["hello", "a longer prompt", "one more"]
-"""Of 5, 15 and 8 letters."""
+"""Texts of 5, 15 and 8 letters."""
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory):
-    """The address of the server, and the name of its model."""
+def transformers_server(tmp_path_factory):
+    """Address of the server, and name of its model."""
     folder = tmp_path_factory.mktemp("transformers")
     environment = {
         "PATH": "/usr/bin:/bin",
@@ -63,10 +63,10 @@ def _await(url, process, log):
     pytest.fail(f"transformers serve is not ready:\n{log.read_text()}")
 
 
-def generated(real, prompt, most):
-    """How many tokens the server says it generated, where it is asked without a stream."""
-    address, model = real
-    body = {"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": most}
+def generated_tokens(transformers_server, prompt, max_tokens):
+    """Return the number of generated tokens that the server reports without a stream."""
+    address, model = transformers_server
+    body = {"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": max_tokens}
     request = urllib.request.Request(
         f"{address}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
@@ -76,15 +76,15 @@ def generated(real, prompt, most):
     return usage["completion_tokens"]
 
 
-def test_transformers_tokens_equal_usage_of_server(exporter, real, tmp_path):
-    address, model = real
+def test_transformers_tokens_equal_usage_of_server(exporter, transformers_server, tmp_path):
+    address, model = transformers_server
     path = tmp_path / "prompts.txt"
     path.write_text("\n".join(PROMPTS))
     options = ["--url", address, "--model", model, "--prompts", str(path), "--max-tokens", "6", "--requests", "6"]
     done = exporter.workloads("job", "llm-server", "--concurrency", "2", "--warmup", "3", *options)
 
     run = exporter.api.only_run
-    expected = 2 * sum(generated(real, prompt, 6) for prompt in PROMPTS)
+    expected = 2 * sum(generated_tokens(transformers_server, prompt, 6) for prompt in PROMPTS)
     assert done.returncode == 0, done.stderr
     assert run.work == {"requests": 6, "prompt_tokens": 2 * (5 + 15 + 8), "generated_tokens": expected}
     assert run.results["requests_without_usage"] == 0
@@ -92,8 +92,8 @@ def test_transformers_tokens_equal_usage_of_server(exporter, real, tmp_path):
     assert run.results["tokens_per_chunk_mean"] == 1
 
 
-def test_transformers_completions_are_counted(exporter, real, tmp_path):
-    address, model = real
+def test_transformers_completions_are_counted(exporter, transformers_server, tmp_path):
+    address, model = transformers_server
     path = tmp_path / "prompts.txt"
     path.write_text("hello")
     options = ["--url", address, "--model", model, "--api", "completions", "--prompts", str(path), "--max-tokens", "4"]
@@ -103,12 +103,12 @@ def test_transformers_completions_are_counted(exporter, real, tmp_path):
     assert exporter.api.only_run.work == {"requests": 3, "prompt_tokens": 15, "generated_tokens": 12}
 
 
-def test_transformers_rejected_field_quotes_server(exporter, real):
-    address, model = real
+def test_transformers_rejected_field_quotes_server(exporter, transformers_server):
+    address, model = transformers_server
     options = ["--url", address, "--model", model, "--requests", "2", "--extra-body", '{"ignore_eos": true}']
     done = exporter.workloads("job", "llm-server", *options)
 
     assert done.returncode == 1
     assert "http_422 (Unexpected fields in the request: {'ignore_eos'})" in done.stderr
-    results = exporter.api.only_run.results  # the server may close a connection upon it, under the other request
+    results = exporter.api.only_run.results  # the server may then close the connection of the other request
     assert results["requests_failed_http_422"] + results.get("requests_failed_connection", 0) == 2

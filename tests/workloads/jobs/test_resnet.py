@@ -1,4 +1,4 @@
-"""The job resnet, with torch on the CPU: a small ResNet, small images."""
+"""Job `resnet` with a small network and small images on the CPU."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 @pytest.fixture
 def photos(tmp_path):
-    """Three red cats and two green dogs, each of another size; and a text."""
+    """Folder with three red cats and two green dogs of different sizes, and a text file."""
     folder = tmp_path / "photos"
     for name, colour, count in (("cat", "red", 3), ("dog", "lime", 2)):
         (folder / name / "images").mkdir(parents=True)
@@ -70,7 +70,7 @@ def test_resnet_epoch_covers_folder_once(exporter, photos):
     done = exporter.workloads("job", "resnet", *TINY, *arguments, **ONE_THREAD)
 
     assert done.returncode == 0, done.stderr
-    assert exporter.api.only_run.work == {"images": 12, "steps": 6}  # of 5 images 2 whole batches an epoch
+    assert exporter.api.only_run.work == {"images": 12, "steps": 6}  # 5 images make 2 full batches per epoch
 
 
 def test_resnet_signal_ends_run_as_interrupted(exporter):
@@ -113,7 +113,7 @@ def test_resnet_under_launcher_fails(exporter):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         (["--depths", "3,4,6"], "argument --depths: 3,4,6 is not a list of four positive numbers"),
         (["--depths", "deep"], "argument --depths: invalid"),
@@ -122,11 +122,11 @@ def test_resnet_under_launcher_fails(exporter):
         (["--epochs", "1", "--iterations", "1"], "not allowed with argument"),
     ],
 )
-def test_resnet_invalid_options_are_one_line_error(exporter, arguments, complaint):
+def test_resnet_invalid_options_are_one_line_error(exporter, arguments, message):
     done = exporter.workloads("job", "resnet", *arguments)
 
     assert done.returncode == 2
-    assert complaint in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert exporter.api.runs == {}
 
@@ -200,16 +200,16 @@ def test_resnet_training_flop_equals_count_of_torch():
     with torch.device("meta"):
         model = transformers.ResNetForImageClassification(transformers.ResNetConfig(num_labels=1000))
         images = torch.empty(1, 3, 224, 224)
-    with FlopCounterMode(display=False) as counted:
+    with FlopCounterMode(display=False) as counter:
         model(images).logits.sum().backward()
 
-    assert sum(parameter.numel() for parameter in model.parameters()) == 25_557_032  # ResNet-50's
-    assert counted.get_total_flops() == pytest.approx(resnet._TRAINING_FLOP, rel=0.001)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 25_557_032  # published count of ResNet-50
+    assert counter.get_total_flops() == pytest.approx(resnet._TRAINING_FLOP, rel=0.001)
 
 
 def _trainer(dtype):
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    recipe = image_training.TrainingSettings(4, 32, 10, (1, 1, 1, 1), dtype, 0.0, seed=0)
+    settings = image_training.TrainingSettings(4, 32, 10, (1, 1, 1, 1), dtype, 0.0, seed=0)
     cpu = torch.device("cpu")
-    return image_training.ResnetTrainer([cpu], recipe), image_training.synthetic_images(cpu, recipe)
+    return image_training.ResnetTrainer([cpu], settings), image_training.synthetic_images(cpu, settings)

@@ -9,7 +9,7 @@ from tests.workloads.conftest import Exporter
 from workloads.jobs.simulated_load import PowerLaw
 
 H200 = PRODUCTS["H200"]
-LIGHT_W = 180  # nine tenths of the H200's least cap of 200 W
+LIGHT_W = 180  # 0.9 of the H200's minimum cap of 200 W
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def simulated(tmp_path):
 
 
 def step_j(law, cap_w, clock_ratio=1.0):
-    """What a step of 50 ms at full speed costs under a cap."""
+    """Return the energy of a step that takes 50 ms at full speed."""
     demanded_w = H200.idle_w + (H200.peak_w - H200.idle_w) * law.utilization * clock_ratio**3
     power_w = min(cap_w, demanded_w)
     return power_w * 0.05 / law.speed(power_w, clock_ratio)
@@ -93,7 +93,7 @@ def test_light_law_locked_clock_reduces_energy():
     clocks_mhz = range(345, 1_981, 15)
     best_mhz = min(clocks_mhz, key=lambda mhz: step_j(law, 700, mhz / 1_980))
 
-    # the cube root of 78 / (2 x (180 - 78)) = 0.726 of 1,980 MHz is 1,436 MHz, the nearest of the card's 1,440 MHz
+    # the cube root of 78 / (2 x (180 - 78)) = 0.726 of 1,980 MHz is 1,436 MHz; the nearest clock is 1,440 MHz
     assert best_mhz == 1_440
     assert step_j(law, 700, 0.5) == pytest.approx((78 + 102 / 8) * 0.1)
 
@@ -109,9 +109,7 @@ def test_simulated_load_capped_run_follows_law(simulated, law, cap_w, expected_j
 
     assert run.work == {"steps": 10}
     assert run.results["law_joules_per_step"] == pytest.approx(expected_j, rel=1e-3)
-    assert (
-        run.results["step_seconds_mean"] >= expected_s * 0.8
-    )  # what a busy machine held up between steps is caught up
+    assert run.results["step_seconds_mean"] >= expected_s * 0.8  # delays of a busy machine between steps are caught up
     assert run.results["steps_per_second"] <= 1.01 / expected_s
     assert gpus.gpus[0].processes == ()
 
@@ -122,9 +120,9 @@ def test_simulated_load_gpu_energy_follows_law(simulated):
     job(exporter, "--steps", "10")
 
     loaded, idle = gpus.gpus[0].segments[-2:]
-    took_s = idle.begin_s - loaded.begin_s
-    assert took_s >= 1.0  # ten steps of 0.05 s at half the speed
-    assert idle.begin_j - loaded.begin_j == pytest.approx(350 * took_s)
+    loaded_s = idle.begin_s - loaded.begin_s
+    assert loaded_s >= 1.0  # ten steps of 0.05 s at half speed
+    assert idle.begin_j - loaded.begin_j == pytest.approx(350 * loaded_s)
 
 
 def test_simulated_load_locked_clock_slows_light_law(simulated):
@@ -132,7 +130,7 @@ def test_simulated_load_locked_clock_slows_light_law(simulated):
     gpus.lock_clock(0, 990)
     run = job(exporter, "--law", "light", "--steps", "5")
 
-    assert run.results["law_joules_per_step"] == pytest.approx((78 + 102 / 8) * 0.1)  # 90.75 W for twice as long
+    assert run.results["law_joules_per_step"] == pytest.approx((78 + 102 / 8) * 0.1)  # 90.75 W for twice the time
     assert run.results["steps_per_second"] <= 10.1
 
 

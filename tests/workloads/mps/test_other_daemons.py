@@ -1,4 +1,4 @@
-"""An MPS daemon of somebody else's, which takes jobs that are to run without MPS."""
+"""Search for MPS daemons of other users, which capture jobs that run without MPS."""
 
 import pytest
 
@@ -10,7 +10,7 @@ PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 
 @pytest.fixture
 def proc(tmp_path):
-    """A daemon for GPU-a and GPU-b with its pipes in /run/mps, and a program that asks one."""
+    """/proc with a daemon for GPU-a and GPU-b with its pipes in /run/mps, and with a control client."""
     for pid, arguments in ((4711, "-d"), (4712, "")):
         folder = tmp_path / "proc" / str(pid)
         folder.mkdir(parents=True)
@@ -41,7 +41,7 @@ def test_list_mps_daemons_unreadable_environment_uses_default(proc):
 
 
 def test_plan_step_without_mps_has_interception_warning(proc, tmp_path):
-    with tenants.open_job_environment(tmp_path, {PIPES: "/run/mps"}, ["GPU-a"], wanted=False, proc=proc) as taken:
-        assert "pid 4711" in taken.doubt
-    with tenants.open_job_environment(tmp_path, {}, ["GPU-a"], wanted=False, proc=proc) as apart:
-        assert apart.doubt is None
+    with tenants.open_job_environment(tmp_path, {PIPES: "/run/mps"}, ["GPU-a"], wanted=False, proc=proc) as intercepted:
+        assert "pid 4711" in intercepted.doubt
+    with tenants.open_job_environment(tmp_path, {}, ["GPU-a"], wanted=False, proc=proc) as separate:
+        assert separate.doubt is None

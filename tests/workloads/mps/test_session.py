@@ -18,8 +18,8 @@ from workloads.mps.daemon import MpsError
 _CLIENT = """
 import sys
 from tests.fakes.mps_control import attached
-with attached() as found:
-    print(found, flush=True)
+with attached() as is_client:
+    print(is_client, flush=True)
     sys.stdin.read()
 """
 _SLEEPS = "import sys; print('ready', flush=True); sys.stdin.read()"
@@ -35,7 +35,7 @@ with mps.run_mps_daemon(Path(sys.argv[1]), os.environ) as session:
 
 @pytest.fixture
 def environ(tmp_path, monkeypatch):
-    """With the stand-in on PATH, here too: the control program is looked for there."""
+    """Environment with the fake control program on PATH, which is also set in this process."""
     path = f"{mps_control.installed(tmp_path)}:{os.environ['PATH']}"
     monkeypatch.setenv("PATH", path)
     return {**plain_environment(), "PATH": path}
@@ -199,7 +199,7 @@ def test_mps_daemon_ends_with_killed_runner(environ, tmp_path, number):
         runner.send_signal(number)
 
     assert len(daemon) == 1
-    eventually(lambda: not any(_lives(pid) for pid in daemon))
+    eventually(lambda: not any(_is_running(pid) for pid in daemon))
 
 
 class _Started(subprocess.Popen):
@@ -236,8 +236,8 @@ def _enter(context) -> None:
         pytest.fail("started")
 
 
-def _lives(pid: int) -> bool:
-    """A zombie does not: in a container nobody may collect it."""
+def _is_running(pid: int) -> bool:
+    """Return whether the process exists and is not a zombie, which can remain in a container."""
     try:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     except OSError:

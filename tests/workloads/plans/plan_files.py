@@ -1,4 +1,4 @@
-"""Plans in files, run by real processes against an exporter."""
+"""Plan files, their runs in real processes, and their journals."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 from tests.workloads.conftest import Exporter
 
-TWICE = "name: naps\nrepeats: 2\nlabels: {site: lab}\nruns:\n  - job: sleep\n    options: {duration: 0.1}\n"
+TWO_REPEATS = "name: naps\nrepeats: 2\nlabels: {site: lab}\nruns:\n  - job: sleep\n    options: {duration: 0.1}\n"
 
 
-def write(folder: Path, text: str, name: str = "plan.yaml") -> Path:
+def write_file(folder: Path, text: str, name: str = "plan.yaml") -> Path:
     path = folder / name
     path.write_text(text)
     return path
 
 
-def make(exporter: Exporter, plan: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A plan from begin to end; its results are in `results` beside it unless told otherwise."""
-    where = () if {"--resume", "--out"} & set(options) else ("--out", str(plan.parent / "results"))
-    return exporter.workloads("plan", str(plan), *where, *options, **environment)
+def run_plan(exporter: Exporter, plan: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a plan to its end; the default results folder is `results` next to it."""
+    out = () if {"--resume", "--out"} & set(options) else ("--out", str(plan.parent / "results"))
+    return exporter.workloads("plan", str(plan), *out, *options, **environment)
 
 
-def journal(results: Path) -> list[dict[str, Any]]:
+def read_journal(results: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (results / "runs.jsonl").read_text().splitlines()]

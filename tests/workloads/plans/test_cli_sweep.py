@@ -1,4 +1,4 @@
-"""The whole loop on a simulated GPU: a real exporter, a job whose best cap is known, and the limit as it was before."""
+"""Sweeps on a simulated GPU with a real exporter and a job whose best cap is known."""
 
 import re
 import signal
@@ -11,11 +11,11 @@ from exporter.simulation import Fault
 from tests import daemon
 from tests.waiting import eventually
 from tests.workloads.conftest import NURSERY
-from tests.workloads.plans.plan_files import journal, write
+from tests.workloads.plans.plan_files import read_journal, write_file
 
-BEFORE_W = 600  # not the card's default of 700
+BEFORE_W = 600  # differs from the GPU's default of 700
 STEP_J = {350: 35.0, 450: 31.2, 700: 35.0}
-"""What a step of 0.05 s costs, w × 0.05 / ∛((w − 300) / 400): least at 450 W."""
+"""Energy of a step of 0.05 s: w × 0.05 / ∛((w − 300) / 400), lowest at 450 W."""
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def exporter(tmp_path_factory):
 
 @pytest.fixture
 def limit_w(exporter):
-    """Reads the card's limit, which a user has set before."""
+    """Return a function that reads the GPU's limit, which a user set before."""
     with exporter.simulation() as simulation:
         simulation.set_limit(0, BEFORE_W)
         yield lambda: simulation.gpus[0].limit_w
@@ -70,7 +70,7 @@ def test_sweep_runs_under_each_cap_follow_law(exporter, limit_w, workloads, tmp_
 
     assert done.returncode == 0, done.stderr
     law_j = {}
-    for line in journal(results):
+    for line in read_journal(results):
         run = exporter.get(f"/api/v1/runs/{line['run_id']}")[1]
         cap_w = int(run["labels"]["power_limit_watts"])
         (measure,) = [phase for phase in run["phases"] if phase["name"] == "measure"]
@@ -94,17 +94,17 @@ def test_sweep_signal_restores_limit_and_can_be_resumed(limit_w, start, tmp_path
         eventually(lambda: limit_w() == 300)
         eventually(lambda: list(results.glob("*/events.jsonl")))
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=60)
 
-    (line,) = journal(results)
+    (line,) = read_journal(results)
     assert process.returncode == -signal.SIGTERM
     assert limit_w() == BEFORE_W
     assert line["cut_off"]
-    assert f"2 of 2 steps remain; continue with: workloads plan {results}/plan.yaml --resume {results}" in said
+    assert f"2 of 2 steps remain; continue with: workloads plan {results}/plan.yaml --resume {results}" in stderr
 
 
 def test_sweep_ineffective_clock_lock_stops_run(exporter, limit_w, workloads, tmp_path):
-    """Before the run and after it the card is idle, and below any clock."""
+    """Check the lock during the run, since an idle GPU is below any clock."""
     results = tmp_path / "results"
     with exporter.simulation() as simulation:
         simulation.set_fault(0, Fault.UNMOVED, on=True)
@@ -114,7 +114,7 @@ def test_sweep_ineffective_clock_lock_stops_run(exporter, limit_w, workloads, tm
         )
         simulation.set_fault(0, Fault.UNMOVED, on=False)
 
-    (line,) = journal(results)
+    (line,) = read_journal(results)
     assert done.returncode == 1
     assert "MHz although its clock is locked to 990 MHz" in done.stderr
     assert (line["outcome"], line["cut_off"]) == ("interrupted", True)
@@ -131,7 +131,7 @@ def test_sweep_unsupported_cap_fails_before_run(limit_w, workloads, tmp_path):
 
 
 def test_plan_run_without_cap_uses_previous_limit(limit_w, workloads, exporter, tmp_path):
-    plan = write(
+    plan = write_file(
         tmp_path,
         "name: both\ngpus: 0\nruns:\n"
         "  - {name: capped, job: simulated-load, options: {steps: 10}, sweep: {power_limit_watts: [300]}}\n"
@@ -140,7 +140,7 @@ def test_plan_run_without_cap_uses_previous_limit(limit_w, workloads, exporter, 
     )
     done = workloads("plan", str(plan), "--out", str(tmp_path / "results"))
 
-    capped, free = journal(tmp_path / "results")
+    capped, free = read_journal(tmp_path / "results")
     assert done.returncode == 0, done.stderr
     assert "power_limit_watts" not in free["labels"]
     results = exporter.get(f"/api/v1/runs/{free['run_id']}")[1]["results"]

@@ -1,6 +1,6 @@
-"""What `--dry-run` of plans and sweeps says, and that it touches nothing."""
+"""Output of `--dry-run`, which changes nothing."""
 
-from tests.workloads.plans.plan_files import make, write
+from tests.workloads.plans.plan_files import run_plan, write_file
 
 PLAN = """\
 name: caps
@@ -21,32 +21,34 @@ runs:
 """
 
 
-def lines_of(done):
+def output_lines(done):
     assert (done.returncode, done.stderr) == (0, "")
     return [" ".join(line.split()) for line in done.stdout.splitlines()]
 
 
 def test_dry_run_lists_runs_with_cap_labels_and_duration(exporter, tmp_path):
-    said = lines_of(make(exporter, write(tmp_path, PLAN), "--dry-run"))
+    lines = output_lines(run_plan(exporter, write_file(tmp_path, PLAN), "--dry-run"))
 
     # 8 + 20 + 20 + 40 + 8 s of runs, and 5 pauses of 2 s
-    assert said[0] == "caps: 5 steps, 6 runs; about 106 s, plus loading, warm-up and cool-down"
-    second = said.index("2 sgemm power_limit_watts=300 repeat 1: about 20 s")
-    assert said[second + 1 : second + 4] == [
+    assert lines[0] == "caps: 5 steps, 6 runs; about 106 s, plus loading, warm-up and cool-down"
+    second = lines.index("2 sgemm power_limit_watts=300 repeat 1: about 20 s")
+    assert lines[second + 1 : second + 4] == [
         "workloads job sgemm --size=64 --duration=20 on GPU 0",
         "labels: experiment=caps, site=lab, case=sgemm, power_limit_watts=300, repeat=1",
         "under a power limit of 300 W",
     ]
-    tenants = said.index("4 side repeat 1: about 40 s")
-    assert said[tenants + 1] == "workloads job sgemm --duration=40 (tenant a) on GPU 0"
-    assert said[tenants + 3].startswith("workloads job llm-train --random=tiny (tenant b) (in the background) on GPU 0")
-    assert said[tenants + 5] == "under MPS"
+    tenants = lines.index("4 side repeat 1: about 40 s")
+    assert lines[tenants + 1] == "workloads job sgemm --duration=40 (tenant a) on GPU 0"
+    assert lines[tenants + 3].startswith(
+        "workloads job llm-train --random=tiny (tenant b) (in the background) on GPU 0"
+    )
+    assert lines[tenants + 5] == "under MPS"
 
 
 def test_dry_run_lists_changes_to_machine(exporter, tmp_path):
-    said = lines_of(make(exporter, write(tmp_path, PLAN), "--dry-run"))
+    lines = output_lines(run_plan(exporter, write_file(tmp_path, PLAN), "--dry-run"))
 
-    assert said[said.index("changes to this machine:") + 1 :] == [
+    assert lines[lines.index("changes to this machine:") + 1 :] == [
         "sets the power limit of GPU 0: 300, 500 W, and restores the previous limits",
         "starts an MPS daemon for each step under MPS, and stops it",
         "waits before each run for at most 90 s until the GPUs have cooled down",
@@ -59,22 +61,22 @@ def test_dry_run_lists_changes_to_machine(exporter, tmp_path):
     assert exporter.api.requests == []
 
 
-def test_dry_run_of_sweep_needs_no_exporter(exporter, tmp_path, nowhere):
+def test_dry_run_of_sweep_needs_no_exporter(exporter, tmp_path, closed_address):
     options = ("--sm-clocks", "900,1200", "--gpus", "0,1", "--repeats", "2", "--order", "as-given", "--dry-run")
     sweep = exporter.workloads(
-        "sweep", "sgemm", "--repetitions", "5", *options, "--out", str(tmp_path / "none"), "--exporter", nowhere
+        "sweep", "sgemm", "--repetitions", "5", *options, "--out", str(tmp_path / "none"), "--exporter", closed_address
     )
-    said = lines_of(sweep)
+    lines = output_lines(sweep)
 
-    assert said[0] == "sgemm-sweep: 4 steps, 4 runs; 4 steps of unknown duration"
-    assert said[1] == "1 sgemm sm_clock_hertz=900000000 repeat 1: unknown duration"
-    assert said[4] == "under an SM clock of 900 MHz"
-    assert "locks the SM clock of GPU 0, 1: 900, 1200 MHz, and unlocks it at the end" in said
+    assert lines[0] == "sgemm-sweep: 4 steps, 4 runs; 4 steps of unknown duration"
+    assert lines[1] == "1 sgemm sm_clock_hertz=900000000 repeat 1: unknown duration"
+    assert lines[4] == "under an SM clock of 900 MHz"
+    assert "locks the SM clock of GPU 0, 1: 900, 1200 MHz, and unlocks it at the end" in lines
     assert not (tmp_path / "none").exists()
 
 
 def test_dry_run_excludes_resume(exporter, tmp_path):
-    done = exporter.workloads("plan", str(write(tmp_path, PLAN)), "--dry-run", "--resume", str(tmp_path))
+    done = exporter.workloads("plan", str(write_file(tmp_path, PLAN)), "--dry-run", "--resume", str(tmp_path))
 
     assert done.returncode == 2
     assert "remove --resume" in done.stderr

@@ -8,7 +8,7 @@ from workloads.plans.steps import Step
 
 PLANS = Path(__file__).parents[3] / "workloads" / "plans" / "examples"
 
-SIX = "{a: 1, b: 1, c: 1, d: 1, e: 1, f: 1}"
+SIX_LABELS = "{a: 1, b: 1, c: 1, d: 1, e: 1, f: 1}"
 
 
 @pytest.fixture
@@ -22,15 +22,15 @@ def read(tmp_path):
 
 
 @pytest.fixture
-def complaint(read, tmp_path):
-    """What is said of it, without the folder."""
+def plan_error(read, tmp_path):
+    """Return a function that reads an invalid plan and returns its error, without the folder."""
 
-    def of_text(text: str) -> str:
+    def error_of(text: str) -> str:
         with pytest.raises(PlanFileError) as caught:
             read(text)
         return str(caught.value).replace(f"{tmp_path}/", "")
 
-    return of_text
+    return error_of
 
 
 def _settings(steps: tuple[Step, ...]) -> list[tuple[object, ...]]:
@@ -212,7 +212,8 @@ def test_option_arguments_true_is_flag_and_list_repeats():
             "plan.yaml:4: runs.0.sweep.duration: duration matches no single job; give TENANT.OPTION with tenants",
         ),
         (
-            f"name: a\nlabels: {SIX}\nruns:\n  - {{job: sgemm, labels: {SIX.upper()}, sweep: {{size: [8]}}}}\n",
+            f"name: a\nlabels: {SIX_LABELS}\nruns:\n"
+            f"  - {{job: sgemm, labels: {SIX_LABELS.upper()}, sweep: {{size: [8]}}}}\n",
             "plan.yaml:4: runs.0: a run has at most 16 labels; remove labels or swept options",
         ),
         ("name: [a\n", "plan.yaml:2: invalid YAML: expected ',' or ']'"),
@@ -224,17 +225,17 @@ def test_option_arguments_true_is_flag_and_list_repeats():
         ("", "plan.yaml:1: a plan is a mapping with name: and runs:"),
     ],
 )
-def test_plan_error_names_file_line_key_and_remedy(complaint, text, expected):
-    said = complaint(text)
+def test_plan_error_names_file_line_key_and_remedy(plan_error, text, expected):
+    error = plan_error(text)
 
-    assert said.startswith(expected)
-    assert said.count("\n") == 0
+    assert error.startswith(expected)
+    assert error.count("\n") == 0
 
 
-def test_plan_errors_are_reported_together(complaint):
-    said = complaint("nam: a\nruns: [{job: sleep}]\nrepeats: 0\n")
+def test_plan_errors_are_reported_together(plan_error):
+    error = plan_error("nam: a\nruns: [{job: sleep}]\nrepeats: 0\n")
 
-    assert [line.split(": ")[1] for line in said.splitlines()] == ["name", "repeats", "nam"]
+    assert [line.split(": ")[1] for line in error.splitlines()] == ["name", "repeats", "nam"]
 
 
 def test_plan_missing_file_is_one_line_error(tmp_path):

@@ -3,12 +3,12 @@ import time
 import pytest
 
 from tests.workloads.jobs import llm_models
-from tests.workloads.plans.plan_files import journal, make, write
+from tests.workloads.plans.plan_files import read_journal, run_plan, write_file
 from workloads.plans import load as plan_file
 from workloads.plans import overlap
 from workloads.plans.load import PlanFileError
 
-# as older users have it, to the letter
+# verbatim template of the older format
 TENANTS = """\
 experiment_name: "experiment_name" # Name of data output directory
 mps: True/ False # Whether or not to run with Nvidia MPS
@@ -57,19 +57,19 @@ single_model:
 """
 
 
-def _read(tmp_path, text):
+def _read_template(tmp_path, text):
     path = tmp_path / "template.yaml"
     path.write_text(text)
     return plan_file.read_plan(path)
 
 
 def test_multitenant_template_of_tenants_is_read(tmp_path):
-    read = _read(tmp_path, TENANTS)
+    plan_file = _read_template(tmp_path, TENANTS)
 
-    (step,) = read.steps
-    assert read.plan.pause_seconds == 120
+    (step,) = plan_file.steps
+    assert plan_file.plan.pause_seconds == 120
     assert step.mps
-    assert read.notes == ("mps: 'True/ False' is read as true; give true or false",)
+    assert plan_file.notes == ("mps: 'True/ False' is read as true; give true or false",)
     assert [run.tenant for run in step.runs] == ["name shorthand or same as above", "mistral7b_1", "mistral7b_2"]
     assert {run.job for run in step.runs} == {"llm-forward"}
     assert [run.labels["batch_size"] for run in step.runs] == ["16", "8", "8"]
@@ -77,9 +77,9 @@ def test_multitenant_template_of_tenants_is_read(tmp_path):
 
 
 def test_multitenant_template_of_one_model_is_read(tmp_path):
-    read = _read(tmp_path, SOLO)
+    plan_file = _read_template(tmp_path, SOLO)
 
-    (step,) = read.steps
+    (step,) = plan_file.steps
     (run,) = step.runs
     assert (step.case, run.job, run.tenant) == ("shorthand or same as model_name", "llm-forward", None)
     assert (run.labels["experiment"], run.labels["tag"]) == ("data output directory", "template")
@@ -89,10 +89,10 @@ def test_multitenant_template_of_one_model_is_read(tmp_path):
     ("text", "is_on"), [('"True"', True), ("true", True), ('"False"', False), ("False", False), ("yes", True)]
 )
 def test_multitenant_mps_accepts_text(tmp_path, text, is_on):
-    read = _read(tmp_path, TENANTS.replace("True/ False", text))
+    plan_file = _read_template(tmp_path, TENANTS.replace("True/ False", text))
 
-    assert read.steps[0].mps is is_on
-    assert read.notes == ()
+    assert plan_file.steps[0].mps is is_on
+    assert plan_file.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -106,24 +106,24 @@ def test_multitenant_mps_accepts_text(tmp_path, text, is_on):
 )
 def test_multitenant_error_names_line_and_remedy(tmp_path, before, after, expected):
     with pytest.raises(PlanFileError) as caught:
-        _read(tmp_path, TENANTS.replace(before, after, 1))
+        _read_template(tmp_path, TENANTS.replace(before, after, 1))
 
     assert expected in str(caught.value)
     assert str(caught.value).count("\n") == 0
 
 
 def test_multitenant_run_waits_and_has_overlap(exporter, tmp_path):
-    model = llm_models.knowing_nothing(tmp_path / "model")
+    model = llm_models.uniform_model(tmp_path / "model")
     text = (
         f"experiment_name: pair\nmps: 'False'\nsleep_duration: 2\ndevice: cpu\ntenants:\n"
         f"  - &one {{model_name: {model}, name: a, batch_size: 2, seq_len: 8, num_iters: 20, num_warmup: 1}}\n"
         f"  - {{<<: *one, name: b}}\n"
     )
-    plan = write(tmp_path, text)
+    plan = write_file(tmp_path, text)
     begin_s = time.time()
-    done = make(exporter, plan, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
+    done = run_plan(exporter, plan, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
 
-    a, b = journal(tmp_path / "results")
+    a, b = read_journal(tmp_path / "results")
     assert done.returncode == 0, done.stderr
     assert a["started_at"] - begin_s >= 2
     assert {run.labels["tenant"]: run.workload for run in exporter.api.runs.values()} == {

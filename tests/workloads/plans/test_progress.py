@@ -21,7 +21,7 @@ wattline_gpu_temperature_celsius{gpu="1",uuid="GPU-b",sensor="gpu"} 33
 """
 
 
-def _shown(table: LiveTable) -> str:
+def _rendered(table: LiveTable) -> str:
     out = io.StringIO()
     Console(file=out, width=100).print(table.table())
     return out.getvalue()
@@ -32,12 +32,12 @@ def test_parse_gpus_reads_power_and_temperature():
 
 
 def test_hottest_celsius_considers_gpus_of_run():
-    shown = progress.parse_gpus(METRICS)
+    gpus = progress.parse_gpus(METRICS)
 
-    assert progress.hottest_celsius(shown, None) == 61
-    assert progress.hottest_celsius(shown, ["1"]) == 33
-    assert progress.hottest_celsius(shown, ["GPU-b", "0"]) == 61
-    assert progress.hottest_celsius(shown, ["2"]) is None
+    assert progress.hottest_celsius(gpus, None) == 61
+    assert progress.hottest_celsius(gpus, ["1"]) == 33
+    assert progress.hottest_celsius(gpus, ["GPU-b", "0"]) == 61
+    assert progress.hottest_celsius(gpus, ["2"]) is None
 
 
 def test_work_rates_are_per_second():
@@ -54,9 +54,9 @@ def test_work_rates_are_per_second():
     assert second == {"generated_tokens": 150}  # 300 in 2 s
 
 
-def test_progress_unreachable_exporter_shows_nothing(nowhere):
-    assert progress.read_gpus(Api(nowhere)) == []
-    assert WorkRates().of(Api(nowhere), ["r"]) == {}
+def test_progress_unreachable_exporter_shows_nothing(closed_address):
+    assert progress.read_gpus(Api(closed_address)) == []
+    assert WorkRates().of(Api(closed_address), ["r"]) == {}
 
 
 def test_live_table_shows_step_rest_power_and_rates():
@@ -68,19 +68,19 @@ def test_live_table_shows_step_rest_power_and_rates():
         PlanStatus(2, 4, "gpt2 power_limit_watts=500 repeat 1", "runs", ["gpt2 power_limit_watts=600 repeat 1"], 120)
     )
 
-    shown = _shown(table)
-    assert "2/4" in shown
-    assert "gpt2 power_limit_watts=500 repeat 1: runs" in shown
-    assert "412 W   61 °C" in shown
-    assert shown.index("generated_tokens/s") < shown.index("steps/s")
-    assert "1 more, about 2 min; next: gpt2 power_limit_watts=600 repeat 1" in shown
+    rendered = _rendered(table)
+    assert "2/4" in rendered
+    assert "gpt2 power_limit_watts=500 repeat 1: runs" in rendered
+    assert "412 W   61 °C" in rendered
+    assert rendered.index("generated_tokens/s") < rendered.index("steps/s")
+    assert "1 more, about 2 min; next: gpt2 power_limit_watts=600 repeat 1" in rendered
 
 
 def test_live_table_missing_value_is_a_dash():
     table = LiveTable(LiveReadings(lambda: [GpuReading("0", "GPU-a", 80.0)], lambda _ids: {}), now_s=lambda: 0.0)
     table.show(PlanStatus(1, 1, "x", "running"))
 
-    assert "80 W   –" in _shown(table)
+    assert "80 W   –" in _rendered(table)
 
 
 @pytest.fixture
@@ -89,14 +89,14 @@ def terminal():
 
 
 def _last_frame(terminal: Console) -> str:
-    """Each frame goes back to the first line of the one before."""
+    """Return the last frame; each frame returns to the first line of the previous one."""
     return terminal.file.getvalue().rpartition("\x1b[2K")[2]
 
 
 def _frames_until(terminal: Console, *, stopped: bool = False) -> str:
-    """All that a table has drawn of two short steps; the GPU draws 80 W, and 60 W at the end."""
-    drawn_w = iter([80.0, 60.0])
-    readings = LiveReadings(lambda: [GpuReading("0", "GPU-a", next(drawn_w), 40)], lambda _ids: {"steps": 3.0})
+    """Return all frames of a table over two short steps; the GPU draws 80 W, then 60 W."""
+    powers_w = iter([80.0, 60.0])
+    readings = LiveReadings(lambda: [GpuReading("0", "GPU-a", next(powers_w), 40)], lambda _ids: {"steps": 3.0})
     table = LiveTable(readings, now_s=lambda: 0.0, console=terminal)
     with contextlib.suppress(KeyboardInterrupt), table:
         table.show(PlanStatus(1, 2, "a", "runs", ["b"], 7))
@@ -128,13 +128,13 @@ def test_live_table_last_frame_shows_end(terminal, stopped, ended):
 
 
 def test_live_table_before_first_step_shows_waiting():
-    assert "reading GPUs" in _shown(LiveTable(LiveReadings(list, lambda _ids: {})))
+    assert "reading GPUs" in _rendered(LiveTable(LiveReadings(list, lambda _ids: {})))
 
 
 def test_progress_log_writes_each_change_once(capsys):
     with ProgressLog() as lines:
-        for doing in ("pausing", "runs", "runs"):
-            lines.show(PlanStatus(1, 2, "sgemm repeat 1", doing))
+        for activity in ("pausing", "runs", "runs"):
+            lines.show(PlanStatus(1, 2, "sgemm repeat 1", activity))
         lines.say("careful")
 
     assert capsys.readouterr().err.splitlines() == [
@@ -145,23 +145,23 @@ def test_progress_log_writes_each_change_once(capsys):
 
 
 def test_cool_down_ends_at_temperature():
-    celsius, said = iter([60.0, 50.0, 42.0]), []
-    found = runner.wait_for_cool_down(CoolDown(), 40.0, lambda: next(celsius), said.append, lambda _s: None)
+    celsius, messages = iter([60.0, 50.0, 42.0]), []
+    note = runner.wait_for_cool_down(CoolDown(), 40.0, lambda: next(celsius), messages.append, lambda _s: None)
 
-    assert found is None
-    assert said == ["cooling down, 60 °C until 42 °C", "cooling down, 50 °C until 42 °C"]
+    assert note is None
+    assert messages == ["cooling down, 60 °C until 42 °C", "cooling down, 50 °C until 42 °C"]
 
 
 @pytest.mark.parametrize(("first", "now"), [(None, 40.0), (40.0, None)])
 def test_cool_down_without_temperature_returns_note(first, now):
-    found = runner.wait_for_cool_down(CoolDown(), first, lambda: now, lambda _doing: None, lambda _s: None)
+    note = runner.wait_for_cool_down(CoolDown(), first, lambda: now, lambda _activity: None, lambda _s: None)
 
-    assert "no cool-down: the exporter has no temperature" in found
+    assert "no cool-down: the exporter has no temperature" in note
 
 
 def test_cool_down_timeout_returns_temperature():
-    found = runner.wait_for_cool_down(
-        CoolDown(to_celsius=30, at_most_seconds=0.01), None, lambda: 55.0, lambda _doing: None
+    note = runner.wait_for_cool_down(
+        CoolDown(to_celsius=30, at_most_seconds=0.01), None, lambda: 55.0, lambda _activity: None
     )
 
-    assert found == "still 55 °C after 0 s of cool-down, not 30 °C; increase at_most_seconds"
+    assert note == "still 55 °C after 0 s of cool-down, not 30 °C; increase at_most_seconds"

@@ -1,4 +1,4 @@
-"""A plan that was interrupted, or whose runner or exporter died, goes on where it was."""
+"""Results folder: journal, resumption after an interruption, and locking."""
 
 import datetime as dt
 import os
@@ -10,14 +10,14 @@ import pytest
 from tests.fakes.run_api import RunApi, serving
 from tests.waiting import eventually
 from tests.workloads.conftest import Exporter
-from tests.workloads.plans.plan_files import TWICE, journal, make, write
+from tests.workloads.plans.plan_files import TWO_REPEATS, read_journal, run_plan, write_file
 from workloads.plans.results import JournalEntry, ResultsFolder
 
 
 def test_plan_killed_child_runner_leaves_no_job(exporter, tmp_path):
-    """Else it would load the GPU of the next run."""
+    """The job would load the GPU of the next run."""
     text = "name: two\nruns:\n  - command: [sh, -c, 'sleep 600 & echo $! > pid; wait']\n  - command: ['true']\n"
-    plan, results = write(tmp_path, text), tmp_path / "results"
+    plan, results = write_file(tmp_path, text), tmp_path / "results"
     process = exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results), cwd=tmp_path)
     with process:
         pid = int(eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
@@ -26,12 +26,15 @@ def test_plan_killed_child_runner_leaves_no_job(exporter, tmp_path):
         os.kill(runner, signal.SIGKILL)
         process.communicate(timeout=60)
 
-    assert [(line["outcome"], line["cut_off"]) for line in journal(results)] == [("interrupted", True), ("ok", False)]
+    assert [(line["outcome"], line["cut_off"]) for line in read_journal(results)] == [
+        ("interrupted", True),
+        ("ok", False),
+    ]
     eventually(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
 def test_results_truncated_journal_repeats_incomplete_step(tmp_path):
-    def made(step, tenant, attempt=1):
+    def entry(step, tenant, attempt=1):
         return JournalEntry(
             *(step, attempt, f"{step}{tenant}{attempt}", "two", "measure", 1, tenant, "ok", 0, 0.0, 1.0),
             cut_off=False,
@@ -39,13 +42,13 @@ def test_results_truncated_journal_repeats_incomplete_step(tmp_path):
         )
 
     with ResultsFolder.create(tmp_path / "r", "two", b"", dt.datetime.now(dt.UTC)) as results:
-        results.append([made(1, "a"), made(1, "b"), made(2, "a"), made(2, "b")])
+        results.append([entry(1, "a"), entry(1, "b"), entry(2, "a"), entry(2, "b")])
     path = tmp_path / "r" / "runs.jsonl"
     path.write_text(path.read_text()[:-40])
     with ResultsFolder.resume(tmp_path / "r", b"") as results:
         assert results.steps_done() == {1}
         assert results.attempts(2) == 1
-        results.append([made(2, "a", 2), made(2, "b", 2)])
+        results.append([entry(2, "a", 2), entry(2, "b", 2)])
     with ResultsFolder.resume(tmp_path / "r", b"") as results:
         assert results.steps_done() == {1, 2}
         assert [each.run_id for each in results.entries] == ["1a1", "1b1", "2a1", "2a2", "2b2"]
@@ -58,16 +61,16 @@ def test_plan_interrupted_is_resumed_at_open_step(exporter, tmp_path, name):
         "  - {name: b, command: [sh, -c, 'test -e go || exec sleep 60']}\n"
         "  - {name: c, job: sleep, options: {duration: 0.1}}\n"
     )
-    plan, results = write(tmp_path, text), tmp_path / "results"
+    plan, results = write_file(tmp_path, text), tmp_path / "results"
     process = exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results), cwd=tmp_path)
     with process:
         eventually(lambda: len(exporter.api.pids) == 2 and len(list(exporter.api.pids.values())[1]) == 2)
         process.send_signal(signal.Signals[name])
-        _, said = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=60)
 
     assert process.returncode in {-signal.Signals[name], 128 + signal.Signals[name]}
-    assert f"2 of 3 steps remain; continue with: workloads plan {results}/plan.yaml --resume {results}" in said
-    assert [(line["case"], line["outcome"], line["cut_off"]) for line in journal(results)] == [
+    assert f"2 of 3 steps remain; continue with: workloads plan {results}/plan.yaml --resume {results}" in stderr
+    assert [(line["case"], line["outcome"], line["cut_off"]) for line in read_journal(results)] == [
         ("a", "ok", False),
         ("b", "interrupted", True),
     ]
@@ -75,7 +78,7 @@ def test_plan_interrupted_is_resumed_at_open_step(exporter, tmp_path, name):
 
     (tmp_path / "go").touch()
     resumed = exporter.python("-m", "workloads", "plan", str(plan), "--resume", str(results), cwd=tmp_path)
-    lines = journal(results)
+    lines = read_journal(results)
     assert [(line["case"], line["attempt"], line["outcome"]) for line in lines] == [
         ("a", 1, "ok"),
         ("b", 1, "interrupted"),
@@ -89,7 +92,7 @@ def test_plan_interrupted_is_resumed_at_open_step(exporter, tmp_path, name):
 
 def test_plan_killed_runner_ends_run_and_is_resumed(exporter, tmp_path):
     text = "name: two\nruns:\n  - command: [sh, -c, 'test -e go || exec sleep 60']\n"
-    plan, results = write(tmp_path, text), tmp_path / "results"
+    plan, results = write_file(tmp_path, text), tmp_path / "results"
     process = exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results), cwd=tmp_path)
     with process:
         eventually(lambda: len(exporter.api.pids) == 1 and len(next(iter(exporter.api.pids.values()))) == 2)
@@ -102,28 +105,31 @@ def test_plan_killed_runner_ends_run_and_is_resumed(exporter, tmp_path):
 
     assert exporter.api.runs[run_id].outcome == "interrupted"
     assert done.returncode == 0, done.stderr
-    assert [line["outcome"] for line in journal(results)] == ["ok"]
+    assert [line["outcome"] for line in read_journal(results)] == ["ok"]
     assert (results / run_id / "events.jsonl").exists()
 
 
 def test_plan_resume_with_running_attempt_fails(exporter, tmp_path):
-    plan = write(tmp_path, TWICE)
+    plan = write_file(tmp_path, TWO_REPEATS)
     with exporter.start("-m", "workloads", "plan", str(plan), "--out", str(tmp_path / "results")) as process:
         process.communicate(timeout=60)
     (tmp_path / "results" / "runs.jsonl").write_text("")
     run = next(iter(exporter.api.runs.values()))
     run.state = "running"
-    done = make(exporter, plan, "--resume", str(tmp_path / "results"))
+    done = run_plan(exporter, plan, "--resume", str(tmp_path / "results"))
 
     assert done.returncode == 1
     assert f"run {run.run_id} of an earlier attempt is still running; stop it, or wait for its end" in done.stderr
 
 
 def test_plan_second_runner_on_results_fails(exporter, tmp_path):
-    plan, results = write(tmp_path, "name: a\nruns: [{job: sleep, options: {duration: 60}}]\n"), tmp_path / "results"
+    plan, results = (
+        write_file(tmp_path, "name: a\nruns: [{job: sleep, options: {duration: 60}}]\n"),
+        tmp_path / "results",
+    )
     with exporter.start("-m", "workloads", "plan", str(plan), "--out", str(results)) as first:
         eventually(lambda: exporter.api.runs)
-        second = make(exporter, plan, "--resume", str(results))
+        second = run_plan(exporter, plan, "--resume", str(results))
         first.send_signal(signal.SIGTERM)
         first.communicate(timeout=60)
 
@@ -132,10 +138,12 @@ def test_plan_second_runner_on_results_fails(exporter, tmp_path):
 
 
 def test_plan_resume_of_complete_plan_runs_nothing(exporter, tmp_path):
-    plan = write(tmp_path, TWICE.replace("repeats: 2", "repeats: 1") + "warm_up_runs: 1\nidle_seconds: 0.1\n")
-    make(exporter, plan)
+    plan = write_file(
+        tmp_path, TWO_REPEATS.replace("repeats: 2", "repeats: 1") + "warm_up_runs: 1\nidle_seconds: 0.1\n"
+    )
+    run_plan(exporter, plan)
     count = len(exporter.api.runs)
-    again = make(exporter, plan, "--resume", str(tmp_path / "results"))
+    again = run_plan(exporter, plan, "--resume", str(tmp_path / "results"))
 
     phases = [run.labels.get("phase") for run in exporter.api.runs.values()]
     assert again.returncode == 0
@@ -144,7 +152,7 @@ def test_plan_resume_of_complete_plan_runs_nothing(exporter, tmp_path):
 
 
 def test_plan_resume_repeats_warm_up(exporter, tmp_path):
-    plan = write(
+    plan = write_file(
         tmp_path,
         "name: warm\nwarm_up_runs: 1\nruns: [{command: [sh, -c, 'test -e go || kill -TERM $$']}]\n",
     )
@@ -153,7 +161,7 @@ def test_plan_resume_repeats_warm_up(exporter, tmp_path):
     done = exporter.python("-m", "workloads", "plan", str(plan), "--resume", str(tmp_path / "r"), cwd=tmp_path)
 
     assert (first.returncode, done.returncode) == (1, 0)
-    assert [(line["phase"], line["outcome"]) for line in journal(tmp_path / "r")] == [
+    assert [(line["phase"], line["outcome"]) for line in read_journal(tmp_path / "r")] == [
         ("warm-up", "interrupted"),
         ("measure", "interrupted"),
         ("warm-up", "ok"),
@@ -162,20 +170,20 @@ def test_plan_resume_repeats_warm_up(exporter, tmp_path):
 
 
 def test_plan_lost_exporter_stops_and_leaves_steps_open(tmp_path):
-    go_on, results = tmp_path / "go", tmp_path / "results"
-    job = f"name: wait, command: [sh, -c, 'until [ -e {go_on} ]; do sleep 0.05; done']"
-    plan = write(tmp_path, f"name: waits\nrepeats: 2\nruns: [{{{job}}}]\n")
+    release_file, results = tmp_path / "go", tmp_path / "results"
+    job = f"name: wait, command: [sh, -c, 'until [ -e {release_file} ]; do sleep 0.05; done']"
+    plan = write_file(tmp_path, f"name: waits\nrepeats: 2\nruns: [{{{job}}}]\n")
     api = RunApi()
     with serving(api) as address:
         process = Exporter(api, address).start("-m", "workloads", "plan", str(plan), "--out", str(results))
         eventually(lambda: api.pids and len(next(iter(api.pids.values()))) == 2)
-    go_on.touch()
+    release_file.touch()
     with process:
-        _, said = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=60)
 
-    (line,) = journal(results)
+    (line,) = read_journal(results)
     assert process.returncode == 1
     assert (line["outcome"], line["cut_off"]) == ("ok", True)
     assert line["note"] == "energy unknown: the end of the run did not reach the exporter"
-    assert f"cannot reach an exporter at {address}" in said
-    assert "2 of 2 steps remain" in said
+    assert f"cannot reach an exporter at {address}" in stderr
+    assert "2 of 2 steps remain" in stderr

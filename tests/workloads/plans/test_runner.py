@@ -6,15 +6,15 @@ import yaml
 
 from exporter.contract.record import RECORD_EVENT, StartEvent
 from tests.fakes import nsys
-from tests.workloads.plans.plan_files import TWICE, journal, make, write
+from tests.workloads.plans.plan_files import TWO_REPEATS, read_journal, run_plan, write_file
 
 
 def test_plan_repeats_are_runs_with_labels_and_folders(exporter, tmp_path):
-    plan = write(tmp_path, TWICE)
-    done = make(exporter, plan)
+    plan = write_file(tmp_path, TWO_REPEATS)
+    done = run_plan(exporter, plan)
 
     results = tmp_path / "results"
-    lines = journal(results)
+    lines = read_journal(results)
     assert done.returncode == 0, done.stderr
     assert (results / "plan.yaml").read_bytes() == plan.read_bytes()
     assert [(line["step"], line["repeat"], line["outcome"]) for line in lines] == [(1, 1, "ok"), (2, 2, "ok")]
@@ -37,22 +37,22 @@ def test_plan_repeats_are_runs_with_labels_and_folders(exporter, tmp_path):
 
 
 def test_plan_command_is_run_and_output_is_kept(exporter, tmp_path):
-    plan = write(tmp_path, "name: own\nruns: [{command: [echo, hello]}]\n")
-    done = make(exporter, plan, "--no-live")
+    plan = write_file(tmp_path, "name: own\nruns: [{command: [echo, hello]}]\n")
+    done = run_plan(exporter, plan, "--no-live")
 
-    (line,) = journal(tmp_path / "results")
+    (line,) = read_journal(tmp_path / "results")
     assert exporter.api.only_run.workload == "echo"
     assert "hello\n" in (tmp_path / "results" / line["folder"] / "output.log").read_text()
     assert "hello\n" in done.stdout
 
 
 def test_plan_nsys_keeps_report_and_requires_program(exporter, tmp_path):
-    plan = write(tmp_path, "name: traced\nruns: [{job: sleep, nsys: true, options: {duration: 0.1}}]\n")
-    without = make(exporter, plan, "--out", str(tmp_path / "none"))
+    plan = write_file(tmp_path, "name: traced\nruns: [{job: sleep, nsys: true, options: {duration: 0.1}}]\n")
+    without = run_plan(exporter, plan, "--out", str(tmp_path / "none"))
     path = f"{nsys.installed(tmp_path)}:{os.environ['PATH']}"
-    done = make(exporter, plan, PATH=path)
+    done = run_plan(exporter, plan, PATH=path)
 
-    (line,) = journal(tmp_path / "results")
+    (line,) = read_journal(tmp_path / "results")
     assert without.returncode == 1
     assert "nsys is not on PATH" in without.stderr
     assert done.returncode == 0, done.stderr
@@ -61,15 +61,15 @@ def test_plan_nsys_keeps_report_and_requires_program(exporter, tmp_path):
 
 
 def test_plan_failed_run_is_reported_and_next_runs(exporter, tmp_path):
-    script = write(tmp_path, "import sys; sys.exit('no memory left')", "train.py")
-    plan = write(
+    script = write_file(tmp_path, "import sys; sys.exit('no memory left')", "train.py")
+    plan = write_file(
         tmp_path,
         f"name: two\nruns:\n  - {{name: bad, command: [{sys.executable}, {script}]}}\n"
         "  - {name: good, job: sleep, options: {duration: 0.1}}\n",
     )
-    done = make(exporter, plan)
+    done = run_plan(exporter, plan)
 
-    lines = journal(tmp_path / "results")
+    lines = read_journal(tmp_path / "results")
     assert done.returncode == 1
     assert [(line["case"], line["outcome"], line["exit_code"]) for line in lines] == [
         ("bad", "failed", 1),
@@ -81,32 +81,32 @@ def test_plan_failed_run_is_reported_and_next_runs(exporter, tmp_path):
 
 @pytest.mark.parametrize("code", [130, 255])
 def test_plan_exit_code_of_signal_number_is_failure(exporter, tmp_path, code):
-    done = make(exporter, write(tmp_path, f"name: a\nruns: [{{command: [sh, -c, 'exit {code}']}}]\n"))
+    done = run_plan(exporter, write_file(tmp_path, f"name: a\nruns: [{{command: [sh, -c, 'exit {code}']}}]\n"))
 
-    (line,) = journal(tmp_path / "results")
+    (line,) = read_journal(tmp_path / "results")
     assert (line["outcome"], line["exit_code"], line["cut_off"]) == ("failed", code, False)
     assert exporter.api.only_run.outcome == "failed"
     assert "remain" not in done.stderr
 
 
 def test_plan_existing_results_are_not_overwritten(exporter, tmp_path):
-    plan = write(tmp_path, TWICE.replace("repeats: 2", "repeats: 1"))
-    make(exporter, plan)
-    before = journal(tmp_path / "results")
-    again = make(exporter, plan)
-    other = write(tmp_path, TWICE, "other.yaml")
-    merged = make(exporter, other, "--resume", str(tmp_path / "results"))
-    nowhere = make(exporter, plan, "--resume", str(tmp_path / "none"))
+    plan = write_file(tmp_path, TWO_REPEATS.replace("repeats: 2", "repeats: 1"))
+    run_plan(exporter, plan)
+    before = read_journal(tmp_path / "results")
+    again = run_plan(exporter, plan)
+    other = write_file(tmp_path, TWO_REPEATS, "other.yaml")
+    merged = run_plan(exporter, other, "--resume", str(tmp_path / "results"))
+    missing_folder = run_plan(exporter, plan, "--resume", str(tmp_path / "none"))
 
-    assert [done.returncode for done in (again, merged, nowhere)] == [1, 1, 1]
+    assert [done.returncode for done in (again, merged, missing_folder)] == [1, 1, 1]
     assert "results is not empty; give another --out" in again.stderr
     assert "the plan differs from the one that" in merged.stderr
-    assert "none is not a results folder" in nowhere.stderr
-    assert journal(tmp_path / "results") == before
+    assert "none is not a results folder" in missing_folder.stderr
+    assert read_journal(tmp_path / "results") == before
 
 
 def test_plan_default_folder_has_name_and_time(exporter, tmp_path):
-    plan = write(tmp_path, "name: a nap\nruns: [{job: sleep, options: {duration: 0.1}}]\n")
+    plan = write_file(tmp_path, "name: a nap\nruns: [{job: sleep, options: {duration: 0.1}}]\n")
     done = exporter.python("-m", "workloads", "plan", str(plan), cwd=tmp_path)
 
     (folder,) = (tmp_path / "wattline-results").iterdir()
@@ -116,8 +116,8 @@ def test_plan_default_folder_has_name_and_time(exporter, tmp_path):
 
 
 def test_plan_dry_run_lists_steps_in_order(exporter, tmp_path):
-    plan = write(tmp_path, "name: a\nrepeats: 2\norder: interleaved\nruns: [{job: sleep}, {command: [ls]}]\n")
-    done = make(exporter, plan, "--dry-run")
+    plan = write_file(tmp_path, "name: a\nrepeats: 2\norder: interleaved\nruns: [{job: sleep}, {command: [ls]}]\n")
+    done = run_plan(exporter, plan, "--dry-run")
 
     steps = [line.split(maxsplit=1) for line in done.stdout.splitlines() if line[:4].strip().isdigit()]
     assert steps == [
@@ -130,8 +130,8 @@ def test_plan_dry_run_lists_steps_in_order(exporter, tmp_path):
 
 
 def test_plan_invalid_file_fails_before_run(exporter, tmp_path):
-    plan = write(tmp_path, "name: a\nrepeat: 3\nruns: [{job: sleep}]\n")
-    done = make(exporter, plan)
+    plan = write_file(tmp_path, "name: a\nrepeat: 3\nruns: [{job: sleep}]\n")
+    done = run_plan(exporter, plan)
 
     assert done.returncode == 2
     assert done.stderr == f"{plan}:2: repeat: unknown key; did you mean repeats?\n"
@@ -139,9 +139,9 @@ def test_plan_invalid_file_fails_before_run(exporter, tmp_path):
     assert not (tmp_path / "results").exists()
 
 
-def test_plan_unreachable_exporter_leaves_no_folder(exporter, tmp_path, nowhere):
-    plan = write(tmp_path, TWICE)
-    done = make(exporter, plan, "--exporter", nowhere)
+def test_plan_unreachable_exporter_leaves_no_folder(exporter, tmp_path, closed_address):
+    plan = write_file(tmp_path, TWO_REPEATS)
+    done = run_plan(exporter, plan, "--exporter", closed_address)
 
     assert done.returncode == 1
     assert "cannot reach an exporter at" in done.stderr

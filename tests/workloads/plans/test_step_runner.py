@@ -6,20 +6,20 @@ import pytest
 from exporter.contract.record import EndEvent, IterationEvent, StartEvent
 from tests.fakes.run_api import RunApi, serving
 from tests.workloads.conftest import Exporter
-from tests.workloads.plans.plan_files import journal, make, write
+from tests.workloads.plans.plan_files import read_journal, run_plan, write_file
 from workloads.plans import overlap
 
 SMALL = "options: {size: 32, duration: 0.6, warmup: 1}"
 
 
-def _pair(second: str, more: str = "") -> str:
+def _pair_plan(second: str, settings: str = "") -> str:
     return (
-        f"name: pair\n{more}runs:\n  - name: two\n    tenants:\n"
+        f"name: pair\n{settings}runs:\n  - name: two\n    tenants:\n"
         f"      - {{name: first, job: sgemm, {SMALL}}}\n      - {{name: second, {second}}}\n"
     )
 
 
-LONGER = """
+LONGER_TENANT = """
 import pathlib, sys, time
 from workloads import client
 
@@ -38,11 +38,11 @@ with client.run("longer") as run:
 
 
 def test_tenants_start_together_and_have_overlap(exporter, tmp_path):
-    script = write(tmp_path, LONGER, "longer.py")
+    script = write_file(tmp_path, LONGER_TENANT, "longer.py")
     command = f"command: [{sys.executable}, {script}, {tmp_path / 'results'}], barrier: true"
-    done = make(exporter, write(tmp_path, _pair(command)), OMP_NUM_THREADS="1")
+    done = run_plan(exporter, write_file(tmp_path, _pair_plan(command)), OMP_NUM_THREADS="1")
 
-    first, second = journal(tmp_path / "results")
+    first, second = read_journal(tmp_path / "results")
     assert done.returncode == 0, done.stderr
     assert [line["labels"]["tenant"] for line in (first, second)] == ["first", "second"]
     assert {run.labels["tenant"] for run in exporter.api.runs.values()} == {"first", "second"}
@@ -53,13 +53,13 @@ def test_tenants_start_together_and_have_overlap(exporter, tmp_path):
     events = overlap.read_events(tmp_path / "results" / second["folder"])
     iterations = [event for event in events if isinstance(event, IterationEvent)]
     within = [event for event in iterations if first["overlap"]["begin"] < event.t <= first["overlap"]["end"]]
-    # the second one went on alone, which is no part of it
+    # the second tenant continued alone after the overlap
     assert 0 < second["overlap"]["iterations"] == len(within) < len(iterations)
     assert second["overlap"]["work"]["flop"] == sum(event.work["flop"] for event in within)
 
 
 def test_tenants_failure_of_one_stops_others(exporter, tmp_path):
-    script = write(
+    script = write_file(
         tmp_path,
         "import pathlib, sys, time\n"
         "def measures(path): return '\"measure\"' in path.read_text()\n"
@@ -68,10 +68,10 @@ def test_tenants_failure_of_one_stops_others(exporter, tmp_path):
         "train.py",
     )
     second = f"command: [{sys.executable}, {script}, {tmp_path / 'results'}]"
-    plan = write(tmp_path, _pair(second).replace("duration: 0.6", "duration: 60"))
-    done = make(exporter, plan)
+    plan = write_file(tmp_path, _pair_plan(second).replace("duration: 0.6", "duration: 60"))
+    done = run_plan(exporter, plan)
 
-    first, second = journal(tmp_path / "results")
+    first, second = read_journal(tmp_path / "results")
     assert done.returncode == 1
     assert (second["outcome"], second["exit_code"]) == ("failed", 1)
     assert (first["outcome"], first["cut_off"]) == ("interrupted", False)
@@ -83,40 +83,40 @@ def test_tenants_failure_of_one_stops_others(exporter, tmp_path):
 
 
 def test_tenants_failure_before_barrier_releases_others(exporter, tmp_path):
-    script = write(tmp_path, "raise SystemExit('no such model')", "train.py")
-    plan = write(tmp_path, _pair(f"command: [{sys.executable}, {script}], barrier: true"))
-    done = make(exporter, plan)
+    script = write_file(tmp_path, "raise SystemExit('no such model')", "train.py")
+    plan = write_file(tmp_path, _pair_plan(f"command: [{sys.executable}, {script}], barrier: true"))
+    done = run_plan(exporter, plan)
 
-    first, second = journal(tmp_path / "results")
+    first, second = read_journal(tmp_path / "results")
     assert done.returncode == 1
     assert second["outcome"] == "failed"
-    assert first["outcome"] in {"failed", "interrupted"}  # it may have met the barrier first, or still be loading
+    assert first["outcome"] in {"failed", "interrupted"}  # it waits at the barrier or is still loading
     assert f"second failed ({second['run_id']}): no such model" in done.stderr
     assert first["overlap"] is None
 
 
 def test_tenants_without_barrier_call_are_not_measured(exporter, tmp_path):
-    plan = write(tmp_path, _pair("command: [sleep, '0.1'], barrier: true"))
-    done = make(exporter, plan)
+    plan = write_file(tmp_path, _pair_plan("command: [sleep, '0.1'], barrier: true"))
+    done = run_plan(exporter, plan)
 
-    _, second = journal(tmp_path / "results")
+    _, second = read_journal(tmp_path / "results")
     assert done.returncode == 1
     assert second["note"] == "not measured: it ended before all tenants were ready"
 
 
 def test_tenants_barrier_timeout_is_reported(exporter, tmp_path):
-    plan = write(tmp_path, _pair("command: [sleep, '60'], barrier: true", "barrier_timeout_seconds: 0.5\n"))
-    done = make(exporter, plan)
+    plan = write_file(tmp_path, _pair_plan("command: [sleep, '60'], barrier: true", "barrier_timeout_seconds: 0.5\n"))
+    done = run_plan(exporter, plan)
 
-    first, second = journal(tmp_path / "results")
+    first, second = read_journal(tmp_path / "results")
     assert (first["outcome"], second["outcome"]) == ("failed", "interrupted")
     assert "were ready within 0.5 s; increase barrier_timeout_seconds" in done.stderr
 
 
 def test_tenants_background_job_ends_with_others(exporter, tmp_path):
-    done = make(exporter, write(tmp_path, _pair("job: sleep, options: {duration: 60}, background: true")))
+    done = run_plan(exporter, write_file(tmp_path, _pair_plan("job: sleep, options: {duration: 60}, background: true")))
 
-    first, second = journal(tmp_path / "results")
+    first, second = read_journal(tmp_path / "results")
     assert done.returncode == 0, done.stderr
     assert (first["outcome"], second["outcome"], second["cut_off"]) == ("ok", "interrupted", False)
     assert second["note"] == "background job, stopped with the others"
@@ -130,12 +130,15 @@ def test_placement_runs_see_only_their_gpu(tmp_path):
     )
     with serving(RunApi(known_gpus=("GPU-a", "GPU-b", "GPU-c"))) as address:
         exporter = Exporter(RunApi(), address)
-        done = make(exporter, write(tmp_path, text))
-        nowhere = make(
-            exporter, write(tmp_path, text.replace("2: show", "3: show"), "other.yaml"), "--out", str(tmp_path / "none")
+        done = run_plan(exporter, write_file(tmp_path, text))
+        unknown_gpu = run_plan(
+            exporter,
+            write_file(tmp_path, text.replace("2: show", "3: show"), "other.yaml"),
+            "--out",
+            str(tmp_path / "none"),
         )
 
-    lines = journal(tmp_path / "results")
+    lines = read_journal(tmp_path / "results")
     assert done.returncode == 0, done.stderr
     assert [line["tenant"] for line in lines] == ["show-0", "show-2"]
     for line, uuid in zip(lines, ("GPU-a", "GPU-c"), strict=True):
@@ -143,16 +146,16 @@ def test_placement_runs_see_only_their_gpu(tmp_path):
         (start,) = [event for event in overlap.read_events(folder) if isinstance(event, StartEvent)]
         assert start.gpus == [uuid]
         assert f"sees {uuid}\n" in (folder / "output.log").read_text()
-    assert nowhere.returncode == 1
-    assert "unknown GPU 3; the exporter has: 0, 1, 2" in nowhere.stderr
+    assert unknown_gpu.returncode == 1
+    assert "unknown GPU 3; the exporter has: 0, 1, 2" in unknown_gpu.stderr
 
 
-A = [
+EVENTS_A = [
     StartEvent(t=100, run_id="a", workload="w", labels={}, gpus=[], command=[], config={}),
     *(IterationEvent(t=110 + i, contributor="a", index=i, latency_seconds=1, work={"samples": 8}) for i in range(5)),
     EndEvent(t=130, outcome="ok", exit_code=0),
 ]
-B = [
+EVENTS_B = [
     StartEvent(t=101, run_id="b", workload="w", labels={}, gpus=[], command=[], config={}),
     *(
         IterationEvent(t=110 + 2 * i, contributor="b", index=i, latency_seconds=2, work={"samples": 4})
@@ -163,10 +166,10 @@ B = [
 
 
 def test_find_overlap_ends_at_first_last_iteration():
-    common = overlap.find_overlap([A, B], released_at=110.5)
+    overlap_of_both = overlap.find_overlap([EVENTS_A, EVENTS_B], released_at=110.5)
 
-    assert common == overlap.Overlap(110.5, 114)
-    assert overlap.overlap_share(common, A) == {  # 111, 112, 113, 114
+    assert overlap_of_both == overlap.Overlap(110.5, 114)
+    assert overlap.overlap_share(overlap_of_both, EVENTS_A) == {  # 111, 112, 113, 114
         "begin": 110.5,
         "end": 114,
         "seconds": 3.5,
@@ -174,20 +177,20 @@ def test_find_overlap_ends_at_first_last_iteration():
         "latency_seconds_mean": 1,
         "work": {"samples": 32},
     }
-    assert overlap.overlap_share(common, B)["iterations"] == 2  # 112, 114
+    assert overlap.overlap_share(overlap_of_both, EVENTS_B)["iterations"] == 2  # 112, 114
 
 
 def test_find_overlap_without_barrier_begins_at_last_start():
-    assert overlap.find_overlap([A, B], released_at=None) == overlap.Overlap(101, 114)
+    assert overlap.find_overlap([EVENTS_A, EVENTS_B], released_at=None) == overlap.Overlap(101, 114)
 
 
-@pytest.mark.parametrize("second", [[], [B[0]], [B[0].model_copy(update={"t": 200.0}), *B[1:]]])
+@pytest.mark.parametrize("second", [[], [EVENTS_B[0]], [EVENTS_B[0].model_copy(update={"t": 200.0}), *EVENTS_B[1:]]])
 def test_find_overlap_disjoint_tenants_is_none(second):
-    assert overlap.find_overlap([A, second], released_at=None) is None
+    assert overlap.find_overlap([EVENTS_A, second], released_at=None) is None
 
 
 def test_read_events_skips_truncated_line(tmp_path):
-    lines = [event.model_dump_json() for event in A]
+    lines = [event.model_dump_json() for event in EVENTS_A]
     Path(tmp_path / "events.jsonl").write_text("\n".join(lines) + "\n" + lines[-1][:10])
 
-    assert overlap.read_events(tmp_path) == A
+    assert overlap.read_events(tmp_path) == EVENTS_A

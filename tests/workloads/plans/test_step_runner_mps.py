@@ -6,7 +6,7 @@ import pytest
 
 from tests.fakes import mps_control
 from tests.workloads.conftest import ROOT
-from tests.workloads.plans.plan_files import journal, make, write
+from tests.workloads.plans.plan_files import read_journal, run_plan, write_file
 
 PLAN = """\
 name: shared
@@ -21,7 +21,7 @@ ATTACHED = """
 import time
 from tests.fakes.mps_control import attached
 from workloads import client
-with attached() as found, client.run("tenant") as run:
+with attached(), client.run("tenant") as run:
     run.barrier()
     time.sleep(0.2)
     run.work(steps=1)
@@ -30,16 +30,16 @@ with attached() as found, client.run("tenant") as run:
 
 @pytest.fixture
 def path(tmp_path):
-    """PATH with a stand-in for NVIDIA's control program."""
+    """PATH with a fake of NVIDIA's control program."""
     return f"{mps_control.installed(tmp_path)}:{os.environ['PATH']}"
 
 
 def test_tenants_under_mps_are_verified_and_daemon_ends(exporter, tmp_path, path):
-    client = write(tmp_path, ATTACHED, "client.py")
-    plan = write(tmp_path, PLAN.format(python=sys.executable, first=client, second=client))
-    done = make(exporter, plan, PATH=path, PYTHONPATH=str(ROOT))
+    client = write_file(tmp_path, ATTACHED, "client.py")
+    plan = write_file(tmp_path, PLAN.format(python=sys.executable, first=client, second=client))
+    done = run_plan(exporter, plan, PATH=path, PYTHONPATH=str(ROOT))
 
-    lines = journal(tmp_path / "results")
+    lines = read_journal(tmp_path / "results")
     assert done.returncode == 0, done.stderr
     assert [(line["outcome"], line["labels"]["mps"]) for line in lines] == [("ok", "true"), ("ok", "true")]
     log = tmp_path / "results" / "step-1-1" / "mps" / "control.log"
@@ -48,20 +48,22 @@ def test_tenants_under_mps_are_verified_and_daemon_ends(exporter, tmp_path, path
 
 
 def test_tenants_under_mps_non_client_fails_step(exporter, tmp_path, path):
-    client = write(tmp_path, ATTACHED, "client.py")
-    other = write(tmp_path, "from workloads import client\nwith client.run('x') as run: run.barrier()\n", "other.py")
-    plan = write(tmp_path, PLAN.format(python=sys.executable, first=client, second=other))
-    done = make(exporter, plan, PATH=path, PYTHONPATH=str(ROOT))
+    client = write_file(tmp_path, ATTACHED, "client.py")
+    non_client = write_file(
+        tmp_path, "from workloads import client\nwith client.run('x') as run: run.barrier()\n", "other.py"
+    )
+    plan = write_file(tmp_path, PLAN.format(python=sys.executable, first=client, second=non_client))
+    done = run_plan(exporter, plan, PATH=path, PYTHONPATH=str(ROOT))
 
     assert done.returncode == 1
     assert "is not an MPS client" in done.stderr
-    assert {line["outcome"] for line in journal(tmp_path / "results")} == {"failed"}
+    assert {line["outcome"] for line in read_journal(tmp_path / "results")} == {"failed"}
     assert {run.outcome for run in exporter.api.runs.values()} == {"failed"}
 
 
 def test_plan_without_mps_program_fails_before_run(exporter, tmp_path):
-    plan = write(tmp_path, "name: shared\nmps: true\nruns: [{job: sgemm, options: {size: 16, duration: 0.1}}]\n")
-    done = make(exporter, plan)
+    plan = write_file(tmp_path, "name: shared\nmps: true\nruns: [{job: sgemm, options: {size: 16, duration: 0.1}}]\n")
+    done = run_plan(exporter, plan)
 
     assert done.returncode == 1
     assert "nvidia-cuda-mps-control" in done.stderr

@@ -1,4 +1,4 @@
-"""An exporter is started where none is in reach; the stand-in for it is the run API in memory."""
+"""Search and start of an exporter, with the run API in memory in place of the exporter."""
 
 import errno
 import http.server
@@ -24,10 +24,10 @@ import json, os, sys
 from workloads.runner import exporter as reach
 from workloads.client.api import ExporterError
 try:
-    found = reach.find_or_start_exporter(sys.argv[1], os.environ, json.loads(sys.argv[2]))
+    connection = reach.find_or_start_exporter(sys.argv[1], os.environ, json.loads(sys.argv[2]))
 except ExporterError as error:
     sys.exit(str(error))
-print(found.source)
+print(connection.source)
 """
 
 
@@ -53,10 +53,10 @@ def find(tmp_path, port):
 
 
 @pytest.fixture
-def stand_in(tmp_path, port):
+def fake_exporter(tmp_path, port):
     """Command that serves the run API at the port and records its pid; all are killed at the end."""
     pids = tmp_path / "pids"
-    script = tmp_path / "stand_in.py"
+    script = tmp_path / "fake_exporter.py"
     script.write_text(
         textwrap.dedent(f"""
         import os, sys
@@ -81,24 +81,24 @@ def _finish(process):
     return process.returncode, out.strip(), err.strip()
 
 
-def test_find_or_start_exporter_without_exporter_starts_one(find, stand_in, tmp_path, port):
-    code, source, stderr = _finish(find(*stand_in))
+def test_find_or_start_exporter_without_exporter_starts_one(find, fake_exporter, tmp_path, port):
+    code, source, stderr = _finish(find(*fake_exporter))
 
     assert code == 0
     assert source == f"{tmp_path}/wattline/history.sqlite"
     assert stderr == f"wattline: started an exporter at http://127.0.0.1:{port}; it ends with its last run"
 
 
-def test_find_or_start_exporter_reuses_running_exporter(find, stand_in, tmp_path):
-    _finish(find(*stand_in))
-    code, source, stderr = _finish(find(*stand_in))
+def test_find_or_start_exporter_reuses_running_exporter(find, fake_exporter, tmp_path):
+    _finish(find(*fake_exporter))
+    code, source, stderr = _finish(find(*fake_exporter))
 
     assert (code, source, stderr) == (0, "None", "")
     assert len((tmp_path / "pids").read_text().split()) == 1
 
 
-def test_find_or_start_exporter_concurrent_starts_share_one(find, stand_in):
-    results = [_finish(process) for process in [find(*stand_in) for _ in range(4)]]
+def test_find_or_start_exporter_concurrent_starts_share_one(find, fake_exporter):
+    results = [_finish(process) for process in [find(*fake_exporter) for _ in range(4)]]
 
     assert [code for code, _, _ in results] == [0, 0, 0, 0]
     assert sum("started an exporter" in stderr for _, _, stderr in results) == 1

@@ -28,7 +28,7 @@ def test_run_folder_metrics_sum_energy_per_component(tmp_path):
         Exporter(api, address).workloads("run", "--out", str(tmp_path), "--run-id", "a", "--gpus", "all", "true")
 
     metrics = yaml.safe_load((tmp_path / "a" / "metrics.yml").read_text())
-    assert metrics["total_energy_joules"] == {"gpu": 200.0}  # the run API's 100 J for each of two GPUs
+    assert metrics["total_energy_joules"] == {"gpu": 200.0}  # the fake run API gives 100 J for each of two GPUs
     assert metrics["energy_joules"] == {"gpu": {"GPU-a": 100.0, "GPU-b": 100.0}}
     assert (metrics["run_id"], metrics["outcome"], metrics["exit_code"]) == ("a", "ok", 0)
     assert _events(tmp_path / "a")[0].gpus == ["GPU-a", "GPU-b"]
@@ -56,8 +56,8 @@ def test_run_folder_not_creatable_fails_before_run(exporter, tmp_path):
     assert exporter.api.runs == {}
 
 
-def test_run_folder_of_failed_start_is_removed(exporter, nowhere, tmp_path):
-    failed = exporter.workloads("run", "--exporter", nowhere, "--out", str(tmp_path), "--run-id", "a", "true")
+def test_run_folder_of_failed_start_is_removed(exporter, closed_address, tmp_path):
+    failed = exporter.workloads("run", "--exporter", closed_address, "--out", str(tmp_path), "--run-id", "a", "true")
     again = exporter.workloads("run", "--out", str(tmp_path), "--run-id", "a", "true")
 
     assert (failed.returncode, again.returncode) == (1, 0)

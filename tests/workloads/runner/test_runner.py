@@ -195,19 +195,19 @@ def test_run_command_end_waits_for_exporter_restart(tmp_path):
     assert api.only_run.outcome == "ok"
 
 
-def test_run_command_configured_exporter_unreachable_fails(exporter, nowhere):
-    done = exporter.run("touch", "started", WATTLINE_EXPORTER=nowhere)
+def test_run_command_configured_exporter_unreachable_fails(exporter, closed_address):
+    done = exporter.run("touch", "started", WATTLINE_EXPORTER=closed_address)
 
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert done.stderr == (
-        f"wattline: cannot reach an exporter at {nowhere}: Connection refused (WATTLINE_EXPORTER); "
+        f"wattline: cannot reach an exporter at {closed_address}: Connection refused (WATTLINE_EXPORTER); "
         "start it on that host with exporter serve, or omit WATTLINE_EXPORTER to start one here\n"
     )
 
 
-def test_run_command_exporter_option_overrides_environment(exporter, nowhere):
-    done = exporter.workloads("run", "--exporter", exporter.address, "true", WATTLINE_EXPORTER=nowhere)
+def test_run_command_exporter_option_overrides_environment(exporter, closed_address):
+    done = exporter.workloads("run", "--exporter", exporter.address, "true", WATTLINE_EXPORTER=closed_address)
 
     assert done.returncode == 0
     assert exporter.api.only_run.outcome == "ok"

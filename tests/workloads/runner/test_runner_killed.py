@@ -1,4 +1,4 @@
-"""A runner that is killed with SIGKILL can end nothing: its run ends with its processes, and is charged no longer."""
+"""End and energy of runs whose runner is killed by SIGKILL."""
 
 import subprocess
 import sys
@@ -17,8 +17,8 @@ def exporter(tmp_path_factory):
         yield started
 
 
-def started(exporter, run_id, *command):
-    """The runner, and its job."""
+def start_run(exporter, run_id, *command):
+    """Start a run; return the runner and its job."""
     arguments = ["-m", "workloads", "run", "--gpus", "0", "--run-id", run_id, "--", *command]
     environ = daemon.environment({"WATTLINE_EXPORTER": exporter.url})
     runner = subprocess.Popen([sys.executable, *arguments], env=environ, stderr=subprocess.DEVNULL)
@@ -27,15 +27,15 @@ def started(exporter, run_id, *command):
     return runner, job
 
 
-def ended(exporter, run_id):
+def await_end(exporter, run_id):
     eventually(lambda: exporter.get(f"/api/v1/runs/{run_id}")[1]["state"] == "ended", run_id, within_s=60)
     return exporter.get(f"/api/v1/runs/{run_id}")[1]
 
 
 def test_runner_killed_run_energy_ends_with_last_process(exporter):
-    """The card draws its idle power all along: joules are seconds. One job dies with its runner, one lives on."""
-    together, job_of_both = started(exporter, "both", "sleep", "600")
-    alone, job_left = started(exporter, "runner", "sleep", "600")
+    """Compare joules with seconds at idle power; one job ends with its runner, the other 3 s later."""
+    together, job_of_both = start_run(exporter, "both", "sleep", "600")
+    alone, job_left = start_run(exporter, "runner", "sleep", "600")
     try:
         time.sleep(2)
     finally:
@@ -47,7 +47,7 @@ def test_runner_killed_run_energy_ends_with_last_process(exporter):
         time.sleep(3)
         job_left.kill()
         left_at = time.time()
-    both, runner = ended(exporter, "both"), ended(exporter, "runner")
+    both, runner = await_end(exporter, "both"), await_end(exporter, "runner")
 
     with exporter.simulation() as simulation:
         idle_w = simulation.power_w(0, simulation.now())

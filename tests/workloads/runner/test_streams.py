@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.workloads.plans.plan_files import journal, write
+from tests.workloads.plans.plan_files import read_journal, write_file
 
 PLAN = """\
 name: shown
@@ -15,7 +15,7 @@ runs:
 
 
 def shell(exporter, script, *arguments):
-    """Of `sh`, with the arguments as "$@"; a pipe's exit code is that of its first part."""
+    """Run a script with the command as "$@"; a pipe returns the exit code of its first part."""
     piped = script.replace("| true", "| { sleep 0.1; true; }")
     return subprocess.run(
         ["bash", "-c", f"set -o pipefail; {piped}", "bash", sys.executable, "-m", "workloads", *arguments],
@@ -47,11 +47,11 @@ def test_log_message_unwritable_stderr_does_not_fail(script):
 
 @pytest.mark.parametrize(("end", "reason"), [(">/dev/full", "No space left on device"), ("| true", "Broken pipe")])
 def test_plan_unwritable_stdout_makes_all_runs(exporter, tmp_path, end, reason):
-    plan = write(tmp_path, PLAN)
+    plan = write_file(tmp_path, PLAN)
     done = shell(exporter, f'"$@" {end}', "plan", str(plan), "--no-live", "--out", str(tmp_path / "results"))
 
     assert done.returncode == 0, done.stderr
-    assert [line["outcome"] for line in journal(tmp_path / "results")] == ["ok", "ok"]
+    assert [line["outcome"] for line in read_journal(tmp_path / "results")] == ["ok", "ok"]
     message = f"wattline: cannot print the jobs' output: {reason}; see output.log in each run's folder\n"
     assert done.stderr.count(message) == 1
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""What the runner says of a run that has ended."""
+"""Summary of an ended run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an engine is told, and what a user may say; no engine is needed."""
+"""Parsing of container options, and request bodies for Docker and Podman."""
 
 import argparse
 
@@ -90,20 +90,20 @@ def test_engine_bodies_all_gpus_are_one_request():
 
 
 @pytest.mark.parametrize(
-    ("network", "told"),
+    ("network", "fields"),
     [
         ("none", {"netns": {"nsmode": "none"}}),
         ("container:other", {"netns": {"nsmode": "container", "value": "other"}}),
         ("lab", {"netns": {"nsmode": "bridge"}, "networks": {"lab": {}}}),
     ],
 )
-def test_podman_body_network_sets_namespace(network, told):
+def test_podman_body_network_sets_namespace(network, fields):
     body = podman_body(ContainerSpec("i", network=network))
-    assert {name: body[name] for name in body if name in ("netns", "networks")} == told
+    assert {name: body[name] for name in body if name in ("netns", "networks")} == fields
 
 
 @pytest.mark.parametrize(
-    ("option", "environ", "given"),
+    ("option", "environ", "expected"),
     [
         (None, {}, ()),
         (None, {"CUDA_VISIBLE_DEVICES": ""}, ()),
@@ -117,8 +117,8 @@ def test_podman_body_network_sets_namespace(network, told):
         ("all", {}, None),
     ],
 )
-def test_container_gpus_option_overrides_environment(option, environ, given):
-    assert container_gpus(option, environ, lambda: TWO) == given
+def test_container_gpus_option_overrides_environment(option, environ, expected):
+    assert container_gpus(option, environ, lambda: TWO) == expected
 
 
 def test_container_gpus_index_without_gpus_logs_and_is_empty(capsys):
@@ -187,13 +187,13 @@ def test_env_option_name_alone_keeps_value_out_of_options(monkeypatch):
 
 
 def test_parse_score_time_is_work_and_numbers_are_results():
-    found = container_score.parse_score(
+    score = container_score.parse_score(
         b"time: 245.6\nf1: 1e-3\nname: stemdl\nok: true\nbad: .nan\n2nd-loss: 4\n", "m.yml"
     )
 
-    assert found == {"time": 245.6, "f1": 0.001, "_2nd_loss": 4.0}
-    assert container_score.score_work(found) == {"score": 245.6}
-    assert container_score.score_results(found) == {"score_seconds": 245.6, "f1": 0.001, "_2nd_loss": 4.0}
+    assert score == {"time": 245.6, "f1": 0.001, "_2nd_loss": 4.0}
+    assert container_score.score_work(score) == {"score": 245.6}
+    assert container_score.score_results(score) == {"score_seconds": 245.6, "f1": 0.001, "_2nd_loss": 4.0}
 
 
 @pytest.mark.parametrize("text", [b"time: [", b"\xff\xfe\x00", b"just text", b""])

@@ -1,4 +1,4 @@
-"""How kernels are started, waited for and timed, on devices of the tests' own."""
+"""Start, wait and timing of kernels on fake devices."""
 
 import math
 import time
@@ -12,24 +12,24 @@ from workloads.jobs.kernels import timed_kernels as kernels
 from workloads.jobs.kernels.timed_kernels import KernelTimes
 
 
-def test_measure_kernels_starts_next_batch_before_wait(nowhere):
-    """A device whose kernels take 0.1 s, and that notes when it is asked for what."""
-    asked = []
+def test_measure_kernels_starts_next_batch_before_wait(closed_address):
+    """Use a device whose kernels take 0.1 s and that records its calls."""
+    calls = []
 
     def launch(groups, count):
-        asked.append(("start", groups * count))
+        calls.append(("start", groups * count))
 
         def wait():
-            asked.append(("wait", groups * count))
+            calls.append(("wait", groups * count))
             return KernelTimes([0.1 * count] * groups, time.time())
 
         return wait
 
     options = SimpleNamespace(repetitions=4, duration=math.inf, warmup=1)
-    run = client.Run("sgemm", {}, None, nowhere)
+    run = client.Run("sgemm", {}, None, closed_address)
     results = kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [launch], options)
 
-    assert asked[2:] == [
+    assert calls[2:] == [
         *[("start", 1), ("start", 1), ("wait", 1)],
         *[("start", 1), ("wait", 1), ("start", 1), ("wait", 1), ("wait", 1)],
     ]
@@ -37,7 +37,7 @@ def test_measure_kernels_starts_next_batch_before_wait(nowhere):
     assert results["kernel_seconds_sum"] == pytest.approx(0.4)
 
 
-def test_measure_kernels_failing_device_stops_others(nowhere):
+def test_measure_kernels_failing_device_stops_others(closed_address):
     def failing(groups, count):
         if failing.warm:
             raise RuntimeError("CUDA error: out of memory")
@@ -46,15 +46,15 @@ def test_measure_kernels_failing_device_stops_others(nowhere):
 
     failing.warm = False
     options = SimpleNamespace(repetitions=None, duration=3600, warmup=1)
-    run = client.Run("sgemm", {}, None, nowhere)
+    run = client.Run("sgemm", {}, None, closed_address)
     endless = timed_kernels.cpu_launcher(lambda: time.sleep(0.001))
     with pytest.raises(RuntimeError, match="out of memory"):
         kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [endless, failing], options)
 
 
-def test_measure_kernels_tiny_duration_runs_one_kernel(nowhere):
+def test_measure_kernels_tiny_duration_runs_one_kernel(closed_address):
     options = SimpleNamespace(repetitions=None, duration=1e-9, warmup=1)
-    run = client.Run("sgemm", {}, None, nowhere)
+    run = client.Run("sgemm", {}, None, closed_address)
     launch = timed_kernels.cpu_launcher(lambda: time.sleep(0.002))
     results = kernels.measure_kernels(run, kernels.TimedKernel("sgemm", "kernel", "flop", 16), [launch], options)
 
@@ -64,10 +64,10 @@ def test_measure_kernels_tiny_duration_runs_one_kernel(nowhere):
 
 def test_cpu_launcher_times_each_group():
     done = []
-    timed = timed_kernels.cpu_launcher(lambda: done.append(None))(3, 5)()
+    times = timed_kernels.cpu_launcher(lambda: done.append(None))(3, 5)()
 
     assert len(done) == 15
-    assert len(timed.seconds) == 3
+    assert len(times.seconds) == 3
 
 
 def test_cuda_event_times_are_differences_in_seconds():
@@ -83,7 +83,7 @@ def test_cuda_event_times_are_differences_in_seconds():
             return end.at_ms - self.at_ms
 
     marks = [Event(100), Event(102), Event(105)]
-    timed = timed_kernels._between(marks)
+    times = timed_kernels._between(marks)
 
-    assert timed.seconds == [0.002, 0.003]
+    assert times.seconds == [0.002, 0.003]
     assert [mark.waited for mark in marks] == [False, False, True]

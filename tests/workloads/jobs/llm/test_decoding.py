@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from tests.workloads.jobs.llm_models import EOS, counting
+from tests.workloads.jobs.llm_models import EOS, counting_model
 from workloads.jobs.llm import decoding, models
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
@@ -11,8 +11,8 @@ pytest.importorskip("transformers", reason="needs the extra torch")
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """Predicts EOS at position 5, so after 4 tokens from a prompt of 3, and after 2 from one of 5."""
-    folder = counting(tmp_path_factory.mktemp("model"), eos_at=5)
+    """Model that predicts EOS at position 5: after 4 tokens from a prompt of 3, and after 2 from a prompt of 5."""
+    folder = counting_model(tmp_path_factory.mktemp("model"), eos_at=5)
     return models.load_model(argparse.Namespace(model=folder, random=None, device="cpu", dtype="float32", seed=0))
 
 
@@ -27,7 +27,7 @@ def test_generate_tokens_each_text_ends_at_its_eos(model):
     steps, ids = _generate(model, 10, model.eos, 3, 5)
 
     assert model.eos == {EOS}
-    assert ids.tolist() == [[3, 4, 5, EOS], [5, EOS, 7, 8]]  # 7 and 8 come after the end, and are not counted
+    assert ids.tolist() == [[3, 4, 5, EOS], [5, EOS, 7, 8]]  # 7 and 8 follow EOS and are not counted
     assert steps.live == (2, 2, 1, 1)
     assert (steps.generated, steps.idle) == (6, 2)
 
@@ -60,7 +60,7 @@ def test_sampling_chooser_single_candidate_is_most_likely(top_k, top_p):
 
 @pytest.mark.parametrize(("top_k", "top_p"), [(2, None), (None, 0.8)])
 def test_sampling_chooser_chooses_only_allowed_tokens(top_k, top_p):
-    """Of the shares 0.5, 0.1 and 0.4 the two largest are needed for 0.8."""
+    """Use probabilities 0.5, 0.1 and 0.4: the two largest reach 0.8."""
     torch.manual_seed(0)
     logits = torch.tensor([[0.5, 0.1, 0.4]]).log().repeat(400, 1)
 
@@ -78,12 +78,12 @@ def test_sampling_chooser_temperature_scales_distribution():
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "opt", "bloom"])
 def test_generate_tokens_equals_generate_of_transformers(kind, tmp_path):
-    """Also for models with rotary positions, with an offset, and with none at all."""
+    """Use models with rotary positions, with a position offset, and without positions."""
     from transformers import AutoConfig
 
     shape = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    more = {"intermediate_size": 32, "ffn_dim": 32, "word_embed_proj_dim": 16, "initializer_range": 1.0}
-    AutoConfig.for_model(kind, **shape, **more, eos_token_id=None, pad_token_id=0).save_pretrained(tmp_path)
+    other_fields = {"intermediate_size": 32, "ffn_dim": 32, "word_embed_proj_dim": 16, "initializer_range": 1.0}
+    AutoConfig.for_model(kind, **shape, **other_fields, eos_token_id=None, pad_token_id=0).save_pretrained(tmp_path)
     options = argparse.Namespace(model=None, random=str(tmp_path), device="cpu", dtype="float32", seed=1)
     model = models.load_model(options)
     model.module.eval()
@@ -91,7 +91,7 @@ def test_generate_tokens_equals_generate_of_transformers(kind, tmp_path):
     limits = decoding.GenerationLimits(8, frozenset())
 
     _, ids = decoding.generate_tokens(model, batch, limits, decoding.choose_greedily, lambda: 0.0)
-    theirs = model.module.generate(batch.ids, attention_mask=batch.mask, max_new_tokens=8, do_sample=False)
+    expected = model.module.generate(batch.ids, attention_mask=batch.mask, max_new_tokens=8, do_sample=False)
 
-    assert ids.tolist() == theirs[:, 5:].tolist()
-    assert len({token for row in ids.tolist() for token in row}) > 3  # it does not say the same again and again
+    assert ids.tolist() == expected[:, 5:].tolist()
+    assert len({token for row in ids.tolist() for token in row}) > 3  # the model does not repeat one token

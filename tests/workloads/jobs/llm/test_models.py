@@ -1,10 +1,10 @@
-"""What the three jobs cannot do is one line, with the remedy."""
+"""Errors of the LLM jobs and of loading their models."""
 
 import json
 
 import pytest
 
-from tests.workloads.in_process import in_process
+from tests.workloads.job_environment import in_process
 
 pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("transformers", reason="needs the extra torch")
@@ -47,8 +47,8 @@ def test_load_model_unavailable_suggests_random_weights(exporter, tmp_path):
 
     assert done.returncode == 1
     assert "or --random gpt2 for random weights of its shape" in done.stderr
-    asked = [line for line in done.stderr.splitlines() if "no CUDA device" not in line]
-    assert len(asked) == 2  # one says that the Hub is asked
+    lines = [line for line in done.stderr.splitlines() if "no CUDA device" not in line]
+    assert len(lines) == 2  # the first line is the warning of the Hub client
 
 
 def test_llm_generate_with_encoder_fails(environment, tmp_path):

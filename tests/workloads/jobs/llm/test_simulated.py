@@ -7,13 +7,13 @@ from exporter import simulation
 from tests.fakes.run_api import RunApi, serving
 from tests.workloads.conftest import Exporter
 
-PEAK = 67e12  # operations a second of an H200
+PEAK = 67e12  # FLOP/s of an H200
 GPT2 = 124_439_808  # parameters
 
 
 @pytest.fixture
 def simulated(tmp_path):
-    """Two simulated H200, an exporter that measures them, and a torch that no one may import."""
+    """Two simulated H200, an exporter that measures them, and a `torch` module that fails on import."""
     path = tmp_path / "simulation.state"
     gpus = simulation.make_gpus(2, simulation.PRODUCTS["H200"])
     simulation.create(path, gpus, simulation.boottime())
@@ -37,7 +37,7 @@ def test_llm_forward_simulated_speed_is_two_flop_per_parameter(simulated):
 
 
 def test_llm_generate_simulated_slows_under_power_limit(simulated):
-    """At 60 % of its dynamic power the GPU would draw 78 + 0.6 x 622 = 451 W, and does 60 % of its peak speed."""
+    """Limit the GPU to 200 W: at 60 % load it would draw 78 + 0.6 x 622 = 451 W and reach 60 % of its peak speed."""
     exporter, gpus, path = simulated
     gpus.set_limit(0, 200)
     arguments = ("--prompt-tokens", "8", "--new-tokens", "50", "--iterations", "2")
@@ -54,7 +54,9 @@ def test_llm_generate_simulated_slows_under_power_limit(simulated):
         "requests": 1024,
     }
     assert run.results["tokens_per_second"] <= 512 * 50 / batch_s
-    assert run.results["ttft_seconds_p50"] > run.results["tpot_seconds_p50"]  # eight columns against one
+    assert (
+        run.results["ttft_seconds_p50"] > run.results["tpot_seconds_p50"]
+    )  # prefill of eight columns, then one per token
 
 
 def test_llm_train_simulated_reports_no_loss(simulated):

@@ -16,11 +16,11 @@ def test_decoding_steps_ttft_counts_from_batch_start():
 
 def test_decoding_steps_tokens_after_end_are_idle():
     assert STEPS.generated == 6
-    assert STEPS.idle == 2  # two texts times four steps, less six
+    assert STEPS.idle == 2  # two texts times four steps, minus six
 
 
 def test_decoding_steps_tpot_is_per_text():
-    # the short one: 0.1 s for its one token after the first; the long one: 0.6 s for three
+    # short text: 0.1 s for one token after the first; long text: 0.6 s for three
     assert STEPS.tpots_s == pytest.approx([0.1, 0.2])
 
 
@@ -34,13 +34,13 @@ def test_token_times_percentiles_cover_all_batches():
     times.add(STEPS)
     times.add(DecodingSteps(20.0, (20.7, 20.8), (1, 1)))
 
-    found = times.results()
-    assert found["ttft_seconds_p50"] == pytest.approx(0.6)  # of 0.5 and 0.7
-    assert found["ttft_seconds_p90"] == pytest.approx(0.68)  # 0.5 + 0.9 x 0.2
-    assert found["tpot_seconds_mean"] == pytest.approx(0.4 / 3)  # of 0.1, 0.2 and 0.1
-    assert found["itl_seconds_p50"] == pytest.approx(0.15)  # of 0.1, 0.2, 0.3 and 0.1
-    assert found["itl_seconds_p99"] == pytest.approx(0.297)  # 0.2 + 0.97 x 0.1
-    assert len(found) == 15
+    results = times.results()
+    assert results["ttft_seconds_p50"] == pytest.approx(0.6)  # of 0.5 and 0.7
+    assert results["ttft_seconds_p90"] == pytest.approx(0.68)  # 0.5 + 0.9 x 0.2
+    assert results["tpot_seconds_mean"] == pytest.approx(0.4 / 3)  # of 0.1, 0.2 and 0.1
+    assert results["itl_seconds_p50"] == pytest.approx(0.15)  # of 0.1, 0.2, 0.3 and 0.1
+    assert results["itl_seconds_p99"] == pytest.approx(0.297)  # 0.2 + 0.97 x 0.1
+    assert len(results) == 15
 
 
 def test_token_times_single_tokens_report_only_ttft():
@@ -69,10 +69,14 @@ def test_token_rates_of_batch_busy_time_and_wall_clock():
 
 
 def test_measured_rounds_end_after_count_or_duration():
-    ticks = itertools.count(0, 4)  # seconds, one look at the clock after the other
+    ticks = itertools.count(0, 4)  # seconds of consecutive clock reads
 
     assert list(measured_rounds(3, None)) == [0, 1, 2]
-    assert list(measured_rounds(3, 10.0, now=lambda: next(ticks))) == [0, 1, 2]  # begun at 0: looks at 4, 8 and 12 s
+    assert list(measured_rounds(3, 10.0, now=lambda: next(ticks))) == [
+        0,
+        1,
+        2,
+    ]  # starts at 0 s; later reads give 4, 8 and 12 s
 
 
 def test_measured_rounds_tiny_duration_gives_one_round():

@@ -1,11 +1,11 @@
-"""One request to a scripted server, and every way in which it can end."""
+"""Single requests to a scripted server, and their failures."""
 
 import asyncio
 import time
 
 import pytest
 
-from tests.fakes import openai_server as says
+from tests.fakes import openai_server as sse
 from tests.fakes.openai_server import CUT, DONE, OpenAiServer, Script
 from tests.fakes.web_api import serve
 from workloads.jobs.llm_load import endpoint
@@ -16,30 +16,30 @@ from workloads.jobs.llm_load.stream import TokenUsage
 REQUEST = Request(Prompt("hello"), 8)
 
 
-def ask(script, request=REQUEST, *, key=None, due_s=None, **target):
-    """The answer, and what the server saw."""
+def send(script, request=REQUEST, *, key=None, due_s=None, **target):
+    """Send one request; return its outcome and the request as the server received it."""
 
-    async def once():
+    async def send_once():
         async with serve(OpenAiServer(script=lambda _: script)) as server, endpoint.open_session(key) as session:
             options = {"api": "chat", "model": "tiny", "extra": {}, "timeout_s": 30.0} | target
             answer = await endpoint.send_request(session, RequestTarget(f"{server.url}/v1", **options), request, due_s)
         return answer, server.seen[-1]
 
-    return asyncio.run(once())
+    return asyncio.run(send_once())
 
 
 def failure(*steps, **script):
-    answer, _ = ask(Script(steps, **script))
+    answer, _ = send(Script(steps, **script))
     assert answer.failure, "it did not fail"
     return answer.failure.kind, answer.failure.message
 
 
 def test_send_request_times_match_server_clock():
-    answer, seen = ask(says.answer(3, first_s=0.3, gap_s=0.2))
-    role_s, first_s, second_s, third_s, finish_s, *_ = seen.written_s
+    answer, received = send(sse.answer(3, first_s=0.3, gap_s=0.2))
+    role_s, first_s, second_s, third_s, finish_s, *_ = received.written_s
 
     assert answer.failure is None
-    assert answer.sent_s <= seen.received_s <= role_s < first_s <= answer.first_s
+    assert answer.sent_s <= received.received_s <= role_s < first_s <= answer.first_s
     assert answer.ttft_s >= 0.3
     assert answer.ended_s >= finish_s
     assert answer.first_s + sum(answer.gaps_s) >= third_s > second_s
@@ -47,78 +47,78 @@ def test_send_request_times_match_server_clock():
 
 
 def test_send_request_tokens_are_from_usage_of_server():
-    answer, _ = ask(Script([says.text("several tokens in one chunk"), says.finish(), says.usage(11, 6), DONE]))
+    answer, _ = send(Script([sse.text("several tokens in one chunk"), sse.finish(), sse.usage(11, 6), DONE]))
 
     assert (answer.usage, answer.tokens, answer.chunks) == (TokenUsage(11, 6), 6, 1)
 
 
 def test_send_request_without_usage_has_no_tokens():
-    answer, _ = ask(Script([says.text("a"), says.text("b"), says.finish(), DONE]))
+    answer, _ = send(Script([sse.text("a"), sse.text("b"), sse.finish(), DONE]))
 
     assert answer.failure is None
     assert (answer.usage, answer.tokens, answer.tpot_s, answer.chunks) == (None, None, None, 2)
 
 
 def test_send_request_repeated_usage_keeps_last():
-    answer, _ = ask(Script([says.usage(5, 1), says.text("a"), says.usage(5, 2), says.finish(), DONE]))
+    answer, _ = send(Script([sse.usage(5, 1), sse.text("a"), sse.usage(5, 2), sse.finish(), DONE]))
 
     assert answer.usage == TokenUsage(5, 2)
 
 
 def test_send_request_finished_stream_needs_no_done():
-    answer, _ = ask(Script([says.text("a"), says.finish("stop"), says.usage(1, 1)]))
+    answer, _ = send(Script([sse.text("a"), sse.finish("stop"), sse.usage(1, 1)]))
 
     assert answer.failure is None
 
 
 @pytest.mark.parametrize("end", [CUT, 60.0])
 def test_send_request_finished_answer_ignores_connection_end(end):
-    answer, _ = ask(Script([says.text("a"), says.finish("stop"), says.usage(1, 1), 0.1, end]), timeout_s=3.0)
+    answer, _ = send(Script([sse.text("a"), sse.finish("stop"), sse.usage(1, 1), 0.1, end]), timeout_s=3.0)
 
     assert (answer.failure, answer.tokens) == (None, 1)
     assert answer.e2e_s < 3
 
 
 def test_send_request_stream_cut_off_fails():
-    assert failure(says.text("a"))[0] == "cut_off"
-    assert failure(says.text("a"), 0.1, CUT)[0] == "cut_off"
+    assert failure(sse.text("a"))[0] == "cut_off"
+    assert failure(sse.text("a"), 0.1, CUT)[0] == "cut_off"
 
 
 def test_send_request_answer_without_text_has_no_ttft():
-    answer, _ = ask(Script([says.role(), says.finish("stop"), says.usage(3, 1), DONE]))
+    answer, _ = send(Script([sse.role(), sse.finish("stop"), sse.usage(3, 1), DONE]))
 
     assert (answer.failure, answer.ttft_s, answer.tokens, answer.chunks) == (None, None, 1, 0)
 
 
 def test_send_request_reasoning_counts_as_first_token():
-    answer, seen = ask(Script([says.delta(reasoning_content="hm"), 0.3, says.text("a"), says.finish(), DONE]))
+    answer, received = send(Script([sse.delta(reasoning_content="hm"), 0.3, sse.text("a"), sse.finish(), DONE]))
 
     assert answer.chunks == 2
-    assert seen.written_s[0] <= answer.first_s <= answer.first_s + answer.gaps_s[0] <= answer.ended_s
+    assert received.written_s[0] <= answer.first_s <= answer.first_s + answer.gaps_s[0] <= answer.ended_s
 
 
 def test_send_request_single_byte_chunks_are_joined():
-    whole = says.text("€😀") + says.finish() + says.usage(1, 2) + DONE
+    whole = sse.text("€😀") + sse.finish() + sse.usage(1, 2) + DONE
     whole = whole.replace(b"\\u20ac", "€".encode()).replace(b"\n", b"\r\n")
     pieces = [part for position in range(len(whole)) for part in (whole[position : position + 1], 0.0)]
-    answer, _ = ask(Script([b": hello\r\n\r\n", *pieces]))
+    answer, _ = send(Script([b": hello\r\n\r\n", *pieces]))
 
     assert (answer.failure, answer.tokens, answer.chunks) == (None, 2, 1)
 
 
 def test_send_request_ends_at_done():
-    answer, seen = ask(Script([says.text("a"), DONE, 60.0]))
+    answer, received = send(Script([sse.text("a"), DONE, 60.0]))
 
     assert answer.failure is None
-    assert seen.cancelled, "the server came to the end of its minute"
+    assert received.cancelled, "the server came to the end of its minute"
 
 
 def test_send_request_error_event_fails_with_its_message():
-    assert failure(says.text("a"), says.event({"error": {"message": "no memory"}}), DONE) == ("in_stream", "no memory")
+    assert failure(sse.text("a"), sse.event({"error": {"message": "no memory"}}), DONE) == ("in_stream", "no memory")
 
 
 def test_send_request_finish_reason_abort_fails():
-    assert failure(says.text("a"), says.finish("abort"), says.usage(3, 1), DONE)[0] == "aborted"
+    assert failure(sse.text("a"), sse.finish("abort"), sse.usage(3, 1), DONE)[0] == "aborted"
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,11 @@ def test_send_request_finish_reason_abort_fails():
     ],
 )
 def test_send_request_error_status_is_failure_kind(status, body, message):
-    found = failure(body, status=status, content_type="application/json", headers={"Location": "http://127.0.0.1:9/"})
+    kind_and_message = failure(
+        body, status=status, content_type="application/json", headers={"Location": "http://127.0.0.1:9/"}
+    )
 
-    assert found == (f"http_{status}", message)
+    assert kind_and_message == (f"http_{status}", message)
 
 
 def test_send_request_json_without_stream_fails():
@@ -150,7 +152,7 @@ def test_send_request_malformed_answer_fails():
 
 
 def test_send_request_timeout_fails():
-    answer, _ = ask(Script([says.text("a"), 60.0]), timeout_s=0.5)
+    answer, _ = send(Script([sse.text("a"), 60.0]), timeout_s=0.5)
 
     assert answer.failure.kind == "timeout"
     assert answer.e2e_s >= 0.5
@@ -170,7 +172,7 @@ def test_send_request_connection_refused_fails():
 
 def test_send_request_times_count_from_due_time():
     due_s = time.monotonic() - 5
-    answer, _ = ask(says.answer(1), due_s=due_s)
+    answer, _ = send(sse.answer(1), due_s=due_s)
 
     assert answer.ttft_s >= 5
     assert answer.e2e_s >= answer.ttft_s
@@ -178,10 +180,10 @@ def test_send_request_times_count_from_due_time():
 
 
 def test_send_request_chat_body_includes_usage_option():
-    _, seen = ask(says.answer(1))
+    _, received = send(sse.answer(1))
 
-    assert seen.path == "/v1/chat/completions"
-    assert seen.body == {
+    assert received.path == "/v1/chat/completions"
+    assert received.body == {
         "model": "tiny",
         "messages": [{"role": "user", "content": "hello"}],
         "max_tokens": 8,
@@ -193,45 +195,45 @@ def test_send_request_chat_body_includes_usage_option():
 def test_send_request_messages_and_prompt_are_unchanged():
     messages = [{"role": "system", "content": "short"}, {"role": "user", "content": "hi"}]
 
-    assert ask(says.answer(1), Request(Prompt(None, messages), 8))[1].body["messages"] == messages
-    _, seen = ask(says.answer(1), api="completions")
-    assert (seen.path, seen.body["prompt"]) == ("/v1/completions", "hello")
-    assert "messages" not in seen.body
+    assert send(sse.answer(1), Request(Prompt(None, messages), 8))[1].body["messages"] == messages
+    _, received = send(sse.answer(1), api="completions")
+    assert (received.path, received.body["prompt"]) == ("/v1/completions", "hello")
+    assert "messages" not in received.body
 
 
 def test_send_request_extra_body_adds_and_removes_fields():
     extra = {"ignore_eos": True, "stream_options": None, "max_tokens": None, "max_completion_tokens": 4}
-    _, seen = ask(says.answer(1), extra=extra)
+    _, received = send(sse.answer(1), extra=extra)
 
-    assert seen.body.keys() == {"model", "messages", "stream", "ignore_eos", "max_completion_tokens"}
+    assert received.body.keys() == {"model", "messages", "stream", "ignore_eos", "max_completion_tokens"}
 
 
 def test_send_request_key_is_bearer_token():
-    assert ask(says.answer(1), key="secret")[1].headers["Authorization"] == "Bearer secret"
-    assert "Authorization" not in ask(says.answer(1))[1].headers
+    assert send(sse.answer(1), key="secret")[1].headers["Authorization"] == "Bearer secret"
+    assert "Authorization" not in send(sse.answer(1))[1].headers
 
 
-def listed(**server):
-    async def once():
+def model_names(**server):
+    async def send_once():
         async with serve(OpenAiServer(**server)) as running, endpoint.open_session(None) as session:
             return await endpoint.list_models(session, f"{running.url}/v1")
 
-    return asyncio.run(once())
+    return asyncio.run(send_once())
 
 
 def test_list_models_returns_names():
-    assert listed() == ["tiny", "other"]
+    assert model_names() == ["tiny", "other"]
 
 
 @pytest.mark.parametrize("models", [[], {}, None, {"data": None}, {"data": [{}, 3, {"id": 4}]}])
 def test_list_models_unexpected_response_is_empty(models):
-    assert listed(models=models) == []
-    assert listed(models_status=500) == []
+    assert model_names(models=models) == []
+    assert model_names(models_status=500) == []
 
 
 def test_list_models_failure_names_remedy():
     with pytest.raises(EndpointError, match="OPENAI_API_KEY"):
-        listed(models_status=401)
+        model_names(models_status=401)
 
     async def nowhere():
         async with endpoint.open_session(None) as session:
@@ -243,7 +245,7 @@ def test_list_models_failure_names_remedy():
 
 def test_send_request_cancelled_closes_connection():
     async def cancelled():
-        script = Script([step for _ in range(1_000) for step in (says.text("a"), 0.05)])
+        script = Script([step for _ in range(1_000) for step in (sse.text("a"), 0.05)])
         async with serve(OpenAiServer(script=lambda _: script)) as server, endpoint.open_session(None) as session:
             target = RequestTarget(f"{server.url}/v1", "chat", "tiny", {}, 60.0)
             task = asyncio.create_task(endpoint.send_request(session, target, REQUEST))

@@ -1,4 +1,4 @@
-"""What is asked and when, and how many at once."""
+"""Open and closed loops: schedule, concurrency and end."""
 
 import argparse
 import asyncio
@@ -33,18 +33,18 @@ def test_arrival_offsets_poisson_are_exponential():
 
     assert min(gaps_s) >= 0
     assert mean_s == pytest.approx(0.25, rel=0.03)  # the standard error is 0.7 %, and the seed is fixed
-    assert deviation_s == pytest.approx(0.25, rel=0.05)  # an exponential's is its mean
+    assert deviation_s == pytest.approx(0.25, rel=0.05)  # standard deviation of an exponential distribution is its mean
     assert sum(gap_s > 0.25 for gap_s in gaps_s) / len(gaps_s) == pytest.approx(math.exp(-1), abs=0.02)
 
 
 def test_load_same_seed_gives_same_requests():
-    def drawn(seed):
+    def load_of(seed):
         offsets_s = first(measure.arrival_offsets_s("poisson", 4, seed), 20)
         return offsets_s, first(prompts.generate_requests(None, TokenRange(1, 50), TokenRange(1, 500), seed), 20)
 
-    assert drawn(3) == drawn(3)
-    assert drawn(3)[0] != drawn(4)[0]
-    assert drawn(3)[1] != drawn(4)[1]
+    assert load_of(3) == load_of(3)
+    assert load_of(3)[0] != load_of(4)[0]
+    assert load_of(3)[1] != load_of(4)[1]
 
 
 def test_generate_requests_lengths_are_in_range():
@@ -79,12 +79,12 @@ def test_read_prompts_jsonl_file_sets_messages_and_lengths(tmp_path):
     path = tmp_path / "prompts.jsonl"
     messages = [{"role": "user", "content": "hi"}]
     path.write_text(f'"one"\n{{"prompt": "two", "max_tokens": 9}}\n{json.dumps({"messages": messages})}\n')
-    found = prompts.read_prompts(str(path))
-    requests = first(prompts.generate_requests(found, FIVE, FIVE, seed=0), 3)
+    prompt_file = prompts.read_prompts(str(path))
+    requests = first(prompts.generate_requests(prompt_file, FIVE, FIVE, seed=0), 3)
 
     assert [request.prompt for request in requests] == [Prompt("one"), Prompt("two", None, 9), Prompt(None, messages)]
     assert [request.max_tokens for request in requests] == [5, 9, 5]
-    assert str(found) == str(path)
+    assert str(prompt_file) == str(path)
 
 
 @pytest.mark.parametrize(
@@ -123,74 +123,74 @@ REQUESTS = [prompts.Request(Prompt(str(number)), 1) for number in range(1_000)]
 
 
 class Server:
-    """Answers each request after `takes_s`; knows how many it had at once."""
+    """Server that answers each request after `takes_s` and records its concurrency."""
 
-    def __init__(self, takes_s=0.0):
-        self.takes_s = takes_s
-        self.asked = []
-        self.is_asked = asyncio.Semaphore(0)
-        self.at_once = self.most_at_once = 0
+    def __init__(self, latency_s=0.0):
+        self.latency_s = latency_s
+        self.requests = []
+        self.received = asyncio.Semaphore(0)
+        self.in_flight = self.max_in_flight = 0
 
-    async def ask(self, request, due_s):
+    async def send(self, request, due_s):
         sent_s = time.monotonic()
-        self.asked.append((request.prompt.text, due_s, sent_s))
-        self.at_once += 1
-        self.is_asked.release()
-        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.requests.append((request.prompt.text, due_s, sent_s))
+        self.in_flight += 1
+        self.received.release()
+        self.max_in_flight = max(self.max_in_flight, self.in_flight)
         try:
-            await asyncio.sleep(self.takes_s)
+            await asyncio.sleep(self.latency_s)
         finally:
-            self.at_once -= 1
+            self.in_flight -= 1
         ended_s = time.monotonic()
         return RequestOutcome(sent_s if due_s is None else due_s, sent_s, ended_s, ended_s)
 
 
 def test_closed_loop_keeps_concurrency():
-    server, reported = Server(takes_s=0.01), []
-    load = LoadGenerator(server.ask, reported.append)
+    server, reported = Server(latency_s=0.01), []
+    load = LoadGenerator(server.send, reported.append)
     asyncio.run(load.closed(iter(REQUESTS), 7, StopCondition(50)))
 
-    assert [text for text, *_ in server.asked] == [str(number) for number in range(50)]
-    assert server.most_at_once == 7
+    assert [text for text, *_ in server.requests] == [str(number) for number in range(50)]
+    assert server.max_in_flight == 7
     assert (load.sent, load.answers, load.in_flight) == (50, reported, 0)
 
 
 def test_closed_loop_duration_awaits_open_requests():
-    server = Server(takes_s=0.2)
-    load = LoadGenerator(server.ask, lambda _: None)
+    server = Server(latency_s=0.2)
+    load = LoadGenerator(server.send, lambda _: None)
     asyncio.run(load.closed(iter(REQUESTS), 2, StopCondition(None, 0.3)))
 
-    assert len(load.answers) == load.sent == len(server.asked)
+    assert len(load.answers) == load.sent == len(server.requests)
     assert 2 <= load.sent < len(REQUESTS)
     assert load.window_s >= 0.2
 
 
 def test_open_loop_slow_answers_keep_schedule():
-    server = Server(takes_s=1.0)
-    load = LoadGenerator(server.ask, lambda _: None)
+    server = Server(latency_s=1.0)
+    load = LoadGenerator(server.send, lambda _: None)
     asyncio.run(load.open(iter(REQUESTS), measure.arrival_offsets_s("fixed", 100, 0), StopCondition(20)))
 
-    assert [due_s - load.begun_s for _, due_s, _ in server.asked] == pytest.approx([n / 100 for n in range(20)])
-    assert all(sent_s >= due_s - 1e-6 for _, due_s, sent_s in server.asked)
-    assert server.most_at_once > 1
+    assert [due_s - load.begun_s for _, due_s, _ in server.requests] == pytest.approx([n / 100 for n in range(20)])
+    assert all(sent_s >= due_s - 1e-6 for _, due_s, sent_s in server.requests)
+    assert server.max_in_flight > 1
     assert len(load.answers) == 20
 
 
 def test_open_loop_duration_limits_requests():
     server = Server()
-    load = LoadGenerator(server.ask, lambda _: None)
+    load = LoadGenerator(server.send, lambda _: None)
     asyncio.run(load.open(iter(REQUESTS), measure.arrival_offsets_s("fixed", 10, 0), StopCondition(None, 0.35)))
 
-    assert len(server.asked) == 4  # at 0, 0.1, 0.2 and 0.3 s
+    assert len(server.requests) == 4  # at 0, 0.1, 0.2 and 0.3 s
 
 
 def test_closed_loop_cancelled_counts_open_requests():
     async def cancelled():
-        server = Server(takes_s=60)
-        load = LoadGenerator(server.ask, lambda _: None)
+        server = Server(latency_s=60)
+        load = LoadGenerator(server.send, lambda _: None)
         task = asyncio.create_task(load.closed(iter(REQUESTS), 3, StopCondition(10)))
         for _ in range(3):
-            await server.is_asked.acquire()
+            await server.received.acquire()
         task.cancel()
         await asyncio.wait([task])
         return load

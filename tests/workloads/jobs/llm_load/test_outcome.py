@@ -1,4 +1,4 @@
-"""The times of an answer, the objectives it meets, and the arithmetic over many of them."""
+"""Times of a request, service level objectives, and results of a load."""
 
 import argparse
 import asyncio
@@ -13,41 +13,41 @@ from workloads.jobs.llm_load.outcome import RequestFailure, RequestOutcome
 from workloads.jobs.llm_load.stream import TokenUsage
 
 
-def answered(*, due_s=0.0, first_s=1.0, ended_s=3.0, tokens=5, gaps_s=(0.5, 0.5, 0.5, 0.5)):
+def success(*, due_s=0.0, first_s=1.0, ended_s=3.0, tokens=5, gaps_s=(0.5, 0.5, 0.5, 0.5)):
     usage = None if tokens is None else TokenUsage(7, tokens)
     return RequestOutcome(due_s, due_s, ended_s, first_s, array("d", gaps_s), usage)
 
 
-def failed(kind="timeout", due_s=0.0, ended_s=2.0, message="too slow"):
+def failure(kind="timeout", due_s=0.0, ended_s=2.0, message="too slow"):
     return RequestOutcome(due_s, due_s, ended_s, failure=RequestFailure(kind, message))
 
 
 def test_outcome_times_of_answer():
-    answer = answered(due_s=10, first_s=11, ended_s=13, tokens=5)
+    answer = success(due_s=10, first_s=11, ended_s=13, tokens=5)
 
     assert (answer.ttft_s, answer.e2e_s, answer.tpot_s) == (1, 3, 0.5)  # 2 s for the four tokens after the first
 
 
 @pytest.mark.parametrize(("tokens", "first_s"), [(None, 1.0), (1, 1.0), (0, None), (5, None)])
 def test_outcome_tpot_without_two_counted_tokens_is_none(tokens, first_s):
-    assert answered(first_s=first_s, tokens=tokens).tpot_s is None
+    assert success(first_s=first_s, tokens=tokens).tpot_s is None
 
 
 def test_slo_is_met_if_each_limit_is_met():
     objective = summary.parse_slo("ttft=1,tpot=0.5,e2e=3")
 
-    assert objective.is_met_by(answered())
-    assert not objective.is_met_by(answered(first_s=1.01))
-    assert not objective.is_met_by(answered(ended_s=3.01))
-    assert not objective.is_met_by(answered(tokens=4))  # 0.67 s a token
-    assert not objective.is_met_by(failed())
+    assert objective.is_met_by(success())
+    assert not objective.is_met_by(success(first_s=1.01))
+    assert not objective.is_met_by(success(ended_s=3.01))
+    assert not objective.is_met_by(success(tokens=4))  # 0.67 s a token
+    assert not objective.is_met_by(failure())
 
 
 def test_slo_unmeasured_time_is_not_met():
-    assert not summary.parse_slo("tpot=9").is_met_by(answered(tokens=None))
-    assert not summary.parse_slo("ttft=9").is_met_by(answered(first_s=None))
-    assert summary.parse_slo("tpot=0.001").is_met_by(answered(tokens=1, gaps_s=()))
-    assert summary.parse_slo("e2e=9").is_met_by(answered(tokens=None))
+    assert not summary.parse_slo("tpot=9").is_met_by(success(tokens=None))
+    assert not summary.parse_slo("ttft=9").is_met_by(success(first_s=None))
+    assert summary.parse_slo("tpot=0.001").is_met_by(success(tokens=1, gaps_s=()))
+    assert summary.parse_slo("e2e=9").is_met_by(success(tokens=None))
 
 
 @pytest.mark.parametrize("text", ["", "ttft", "ttft=", "ttft=fast", "itl=1", "ttft=1,ttft=2", "e2e=-1", "e2e=nan"])
@@ -56,7 +56,7 @@ def test_parse_slo_invalid_text_is_rejected(text):
         summary.parse_slo(text)
 
 
-def measured(*answers, begun_s=0.0):
+def load_of(*answers, begun_s=0.0):
     load = LoadGenerator(_unused, lambda _: None)
     load.begun_s, load.sent = begun_s, len(answers)
     for answer in answers:
@@ -69,45 +69,45 @@ async def _unused(_request, _due_s):
 
 
 def test_load_results_rates_use_window_length():
-    load = measured(answered(ended_s=3, tokens=5), answered(due_s=1, first_s=2, ended_s=4, tokens=15), failed())
-    found = summary.load_results(load, None)
+    load = load_of(success(ended_s=3, tokens=5), success(due_s=1, first_s=2, ended_s=4, tokens=15), failure())
+    results = summary.load_results(load, None)
 
-    assert found["measured_seconds"] == 4
-    assert found["requests_per_second"] == 2 / 4
-    assert found["generated_tokens_per_second"] == 20 / 4
-    assert found["prompt_tokens_per_second"] == 14 / 4
-    assert found["concurrency_mean"] == (3 + 3) / 4
-    assert found["tokens_per_chunk_mean"] == 20 / 10
-    assert (found["error_ratio"], found["requests_failed"]) == (1 / 3, 1)
+    assert results["measured_seconds"] == 4
+    assert results["requests_per_second"] == 2 / 4
+    assert results["generated_tokens_per_second"] == 20 / 4
+    assert results["prompt_tokens_per_second"] == 14 / 4
+    assert results["concurrency_mean"] == (3 + 3) / 4
+    assert results["tokens_per_chunk_mean"] == 20 / 10
+    assert (results["error_ratio"], results["requests_failed"]) == (1 / 3, 1)
 
 
 def test_load_results_percentiles_exclude_failures():
-    load = measured(*(answered(first_s=0.1 * n, ended_s=n, gaps_s=(0.01 * n,)) for n in range(1, 102)), failed())
-    found = summary.load_results(load, None)
+    load = load_of(*(success(first_s=0.1 * n, ended_s=n, gaps_s=(0.01 * n,)) for n in range(1, 102)), failure())
+    results = summary.load_results(load, None)
 
-    assert found["e2e_seconds_p50"] == pytest.approx(51)
-    assert found["e2e_seconds_p90"] == pytest.approx(91)
-    assert found["e2e_seconds_p95"] == pytest.approx(96)
-    assert found["e2e_seconds_p99"] == pytest.approx(100)
-    assert found["e2e_seconds_mean"] == pytest.approx(51)
-    assert found["ttft_seconds_p50"] == pytest.approx(5.1)
-    assert found["itl_seconds_p50"] == pytest.approx(0.51)
-    assert found["tpot_seconds_p50"] == pytest.approx(0.9 * 51 / 4)
+    assert results["e2e_seconds_p50"] == pytest.approx(51)
+    assert results["e2e_seconds_p90"] == pytest.approx(91)
+    assert results["e2e_seconds_p95"] == pytest.approx(96)
+    assert results["e2e_seconds_p99"] == pytest.approx(100)
+    assert results["e2e_seconds_mean"] == pytest.approx(51)
+    assert results["ttft_seconds_p50"] == pytest.approx(5.1)
+    assert results["itl_seconds_p50"] == pytest.approx(0.51)
+    assert results["tpot_seconds_p50"] == pytest.approx(0.9 * 51 / 4)
 
 
 def test_load_results_goodput_includes_failed_requests():
-    load = measured(answered(), answered(), answered(ended_s=5), failed())
-    found = summary.load_results(load, summary.parse_slo("e2e=3"))
+    load = load_of(success(), success(), success(ended_s=5), failure())
+    results = summary.load_results(load, summary.parse_slo("e2e=3"))
 
-    assert found["goodput_ratio"] == 2 / 4
-    assert found["goodput_requests_per_second"] == 2 / 5
+    assert results["goodput_ratio"] == 2 / 4
+    assert results["goodput_requests_per_second"] == 2 / 5
 
 
 def test_load_results_count_failures_by_kind():
-    load = measured(answered(), failed(), failed("http_429"), failed("http_429"), failed("cut_off"))
-    found = summary.load_results(load, None)
+    load = load_of(success(), failure(), failure("http_429"), failure("http_429"), failure("cut_off"))
+    results = summary.load_results(load, None)
 
-    assert {name: count for name, count in found.items() if name.startswith("requests_failed")} == {
+    assert {name: count for name, count in results.items() if name.startswith("requests_failed")} == {
         "requests_failed": 4,
         "requests_failed_http_429": 2,
         "requests_failed_timeout": 1,
@@ -116,66 +116,66 @@ def test_load_results_count_failures_by_kind():
 
 
 def test_load_results_many_failure_kinds_fit_result_limit():
-    load = measured(answered(), *(failed(f"http_{status}") for status in range(400, 500)))
+    load = load_of(success(), *(failure(f"http_{status}") for status in range(400, 500)))
     load.answers[0] = RequestOutcome(0, 0.5, 3, 1, array("d", [1]), TokenUsage(7, 5))
     load.cancelled = 1
-    found = summary.load_results(load, summary.parse_slo("e2e=3"))
+    results = summary.load_results(load, summary.parse_slo("e2e=3"))
 
-    assert len(found) <= 64
-    assert found["requests_failed"] == 100
-    assert sum(count for name, count in found.items() if name.startswith("requests_failed_")) == 100
+    assert len(results) <= 64
+    assert results["requests_failed"] == 100
+    assert sum(count for name, count in results.items() if name.startswith("requests_failed_")) == 100
 
 
 def test_load_results_without_usage_omit_tokens():
-    load = measured(answered(tokens=None), answered(tokens=None))
-    found = summary.load_results(load, None)
+    load = load_of(success(tokens=None), success(tokens=None))
+    results = summary.load_results(load, None)
 
-    assert found["requests_without_usage"] == 2
-    assert found["requests_per_second"] == 2 / 3
-    assert not [name for name in found if "token" in name or "tpot" in name]
-    assert "2 of 2 answers came without usage" in "\n".join(summary.load_summary_lines(load, found, None))
+    assert results["requests_without_usage"] == 2
+    assert results["requests_per_second"] == 2 / 3
+    assert not [name for name in results if "token" in name or "tpot" in name]
+    assert "2 of 2 answers came without usage" in "\n".join(summary.load_summary_lines(load, results, None))
 
 
 def test_load_results_without_text_omit_ttft():
-    load = measured(answered(), answered(first_s=None, gaps_s=()))
-    found = summary.load_results(load, summary.parse_slo("ttft=2"))
+    load = load_of(success(), success(first_s=None, gaps_s=()))
+    results = summary.load_results(load, summary.parse_slo("ttft=2"))
 
-    assert (found["requests_without_text"], found["goodput_ratio"]) == (1, 1 / 2)
-    assert (found["ttft_seconds_mean"], found["e2e_seconds_mean"]) == (1, 3)
-    assert "1 of 2 answers had no text" in "\n".join(summary.load_summary_lines(load, found, None))
+    assert (results["requests_without_text"], results["goodput_ratio"]) == (1, 1 / 2)
+    assert (results["ttft_seconds_mean"], results["e2e_seconds_mean"]) == (1, 3)
+    assert "1 of 2 answers had no text" in "\n".join(summary.load_summary_lines(load, results, None))
 
 
 def test_load_results_only_failures_have_no_latencies():
-    found = summary.load_results(measured(failed(), failed()), None)
+    results = summary.load_results(load_of(failure(), failure()), None)
 
-    assert found == {"requests_failed": 2, "requests_failed_timeout": 2, "error_ratio": 1}
+    assert results == {"requests_failed": 2, "requests_failed_timeout": 2, "error_ratio": 1}
 
 
 def test_describe_failures_removes_key_and_control_characters():
-    said = summary.describe_failures([failed("http_401", message="bad key sk-123\x1b[31m\n" + "x" * 999)], "sk-123")
+    text = summary.describe_failures([failure("http_401", message="bad key sk-123\x1b[31m\n" + "x" * 999)], "sk-123")
 
-    assert said.startswith("1 http_401 (bad key [key] [31m xxx")
-    assert len(said) < 300
-    assert said.endswith("OPENAI_API_KEY or give --api-key-file")
+    assert text.startswith("1 http_401 (bad key [key] [31m xxx")
+    assert len(text) < 300
+    assert text.endswith("OPENAI_API_KEY or give --api-key-file")
 
 
 def test_load_progress_line_has_counts_and_rate():
-    load = measured(answered(tokens=30), failed())
+    load = load_of(success(tokens=30), failure())
     load.sent = 5
 
     assert progress.load_progress_line(load, now_s=10) == "10 s, 1 answered, 1 failed, 3 in flight, 3 tokens/s"
 
 
 def test_load_progress_without_terminal_is_log_lines(capsys):
-    said = []
+    lines = []
 
-    async def shown():
-        async with progress.show_load_progress(measured(answered()), "measure", every_s=0.02):
-            while len(said) < 2:
+    async def collect_lines():
+        async with progress.show_load_progress(load_of(success()), "measure", every_s=0.02):
+            while len(lines) < 2:
                 await asyncio.sleep(0.01)
-                said.extend(capsys.readouterr().err.splitlines(keepends=True))
+                lines.extend(capsys.readouterr().err.splitlines(keepends=True))
 
-    asyncio.run(asyncio.wait_for(shown(), 60))
+    asyncio.run(asyncio.wait_for(collect_lines(), 60))
 
-    assert all(line.startswith("wattline: measure: ") and line.endswith("tokens/s\n") for line in said)
-    assert "\r" not in "".join(said)
+    assert all(line.startswith("wattline: measure: ") and line.endswith("tokens/s\n") for line in lines)
+    assert "\r" not in "".join(lines)

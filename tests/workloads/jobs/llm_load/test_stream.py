@@ -1,4 +1,4 @@
-"""Server-sent events, and what is read out of a completion's."""
+"""Decoding of server-sent events and completion chunks."""
 
 import json
 
@@ -91,11 +91,13 @@ def test_parse_chunk_delta_without_text_is_not_generated(fields):
 
 def test_parse_chunk_usage_alone_or_with_last_choice():
     counts = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
-    alone = chunk.parse_chunk(json.dumps({"choices": [], "usage": counts}))
-    beside = chunk.parse_chunk(json.dumps({"choices": [{"delta": {}, "finish_reason": "length"}], "usage": counts}))
+    without_choice = chunk.parse_chunk(json.dumps({"choices": [], "usage": counts}))
+    with_choice = chunk.parse_chunk(
+        json.dumps({"choices": [{"delta": {}, "finish_reason": "length"}], "usage": counts})
+    )
 
-    assert alone == CompletionChunk(usage=TokenUsage(7, 5))
-    assert beside == CompletionChunk(finished=True, usage=TokenUsage(7, 5))
+    assert without_choice == CompletionChunk(usage=TokenUsage(7, 5))
+    assert with_choice == CompletionChunk(finished=True, usage=TokenUsage(7, 5))
 
 
 def test_parse_chunk_usage_has_cached_and_reasoning_tokens():
@@ -132,14 +134,14 @@ def test_parse_chunk_error_formats_of_servers_are_recognized(document):
 
 @pytest.mark.parametrize("reason", ["abort", "error", {"type": "abort", "message": "shut down"}])
 def test_parse_chunk_abort_reason_is_recognized(reason):
-    found = chunk.parse_chunk(json.dumps({"choices": [{"delta": {}, "finish_reason": reason}]}))
+    parsed = chunk.parse_chunk(json.dumps({"choices": [{"delta": {}, "finish_reason": reason}]}))
 
-    assert found.abort_reason in {"abort", "error"}
+    assert parsed.abort_reason in {"abort", "error"}
 
 
 @pytest.mark.parametrize("data", ["", "{", "[1]", "null", '"text"'])
 def test_parse_chunk_invalid_data_is_rejected(data):
-    with pytest.raises(ValueError):  # noqa: PT011  # json's own words, or ours
+    with pytest.raises(ValueError):  # noqa: PT011  # message of json or of parse_chunk
         chunk.parse_chunk(data)
 
 

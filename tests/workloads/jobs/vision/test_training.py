@@ -1,4 +1,4 @@
-"""The example images: the small one is built and run for real, the others' scripts are run as they are."""
+"""Example container images: build of the smallest one, and scripts of the others."""
 
 import os
 import re
@@ -43,8 +43,8 @@ def script(path: str, folder: Path, *options: str) -> dict[str, float]:
 def test_dummy_image_is_built_and_run(exporter, podman):
     engine = shlex.join(podman.command())
     environment = {"ENGINE": engine, "CONTAINERS_CONF": podman.environment["CONTAINERS_CONF"]}
-    built = build("dummy", "--build-arg", f"BASE={IMAGE}", **environment)
-    assert built.returncode == 0, built.stderr
+    build_result = build("dummy", "--build-arg", f"BASE={IMAGE}", **environment)
+    assert build_result.returncode == 0, build_result.stderr
 
     done = exporter.workloads("job", "container", "--host", podman.host, "wattline/dummy", "--", "sleep", "0.2")
     assert done.returncode == 0, done.stderr
@@ -66,8 +66,8 @@ def test_dockerfile_has_base_argument_and_existing_files(name):
     assert re.fullmatch(r"ARG BASE=\S+", instructions[0])
     assert instructions[1] == "FROM ${BASE}"
     assert re.match(r"(ENTRYPOINT|CMD|COPY|WORKDIR)", instructions[-1])
-    for copied in re.findall(r"^COPY (\S+) ", text, re.MULTILINE):
-        assert (IMAGES / name / copied).is_file()
+    for file_name in re.findall(r"^COPY (\S+) ", text, re.MULTILINE):
+        assert (IMAGES / name / file_name).is_file()
 
 
 def test_build_script_covers_each_folder():
@@ -91,4 +91,4 @@ def test_mnist_writes_score(tmp_path):
     score = script("mnist/mnist.py", tmp_path, "--synthetic", "32", "--epochs", "1", "--batch-size", "16")
 
     assert score["images_per_second"] == pytest.approx(32 / score["time"])
-    assert 1 < score["loss"] < 4  # ten classes: ln 10 = 2.3 before anything is learnt
+    assert 1 < score["loss"] < 4  # ten classes: ln 10 = 2.3 before training

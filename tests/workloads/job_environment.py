@@ -1,4 +1,4 @@
-"""A job's `main` in this process, as if it were one of its own: what it needs of the environment, and its signals."""
+"""Environment of a job whose `main` runs in this process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.workloads.conftest import Exporter, plain_environment
 
 
 @contextlib.contextmanager
-def in_process(exporter: Exporter, record: Path) -> Iterator[None]:
-    """Events are written to the folder `record`."""
+def job_environment(exporter: Exporter, record: Path) -> Iterator[None]:
+    """Set the variables of a job that records to `record`; restore them and the signal handlers at the end."""
     record.mkdir()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     with pytest.MonkeyPatch.context() as patch:

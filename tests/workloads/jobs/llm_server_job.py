@@ -1,12 +1,12 @@
-"""The job `llm-server` at work, and what is known of it afterwards."""
+"""Process of the job `llm-server`, with its run and its events."""
 
 from __future__ import annotations
 
 import json
 
 
-class Load:
-    """The job at a server that answers by `script`, and all that is known of it afterwards."""
+class LlmServerJob:
+    """Job `llm-server` as a process, with the run and the events that it leaves."""
 
     def __init__(self, exporter, out):
         self.exporter = exporter
