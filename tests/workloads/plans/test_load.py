@@ -212,8 +212,10 @@ def test_option_arguments_true_is_flag_and_list_repeats():
             "plan.yaml:4: runs.0.sweep.duration: duration matches no single job; give TENANT.OPTION with tenants",
         ),
         (
-            f"name: a\nlabels: {SIX_LABELS}\nruns:\n"
-            f"  - {{job: sgemm, labels: {SIX_LABELS.upper()}, sweep: {{size: [8]}}}}\n",
+            (
+                f"name: a\nlabels: {SIX_LABELS}\nruns:\n"
+                f"  - {{job: sgemm, labels: {SIX_LABELS.upper()}, sweep: {{size: [8]}}}}\n"
+            ),
             "plan.yaml:4: runs.0: a run has at most 16 labels; remove labels or swept options",
         ),
         ("name: [a\n", "plan.yaml:2: invalid YAML: expected ',' or ']'"),

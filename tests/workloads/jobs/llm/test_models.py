@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.workloads.job_environment import in_process
+from tests.workloads.job_environment import job_environment
 
 pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("transformers", reason="needs the extra torch")
@@ -17,7 +17,7 @@ TINY = ("--random", "tiny", "--device", "cpu")
 
 @pytest.fixture
 def environment(exporter, tmp_path):
-    with in_process(exporter, tmp_path / "record"):
+    with job_environment(exporter, tmp_path / "record"):
         yield exporter
 
 
