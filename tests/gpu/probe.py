@@ -1,4 +1,4 @@
-"""Read-only probe of the first GPU's driver, printed as JSON: `python -m tests.gpu.probe WHAT SECONDS`.
+"""Read-only probe of the first GPU's driver, printed as JSON: `python -m tests.gpu.probe QUANTITY SECONDS`.
 
 It is a separate process, so that a hanging driver can be abandoned and a simulated one substituted. It never sets a
 power limit, clock or mode.
@@ -38,7 +38,7 @@ _FIELDS = {
 }
 
 
-class Timed:
+class TimedNvml:
     """Wrapper of pynvml that times each function by name and counts its errors."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Timed:
         return timed
 
 
-def who(_: float) -> dict[str, Any]:
+def identity(_: float) -> dict[str, Any]:
     """Return the GPU, and whether it can be attached after an initialization without GPUs."""
     begin_s = time.perf_counter()
     pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_ATTACH)
@@ -81,7 +81,7 @@ def who(_: float) -> dict[str, Any]:
 
 def calls(_: float) -> dict[str, Any]:
     """Return the cost of every function of the exporter's source, in the order of its calls."""
-    timed = Timed()
+    timed = TimedNvml()
     nvml = Nvml(timed)
     nvml.open()
     nvml.count()
@@ -104,18 +104,18 @@ def updates(seconds: float) -> dict[str, Any]:
     """Return the times at which counter and powers change, polled quickly."""
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    seen: dict[str, list[TimedPoll]] = {name: [] for name in (*_FIELDS, "power usage")}
+    polls_by_value: dict[str, list[TimedPoll]] = {name: [] for name in (*_FIELDS, "power usage")}
     end_s = boottime() + seconds
     while (before_s := boottime()) < end_s:
         values = pynvml.nvmlDeviceGetFieldValues(handle, list(_FIELDS.values()))
         after_s = boottime()
         for name, field in zip(_FIELDS, values, strict=True):
             if (value := _value(field)) is not None:
-                seen[name].append(TimedPoll(before_s, after_s, value))
+                polls_by_value[name].append(TimedPoll(before_s, after_s, value))
         power_mw = pynvml.nvmlDeviceGetPowerUsage(handle)
-        seen["power usage"].append(TimedPoll(after_s, boottime(), power_mw))
+        polls_by_value["power usage"].append(TimedPoll(after_s, boottime(), power_mw))
         time.sleep(FAST_S)
-    return {name: update_period(polls) for name, polls in seen.items()}
+    return {name: update_period(polls) for name, polls in polls_by_value.items()}
 
 
 def integral(seconds: float) -> dict[str, Any]:
@@ -129,10 +129,10 @@ def integral(seconds: float) -> dict[str, Any]:
         known = [_value(field) for field in values]
         rows.append((boottime(), *(math.nan if value is None else value for value in known)))
         time.sleep(0.01)
-    found: dict[str, Any] = {"seconds": rows[-1][0] - rows[0][0], "counter_joules": _known(rows[-1][1] - rows[0][1])}
+    results: dict[str, Any] = {"seconds": rows[-1][0] - rows[0][0], "counter_joules": _known(rows[-1][1] - rows[0][1])}
     for column, name in ((2, "instant_joules"), (3, "average_joules")):
-        found[name] = _known(sum((a[column] + b[column]) / 2 * (b[0] - a[0]) for a, b in pairwise(rows)))
-    return found
+        results[name] = _known(sum((a[column] + b[column]) / 2 * (b[0] - a[0]) for a, b in pairwise(rows)))
+    return results
 
 
 def samples(_: float) -> dict[str, Any]:
@@ -140,10 +140,10 @@ def samples(_: float) -> dict[str, Any]:
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     try:
-        _, found = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_TOTAL_POWER_SAMPLES, 0)
+        _, power_samples = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_TOTAL_POWER_SAMPLES, 0)
     except pynvml.NVMLError as error:
         return {"available": False, "why": str(error)}
-    stamps = sorted(sample.timeStamp / 1e6 for sample in found)
+    stamps = sorted(sample.timeStamp / 1e6 for sample in power_samples)
     steps_s = [b - a for a, b in pairwise(stamps)]
     return {
         "available": True,
@@ -177,13 +177,13 @@ def _text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-QUESTIONS = {function.__name__: function for function in (who, calls, updates, integral, samples)}
+QUANTITIES = {function.__name__: function for function in (identity, calls, updates, integral, samples)}
 
 
 def main() -> None:
-    what, seconds = sys.argv[1], float(sys.argv[2])
+    quantity, seconds = sys.argv[1], float(sys.argv[2])
     try:
-        print(json.dumps(QUESTIONS[what](seconds)))
+        print(json.dumps(QUANTITIES[quantity](seconds)))
     except pynvml.NVMLError as error:
         print(f"NVML: {error}", file=sys.stderr)
         sys.exit(EXIT_NVML)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from exporter.contract.record import EVENTS_FILE, METRICS_FILE, RECORD_EVENT, IterationEvent
-from tests.gpu.card import ROOT, torch_trouble
+from tests.gpu.gpu_under_test import ROOT, torch_cuda_problem
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
@@ -25,12 +25,12 @@ JOBS = {
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_job_reports_work_and_energy(card, record, exporter, tmp_path, job):
-    trouble = None if card.simulated else torch_trouble()
-    if trouble:
-        pytest.skip(trouble)
+def test_job_reports_work_and_energy(gpu, record, exporter, tmp_path, job):
+    problem = None if gpu.simulated else torch_cuda_problem()
+    if problem:
+        pytest.skip(problem)
     unit, options = JOBS[job]
-    uuid = card.ask("who")["uuid"]
+    uuid = gpu.probe("identity")["uuid"]
     command = ["job", job, "--gpus", uuid, "--out", str(tmp_path), "--run-id", job, *options]
     address = f"http://127.0.0.1:{exporter.port}"
     done = subprocess.run(

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.gpu.card import ROOT, torch_trouble
+from tests.gpu.gpu_under_test import ROOT, torch_cuda_problem
 from workloads.mps import session as mps
 from workloads.mps.daemon import MpsError
 
@@ -26,14 +26,14 @@ sys.stdin.read()
 """
 
 
-def test_mps_daemon_lists_cuda_processes_as_clients_only(card, tmp_path):
-    if card.simulated or torch_trouble():
+def test_mps_daemon_lists_cuda_processes_as_clients_only(gpu, tmp_path):
+    if gpu.simulated or torch_cuda_problem():
         pytest.skip("MPS needs CUDA")
     try:
         with mps.run_mps_daemon(tmp_path, os.environ) as session:
             environment = {**os.environ, **session.environment}
-            clients = [_started(_CLIENT, environment) for _ in range(2)]
-            other = _started("import sys; print(True, flush=True); sys.stdin.read()", environment)
+            clients = [_start_process(_CLIENT, environment) for _ in range(2)]
+            other = _start_process("import sys; print(True, flush=True); sys.stdin.read()", environment)
             try:
                 assert [process.stdout.readline() for process in (*clients, other)] == ["True\n"] * 3
                 session.verify([client.pid for client in clients], within_s=60)
@@ -50,7 +50,7 @@ def test_mps_daemon_lists_cuda_processes_as_clients_only(card, tmp_path):
     assert session._daemon.processes() == []
 
 
-def _started(script, environment):
+def _start_process(script, environment):
     return subprocess.Popen(
         [sys.executable, "-c", script],
         env=environment,

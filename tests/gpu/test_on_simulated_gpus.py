@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.gpu.card import ROOT
 from tests.gpu.conftest import RESULTS
+from tests.gpu.gpu_under_test import ROOT
 from tests.gpu.sensor import TimedPoll, update_period
 
 
@@ -16,7 +16,7 @@ def test_gpu_tests_on_simulated_gpu_write_a_marked_page(tmp_path):
     written_before = sorted(RESULTS.iterdir())
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "-m", "gpu", "-k", "not agree and not costs", "tests/gpu/test_gpu.py"),
+            *(sys.executable, "-m", "pytest", "-m", "gpu", "-k", "not agree and not cost", "tests/gpu/test_gpu.py"),
             *("-p", "no:cacheprovider", "--basetemp", tmp_path / "pytest"),
         ],
         env={**os.environ, "WATTLINE_SIMULATION": str(tmp_path / "gpu.state"), "WATTLINE_GPU_SECONDS": "5"},
@@ -28,10 +28,10 @@ def test_gpu_tests_on_simulated_gpu_write_a_marked_page(tmp_path):
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "skipped" not in done.stdout, done.stdout
-    found = json.loads((tmp_path / "pytest" / "results0" / "simulated-nvidia-h200.json").read_text())
-    assert found["simulated"]
-    assert found["updates"]["idle"]["counter"]["median_seconds"] == pytest.approx(0.1, abs=0.01)
-    assert found["sgemm"]["simulated"]
+    results = json.loads((tmp_path / "pytest" / "results0" / "simulated-nvidia-h200.json").read_text())
+    assert results["simulated"]
+    assert results["updates"]["idle"]["counter"]["median_seconds"] == pytest.approx(0.1, abs=0.01)
+    assert results["sgemm"]["simulated"]
     assert "# SIMULATED, no measurement: SIMULATED NVIDIA H200" in done.stdout
     assert sorted(RESULTS.iterdir()) == written_before
 
@@ -39,11 +39,11 @@ def test_gpu_tests_on_simulated_gpu_write_a_marked_page(tmp_path):
 def test_update_period_ignores_updates_without_change():
     polls = [TimedPoll(i / 1_000, i / 1_000 + 0.0002, value=7 if i // 100 == 6 else i // 100) for i in range(2_000)]
 
-    found = update_period([poll if poll.value != 7 else TimedPoll(poll.before_s, poll.after_s, 5) for poll in polls])
+    results = update_period([poll if poll.value != 7 else TimedPoll(poll.before_s, poll.after_s, 5) for poll in polls])
 
-    assert found["median_seconds"] == pytest.approx(0.1, abs=0.001)
-    assert found["learned_period_seconds"] == pytest.approx(0.1, abs=0.0005)
-    assert found["changes"] == 17
+    assert results["median_seconds"] == pytest.approx(0.1, abs=0.001)
+    assert results["learned_period_seconds"] == pytest.approx(0.1, abs=0.0005)
+    assert results["changes"] == 17
 
 
 def test_update_period_of_a_constant_value_is_none():

@@ -20,7 +20,7 @@ from tests.gpu.load import PERIOD_S
 from tests.gpu.probe import EXIT_NVML
 
 ROOT = Path(__file__).parents[2]
-_ANSWERS_WITHIN_S = 60.0
+_RESPONDS_WITHIN_S = 60.0
 _LOAD_STARTS_WITHIN_S = 120.0
 
 
@@ -38,28 +38,28 @@ class GpuUnderTest:
     def simulated(self) -> bool:
         return self.state_file is not None
 
-    def ask(self, what: str, seconds: float = 0.0) -> Any:
+    def probe(self, quantity: str, seconds: float = 0.0) -> Any:
         """Return the result of `probe.py`. Raise NoGpuError if NVML does not respond."""
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "tests.gpu.probe", what, str(seconds)],
+                [sys.executable, "-m", "tests.gpu.probe", quantity, str(seconds)],
                 env={**os.environ, **self.environment},
                 cwd=ROOT,
                 capture_output=True,
                 text=True,
-                timeout=seconds + _ANSWERS_WITHIN_S,
+                timeout=seconds + _RESPONDS_WITHIN_S,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise NoGpuError(f"the driver did not answer within {error.timeout:.0f} s") from error
+            raise NoGpuError(f"the driver did not respond within {error.timeout:.0f} s") from error
         if done.returncode == EXIT_NVML:
             raise NoGpuError(done.stderr.strip().splitlines()[-1])
         if done.returncode:
-            raise RuntimeError(f"the probe {what!r} ended with {done.returncode}:\n{done.stderr}")
+            raise RuntimeError(f"the probe {quantity!r} ended with {done.returncode}:\n{done.stderr}")
         return json.loads(done.stdout)
 
     @contextmanager
-    def busy(self, uuid: str, duty: float, folder: Path) -> Iterator[None]:
+    def loaded(self, uuid: str, duty: float, folder: Path) -> Iterator[None]:
         """Keep the GPU busy for `duty` of the time. Raise ProgramError if torch cannot use it."""
         if self.state_file:
             with Simulation.open(self.state_file) as opened:
@@ -76,21 +76,21 @@ class GpuUnderTest:
             yield
 
 
-def find() -> GpuUnderTest:
+def find_gpu() -> GpuUnderTest:
     """Return the GPU; create a state file with one H200 if it is missing. Raise NoGpuError."""
-    named = os.environ.get(simulation.ENVIRONMENT)
-    if named is None:
-        card = GpuUnderTest({}, None)
+    state_path = os.environ.get(simulation.ENVIRONMENT)
+    if state_path is None:
+        gpu = GpuUnderTest({}, None)
     else:
-        path = Path(named).absolute()
+        path = Path(state_path).absolute()
         if not path.exists():
             simulation.create(path, simulation.make_gpus(1, simulation.PRODUCTS["H200"]), simulation.boottime())
-        card = GpuUnderTest(nvml.environment(path), path)
-    card.ask("who")
-    return card
+        gpu = GpuUnderTest(nvml.environment(path), path)
+    gpu.probe("identity")
+    return gpu
 
 
-def torch_trouble() -> str | None:
+def torch_cuda_problem() -> str | None:
     """Return the reason why torch has no CUDA, or None."""
     code = "import torch, sys; sys.exit(None if torch.cuda.is_available() else 'torch finds no CUDA device')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
