@@ -27,7 +27,7 @@ from tests.waiting import eventually
 READY_WITHIN_S = 30.0
 STOPPED_WITHIN_S = 15.0
 PROGRAM = ("-m", "exporter")
-_NURSERY = Nursery("exporter.cli.main", "exporter.wiring")
+_NURSERY = Nursery("exporter.cli.main", "exporter.cli.daemon")
 _OURS = ("WATTLINE_", "CUDA_", "NVIDIA_", "STATE_DIRECTORY", "XDG_STATE_HOME")
 
 

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from exporter.attribution.cgroups import CGROUPS, cgroup_cpu_seconds, pids_in_cgroup
 from exporter.attribution.process_tree_time import CpuOwner, ProcessTreeTime, TreeMember
-from exporter.attribution.procfs import PROC, ProcessKey, ProcessSnapshot, ProcessStat, node_busy_s
 from exporter.model import boottime
+from exporter.processes.cgroups import CGROUPS, cgroup_cpu_seconds, pids_in_cgroup
+from exporter.processes.procfs import PROC, ProcessKey, ProcessSnapshot, ProcessStat, node_busy_s
 
 
 @dataclass(frozen=True, slots=True)

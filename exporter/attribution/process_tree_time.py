@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from exporter.attribution.procfs import TICK_S, ProcessKey
+from exporter.processes.procfs import TICK_S, ProcessKey
 
 
 class CpuOwner(NamedTuple):

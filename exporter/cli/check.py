@@ -16,24 +16,24 @@ from tempfile import TemporaryDirectory, TemporaryFile
 import aiohttp
 
 from exporter.cli import idle_power
-from exporter.config_file import ConfigFileError
+from exporter.cli.sources import cpu_source, kubelet_source, simulated_file, worker_arguments
+from exporter.config.reloadable_file import ConfigFileError
+from exporter.config.settings import Settings, UsageError
 from exporter.contract.history import STATE_FILE
 from exporter.model import Source, SourceError
 from exporter.nvml_worker.protocol import DriverGone, GpuCount, WorkerMessage, decode_message
 from exporter.nvml_worker.supervisor import cannot_run
-from exporter.settings import Settings, UsageError
 from exporter.sources.carbon.config import carbon_feeds, carbon_providers
 from exporter.sources.carbon.feed import CarbonFeed
 from exporter.sources.cpu_energy.choose import CpuSource
 from exporter.sources.host import HostSource
 from exporter.sources.hwmon import HwmonSource
-from exporter.sources.processes.table import DENIED, ProcessTable, may_read_all
+from exporter.sources.process_table import DENIED, ProcessTable, may_read_all
 from exporter.storage.state_file import storage_remedy
 from exporter.web.access import is_loopback
 from exporter.web.authentication import ApiToken
 from exporter.web.sockets import unix_address
 from exporter.web.web_config import load_web_config
-from exporter.wiring import cpu_source, kubelet_source, simulated_file, worker_arguments
 
 DEFAULT_UNPRIVILEGED_PORT = 1024
 

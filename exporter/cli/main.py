@@ -10,9 +10,9 @@ import typer
 
 from exporter.cli.options import takes_settings
 from exporter.cli.signals import exit_on_sigint, raise_on_sigint
+from exporter.config.settings import LogFormat, LogLevel, OperationError, Settings, UsageError
 from exporter.contract.command_line import usage_message, version_line
 from exporter.contract.installation import install
-from exporter.settings import LogFormat, LogLevel, OperationError, Settings, UsageError
 
 cli = typer.Typer(
     no_args_is_help=True,
@@ -52,7 +52,7 @@ def serve(
 ) -> None:
     """Run the daemon: sample sensors, keep the ledger of runs, serve /metrics and the run API."""
     exit_on_sigint()  # until the daemon installs its own handler
-    from exporter.wiring import serve as run_daemon
+    from exporter.cli.daemon import run_daemon
 
     asyncio.run(run_daemon(settings, log_level, log_format))
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from exporter.settings import Option, Settings, default_state_path
+from exporter.config.settings import Option, Settings, default_state_path
 
 
 def takes_settings(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import aiohttp
 
+from exporter.config.settings import OperationError, Settings, UsageError, check_url
 from exporter.contract.carbon.credentials import PROVIDERS
 from exporter.contract.carbon.gb import NATIONAL
 from exporter.model import SourceError
-from exporter.settings import OperationError, Settings, UsageError, check_url
 from exporter.sources.carbon import electricity_maps, energy_charts, gb, static, watttime
 from exporter.sources.carbon.config import provider_token, watttime_account
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from exporter.config_file import ConfigFileError, ReloadableFile
+from exporter.config.reloadable_file import ConfigFileError, ReloadableFile
+from exporter.config.settings import Settings, UsageError, check_url
 from exporter.contract.metrics import METRICS
 from exporter.contract.secret_file import MAX_SECRET_BYTES, SecretFileError, read_secret
 from exporter.push.encoding import REMOTE_WRITE, TEXT, PushFormat
-from exporter.settings import Settings, UsageError, check_url
 
 HeaderSupplier = Callable[[], dict[str, str]]
 """Function that returns the current headers; files with values are read again when they change."""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from exporter.attribution.cgroups import is_cgroup_populated
-from exporter.attribution.procfs import is_process_alive
 from exporter.energy.emissions import SlotLookup, slots_since
 from exporter.energy.plausibility import REASON_TEXTS
 from exporter.model import ClockReading, Device
+from exporter.processes.cgroups import is_cgroup_populated
+from exporter.processes.procfs import is_process_alive
 from exporter.runs.marks import close
 from exporter.runs.record import Cut, Marks, RunRecord
 from exporter.sensors.health import GpuHealth

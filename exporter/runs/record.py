@@ -8,10 +8,10 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
-from exporter.attribution.procfs import ProcessKey
 from exporter.contract.run import Outcome, RunGpu
 from exporter.energy.marks import EnergyMark, MeasuredEnergy, energy_between
 from exporter.model import Device, Slot
+from exporter.processes.procfs import ProcessKey
 
 MAX_NOTES = 64
 

@@ -6,10 +6,10 @@ import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 
-from exporter.attribution.cgroups import resolve_cgroup
-from exporter.attribution.procfs import ProcessKey, find_process, is_process_alive
 from exporter.contract.run import MAX_CONTRIBUTORS, MAX_PROCESSES, MAX_RECENT_PHASES, MAX_UNITS, RECENT_S, RunGpu
 from exporter.model import Device
+from exporter.processes.cgroups import resolve_cgroup
+from exporter.processes.procfs import ProcessKey, find_process, is_process_alive
 from exporter.runs.record import RunRecord
 from exporter.sensors.live_state import LiveState
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import psutil
 
-from exporter.attribution.procfs import host_cpu_seconds
 from exporter.contract.metrics import (
     HOST_CPU_UTILIZATION,
     HOST_MEMORY_TOTAL,
@@ -15,6 +14,7 @@ from exporter.contract.metrics import (
     PROCESS_MEMORY,
 )
 from exporter.model import Batch, Reading, SourceError
+from exporter.processes.procfs import host_cpu_seconds
 
 
 class HostSource:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import bcrypt
 
-from exporter.config_file import ConfigFileError, ReloadableFile
+from exporter.config.reloadable_file import ConfigFileError, ReloadableFile
 from exporter.contract.secret_file import SecretFileError, read_secret
 
 MIN_TOKEN = 16

@@ -12,8 +12,8 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from exporter.config_file import ConfigFileError
-from exporter.settings import Settings, UsageError
+from exporter.config.reloadable_file import ConfigFileError
+from exporter.config.settings import Settings, UsageError
 from exporter.web.access import AccessPolicy, HostNames
 from exporter.web.authentication import ApiToken
 from exporter.web.listener import BoundedListener, ConnectionLimits, HttpConnection

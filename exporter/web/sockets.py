@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.settings import DEFAULT_SOCKET_MODE, OperationError, Settings, UsageError
+from exporter.config.settings import DEFAULT_SOCKET_MODE, OperationError, Settings, UsageError
 
 MAX_UNIX_PATH = 107
 """Size of the kernel's sockaddr_un without the final NUL."""

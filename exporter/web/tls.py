@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from exporter.config_file import ConfigFileError
+from exporter.config.reloadable_file import ConfigFileError
 
 ClientAuth = Literal[
     "NoClientCert",

@@ -15,7 +15,7 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from exporter.config_file import ConfigFileError, ReloadableFile
+from exporter.config.reloadable_file import ConfigFileError, ReloadableFile
 from exporter.web.tls import ReloadingTlsContext, TlsServerConfig, make_tls_context
 
 MAX_BYTES = 1024 * 1024

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import psutil
 
-from exporter.attribution.procfs import host_cpu_seconds
 from exporter.contract.metrics import CPU_ENERGY_METHOD
 from exporter.model import Batch, Device, Poll, Reading, SourceError, boottime
+from exporter.processes.procfs import host_cpu_seconds
 
 MAX_POWER_W = 10_000.0
 MIN_INTERVAL_S = 0.5

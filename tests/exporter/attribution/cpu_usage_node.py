@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exporter.attribution.cpu_usage import CpuUsageReader, RunProcesses
-from exporter.attribution.procfs import find_process
+from exporter.processes.procfs import find_process
 from tests.fakes.cgroup_tree import CgroupTree
 from tests.fakes.process_tree import ProcessTree
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from exporter.attribution.cpu_usage import CpuUsageReader, RunProcesses
-from exporter.attribution.procfs import ProcessKey, find_process
+from exporter.processes.procfs import ProcessKey, find_process
 from tests.exporter.attribution.cpu_usage_node import Node
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.attribution.process_tree_time import CpuOwner, ProcessTreeTime, TreeMember
-from exporter.attribution.procfs import ProcessKey
+from exporter.processes.procfs import ProcessKey
 
 ROOT = 1
 OUTSIDE = 0

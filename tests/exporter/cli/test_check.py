@@ -74,7 +74,7 @@ def test_check_without_energy_source_exits_1(tmp_path):
 
 def test_check_reports_a_worker_that_cannot_be_executed(tmp_path, monkeypatch):
     from exporter.cli.check import run_checks
-    from exporter.settings import Settings
+    from exporter.config.settings import Settings
 
     interpreter = tmp_path / "python3"
     interpreter.write_text("not to be executed")

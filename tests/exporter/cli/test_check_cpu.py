@@ -8,12 +8,12 @@ import errno
 import pytest
 
 from exporter.cli.check import CheckLine, _board, _cpu
-from exporter.settings import Settings, UsageError
+from exporter.cli.sources import cpu_source
+from exporter.config.settings import Settings, UsageError
 from exporter.sources.cpu_energy.choose import CpuSource
 from exporter.sources.cpu_energy.perf import PerfSource
 from exporter.sources.cpu_energy.powercap import RaplSource
 from exporter.sources.hwmon import HwmonSource
-from exporter.wiring import cpu_source
 from tests.fakes import hwmon, power_pmu, powercap
 from tests.fakes.power_pmu import FakeKernel
 

@@ -12,7 +12,7 @@ import pytest
 
 from exporter.cli.check import run_checks
 from exporter.cli.idle_power import IdlePower, describe_idle_power, measure_lines
-from exporter.settings import Settings
+from exporter.config.settings import Settings
 from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, boottime, create, make_gpus
 from tests.fakes import nvml
 

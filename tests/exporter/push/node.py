@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from exporter.config.settings import Settings
 from exporter.contract.metrics import GPU_ENERGY, GPU_POWER, RUN_INFO
 from exporter.model import Reading
 from exporter.push.client import PushClient, PushTiming
 from exporter.push.config import push_target
-from exporter.settings import Settings
 from exporter.storage.history import History
 from tests import servers
 from tests.exporter.push.proxy import in_file, on_server

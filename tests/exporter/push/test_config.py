@@ -2,9 +2,9 @@
 
 import pytest
 
+from exporter.config.settings import Settings, UsageError
 from exporter.push.config import push_target
 from exporter.push.encoding import REMOTE_WRITE, TEXT
-from exporter.settings import Settings, UsageError
 from tests.exporter.cli.test_main import exporter, one_line
 
 URL = "https://metrics.example/api/v1/write"

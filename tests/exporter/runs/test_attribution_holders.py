@@ -1,8 +1,8 @@
 """Devices that each run holds."""
 
 from exporter.attribution.policy import NO_RUN, Attribution
-from exporter.attribution.procfs import ProcessKey
 from exporter.model import Device, GpuInfo, GpuProcess, Poll
+from exporter.processes.procfs import ProcessKey
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.record import RunRecord
 from exporter.sensors.health import GpuHealth

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from exporter.attribution.policy import Attribution, AttributionChanges
-from exporter.attribution.procfs import ProcessKey
 from exporter.contract.run import BeginRequest, EndRequest
 from exporter.energy.marks import MeterTotals
 from exporter.model import ClockReading, Device, GpuInfo, Poll, Slot, boottime
+from exporter.processes.procfs import ProcessKey
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
 from exporter.runs.record import STORED

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.attribution.procfs import ProcessKey, find_process
+from exporter.processes.procfs import ProcessKey, find_process
 from exporter.runs.requests import RunError, merge_processes
 from tests.daemon import begin, end, eventually
 from tests.exporter.api import UUIDS, refused, sleeper

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from exporter.cli.sources import polled_sources
+from exporter.config.settings import Settings
 from exporter.contract.metrics import CPU_ENERGY_METHOD, HWMON_POWER
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Batch, Device, Reading, SourceError
 from exporter.sensors.live_state import LiveState
-from exporter.settings import Settings
 from exporter.sources.hwmon import GraceSocketSource, HwmonSource, find_power_sensors
-from exporter.wiring import polled_sources
 from tests.fakes import hwmon
 
 MODULE, GRACE, CPU, SYSIO = (f"power_meter-ACPI000D:{number:02d}" for number in range(4))

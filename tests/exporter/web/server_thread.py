@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from exporter.settings import Settings
+from exporter.config.settings import Settings
 from exporter.web.access import access_middleware
 from exporter.web.listener import ConnectionLimits
 from exporter.web.server import WebServer

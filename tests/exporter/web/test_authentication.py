@@ -7,7 +7,7 @@ import time
 import bcrypt
 import pytest
 
-from exporter.config_file import ConfigFileError
+from exporter.config.reloadable_file import ConfigFileError
 from exporter.web.authentication import (
     MAX_VERDICTS,
     ApiToken,

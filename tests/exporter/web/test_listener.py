@@ -6,7 +6,7 @@ import time
 import pytest
 import requests
 
-from exporter.settings import Settings
+from exporter.config.settings import Settings
 from exporter.web.listener import ConnectionLimits
 from tests.daemon import eventually
 from tests.exporter.web.server_thread import serving

@@ -10,7 +10,7 @@ import sys
 import pytest
 import requests
 
-from exporter.settings import OperationError, Settings, UsageError
+from exporter.config.settings import OperationError, Settings, UsageError
 from exporter.web.server import WebServer
 from exporter.web.sockets import UnixAddress, listen_unix, unix_address
 from tests.exporter.web.server_thread import serving

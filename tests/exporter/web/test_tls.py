@@ -9,7 +9,7 @@ import pytest
 import requests
 import trustme
 
-from exporter.settings import Settings
+from exporter.config.settings import Settings
 from exporter.web.listener import ConnectionLimits
 from tests.daemon import eventually
 from tests.exporter.web.files import PASSWORD, TOKEN, hashed, make_keys, serial, web_config

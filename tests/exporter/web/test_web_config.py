@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from exporter.config_file import ConfigFileError, ReloadableFile
+from exporter.config.reloadable_file import ConfigFileError, ReloadableFile
 from exporter.web.web_config import LiveWebConfig, load_web_config
 from tests.exporter.web.files import hashed, make_keys, web_config
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model import GpuProcess
-from exporter.sources.processes.groups import (
+from exporter.sources.process_groups import (
     MAX_SERIES,
     GpuProcessGroup,
     ProcessGroup,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import psutil
 
-from exporter.attribution.cgroups import CGROUPS, pids_in_cgroup
+from exporter.processes.cgroups import CGROUPS, pids_in_cgroup
 
 PROC = Path("/proc")
 _LONGEST = 1 << 16

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from exporter.attribution.cgroups import has_cgroup, pids_in_cgroup
-from exporter.attribution.procfs import (
+from exporter.processes.cgroups import has_cgroup, pids_in_cgroup
+from exporter.processes.procfs import (
     ProcessKey,
     ProcessSnapshot,
     find_process,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.attribution import cgroups
-from exporter.attribution.cgroups import parse_cgroup_path, resolve_cgroup
+from exporter.processes import cgroups
+from exporter.processes.cgroups import parse_cgroup_path, resolve_cgroup
 from tests.fakes.cgroup_tree import (
     CONTAINERS,
     ID,

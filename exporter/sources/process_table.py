@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from exporter.attribution.cgroups import parse_cgroup_path
-from exporter.attribution.procfs import PROC, TICK_S, ProcessKey, ProcessStat, all_pids, read_stat
 from exporter.contract.metrics import (
     GPU_PROCESS_MEMORY,
     GPU_PROCESS_UTILIZATION,
@@ -20,7 +18,9 @@ from exporter.contract.metrics import (
     HOST_PROCESS_USS,
 )
 from exporter.model import Batch, GpuProcess, Reading, SourceError, boottime
-from exporter.sources.processes.groups import (
+from exporter.processes.cgroups import parse_cgroup_path
+from exporter.processes.procfs import PROC, TICK_S, ProcessKey, ProcessStat, all_pids, read_stat
+from exporter.sources.process_groups import (
     GpuProcessGroup,
     ProcessGroup,
     largest_gpu_groups,

@@ -9,9 +9,9 @@ import pytest
 
 from exporter.contract.metrics import HOST_PROCESS_CPU, HOST_PROCESS_PSS, HOST_PROCESS_USS
 from exporter.model import SourceError
-from exporter.sources.processes import table as process_table
-from exporter.sources.processes.groups import ProcessGroup
-from exporter.sources.processes.table import MAX_RSS_BYTES, ProcessTable, group_of_pid
+from exporter.sources import process_table
+from exporter.sources.process_groups import ProcessGroup
+from exporter.sources.process_table import MAX_RSS_BYTES, ProcessTable, group_of_pid
 from tests.fakes.cgroup_tree import ID
 from tests.fakes.process_tree import ProcessTree
 
@@ -212,7 +212,7 @@ def test_process_real_work_is_counted():
 def test_process_memory_without_cap_sys_ptrace_is_absent_and_reported():
     code = (
         "import os, time\n"
-        "from exporter.sources.processes.table import ProcessTable\n"
+        "from exporter.sources.process_table import ProcessTable\n"
         f"os.setgid(65534); os.setuid({pwd.getpwnam('nobody').pw_uid})\n"
         "now = [1000.0]\n"
         "table = ProcessTable(pids=True, clock=lambda: now[0])\n"

@@ -1,0 +1,192 @@
+"""The daemon: assembly of its services from the settings, their start and stop, and its log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import NoReturn
+
+from aiohttp import web
+
+from exporter.attribution.policy import Attribution
+from exporter.cli.sources import polled_sources, power_model, simulated_file, worker_arguments
+from exporter.config.settings import LogFormat, LogLevel, Settings
+from exporter.exposition.collector import Collector
+from exporter.exposition.render import MetricsRenderer
+from exporter.model import Service, boottime
+from exporter.nvml_worker.supervisor import WorkerSupervisor
+from exporter.push.client import PushClient
+from exporter.push.config import PushTarget, push_target
+from exporter.runs.attribution import RunAttribution
+from exporter.runs.ledger import Ledger
+from exporter.runs.service import RunService
+from exporter.sensors.carbon import CarbonService
+from exporter.sensors.hub import SensorHub
+from exporter.sensors.live_state import LiveState
+from exporter.sensors.meters import SavedTotals
+from exporter.sources.carbon.cache import CarbonCache
+from exporter.sources.carbon.config import carbon_feeds, carbon_providers
+from exporter.sources.carbon.feed import CarbonFeeds
+from exporter.sources.carbon.provider import CarbonProvider
+from exporter.storage.disk_health import DiskHealth
+from exporter.storage.history import History
+from exporter.storage.history_writer import HistoryWriter
+from exporter.storage.state_file import StateError, StateFile, read_boot_id
+from exporter.storage.writer import StateWriter, StorageFiles
+from exporter.web.routes import Endpoints, MetricsEndpoint, web_application
+from exporter.web.server import WebServer
+
+log = logging.getLogger(__name__)
+
+
+async def run_daemon(settings: Settings, level: LogLevel, log_format: LogFormat) -> None:
+    """Run the daemon until SIGTERM or SIGINT, then end the process. Raises UsageError and OperationError."""
+    providers = carbon_providers(settings)
+    power_model(settings)  # a usage error comes before any file is made
+    start_logging(level, log_format)
+    target = push_target(settings)
+    server = WebServer(settings)
+    stopping = asyncio.Event()
+    daemon = make_daemon(settings, providers, target, server, stopping)
+    loop = asyncio.get_running_loop()
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(sign, stopping.set)
+    await daemon.run()
+    log.info("stopped")
+    _exit()
+
+
+def make_daemon(
+    settings: Settings,
+    providers: Sequence[CarbonProvider],
+    target: PushTarget | None,
+    server: WebServer,
+    stopping: asyncio.Event,
+) -> Daemon:
+    """Put the services together. Raises UsageError and OperationError."""
+    file = StateFile(settings.state_path)
+    simulated = simulated_file(settings)
+    carbon = carbon_feeds(providers, CarbonCache(settings.state_path) if providers else None)
+    health = DiskHealth(file.folder)
+    history = HistoryWriter(History(settings.state_path), health) if settings.history else None
+    live, ledger = restore(file, carbon)
+    live.simulation = str(simulated) if simulated else None
+    worker = WorkerSupervisor(worker_arguments(simulated), live.take_worker) if settings.nvml else None
+    hub = SensorHub(live, polled_sources(settings, live, worker), worker)
+    carbon_service = CarbonService(carbon, live)
+    push: list[PushClient] = []
+    if history and target:
+        history.history.follow(target.url)
+        push.append(PushClient(target, history.run))
+    collector = Collector(version("wattline"), live, ledger, [health, *push, carbon_service])
+    storage = StateWriter(file, ledger, health, history, collector.second)
+    runs = RunService(ledger, hub, storage, stopping=stopping, exit_when_idle=settings.exit_when_idle)
+    endpoints = Endpoints(
+        runs=runs,
+        sensors=hub,
+        metrics=MetricsEndpoint(MetricsRenderer(collector.series), storage, stopping),
+        history=history.history.path if history else None,
+        version=version("wattline"),
+    )
+    http = HttpService(server, web_application(endpoints, server.access), settings.state_path)
+    return Daemon([StorageFiles(storage, history), *push, storage, hub, carbon_service, runs, http], stopping)
+
+
+def restore(file: StateFile, carbon: CarbonFeeds) -> tuple[LiveState, Ledger]:
+    """Return sensors and ledger as a previous exporter left them. Raises StateError."""
+    saved = file.load()
+    same_boot = saved.boot_id == read_boot_id()
+    saved_s = saved.saved_s if same_boot else None
+    live = LiveState(SavedTotals(saved.totals, saved.emissions, saved.counters, saved_s), slots_at=carbon.slots_at)
+    energy_j = {device: total.energy_j for device, total in saved.totals.items()}
+    energies = Attribution(saved.attributed, energy_j, saved.idle_w, saved_s)
+    ledger = Ledger(live, RunAttribution(live, energies, saved_s or boottime()), file)
+    try:
+        ledger.restore(saved, same_boot=same_boot)
+    except ValueError as error:
+        raise StateError(
+            f"cannot read the runs in {file.folder}: {str(error).splitlines()[0]}; move it away to start afresh"
+        ) from error
+    return live, ledger
+
+
+class HttpService(Service):
+    """The web server with its application."""
+
+    def __init__(self, server: WebServer, served: web.Application, state_path: Path) -> None:
+        self._server = server
+        self._served = served
+        self._state_path = state_path
+
+    async def start(self) -> None:
+        address = await self._server.start(self._served)
+        log.info("serving on %s, state in %s", address, self._state_path)
+
+    async def stop(self) -> None:
+        await self._server.close()
+
+
+def _exit() -> NoReturn:
+    """End the process at once, without waiting for threads in the resolver, a hung read or a long query."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+class Daemon:
+    """Services in the order of their start. They stop in the opposite order, once `stopping` is set."""
+
+    def __init__(self, services: Sequence[Service], stopping: asyncio.Event) -> None:
+        self._services = services
+        self._stopping = stopping
+
+    async def run(self) -> None:
+        """Start all services, run them until `stopping` is set, and stop them."""
+        try:
+            for service in self._services:
+                await service.start()
+            await self._run_services()
+        finally:
+            for service in reversed(self._services):
+                await service.stop()
+
+    async def _run_services(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(service.run()) for service in self._services]
+            await self._stopping.wait()
+            for task in running:
+                task.cancel()
+
+
+class LogFormatter(logging.Formatter):
+    """One line per record, in logfmt or JSON."""
+
+    def __init__(self, log_format: LogFormat) -> None:
+        super().__init__()
+        self._json = log_format is LogFormat.json
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
+        message = record.getMessage()
+        if record.exc_info:
+            message = f"{message} {self.formatException(record.exc_info)}"
+        fields = {"time": moment, "level": record.levelname.lower(), "logger": record.name, "msg": message}
+        if self._json:
+            return json.dumps(fields)
+        return (
+            f"time={moment} level={fields['level']} logger={record.name} msg={json.dumps(message, ensure_ascii=False)}"
+        )
+
+
+def start_logging(level: LogLevel, log_format: LogFormat) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogFormatter(log_format))
+    logging.basicConfig(level={"warn": "WARNING"}.get(level.value, level.value.upper()), handlers=[handler])

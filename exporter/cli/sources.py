@@ -1,0 +1,137 @@
+"""Sources of the daemon and of `exporter check`, chosen by the settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from exporter import simulation
+from exporter.config.settings import DEFAULT_GROUP, OperationError, Settings, UsageError
+from exporter.contract.installation import install
+from exporter.contract.metrics import GPU_MIG_INFO
+from exporter.model import GpuProcess, Source, boottime
+from exporter.nvml_worker.supervisor import WorkerSupervisor
+from exporter.sensors.hub import PolledSource
+from exporter.sensors.live_state import LiveState
+from exporter.sources.cpu_energy import model as cpu_model
+from exporter.sources.cpu_energy.choose import CpuSource
+from exporter.sources.cpu_energy.model import CpuModelSource, PowerModel
+from exporter.sources.cpu_energy.perf import PerfSource
+from exporter.sources.cpu_energy.powercap import RaplSource
+from exporter.sources.host import HostSource
+from exporter.sources.hwmon import GraceSocketSource, HwmonSource, find_power_sensors
+from exporter.sources.process_table import GROUPS, GpuProcessTable, ProcessTable, group_of_pid
+
+RAPL_EVERY_S = 1.0
+HWMON_EVERY_S = 1.0
+HOST_EVERY_S = 5.0
+PROCESSES_EVERY_S = 5.0
+KUBELET_EVERY_S = 10.0
+
+
+def worker_arguments(simulated: Path | None) -> list[str]:
+    """Return the module of the NVML worker and its arguments."""
+    return ["exporter.nvml_worker.main", *([str(simulated)] if simulated else [])]
+
+
+def simulated_file(settings: Settings) -> Path | None:
+    """Return the state file of the simulated GPUs, created if missing. Raises UsageError."""
+    if settings.simulate is None:
+        return None
+    try:
+        gpus = simulation.make_gpus(*simulation.parse_spec(settings.simulate))
+    except ValueError as error:
+        raise UsageError(f"--simulate: {error}") from error
+    path = settings.state_path / simulation.FILE_NAME
+    if _is_current(path, gpus):
+        return path
+    settings.state_path.mkdir(parents=True, exist_ok=True)
+    simulation.create(path, gpus, boottime())
+    return path
+
+
+def _is_current(path: Path, gpus: tuple[simulation.SimulatedGpuState, ...]) -> bool:
+    """Return True if the file has these GPUs and is of this boot, so that their energy continues."""
+    try:
+        with simulation.Simulation.open(path) as found:
+            same = [g.product for g in found.gpus] == [g.product for g in gpus]
+            return same and found.state.driver_loaded_at_s <= boottime()
+    except simulation.StateFileError:
+        return False
+
+
+def cpu_source(settings: Settings) -> CpuSource:
+    """Return the source of CPU energy, which tries all interfaces in order of preference. Raises UsageError."""
+    ways: list[Source] = [RaplSource(settings.sysfs), PerfSource(settings.sysfs), GraceSocketSource(settings.sysfs)]
+    model = power_model(settings)
+    return CpuSource([*ways, CpuModelSource(model)] if model else ways)
+
+
+def power_model(settings: Settings) -> PowerModel | None:
+    """Raises UsageError."""
+    if settings.cpu_power_model is None:
+        return None
+    try:
+        return cpu_model.parse_power_model(settings.cpu_power_model)
+    except ValueError as error:
+        raise UsageError(f"--cpu.power-model: {error}") from error
+
+
+def process_table(settings: Settings) -> ProcessTable:
+    """Raises UsageError."""
+    by = settings.process_group or DEFAULT_GROUP
+    if by not in GROUPS:
+        raise UsageError(f"--collector.processes.group: expected {' or '.join(GROUPS)}, not {by!r}")
+    return ProcessTable(GROUPS[by], pids=settings.process_pids)
+
+
+def kubelet_source(socket: Path, gpus: Callable[[], Mapping[str, str]]) -> Source:
+    """Raises OperationError."""
+    try:
+        from exporter.sources.kubelet import KubeletSource
+    except ModuleNotFoundError as error:
+        raise OperationError(
+            f"--kubelet.pod-resources: {error.name} is not installed; {install('kubernetes')}"
+        ) from error
+    return KubeletSource(socket, gpus)
+
+
+def _gpu_indices(live: LiveState) -> dict[str, str]:
+    """Return the index of each GPU by UUID; a MIG instance has its parent's. For threads, hence the copies."""
+    gpus = live.gpus
+    found = {uuid: gpu.info.index for uuid, gpu in list(gpus.items())}
+    for gpu in list(gpus.values()):
+        found |= {labels[1]: gpu.info.index for name, labels in list(gpu.readings) if name == GPU_MIG_INFO.name}
+    return found
+
+
+def _gpu_processes(live: LiveState) -> dict[str, tuple[GpuProcess, ...]]:
+    return {uuid: gpu.processes for uuid, gpu in list(live.gpus.items()) if gpu.up}
+
+
+def _process_roles(worker: WorkerSupervisor | None) -> dict[str, int]:
+    """Return the pids of the exporter's own processes, by role."""
+    pid = worker.pid if worker else None
+    return {"exporter": os.getpid(), **({"nvml_worker": pid} if pid else {})}
+
+
+def polled_sources(settings: Settings, live: LiveState, worker: WorkerSupervisor | None = None) -> list[PolledSource]:
+    """Return the sources that the settings ask for. Raises UsageError and OperationError."""
+    found: list[PolledSource] = []
+    if settings.rapl:
+        found.append(PolledSource(cpu_source(settings), RAPL_EVERY_S))
+    if settings.hwmon and find_power_sensors(settings.sysfs / "class/hwmon"):
+        found.append(PolledSource(HwmonSource(settings.sysfs), HWMON_EVERY_S))
+    if settings.host:
+        found.append(PolledSource(HostSource(partial(_process_roles, worker)), HOST_EVERY_S))
+    indices = partial(_gpu_indices, live)
+    if settings.processes:
+        found.append(PolledSource(process_table(settings), PROCESSES_EVERY_S))
+        group_of = partial(group_of_pid, by=GROUPS[settings.process_group or DEFAULT_GROUP], pids=settings.process_pids)
+        table = GpuProcessTable(partial(_gpu_processes, live), indices, group_of)
+        found.append(PolledSource(table, PROCESSES_EVERY_S))
+    if settings.kubelet_socket:
+        found.append(PolledSource(kubelet_source(settings.kubelet_socket, indices), KUBELET_EVERY_S))
+    return found
