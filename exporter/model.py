@@ -1,10 +1,10 @@
-"""Readings, polls and GPUs that sources yield, and their errors."""
+"""Types that the folders exchange: readings, polls, GPUs, messages of the NVML worker, services and errors."""
 
 from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, NamedTuple, Protocol
 
 from exporter.contract.metrics import Metric
@@ -107,6 +107,16 @@ class SourceError(Exception):
         self.remedy = remedy
 
 
+class RunError(Exception):
+    """A request of the run API that cannot be fulfilled. `status`: the HTTP status of the response."""
+
+    def __init__(self, status: int, detail: str, retry_after_s: int | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.retry_after_s = retry_after_s
+
+
 class Source(Protocol):
     """Source of readings and polls. `read` blocks, is called in a thread, and raises SourceError."""
 
@@ -155,6 +165,94 @@ class GpuInfo:
     architecture: str
     pci_bus_id: str
     driver_version: str
+
+
+# -- messages of the NVML worker
+
+ReadingKey = tuple[str, tuple[str, ...]]
+"""Metric name and label values."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOrder:
+    """Polling rates that the daemon wants. For `burst_s` the worker polls as fast as useful."""
+
+    period_s: float = 1.0
+    burst_s: float = 0.0
+    processes_every_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCount:
+    """Number of GPUs that the driver listed when NVML was initialized."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingChanges:
+    """Readings of one GPU that changed or disappeared since the previous message about it."""
+
+    uuid: str
+    changed: tuple[Reading, ...]
+    removed: tuple[ReadingKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcessList:
+    """All processes on one GPU."""
+
+    uuid: str
+    processes: tuple[GpuProcess, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class XidError:
+    """XID error that the driver reported for one GPU."""
+
+    uuid: str
+    xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFailure:
+    """Failed driver call on one GPU, named by its index since it may never have been attached."""
+
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriverGone:
+    """Last message of a worker: the driver is no longer usable.
+
+    `unloaded`: the driver was not loaded, so its energy counters restart from 0.
+    """
+
+    reason: str
+    unloaded: bool = False
+
+
+WorkerItem = GpuCount | GpuInfo | Poll | ReadingChanges | GpuProcessList | XidError | GpuFailure | DriverGone
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerMessage:
+    """Items that the worker reported within a short time, grouped by type and in order within each type."""
+
+    gpu_counts: tuple[GpuCount, ...] = ()
+    gpus: tuple[GpuInfo, ...] = ()
+    """GPUs that have been attached."""
+    polls: tuple[Poll, ...] = ()
+    reading_changes: tuple[ReadingChanges, ...] = ()
+    process_lists: tuple[GpuProcessList, ...] = ()
+    xid_errors: tuple[XidError, ...] = ()
+    gpu_failures: tuple[GpuFailure, ...] = ()
+    driver_gone: tuple[DriverGone, ...] = ()
+
+    def extended(self, later: WorkerMessage) -> WorkerMessage:
+        """Return one message with the items of both."""
+        return WorkerMessage(*(getattr(self, f.name) + getattr(later, f.name) for f in fields(self)))
 
 
 _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")

@@ -20,8 +20,8 @@ from exporter.cli.sources import cpu_source, kubelet_source, simulated_file, wor
 from exporter.config.reloadable_file import ConfigFileError
 from exporter.config.settings import Settings, UsageError
 from exporter.contract.history import STATE_FILE
-from exporter.model import Source, SourceError
-from exporter.nvml_worker.protocol import DriverGone, GpuCount, WorkerMessage, decode_message
+from exporter.model import DriverGone, GpuCount, Source, SourceError, WorkerMessage
+from exporter.nvml_worker.protocol import decode_message
 from exporter.nvml_worker.supervisor import cannot_run
 from exporter.sources.carbon.config import carbon_feeds, carbon_providers
 from exporter.sources.carbon.feed import CarbonFeed

@@ -20,7 +20,7 @@ from exporter.attribution.policy import Attribution
 from exporter.cli.sources import polled_sources, power_model, simulated_file, worker_arguments
 from exporter.config.settings import LogFormat, LogLevel, Settings
 from exporter.exposition.collector import Collector
-from exporter.exposition.render import MetricsRenderer
+from exporter.exposition.render import MetricsRenderer, SavedMetrics
 from exporter.model import Service, boottime
 from exporter.nvml_worker.supervisor import WorkerSupervisor
 from exporter.push.client import PushClient
@@ -41,7 +41,7 @@ from exporter.storage.history import History
 from exporter.storage.history_writer import HistoryWriter
 from exporter.storage.state_file import StateError, StateFile, read_boot_id
 from exporter.storage.writer import StateWriter, StorageFiles
-from exporter.web.routes import Endpoints, MetricsEndpoint, web_application
+from exporter.web.routes import Endpoints, web_application
 from exporter.web.server import WebServer
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def make_daemon(
     endpoints = Endpoints(
         runs=runs,
         sensors=hub,
-        metrics=MetricsEndpoint(MetricsRenderer(collector.series), storage, stopping),
+        metrics=SavedMetrics(MetricsRenderer(collector.series), storage, stopping),
         history=history.history.path if history else None,
         version=version("wattline"),
     )

@@ -19,6 +19,7 @@ MAX_PHASES = 16
 MAX_UNITS = 16
 MAX_CONTRIBUTORS = 4096
 MAX_PROCESSES = 4096
+MAX_RUNS_LISTED = 1_000
 MAX_RECENT_PHASES = 50
 """Phase changes allowed within RECENT_S: each one marks the energy of every device several times."""
 RECENT_S = 5.0

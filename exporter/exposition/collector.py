@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from exporter.exposition.readings import NodeSnapshot, node_readings, run_readings
+from exporter.exposition.readings import NodeSnapshot, RunMetrics, node_readings, run_readings
 from exporter.exposition.render import CollectedSeries, Families, group_families
-from exporter.model import ClockReading, Reading, read_clocks
-from exporter.runs.ledger import Ledger
+from exporter.model import ClockReading, Device, Reading, read_clocks
 from exporter.sensors.live_state import LiveState
 from exporter.storage.history_writer import HistorySecond
 
@@ -18,6 +17,21 @@ class ReadingSource(Protocol):
     """Service that has metrics."""
 
     def readings(self) -> Iterable[Reading]: ...
+
+
+class RunSource(Protocol):
+    """Ledger of runs. See `exporter.runs.ledger`."""
+
+    def update(self) -> None:
+        """Bring sensors, attribution and runs up to date."""
+
+    def attribution_readings(self, readable: Collection[Device]) -> Iterable[Reading]:
+        """Return the attributed energies; `readable` are the devices whose energy is known up to now."""
+
+    def ids(self) -> tuple[list[str], list[str]]:
+        """Return the ids of the open and of the ended runs."""
+
+    def snapshot(self, run_id: str) -> RunMetrics: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +49,7 @@ class Collector:
         self,
         version: str,
         live: LiveState,
-        ledger: Ledger,
+        ledger: RunSource,
         services: Sequence[ReadingSource] = (),
         *,
         clock: Callable[[], ClockReading] = read_clocks,
@@ -67,19 +81,17 @@ class Collector:
     def _snapshot(self) -> tuple[NodeSnapshot, dict[str, _EndedRun]]:
         self._ledger.update()
         sensors = self._live.snapshot()
-        runs = self._ledger.runs.values()
+        open_ids, ended_ids = self._ledger.ids()
         snapshot = NodeSnapshot(
             version=self._version,
             sensors=sensors,
-            attribution=tuple(self._ledger.attribution.energies.readings(sensors.readable)),
+            attribution=tuple(self._ledger.attribution_readings(sensors.readable)),
             services=tuple(reading for service in self._services for reading in service.readings()),
-            runs=tuple(self._ledger.snapshots(run for run in runs if run.is_open)),
+            runs=tuple(self._ledger.snapshot(run_id) for run_id in open_ids),
         )
-        ended = [run for run in runs if not run.is_open]
-        new = [run for run in ended if run.run_id not in self._ended]
-        made = {
-            run.run.run_id: _EndedRun(readings := tuple(run_readings(run)), group_families(readings))
-            for run in self._ledger.snapshots(new)
-        }
-        self._ended = {run.run_id: self._ended.get(run.run_id) or made[run.run_id] for run in ended}
+        self._ended = {run_id: self._ended.get(run_id) or self._render_ended(run_id) for run_id in ended_ids}
         return snapshot, self._ended
+
+    def _render_ended(self, run_id: str) -> _EndedRun:
+        readings = tuple(run_readings(self._ledger.snapshot(run_id)))
+        return _EndedRun(readings, group_families(readings))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from exporter.contract.metrics import (
     BUILD_INFO,
@@ -40,8 +41,17 @@ from exporter.contract.metrics import (
 from exporter.contract.run import Run
 from exporter.energy.plausibility import REASONS
 from exporter.model import Reading
-from exporter.runs.view import RunSnapshot
 from exporter.sensors.snapshot import DeviceSnapshot, GpuSnapshot, SensorSnapshot
+
+
+class RunMetrics(Protocol):
+    """A run at one instant, with the maximum power by GPU, which only the metrics show."""
+
+    @property
+    def run(self) -> Run: ...
+
+    @property
+    def power_max_w(self) -> Mapping[str, float]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +63,7 @@ class NodeSnapshot:
     attribution: tuple[Reading, ...]
     services: tuple[Reading, ...]
     """Metrics of storage, push and carbon intensities."""
-    runs: tuple[RunSnapshot, ...]
+    runs: tuple[RunMetrics, ...]
 
 
 def node_readings(snapshot: NodeSnapshot) -> Iterator[Reading]:
@@ -103,7 +113,7 @@ def _device_readings(snapshot: DeviceSnapshot) -> Iterator[Reading]:
         yield Reading(CPU_POWER, (device.id, device.kind), snapshot.power_w)
 
 
-def run_readings(snapshot: RunSnapshot) -> Iterator[Reading]:
+def run_readings(snapshot: RunMetrics) -> Iterator[Reading]:
     """Yield the series of one run."""
     shown = snapshot.run
     identity = (shown.run_id,)

@@ -6,18 +6,22 @@ work. Here that is done once per series. A test compares the bytes with theirs.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.utils import floatToGoString
 
 from exporter.contract.metrics import METRICS, Metric
 from exporter.model import Reading, boottime, printable
+from exporter.storage.writer import StateWriter
 
 SHARED_S = 0.25
+SAVE_WITHIN_S = 0.25
+"""Longest wait of a scrape for the disk."""
 _ORDER = {metric.name: place for place, metric in enumerate(METRICS)}
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
@@ -85,6 +89,25 @@ class MetricsRenderer:
         for metric, lines in (family for families in series.ended for family in families):
             grouped.setdefault(metric.name, (metric, []))[1].extend(lines)
         return [grouped[name] for name in sorted(grouped, key=_ORDER.__getitem__)]
+
+
+class SavedMetrics:
+    """Pages of metrics whose counters are saved first: otherwise they could fall after a SIGKILL."""
+
+    def __init__(self, renderer: MetricsRenderer, storage: StateWriter, stopping: asyncio.Event) -> None:
+        self._renderer = renderer
+        self._storage = storage
+        self._stopping = stopping
+        self._save: asyncio.Task[Any] | None = None
+
+    async def page(self, accept: str, *, compress: bool) -> MetricsPage:
+        rendered_s = self._renderer.rendered_s
+        page = self._renderer.page(accept, compress=compress)
+        if self._renderer.rendered_s != rendered_s and not self._stopping.is_set():
+            self._save = self._storage.next_save()
+        if self._save and not self._save.done():
+            await asyncio.wait({self._save}, timeout=SAVE_WITHIN_S)
+        return page
 
 
 def group_families(readings: Iterable[Reading]) -> Families:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pynvml
 
-from exporter.model import SourceError
+from exporter.model import DriverGone, GpuCount, GpuFailure, SourceError, XidError
 from exporter.nvml_worker.message_writer import MessageWriter
 from exporter.nvml_worker.polling_threads import PolledGpu, PollingThreads
-from exporter.nvml_worker.protocol import EXIT_NO_DRIVER, DriverGone, GpuCount, GpuFailure, XidError, decode_order
+from exporter.nvml_worker.protocol import EXIT_NO_DRIVER, decode_order
 from exporter.nvml_worker.schedule import SamplingSchedule
 from exporter.sources.nvml import Nvml, NvmlGpu, XidWatch, driver_is_gone, is_unloaded
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
-from exporter.model import Poll
-from exporter.nvml_worker.protocol import EXIT_BEHIND, WorkerItem, encode_items
+from exporter.model import Poll, WorkerItem
+from exporter.nvml_worker.protocol import EXIT_BEHIND, encode_items
 from exporter.nvml_worker.schedule import SamplingSchedule
 
 MAX_POLLS = 20_000

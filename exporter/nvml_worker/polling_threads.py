@@ -13,16 +13,9 @@ from collections.abc import Callable
 
 import pynvml
 
-from exporter.model import Reading, boottime
+from exporter.model import DriverGone, GpuFailure, GpuProcessList, Reading, ReadingChanges, ReadingKey, boottime
 from exporter.nvml_worker.message_writer import MessageWriter
-from exporter.nvml_worker.protocol import (
-    EXIT_NO_DRIVER,
-    DriverGone,
-    GpuFailure,
-    GpuProcessList,
-    ReadingChanges,
-    ReadingKey,
-)
+from exporter.nvml_worker.protocol import EXIT_NO_DRIVER
 from exporter.nvml_worker.schedule import SamplingSchedule
 from exporter.sources.nvml import NvmlGpu, driver_is_gone, is_unloaded
 

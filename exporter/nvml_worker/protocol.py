@@ -1,4 +1,4 @@
-"""Messages between the NVML worker process and the daemon, as JSON lines.
+"""Encoding of the messages between the NVML worker process and the daemon, as JSON lines.
 
 The worker writes one `WorkerMessage` a line to stdout. The daemon writes one `SamplingOrder` a line to its stdin.
 """
@@ -7,104 +7,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple
 from functools import lru_cache
 from typing import Any
 
 from exporter.contract.metrics import METRICS
-from exporter.model import Device, GpuInfo, GpuProcess, Poll, Reading
+from exporter.model import (
+    Device,
+    DriverGone,
+    GpuCount,
+    GpuFailure,
+    GpuInfo,
+    GpuProcess,
+    GpuProcessList,
+    Poll,
+    Reading,
+    ReadingChanges,
+    SamplingOrder,
+    WorkerItem,
+    WorkerMessage,
+    XidError,
+)
 
 EXIT_BEHIND = 1
 """Exit code of a worker whose parent did not read for too long."""
 EXIT_NO_DRIVER = 3
 """Exit code of a worker that lost the driver."""
 
-ReadingKey = tuple[str, tuple[str, ...]]
-"""Metric name and label values."""
-
 _METRIC = {metric.name: metric for metric in METRICS}
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingOrder:
-    """Polling rates that the daemon wants. For `burst_s` the worker polls as fast as useful."""
-
-    period_s: float = 1.0
-    burst_s: float = 0.0
-    processes_every_s: float = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class GpuCount:
-    """Number of GPUs that the driver listed when NVML was initialized."""
-
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadingChanges:
-    """Readings of one GPU that changed or disappeared since the previous message about it."""
-
-    uuid: str
-    changed: tuple[Reading, ...]
-    removed: tuple[ReadingKey, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GpuProcessList:
-    """All processes on one GPU."""
-
-    uuid: str
-    processes: tuple[GpuProcess, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class XidError:
-    """XID error that the driver reported for one GPU."""
-
-    uuid: str
-    xid: int
-
-
-@dataclass(frozen=True, slots=True)
-class GpuFailure:
-    """Failed driver call on one GPU, named by its index since it may never have been attached."""
-
-    index: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class DriverGone:
-    """Last message of a worker: the driver is no longer usable.
-
-    `unloaded`: the driver was not loaded, so its energy counters restart from 0.
-    """
-
-    reason: str
-    unloaded: bool = False
-
-
-WorkerItem = GpuCount | GpuInfo | Poll | ReadingChanges | GpuProcessList | XidError | GpuFailure | DriverGone
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerMessage:
-    """Items that the worker reported within a short time, grouped by type and in order within each type."""
-
-    gpu_counts: tuple[GpuCount, ...] = ()
-    gpus: tuple[GpuInfo, ...] = ()
-    """GPUs that have been attached."""
-    polls: tuple[Poll, ...] = ()
-    reading_changes: tuple[ReadingChanges, ...] = ()
-    process_lists: tuple[GpuProcessList, ...] = ()
-    xid_errors: tuple[XidError, ...] = ()
-    gpu_failures: tuple[GpuFailure, ...] = ()
-    driver_gone: tuple[DriverGone, ...] = ()
-
-    def extended(self, later: WorkerMessage) -> WorkerMessage:
-        """Return one message with the items of both."""
-        return WorkerMessage(*(getattr(self, f.name) + getattr(later, f.name) for f in fields(self)))
 
 
 def encode_items(items: Iterable[WorkerItem]) -> bytes:

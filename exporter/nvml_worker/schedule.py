@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from exporter.model import boottime
-from exporter.nvml_worker.protocol import SamplingOrder
+from exporter.model import SamplingOrder, boottime
 
 BURST_PERIOD_S = 0.013
 COALESCE_S = 0.02

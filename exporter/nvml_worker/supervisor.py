@@ -9,7 +9,8 @@ import signal
 import sys
 from collections.abc import Callable
 
-from exporter.nvml_worker.protocol import DriverGone, SamplingOrder, WorkerMessage, decode_message, encode_order
+from exporter.model import DriverGone, SamplingOrder, WorkerMessage
+from exporter.nvml_worker.protocol import decode_message, encode_order
 
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 30.0

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable
 
 from exporter.contract import run as contract
 from exporter.contract.run import MAX_PHASES, MAX_RUNNING, BeginRequest, EndRequest, ProcessesRequest, WorkRequest
-from exporter.model import ClockReading, read_clocks
+from exporter.model import ClockReading, Device, Reading, RunError, read_clocks
 from exporter.runs import lifecycle, marks, requests
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.lifecycle import ClockSteps, Shutdown, has_living_process
-from exporter.runs.record import STORED, Cut, RunRecord
-from exporter.runs.requests import RunError
+from exporter.runs.record import STORED, Cut, RunArchive, RunRecord
 from exporter.runs.view import RunSnapshot, run_view
 from exporter.sensors.live_state import LiveState
 from exporter.storage.state_file import SHOWN_S, SavedState, StateChanges, StoredRun
 
 log = logging.getLogger(__name__)
-
-
-class RunArchive(Protocol):
-    """Stored runs, as JSON."""
-
-    def run(self, run_id: str) -> str | None: ...
-
-    def runs(self, limit: int) -> list[str]: ...
 
 
 class Ledger:
@@ -265,8 +255,17 @@ class Ledger:
         self.attribution.divide()
         self._record_power()
 
-    def snapshots(self, runs: Iterable[RunRecord]) -> Iterator[RunSnapshot]:
-        return (RunSnapshot(self.view(run), dict(run.power_max_w)) for run in runs)
+    def attribution_readings(self, readable: Collection[Device]) -> Iterable[Reading]:
+        return self.attribution.energies.readings(readable)
+
+    def ids(self) -> tuple[list[str], list[str]]:
+        """Return the ids of the open and of the ended runs."""
+        runs = self.runs.values()
+        return [run.run_id for run in runs if run.is_open], [run.run_id for run in runs if not run.is_open]
+
+    def snapshot(self, run_id: str) -> RunSnapshot:
+        run = self.runs[run_id]
+        return RunSnapshot(self.view(run), dict(run.power_max_w))
 
     def take_changes(self) -> StateChanges:
         """Return what changed since the last call, for the state file; `confirm` or `put_back` follows.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
@@ -206,3 +206,11 @@ def _emission(emissions: list[RunEmission], device: Device, slot: Slot) -> RunEm
 
 STORED = TypeAdapter(RunRecord)
 """Conversion of a run to and from the JSON in `state.sqlite`."""
+
+
+class RunArchive(Protocol):
+    """Stored runs, as JSON."""
+
+    def run(self, run_id: str) -> str | None: ...
+
+    def runs(self, limit: int) -> list[str]: ...

@@ -7,21 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from exporter.contract.run import MAX_CONTRIBUTORS, MAX_PROCESSES, MAX_RECENT_PHASES, MAX_UNITS, RECENT_S, RunGpu
-from exporter.model import Device
+from exporter.model import Device, RunError
 from exporter.processes.cgroups import resolve_cgroup
 from exporter.processes.procfs import ProcessKey, find_process, is_process_alive
 from exporter.runs.record import RunRecord
 from exporter.sensors.live_state import LiveState
-
-
-class RunError(Exception):
-    """A request that cannot be fulfilled. `status`: the HTTP status of the response."""
-
-    def __init__(self, status: int, detail: str, retry_after_s: int | None = None) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
-        self.retry_after_s = retry_after_s
 
 
 def find_gpus(live: LiveState, names: list[str] | None) -> list[Device]:

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 from exporter.contract import run as contract
-from exporter.contract.run import BeginRequest, EndRequest, ProcessesRequest, WorkRequest
-from exporter.model import Service, boottime
+from exporter.contract.run import MAX_RUNS_LISTED, BeginRequest, EndRequest, ProcessesRequest, WorkRequest
+from exporter.model import RunError, Service, boottime
 from exporter.runs.ledger import Ledger
 from exporter.runs.record import STORED, RunRecord
-from exporter.runs.requests import RunError
 from exporter.runs.view import run_view
 from exporter.sensors.hub import UPDATE_WITHIN_S, PollingDemand, SensorHub
 from exporter.storage.writer import StateWriter
@@ -19,7 +18,6 @@ from exporter.storage.writer import StateWriter
 TICK_S = 1.0
 IDLE_START_S = 60.0
 """Time for which --exit-when-idle waits for a first run."""
-MAX_RUNS_LISTED = 1_000
 RUNS_AT_ONCE = 10
 """Runs converted to JSON before other tasks have their turn; one takes about a millisecond."""
 

@@ -6,12 +6,10 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from exporter.contract.run import RunGpu
-from exporter.model import Batch, Device, Service, Source, SourceError, boottime
-from exporter.nvml_worker.protocol import SamplingOrder
-from exporter.nvml_worker.supervisor import WorkerSupervisor
+from exporter.model import Batch, Device, SamplingOrder, Service, Source, SourceError, boottime
 from exporter.sensors.live_state import LiveState
 from exporter.sensors.meters import FAST_S, SLOW_S
 
@@ -31,6 +29,16 @@ class PolledSource(NamedTuple):
 
     source: Source
     period_s: float
+
+
+class GpuPoller(Protocol):
+    """Process that polls the GPUs, and its number of restarts."""
+
+    restarts: int
+
+    def send(self, order: SamplingOrder) -> None: ...
+
+    async def run(self) -> None: ...
 
 
 class PollingDemand(NamedTuple):
@@ -55,7 +63,7 @@ class SensorHub(Service):
         self,
         live: LiveState,
         sources: Sequence[PolledSource],
-        worker: WorkerSupervisor | None,
+        worker: GpuPoller | None,
         *,
         clock: Callable[[], float] = boottime,
     ) -> None:

@@ -16,8 +16,18 @@ from exporter.energy.counters import MonotonicCounters
 from exporter.energy.emissions import SlotLookup
 from exporter.energy.meter import LIMIT_MARGIN
 from exporter.energy.plausibility import REASON_TEXTS, sensor_share
-from exporter.model import Batch, ClockReading, Device, GpuInfo, Poll, SourceError, read_clocks
-from exporter.nvml_worker.protocol import DriverGone, ReadingChanges, WorkerMessage
+from exporter.model import (
+    Batch,
+    ClockReading,
+    Device,
+    DriverGone,
+    GpuInfo,
+    Poll,
+    ReadingChanges,
+    SourceError,
+    WorkerMessage,
+    read_clocks,
+)
 from exporter.sensors.health import GpuHealth, SourceHealth
 from exporter.sensors.meters import SLOW_S, EnergyMeters, SavedTotals
 from exporter.sensors.snapshot import DeviceSnapshot, GpuEnergySnapshot, GpuSnapshot, SensorSnapshot

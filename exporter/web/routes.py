@@ -8,12 +8,13 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Literal, Protocol, TypeVar, cast
 
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from exporter.contract.run import (
+    MAX_RUNS_LISTED,
     BeginRequest,
     EndRequest,
     Gpus,
@@ -22,52 +23,63 @@ from exporter.contract.run import (
     Run,
     WorkRequest,
 )
-from exporter.exposition.render import MetricsPage, MetricsRenderer
-from exporter.runs.requests import RunError
-from exporter.runs.service import MAX_RUNS_LISTED, RunService
+from exporter.model import RunError
 from exporter.sensors.hub import SensorHub
-from exporter.storage.writer import StateWriter
 from exporter.web.access import AccessPolicy, access_middleware
 from exporter.web.landing import landing_page
 from exporter.web.openapi import openapi_document
 from exporter.web.problem import problem_response
 from exporter.web.query import HistoryQueries
 
-SAVE_WITHIN_S = 0.25
-"""Longest wait of a scrape for the disk."""
-
-
-class MetricsEndpoint:
-    """Pages of metrics. Their counters are saved first, since else they could fall after a SIGKILL."""
-
-    def __init__(self, renderer: MetricsRenderer, storage: StateWriter, stopping: asyncio.Event) -> None:
-        self._renderer = renderer
-        self._storage = storage
-        self._stopping = stopping
-        self._save: asyncio.Task[Any] | None = None
-
-    async def page(self, accept: str, *, compress: bool) -> MetricsPage:
-        rendered_s = self._renderer.rendered_s
-        page = self._renderer.page(accept, compress=compress)
-        if self._renderer.rendered_s != rendered_s and not self._stopping.is_set():
-            self._save = self._storage.next_save()
-        if self._save and not self._save.done():
-            await asyncio.wait({self._save}, timeout=SAVE_WITHIN_S)
-        return page
-
-
 MAX_BODY_BYTES = 256 * 1024
 BODY_TIMEOUT_S = 10.0
 QUERIES = web.AppKey("queries", HistoryQueries)
+
+
+class RunApi(Protocol):
+    """Requests of the run API; they raise RunError. See `exporter.runs.service`."""
+
+    async def begin(self, request: BeginRequest) -> tuple[Run, bool]: ...
+
+    def add_processes(self, run_id: str, request: ProcessesRequest) -> Run: ...
+
+    def work(self, run_id: str, request: WorkRequest) -> Run: ...
+
+    def phase(self, run_id: str, name: str) -> Run: ...
+
+    async def end(self, run_id: str, request: EndRequest) -> Run: ...
+
+    def get(self, run_id: str) -> Run: ...
+
+    async def list_runs(self, state: Literal["running", "ended"] | None, limit: int) -> list[bytes]: ...
+
+
+class EncodedPage(Protocol):
+    """Page of metrics in one of the formats that Prometheus scrapes."""
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def content_type(self) -> str: ...
+
+    @property
+    def compressed(self) -> bool: ...
+
+
+class MetricsApi(Protocol):
+    """Pages of metrics. See `exporter.exposition.render`."""
+
+    async def page(self, accept: str, *, compress: bool) -> EncodedPage: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
     """Services behind the routes. `history` is the path of the local history."""
 
-    runs: RunService
+    runs: RunApi
     sensors: SensorHub
-    metrics: MetricsEndpoint
+    metrics: MetricsApi
     history: Path | None
     version: str
 
@@ -154,7 +166,7 @@ async def _read(request: web.Request, model: type[Body]) -> Body:
         raise RunError(422, f"{field}: {first['msg']} (got {str(first['input'])[:80]!r})") from error
 
 
-def _runs(request: web.Request) -> RunService:
+def _runs(request: web.Request) -> RunApi:
     return request.app[ENDPOINTS].runs
 
 

@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.nvml_worker.protocol import SamplingOrder, decode_message, encode_order
+from exporter.model import SamplingOrder
+from exporter.nvml_worker.protocol import decode_message, encode_order
 from exporter.simulation import boottime
 from tests.bench.node import make_node
 from tests.bench.program import ProgramError, cpu_spent_s

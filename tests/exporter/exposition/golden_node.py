@@ -4,8 +4,21 @@ from exporter.attribution.policy import Attribution
 from exporter.contract import metrics as m
 from exporter.contract.run import BeginRequest, EndRequest, WorkRequest
 from exporter.exposition.collector import Collector
-from exporter.model import Batch, ClockReading, Device, GpuInfo, Poll, Reading, Slot, SourceError
-from exporter.nvml_worker.protocol import GpuCount, GpuFailure, ReadingChanges, WorkerMessage, XidError
+from exporter.model import (
+    Batch,
+    ClockReading,
+    Device,
+    GpuCount,
+    GpuFailure,
+    GpuInfo,
+    Poll,
+    Reading,
+    ReadingChanges,
+    Slot,
+    SourceError,
+    WorkerMessage,
+    XidError,
+)
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
 from exporter.sensors.live_state import LiveState

@@ -9,10 +9,20 @@ import pynvml
 import pytest
 
 from exporter.contract.metrics import GPU_FAN, GPU_TEMPERATURE
-from exporter.model import Device, GpuInfo, GpuProcess, Poll, Reading, boottime
+from exporter.model import (
+    Device,
+    GpuFailure,
+    GpuInfo,
+    GpuProcess,
+    GpuProcessList,
+    Poll,
+    Reading,
+    ReadingChanges,
+    SamplingOrder,
+    boottime,
+)
 from exporter.nvml_worker.message_writer import MessageWriter
 from exporter.nvml_worker.polling_threads import MAX_GPUS_PER_THREAD, PolledGpu, PollingThreads
-from exporter.nvml_worker.protocol import GpuFailure, GpuProcessList, ReadingChanges, SamplingOrder
 from exporter.nvml_worker.schedule import SamplingSchedule
 
 FAST = 0.02

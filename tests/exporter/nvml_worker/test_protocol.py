@@ -1,21 +1,22 @@
 """Round trips of the messages between worker and daemon."""
 
 from exporter.contract.metrics import GPU_FAN, GPU_TEMPERATURE
-from exporter.model import Device, GpuInfo, GpuProcess, Poll, Reading
-from exporter.nvml_worker.protocol import (
+from exporter.model import (
+    Device,
     DriverGone,
     GpuCount,
     GpuFailure,
+    GpuInfo,
+    GpuProcess,
     GpuProcessList,
+    Poll,
+    Reading,
     ReadingChanges,
     SamplingOrder,
     WorkerMessage,
     XidError,
-    decode_message,
-    decode_order,
-    encode_items,
-    encode_order,
 )
+from exporter.nvml_worker.protocol import decode_message, decode_order, encode_items, encode_order
 
 POLL = Poll(Device("gpu", "GPU-0"), 1.5, 1.501, 300.0, 250.5, None)
 CHANGES = ReadingChanges("GPU-0", (Reading(GPU_FAN, ("0", "GPU-0"), 0.3),), ((GPU_TEMPERATURE.name, ("0", "GPU-0")),))

@@ -7,8 +7,8 @@ from statistics import median
 
 import pytest
 
-from exporter.model import boottime
-from exporter.nvml_worker.protocol import SamplingOrder, decode_message, encode_order
+from exporter.model import SamplingOrder, boottime
+from exporter.nvml_worker.protocol import decode_message, encode_order
 from exporter.nvml_worker.schedule import COALESCE_STEADY_S
 from exporter.sensors.meters import FAST_S
 from exporter.simulation import FILE_NAME, PRODUCTS, create, make_gpus

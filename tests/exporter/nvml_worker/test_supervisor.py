@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exporter.nvml_worker.protocol import DriverGone, WorkerMessage
+from exporter.model import DriverGone, WorkerMessage
 from exporter.nvml_worker.supervisor import WorkerSupervisor
 from tests.daemon import eventually
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from exporter.model import RunError
 from exporter.processes.procfs import ProcessKey, find_process
-from exporter.runs.requests import RunError, merge_processes
+from exporter.runs.requests import merge_processes
 from tests.daemon import begin, end, eventually
 from tests.exporter.api import UUIDS, refused, sleeper
 
