@@ -24,8 +24,7 @@ from analyzer.commands.runs import runs_command
 from analyzer.commands.tenants import tenants_command
 from analyzer.commands.variability import variability_command
 from analyzer.commands.watch import watch_command
-from exporter.contract.command_line import usage_message, version_line
-from exporter.contract.installation import install
+from exporter.contract.command_line import install, usage_message, version_line
 
 app = typer.Typer(
     help="Reports of runs from raw samples: energy, energy per unit of work, emissions.",

@@ -15,8 +15,7 @@ import typer
 from analyzer.commands.messages import exit_with_error, print_message
 from analyzer.commands.options.common import DEFAULT_SINCE, SinceOption, duration_option
 from analyzer.commands.options.connection import ConnectionOptions
-from exporter.contract.command_line import with_option_groups
-from exporter.contract.installation import install
+from exporter.contract.command_line import install, with_option_groups
 
 if TYPE_CHECKING:
     from analyzer.model.samples import Series

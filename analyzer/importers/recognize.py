@@ -21,7 +21,7 @@ from analyzer.importers.formats import (
     wall_meter,
 )
 from analyzer.importers.text import csv_header, read_text
-from exporter.contract.record import EVENTS_FILE, METRICS_FILE
+from exporter.contract.run import EVENTS_FILE, METRICS_FILE
 
 READERS: dict[str, Callable[[Path, ReadOptions], FileContent]] = {
     run_record.FORM: run_record.read_run_record,

@@ -11,9 +11,9 @@ from analyzer.sources.base import Access, FetchError, SampleSource
 from analyzer.sources.history import HistorySource
 from analyzer.sources.progress import Progress, no_progress
 from analyzer.sources.prometheus import PrometheusSource
+from exporter.contract.command_line import user_state_folder
 from exporter.contract.history import HISTORY_FILE
 from exporter.contract.metrics import BUILD_INFO
-from exporter.contract.state_folder import user_state_folder
 
 DEFAULT_EXPORTER = "http://127.0.0.1:9847"
 SYSTEM_FOLDER = Path("/var/lib/wattline")

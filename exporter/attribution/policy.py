@@ -13,12 +13,12 @@ Where no load is known, the energy above idle is divided equally among the holde
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 from exporter.contract.metrics import IDLE_POWER, RUN_ATTRIBUTED_ENERGY
-from exporter.model import Device, Reading
+from exporter.model import Device, GpuProcess, Reading
 
 Policy = Literal["idle_apart", "idle_shared"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
@@ -209,3 +209,48 @@ class Attribution:
         for device, watts in self.idle_w.items():
             if device.component and device in shown:
                 yield Reading(IDLE_POWER, (device.component, device.id), watts)
+
+
+def gpu_loads(
+    holders: Sequence[str], processes: Iterable[GpuProcess], pids: Mapping[str, Collection[int]]
+) -> DeviceLoads:
+    """Return the loads on a GPU that the runs `holders` hold, by kernel time, else by memory, else by process count.
+
+    `pids` has the processes of each run that named processes or a cgroup. A run that named none is assigned all
+    processes there of no other run. It and the runs with processes hold the GPU from their start to their end.
+    """
+    loads: dict[str, float] = dict.fromkeys(holders, 0.0)
+    found = list(processes)
+    for process, weight in zip(found, _weights(found), strict=True):
+        owner = next((run_id for run_id in holders if process.pid in pids.get(run_id, ())), NO_RUN)
+        loads[owner] = loads.get(owner, 0.0) + weight
+    return DeviceLoads(_assign_rest(loads, holders, pids))
+
+
+def cpu_loads(
+    holders: Sequence[str], cpu_s: Mapping[str, float], busy_s: float, pids: Mapping[str, object]
+) -> DeviceLoads:
+    """Return the loads on a CPU package or its memory, by the runs' CPU time since the last scan.
+
+    `busy_s` is the CPU time of the whole node. Processes are not bound to packages, so all have the same loads.
+    """
+    loads = {run_id: max(0.0, cpu_s.get(run_id, 0.0)) for run_id in holders}
+    loads[NO_RUN] = max(0.0, busy_s - sum(loads.values()))
+    return DeviceLoads(_assign_rest(loads, holders, pids))
+
+
+def _weights(processes: list[GpuProcess]) -> list[float]:
+    if any(process.utilization is not None for process in processes):
+        return [process.utilization or 0.0 for process in processes]
+    if any(process.memory_bytes is not None for process in processes):
+        return [float(process.memory_bytes or 0) for process in processes]
+    return [1.0] * len(processes)
+
+
+def _assign_rest(loads: dict[str, float], holders: Sequence[str], pids: Mapping[str, object]) -> dict[str, float]:
+    """Divide the load of no run equally among the runs that named no processes, if there are any."""
+    claimants = [run_id for run_id in holders if run_id not in pids]
+    if not claimants:
+        return loads
+    rest = loads.pop(NO_RUN, 0.0)
+    return {run_id: load + (rest / len(claimants) if run_id in claimants else 0.0) for run_id, load in loads.items()}

@@ -32,7 +32,7 @@ from exporter.sources.process_table import DENIED, ProcessTable, may_read_all
 from exporter.storage.state_file import storage_remedy
 from exporter.web.access import is_loopback
 from exporter.web.authentication import ApiToken
-from exporter.web.sockets import unix_address
+from exporter.web.server import unix_address
 from exporter.web.web_config import load_web_config
 
 DEFAULT_UNPRIVILEGED_PORT = 1024

@@ -36,11 +36,9 @@ from exporter.sources.carbon.cache import CarbonCache
 from exporter.sources.carbon.config import carbon_feeds, carbon_providers
 from exporter.sources.carbon.feed import CarbonFeeds
 from exporter.sources.carbon.provider import CarbonProvider
-from exporter.storage.disk_health import DiskHealth
 from exporter.storage.history import History
-from exporter.storage.history_writer import HistoryWriter
 from exporter.storage.state_file import StateError, StateFile, read_boot_id
-from exporter.storage.writer import StateWriter, StorageFiles
+from exporter.storage.writer import DiskHealth, HistoryWriter, StateWriter, StorageFiles
 from exporter.web.routes import Endpoints, web_application
 from exporter.web.server import WebServer
 

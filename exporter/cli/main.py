@@ -3,16 +3,83 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
-from typing import Annotated, cast
+from collections.abc import Callable, Collection
+from dataclasses import MISSING, fields
+from functools import wraps
+from typing import Annotated, Any, cast, get_args, get_type_hints
 
 import typer
 
-from exporter.cli.options import takes_settings
 from exporter.cli.signals import exit_on_sigint, raise_on_sigint
-from exporter.config.settings import LogFormat, LogLevel, OperationError, Settings, UsageError
+from exporter.config.settings import (
+    LogFormat,
+    LogLevel,
+    OperationError,
+    Option,
+    Settings,
+    UsageError,
+    default_state_path,
+)
 from exporter.contract.command_line import usage_message, version_line
-from exporter.contract.installation import install
+from exporter.contract.command_line import install
+
+
+def takes_settings(
+    only: Collection[str] | None = None, **defaults: object
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that replaces a command's first parameter by the options of Settings, or of `only` some.
+
+    `defaults` replace those of Settings. The command raises UsageError for options that exclude each other.
+    """
+    hints = get_type_hints(Settings, include_extras=True)
+    options = [
+        _parameter(one.name, hints[one.name], defaults.get(one.name, None if one.default is MISSING else one.default))
+        for one in fields(Settings)
+        if only is None or one.name in only
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        parameters = [*options, *list(inspect.signature(command, eval_str=True).parameters.values())[1:]]
+
+        @wraps(command)
+        def with_options(**arguments: Any) -> None:
+            settings = _settings({parameter.name: arguments.pop(parameter.name) for parameter in options})
+            command(settings, **arguments)
+
+        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # functions allow it
+        with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return with_options
+
+    return decorate
+
+
+def _parameter(name: str, hint: Any, default: object) -> inspect.Parameter:
+    hinted: Any
+    option: Option
+    hinted, option = get_args(hint)
+    if default == ():
+        hinted, default = list[str] | None, None
+    elif default is None:
+        hinted |= None
+    shown = typer.Option(
+        option.flags, metavar=option.metavar, help=option.help, show_default=option.shown_default or True
+    )
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(name, kind, default=default, annotation=Annotated[hinted, shown])
+
+
+def _settings(values: dict[str, Any]) -> Settings:
+    """Return the settings. Raises UsageError for options that exclude each other."""
+    values["state_path"] = values.get("state_path") or default_state_path()
+    set_values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items() if value is not None
+    }
+    settings = Settings(**set_values)
+    settings.check_combinations()
+    return settings
+
 
 cli = typer.Typer(
     no_args_is_help=True,
@@ -91,7 +158,7 @@ def check(
 @takes_settings(only=("carbon_provider", "carbon_url", "carbon_token_file"), carbon_provider="static")
 def regions(settings: Settings) -> None:
     """List the values of --carbon.region, one per line."""
-    from exporter.cli.regions import list_provider_regions
+    from exporter.cli.sources import list_provider_regions
 
     raise_on_sigint()
     for line in asyncio.run(list_provider_regions(settings)):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from exporter.contract.carbon.credentials import PROVIDERS
-from exporter.contract.state_folder import user_state_folder
+from exporter.contract.command_line import user_state_folder
+from exporter.contract.secret_file import PROVIDERS
 
 DEFAULT_ADDRESS = "127.0.0.1:9847"
 DEFAULT_SOCKET_MODE = "0660"

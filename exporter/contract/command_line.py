@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, get_type_hints
 
 
@@ -66,3 +67,20 @@ def version_line(program: str) -> str:
     from importlib.metadata import version
 
     return f"{program} {version('wattline')}"
+
+
+def install(extra: str) -> str:
+    """Return the command that installs an optional part from a clone of the repository."""
+    return f"in the clone of Wattline, run: pip install '.[{extra}]'"
+
+
+def user_state_folder(environ: Mapping[str, str]) -> Path:
+    """Return `wattline` in the user's state folder; a relative XDG_STATE_HOME is ignored, as the specification demands.
+
+    The environment is an argument, unlike in platformdirs, since a runner looks it up for the exporter that it starts.
+    """
+    base = environ.get("XDG_STATE_HOME", "")
+    if base.startswith("/"):
+        return Path(base) / "wattline"
+    home = environ.get("HOME")
+    return (Path(home) if home else Path.home()) / ".local" / "state" / "wattline"

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from exporter.exposition.readings import NodeSnapshot, RunMetrics, node_readings, run_readings
+from exporter.exposition.collector import NodeSnapshot, RunMetrics, node_readings, run_readings
 from exporter.exposition.render import CollectedSeries, Families, group_families
 from exporter.model import ClockReading, Device, Reading, read_clocks
 from exporter.sensors.live_state import LiveState
-from exporter.storage.history_writer import HistorySecond
+from exporter.storage.writer import HistorySecond
 
 
 class ReadingSource(Protocol):

@@ -41,7 +41,7 @@ from exporter.contract.metrics import (
 from exporter.contract.run import Run
 from exporter.energy.plausibility import REASONS
 from exporter.model import Reading
-from exporter.sensors.snapshot import DeviceSnapshot, GpuSnapshot, SensorSnapshot
+from exporter.sensors.health import DeviceSnapshot, GpuSnapshot, SensorSnapshot
 
 
 class RunMetrics(Protocol):

@@ -14,10 +14,8 @@ from typing import Protocol, TypeVar
 from exporter.contract.metrics import PUSH_SAMPLES, PUSH_TIMESTAMP, PUSH_UP
 from exporter.model import Reading, Service, boottime
 from exporter.push.config import PushTarget
-from exporter.push.http import TIMEOUT_S, PushConnection
-from exporter.push.outage_log import MAX_COUNTED_SAMPLES, PushStatusLog
-from exporter.push.persistence import FLUSH_S, ServerPersistence
-from exporter.push.responses import PushResponse
+from exporter.push.http import TIMEOUT_S, PushConnection, PushResponse
+from exporter.push.server_state import FLUSH_S, MAX_COUNTED_SAMPLES, PushStatusLog, ServerPersistence
 from exporter.storage.history import History
 from exporter.storage.push_queue import (
     PushBatch,

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 
 from exporter.model import boottime
-from exporter.push.responses import PushResponse
+from exporter.push.http import PushResponse
 from exporter.storage.push_queue import PushPosition
 
 FLUSH_S = 30.0

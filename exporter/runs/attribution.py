@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from exporter.attribution.cpu_usage import CpuUsageReader, NodeCpuUsage, RunProcesses
-from exporter.attribution.device_shares import cpu_loads, gpu_loads
-from exporter.attribution.policy import Attribution, DeviceLoads
+from exporter.attribution.policy import Attribution, DeviceLoads, cpu_loads, gpu_loads
 from exporter.model import Device
 from exporter.runs.record import RunRecord
 from exporter.sensors.live_state import LiveState

@@ -10,8 +10,7 @@ import aiohttp
 
 from exporter.model import Batch, Reading, Service, SourceError, boottime
 from exporter.sensors.live_state import LiveState
-from exporter.sources.carbon.feed import CarbonFeed, CarbonFeeds
-from exporter.sources.carbon.gauges import carbon_readings
+from exporter.sources.carbon.feed import CarbonFeed, CarbonFeeds, carbon_readings
 
 PERIOD_S = 86_400.0
 """Age at which a feed is late: forecasts reach two days ahead, so an outage of a day loses nothing."""

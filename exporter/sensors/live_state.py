@@ -28,9 +28,15 @@ from exporter.model import (
     WorkerMessage,
     read_clocks,
 )
-from exporter.sensors.health import GpuHealth, SourceHealth
+from exporter.sensors.health import (
+    DeviceSnapshot,
+    GpuEnergySnapshot,
+    GpuHealth,
+    GpuSnapshot,
+    SensorSnapshot,
+    SourceHealth,
+)
 from exporter.sensors.meters import SLOW_S, EnergyMeters, SavedTotals
-from exporter.sensors.snapshot import DeviceSnapshot, GpuEnergySnapshot, GpuSnapshot, SensorSnapshot
 
 _LATE_PERIODS = 3.0
 GPU_LATE_S = 2.5

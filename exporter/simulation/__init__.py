@@ -4,6 +4,7 @@ from exporter.simulation.card import (
     ADA,
     AMPERE,
     HOPPER,
+    PRODUCTS,
     Fault,
     Frozen,
     Product,
@@ -11,11 +12,12 @@ from exporter.simulation.card import (
     SimulatedGpuState,
     SimulatedInstance,
     SimulatedProcess,
+    make_gpus,
+    parse_spec,
 )
 from exporter.simulation.gpu import clocks_mhz, speed
 from exporter.simulation.layout import SimulationState
 from exporter.simulation.loads import Constant, Load, Ramp, Recording, Square, Trace
-from exporter.simulation.products import PRODUCTS, make_gpus, parse_spec
 from exporter.simulation.sensors import (
     average_w,
     capped_ns,

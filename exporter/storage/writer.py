@@ -3,16 +3,144 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import sqlite3
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
-from exporter.model import Service
-from exporter.storage.disk_health import DiskHealth
-from exporter.storage.history_writer import HistorySecond, HistoryWriter
+from exporter.contract.metrics import STATE_UP
+from exporter.model import Reading, Service
+from exporter.storage.history import AROUND_S, SPARSE_S, History
 from exporter.storage.state_file import StateChanges, StateFile
+
+log = logging.getLogger(__name__)
+
+
+class DiskHealth:
+    """Errors of the last writes to the state folder `folder`, logged once per outage."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._errors: dict[str, str] = {}
+        self._logged: tuple[str, str] | None = None
+        """File and error that were logged last, during an outage."""
+
+    async def write(self, thread: ThreadPoolExecutor, file: str, write: Callable[[], None]) -> bool:
+        """Run `write` in the thread. Return False if it failed; the daemon goes on in any case."""
+        error = ""
+        try:
+            await asyncio.get_running_loop().run_in_executor(thread, write)
+        except (sqlite3.Error, OSError) as raised:
+            error = str(raised)
+        self._errors[file] = error
+        self._log(file)
+        return not error
+
+    @property
+    def error(self) -> str:
+        """Error of the last writes, empty if all succeeded."""
+        return next(filter(None, self._errors.values()), "")
+
+    def readings(self) -> Iterator[Reading]:
+        yield Reading(STATE_UP, (), float(not self.error))
+
+    def _log(self, file: str) -> None:
+        """Log an outage once, although a full disk affects both files."""
+        error, logged = self._errors[file], self._logged
+        if error and (logged is None or (logged[0] == file and logged[1] != error)):
+            self._logged = file, error
+            log.warning("cannot write to %s: %s; new data is kept in memory, metrics are served", self._folder, error)
+        elif logged and not self.error:
+            self._logged = None
+            log.info("writing to %s again", self._folder)
+
+
+MAX_QUEUED_SECONDS = 60
+"""Seconds kept in memory while the history is busy; beyond, the oldest are dropped."""
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySecond:
+    """Input of the history at one instant: Unix time `at`, CLOCK_BOOTTIME `s`.
+
+    `ended` are the series of each run that has ended, by run id; they do not change.
+    """
+
+    at: float
+    s: float
+    readings: list[Reading]
+    ended: Mapping[str, tuple[Reading, ...]]
+    run_open: bool
+
+
+class HistoryWriter:
+    """The history's thread. A sweep or a long query there delays no run."""
+
+    def __init__(self, history: History, health: DiskHealth) -> None:
+        self.history = history
+        self._health = health
+        self._thread = ThreadPoolExecutor(1, "history")
+        self._queue: deque[HistorySecond] = deque(maxlen=MAX_QUEUED_SECONDS)
+        self._writing: asyncio.Task[Any] | None = None
+        self._ended = _EndedRunSchedule()
+
+    def add(self, second: HistorySecond) -> None:
+        """Queue a second to be written."""
+        self._queue.append(second)
+        if not self._writing or self._writing.done():
+            if self._writing:
+                self._writing.result()  # a bug ends the process
+            self._writing = asyncio.create_task(self._write_queue())
+
+    async def _write_queue(self) -> None:
+        while self._queue:
+            await self._health.write(self._thread, "history", lambda: self._write(self._queue.popleft()))
+
+    def _write(self, second: HistorySecond) -> None:
+        readings = [*second.readings, *self._ended.due(second)]
+        self.history.add(second.at, readings, run_open=second.run_open, now_s=second.s)
+
+    async def run(self, ask: Callable[[History], Value]) -> Value:
+        """Call `ask` in the thread. Raises sqlite3.Error and OSError."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, ask, self.history)
+
+    async def drain(self) -> None:
+        """Wait until all queued seconds are written."""
+        if self._writing:
+            await self._writing
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        self.history.close()
+
+
+class _EndedRunSchedule:
+    """Schedule of the ended runs' series: around runs they are written every 15 s only, and not each second."""
+
+    def __init__(self) -> None:
+        self._known: frozenset[str] = frozenset()
+        self._is_new = False
+        self._last_end_s = self._written_s = -math.inf
+
+    def due(self, second: HistorySecond) -> list[Reading]:
+        """Return the series that are to be written with this second."""
+        if second.ended.keys() - self._known:
+            self._is_new, self._last_end_s = True, second.s
+        self._known = frozenset(second.ended)
+        is_dense = second.run_open or second.s - self._last_end_s <= AROUND_S + SPARSE_S
+        if is_dense and not self._is_new and second.s - self._written_s < SPARSE_S:
+            return []
+        self._is_new, self._written_s = False, second.s
+        return [reading for readings in second.ended.values() for reading in readings]
+
 
 WITHIN_S = 1.0
 """Longest wait for a disk."""

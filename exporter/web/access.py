@@ -21,8 +21,8 @@ from exporter.web.authentication import (
     is_bearer,
     parse_basic_credentials,
 )
+from exporter.web.documents import problem_response
 from exporter.web.listener import BoundedConnection
-from exporter.web.problem import problem_response
 from exporter.web.tls import alternative_names
 from exporter.web.web_config import LiveWebConfig, WebConfig
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from exporter.web.problem import problem_response
+from exporter.web.documents import problem_response
 
 log = logging.getLogger(__name__)
 

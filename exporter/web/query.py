@@ -13,7 +13,7 @@ from pathlib import Path
 from aiohttp import web
 
 from exporter.contract import history
-from exporter.web.problem import status_title
+from exporter.web.documents import status_title
 
 MAX_RUNNING = 2
 MAX_WAITING = 16

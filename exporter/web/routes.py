@@ -26,9 +26,7 @@ from exporter.contract.run import (
 from exporter.model import RunError
 from exporter.sensors.hub import SensorHub
 from exporter.web.access import AccessPolicy, access_middleware
-from exporter.web.landing import landing_page
-from exporter.web.openapi import openapi_document
-from exporter.web.problem import problem_response
+from exporter.web.documents import landing_page, openapi_document, problem_response
 from exporter.web.query import HistoryQueries
 
 MAX_BODY_BYTES = 256 * 1024

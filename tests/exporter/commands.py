@@ -4,7 +4,7 @@ from tests.daemon import environment
 from tests.forked import Nursery
 
 SIMULATED = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
-NURSERY = Nursery("exporter.cli.main", "exporter.cli.daemon", "exporter.cli.check", "exporter.cli.regions")
+NURSERY = Nursery("exporter.cli.main", "exporter.cli.daemon", "exporter.cli.check", "exporter.cli.sources")
 
 
 def exporter(*arguments, **env):

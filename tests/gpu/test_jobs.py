@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from exporter.contract.record import EVENTS_FILE, METRICS_FILE, RECORD_EVENT, IterationEvent
+from exporter.contract.run import EVENTS_FILE, METRICS_FILE, RECORD_EVENT, IterationEvent
 from tests.gpu.gpu_under_test import ROOT, torch_cuda_problem
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from exporter.contract.state_folder import user_state_folder
+from exporter.contract.command_line import user_state_folder
 from workloads.caps import journal as caps_journal
 from workloads.caps.gpu_set import Cap, CapsError, GpuSet
 from workloads.caps.journal import TOLERANCE_W, Holder, InitialPowerLimit, Journal

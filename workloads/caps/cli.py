@@ -104,7 +104,7 @@ def _restore_one(path: Path, *, force: bool) -> bool:
 
 
 def _folder() -> Path:
-    from exporter.contract.state_folder import user_state_folder
+    from exporter.contract.command_line import user_state_folder
     from workloads.caps import journal as caps_journal
 
     return user_state_folder(os.environ) / caps_journal.FOLDER

@@ -16,7 +16,7 @@ class NvmlGpuSet:
         try:
             import pynvml
         except ImportError as error:
-            from exporter.contract.installation import install
+            from exporter.contract.command_line import install
 
             raise CapsError(f"cannot import pynvml; {install('workloads')}") from error
         self.simulation: str | None = None

@@ -1,6 +1,6 @@
 """Writer of a run's `events.jsonl`.
 
-`exporter.contract.record` defines the format. The module imports only the standard library.
+`exporter.contract.run` defines the format. The module imports only the standard library.
 """
 
 from __future__ import annotations

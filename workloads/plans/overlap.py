@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from exporter.contract.record import EVENTS_FILE, RECORD_EVENT, EndEvent, IterationEvent, RecordEvent, StartEvent
+from exporter.contract.run import EVENTS_FILE, RECORD_EVENT, EndEvent, IterationEvent, RecordEvent, StartEvent
 
 _LONGEST_END_BYTES = 64 * 1024
 

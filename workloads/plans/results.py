@@ -14,8 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from exporter.contract.record import EVENTS_FILE
-from exporter.contract.run import Outcome
+from exporter.contract.run import EVENTS_FILE, Outcome
 from workloads.client.values import run_id_for
 
 PLAN_FILE = "plan.yaml"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.contract.record import METRICS_FILE
+from exporter.contract.run import METRICS_FILE
 from workloads.client import barrier
 from workloads.mps import other_daemons as mps_others
 from workloads.mps import session as mps

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from exporter.contract.command_line import user_state_folder
 from exporter.contract.history import HISTORY_FILE
-from exporter.contract.state_folder import user_state_folder
 from workloads.client.api import DEFAULT_ADDRESS, EXPORTER, AccessDeniedError, Api, ExporterError, UnreachableError
 from workloads.client.messages import log_message
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import yaml
 
-from exporter.contract.record import METRICS_FILE
-from exporter.contract.run import Outcome, Run
+from exporter.contract.run import METRICS_FILE, Outcome, Run
 from workloads.client.messages import log_message
 from workloads.client.recorder import Recorder
 from workloads.runner.streams import DISK_FULL_ERRNOS

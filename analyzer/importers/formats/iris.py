@@ -22,7 +22,7 @@ from analyzer.importers.text import (
 from analyzer.model.time_text import parse_moment
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
-from exporter.contract.record import METRICS_FILE
+from exporter.contract.run import METRICS_FILE
 
 FORM = "iris-gpubench"
 SERIES_FILE = "timeseries.csv"

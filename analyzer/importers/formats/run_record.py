@@ -18,7 +18,7 @@ from analyzer.importers.content import (
     UnreadableError,
 )
 from analyzer.importers.text import finite_numbers, read_text
-from exporter.contract.record import (
+from exporter.contract.run import (
     METRICS_FILE,
     RECORD_EVENT,
     EndEvent,

@@ -13,9 +13,8 @@ from pydantic import BaseModel
 
 from analyzer.model.emissions import Past, PastSlot
 from exporter.contract.carbon import electricity_maps, energy_charts, gb
-from exporter.contract.carbon.credentials import TOKEN_VARIABLE, read_provider_secret
 from exporter.contract.carbon.response import IntensitySlot, ResponseError, format_minute, one_line, parse_response
-from exporter.contract.secret_file import SecretFileError
+from exporter.contract.secret_file import TOKEN_VARIABLE, SecretFileError, read_provider_secret
 
 TIMEOUT_S = 20.0
 _MOST_BYTES = 16 << 20

@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -15,7 +15,13 @@ from itertools import pairwise
 import aiohttp
 
 from exporter.contract.carbon.response import DAY_S
-from exporter.model import Slot, SourceError
+from exporter.contract.metrics import (
+    CARBON_FETCHED_TIMESTAMP,
+    CARBON_FORECAST,
+    CARBON_INTENSITY,
+    CARBON_INTENSITY_TIMESTAMP,
+)
+from exporter.model import Reading, Slot, SourceError
 from exporter.sources.carbon.cache import CachedSlots, CarbonCache
 from exporter.sources.carbon.provider import CarbonProvider, HttpStatusError
 from exporter.sources.carbon.static import StaticIntensity
@@ -217,3 +223,22 @@ def _ordered(slots: Iterable[Slot]) -> list[Slot]:
         if slot.end_s > following.begin_s:
             ordered[n] = replace(slot, end_s=following.begin_s)
     return ordered
+
+
+HORIZONS_H = range(1, 49)
+
+
+def carbon_readings(feeds: Iterable[CarbonFeed], now_s: float) -> Iterator[Reading]:
+    for feed in feeds:
+        slot = feed.slot_at(now_s)
+        if slot:
+            labels = (slot.region, slot.provider, slot.basis, slot.quality)
+            yield Reading(CARBON_INTENSITY, labels, slot.grams_per_kwh)
+            yield Reading(CARBON_INTENSITY_TIMESTAMP, labels, slot.begin_s)
+        if feed.fetched_s is not None and feed.provider.name != "static":
+            yield Reading(CARBON_FETCHED_TIMESTAMP, (feed.provider.name, feed.basis), feed.fetched_s)
+        for hours in HORIZONS_H:
+            future = feed.forecast_at(now_s + hours * 3_600)
+            if future:
+                horizon = (future.region, future.provider, future.basis, str(hours))
+                yield Reading(CARBON_FORECAST, horizon, future.grams_per_kwh)

@@ -11,22 +11,13 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
+from typing import Annotated, Literal, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
-from pydantic import BaseModel
+from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
-from exporter.contract.carbon.response import DAY_S, Basis
-from exporter.contract.carbon.watttime import (
-    BASE_URL,
-    REGION_PATTERN,
-    SIGNAL,
-    AccessResponse,
-    LocationResponse,
-    LoginResponse,
-    SignalResponse,
-)
+from exporter.contract.carbon.response import DAY_S, MAX_GRAMS_PER_KWH, MAX_POINTS, Basis, IntensitySlot, Quality
 from exporter.model import Slot, SourceError
 from exporter.sources.carbon.provider import (
     TIMEOUT_S,
@@ -36,6 +27,73 @@ from exporter.sources.carbon.provider import (
     extend_with_estimates,
     label_slots,
 )
+
+BASE_URL = "https://api.watttime.org"
+SIGNAL = "co2_moer"
+REGION_PATTERN = r"[A-Z0-9][A-Z0-9_.-]{0,63}"
+GRAMS_PER_POUND = 453.59237
+_GRAMS_PER_KWH = GRAMS_PER_POUND / 1_000
+"""One pound per MWh in g/kWh."""
+
+
+class LoginResponse(BaseModel):
+    token: Annotated[str, StringConstraints(pattern=r"^[!-~]{1,8192}$")]
+
+
+class LocationResponse(BaseModel):
+    region: Annotated[str, StringConstraints(pattern=f"^{REGION_PATTERN}$")]
+
+
+class _Point(BaseModel):
+    point_time: AwareDatetime
+    value: Annotated[float, Field(strict=True, ge=0, le=MAX_GRAMS_PER_KWH / _GRAMS_PER_KWH)]
+
+
+class _Meta(BaseModel):
+    region: str
+    units: Literal["lbs_co2_per_mwh"]
+    data_point_period_seconds: Annotated[float, Field(ge=60, le=3_600)] = 300.0
+
+
+class SignalResponse(BaseModel):
+    data: Annotated[list[_Point], Field(max_length=MAX_POINTS)]
+    meta: _Meta
+
+    @property
+    def region(self) -> str:
+        return self.meta.region
+
+    @property
+    def slot_s(self) -> float:
+        return self.meta.data_point_period_seconds
+
+    def slots(self, quality: Quality) -> list[IntensitySlot]:
+        return [
+            IntensitySlot(start_s, start_s + self.slot_s, point.value * _GRAMS_PER_KWH, quality)
+            for point in self.data
+            for start_s in (point.point_time.timestamp(),)
+        ]
+
+
+class _Region(BaseModel):
+    region: str
+    region_full_name: str = ""
+
+
+class _SignalType(BaseModel):
+    signal_type: str
+    regions: list[_Region]
+
+
+class AccessResponse(BaseModel):
+    signal_types: list[_SignalType]
+
+    def region_names(self) -> dict[str, str]:
+        """Return the full name of each region whose marginal intensity the account may read."""
+        found = [region for kind in self.signal_types if kind.signal_type == SIGNAL for region in kind.regions]
+        names = {region.region: region.region_full_name for region in found}
+        return dict(sorted(names.items()))
+
 
 _COORDINATES = re.compile(r"(-?[0-9]{1,2}(?:\.[0-9]+)?)\s*,\s*(-?[0-9]{1,3}(?:\.[0-9]+)?)")
 _TOKEN_S = 25 * 60.0

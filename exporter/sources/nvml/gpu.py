@@ -2,16 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
 
 import pynvml
 
 from exporter.model import Device, GpuProcess, Poll, Reading
-from exporter.sources.nvml.card import GpuHandle, decode_fields
-from exporter.sources.nvml.errors import NvmlQuery
+from exporter.sources.nvml.card import GpuHandle, NvmlQuery, decode_fields
 from exporter.sources.nvml.mig import MigInstances
-from exporter.sources.nvml.processes import GpuProcessReader
 from exporter.sources.nvml.readings import GpuReadings
+
+_PROCESS_TYPES = ("Compute", "Graphics", "MPSCompute")
+_UNKNOWN_MEMORY = (1 << 64) - 1
+_SAMPLE_PERIOD_US = 1_000_000
+"""Longest time between two samples of a driver (nvmlUtilization_t)."""
+_SILENT_US = 30_000_000
+"""Time without new samples after which the driver's clock may have been set back."""
+
+
+class GpuProcessReader:
+    """Reader of the processes of one GPU."""
+
+    def __init__(self, card: GpuHandle, query: NvmlQuery) -> None:
+        self._card = card
+        self._query = query
+        self._read_until_us = 0
+        """Time of the last read, by the driver's clock."""
+        self._offset_us: int | None = None
+        self._newest_us = self._updated_us = 0
+
+    def of_gpu(self) -> list[GpuProcess]:
+        """Return the processes with their mean utilization since the last read, at first over the last second.
+
+        Utilization is None where the GPU reports none for any process, and 0 where it reports none for this one.
+        """
+        memory = self.memory(self._card.handle)
+        shares = self._shares()
+        return [GpuProcess(pid, used, None if shares is None else shares.get(pid, 0.0)) for pid, used in memory.items()]
+
+    def of_instances(self, instances: Iterable[tuple[str, Any]]) -> list[GpuProcess]:
+        """Return the processes on instances, given by UUID and handle. The driver reports no utilization for them."""
+        return [
+            GpuProcess(pid, used, None, uuid) for uuid, handle in instances for pid, used in self.memory(handle).items()
+        ]
+
+    def memory(self, handle: Any) -> dict[int, int | None]:
+        """Return memory by PID. A process with compute and graphics is in two lists, with the same memory in each."""
+        found: dict[int, int | None] = {}
+        for process_type in _PROCESS_TYPES:
+            call = getattr(self._card.api, f"nvmlDeviceGet{process_type}RunningProcesses")
+            for process in self._query(("processes", process_type), partial(call, handle)) or ():
+                used = process.usedGpuMemory
+                pid, before = int(process.pid), found.get(int(process.pid))
+                found[pid] = before if used in {None, _UNKNOWN_MEMORY} else max(int(used), before or 0)
+        return dict(sorted(found.items()))
+
+    def _shares(self) -> dict[int, float] | None:
+        """Return the busy share by PID, of processes that ran at all.
+
+        The driver's samples have timestamps of another clock, whose offset is taken from the newest sample.
+        """
+        now_us = int(self._card.now() * 1e6)
+        restarts = now_us - self._updated_us > _SILENT_US  # its clock may have been set back
+        samples = self._query("process utilization", lambda: self._samples(0 if restarts else self._read_until_us))
+        if samples is None:
+            return None
+        newest_us = max((int(sample.timeStamp) for sample in samples), default=0)
+        if newest_us in {0, self._newest_us}:
+            samples = []  # no new sample: nothing ran
+        else:
+            if newest_us < self._newest_us:
+                self._read_until_us = 0
+            self._newest_us, self._updated_us, self._offset_us = newest_us, now_us, newest_us - now_us
+        if self._offset_us is None:
+            return {}
+        since_us, until_us = self._read_until_us, now_us + self._offset_us
+        self._read_until_us = until_us
+        return mean_shares(samples, since_us or until_us - _SAMPLE_PERIOD_US, until_us)
+
+    def _samples(self, since_us: int) -> list[Any]:
+        try:
+            return list(self._card.api.nvmlDeviceGetProcessUtilization(self._card.handle, since_us))
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_NOT_FOUND:
+                return []  # no newer sample: nothing ran
+            raise
+
+
+def mean_shares(samples: Iterable[Any], since_us: int, until_us: int) -> dict[int, float]:
+    """Return the mean share by PID. A sample covers the time since the previous sample of its process.
+
+    After the last kernel of a process there are no samples.
+    """
+    before_us: dict[int, int] = {}
+    busy_us: dict[int, float] = {}
+    for sample in sorted(samples, key=lambda sample: int(sample.timeStamp)):
+        pid, at_us = int(sample.pid), int(sample.timeStamp)
+        covered_us = max(0, at_us - before_us.get(pid, since_us))
+        busy_us[pid] = busy_us.get(pid, 0.0) + covered_us * min(100, sample.smUtil) / 100
+        before_us[pid] = at_us
+    return {pid: busy / (until_us - since_us) for pid, busy in busy_us.items() if until_us > since_us}
+
 
 _ENERGY_FIELDS = (
     pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,

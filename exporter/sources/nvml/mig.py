@@ -11,8 +11,7 @@ import pynvml
 
 from exporter.contract.metrics import GPU_MEMORY_TOTAL, GPU_MEMORY_USED, GPU_MIG_INFO, GPU_UTILIZATION
 from exporter.model import Reading
-from exporter.sources.nvml.card import GpuHandle, nvml_text
-from exporter.sources.nvml.errors import NvmlQuery, optional
+from exporter.sources.nvml.card import GpuHandle, NvmlQuery, nvml_text, optional
 
 SCAN_EVERY_S = 10.0
 _MIN_SAMPLE_INTERVAL_S = 0.1

@@ -5,9 +5,8 @@ Functions, values, faults and errors match the tests' C library. Constants, stru
 
 from __future__ import annotations
 
-from exporter.sources.simulated.activity import Activity, SimulatedProcesses
+from exporter.sources.simulated.activity import Activity, SimulatedMig, SimulatedProcesses
 from exporter.sources.simulated.library import Events, Handle, Identity
-from exporter.sources.simulated.mig import SimulatedMig
 from exporter.sources.simulated.power import Power
 
 __all__ = ["Handle", "SimulatedNvml"]

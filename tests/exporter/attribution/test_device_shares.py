@@ -1,5 +1,4 @@
-from exporter.attribution.device_shares import cpu_loads, gpu_loads
-from exporter.attribution.policy import NO_RUN
+from exporter.attribution.policy import NO_RUN, cpu_loads, gpu_loads
 from exporter.model import GpuProcess
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from exporter.contract.state_folder import user_state_folder
+from exporter.contract.command_line import user_state_folder
 
 
 def test_state_folder_follows_xdg_state_home():

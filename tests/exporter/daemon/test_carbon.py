@@ -11,8 +11,7 @@ import aiohttp
 import pytest
 
 from exporter.model import SourceError
-from exporter.sources.carbon.feed import CarbonFeed
-from exporter.sources.carbon.gauges import carbon_readings
+from exporter.sources.carbon.feed import CarbonFeed, carbon_readings
 from exporter.sources.carbon.gb import GbCarbonIntensity
 from exporter.sources.carbon.static import StaticIntensity
 from tests.daemon import daemon, eventually

@@ -1,8 +1,7 @@
 """Interpretation of a push server's responses."""
 
 import pytest
-
-from exporter.push.responses import classify_response
+from exporter.push.http import classify_response
 
 
 @pytest.mark.parametrize(

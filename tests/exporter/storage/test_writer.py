@@ -15,11 +15,16 @@ from exporter.model import Reading, read_clocks
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
 from exporter.sensors.live_state import LiveState
-from exporter.storage.disk_health import DiskHealth
 from exporter.storage.history import History
-from exporter.storage.history_writer import MAX_QUEUED_SECONDS, HistorySecond, HistoryWriter
 from exporter.storage.state_file import StateFile
-from exporter.storage.writer import StateWriter, StorageFiles
+from exporter.storage.writer import (
+    MAX_QUEUED_SECONDS,
+    DiskHealth,
+    HistorySecond,
+    HistoryWriter,
+    StateWriter,
+    StorageFiles,
+)
 
 
 class BusyHistory(History):

@@ -1,8 +1,7 @@
 """Titles of error responses."""
 
 import pytest
-
-from exporter.web.problem import status_title
+from exporter.web.documents import status_title
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ import pytest
 import requests
 
 from exporter.config.settings import OperationError, Settings, UsageError
-from exporter.web.server import WebServer
-from exporter.web.sockets import UnixAddress, listen_unix, unix_address
+from exporter.web.server import UnixAddress, WebServer, listen_unix, unix_address
 from tests.exporter.web.server_thread import serving
 
 

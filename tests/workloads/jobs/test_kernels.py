@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from exporter import simulation
-from exporter.contract.record import RECORD_EVENT, IterationEvent, PhaseEvent
+from exporter.contract.run import RECORD_EVENT, IterationEvent, PhaseEvent
 from tests.fakes.run_api import RunApi, serving
 from tests.waiting import eventually
 from tests.workloads.conftest import Exporter

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from exporter.contract.record import RECORD_EVENT, IterationEvent, PhaseEvent
-from exporter.contract.run import Run
+from exporter.contract.run import RECORD_EVENT, IterationEvent, PhaseEvent, Run
 from tests.workloads.job_environment import job_environment
 from tests.workloads.jobs.llm_models import EOS, SIZE, counting_model, uniform_model
 

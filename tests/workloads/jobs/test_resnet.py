@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from exporter import simulation
-from exporter.contract.record import RECORD_EVENT, IterationEvent
+from exporter.contract.run import RECORD_EVENT, IterationEvent
 from tests.fakes.run_api import RunApi, serving
 from tests.waiting import eventually
 from tests.workloads.conftest import Exporter

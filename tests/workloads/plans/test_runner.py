@@ -4,7 +4,7 @@ import sys
 import pytest
 import yaml
 
-from exporter.contract.record import RECORD_EVENT, StartEvent
+from exporter.contract.run import RECORD_EVENT, StartEvent
 from tests.fakes import nsys
 from tests.workloads.plans.plan_files import TWO_REPEATS, read_journal, run_plan, write_file
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.contract.record import EndEvent, IterationEvent, StartEvent
+from exporter.contract.run import EndEvent, IterationEvent, StartEvent
 from tests.fakes.run_api import RunApi, serving
 from tests.workloads.conftest import Exporter
 from tests.workloads.plans.plan_files import read_journal, run_plan, write_file

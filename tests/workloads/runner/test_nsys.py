@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from exporter.contract.record import RECORD_EVENT
+from exporter.contract.run import RECORD_EVENT
 from tests.fakes import nsys
 
 

@@ -1,6 +1,6 @@
 import yaml
 
-from exporter.contract.record import RECORD_EVENT
+from exporter.contract.run import RECORD_EVENT
 from tests.fakes.run_api import RunApi, serving
 from tests.workloads.conftest import Exporter
 

@@ -84,7 +84,7 @@ def _connect(url: str, environ: Mapping[str, str]) -> ContainerEngine:
     try:
         import docker
     except ImportError as error:
-        from exporter.contract.installation import install
+        from exporter.contract.command_line import install
 
         raise EngineError(f"{error}, which the job needs; {install('workloads')}") from error
     environment = {**environ, "DOCKER_HOST": url}

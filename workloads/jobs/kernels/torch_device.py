@@ -19,7 +19,7 @@ def require_modules(*modules: str) -> None:
     """End the process with a one-line message if a module is missing."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
-        from exporter.contract.installation import install
+        from exporter.contract.command_line import install
 
         sys.exit(f"{' and '.join(missing)} cannot be imported; {install('torch')}")
 

@@ -9,8 +9,7 @@ from exporter.contract.metrics import (
     CARBON_INTENSITY_TIMESTAMP,
 )
 from exporter.model import Reading, SourceError
-from exporter.sources.carbon.feed import CarbonFeed
-from exporter.sources.carbon.gauges import carbon_readings
+from exporter.sources.carbon.feed import CarbonFeed, carbon_readings
 from exporter.sources.carbon.static import StaticIntensity
 from tests.exporter.sources.carbon.feeds import HOUR_S, NOON_S, Clock, Scripted, fed, refused, slot
 

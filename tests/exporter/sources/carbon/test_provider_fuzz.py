@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.contract.carbon import electricity_maps, energy_charts, gb, watttime
+from exporter.contract.carbon import electricity_maps, energy_charts, gb
 from exporter.contract.carbon.response import MAX_GRAMS_PER_KWH
 from exporter.model import Slot, SourceError
+from exporter.sources.carbon import watttime
 from exporter.sources.carbon.cache import CarbonCache
 from exporter.sources.carbon.energy_charts import EnergyCharts
-from exporter.sources.carbon.feed import CarbonFeed
-from exporter.sources.carbon.gauges import carbon_readings
+from exporter.sources.carbon.feed import CarbonFeed, carbon_readings
 from exporter.sources.carbon.gb import GbCarbonIntensity
 from exporter.sources.carbon.provider import extend_with_estimates, label_slots, parse_body
 from tests.exporter.sources.carbon.feeds import NOON_S, Clock, Scripted, fed

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from exporter.contract.metrics import CPU_ENERGY, CPU_POWER
 from exporter.energy.marks import energy_between
 from exporter.energy.meter import DeviceMeter
-from exporter.exposition.readings import NodeSnapshot, node_readings
+from exporter.exposition.collector import NodeSnapshot, node_readings
 from exporter.model import Batch, Device, SourceError
 from exporter.sensors.live_state import LiveState
 from exporter.sources.cpu_energy.powercap import RaplSource

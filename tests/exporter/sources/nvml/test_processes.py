@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from exporter.sources.nvml.processes import mean_shares
+from exporter.sources.nvml.gpu import mean_shares
 
 GIB = 1 << 30
 
