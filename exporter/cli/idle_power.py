@@ -20,7 +20,8 @@ import pynvml
 
 from exporter.contract.metrics import GPU_UTILIZATION
 from exporter.model import Poll
-from exporter.sources.nvml import Nvml, NvmlGpu
+from exporter.sources.nvml.driver import Nvml
+from exporter.sources.nvml.gpu import NvmlGpu
 
 PERIOD_S = 1.0
 UPDATE_S = 0.1

@@ -1,4 +1,4 @@
-"""Command line of the exporter: serve, check and regions."""
+"""Command line of the exporter: its commands, options and exit codes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from exporter.config.settings import (
     UsageError,
     default_state_path,
 )
-from exporter.contract.command_line import usage_message, version_line
-from exporter.contract.command_line import install
+from exporter.contract.command_line import install, usage_message, version_line
 
 
 def takes_settings(

@@ -1,4 +1,4 @@
-"""Sources of the daemon and of `exporter check`, chosen by the settings."""
+"""Sources of the daemon and of `exporter check`, and regions of `exporter regions`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of command-line options as dataclasses, and the texts that all command lines share."""
+"""Groups of command-line options, and the defaults and texts that all command lines share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Runs, and the request and response bodies of the run API."""
+"""Runs: bodies of the run API, and files that the runner and its jobs write.
+
+`events.jsonl` has one JSON event per line, in the order of writing; each has `t`, the Unix time in seconds. Runner and
+job append whole lines to the same file. Work is by unit; a latency is in seconds.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reader of files that contain a secret: a token, a password or an API key."""
+"""Files that contain a secret, and the tokens of the carbon providers."""
 
 from __future__ import annotations
 

@@ -1,16 +1,166 @@
-"""Snapshots of the node, for the metrics and for the local history."""
+"""Snapshots of the node, and their metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from exporter.exposition.collector import NodeSnapshot, RunMetrics, node_readings, run_readings
+from exporter.contract.metrics import (
+    BUILD_INFO,
+    CPU_ENERGY,
+    CPU_POWER,
+    EMISSIONS,
+    GPU_ENERGY,
+    GPU_ENERGY_METHOD,
+    GPU_ENERGY_SUSPECT,
+    GPU_INFO,
+    GPU_INTEGRATED_ENERGY,
+    GPU_POWER,
+    GPU_UP,
+    HWMON_ENERGY,
+    RUN_COVERED_RATIO,
+    RUN_DURATION,
+    RUN_EMISSIONS,
+    RUN_END,
+    RUN_ENERGY,
+    RUN_ENERGY_UNCERTAINTY,
+    RUN_GPU_INFO,
+    RUN_INFO,
+    RUN_INTEGRATED_ENERGY,
+    RUN_OUTCOME,
+    RUN_PHASE_ENERGY,
+    RUN_PHASE_ENERGY_UNCERTAINTY,
+    RUN_PHASE_SECONDS,
+    RUN_PHASE_WORK,
+    RUN_POWER_MAX,
+    RUN_RESULT,
+    RUN_START,
+    RUN_WORK,
+)
+from exporter.contract.run import Run
+from exporter.energy.plausibility import REASONS
 from exporter.exposition.render import CollectedSeries, Families, group_families
 from exporter.model import ClockReading, Device, Reading, read_clocks
+from exporter.sensors.health import DeviceSnapshot, GpuSnapshot, SensorSnapshot
 from exporter.sensors.live_state import LiveState
 from exporter.storage.writer import HistorySecond
+
+
+class RunMetrics(Protocol):
+    """A run at one instant, with the maximum power by GPU, which only the metrics show."""
+
+    @property
+    def run(self) -> Run: ...
+
+    @property
+    def power_max_w(self) -> Mapping[str, float]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSnapshot:
+    """Everything that the metrics show at one instant, but for the runs that have ended."""
+
+    version: str
+    sensors: SensorSnapshot
+    attribution: tuple[Reading, ...]
+    services: tuple[Reading, ...]
+    """Metrics of storage, push and carbon intensities."""
+    runs: tuple[RunMetrics, ...]
+
+
+def node_readings(snapshot: NodeSnapshot) -> Iterator[Reading]:
+    """Yield all metrics of the snapshot."""
+    yield Reading(BUILD_INFO, (snapshot.version,), 1.0)
+    sensors = snapshot.sensors
+    for gpu in sensors.gpus:
+        yield from _gpu_readings(gpu)
+    yield from sensors.xid_errors
+    for device in sensors.devices:
+        yield from _device_readings(device)
+    for key, grams in sensors.emissions_grams.items():
+        yield Reading(EMISSIONS, key, grams)
+    yield from snapshot.attribution
+    for readings in sensors.source_readings:
+        yield from readings
+    yield from snapshot.services
+    for run in snapshot.runs:
+        yield from run_readings(run)
+
+
+def _gpu_readings(gpu: GpuSnapshot) -> Iterator[Reading]:
+    info, energy = gpu.info, gpu.energy
+    labels = (info.index, info.uuid)
+    yield Reading(GPU_UP, labels, float(gpu.up))
+    if energy is None:
+        return
+    yield Reading(GPU_INFO, (*labels, info.name, info.architecture, info.pci_bus_id, info.driver_version), 1.0)
+    if energy.power_w is not None:
+        yield Reading(GPU_POWER, labels, energy.power_w)
+    yield Reading(GPU_ENERGY, labels, energy.energy_j)
+    yield Reading(GPU_INTEGRATED_ENERGY, labels, energy.integrated_j)
+    yield Reading(GPU_ENERGY_METHOD, (*labels, "counter" if energy.has_counter else "integral"), 1.0)
+    for reason in REASONS:
+        yield Reading(GPU_ENERGY_SUSPECT, (*labels, reason), float(reason in energy.suspect))
+    yield from gpu.readings
+
+
+def _device_readings(snapshot: DeviceSnapshot) -> Iterator[Reading]:
+    device = snapshot.device
+    if device.kind == "hwmon":
+        chip, _, sensor = device.id.rpartition("/")
+        yield Reading(HWMON_ENERGY, (chip, sensor), snapshot.energy_j)
+        return
+    yield Reading(CPU_ENERGY, (device.id, device.kind), snapshot.energy_j)
+    if snapshot.power_w is not None:
+        yield Reading(CPU_POWER, (device.id, device.kind), snapshot.power_w)
+
+
+def run_readings(snapshot: RunMetrics) -> Iterator[Reading]:
+    """Yield the series of one run."""
+    shown = snapshot.run
+    identity = (shown.run_id,)
+    labels = tuple((f"label_{name}", value) for name, value in shown.labels.items())
+    yield Reading(RUN_INFO, (shown.run_id, shown.workload), 1.0, labels)
+    yield Reading(RUN_START, identity, shown.started_at)
+    yield Reading(RUN_DURATION, identity, shown.duration_seconds)
+    if shown.ended_at is not None:
+        yield Reading(RUN_END, identity, shown.ended_at)
+        yield Reading(RUN_OUTCOME, (shown.run_id, shown.outcome or "interrupted"), 1.0)
+    yield from _run_energy_readings(shown, snapshot.power_max_w)
+    for emission in shown.emissions_grams:
+        labels_of = (shown.run_id, emission.component, emission.basis, emission.quality)
+        yield Reading(RUN_EMISSIONS, labels_of, emission.grams)
+    for unit, amount in shown.work.items():
+        yield Reading(RUN_WORK, (shown.run_id, unit), amount)
+    for name, value in shown.results.items():
+        yield Reading(RUN_RESULT, (shown.run_id, name), value)
+    for phase in shown.phases:
+        yield Reading(RUN_PHASE_SECONDS, (shown.run_id, phase.name), phase.duration_seconds)
+        for component, joules in phase.energy_joules.items():
+            yield Reading(RUN_PHASE_ENERGY, (shown.run_id, phase.name, component), joules)
+        for component, half_j in phase.energy_uncertainty_joules.items():
+            yield Reading(RUN_PHASE_ENERGY_UNCERTAINTY, (shown.run_id, phase.name, component), half_j)
+        for unit, amount in phase.work.items():
+            yield Reading(RUN_PHASE_WORK, (shown.run_id, phase.name, unit), amount)
+
+
+def _run_energy_readings(shown: Run, power_max_w: Mapping[str, float]) -> Iterator[Reading]:
+    for gpu in shown.gpus:
+        labels = (shown.run_id, gpu.gpu, gpu.uuid)
+        yield Reading(RUN_GPU_INFO, labels, 1.0)
+        if gpu.uuid in shown.integrated_energy_joules:
+            yield Reading(RUN_INTEGRATED_ENERGY, labels, shown.integrated_energy_joules[gpu.uuid])
+        if gpu.uuid in power_max_w:
+            yield Reading(RUN_POWER_MAX, labels, power_max_w[gpu.uuid])
+    for metric, values in (
+        (RUN_ENERGY, shown.energy_joules),
+        (RUN_ENERGY_UNCERTAINTY, shown.energy_uncertainty_joules),
+        (RUN_COVERED_RATIO, shown.covered_ratio),
+    ):
+        for component, devices in values.items():
+            for device, value in devices.items():
+                yield Reading(metric, (shown.run_id, component, device), value)
 
 
 class ReadingSource(Protocol):

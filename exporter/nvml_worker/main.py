@@ -20,7 +20,9 @@ from exporter.nvml_worker.message_writer import MessageWriter
 from exporter.nvml_worker.polling_threads import PolledGpu, PollingThreads
 from exporter.nvml_worker.protocol import EXIT_NO_DRIVER, decode_order
 from exporter.nvml_worker.schedule import SamplingSchedule
-from exporter.sources.nvml import Nvml, NvmlGpu, XidWatch, driver_is_gone, is_unloaded
+from exporter.sources.nvml.card import driver_is_gone, is_unloaded
+from exporter.sources.nvml.driver import Nvml, XidWatch
+from exporter.sources.nvml.gpu import NvmlGpu
 
 RETRY_S = 5.0
 SCAN_GPUS_S = 5.0

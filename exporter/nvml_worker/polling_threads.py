@@ -17,7 +17,8 @@ from exporter.model import DriverGone, GpuFailure, GpuProcessList, Reading, Read
 from exporter.nvml_worker.message_writer import MessageWriter
 from exporter.nvml_worker.protocol import EXIT_NO_DRIVER
 from exporter.nvml_worker.schedule import SamplingSchedule
-from exporter.sources.nvml import NvmlGpu, driver_is_gone, is_unloaded
+from exporter.sources.nvml.card import driver_is_gone, is_unloaded
+from exporter.sources.nvml.gpu import NvmlGpu
 
 READINGS_EVERY_S = 1.0
 WITHOUT_COUNTER_S = 0.047

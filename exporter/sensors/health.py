@@ -1,4 +1,4 @@
-"""Latest readings and liveness of each GPU and source."""
+"""Latest readings and health of each GPU and source, and immutable snapshots of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Data types of simulated GPUs and their state. Times are CLOCK_BOOTTIME seconds."""
+"""Models of simulated GPUs, and the types of their state. Times are CLOCK_BOOTTIME seconds.
+
+The models are from public data sheets; idle power is a typical value.
+"""
 
 from __future__ import annotations
 

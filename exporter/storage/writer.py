@@ -1,4 +1,4 @@
-"""Saving of the state each second and on request, without waiting for a disk that hangs."""
+"""Writers of state and history, which do not wait for a disk that hangs."""
 
 from __future__ import annotations
 

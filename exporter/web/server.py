@@ -1,4 +1,4 @@
-"""HTTP server of the daemon: configuration, listeners and shutdown."""
+"""HTTP server of the daemon: configuration, listening sockets and shutdown."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from exporter.simulation import Simulation
-from exporter.sources.nvml import Nvml, NvmlGpu, XidWatch
+from exporter.sources.nvml.driver import Nvml, XidWatch
+from exporter.sources.nvml.gpu import NvmlGpu
 
 Rows = dict[str, float]
 

@@ -18,7 +18,7 @@ from typing import Any
 import pynvml
 
 from exporter.model import boottime
-from exporter.sources.nvml import Nvml
+from exporter.sources.nvml.driver import Nvml
 from tests.bench.statistics_of import quantile
 from tests.gpu.sensor import TimedPoll, update_period
 

@@ -1,4 +1,4 @@
-"""Carbon intensities of one provider: refresh schedule, back-off and fallback."""
+"""Carbon intensities of one provider: refresh schedule, back-off, fallback and metrics."""
 
 from __future__ import annotations
 

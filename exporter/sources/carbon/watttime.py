@@ -1,7 +1,9 @@
-"""Carbon provider WattTime: marginal intensities in regions of the whole world.
+"""Carbon provider WattTime, API v3: marginal intensities in regions of the whole world.
 
-Marginal and average intensities must not be mixed. Logging in by user and password returns a token for half an hour.
-Forecasts and history need a subscription, except for CAISO_NORTH. Limits: 3,000 requests and 100 logins in 5 minutes.
+https://docs.watttime.org. Marginal and average intensities must not be mixed. Logging in by user and password returns a
+token for half an hour. Forecasts and history need a subscription, except for CAISO_NORTH. Limits: 3,000 requests and
+100 logins in 5 minutes. The signal `co2_moer` is the marginal intensity in pounds of CO2 per MWh, in 5 min slots.
+The free signal index is a rank of 0 to 100 and not an intensity; it is not used.
 """
 
 from __future__ import annotations

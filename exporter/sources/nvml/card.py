@@ -1,4 +1,4 @@
-"""Access to one GPU: its NVML handle, its labels, and field values in one call."""
+"""Access to one GPU: NVML errors, its handle, its labels, and field values in one call."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exporter.simulation import Fault
-from exporter.sources.nvml import Nvml, bound_gpus
+from exporter.sources.nvml.driver import Nvml, bound_gpus
 
 
 def test_bound_gpus_from_proc_have_nvml_bus_ids(tmp_path):

@@ -8,7 +8,7 @@ import pynvml
 import pytest
 
 from exporter.simulation import Fault
-from exporter.sources.nvml import XidWatch
+from exporter.sources.nvml.driver import XidWatch
 
 
 def test_xid_events_after_registration_are_reported_in_order(make_node, read):

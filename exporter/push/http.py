@@ -1,4 +1,4 @@
-"""Interpretation of a push server's responses: accepted, refused, too large, or to be retried."""
+"""HTTP connection to a push server, and the interpretation of its responses."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Interpretation of a push server's responses."""
 
 import pytest
+
 from exporter.push.http import classify_response
 
 

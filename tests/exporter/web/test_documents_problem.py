@@ -1,6 +1,7 @@
 """Titles of error responses."""
 
 import pytest
+
 from exporter.web.documents import status_title
 
 
