@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from exporter.contract.carbon.credentials import PROVIDERS
 
+from exporter.contract.secret_file import PROVIDERS
 from tests.exporter.cli.test_main import exporter
 from tests.fakes import watttime, web_api
 from tests.fakes.electricity_maps import ElectricityMapsApi
