@@ -3,82 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import sys
-from collections.abc import Callable, Collection
-from dataclasses import MISSING, fields
-from functools import wraps
-from typing import Annotated, Any, cast, get_args, get_type_hints
+from typing import Annotated, cast
 
 import typer
 
 from exporter.cli.signals import exit_on_sigint, raise_on_sigint
 from exporter.config.settings import (
+    CarbonTokenOption,
+    CarbonUrlOption,
     LogFormat,
     LogLevel,
     OperationError,
-    Option,
+    ProviderOption,
     Settings,
     UsageError,
     default_state_path,
 )
-from exporter.contract.command_line import install, usage_message, version_line
-
-
-def takes_settings(
-    only: Collection[str] | None = None, **defaults: object
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that replaces a command's first parameter by the options of Settings, or of `only` some.
-
-    `defaults` replace those of Settings. The command raises UsageError for options that exclude each other.
-    """
-    hints = get_type_hints(Settings, include_extras=True)
-    options = [
-        _parameter(one.name, hints[one.name], defaults.get(one.name, None if one.default is MISSING else one.default))
-        for one in fields(Settings)
-        if only is None or one.name in only
-    ]
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        parameters = [*options, *list(inspect.signature(command, eval_str=True).parameters.values())[1:]]
-
-        @wraps(command)
-        def with_options(**arguments: Any) -> None:
-            settings = _settings({parameter.name: arguments.pop(parameter.name) for parameter in options})
-            command(settings, **arguments)
-
-        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # functions allow it
-        with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return with_options
-
-    return decorate
-
-
-def _parameter(name: str, hint: Any, default: object) -> inspect.Parameter:
-    hinted: Any
-    option: Option
-    hinted, option = get_args(hint)
-    if default == ():
-        hinted, default = list[str] | None, None
-    elif default is None:
-        hinted |= None
-    shown = typer.Option(
-        option.flags, metavar=option.metavar, help=option.help, show_default=option.shown_default or True
-    )
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return inspect.Parameter(name, kind, default=default, annotation=Annotated[hinted, shown])
-
-
-def _settings(values: dict[str, Any]) -> Settings:
-    """Return the settings. Raises UsageError for options that exclude each other."""
-    values["state_path"] = values.get("state_path") or default_state_path()
-    set_values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in values.items() if value is not None
-    }
-    settings = Settings(**set_values)
-    settings.check_combinations()
-    return settings
-
+from exporter.contract.command_line import install, usage_message, version_line, with_option_groups
 
 cli = typer.Typer(
     no_args_is_help=True,
@@ -110,13 +52,14 @@ def _commands(_version: Version = False) -> None:
 
 
 @cli.command()
-@takes_settings()
+@with_option_groups
 def serve(
     settings: Settings,
     log_level: Annotated[LogLevel, typer.Option("--log.level", help="Minimum level of logs.")] = LogLevel.info,
     log_format: Annotated[LogFormat, typer.Option("--log.format", help="Format of logs.")] = LogFormat.logfmt,
 ) -> None:
     """Run the daemon: sample sensors, keep the ledger of runs, serve /metrics and the run API."""
+    settings.check_combinations()
     exit_on_sigint()  # until the daemon installs its own handler
     from exporter.cli.daemon import run_daemon
 
@@ -124,7 +67,7 @@ def serve(
 
 
 @cli.command()
-@takes_settings()
+@with_option_groups
 def check(
     settings: Settings,
     idle_seconds: Annotated[
@@ -145,6 +88,7 @@ def check(
     """
     from exporter.cli.check import run_checks as run_check
 
+    settings.check_combinations()
     raise_on_sigint()
     lines = asyncio.run(run_check(settings, idle_seconds))
     for line in lines:
@@ -154,12 +98,21 @@ def check(
 
 
 @cli.command()
-@takes_settings(only=("carbon_provider", "carbon_url", "carbon_token_file"), carbon_provider="static")
-def regions(settings: Settings) -> None:
+def regions(
+    carbon_provider: ProviderOption = "static",
+    carbon_url: CarbonUrlOption = None,
+    carbon_token_file: CarbonTokenOption = None,
+) -> None:
     """List the values of --carbon.region, one per line."""
     from exporter.cli.sources import list_provider_regions
 
     raise_on_sigint()
+    settings = Settings(
+        state_path=default_state_path(),
+        carbon_provider=carbon_provider,
+        carbon_url=carbon_url,
+        carbon_token_file=carbon_token_file,
+    )
     for line in asyncio.run(list_provider_regions(settings)):
         print(line)
 

@@ -6,9 +6,11 @@ import enum
 import ipaddress
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
+
+import typer
 
 from exporter.contract.command_line import user_state_folder
 from exporter.contract.secret_file import PROVIDERS
@@ -38,14 +40,33 @@ class LogFormat(enum.StrEnum):
     json = "json"
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """Command-line option of a setting; `shown_default` is used where the setting's default is None."""
+def default_state_path() -> Path:
+    """Return the state folder of the systemd unit, else that of the user."""
+    folders = os.environ.get("STATE_DIRECTORY")
+    return Path(folders.split(":")[0]) if folders else user_state_folder(os.environ)
 
-    flags: str
-    help: str
-    metavar: str | None = None
-    shown_default: str | None = None
+
+ProviderOption = Annotated[
+    str | None,
+    typer.Option(
+        "--carbon.provider",
+        help="Provider of carbon intensities: marginal ones from watttime, average ones from the others.",
+        metavar="|".join(PROVIDERS),
+    ),
+]
+CarbonUrlOption = Annotated[
+    str | None,
+    typer.Option("--carbon.url", help="Alternative URL of the provider's API, such as a proxy's.", metavar="URL"),
+]
+CarbonTokenOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--carbon.token-file",
+        help="File with the token of electricitymaps, USER:PASSWORD of watttime, or one line PROVIDER=SECRET for each; "
+        "default: WATTLINE_CARBON_TOKEN.",
+        metavar="FILE",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,135 +74,173 @@ class Settings:
     """Values of all options, in the order of --help."""
 
     listen_address: Annotated[
-        str, Option("--web.listen-address", "Address of /metrics and the run API.", "HOST:PORT")
+        str, typer.Option("--web.listen-address", help="Address of /metrics and the run API.", metavar="HOST:PORT")
     ] = DEFAULT_ADDRESS
     web_config: Annotated[
-        Path | None, Option("--web.config.file", "TLS and basic auth, in Prometheus's web-config format.", "FILE")
+        Path | None,
+        typer.Option(
+            "--web.config.file", help="TLS and basic auth, in Prometheus's web-config format.", metavar="FILE"
+        ),
     ] = None
     api_socket: Annotated[
         Path | None,
-        Option("--web.api-socket", "Unix socket of the run API; changes over TCP then need a token.", "PATH"),
+        typer.Option(
+            "--web.api-socket", help="Unix socket of the run API; changes over TCP then need a token.", metavar="PATH"
+        ),
     ] = None
     api_socket_mode: Annotated[
-        str | None, Option("--web.api-socket-mode", "File mode of the API socket.", "MODE", DEFAULT_SOCKET_MODE)
+        str | None,
+        typer.Option(
+            "--web.api-socket-mode",
+            help="File mode of the API socket.",
+            metavar="MODE",
+            show_default=DEFAULT_SOCKET_MODE,
+        ),
     ] = None
     api_socket_group: Annotated[
-        str | None, Option("--web.api-socket-group", "Group owner of the API socket.", "NAME")
+        str | None, typer.Option("--web.api-socket-group", help="Group owner of the API socket.", metavar="NAME")
     ] = None
     api_token_file: Annotated[
-        Path | None, Option("--web.api-token-file", "File with the bearer token for changes of runs over TCP.", "FILE")
+        Path | None,
+        typer.Option(
+            "--web.api-token-file", help="File with the bearer token for changes of runs over TCP.", metavar="FILE"
+        ),
     ] = None
     allowed_hosts: Annotated[
-        tuple[str, ...], Option("--web.allowed-host", "Additional host name of this exporter; repeatable.", "NAME")
-    ] = ()
-    simulate: Annotated[str | None, Option("--simulate", "Simulated GPUs instead of the node's.", "8xH200")] = None
-    state_path: Annotated[Path, Option("--state.path", "Folder of state.sqlite and history.sqlite.", "FOLDER")]
-    sysfs: Annotated[Path, Option("--path.sysfs", "Mount point of sysfs.", "FOLDER")] = Path("/sys")
-    nvml: Annotated[bool, Option("--collector.nvml/--no-collector.nvml", "GPUs through NVML.")] = True
-    rapl: Annotated[bool, Option("--collector.rapl/--no-collector.rapl", "CPU and DRAM energy through RAPL.")] = True
-    hwmon: Annotated[bool, Option("--collector.hwmon/--no-collector.hwmon", "Power sensors of the board.")] = True
-    host: Annotated[bool, Option("--collector.host/--no-collector.host", "CPU and memory use of the node.")] = True
+        list[str],
+        typer.Option("--web.allowed-host", help="Additional host name of this exporter; repeatable.", metavar="NAME"),
+    ] = field(default_factory=list)
+    simulate: Annotated[
+        str | None, typer.Option("--simulate", help="Simulated GPUs instead of the node's.", metavar="8xH200")
+    ] = None
+    state_path: Annotated[
+        Path,
+        typer.Option(
+            "--state.path",
+            help="Folder of state.sqlite and history.sqlite.",
+            metavar="FOLDER",
+            default_factory=default_state_path,
+            show_default=False,
+        ),
+    ]
+    sysfs: Annotated[Path, typer.Option("--path.sysfs", help="Mount point of sysfs.", metavar="FOLDER")] = Path("/sys")
+    nvml: Annotated[bool, typer.Option("--collector.nvml/--no-collector.nvml", help="GPUs through NVML.")] = True
+    rapl: Annotated[
+        bool, typer.Option("--collector.rapl/--no-collector.rapl", help="CPU and DRAM energy through RAPL.")
+    ] = True
+    hwmon: Annotated[
+        bool, typer.Option("--collector.hwmon/--no-collector.hwmon", help="Power sensors of the board.")
+    ] = True
+    host: Annotated[
+        bool, typer.Option("--collector.host/--no-collector.host", help="CPU and memory use of the node.")
+    ] = True
     processes: Annotated[
-        bool, Option("--collector.processes/--no-collector.processes", "CPU time and memory of processes.")
+        bool, typer.Option("--collector.processes/--no-collector.processes", help="CPU time and memory of processes.")
     ] = False
     process_group: Annotated[
-        str | None, Option("--collector.processes.group", "Grouping of processes.", "name|cgroup", DEFAULT_GROUP)
+        str | None,
+        typer.Option(
+            "--collector.processes.group",
+            help="Grouping of processes.",
+            metavar="name|cgroup",
+            show_default=DEFAULT_GROUP,
+        ),
     ] = None
-    process_pids: Annotated[bool, Option("--collector.processes.pid", "One series per PID.")] = False
+    process_pids: Annotated[bool, typer.Option("--collector.processes.pid", help="One series per PID.")] = False
     kubelet_socket: Annotated[
         Path | None,
-        Option(
+        typer.Option(
             "--kubelet.pod-resources",
-            "Pods of GPUs, from the kubelet: /var/lib/kubelet/pod-resources/kubelet.sock.",
-            "SOCKET",
+            help="Pods of GPUs, from the kubelet: /var/lib/kubelet/pod-resources/kubelet.sock.",
+            metavar="SOCKET",
         ),
     ] = None
-    history: Annotated[bool, Option("--history/--no-history", "Local history.")] = True
+    history: Annotated[bool, typer.Option("--history/--no-history", help="Local history.")] = True
     cpu_power_model: Annotated[
         str | None,
-        Option("--cpu.power-model", "Estimate of CPU energy from utilization, where RAPL is missing.", "idle=W,max=W"),
-    ] = None
-    carbon_provider: Annotated[
-        str | None,
-        Option(
-            "--carbon.provider",
-            "Provider of carbon intensities: marginal ones from watttime, average ones from the others.",
-            "|".join(PROVIDERS),
+        typer.Option(
+            "--cpu.power-model",
+            help="Estimate of CPU energy from utilization, where RAPL is missing.",
+            metavar="idle=W,max=W",
         ),
     ] = None
+    carbon_provider: ProviderOption = None
     carbon_region: Annotated[
         str | None,
-        Option(
-            "--carbon.region", "Region of the provider, such as GB, a postcode or a country; see `exporter regions`."
+        typer.Option(
+            "--carbon.region",
+            help="Region of the provider, such as GB, a postcode or a country; see `exporter regions`.",
         ),
     ] = None
     carbon_intensity: Annotated[
-        float | None, Option("--carbon.intensity", "Constant intensity in gCO2eq/kWh.", "G_PER_KWH")
+        float | None, typer.Option("--carbon.intensity", help="Constant intensity in gCO2eq/kWh.", metavar="G_PER_KWH")
     ] = None
-    carbon_url: Annotated[
-        str | None, Option("--carbon.url", "Alternative URL of the provider's API, such as a proxy's.", "URL")
-    ] = None
-    carbon_token_file: Annotated[
-        Path | None,
-        Option(
-            "--carbon.token-file",
-            "File with the token of electricitymaps, USER:PASSWORD of watttime, or one line PROVIDER=SECRET for each; "
-            "default: WATTLINE_CARBON_TOKEN.",
-            "FILE",
-        ),
-    ] = None
+    carbon_url: CarbonUrlOption = None
+    carbon_token_file: CarbonTokenOption = None
     carbon_marginal_provider: Annotated[
         str | None,
-        Option(
-            "--carbon.marginal-provider", "Provider of marginal intensities, in addition to average ones.", "watttime"
+        typer.Option(
+            "--carbon.marginal-provider",
+            help="Provider of marginal intensities, in addition to average ones.",
+            metavar="watttime",
         ),
     ] = None
     carbon_marginal_region: Annotated[
         str | None,
-        Option(
-            "--carbon.marginal-region", "Region of the marginal provider, such as CAISO_NORTH, or LATITUDE,LONGITUDE."
+        typer.Option(
+            "--carbon.marginal-region",
+            help="Region of the marginal provider, such as CAISO_NORTH, or LATITUDE,LONGITUDE.",
         ),
     ] = None
     carbon_marginal_url: Annotated[
-        str | None, Option("--carbon.marginal-url", "Alternative URL of the marginal provider's API.", "URL")
+        str | None,
+        typer.Option("--carbon.marginal-url", help="Alternative URL of the marginal provider's API.", metavar="URL"),
     ] = None
     push_url: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--push.url",
-            "URL to push the history to, where no server can scrape: http://HOST:8428/api/v1/import/prometheus for "
-            "VictoriaMetrics, http://HOST:9090/api/v1/write for remote write.",
-            "URL",
+            help="URL to push the history to, where no server can scrape: "
+            "http://HOST:8428/api/v1/import/prometheus for VictoriaMetrics, "
+            "http://HOST:9090/api/v1/write for remote write.",
+            metavar="URL",
         ),
     ] = None
     push_basic_auth: Annotated[
         str | None,
-        Option("--push.basic-auth", "User to push as, and the file with the password.", "USER:PASSWORD-FILE"),
+        typer.Option(
+            "--push.basic-auth", help="User to push as, and the file with the password.", metavar="USER:PASSWORD-FILE"
+        ),
     ] = None
     push_token_file: Annotated[
-        Path | None, Option("--push.token-file", "File with the bearer token to push with.", "FILE")
+        Path | None, typer.Option("--push.token-file", help="File with the bearer token to push with.", metavar="FILE")
     ] = None
     push_ca_file: Annotated[
-        Path | None, Option("--push.ca-file", "CA certificates of the push server, instead of the system's.", "FILE")
+        Path | None,
+        typer.Option(
+            "--push.ca-file", help="CA certificates of the push server, instead of the system's.", metavar="FILE"
+        ),
     ] = None
     push_headers: Annotated[
-        tuple[str, ...],
-        Option(
+        list[str],
+        typer.Option(
             "--push.header",
-            "Header of each push request, such as X-Scope-OrgID=team, or from a file for a secret; repeatable.",
-            "NAME=VALUE|NAME=@FILE",
+            help="Header of each push request, such as X-Scope-OrgID=team, or from a file for a secret; repeatable.",
+            metavar="NAME=VALUE|NAME=@FILE",
         ),
-    ] = ()
+    ] = field(default_factory=list)
     push_labels: Annotated[
-        tuple[str, ...],
-        Option(
+        list[str],
+        typer.Option(
             "--push.label",
-            "Label added to all pushed series; repeatable. Default: instance=HOSTNAME and job=wattline.",
-            "NAME=VALUE",
+            help="Label added to all pushed series; repeatable. Default: instance=HOSTNAME and job=wattline.",
+            metavar="NAME=VALUE",
         ),
-    ] = ()
-    push_every: Annotated[str | None, Option("--push.every", "Push interval.", "TIME", "15s")] = None
-    exit_when_idle: Annotated[bool, Option("--exit-when-idle", "Exit after the last run has ended.")] = False
+    ] = field(default_factory=list)
+    push_every: Annotated[
+        str | None, typer.Option("--push.every", help="Push interval.", metavar="TIME", show_default="15s")
+    ] = None
+    exit_when_idle: Annotated[bool, typer.Option("--exit-when-idle", help="Exit after the last run has ended.")] = False
 
     def address(self) -> tuple[str, int]:
         """Return host and port. Raises UsageError."""
@@ -223,12 +282,6 @@ def _is_host(text: str) -> bool:
         return bool(ipaddress.ip_address(text))
     except ValueError:
         return False
-
-
-def default_state_path() -> Path:
-    """Return the state folder of the systemd unit, else that of the user."""
-    folders = os.environ.get("STATE_DIRECTORY")
-    return Path(folders.split(":")[0]) if folders else user_state_folder(os.environ)
 
 
 def check_url(text: str | None, option: str) -> str | None:

@@ -7,7 +7,7 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -176,7 +176,7 @@ def _refuse_without_url(settings: Settings) -> None:
             raise UsageError(f"{option} needs --push.url URL; add it, or remove this option")
 
 
-def _labels(given: tuple[str, ...]) -> dict[str, str]:
+def _labels(given: Sequence[str]) -> dict[str, str]:
     taken = {name for metric in METRICS for name in (*metric.labels, *metric.optional)}
     found: dict[str, str] = {}
     for pair in given:
