@@ -17,7 +17,7 @@ from analyzer.commands.compare import compare_command
 from analyzer.commands.export import export_command
 from analyzer.commands.fleet import fleet_command
 from analyzer.commands.import_ import import_command
-from analyzer.commands.messages import print_message
+from analyzer.commands.printing import print_message
 from analyzer.commands.recommend import recommend_command
 from analyzer.commands.report import report_command
 from analyzer.commands.runs import runs_command

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from analyzer.sources.fleet import recording_rules as fleet_recorded
+from analyzer.sources.fleet import queries as fleet_recorded
 from exporter.contract import metrics as m
 from tests import servers
 

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import math
 
-from analyzer.model.findings import Finding
-from analyzer.model.report import MeasuredRun
+from analyzer.model.report import (
+    CLAIMED_ENERGY,
+    FILE_LABEL,
+    FORMAT_LABEL,
+    NOTES_LABEL,
+    SPACING_LABEL,
+    WALL_ENERGY,
+    WALL_RATIO,
+    Finding,
+    MeasuredRun,
+)
 
-FORMAT_LABEL = "import_format"
-FILE_LABEL = "import_file"
-SPACING_LABEL = "import_spacing_seconds"
-NOTES_LABEL = "import_notes"
-CLAIMED_ENERGY = "claimed_energy_joules"
-WALL_ENERGY = "wall_energy_joules"
-WALL_RATIO = "wall_covered_ratio"
 _CLOSE = 0.05
 _COVERED = 0.99
 

@@ -12,10 +12,9 @@ from analyzer.energy.clock import run_duration_s
 from analyzer.energy.phases import measurable_phases
 from analyzer.model.devices import AttributedDevice, MeasuredDevice, fields_of
 from analyzer.model.emissions import CarbonSlot, Emission
-from analyzer.model.findings import Finding
 from analyzer.model.interval import Interval, total, total_limits
 from analyzer.model.ledger import LedgerPhase, RunLedger
-from analyzer.model.report import AttributedRun, MeasuredRun, Phase, Work
+from analyzer.model.report import AttributedRun, Finding, MeasuredRun, Phase, Work
 from analyzer.model.timeline import Window
 
 

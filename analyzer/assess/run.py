@@ -11,16 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analyzer.assess.boundaries import energy_boundaries
-from analyzer.assess.imported import FORMAT_LABEL, import_findings
+from analyzer.assess.imported import import_findings
 from analyzer.assess.measure import RunOrigin, attributed_run, measured_run
 from analyzer.carbon.best_start import Profile, power_profile
 from analyzer.carbon.checks import carbon_findings, places_with_intensity, restatement_findings
-from analyzer.carbon.emissions import emissions_at
+from analyzer.carbon.emissions import emissions_at, sci_findings, software_carbon_intensity
 from analyzer.carbon.intensity import carbon_slots
 from analyzer.carbon.restate import EnergyLines, emissions_by_slot, energy_lines, restate
-from analyzer.carbon.sci import sci_findings, software_carbon_intensity
 from analyzer.energy import aliasing
-from analyzer.energy.attribution import attribute_device
 from analyzer.energy.calibration import UNCALIBRATED, CalibratedGpus, calibrate, calibration_findings
 from analyzer.energy.checks import coverage_findings, device_findings, gpu_findings, suspect_findings, suspicions
 from analyzer.energy.clock import clock_findings, clock_offsets
@@ -28,6 +26,7 @@ from analyzer.energy.devices import (
     MeasuredSignals,
     RawSeries,
     Signals,
+    attribute_device,
     device_order,
     gpu_energy_lines,
     is_summed,
@@ -36,12 +35,19 @@ from analyzer.energy.devices import (
 from analyzer.energy.error_budget import device_budget, gpu_budget
 from analyzer.model.devices import SCRAPED, AttributedDevice, Device, UncertaintyBudget, fields_of
 from analyzer.model.emissions import CarbonSlot, Emission, Restatement
-from analyzer.model.findings import Finding, ordered_findings
 from analyzer.model.ledger import RunLedger, parse_ledger
-from analyzer.model.report import AttributedRun, MeasuredRun, Report
+from analyzer.model.report import (
+    FORMAT_LABEL,
+    NO_INPUTS,
+    AttributedRun,
+    Finding,
+    MeasuredRun,
+    Report,
+    UserInputs,
+    ordered_findings,
+)
 from analyzer.model.samples import RunFrames, Samples
 from analyzer.model.timeline import Window, other_runs, windows
-from analyzer.model.user_inputs import NOTHING, Given
 from exporter.contract import metrics as m
 from exporter.contract.power_sensors import sensor_window
 
@@ -79,7 +85,7 @@ class _Checked:
     carbon_findings: tuple[Finding, ...]
 
 
-def assess(frames: RunFrames, given: Given = NOTHING) -> Report:
+def assess(frames: RunFrames, given: UserInputs = NO_INPUTS) -> Report:
     """Return the report. Raises NoEnergyError, and CalibrationError where no calibration fits one of the GPUs."""
     measured = _measure(frames)
     attributed = _attribute(measured, given)
@@ -131,7 +137,7 @@ def _alias_findings(ledger: RunLedger) -> Iterator[Finding]:
         yield Finding("warning", "alias", alias, text)
 
 
-def _attribute(measured: _Measured, given: Given) -> _Attributed:
+def _attribute(measured: _Measured, given: UserInputs) -> _Attributed:
     run, ledger = measured.run, measured.ledger
     shares_j = {(one.instance, one.component, one.device): one.attributed_j for one in ledger.devices}
     devices = tuple(
@@ -194,7 +200,7 @@ def _check_gpu(
     return budget, [*findings, *about_aliasing, *suspect_findings(device.label, suspected)]
 
 
-def _extend(measured: _Measured, attributed: _Attributed, checked: _Checked, given: Given) -> Report:
+def _extend(measured: _Measured, attributed: _Attributed, checked: _Checked, given: UserInputs) -> Report:
     run = attributed.run
     boundaries = energy_boundaries(run, given.pue)
     restated = tuple(_restated(measured, attributed, given))
@@ -223,7 +229,7 @@ def _extend(measured: _Measured, attributed: _Attributed, checked: _Checked, giv
     )
 
 
-def _restated(measured: _Measured, attributed: _Attributed, given: Given) -> Iterator[Restatement]:
+def _restated(measured: _Measured, attributed: _Attributed, given: UserInputs) -> Iterator[Restatement]:
     for past in given.past:
         if not past.problem:
             fallback = given.grams_per_kwh if past.basis == "average" else None

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from analyzer.assess.boundaries import GENERATED, PROMPT, TOTAL
 from analyzer.model.devices import Device, fields_of
 from analyzer.model.emissions import Sci, widened_by_amount
-from analyzer.model.findings import Finding, ordered_findings
 from analyzer.model.interval import Interval
-from analyzer.model.report import Boundary, Report, UnitEnergy, Work
+from analyzer.model.report import Boundary, Finding, Report, UnitEnergy, Work, ordered_findings
 
 _FAR = 0.2
 _JUDGED_FROM = 1_000

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.carbon.intensity import slot_pieces
 from analyzer.model.emissions import UNKNOWN, CarbonSlot, Past, Restatement
-from analyzer.model.findings import Finding
+from analyzer.model.report import Finding
 from analyzer.model.samples import around, of
 from analyzer.model.timeline import Window
 from exporter.contract import metrics as m

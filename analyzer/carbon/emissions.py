@@ -1,15 +1,25 @@
-"""Emissions in g CO2eq: as the ledger counted them, or from the energy afterwards.
+"""Emissions in g CO2eq, from the ledger or from the energy, and the Software Carbon Intensity.
 
 Average and marginal intensities answer different questions and are never added up.
+
+Software Carbon Intensity, ISO/IEC 21031:2024: SCI = (O + M) per R. O = E · I, the emissions of the run's energy at a
+boundary; M = TE · (TiR / EL) · (RR / ToR), its share of the embodied emissions of the hardware; R is the run, or one
+unit of its work. Contracts and offsets do not count.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from analyzer.model.emissions import Emission
+from analyzer.model.emissions import Emission, Restatement, Sci, total_emissions
 from analyzer.model.interval import JOULES_PER_KWH, Interval
+from analyzer.model.report import Boundary, Finding
+
+_ORIGINS = ("restated", "ledger", "by slot", "given intensity")
+"""The best first."""
+_COMPLETE = 0.99
+"""Emissions of a smaller share of the energy are not used for O."""
 
 
 def ledger_emissions(
@@ -54,3 +64,40 @@ def emissions_at(
         )
         for component, joules in energy.items()
     ]
+
+
+def software_carbon_intensity(
+    boundaries: Sequence[Boundary],
+    emissions: Sequence[Emission],
+    restated: Sequence[Restatement],
+    embodied_g: float,
+) -> tuple[Sci, ...]:
+    """Return the SCI for each basis at each boundary of which all components' emissions are known."""
+    partial = {(one.past.basis, "restated") for one in restated if one.share_of("") > 1 - _COMPLETE}
+    usable = [one for one in emissions if (one.basis, one.origin) not in partial]
+    bases = list(dict.fromkeys(emission.basis for emission in emissions))
+    return tuple(
+        found
+        for boundary in boundaries
+        for basis in bases
+        for found in _at_boundary(boundary, basis, usable, embodied_g)
+    )
+
+
+def _at_boundary(boundary: Boundary, basis: str, emissions: Sequence[Emission], embodied_g: float) -> Iterator[Sci]:
+    amounts = tuple((work.unit, work.amount) for work in boundary.work)
+    for origin in _ORIGINS:
+        parts = [one for one in emissions if (one.basis, one.origin) == (basis, origin)]
+        mine = [one for one in parts if one.component in boundary.components]
+        if {one.component for one in mine} == set(boundary.components):
+            (sum_,) = total_emissions(mine)
+            operational = sum_.mass_g.scaled(boundary.pue or 1.0)
+            yield Sci(boundary.name, basis, origin, operational, embodied_g, amounts)
+            return
+
+
+def sci_findings(found: Sequence[Sci]) -> list[Finding]:
+    if found:
+        return []
+    text = "no SCI: the intensity is not known for all of the run's energy; add one with --carbon G/KWH or --restate"
+    return [Finding("warning", "no_sci", "", text)]

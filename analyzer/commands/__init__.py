@@ -1,1 +1,0 @@
-"""Commands of the analyzer, one per module."""

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.messages import exit_with_error, print_message
-from analyzer.commands.options.common import DEFAULT_SINCE, FormatOption, SinceOption, duration_option
-from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.output.format import OutputFormat
+from analyzer.commands.options.shared import (
+    DEFAULT_SINCE,
+    ConnectionOptions,
+    FormatOption,
+    SinceOption,
+    duration_option,
+)
+from analyzer.commands.printing import OutputFormat, exit_with_error, print_message
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
@@ -59,8 +63,8 @@ def best_start_command(
         raise typer.BadParameter("--region selects one of the source's forecasts: leave it out with --forecast")
     constant = _constant_profile(run_id, energy_kwh, hours)
     from analyzer.carbon import best_start as starts
+    from analyzer.commands.printing import print_output
     from analyzer.output.studies.best_start import best_start_output
-    from analyzer.output.view import print_output
 
     now_s = time.time()
     profile = constant or _profile_of_run(connection, str(run_id), since_s)
@@ -91,7 +95,7 @@ def _constant_profile(run_id: str | None, energy_kwh: float | None, hours: float
 
 def _profile_of_run(connection: ConnectionOptions, run_id: str, since_s: float) -> Profile:
     from analyzer.assess import run as assess
-    from analyzer.sources.carbon.past_intensity import with_cpu_counters
+    from analyzer.sources.carbon.intensity import with_cpu_counters
     from analyzer.sources.runs.load import Clock, load_run
 
     with connection.open() as source:
@@ -107,7 +111,7 @@ def _profile_of_run(connection: ConnectionOptions, run_id: str, since_s: float) 
 def _forecast(
     connection: ConnectionOptions, path: Path | None, basis: Basis, region: str | None, now_s: float
 ) -> Forecast:
-    from analyzer.sources.carbon.forecast import fetch_forecast, read_forecast_file
+    from analyzer.sources.carbon.intensity import fetch_forecast, read_forecast_file
 
     if path is not None:
         return read_forecast_file(path, basis)

@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.messages import exit_with_error, print_message
-from analyzer.commands.options.common import DEFAULT_SINCE, CarbonOption, FormatOption, SinceOption, duration_option
-from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.output.format import OutputFormat
+from analyzer.commands.options.shared import (
+    DEFAULT_SINCE,
+    CarbonOption,
+    ConnectionOptions,
+    FormatOption,
+    SinceOption,
+    duration_option,
+)
+from analyzer.commands.printing import OutputFormat, exit_with_error, print_message
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
-    from analyzer.model.selection import Selector
+    from analyzer.model.catalog import Selector
     from analyzer.sources.base import SampleSource
     from analyzer.studies.compare import RunGroup
 
@@ -38,9 +43,9 @@ def compare_command(
 ) -> None:
     """Compare energy, energy per unit, duration, rate and emissions, with confidence intervals."""
     since_s = duration_option(since)
-    from analyzer.model.selection import SelectionError, selector
+    from analyzer.commands.printing import print_output
+    from analyzer.model.catalog import SelectionError, selector
     from analyzer.output.studies.compare import comparison_output
-    from analyzer.output.view import print_output
     from analyzer.studies import compare as comparison
 
     try:
@@ -63,9 +68,8 @@ def compare_command(
 def _load_group(source: SampleSource, wanted: Selector, since_s: float, carbon: float | None) -> RunGroup:
     """Load the runs of a group, without failed and interrupted runs unless one is given by its id."""
     from analyzer.assess import run as assess
-    from analyzer.model.user_inputs import Given
-    from analyzer.sources.runs.load import Clock
-    from analyzer.sources.runs.select import find_runs, load_runs
+    from analyzer.model.report import UserInputs
+    from analyzer.sources.runs.load import Clock, find_runs, load_runs
     from analyzer.studies import compare as comparison
 
     by_id = "run_id" in wanted.equal
@@ -73,7 +77,7 @@ def _load_group(source: SampleSource, wanted: Selector, since_s: float, carbon: 
     clock = Clock(time.time, time.sleep)
     for frames in load_runs(source, find_runs(source, wanted, since_s, clock.now()), clock, print_message):
         try:
-            report = assess.assess(frames, Given(grams_per_kwh=carbon))
+            report = assess.assess(frames, UserInputs(grams_per_kwh=carbon))
         except assess.NoEnergyError as error:
             print_message(f"left out: {error}")
             continue

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.messages import exit_with_error, print_message
-from analyzer.commands.options.common import DEFAULT_SINCE, SinceOption, duration_option
-from analyzer.commands.options.connection import ConnectionOptions
+from analyzer.commands.options.shared import DEFAULT_SINCE, ConnectionOptions, SinceOption, duration_option
+from analyzer.commands.printing import exit_with_error, print_message
 from exporter.contract.command_line import install, with_option_groups
 
 if TYPE_CHECKING:

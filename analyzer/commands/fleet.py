@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.messages import print_message
-from analyzer.commands.options.common import FormatOption, duration_option, moment_option
-from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.output.format import OutputFormat
+from analyzer.commands.options.shared import ConnectionOptions, FormatOption, duration_option, moment_option
+from analyzer.commands.printing import OutputFormat, print_message
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
@@ -62,8 +60,8 @@ def fleet_command(
     if policy not in _POLICIES:
         raise typer.BadParameter(f"--policy: expected {' or '.join(_POLICIES)}, not {policy!r}")
     since_s, end_s = duration_option(since), moment_option(until, "--until", time.time())
+    from analyzer.commands.printing import print_output
     from analyzer.output.studies.fleet import fleet_output
-    from analyzer.output.view import print_output
     from analyzer.sources.fleet.results import FleetRequest, fetch_fleet
     from analyzer.studies.fleet import NO_LABEL
     from analyzer.studies.fleet import fleet as build_fleet

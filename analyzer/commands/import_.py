@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
-from analyzer.commands.messages import exit_with_error, print_message
-from analyzer.commands.options.common import local_zone
+from analyzer.commands.options.shared import local_zone
+from analyzer.commands.printing import exit_with_error, print_message
 from analyzer.model.time_text import parse_moment
 
 if TYPE_CHECKING:

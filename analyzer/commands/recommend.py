@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.messages import exit_with_error, print_message, write_files
-from analyzer.commands.options.common import DEFAULT_SINCE, FormatOption, SinceOption, duration_option
-from analyzer.commands.options.compatible import SweepTool, SweepToolsOption, check_compatible_option
-from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.output.format import OutputFormat
+from analyzer.commands.options.shared import (
+    DEFAULT_SINCE,
+    ConnectionOptions,
+    FormatOption,
+    SinceOption,
+    SweepTool,
+    SweepToolsOption,
+    check_compatible_option,
+    duration_option,
+)
+from analyzer.commands.printing import OutputFormat, exit_with_error, print_message, write_files
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
     from analyzer.sources.base import SampleSource
-    from analyzer.studies.advice import Advice
+    from analyzer.studies.objective import Advice
     from analyzer.studies.sweep import SweepRun
 
 OBJECTIVES = ("energy", "energy-per-unit", "edp", "ed2p", "zeus", "units-per-joule")
@@ -116,9 +122,8 @@ def _load_runs(
 ) -> list[SweepRun]:
     """Load the runs of a sweep; one that cannot be compared is named on stderr, with the reason."""
     from analyzer.assess import run as assess
-    from analyzer.sources.runs.load import Clock, load_run
-    from analyzer.sources.runs.select import load_found_run
-    from analyzer.sources.runs.sweeps import find_sweep_runs, with_throttling_samples
+    from analyzer.sources.runs.load import Clock, load_found_run, load_run
+    from analyzer.sources.runs.studies import find_sweep_runs, with_throttling_samples
     from analyzer.studies import sweep
 
     clock = Clock(time.time, time.sleep)
@@ -143,8 +148,8 @@ def _load_runs(
 
 
 def _print_advices(advices: list[Advice], source: str, form: OutputFormat) -> None:
+    from analyzer.commands.printing import print_output
     from analyzer.output.studies.recommend import recommendation_output
-    from analyzer.output.view import print_output
 
     print_output(recommendation_output(advices, source), form)
 

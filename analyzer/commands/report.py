@@ -9,27 +9,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.messages import exit_with_error, print_message, write_files
-from analyzer.commands.options.common import DEFAULT_SINCE, CarbonOption, FormatOption, SinceOption, duration_option
-from analyzer.commands.options.compatible import (
+from analyzer.commands.options.report import RunOrRangeOptions, UserInputOptions, load_restatement
+from analyzer.commands.options.shared import (
+    DEFAULT_SINCE,
+    CarbonOption,
+    ConnectionOptions,
+    FormatOption,
     RunToolsOption,
+    SinceOption,
     check_compatible_option,
     compatible_contents,
     compatible_samples,
+    duration_option,
 )
-from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.commands.options.run_or_range import RunOrRangeOptions
-from analyzer.commands.options.user_inputs import UserInputOptions, load_restatement
-from analyzer.output.format import OutputFormat
+from analyzer.commands.printing import OutputFormat, exit_with_error, print_message, write_files
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from analyzer.model.devices import Calibration
-    from analyzer.model.report import Report
+    from analyzer.model.report import Report, UserInputs
     from analyzer.model.samples import RunFrames
-    from analyzer.model.user_inputs import Given
     from analyzer.sources.base import SampleSource
     from analyzer.sources.untagged.request import RangeRequest
 
@@ -56,7 +57,7 @@ def report_command(
     since_s = duration_option(since)
     check_compatible_option(compatible, out)
     calibrations = _read_calibrations(calibration) if calibration else ()
-    from analyzer.model.user_inputs import Given
+    from analyzer.model.report import UserInputs
     from analyzer.sources.runs.samples import fetch_chart_samples
 
     with connection.open() as source:
@@ -64,7 +65,7 @@ def report_command(
         frames, past = load_restatement(inputs, source, frames)
         chart_samples = None if out is None else frames.raw if frames.untagged else fetch_chart_samples(source, frames)
         other_samples = compatible_samples(compatible, source, frames)
-    given = Given(carbon, inputs.pue, inputs.energy_price, past, inputs.hardware, calibrations)
+    given = UserInputs(carbon, inputs.pue, inputs.energy_price, past, inputs.hardware, calibrations)
     report = complete(_assess(frames, given))
     _print_report(report, form)
     if out is not None and chart_samples is not None:
@@ -72,7 +73,7 @@ def report_command(
         _write_report(out, report, frames, chart_samples, others)
 
 
-def _assess(frames: RunFrames, given: Given) -> Report:
+def _assess(frames: RunFrames, given: UserInputs) -> Report:
     from analyzer.assess import run as assess
     from analyzer.energy.calibration import CalibrationError
 

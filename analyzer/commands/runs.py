@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.messages import print_message
-from analyzer.commands.options.common import DEFAULT_SINCE, FormatOption, SinceOption, duration_option
-from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.output.format import OutputFormat
+from analyzer.commands.options.shared import (
+    DEFAULT_SINCE,
+    ConnectionOptions,
+    FormatOption,
+    SinceOption,
+    duration_option,
+)
+from analyzer.commands.printing import OutputFormat, print_message
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
     from analyzer.model.catalog import ListedRun
+    from analyzer.output.table import Table
     from analyzer.sources.base import SampleSource
 
 
@@ -28,11 +34,11 @@ def runs_command(
 ) -> None:
     """List the runs at the source, newest first."""
     since_s = duration_option(since)
-    from analyzer.output.sections.runs import run_table
-    from analyzer.output.view import CommandOutput, print_output
+    from analyzer.commands.printing import print_output
+    from analyzer.output.table import CommandOutput
 
     with connection.open() as source:
-        table = run_table(_list_runs(source, since_s, limit))
+        table = _run_table(_list_runs(source, since_s, limit))
     print_output(CommandOutput([table], table.records(), table.records()), form)
 
 
@@ -52,3 +58,31 @@ def _list_runs(source: SampleSource, since_s: float, limit: int) -> list[ListedR
         fresh = timing is not None and max(row.t for row in rows) >= now_s - max(3 * timing.interval_s, load.PATIENCE_S)
         found.append(listed(load.fetch_ledger(source, run_id, rows), run_id, fresh=fresh))
     return found
+
+
+def _run_table(runs: Sequence[ListedRun]) -> Table:
+    """Return one row per run; ids are never wrapped, so that they can be copied."""
+    from analyzer.output import units
+    from analyzer.output.table import Cell, Column, Table, duration_cell, energy_cell, text_cell
+
+    columns = (
+        Column("Run", "run_id", text=True, whole=True),
+        Column("Workload", "workload", text=True),
+        Column("State", "state", text=True),
+        Column("Started (local)", "started_at_unix_seconds", text=True, whole=True),
+        Column("Duration", "duration_seconds"),
+        Column("GPU energy", "gpu_energy_joules", "uncertainty"),
+        Column("Labels", "labels", text=True),
+    )
+    largest_j = units.largest(run.gpu_energy for run in runs)
+    rows = [
+        [
+            *(text_cell(text) for text in (run.run_id, run.workload, run.state)),
+            Cell(units.moment(run.started_at_s)[:19], run.started_at_s, "s"),
+            duration_cell(run.duration_s),
+            energy_cell(run.gpu_energy, largest_j),
+            Cell(" ".join(f"{name}={text}" for name, text in sorted(run.labels.items())), dict(run.labels)),
+        ]
+        for run in runs
+    ]
+    return Table("", columns, rows)

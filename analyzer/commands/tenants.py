@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.messages import exit_with_error, print_message
-from analyzer.commands.options.common import DEFAULT_SINCE, FormatOption, SinceOption, duration_option
-from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.output.format import OutputFormat
+from analyzer.commands.options.shared import (
+    DEFAULT_SINCE,
+    ConnectionOptions,
+    FormatOption,
+    SinceOption,
+    duration_option,
+)
+from analyzer.commands.printing import OutputFormat, exit_with_error, print_message
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
-    from analyzer.model.selection import Selector
+    from analyzer.model.catalog import Selector
     from analyzer.studies.tenant_overlap import TenantRun
     from analyzer.studies.tenants import ConcurrentStep
 
@@ -36,11 +40,11 @@ def tenants_command(
 ) -> None:
     """Compare side-by-side runs with solo runs: throughput, STP, ANTT, fairness, energy, with and without MPS."""
     since_s = duration_option(since)
-    from analyzer.model.selection import Selector
+    from analyzer.commands.printing import print_output
+    from analyzer.model.catalog import Selector
     from analyzer.output.studies.tenants import tenant_output
-    from analyzer.output.view import print_output
     from analyzer.sources.runs.load import Clock
-    from analyzer.sources.runs.tenants import choose_solo_runs, find_tenant_runs
+    from analyzer.sources.runs.studies import choose_solo_runs, find_tenant_runs
     from analyzer.studies.tenant_overlap import concurrent_runs
     from analyzer.studies.tenant_summary import summarize_tenants
 
@@ -78,7 +82,7 @@ def _measured_steps(steps: list[list[TenantRun]]) -> list[ConcurrentStep]:
 
 def _solo_selectors(experiment: str, texts: list[str]) -> tuple[dict[str, Selector], list[Selector]]:
     """Return the selectors of --solo: by tenant, and of whole experiments."""
-    from analyzer.model.selection import SelectionError, Selector, selector
+    from analyzer.model.catalog import SelectionError, Selector, selector
 
     of_tenant, experiments = {}, []
     for text in texts:

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.messages import exit_with_error, print_message
-from analyzer.commands.options.common import DEFAULT_SINCE, FormatOption, SinceOption, duration_option
-from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.output.format import OutputFormat
+from analyzer.commands.options.shared import (
+    DEFAULT_SINCE,
+    ConnectionOptions,
+    FormatOption,
+    SinceOption,
+    duration_option,
+)
+from analyzer.commands.printing import OutputFormat, exit_with_error, print_message
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
-    from analyzer.model.selection import Sighting
+    from analyzer.model.catalog import Sighting
 
 
 @with_option_groups
@@ -37,12 +41,11 @@ def variability_command(
 ) -> None:
     """Show medians, whisker range, CV between and within GPUs, correlations, outliers, effects of neighbors."""
     since_s = duration_option(since)
-    from analyzer.model.selection import Selector
+    from analyzer.commands.printing import print_output
+    from analyzer.model.catalog import Selector
     from analyzer.output.studies.variability import variability_output
-    from analyzer.output.view import print_output
-    from analyzer.sources.runs.load import Clock
-    from analyzer.sources.runs.select import find_runs, load_runs
-    from analyzer.sources.runs.variability import variability_rows
+    from analyzer.sources.runs.load import Clock, find_runs, load_runs
+    from analyzer.sources.runs.studies import variability_rows
     from analyzer.studies.variability import gpu_variability
 
     equal = {"experiment": experiment} | ({"workload": workload} if workload else {})

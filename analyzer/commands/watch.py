@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analyzer.commands.messages import exit_with_error
-from analyzer.commands.options.common import FormatOption, duration_option
-from analyzer.commands.options.connection import ConnectionOptions
-from analyzer.output.format import OutputFormat
+from analyzer.commands.options.shared import ConnectionOptions, FormatOption, duration_option
+from analyzer.commands.printing import OutputFormat, exit_with_error
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzer.model.findings import Finding
+from analyzer.model.report import Finding
 from analyzer.model.samples import FloatArray, Samples, median_spacing_s
 from exporter.contract.power_sensors import SensorWindow
 

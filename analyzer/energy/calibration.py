@@ -16,9 +16,8 @@ from typing import Any
 import yaml
 
 from analyzer.model.devices import Calibration, MeasuredDevice
-from analyzer.model.findings import Finding
 from analyzer.model.interval import Interval, total
-from analyzer.model.report import AttributedRun, Calibrated, Work
+from analyzer.model.report import AttributedRun, Calibrated, Finding, Work
 
 _REQUIRED = ("uuid", "gain", "offset_watts")
 _KEYS = (*_REQUIRED, "uncertainty_percent", "source")

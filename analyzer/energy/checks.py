@@ -10,7 +10,7 @@ import numpy as np
 from analyzer.energy import integrate
 from analyzer.energy.devices import RawSeries, Signals, is_summed
 from analyzer.model.devices import ESTIMATE, AttributedDevice, MeasuredDevice
-from analyzer.model.findings import Finding, Level
+from analyzer.model.report import Finding, Level
 from analyzer.model.samples import Gap, Samples, Stretch, around, gaps, of
 from analyzer.model.timeline import OtherRun, Window
 from exporter.contract import metrics as m
@@ -203,16 +203,11 @@ def _duplicates(rows: pd.DataFrame, window: Window) -> int:
 
 
 def _reset_findings(subject: str, reset_at_s: list[float], start_s: float) -> list[Finding]:
-    return [
-        Finding(
-            "warning",
-            "counter_reset",
-            subject,
-            f"the energy counter was reset {t - start_s:.0f} s after the start; its new value was added, but energy "
-            "between the last scrape and the reset is missing from the analyzer's own figure",
-        )
-        for t in reset_at_s
-    ]
+    text = (
+        "the energy counter was reset {:.0f} s after the start; its new value was added, but energy between the last "
+        "scrape and the reset is missing from the analyzer's own figure"
+    )
+    return [Finding("warning", "counter_reset", subject, text.format(t - start_s)) for t in reset_at_s]
 
 
 def stuck_spans(power: Samples) -> list[Stretch]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyzer.model.findings import Finding
 from analyzer.model.ledger import RunLedger
+from analyzer.model.report import Finding
 from analyzer.model.samples import Samples, of
 from analyzer.model.timeline import Window
 from exporter.contract import metrics as m

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from analyzer.model.devices import MeasuredDevice
-from analyzer.model.findings import Finding
-from analyzer.model.report import Phase
+from analyzer.model.report import Finding, Phase
 from analyzer.model.samples import Samples, clean
 from exporter.contract.power_sensors import sensor_window
 

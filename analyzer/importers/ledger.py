@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from analyzer.assess.imported import WALL_ENERGY, WALL_RATIO
 from analyzer.importers.assemble import ImportedRun
+from analyzer.model.report import WALL_ENERGY, WALL_RATIO
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 

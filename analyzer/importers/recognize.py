@@ -9,41 +9,37 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.importers.content import FileContent, ReadOptions, UnreadableError
-from analyzer.importers.formats import (
-    aiperf,
-    aipowermeter,
-    gpu_tune,
-    iris,
-    ml_energy,
-    nvidia_smi,
-    run_record,
-    tenant_events,
-    wall_meter,
-)
+from analyzer.importers.formats import events as run_record
+from analyzer.importers.formats import gpu_tune, iris, nvidia_smi
+from analyzer.importers.formats import llm_benchmarks as aiperf
+from analyzer.importers.formats import power_meters as wall_meter
 from analyzer.importers.text import csv_header, read_text
 from exporter.contract.run import EVENTS_FILE, METRICS_FILE
 
 READERS: dict[str, Callable[[Path, ReadOptions], FileContent]] = {
-    run_record.FORM: run_record.read_run_record,
-    gpu_tune.FORM: gpu_tune.read_gpu_tune,
-    iris.FORM: iris.read_iris,
-    tenant_events.FORM: tenant_events.read_tenant_events,
-    aipowermeter.FORM: aipowermeter.read_aipowermeter,
-    nvidia_smi.FORM: nvidia_smi.read_nvidia_smi,
-    wall_meter.FORM: wall_meter.read_wall_meter,
-    aiperf.FORM: aiperf.read_aiperf,
-    ml_energy.FORM: ml_energy.read_ml_energy,
+    run_record.RUN_RECORD_FORMAT: run_record.read_run_record,
+    gpu_tune.GPU_TUNE_FORMAT: gpu_tune.read_gpu_tune,
+    iris.IRIS_FORMAT: iris.read_iris,
+    run_record.TENANT_EVENTS_FORMAT: run_record.read_tenant_events,
+    wall_meter.AIPOWERMETER_FORMAT: wall_meter.read_aipowermeter,
+    nvidia_smi.NVIDIA_SMI_FORMAT: nvidia_smi.read_nvidia_smi,
+    wall_meter.WALL_METER_FORMAT: wall_meter.read_wall_meter,
+    aiperf.AIPERF_FORMAT: aiperf.read_aiperf,
+    aiperf.ML_ENERGY_FORMAT: aiperf.read_ml_energy,
 }
 AUTO = "auto"
 _TABLES = (
-    (gpu_tune.is_gpu_tune, gpu_tune.FORM),
-    (iris.is_iris, iris.FORM),
-    (nvidia_smi.is_nvidia_smi, nvidia_smi.FORM),
-    (wall_meter.is_wall_meter, wall_meter.FORM),
+    (gpu_tune.is_gpu_tune, gpu_tune.GPU_TUNE_FORMAT),
+    (iris.is_iris, iris.IRIS_FORMAT),
+    (nvidia_smi.is_nvidia_smi, nvidia_smi.NVIDIA_SMI_FORMAT),
+    (wall_meter.is_wall_meter, wall_meter.WALL_METER_FORMAT),
 )
-_DOCUMENTS = ((ml_energy.is_ml_energy, ml_energy.FORM), (aiperf.is_aiperf, aiperf.FORM))
-_EVENTS = ((run_record.is_run_record, run_record.FORM), (tenant_events.is_tenant_events, tenant_events.FORM))
-_WITH_ANOTHER = (METRICS_FILE, ml_energy.TIMES_FILE)
+_DOCUMENTS = ((aiperf.is_ml_energy, aiperf.ML_ENERGY_FORMAT), (aiperf.is_aiperf, aiperf.AIPERF_FORMAT))
+_EVENTS = (
+    (run_record.is_run_record, run_record.RUN_RECORD_FORMAT),
+    (run_record.is_tenant_events, run_record.TENANT_EVENTS_FORMAT),
+)
+_WITH_ANOTHER = (METRICS_FILE, aiperf.TIMES_FILE)
 """Names of files that are read together with another file."""
 _SUFFIXES = (".csv", ".json", ".jsonl")
 
@@ -91,14 +87,14 @@ def _read(path: Path, form: str, options: ReadOptions) -> FileContent:
 
 def recognize_format(path: Path) -> str | None:
     """Return the format by the file's name and content, None if it is unknown."""
-    if path.name == aipowermeter.FILE:
-        return aipowermeter.FORM
+    if path.name == wall_meter.AIPOWERMETER_FILE:
+        return wall_meter.AIPOWERMETER_FORMAT
     if path.name == EVENTS_FILE or path.suffix == ".jsonl":
         return next((form for recognizes, form in _EVENTS if recognizes(_first_object(path))), None)
     if path.suffix == ".json":
         document = _document(path)
         if document is None:
-            return aipowermeter.FORM if "metrics" in _first_object(path) else None
+            return wall_meter.AIPOWERMETER_FORMAT if "metrics" in _first_object(path) else None
         return next((form for recognizes, form in _DOCUMENTS if recognizes(document)), None)
     columns = csv_header(path)
     return next((form for recognizes, form in _TABLES if recognizes(columns)), None)

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from analyzer.assess.imported import FILE_LABEL, FORMAT_LABEL, NOTES_LABEL, SPACING_LABEL
 from analyzer.importers.assemble import Assembly, ImportedRun
 from analyzer.importers.ledger import LONGEST_LABEL, ledger_rows
+from analyzer.model.report import FILE_LABEL, FORMAT_LABEL, NOTES_LABEL, SPACING_LABEL
 from exporter.contract import metrics as m
 from exporter.contract.history import SCHEMA, SCHEMA_VERSION, canonical_labels
 from exporter.contract.metrics import Metric

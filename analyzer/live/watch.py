@@ -11,9 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from analyzer.live.gpus import live_gpus
 from analyzer.live.model import Device, LiveCarbon, LiveGpu, LiveNode, LiveRun, WatchState
-from analyzer.live.runs import live_runs
+from analyzer.live.rows import live_gpus, live_runs
 from analyzer.model.samples import last, of
 from exporter.contract import metrics as m
 

@@ -1,4 +1,4 @@
-"""The runs that a source knows, a line each. Pure."""
+"""List of the runs at a source, and their selection by id or labels."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analyzer.model.interval import Interval, total
-from analyzer.model.samples import last
+from analyzer.model.samples import Row, last
 from exporter.contract import metrics as m
+
+OWN_LABELS = ("workload", "run_id")
+SIDE_PHASES = ("warm-up", "idle")
+"""Runs of a plan that are there for others' sake; they are taken only where they are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +53,61 @@ def listed(ledger: pd.DataFrame, run_id: str, *, fresh: bool) -> ListedRun:
         max((row.value for row in last(ledger, m.RUN_DURATION, run_id=run_id)), default=0.0),
         total(energies) if energies else None,
     )
+
+
+class SelectionError(ValueError):
+    """A selector that cannot be understood; the text says how to write it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """`equal` are labels of runs, `workload` or `run_id`; `text` is what the user typed."""
+
+    text: str
+    equal: Mapping[str, str]
+
+    @property
+    def matchers(self) -> dict[str, str]:
+        """As the labels of `wattline_run_info`."""
+        return {name if name in OWN_LABELS else f"label_{name}": value for name, value in self.equal.items()}
+
+    def takes(self, labels: Mapping[str, str]) -> bool:
+        """Of the runs that match, warm-ups and idle baselines only where the selector speaks of them."""
+        return "phase" in self.equal or "run_id" in self.equal or labels.get("phase") not in SIDE_PHASES
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A run with its labels, and when it was first and last scraped."""
+
+    run_id: str
+    workload: str
+    labels: Mapping[str, str]
+    first_s: float
+    last_s: float
+
+
+def selector(text: str) -> Selector:
+    """`model=a,mps=true`, or a run's id. Raises SelectionError."""
+    if "=" not in text:
+        if not text.strip():
+            raise SelectionError("an empty name selects nothing; give a run's id or labels, as model=a,mps=true")
+        return Selector(text, {"run_id": text})
+    equal = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        if not name.strip() or not value.strip():
+            raise SelectionError(f"{text!r} is no selector; give a run's id or labels, as model=a,mps=true")
+        equal[name.strip()] = value.strip()
+    return Selector(text, equal)
+
+
+def sighted(rows: list[Row]) -> list[Sighting]:
+    """From samples of `wattline_run_info`, in the order in which the runs were first seen."""
+    found: dict[str, Sighting] = {}
+    for row in sorted(rows, key=lambda row: row.t):
+        labels = {n.removeprefix("label_"): text for n, text in row.labels.items() if n.startswith("label_")}
+        run_id = row.labels["run_id"]
+        first_s = found[run_id].first_s if run_id in found else row.t
+        found[run_id] = Sighting(run_id, row.labels.get("workload", ""), labels, first_s, row.t)
+    return list(found.values())

@@ -1,16 +1,87 @@
-"""The stages of a run's report: measured, attributed, finished."""
+"""Stages of a run's report (measured, attributed, finished), its findings, and user inputs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from analyzer.model.devices import AttributedDevice, Device, MeasuredDevice
-from analyzer.model.emissions import CarbonSlot, Emission, EmissionTotal, Restatement, Sci, total_emissions
-from analyzer.model.findings import Finding
-from analyzer.model.interval import Interval, total
-from analyzer.model.user_inputs import Price
+from analyzer.model.devices import AttributedDevice, Calibration, Device, MeasuredDevice
+from analyzer.model.emissions import CarbonSlot, Emission, EmissionTotal, Past, Restatement, Sci, total_emissions
+from analyzer.model.interval import JOULES_PER_KWH, Interval, total
+
+YEAR_S = 365 * 86_400.0
+Level = Literal["note", "warning", "bad"]
+_LEVELS = ("bad", "warning", "note")
+FORMAT_LABEL = "import_format"
+FILE_LABEL = "import_file"
+SPACING_LABEL = "import_spacing_seconds"
+NOTES_LABEL = "import_notes"
+CLAIMED_ENERGY = "claimed_energy_joules"
+WALL_ENERGY = "wall_energy_joules"
+WALL_RATIO = "wall_covered_ratio"
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The hardware of a run: `embodied_kg` is TE in kg CO2eq, `lifetime_years` EL, `reserved_share` RR / ToR."""
+
+    embodied_kg: float
+    lifetime_years: float
+    reserved_share: float = 1.0
+
+    def embodied_g(self, duration_s: float) -> float:
+        """Return M of the SCI, the embodied emissions of a run of this duration."""
+        return 1_000 * self.embodied_kg * duration_s / (self.lifetime_years * YEAR_S) * self.reserved_share
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The price of a kWh; `currency` is the user's name for it, empty where none was given."""
+
+    per_kwh: float
+    currency: str = ""
+
+    def of(self, energy: Interval) -> Interval:
+        """Return the price of `energy` in joules."""
+        return energy.scaled(self.per_kwh / JOULES_PER_KWH)
+
+
+@dataclass(frozen=True, slots=True)
+class UserInputs:
+    """`grams_per_kwh` is one intensity for the whole run, `pue` the facility's power usage effectiveness.
+
+    `past` are intensities known now for the time of the run, at most one a basis.
+    """
+
+    grams_per_kwh: float | None = None
+    pue: float | None = None
+    price: Price | None = None
+    past: tuple[Past, ...] = ()
+    hardware: Hardware | None = None
+    calibrations: tuple[Calibration, ...] = ()
+
+
+NO_INPUTS = UserInputs()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`code` is stable, for scripts; `subject` is a device or node (`GPU 0`), empty for the whole run."""
+
+    level: Level
+    code: str
+    subject: str
+    text: str
+
+
+def ordered_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings by severity; equal texts are merged into one finding with all their subjects."""
+    subjects: dict[Finding, list[str]] = {}
+    for finding in sorted(findings, key=lambda finding: _LEVELS.index(finding.level)):
+        subjects.setdefault(replace(finding, subject=""), []).append(finding.subject)
+    return tuple(replace(finding, subject=", ".join(filter(None, names))) for finding, names in subjects.items())
 
 
 @dataclass(frozen=True, slots=True)

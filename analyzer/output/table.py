@@ -1,13 +1,17 @@
-"""Tables of cells that carry value, unit and text, for every output format."""
+"""Output of a command: tables of cells that carry value, unit and text, for every format."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from analyzer.model.interval import Interval
 from analyzer.output import units
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 ABSENT = "–"
 Value = float | int | str | bool | Mapping[str, str] | None
@@ -182,3 +186,31 @@ def ratio_cell(ratio: float | None) -> Cell:
 
 def count_cell(count: int | None) -> Cell:
     return Cell() if count is None else Cell(f"{count:,}", count)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOutput:
+    """`parts` are paragraphs and tables for the terminal, `document` is for JSON and YAML, `rows` for CSV."""
+
+    parts: Sequence[str | Text | Table]
+    document: Mapping[str, Any] | Sequence[Any]
+    rows: Sequence[Mapping[str, Any]]
+
+
+def estimate_record(found: Interval | None, name: str) -> dict[str, float | None]:
+    """Return an estimate and the limits of its 95 % CI as entries of a document; null where unknown."""
+    return {
+        name: found.value if found else None,
+        f"{name}_low": found.low if found else None,
+        f"{name}_high": found.high if found else None,
+    }
+
+
+def estimate_cell(found: Interval | None, scale: float = 1.0, unit: str = "") -> Cell:
+    """Return `8.74 % (7.6 to 9.7)`, the 95 % CI in brackets; `scale` converts the value to `unit`."""
+    if found is None or not math.isfinite(found.value):
+        return Cell()
+    text = f"{scale * found.value:.4g}{unit}"
+    if found.low is not None and found.high is not None:
+        text += f" ({scale * found.low:.3g} to {scale * found.high:.3g})"
+    return Cell(text, found.value, low=found.low, high=found.high)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from analyzer.sources.base import Access, FetchError, SampleSource
+from analyzer.sources.base import Access, FetchError, Progress, SampleSource, no_progress
 from analyzer.sources.history import HistorySource
-from analyzer.sources.progress import Progress, no_progress
 from analyzer.sources.prometheus import PrometheusSource
 from exporter.contract.command_line import user_state_folder
 from exporter.contract.history import HISTORY_FILE

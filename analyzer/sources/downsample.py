@@ -6,7 +6,7 @@ A series of up to `MAX_UNCHANGED` samples is unchanged. Of a longer one, each of
 - for an age, which counts the seconds of an activity, the samples at which it stops and continues.
 All of them keep the ends of the longest interval in a bucket, and every sample near the edges of the run. Figures that
 need all samples of a gauge are computed while they are read (`analyzer.energy.streaming`). For states see
-`analyzer.sources.downsample_states`.
+`analyzer.sources.fetch`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analyzer.model.samples import Series, tidy
-from analyzer.sources.base import FetchError
-from analyzer.sources.progress import Progress, metric_names, no_progress
+from analyzer.sources.base import FetchError, Progress, metric_names, no_progress
 from exporter.contract.history import HISTORY_FILE, Matcher, RangeQuery, open_read_only, select_series
 from exporter.contract.metrics import Metric
 

@@ -1,14 +1,18 @@
-"""Objective and constraints of a recommendation, and the cost of each run."""
+"""Question and answer of a recommendation: objective, constraints, costs, candidates, advice."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 import numpy as np
 
-from analyzer.studies.sweep import Sweep, SweepRun
+from analyzer.model.interval import Interval
+from analyzer.studies.sweep import Setting, Sweep, SweepRun
+
+Verdict = Literal["apply", "keep", "no_clear_difference", "no_cap_bound", "too_few_repeats", "not_feasible", "no_sweep"]
 
 
 class Objective(StrEnum):
@@ -136,3 +140,54 @@ def _of_unit(run: SweepRun, unit: str | None) -> tuple[float, float]:
 def _limit_w(run: SweepRun) -> float:
     """Return the power limit of all GPUs of the run together."""
     return (run.setting.power_limit_w or run.limit_w or 0.0) * len(run.gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Figures of one setting.
+
+    `saving` and `slowdown` are ratios relative to the baseline. `rate` is in units of work (or runs) per second,
+    `fitted_rate` is its monotone fit over the limits. `binds` is None where unknown. `p_worse` is the p-value of the
+    difference from the best, with Holm's correction.
+    """
+
+    setting: Setting
+    runs: tuple[SweepRun, ...]
+    outliers: int | None
+    cost: Interval
+    rate: Interval
+    fitted_rate: float
+    saving: Interval
+    slowdown: Interval
+    p95_power_w: float | None
+    capped_share: float | None
+    temperature_celsius: float | None
+    binds: bool | None
+    broken: tuple[str, ...] = ()
+    p_worse: float | None = None
+    like_best: bool = False
+    on_front: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Recommendation of one sweep. `advised` is the fastest setting without a clear difference from the best;
+    differences below the ratio `detectable` are not detectable. `unbound` settings did not limit anything.
+    """
+
+    sweep: Sweep
+    question: SweepQuestion
+    costs: SweepCosts | None
+    verdict: Verdict
+    baseline: Candidate | None = None
+    best: Candidate | None = None
+    advised: Candidate | None = None
+    candidates: tuple[Candidate, ...] = ()
+    paired: bool = False
+    detectable: float | None = None
+    unbound: tuple[Setting, ...] = ()
+
+    @property
+    def best_candidates(self) -> tuple[Candidate, ...]:
+        """Settings without a clear difference from the best."""
+        return tuple(candidate for candidate in self.candidates if candidate.like_best)

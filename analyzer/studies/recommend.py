@@ -12,8 +12,7 @@ import numpy as np
 
 from analyzer.model.interval import Interval
 from analyzer.studies import stats
-from analyzer.studies.advice import Advice, Candidate, Verdict
-from analyzer.studies.objective import QuestionError, SweepCosts, SweepQuestion, sweep_costs
+from analyzer.studies.objective import Advice, Candidate, QuestionError, SweepCosts, SweepQuestion, Verdict, sweep_costs
 from analyzer.studies.stats import FloatArray
 from analyzer.studies.sweep import Setting, Sweep, SweepRun
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from analyzer.assess.run import assess
-from analyzer.model.user_inputs import Given
+from analyzer.model.report import UserInputs
 from analyzer.output.terminal import console, terminal_report
 from analyzer.sources.history import HistorySource
 from analyzer.sources.runs.load import Clock, load_run
@@ -49,7 +49,9 @@ def run_frames(
 
 def run_report(folder, run=None, *, carbon=None, calibrations=(), **options):
     """Report of a run; `carbon` is in g/kWh, `options` are those of `run_frames`."""
-    return assess(run_frames(folder, run, **options), Given(grams_per_kwh=carbon, calibrations=tuple(calibrations)))
+    return assess(
+        run_frames(folder, run, **options), UserInputs(grams_per_kwh=carbon, calibrations=tuple(calibrations))
+    )
 
 
 def terminal_text(report):

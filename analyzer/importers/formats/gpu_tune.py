@@ -16,7 +16,7 @@ from analyzer.importers.text import collect_bad_line, csv_header, csv_rows, pars
 from analyzer.model.time_text import parse_moment
 from exporter.contract import metrics as m
 
-FORM = "gpu-tune"
+GPU_TUNE_FORMAT = "gpu-tune"
 _PAUSE_FACTOR = 10
 """Pause, in usual spacings, from which on another run of the same cap begins."""
 
@@ -34,7 +34,7 @@ def is_gpu_tune(columns: list[str]) -> bool:
 
 def read_gpu_tune(path: Path, options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
-    content = FileContent(path, FORM)
+    content = FileContent(path, GPU_TUNE_FORMAT)
     columns = csv_header(path)
     power = next((name for name in ("total_power_draw", "power_draw") if name in columns), None)
     if power is None or not is_gpu_tune(columns):

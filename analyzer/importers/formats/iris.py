@@ -24,7 +24,7 @@ from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 from exporter.contract.run import METRICS_FILE
 
-FORM = "iris-gpubench"
+IRIS_FORMAT = "iris-gpubench"
 SERIES_FILE = "timeseries.csv"
 _GAUGES: dict[str, tuple[Metric, dict[str, str], float]] = {
     "power": (m.GPU_POWER, {}, 1),
@@ -43,7 +43,7 @@ def is_iris(columns: list[str]) -> bool:
 
 def read_iris(path: Path, options: ReadOptions) -> FileContent:
     """Read timeseries.csv, and metrics.yml if it exists. Raises UnreadableError."""
-    content = FileContent(path, FORM)
+    content = FileContent(path, IRIS_FORMAT)
     if not is_iris(csv_header(path)):
         raise UnreadableError(f"cannot import {path}: no columns timestamp, gpu_index and power in line 1")
     for line, cells in csv_rows(path):

@@ -10,7 +10,7 @@ from analyzer.model.time_text import parse_moment
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
-FORM = "nvidia-smi"
+NVIDIA_SMI_FORMAT = "nvidia-smi"
 _POWER = ("power.draw.instant", "power.draw", "power.draw.average")
 _GAUGES: dict[str, tuple[Metric, dict[str, str], float]] = {
     "enforced.power.limit": (m.GPU_POWER_LIMIT, {"kind": "enforced"}, 1),
@@ -38,7 +38,7 @@ def is_nvidia_smi(columns: list[str]) -> bool:
 
 def read_nvidia_smi(path: Path, options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
-    content = FileContent(path, FORM)
+    content = FileContent(path, NVIDIA_SMI_FORMAT)
     names = [_name(column) for column in csv_header(path)]
     power = next((name for name in _POWER if name in names), None)
     if power is None or "timestamp" not in names:

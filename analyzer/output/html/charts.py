@@ -12,17 +12,18 @@ import pandas as pd
 from analyzer.model.report import Report
 from analyzer.model.samples import RunFrames, Samples, of, rests_s
 from analyzer.output import units
-from analyzer.output.html.chart_model import (
+from analyzer.output.chart import (
     Chart,
     ChartLine,
     Kind,
+    Resolution,
     ValueRange,
     device_gaps,
     legend_devices,
+    line_points,
     window_samples,
 )
 from analyzer.output.html.step_charts import carbon_chart, power_limit_lines
-from analyzer.output.lines import Resolution, line_points
 from analyzer.output.table import Column, Table, figure_columns, number_cell, text_cell
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric

@@ -24,7 +24,7 @@ from markupsafe import Markup
 from analyzer.model.report import Report
 from analyzer.model.samples import RunFrames
 from analyzer.output import units
-from analyzer.output.html.chart_model import Chart, legend_devices, time_window_s
+from analyzer.output.chart import Chart, legend_devices, time_window_s
 from analyzer.output.html.charts import chart_table, report_charts
 from analyzer.output.html.step_charts import PhaseSpan, phase_spans
 from analyzer.output.sections import summary

@@ -11,8 +11,7 @@ from analyzer.energy import phases as phase_times
 from analyzer.model.report import Report
 from analyzer.model.samples import RunFrames, median_spacing_s, of, samples
 from analyzer.output import units
-from analyzer.output.html.chart_model import Chart, ChartLine, window_samples
-from analyzer.output.lines import Points, Resolution, line_points
+from analyzer.output.chart import Chart, ChartLine, Points, Resolution, line_points, window_samples
 from exporter.contract import metrics as m
 
 _MOST_SPANS = 120

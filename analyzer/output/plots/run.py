@@ -22,7 +22,7 @@ from analyzer.model.devices import Device
 from analyzer.model.report import Report
 from analyzer.model.samples import FloatArray, clean, rests_s
 from analyzer.output import units
-from analyzer.output.lines import break_at_gaps, with_neighbors
+from analyzer.output.chart import break_at_gaps, with_neighbors
 from exporter.contract import metrics as m
 
 _FONTS = ("Inter", "Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans")

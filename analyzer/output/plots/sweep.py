@@ -21,7 +21,7 @@ from matplotlib.ticker import EngFormatter
 from analyzer.model.interval import Interval
 from analyzer.output.plots.run import LIGHT, Theme, plot_style
 from analyzer.output.studies.recommend_text import advice_headline
-from analyzer.studies.advice import Advice, Candidate
+from analyzer.studies.objective import Advice, Candidate
 from analyzer.studies.stats import FloatArray
 from analyzer.studies.sweep import SweepRun
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from analyzer.assess.boundaries import GFLOP
 from analyzer.model.interval import JOULES_PER_KWH
-from analyzer.model.report import Boundary, Report, UnitEnergy
-from analyzer.model.user_inputs import Price
+from analyzer.model.report import Boundary, Price, Report, UnitEnergy
 from analyzer.output import units
 from analyzer.output.table import Cell, Column, Table, energy_per_unit_cell, number_cell, text_cell
 

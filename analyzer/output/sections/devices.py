@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analyzer.energy.attribution import POLICIES
+from analyzer.energy.devices import POLICIES
 from analyzer.model.devices import Device
 from analyzer.model.report import Report
 from analyzer.output import units

@@ -1,10 +1,57 @@
-"""Tables of a report, in the order in which they are shown."""
+"""Tables of a report in their order, with those of the results that the job reported."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from analyzer.model.report import Report
-from analyzer.output.sections import boundaries, carbon, devices, error_budget, results
-from analyzer.output.table import Table
+from analyzer.output import units
+from analyzer.output.sections import boundaries, carbon, devices, error_budget
+from analyzer.output.table import Cell, Column, Table, number_cell, text_cell
+
+_LATENCY = re.compile(r"(?P<name>\w+)_seconds_(?P<statistic>mean|min|max|std|p\d{1,2}(?:_\d+)?)")
+_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "end to end"}
+_STATISTICS = ("mean", "std", "min", "p1", "p5", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "p99_9", "max")
+
+
+def latencies(results: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Return seconds by latency and statistic; a latency with a single statistic is left out."""
+    found: dict[str, dict[str, float]] = {}
+    for result, value_s in results.items():
+        if match := _LATENCY.fullmatch(result):
+            found.setdefault(match["name"], {})[match["statistic"]] = value_s
+    ordered = sorted(found, key=lambda name: [*_NAMES, name].index(name))
+    return {name: found[name] for name in ordered if len(found[name]) > 1}
+
+
+def other_results(results: Mapping[str, float]) -> dict[str, float]:
+    """Return the results that are not in the table of latencies."""
+    tabled = {f"{name}_seconds_{one}" for name, statistics in latencies(results).items() for one in statistics}
+    return {name: value for name, value in results.items() if name not in tabled}
+
+
+def latency_table(report: Report) -> Table | None:
+    found = latencies(report.results)
+    if not found:
+        return None
+    known = {statistic for statistics in found.values() for statistic in statistics}
+    names = [name for name in _STATISTICS if name in known] + sorted(known - set(_STATISTICS))
+    columns = [Column("Latency", text=True), *(Column(name.replace("_", ".")) for name in names)]
+    rows = [
+        [text_cell(_NAMES.get(name, name.replace("_", " "))), *(_milliseconds(statistics.get(one)) for one in names)]
+        for name, statistics in found.items()
+    ]
+    return Table("Latency, ms", columns, rows)
+
+
+def _milliseconds(value_s: float | None) -> Cell:
+    return Cell() if value_s is None else Cell(units.number(1_000 * value_s), value_s, "s")
+
+
+def result_table(report: Report) -> Table:
+    rows = [[text_cell(name), number_cell(value)] for name, value in other_results(report.results).items()]
+    return Table("Results reported by the job", [Column("Result", text=True), Column("Value")], rows)
 
 
 def report_tables(report: Report) -> list[Table]:
@@ -16,12 +63,12 @@ def report_tables(report: Report) -> list[Table]:
         devices.phase_table(report),
         carbon.emission_table(report),
         carbon.slot_table(report),
-        results.result_table(report),
+        result_table(report),
         error_budget.budget_table(report),
         error_budget.calibration_table(report),
         boundaries.boundary_table(report),
         boundaries.boundary_work_table(report),
-        results.latency_table(report),
+        latency_table(report),
         carbon.restated_table(report),
         carbon.sci_table(report),
     )

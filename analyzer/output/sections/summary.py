@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from analyzer.model.findings import Level
 from analyzer.model.interval import Interval
-from analyzer.model.report import Report, Work
+from analyzer.model.report import Level, Report, Work
 from analyzer.output import units
 
 LEVELS: dict[Level, str] = {

@@ -7,8 +7,7 @@ from typing import Any
 from analyzer.carbon.best_start import CLEAR_RATIO, Start, Starts
 from analyzer.model.interval import JOULES_PER_KWH
 from analyzer.output import units
-from analyzer.output.table import Cell, Column, Table, grams_cell, text_cell, time_cell
-from analyzer.output.view import CommandOutput
+from analyzer.output.table import Cell, Column, CommandOutput, Table, grams_cell, text_cell, time_cell
 
 _COLUMNS = (
     Column("Start", text=True),

@@ -7,8 +7,7 @@ from typing import Any
 
 from analyzer.model.interval import Interval
 from analyzer.output import units
-from analyzer.output.table import Cell, Column, Table, text_cell
-from analyzer.output.view import CommandOutput, estimate_record
+from analyzer.output.table import Cell, Column, CommandOutput, Table, estimate_record, text_cell
 from analyzer.studies.compare import ComparisonLine, GroupComparison, RunFigure
 from analyzer.studies.stats import RatioDifference
 

@@ -10,6 +10,7 @@ from analyzer.output import units
 from analyzer.output.table import (
     Cell,
     Column,
+    CommandOutput,
     Table,
     count_cell,
     energy_per_unit_cell,
@@ -18,7 +19,6 @@ from analyzer.output.table import (
     joules_cell,
     text_cells,
 )
-from analyzer.output.view import CommandOutput
 from analyzer.studies.fleet import GIVEN, REPORTED_EXCESS, Fleet, FleetGroup, Keys
 
 _MOST_UNITS = 3

@@ -17,9 +17,18 @@ from analyzer.output.studies.recommend_text import (
     percent_interval,
     question_text,
 )
-from analyzer.output.table import Cell, Column, Table, count_cell, figure_columns, number_cell, text_cell
-from analyzer.output.view import CommandOutput, estimate_record
-from analyzer.studies.advice import Advice, Candidate
+from analyzer.output.table import (
+    Cell,
+    Column,
+    CommandOutput,
+    Table,
+    count_cell,
+    estimate_record,
+    figure_columns,
+    number_cell,
+    text_cell,
+)
+from analyzer.studies.objective import Advice, Candidate
 from analyzer.studies.sweep import SweepRun
 
 DOCUMENT_VERSION = 1

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from analyzer.model.interval import Interval
 from analyzer.output import units
-from analyzer.studies.advice import Advice, Candidate
-from analyzer.studies.objective import Objective, units_of_one
+from analyzer.studies.objective import Advice, Candidate, Objective, units_of_one
 from analyzer.studies.recommend import FEWEST_REPEATS
 from analyzer.studies.stats import FEWEST_FOR_OUTLIERS
 

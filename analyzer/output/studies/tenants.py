@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.output.studies.compare import difference_text
-from analyzer.output.table import Column, Table, text_cell
-from analyzer.output.view import CommandOutput, estimate_cell, estimate_record
+from analyzer.output.table import Column, CommandOutput, Table, estimate_cell, estimate_record, text_cell
 from analyzer.studies.tenant_summary import MpsEffect, TenantMix, TenantSummary
 
 

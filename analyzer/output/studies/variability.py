@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from analyzer.output.table import Cell, Column, Table, count_cell, text_cell
-from analyzer.output.view import CommandOutput, estimate_cell, estimate_record
+from analyzer.output.table import (
+    Cell,
+    Column,
+    CommandOutput,
+    Table,
+    count_cell,
+    estimate_cell,
+    estimate_record,
+    text_cell,
+)
 from analyzer.studies.variability import GpuSpread, Variability
 
 _MOST_GPUS = 40

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from analyzer.sources.fleet import recording_rules
 from analyzer.sources.promql import (
     RUN,
     Dialect,
+    InstantServer,
     QueryCounter,
     QuerySpan,
+    QueryTooLargeError,
     Side,
     copy_label,
     device_increase,
@@ -26,7 +27,16 @@ from analyzer.sources.promql import (
 )
 from exporter.contract import metrics as m
 
-HELD = "idle_shared"
+DEVICES = "instance:wattline_device_energy_joules:increase5m"
+UNCLAIMED = "instance:wattline_unclaimed_energy_joules:increase5m"
+GRAMS = "instance:wattline_emissions_grams:increase5m"
+RUN_JOULES = "instance_run:wattline_run_attributed_energy_joules:max5m"
+RUN_GRAMS = "instance_run:wattline_run_emissions_grams:max5m"
+BEHIND_MS = 60_000
+"""Time between the end of a sample's five minutes and its timestamp."""
+_STEP_S = 300.0
+_LOOK = "10m"
+POLICY = "idle_shared"
 """Policy that attributes all energy of an allocated GPU to its runs."""
 NODE, GPU_MODEL, WORKLOAD, NAMESPACE = "node", "gpu_model", "workload", "label_namespace"
 _DEVICE = ("component", "device")
@@ -34,6 +44,46 @@ _BASIS = ("basis", "quality")
 _PODS_STEP = "5m"
 _DAY_MS = 86_400_000
 _SOON_MS = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedWindow:
+    """Window without gaps in the recording rules: the requested one, moved by up to one step at either edge."""
+
+    start_s: float
+    end_s: float
+
+
+def recorded_window(server: InstantServer, dialect: Dialect, start_s: float, end_s: float) -> RecordedWindow | str:
+    """Return the recorded window, or the reason why the rules cannot be used. Raises FetchError."""
+    behind_s = BEHIND_MS / 1_000
+    try:
+        last_s = _newest(server, dialect, end_s + behind_s)
+        if last_s is None:
+            return "the server has no recording rules"
+        first_s = _newest(server, dialect, start_s + behind_s)
+        if first_s is None:
+            return "the recording rules start later than the window"
+        steps = round((last_s - first_s) / _STEP_S)
+        if steps < 1:
+            return "the window is too short for the recording rules"
+        long_ms = round((last_s - first_s) * 1_000) - 1
+        found = server.query(f"max(count_over_time({DEVICES}[{long_ms}ms]))", last_s)
+    except QueryTooLargeError as error:
+        return f"the server refused to report the coverage of its recording rules: {error}"
+    number = round(found[0].value) if found else 0
+    if number != steps:
+        return f"the recording rules have {number} of the window's {steps} samples"
+    return RecordedWindow(first_s - behind_s, last_s - behind_s)
+
+
+def _newest(server: InstantServer, dialect: Dialect, at_s: float) -> float | None:
+    """Return the time of the rules' last evaluation up to a time."""
+    text = f"max(max_over_time(timestamp({DEVICES})[{_LOOK}:5s]))"
+    if dialect == "victoria-metrics":
+        text = f"max(tlast_over_time({DEVICES}[{_LOOK}]))"
+    found = server.query(text, at_s)
+    return found[0].value if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +126,7 @@ def device_energy_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]:
     if cut.recorded:
         yield sum_by(
             (*cut.device_labels, "component"),
-            recorded_increase(recording_rules.DEVICES, span, recording_rules.BEHIND_MS),
+            recorded_increase(DEVICES, span, BEHIND_MS),
         )
         return
     gpus = device_increase(QueryCounter(m.GPU_ENERGY.name, ("instance", "gpu", "uuid")), span, cut.dialect)
@@ -92,7 +142,7 @@ def unattributed_energy_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]
     """Yield queries for unattributed joules by component and the devices' keys."""
     labels = (*cut.device_labels, "component")
     if cut.recorded:
-        yield sum_by(labels, recorded_increase(recording_rules.UNCLAIMED, span, recording_rules.BEHIND_MS))
+        yield sum_by(labels, recorded_increase(UNCLAIMED, span, BEHIND_MS))
         return
     for which, join in _components(cut):
         matchers = f'run_id="",policy="{cut.policy}"{which}'
@@ -151,7 +201,7 @@ def emission_queries(cut: FleetCut, span: QuerySpan, side: Side) -> Iterator[str
 def _grams(cut: FleetCut, span: QuerySpan, side: Side) -> str:
     """Return the query by run, basis and quality, and by component unless the sum is recorded."""
     if cut.recorded:
-        return run_counter(QueryCounter(recording_rules.RUN_GRAMS, _BASIS, "", recording_rules.BEHIND_MS), span, side)
+        return run_counter(QueryCounter(RUN_GRAMS, _BASIS, "", BEHIND_MS), span, side)
     of = (*RUN, "component")
     emitted = run_counter(QueryCounter(m.RUN_EMISSIONS.name, ("component", *_BASIS)), span, side)
     energy = sum_by(of, run_counter(QueryCounter(m.RUN_ENERGY.name, _DEVICE), cut.whole, "until"))
@@ -162,7 +212,7 @@ def _grams(cut: FleetCut, span: QuerySpan, side: Side) -> str:
 def device_emission_queries(cut: FleetCut, span: QuerySpan) -> Iterator[str]:
     """Yield queries for the emissions of all devices by basis and quality."""
     if cut.recorded:
-        yield sum_by(_BASIS, recorded_increase(recording_rules.GRAMS, span, recording_rules.BEHIND_MS))
+        yield sum_by(_BASIS, recorded_increase(GRAMS, span, BEHIND_MS))
         return
     yield sum_by(
         _BASIS, device_increase(QueryCounter(m.EMISSIONS.name, ("instance", *_DEVICE, *_BASIS)), span, cut.dialect)
@@ -190,7 +240,7 @@ def pods_query(span: QuerySpan) -> str:
 def _joules(cut: FleetCut, which: str = "") -> QueryCounter:
     """Return the counter of attributed energy by run and device, or by run and component if recorded."""
     if cut.recorded:
-        return QueryCounter(recording_rules.RUN_JOULES, ("component",), "", recording_rules.BEHIND_MS)
+        return QueryCounter(RUN_JOULES, ("component",), "", BEHIND_MS)
     return QueryCounter(m.RUN_ATTRIBUTED_ENERGY.name, _DEVICE, f'run_id!="",policy="{cut.policy}"{which}')
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from analyzer.sources.base import FetchError
+from analyzer.sources.fleet import queries
 from analyzer.sources.fleet import queries as q
-from analyzer.sources.fleet import recording_rules
 from analyzer.sources.promql import InstantServer, InstantValue, QuerySpan, QueryTooLargeError, Side
 from analyzer.studies.fleet import NO_RUN, Counts, Keys, Means, Sums, add_sums
 from exporter.contract import metrics as m
@@ -100,9 +100,9 @@ def fetch_fleet(server: InstantServer, request: FleetRequest, log: Callable[[str
         raise _no_samples(server, request)
     unclaimed = client.sums(_rises(cut, q.unattributed_energy_queries), _COMPONENT, of_runs=False)
     idle = unclaimed
-    if request.policy != q.HELD:
+    if request.policy != q.POLICY:
         idle = client.sums(
-            _rises(replace(cut, policy=q.HELD), q.unattributed_energy_queries), _COMPONENT, of_runs=False
+            _rises(replace(cut, policy=q.POLICY), q.unattributed_energy_queries), _COMPONENT, of_runs=False
         )
     work = client.sums(_counted(cut, q.work_queries), _UNIT)
     device_grams = (
@@ -134,14 +134,12 @@ def fetch_fleet(server: InstantServer, request: FleetRequest, log: Callable[[str
 def _choose_cut(server: InstantServer, request: FleetRequest) -> tuple[q.FleetCut, float, float, str]:
     """Return the grouping, start and end of the window, and the reason why recording rules are not used."""
     dialect = server.dialect()
-    if q.GPU_MODEL in request.by or request.policy != recording_rules.POLICY:
-        found: recording_rules.RecordedWindow | str = (
-            f"the recording rules have no {q.GPU_MODEL}, and only the policy {recording_rules.POLICY}"
+    if q.GPU_MODEL in request.by or request.policy != queries.POLICY:
+        found: queries.RecordedWindow | str = (
+            f"the recording rules have no {q.GPU_MODEL}, and only the policy {queries.POLICY}"
         )
     else:
-        found = (
-            recording_rules.recorded_window(server, dialect, request.start_s, request.end_s) if request.rules else ""
-        )
+        found = queries.recorded_window(server, dialect, request.start_s, request.end_s) if request.rules else ""
     start_s, end_s, why_not = request.start_s, request.end_s, ""
     if isinstance(found, str):
         why_not = found

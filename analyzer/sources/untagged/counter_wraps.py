@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzer.model.findings import Finding
+from analyzer.model.report import Finding
 from analyzer.model.samples import FloatArray, Samples
 from analyzer.sources.downsample import near_edges
 from analyzer.sources.untagged.meters import Meter

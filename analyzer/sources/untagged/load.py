@@ -12,21 +12,18 @@ from analyzer.assess.untagged import RangeQuality
 from analyzer.importers.assemble import ImportedGpu, ImportedRun
 from analyzer.importers.content import FileRun
 from analyzer.importers.ledger import LedgerRow, ledger_rows
-from analyzer.model.findings import Finding
+from analyzer.model.report import Finding
 from analyzer.model.samples import RunFrames, Samples, Series, joined, last, tidy
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import fetch_range_series
-from analyzer.sources.untagged import findings as notes
-from analyzer.sources.untagged import tokens
+from analyzer.sources.untagged import device_energy, tokens
 from analyzer.sources.untagged.counter_wraps import unwrap_meter
-from analyzer.sources.untagged.deduplicate import deduplicate_meters
 from analyzer.sources.untagged.device_energy import DeviceEnergy, energy_of_meter
-from analyzer.sources.untagged.discover import ExporterInstance, find_exporters
-from analyzer.sources.untagged.meters import Meter, build_meters
+from analyzer.sources.untagged.exporters import ExporterInstance, deduplicate_meters, find_exporters
+from analyzer.sources.untagged.meters import Meter, build_meters, uuid_of
 from analyzer.sources.untagged.request import RangeRequest
 from analyzer.sources.untagged.schemas import BY_NAME, WATTLINE
-from analyzer.sources.untagged.token_servers import TOKEN_SERVERS
-from analyzer.sources.untagged.tokens import ServerWork
+from analyzer.sources.untagged.tokens import TOKEN_SERVERS, ServerWork
 from exporter.contract import metrics as m
 
 WORKLOAD = "untagged"
@@ -53,7 +50,7 @@ def load_range(source: SampleSource, request: RangeRequest, log: Callable[[str],
     """Load a range. Raises FetchError if nothing is found."""
     exporters = find_exporters(source, request)
     unique = deduplicate_meters(meter for one in exporters for meter in _meters_of(source, one, request))
-    chosen = [meter for meter in unique.meters if request.includes(meter)]
+    chosen = [meter for meter in unique.meters if _is_requested(meter, request)]
     if request.gpus and not any(meter.component == "gpu" for meter in chosen):
         raise _gpu_not_found(request, unique.meters)
     request = _with_end(chosen, request)  # the end is part of the range's name
@@ -83,7 +80,13 @@ def load_range(source: SampleSource, request: RangeRequest, log: Callable[[str],
             if one.meter.component == "gpu" and (exact := one.meter.power.exact)
         },
     )
-    about = [*notes.range_findings(energies), *unique.findings, *findings, *(work.findings if work else ()), *tagged]
+    about = [
+        *device_energy.range_findings(energies),
+        *unique.findings,
+        *findings,
+        *(work.findings if work else ()),
+        *tagged,
+    ]
     cut = frozenset((one.meter.node, one.meter.device) for one in energies if not one.whole)
     spacings_s = [one.energy.spacing_s for one in energies if one.energy.spacing_s is not None]
     limits = work.limits if work else {}
@@ -95,6 +98,11 @@ def _meters_of(source: SampleSource, exporter: ExporterInstance, request: RangeR
     where = {**request.matching, **_instance(exporter.instance)}
     span, window = (request.start_s - MARGIN_S, request.end_s + MARGIN_S), (request.start_s, request.end_s)
     return build_meters(schema, fetch_range_series(source, schema.metrics, where, span, window), window)
+
+
+def _is_requested(meter: Meter, request: RangeRequest) -> bool:
+    wanted = {uuid_of(text) for text in request.gpus}
+    return meter.component != "gpu" or not wanted or bool(wanted & {meter.index, meter.device})
 
 
 def _instance(instance: str) -> dict[str, str]:
@@ -154,7 +162,7 @@ def _other_runs(
         for row in last(frame, m.RUN_START)
         if row.value < request.end_s and ends_s.get((row.instance, row.labels["run_id"]), row.t) > request.start_s
     }
-    return frame[~frame["run_id"].isin(sorted(within))], [notes.tagged_runs_finding(within)] if within else []
+    return frame[~frame["run_id"].isin(sorted(within))], [device_energy.tagged_runs_finding(within)] if within else []
 
 
 def _gpu_not_found(request: RangeRequest, meters: Sequence[Meter]) -> FetchError:

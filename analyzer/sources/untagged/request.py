@@ -1,15 +1,18 @@
-"""Request for the report of a time range without a run."""
+"""Request for the report of a time range without a run, and the names it can use.
+
+The command line imports this module at its start, so it has no tables of metrics.
+"""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from analyzer.sources.untagged.meters import Meter, instance_host, uuid_of
-from analyzer.sources.untagged.schema_names import AUTO
+AUTO = "auto"
+SCHEMA_NAMES = ("wattline", "dcgm-exporter", "nvidia-gpu-exporter", "kepler", "node-exporter", "all-smi")
+TOKEN_SERVER_NAMES = ("vllm", "sglang", "tgi", "llama.cpp", "tensorrt-llm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +46,3 @@ class RangeRequest:
         """Text for messages, in local time."""
         begin, end = (datetime.fromtimestamp(t).astimezone() for t in (self.start_s, self.end_s))
         return f"between {begin:%Y-%m-%d %H:%M:%S %z} and {end:%Y-%m-%d %H:%M:%S %z}"
-
-    def includes_node(self, node: str, instance: str) -> bool:
-        """Match the whole node name, its first part, or the scraped address with or without the port."""
-        names = {node, node.partition(".")[0], instance, instance_host(instance)}
-        return self.node is None or any(re.fullmatch(self.node, name) for name in names)
-
-    def includes(self, meter: Meter) -> bool:
-        wanted = {uuid_of(text) for text in self.gpus}
-        return meter.component != "gpu" or not wanted or bool(wanted & {meter.index, meter.device})

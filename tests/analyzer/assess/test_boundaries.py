@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from analyzer.assess.run import assess
 from analyzer.model.interval import Interval
-from analyzer.model.report import UnitEnergy
-from analyzer.model.user_inputs import Given, Price
+from analyzer.model.report import Price, UnitEnergy, UserInputs
 from analyzer.output.documents import report_document
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, NodeRun, scrape, series_of_scrapes
@@ -81,7 +80,7 @@ def test_boundaries_shared_node_has_gpu_boundary_only(tmp_path):
 
 
 def test_boundaries_pue_multiplies_energy_and_energy_per_unit(tmp_path):
-    report = assessed_report(tmp_path, NodeRun(cpu_j=900), Given(pue=1.3), extra=dram(100))
+    report = assessed_report(tmp_path, NodeRun(cpu_j=900), UserInputs(pue=1.3), extra=dram(100))
     facility = boundaries_by_name(report)["gpu+cpu+dram × PUE 1.3"]
 
     assert facility.energy.value == pytest.approx(9_100)  # 7,000 J x 1.3
@@ -155,7 +154,7 @@ def test_boundaries_phase_without_cpu_energy_has_no_energy_per_unit(tmp_path):
 
 def test_boundaries_price_gives_cost_of_run_and_million_tokens(tmp_path):
     """7,000 J are 7/3,600 kWh: 0.0007 at 0.36 per kWh. A million tokens of 7 J at that price: 0.7."""
-    user_inputs = Given(price=Price(0.36, "EUR"), pue=2.0)
+    user_inputs = UserInputs(price=Price(0.36, "EUR"), pue=2.0)
     report = assessed_report(tmp_path, NodeRun(cpu_j=900), user_inputs, extra=dram(100))
     data = {entry["name"]: entry for entry in report_document(report)["boundaries"]}
 

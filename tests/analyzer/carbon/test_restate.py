@@ -12,9 +12,9 @@ from analyzer.carbon.restate import energy_lines, restate
 from analyzer.energy.devices import RawSeries, gpu_energy_lines
 from analyzer.model import timeline
 from analyzer.model.emissions import Past, PastSlot
-from analyzer.model.user_inputs import Given
+from analyzer.model.report import UserInputs
 from analyzer.output.documents import report_document
-from analyzer.sources.carbon.past_intensity import with_cpu_counters
+from analyzer.sources.carbon.intensity import with_cpu_counters
 from analyzer.sources.history import HistorySource
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes
@@ -44,7 +44,7 @@ def past(*values, basis="average", quality="actual", sigma=None, provider="gb"):
 
 def restated_report(folder, *pasts, carbon=None, intensity=100.0, restatement=None, extra=lambda _: ()):
     frames = run_frames(folder, restatement or run(), gpus=[TWO_POWERS], times=TIMES, intensity=intensity, extra=extra)
-    return assess(frames, Given(grams_per_kwh=carbon, past=pasts))
+    return assess(frames, UserInputs(grams_per_kwh=carbon, past=pasts))
 
 
 def test_restate_multiplies_energy_of_each_slot_by_its_intensity(tmp_path):
@@ -171,7 +171,7 @@ def test_restate_cpu_and_dram_energy_follow_their_counters(tmp_path, with_counte
         frames = with_cpu_counters(source, frames)
         source.close()
 
-    report = assess(frames, Given(past=(past(150.0, 300.0),)))
+    report = assess(frames, UserInputs(past=(past(150.0, 300.0),)))
 
     grams = {e.component: e.mass_g.value for e in report.emissions if e.origin == "restated"}
     assert grams["gpu"] == pytest.approx(35.0)
@@ -199,7 +199,7 @@ def test_restate_adds_nodes_in_each_slot(tmp_path):
     series = series_of_scrapes(((t, scrape([TWO_POWERS], run(), t)) for t in TIMES), "a:9847")
     series += series_of_scrapes(((t, scrape([steady], run(), t)) for t in TIMES), "b:9847")
 
-    report = assess(load_frames(tmp_path, series), Given(past=(past(150.0, 300.0),)))
+    report = assess(load_frames(tmp_path, series), UserInputs(past=(past(150.0, 300.0),)))
 
     (restatement,) = report.restated
     assert [slot.energy_j for slot in restatement.slots] == pytest.approx([180_000, 450_000])
@@ -215,7 +215,7 @@ def test_restate_node_that_ended_early_has_no_later_energy(tmp_path):
     series += series_of_scrapes(((t, scrape([other], ended, t, intensity=100.0)) for t in TIMES), "b:9847")
 
     frames = load_frames(tmp_path, series)
-    report = assess(frames, Given(past=(past(150.0, 300.0),)))
+    report = assess(frames, UserInputs(past=(past(150.0, 300.0),)))
 
     slots = [(slot.instance, slot.start_s, slot.end_s, slot.gpu_energy_j) for slot in report.carbon_slots]
     assert slots == [
@@ -233,7 +233,7 @@ def test_restate_energy_before_first_sample_is_ledger_minus_samples(tmp_path):
     times = [t for t in TIMES if t >= HALF_S]
     frames = run_frames(tmp_path, run(), gpus=[TWO_POWERS], times=times, intensity=100.0)
 
-    (restatement,) = assess(frames, Given(past=(past(150.0, 300.0),))).restated
+    (restatement,) = assess(frames, UserInputs(past=(past(150.0, 300.0),))).restated
 
     assert [slot.energy_j for slot in restatement.slots] == pytest.approx([120_000, 360_000])
     assert restatement.mass_g == pytest.approx(35.0)

@@ -6,7 +6,7 @@ import pytest
 
 from analyzer.assess.run import assess
 from analyzer.model.emissions import Past, PastSlot
-from analyzer.model.user_inputs import Given, Hardware
+from analyzer.model.report import Hardware, UserInputs
 from analyzer.output.documents import report_document
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, NodeRun
@@ -18,7 +18,7 @@ BOARD = Hardware(1_576.8, 4, 0.5)
 
 
 def sci_report(folder, run=None, *, extra=lambda _: (), **bounded):
-    return assess(run_frames(folder, run or NodeRun(cpu_j=900), extra=extra), Given(hardware=BOARD, **bounded))
+    return assess(run_frames(folder, run or NodeRun(cpu_j=900), extra=extra), UserInputs(hardware=BOARD, **bounded))
 
 
 def sci_by_boundary(report):
@@ -108,7 +108,7 @@ def test_sci_without_intensity_is_finding(tmp_path):
 
 
 def test_sci_without_hardware_is_not_in_outputs(tmp_path):
-    report = assess(run_frames(tmp_path), Given(grams_per_kwh=360.0))
+    report = assess(run_frames(tmp_path), UserInputs(grams_per_kwh=360.0))
 
     assert report_document(report)["software_carbon_intensity"] == []
     assert "SCI" not in terminal_text(report)

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from analyzer.assess.run import assess
 from analyzer.model.devices import Calibration
 from analyzer.model.interval import Interval
-from analyzer.model.user_inputs import Given, Price
+from analyzer.model.report import Price, UserInputs
 from analyzer.output import units
 from analyzer.output.sections.report import report_tables
 from analyzer.output.studies.fleet import fleet_output
@@ -91,7 +91,7 @@ def report(tmp_path_factory):
         Calibration(gpus[0].uuid, 0.95, 0.0, 0.5, "power meter"),
         Calibration(gpus[1].uuid, 1.01, 0.0, None, ""),
     )
-    return assess(frames, Given(price=Price(0.31, "EUR"), calibrations=calibrations, pue=1.3))
+    return assess(frames, UserInputs(price=Price(0.31, "EUR"), calibrations=calibrations, pue=1.3))
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])

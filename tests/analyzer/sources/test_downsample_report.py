@@ -13,7 +13,7 @@ from analyzer.model.timeline import windows
 from analyzer.output.html.charts import report_charts
 from analyzer.sources.downsample import MAX_UNCHANGED
 from analyzer.sources.runs.load import MARGIN_S, Clock, load_run
-from analyzer.sources.runs.sweeps import with_throttling_samples
+from analyzer.sources.runs.studies import with_throttling_samples
 from exporter.contract import metrics as m
 from tests.bench import long_run
 from tests.bench.long_run import Stored, uuid

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.sources.downsample_states import StateGroup
+from analyzer.sources.fetch import StateGroup
 
 START_S = 1_789_000_000.0
 SEEDS = st.integers(0, 2**32 - 1)

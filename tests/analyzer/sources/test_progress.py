@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from analyzer.sources.progress import SHOWN_AFTER_S, ProgressBar
+from analyzer.sources.base import SHOWN_AFTER_S, ProgressBar
 from tests.analyzer.conftest import ROOT
 from tests.analyzer.loopback import history_api, http_server
 

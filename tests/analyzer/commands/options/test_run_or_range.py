@@ -5,10 +5,10 @@ import time
 import pytest
 import typer
 
-from analyzer.commands.options.run_or_range import RunOrRangeOptions
-from analyzer.sources.untagged.schema_names import SCHEMA_NAMES, TOKEN_SERVER_NAMES
+from analyzer.commands.options.report import RunOrRangeOptions
+from analyzer.sources.untagged.request import SCHEMA_NAMES, TOKEN_SERVER_NAMES
 from analyzer.sources.untagged.schemas import BY_NAME
-from analyzer.sources.untagged.token_servers import TOKEN_SERVERS
+from analyzer.sources.untagged.tokens import TOKEN_SERVERS
 
 
 def test_option_names_equal_schema_names():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from analyzer.assess.run import assess
-from analyzer.model.user_inputs import Given
+from analyzer.model.report import UserInputs
 from analyzer.output.export import power_samples
 from analyzer.output.html.page import html_page
 from analyzer.output.plots.run import run_plot
@@ -57,7 +57,7 @@ def write_page(folder: Path) -> Path:
         for_charts = fetch_chart_samples(source, frames)
     finally:
         source.close()
-    report = assess(frames, Given())
+    report = assess(frames, UserInputs())
     plot = run_plot(report, power_samples(frames, report))
     path = folder / "report.html"
     path.write_text(html_page(report, frames, for_charts, plot))

@@ -11,10 +11,10 @@ import pytest
 from analyzer.assess.run import assess
 from analyzer.model.interval import Interval
 from analyzer.model.samples import Samples
+from analyzer.output.chart import Resolution, line_points, with_neighbors
 from analyzer.output.html.charts import report_charts
 from analyzer.output.html.page import _embedded
 from analyzer.output.html.step_charts import phase_spans
-from analyzer.output.lines import Resolution, line_points, with_neighbors
 from analyzer.output.sections.report import report_tables
 from analyzer.output.sections.summary import Sentence, count_findings, summary_sentences
 from analyzer.output.table import (
@@ -23,13 +23,13 @@ from analyzer.output.table import (
     duration_cell,
     energy_cell,
     energy_per_unit_cell,
+    estimate_cell,
     mass_cell,
     number_cell,
     power_cell,
     ratio_cell,
     text_cell,
 )
-from analyzer.output.view import estimate_cell
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, NodeGpu, NodeRun
 from tests.analyzer.run_reports import run_frames, run_report

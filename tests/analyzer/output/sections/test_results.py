@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.output.sections.results import latencies, other_results
+from analyzer.output.sections.report import latencies, other_results
 from tests.analyzer.node import NodeRun
 from tests.analyzer.run_reports import run_report, terminal_text
 

@@ -8,7 +8,7 @@ import pytest
 
 from analyzer.assess.run import assess
 from analyzer.sources.base import FetchError, read_access
-from analyzer.sources.carbon import forecast as carbon_forecast
+from analyzer.sources.carbon import intensity as carbon_forecast
 from analyzer.sources.history import HistorySource
 from analyzer.sources.prometheus import PrometheusSource
 from analyzer.sources.runs.load import Clock, load_run

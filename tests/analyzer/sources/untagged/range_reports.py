@@ -4,7 +4,7 @@ from contextlib import closing
 
 from analyzer.assess.run import assess
 from analyzer.assess.untagged import range_report
-from analyzer.model.user_inputs import NOTHING
+from analyzer.model.report import NO_INPUTS
 from analyzer.sources.prometheus import PrometheusSource
 from analyzer.sources.untagged.load import load_range
 from analyzer.sources.untagged.request import RangeRequest
@@ -12,13 +12,13 @@ from tests.analyzer.node import START_S
 from tests.analyzer.sources.untagged.foreign_exporters import END_S
 
 
-def reported(address, asked, given=NOTHING):
+def reported(address, asked, given=NO_INPUTS):
     with closing(PrometheusSource(address)) as source:
         ranged = load_range(source, asked, lambda _: None)
     return range_report(assess(ranged.frames, given), ranged.quality)
 
 
-def report_at(address, case, given=NOTHING, start_s=START_S, end_s=END_S, **asked):
+def report_at(address, case, given=NO_INPUTS, start_s=START_S, end_s=END_S, **asked):
     """Return the report of one of `cases`."""
     return reported(address, RangeRequest(start_s, end_s, matching={"case": case}, **asked), given)
 

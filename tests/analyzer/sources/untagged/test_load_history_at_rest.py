@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analyzer.model.samples import clean, rests_s
-from analyzer.output.lines import Resolution, break_at_gaps, line_points
+from analyzer.output.chart import Resolution, break_at_gaps, line_points
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
 
 RUN = NodeRun(end_s=START_S + 300)

@@ -10,7 +10,7 @@ from analyzer.sources.fetch import fetch_range_series
 from analyzer.sources.untagged import counter_wraps as wraps
 from analyzer.sources.untagged import meters
 from analyzer.sources.untagged.device_energy import energy_of_meter
-from analyzer.sources.untagged.discover import find_exporters
+from analyzer.sources.untagged.exporters import find_exporters
 from analyzer.sources.untagged.meters import build_meters, exporter_label, instance_host, node_name, uuid_of
 from analyzer.sources.untagged.request import RangeRequest
 from analyzer.sources.untagged.schemas import BY_NAME

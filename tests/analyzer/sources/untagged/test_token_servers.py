@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.sources.untagged.token_servers import LLAMA_CPP, VLLM
+from analyzer.sources.untagged.tokens import LLAMA_CPP, VLLM
 
 PAGES = Path(__file__).parent / "pages"
 

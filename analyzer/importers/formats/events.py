@@ -1,4 +1,8 @@
-"""Reader of the run folder of `workloads`: events.jsonl and metrics.yml."""
+"""Readers of events.jsonl: run folders of `workloads`, and multi-tenant inference under MPS.
+
+`workloads` also writes metrics.yml. The path of a tenant's events is data/EXPERIMENT/TENANT/events.jsonl; they hold no
+power, so a power log of the node gives the energy.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from analyzer.importers.content import (
     ReadOptions,
     UnreadableError,
 )
-from analyzer.importers.text import finite_numbers, read_text
+from analyzer.importers.text import finite_numbers, read_json_lines, read_text
 from exporter.contract.run import (
     METRICS_FILE,
     RECORD_EVENT,
@@ -28,7 +32,9 @@ from exporter.contract.run import (
     StartEvent,
 )
 
-FORM = "wattline"
+RUN_RECORD_FORMAT = "wattline"
+TENANT_EVENTS_FORMAT = "tenant-events"
+_KEPT = ("batch_size", "seq_len", "device", "num_warmup")
 
 
 def is_run_record(first: dict[str, Any]) -> bool:
@@ -37,7 +43,7 @@ def is_run_record(first: dict[str, Any]) -> bool:
 
 def read_run_record(path: Path, _options: ReadOptions) -> FileContent:
     """Read events.jsonl, and metrics.yml with the exporter's figures if it exists. Raises UnreadableError."""
-    content = FileContent(path, FORM)
+    content = FileContent(path, RUN_RECORD_FORMAT)
     events: list[RecordEvent] = []
     for line, text in enumerate(read_text(path).splitlines(), 1):
         try:
@@ -112,3 +118,52 @@ def _phases(events: list[RecordEvent], end_s: float) -> list[FilePhase]:
         FilePhase(phase.name, phase.t, max(until_s, phase.t), work.pop(phase.name, {}))
         for phase, until_s in zip(named, ends_s, strict=True)
     ]
+
+
+def is_tenant_events(first: dict[str, Any]) -> bool:
+    return first.get("type") in ("run_start", "iteration")
+
+
+def read_tenant_events(path: Path, _options: ReadOptions) -> FileContent:
+    content = FileContent(path, TENANT_EVENTS_FORMAT)
+    found: dict[str, dict[str, Any]] = {}
+    iterations = 0
+    for line, record in read_json_lines(path, content.bad):
+        match record.get("type"):
+            case "iteration":
+                iterations += 1
+            case "run_start" | "run_end" | "time_elapsed" as kind:
+                if kind in found:
+                    content.bad.append(BadLine(line, f"second {kind}: runs were appended to each other"))
+                found.setdefault(kind, record)
+            case other:
+                content.bad.append(BadLine(line, f"unknown event type {str(other)[:40]!r}"))
+    start, end = found.get("run_start", {}), found.get("run_end", {})
+    if not isinstance(start.get("timestamp"), int | float) or not isinstance(end.get("timestamp"), int | float):
+        content.bad.append(BadLine(0, "no run_start and run_end with a timestamp: the time of the run is unknown"))
+        return content
+    content.runs.append(_tenant_run(path, start, end, iterations))
+    return content
+
+
+def _tenant_run(path: Path, start: dict[str, Any], end: dict[str, Any], iterations: int) -> FileRun:
+    experiment, tenant = path.parent.parent.name, path.parent.name
+    numbers = finite_numbers(end)
+    results = {
+        f"latency_seconds_{kind}": numbers[f"{name}_ms"] / 1_000
+        for kind, name in (("mean", "avg"), ("p50", "p50"), ("p90", "p90"), ("p95", "p95"), ("p99", "p99"))
+        if f"{name}_ms" in numbers
+    }
+    work = {"steps": float(iterations)}
+    if "tokens_processed" in numbers:
+        work["prompt_tokens"] = numbers["tokens_processed"]
+    labels = {name: str(start[name]) for name in _KEPT if name in start}
+    return FileRun(
+        name=f"{experiment}-{tenant}",
+        workload=str(start.get("model_name", tenant)),
+        start_s=float(start["timestamp"]),
+        end_s=float(end["timestamp"]),
+        labels={"experiment": experiment, "tenant": tenant, **labels},
+        work=work,
+        results=results,
+    )

@@ -1,8 +1,9 @@
-"""Live state of GPUs, from their newest samples."""
+"""Live state of GPUs and runs, from their newest samples."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from analyzer.live.model import Device, LiveGpu, LiveNode, LiveRun
-from analyzer.model.samples import last, of
+from analyzer.model.interval import Interval, total
+from analyzer.model.samples import Row, last, of
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
@@ -18,6 +20,18 @@ _LEAST_EVENT_RATIO = 0.05
 """Ratio of the time between two scrapes from which a clock event is shown."""
 _NO_SLOWDOWN = ("gpu_idle", "applications_clocks_setting", "display_clock_setting", "sync_boost")
 _NOW_S = 3.0
+_GAUGES: dict[str, tuple[Metric, dict[str, str]]] = {
+    "power_w": (m.GPU_POWER, {}),
+    "limit_w": (m.GPU_POWER_LIMIT, {"kind": "enforced"}),
+    "utilization": (m.GPU_UTILIZATION, {"engine": "gpu"}),
+    "memory_used_bytes": (m.GPU_MEMORY_USED, {}),
+    "memory_total_bytes": (m.GPU_MEMORY_TOTAL, {}),
+    "temperature_celsius": (m.GPU_TEMPERATURE, {"sensor": "gpu"}),
+    "sm_clock_hz": (m.GPU_CLOCK, {"domain": "sm"}),
+}
+_UNITS = ("generated_tokens", "samples", "requests", "steps")
+_RATE_S = 10.0
+_OUTCOMES = ("failed", "interrupted", "ok")
 
 
 def live_gpus(
@@ -55,17 +69,6 @@ def live_gpus(
         )
         known: dict[str, Any] = {name: values[device] for name, values in newest.items() if device in values}
         yield replace(gpu, **known)
-
-
-_GAUGES: dict[str, tuple[Metric, dict[str, str]]] = {
-    "power_w": (m.GPU_POWER, {}),
-    "limit_w": (m.GPU_POWER_LIMIT, {"kind": "enforced"}),
-    "utilization": (m.GPU_UTILIZATION, {"engine": "gpu"}),
-    "memory_used_bytes": (m.GPU_MEMORY_USED, {}),
-    "memory_total_bytes": (m.GPU_MEMORY_TOTAL, {}),
-    "temperature_celsius": (m.GPU_TEMPERATURE, {"sensor": "gpu"}),
-    "sm_clock_hz": (m.GPU_CLOCK, {"domain": "sm"}),
-}
 
 
 def _known_devices(frame: pd.DataFrame) -> list[tuple[Device, str]]:
@@ -115,3 +118,69 @@ def _clock_events(frame: pd.DataFrame, nodes: Mapping[str, LiveNode]) -> dict[De
             if share >= _LEAST_EVENT_RATIO:
                 shares.setdefault((str(instance), str(uuid)), {})[str(reason)] = share
     return {device: tuple(sorted(found, key=lambda one: -found[one])) for device, found in shares.items()}
+
+
+def live_runs(frame: pd.DataFrame, live: pd.DataFrame, stale: AbstractSet[str]) -> Iterator[LiveRun]:
+    """Yield running and just ended runs, the oldest first. `live` are the newest samples of live nodes; a run on a
+    `stale` node has no values.
+    """
+    shown = pd.concat([live, frame[frame["instance"].isin(stale)]])
+    starts = sorted(last(shown, m.RUN_START), key=lambda row: row.value)
+    for run_id in dict.fromkeys(row.labels["run_id"] for row in starts):
+        instances = tuple(row.instance for row in starts if row.labels["run_id"] == run_id)
+        workloads = [row.labels.get("workload", "") for row in last(shown, m.RUN_INFO, run_id=run_id)]
+        of_run = live[live["run_id"] == run_id]
+        state = "stale" if stale & set(instances) else _state(of_run, len(instances))
+        yield _run(frame, of_run, run_id, (next(iter(workloads), ""), state, instances))
+
+
+def _state(of_run: pd.DataFrame, instances: int) -> str:
+    if len(last(of_run, m.RUN_END)) < instances:
+        return "running"
+    outcomes = [row.labels["outcome"] for row in last(of_run, m.RUN_OUTCOME)]
+    return next((outcome for outcome in _OUTCOMES if outcome in outcomes), "ended")
+
+
+def _run(frame: pd.DataFrame, of_run: pd.DataFrame, run_id: str, known: tuple[str, str, tuple[str, ...]]) -> LiveRun:
+    amounts: dict[str, float] = {}
+    for row in last(of_run, m.RUN_WORK):
+        amounts[row.labels["unit"]] = amounts.get(row.labels["unit"], 0.0) + row.value
+    done = [unit for unit, amount in amounts.items() if amount > 0]
+    unit = min(done, key=lambda one: (_UNITS.index(one) if one in _UNITS else len(_UNITS), one), default=None)
+    energy = _energies(of_run)
+    used = energy.get("gpu") or energy.get("cpu")
+    return LiveRun(
+        run_id,
+        *known,
+        max((row.value for row in last(of_run, m.RUN_DURATION)), default=None),
+        energy,
+        unit,
+        amounts[unit] if unit else None,
+        _rate(frame, run_id, unit) if unit and known[1] == "running" else None,
+        used.value / amounts[unit] if unit and used else None,
+    )
+
+
+def _energies(of_run: pd.DataFrame) -> dict[str, Interval]:
+    halves_j = {_device(row): row.value for row in last(of_run, m.RUN_ENERGY_UNCERTAINTY)}
+    parts: dict[str, list[Interval]] = {}
+    for row in last(of_run, m.RUN_ENERGY):
+        parts.setdefault(row.labels["component"], []).append(Interval(row.value, halves_j.get(_device(row))))
+    return {component: total(known) for component, known in parts.items()}
+
+
+def _device(row: Row) -> tuple[str, str, str]:
+    return row.instance, row.labels["component"], row.labels["device"]
+
+
+def _rate(frame: pd.DataFrame, run_id: str, unit: str) -> float | None:
+    """Return the rate over the last seconds, of all instances together."""
+    found = []
+    for _, rows in of(frame, m.RUN_WORK, run_id=run_id, unit=unit).groupby("instance"):
+        ordered = rows.sort_values("t")
+        recent = ordered[ordered["t"] >= ordered["t"].iloc[-1] - _RATE_S]
+        recent = recent if len(recent) > 1 else ordered.iloc[-2:]
+        span_s = float(recent["t"].iloc[-1] - recent["t"].iloc[0])
+        if span_s > 0:
+            found.append(float(recent["value"].iloc[-1] - recent["value"].iloc[0]) / span_s)
+    return sum(found) if found else None

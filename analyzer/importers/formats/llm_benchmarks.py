@@ -1,6 +1,8 @@
-"""Reader of AIPerf's profile_export_aiperf.json: requests, tokens, latencies, GPU energy.
+"""Readers of LLM benchmarks: AIPerf's profile_export_aiperf.json, and ML.ENERGY's results.json.
 
-Each metric carries its unit, which decides the meaning of its numbers.
+Each metric of AIPerf carries its unit, which decides the meaning of its numbers. The run of ML.ENERGY is the steady
+state, whose times are in prometheus.json. Its energy is Zeus's, from the GPUs' counters, and its tokens are those of
+that window.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from analyzer.importers.content import ALL_GPUS, FileContent, FileEnergy, FileRu
 from analyzer.importers.text import finite_numbers, read_json_object
 from analyzer.model.time_text import parse_moment
 
-FORM = "aiperf"
-FILE = "profile_export_aiperf.json"
+AIPERF_FORMAT = "aiperf"
+AIPERF_FILE = "profile_export_aiperf.json"
 _SECONDS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _JOULES = {"mJ": 1e-3, "J": 1.0, "kJ": 1e3, "MJ": 1e6, "Wh": 3.6e3, "kWh": 3.6e6}
 _LATENCIES = {
@@ -23,6 +25,9 @@ _LATENCIES = {
     "request_latency": "latency_seconds",
 }
 _STATISTICS = {"avg": "mean", "p50": "p50", "p90": "p90", "p99": "p99"}
+ML_ENERGY_FORMAT = "ml-energy"
+TIMES_FILE = "prometheus.json"
+_LABELS = {"model_id": "model", "gpu_model": "gpu_model", "num_gpus": "num_gpus", "max_num_seqs": "max_num_seqs"}
 
 
 def is_aiperf(document: dict[str, Any]) -> bool:
@@ -36,9 +41,9 @@ def read_aiperf(path: Path, _options: ReadOptions) -> FileContent:
         start_s, end_s = (parse_moment(str(document[name]), UTC) for name in ("start_time", "end_time"))
     except (KeyError, ValueError) as error:
         raise UnreadableError(
-            f"cannot import {path}: no start_time and end_time ({error}); check that it is {FILE}"
+            f"cannot import {path}: no start_time and end_time ({error}); check that it is {AIPERF_FILE}"
         ) from error
-    content = FileContent(path, FORM)
+    content = FileContent(path, AIPERF_FORMAT)
     energies = _energies(document)
     if not energies:
         content.notes.append(f"{path} has no GPU energy (--gpu-telemetry): also import a power log of that time")
@@ -113,3 +118,39 @@ def _energies(document: dict[str, Any]) -> tuple[FileEnergy, ...]:
 def _joules(block: dict[str, Any]) -> float | None:
     factor, value = _JOULES.get(str(block.get("unit"))), finite_numbers(block).get("avg")
     return value * factor if factor is not None and value is not None else None
+
+
+def is_ml_energy(document: dict[str, Any]) -> bool:
+    return {"steady_state_energy", "steady_state_duration"} <= set(document)
+
+
+def read_ml_energy(path: Path, _options: ReadOptions) -> FileContent:
+    """Raises UnreadableError."""
+    document, beside = read_json_object(path), path.with_name(TIMES_FILE)
+    numbers = finite_numbers(document)
+    if not is_ml_energy(numbers):
+        raise UnreadableError(
+            f"cannot import {path}: no steady_state_energy and steady_state_duration; "
+            "check that it is results.json of an LLM"
+        )
+    times = finite_numbers(read_json_object(beside)) if beside.exists() else {}
+    if not {"steady_state_start_time", "steady_state_end_time"} <= set(times):
+        raise UnreadableError(
+            f"cannot import {path}: its time is unknown; put {TIMES_FILE} with steady_state_start_time in its folder"
+        )
+    energy_j, per_token_j = numbers["steady_state_energy"], numbers.get("steady_state_energy_per_token", 0.0)
+    content = FileContent(path, ML_ENERGY_FORMAT)
+    content.runs.append(
+        FileRun(
+            name=f"ml-energy-{document.get('model_id', 'llm')}",
+            workload="ml-energy",
+            start_s=times["steady_state_start_time"],
+            end_s=times["steady_state_end_time"],
+            labels={label: str(document[name]) for name, label in _LABELS.items() if name in document},
+            work={"generated_tokens": energy_j / per_token_j} if per_token_j > 0 else {},
+            results={"tokens_per_second": numbers["output_throughput"]} if "output_throughput" in numbers else {},
+            energies=(FileEnergy("gpu", ALL_GPUS, energy_j),),
+            duration_s=numbers["steady_state_duration"],
+        )
+    )
+    return content

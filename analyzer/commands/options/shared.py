@@ -1,0 +1,170 @@
+"""Options that several commands share, and the times that options hold."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timezone, tzinfo
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from analyzer.commands.printing import OutputFormat, print_message
+from analyzer.model.time_text import names_zone, parse_duration, parse_moment
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analyzer.model.report import Report
+    from analyzer.model.samples import RunFrames
+    from analyzer.sources.base import Access, SampleSource
+
+DEFAULT_SINCE = "30d"
+FormatOption = Annotated[OutputFormat, typer.Option("--format", help="Format of the output on stdout.")]
+SinceOption = Annotated[str, typer.Option(help="Time to search for runs, up to now: 90m, 12h, 30d.")]
+CarbonOption = Annotated[
+    float | None, typer.Option(min=0, metavar="G/KWH", help="Constant carbon intensity in gCO2eq/kWh: adds emissions.")
+]
+
+
+def duration_option(text: str, option: str = "--since") -> float:
+    """Return the seconds of an option's duration. Raises typer.BadParameter."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{option}: {error}") from error
+
+
+def moment_option(text: str, option: str, now_s: float) -> float:
+    """Return the Unix seconds of `now`, `-2h`, a date or a Unix time. Raises typer.BadParameter.
+
+    A date without a zone is local time, which a message on stderr says.
+    """
+    text = text.strip()
+    if text == "now":
+        return now_s
+    if text.startswith("-"):
+        return now_s - duration_option(text[1:], option)
+    try:
+        found = parse_moment(text, local_zone())
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{option}: {error}; write 2026-11-20T10:15:00, with a zone as in 2026-11-20T10:15:00Z, Unix seconds, -2h "
+            "or now"
+        ) from error
+    if not names_zone(text):
+        print_message(f"{option} names no time zone: using local time ({time.strftime('%z', time.localtime(found))})")
+    return found
+
+
+def local_zone() -> tzinfo:
+    return datetime.now().astimezone().tzinfo or timezone.utc  # noqa: UP017  # mypy knows the class
+
+
+class RunTool(StrEnum):
+    GPU_TUNE = "gpu-tune"
+    IRIS_GPUBENCH = "iris-gpubench"
+
+
+class SweepTool(StrEnum):
+    GPU_TUNE = "gpu-tune"
+
+
+RunToolsOption = Annotated[
+    list[RunTool] | None,
+    typer.Option(
+        "--compatible", help="Tool whose files are also written, to a folder of its name in --out; repeatable."
+    ),
+]
+SweepToolsOption = Annotated[
+    list[SweepTool] | None,
+    typer.Option("--compatible", help="Tool whose summaries are also written, to a folder of its name in --out."),
+]
+
+
+def check_compatible_option(tools: list[RunTool] | list[SweepTool] | None, out: Path | None) -> None:
+    """Raise typer.BadParameter if there is no folder for the files."""
+    if tools and out is None:
+        raise typer.BadParameter("--compatible writes files: also give --out, the folder for them")
+
+
+def compatible_samples(tools: list[RunTool] | None, source: SampleSource, frames: RunFrames) -> pd.DataFrame | None:
+    """Fetch the samples that the files need; None if no files are requested. Raises FetchError."""
+    from analyzer.sources.runs.raw import fetch_every_scrape
+
+    if not tools:
+        return None
+    return frames.raw if frames.untagged else fetch_every_scrape(source, frames)
+
+
+def compatible_contents(tools: list[RunTool] | None, report: Report, samples: pd.DataFrame | None) -> dict[str, bytes]:
+    """Return the files' contents by name."""
+    from analyzer.output.compatible.gpu_tune import gpu_tune_files
+    from analyzer.output.compatible.iris import iris_files
+
+    if not tools or samples is None:
+        return {}
+    writers = {RunTool.GPU_TUNE: gpu_tune_files, RunTool.IRIS_GPUBENCH: iris_files}
+    contents = {
+        f"{tool}/{name}": content
+        for tool in dict.fromkeys(tools)
+        for name, content in writers[tool](report, samples).items()
+    }
+    if not contents:
+        print_message("no file for another tool: the source has no power of any GPU of the run")
+    return contents
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """Address and credentials of a source as the user typed them; nothing is opened yet."""
+
+    source: Annotated[
+        str | None,
+        typer.Option(
+            envvar="WATTLINE_SOURCE",
+            help="Source of samples: http://prometheus:9090, VictoriaMetrics with its path, an exporter, or a history "
+            "file or its folder.",
+        ),
+    ] = None
+    basic_auth: Annotated[
+        str | None,
+        typer.Option(
+            envvar="WATTLINE_BASIC_AUTH", metavar="USER:PASSWORD-FILE", help="Credentials for basic authentication."
+        ),
+    ] = None
+    bearer_token_file: Annotated[
+        Path | None, typer.Option(envvar="WATTLINE_BEARER_TOKEN_FILE", help="File that holds a bearer token.")
+    ] = None
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header", metavar="'NAME: VALUE'", help="Extra HTTP header, repeatable; also lines of WATTLINE_HEADERS."
+        ),
+    ] = None
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(envvar="WATTLINE_CA_FILE", help="PEM file of the authority that signed the server's certificate."),
+    ] = None
+
+    def open(self) -> closing[SampleSource]:
+        """Open the source. Raises FetchError, and typer.BadParameter for an invalid option."""
+        from analyzer.sources.base import ProgressBar
+        from analyzer.sources.choose import choose_source
+
+        return closing(choose_source(self.source, self.access(), print_message, progress=ProgressBar(sys.stderr)))
+
+    def access(self) -> Access:
+        """Return the credentials. Raises as `open` does."""
+        from analyzer.sources.base import read_access
+
+        lines = [line for line in os.environ.get("WATTLINE_HEADERS", "").splitlines() if line.strip()]
+        try:
+            return read_access(self.basic_auth, self.bearer_token_file, self.header or lines, self.ca_file)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error

@@ -1,0 +1,64 @@
+"""Output of the commands: messages on stderr, results on stdout, files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from analyzer.output.table import CommandOutput
+
+
+class OutputFormat(StrEnum):
+    """Format of a result on stdout."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+
+
+def print_message(text: str) -> None:
+    print(f"analyzer: {text}", file=sys.stderr, flush=True)
+
+
+def exit_with_error(text: str) -> NoReturn:
+    print_message(text)
+    raise SystemExit(1)
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files by their names, create missing folders, and print the paths."""
+    try:
+        for name, content in contents.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    except OSError as error:
+        exit_with_error(f"cannot write to {folder}: {error.strerror}; give --out a folder with write permission")
+    print_message(f"wrote {', '.join(str(folder / name) for name in contents)}")
+
+
+def print_output(output: CommandOutput, form: OutputFormat) -> None:
+    """Print a command's result on stdout."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from analyzer.output.documents import as_csv, as_json, as_yaml, null_if_not_finite
+    from analyzer.output.table import Table
+    from analyzer.output.terminal import UNLIMITED_COLUMNS, console, titled_table
+
+    if form is OutputFormat.TABLE:
+        parts = (titled_table(part) if isinstance(part, Table) else part for part in output.parts)
+        texts = (Text(part) if isinstance(part, str) else part for part in parts)
+        spaced = (Padding(part, (1 if number else 0, 0, 0, 0), expand=False) for number, part in enumerate(texts))
+        console(plain_columns=UNLIMITED_COLUMNS).print(Group(*spaced))
+    elif form is OutputFormat.CSV:
+        print(as_csv(output.rows))
+    else:
+        write = as_json if form is OutputFormat.JSON else as_yaml
+        print(write(null_if_not_finite(output.document)))

@@ -1,0 +1,225 @@
+"""Runs of a study with the samples it needs: variability, tenants, sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from analyzer.assess import run as assess
+from analyzer.energy.phases import span
+from analyzer.model.catalog import Selector, Sighting
+from analyzer.model.devices import Device
+from analyzer.model.report import Report
+from analyzer.model.samples import RunFrames, joined, last, of, samples
+from analyzer.sources.base import FetchError, SampleSource
+from analyzer.sources.downsample import plan_buckets
+from analyzer.sources.fetch import SeriesRequest, fetch_random_samples, fetch_signals, fetch_states
+from analyzer.sources.runs import load
+from analyzer.sources.runs.load import Clock
+from analyzer.studies import tenant_overlap
+from analyzer.studies.objective import units_of_one
+from analyzer.studies.tenant_overlap import TenantRun
+from analyzer.studies.tenants import SoloRun
+from exporter.contract import metrics as m
+from exporter.contract.metrics import Metric
+
+_MEASURE = "measure"
+_THROUGHOUT = (m.RUN_PHASE_SECONDS, m.RUN_PHASE_WORK, m.RUN_WORK, m.RUN_ATTRIBUTED_ENERGY)
+_NAMED = 8
+_NEAR_S = 60.0
+_MORE: tuple[tuple[Metric, dict[str, str]], ...] = (
+    (m.GPU_CLOCK_EVENT_SECONDS, {}),
+    (m.GPU_TEMPERATURE, {"sensor": "gpu"}),
+    (m.GPU_CLOCK, {"domain": "sm"}),
+    (m.GPU_UTILIZATION, {"engine": "memory"}),
+    (m.GPU_MEMORY_USED, {}),
+)
+_OF_LONG: tuple[tuple[Metric, dict[str, str]], ...] = ((m.GPU_POWER, {}), (m.GPU_UTILIZATION, {"engine": "gpu"}))
+_JUDGED = (m.GPU_POWER, m.GPU_UTILIZATION, m.GPU_CLOCK)
+
+
+def variability_rows(
+    source: SampleSource, all_frames: Sequence[RunFrames], of: str, by: str, log: Callable[[str], None]
+) -> tuple[pd.DataFrame, str]:
+    """Return the frame for `analyzer.studies.variability`, and the unit of its values.
+
+    Runs on several GPUs, with an outcome other than ok, or without the value are left out and logged.
+    """
+    found, units = [], set()
+    for frames in all_frames:
+        try:
+            report = assess.assess(frames)
+        except assess.NoEnergyError as error:
+            log(f"left out: {error}")
+            continue
+        valued = _value(report, of)
+        if report.outcome != "ok" or len(report.gpus) != 1 or valued is None:
+            log(f"left out: run {report.run_id}: {_reason(report, of)}")
+            continue
+        value, unit = valued
+        device = report.gpus[0]
+        units.add(unit)
+        row = {
+            "gpu": f"{device.instance} {device.device}".strip(),
+            "value": value,
+            "placement": report.labels.get(by, ""),
+        }
+        found.append(row | _covariates(source, frames, device))
+    return pd.DataFrame(found), " and ".join(sorted(units))
+
+
+def _reason(report: Report, of: str) -> str:
+    if report.outcome != "ok":
+        return report.outcome or "not ended"
+    return f"no {of}" if len(report.gpus) == 1 else f"on {len(report.gpus)} GPUs"
+
+
+def _value(report: Report, of: str) -> tuple[float, str] | None:
+    work = report.work[0] if report.work else None
+    power = report.mean_power_w
+    if of == "time":
+        if work and work.per_second:
+            return 1 / work.per_second, f"seconds per {units_of_one(work.unit)}"
+        return (report.duration_s, "seconds") if report.duration_s > 0 else None
+    if of == "energy":
+        if work and work.energy_per_unit and work.energy_per_unit.value > 0:
+            return work.energy_per_unit.value, f"joules per {units_of_one(work.unit)}"
+        return (report.headline.value, "joules") if report.headline and report.headline.value > 0 else None
+    if of == "power":
+        return (power.value, "watts, mean") if power and power.value > 0 else None
+    value = report.results.get(of)
+    return (value, of) if value is not None and value > 0 else None
+
+
+def _covariates(source: SampleSource, frames: RunFrames, device: Device) -> dict[str, float]:
+    """Return medians over the phase `measure`, over the whole run if there is none."""
+    where = {"instance": device.instance} if device.instance else {}
+    seconds = samples(
+        frames.ledger, m.RUN_PHASE_SECONDS, run_id=frames.run_id, instance=device.instance, phase=_MEASURE
+    )
+    ages = samples(frames.ledger, m.RUN_DURATION, run_id=frames.run_id, instance=device.instance)
+    window = span(seconds) or span(ages)
+    if window is None:
+        return {}
+    own = {**where, "uuid": device.device}
+    found = {}
+    for name, metric, more in (
+        ("sm_clock_hertz", m.GPU_CLOCK, {"domain": "sm"}),
+        ("temperature_celsius", m.GPU_TEMPERATURE, {"sensor": "gpu"}),
+        ("power_watts", m.GPU_POWER, {}),
+    ):
+        rows = samples(source.fetch([metric], {**own, **more}, *window), metric, **more)
+        found[name] = float(np.median(rows.value)) if len(rows) else float("nan")
+    return found
+
+
+def load_tenant_runs(
+    source: SampleSource, sightings: Sequence[Sighting], clock: Clock, log: Callable[[str], None]
+) -> list[TenantRun]:
+    """Load runs with their reports; runs with an outcome other than ok are left out and logged."""
+    found = []
+    for one, frames in zip(sightings, load.load_runs(source, list(sightings), clock, log), strict=True):
+        try:
+            report = assess.assess(frames)
+        except assess.NoEnergyError as error:
+            log(f"left out: {error}")
+            continue
+        if report.outcome != "ok":
+            log(f"left out: run {report.run_id}: {report.outcome or 'not ended'}")
+            continue
+        found.append(TenantRun(frames, report, _throughout(source, frames, one)))
+    return found
+
+
+def _throughout(source: SampleSource, frames: RunFrames, one: Sighting) -> RunFrames:
+    series = source.fetch(_THROUGHOUT, {"run_id": one.run_id}, one.first_s, one.last_s)
+    return replace(frames, ledger=series)
+
+
+def choose_solo_runs(
+    steps: Iterable[Sequence[TenantRun]], others: Sequence[TenantRun], named: Mapping[str, Sequence[TenantRun]]
+) -> dict[str, SoloRun]:
+    """Return the solo run of each tenant: one of `named`, else of its solo steps, else with its name as label `case`.
+
+    If there are several, the one with the median rate is used.
+    """
+    steps = list(steps)
+    found: dict[str, list[SoloRun]] = {}
+    for name in {run.name for step in steps for run in step} | set(named):
+        by_step = [step[0] for step in steps if len(step) == 1 and step[0].name == name]
+        by_case = [run for run in others if run.report.labels.get("case") == name]
+        runs = named.get(name) or by_step or by_case
+        known = [one for run in runs if (one := tenant_overlap.solo_run(run))]
+        if known:
+            found[name] = known
+    return {name: sorted(known, key=lambda one: one.rate)[len(known) // 2] for name, known in found.items()}
+
+
+def find_tenant_runs(
+    source: SampleSource, wanted: Selector, since_s: float, clock: Clock, log: Callable[[str], None]
+) -> list[TenantRun]:
+    return load_tenant_runs(source, load.find_runs(source, wanted, since_s, clock.now()), clock, log)
+
+
+def find_sweep_runs(
+    source: SampleSource, experiment: str, since_s: float, now_s: float
+) -> dict[str, tuple[float, float]]:
+    """Return the runs of an experiment or plan, oldest first, each with its first and last scrape.
+
+    Raises FetchError if there are none.
+    """
+    span_s = now_s - since_s, now_s + load.AHEAD_S
+    for label in ("label_experiment", "label_plan"):
+        rows = of(fetch_states(source, SeriesRequest([m.RUN_INFO], {label: experiment}, span_s)), m.RUN_INFO)
+        if len(rows):
+            times = rows.groupby("run_id", observed=True)["t"].agg(["min", "max"]).sort_values(["max", "min"])
+            return {str(run_id): (float(first), float(newest)) for run_id, first, newest in times.itertuples()}
+    every = last(fetch_states(source, SeriesRequest([m.RUN_INFO], {}, span_s)), m.RUN_INFO)
+    names = sorted({row.labels["label_experiment"] for row in every if "label_experiment" in row.labels})
+    hint = f"known experiments: {', '.join(names[:_NAMED])}" if names else "run a sweep with: workloads sweep"
+    raise FetchError(f"no run with experiment={experiment} at {source.name}", f"{hint}; see --since")
+
+
+def with_throttling_samples(source: SampleSource, found: RunFrames) -> RunFrames:
+    """Add the GPUs' clocks, clock events, temperatures and memory use.
+
+    For a long run also replace power and utilization: their downsampled series keep every peak, which would bias
+    percentiles and means.
+    """
+    begins = last(found.ledger, m.RUN_START, run_id=found.run_id)
+    ends_s = [row.value for row in last(found.ledger, m.RUN_END, run_id=found.run_id)] or [row.t for row in begins]
+    edges_s = min(row.value for row in begins), max(ends_s)
+    span_s = edges_s[0] - _NEAR_S, edges_s[1] + _NEAR_S
+    wheres = [{"instance": instance} if instance else {} for instance in sorted({row.instance for row in begins})]
+    if not found.exact:
+        more = [_wanted(source.fetch([metric for metric, _ in _MORE], where, *span_s)) for where in wheres]
+        return replace(found, raw=joined([found.raw, *more]))
+    kept = found.raw[~found.raw["metric"].isin([m.GPU_POWER.name, m.GPU_UTILIZATION.name])]
+    return replace(found, raw=joined([kept, *(_of_long(source, where, span_s, edges_s) for where in wheres)]))
+
+
+def _of_long(
+    source: SampleSource, where: dict[str, str], span_s: tuple[float, float], edges_s: tuple[float, float]
+) -> pd.DataFrame:
+    """Return peaks of temperature and memory, and random samples of quantities with percentiles or means."""
+    planned = plan_buckets(*span_s, edges_s)
+    parts = []
+    for metric, labels in (*_MORE, *_OF_LONG):
+        request = SeriesRequest([metric], where | labels, span_s)
+        parts.append(
+            fetch_random_samples(source, request) if metric in _JUDGED else fetch_signals(source, request, planned)[0]
+        )
+    return joined(parts)
+
+
+def _wanted(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame without series of other label values."""
+    kept = np.ones(len(frame), dtype=bool)
+    for metric, labels in _MORE:
+        for label, text in labels.items():
+            if label in frame:
+                kept &= ((frame["metric"] != metric.name) | (frame[label] == text)).to_numpy(dtype=bool)
+    return frame[kept]
