@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from analyzer.sources.base import FetchError
-from analyzer.sources.fleet import queries
 from analyzer.sources.fleet import queries as q
 from analyzer.sources.promql import InstantServer, InstantValue, QuerySpan, QueryTooLargeError, Side
 from analyzer.studies.fleet import NO_RUN, Counts, Keys, Means, Sums, add_sums
@@ -134,12 +133,12 @@ def fetch_fleet(server: InstantServer, request: FleetRequest, log: Callable[[str
 def _choose_cut(server: InstantServer, request: FleetRequest) -> tuple[q.FleetCut, float, float, str]:
     """Return the grouping, start and end of the window, and the reason why recording rules are not used."""
     dialect = server.dialect()
-    if q.GPU_MODEL in request.by or request.policy != queries.POLICY:
-        found: queries.RecordedWindow | str = (
-            f"the recording rules have no {q.GPU_MODEL}, and only the policy {queries.POLICY}"
+    if q.GPU_MODEL in request.by or request.policy != q.POLICY:
+        found: q.RecordedWindow | str = (
+            f"the recording rules have no {q.GPU_MODEL}, and only the policy {q.POLICY}"
         )
     else:
-        found = queries.recorded_window(server, dialect, request.start_s, request.end_s) if request.rules else ""
+        found = q.recorded_window(server, dialect, request.start_s, request.end_s) if request.rules else ""
     start_s, end_s, why_not = request.start_s, request.end_s, ""
     if isinstance(found, str):
         why_not = found
