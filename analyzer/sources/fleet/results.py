@@ -134,9 +134,7 @@ def _choose_cut(server: InstantServer, request: FleetRequest) -> tuple[q.FleetCu
     """Return the grouping, start and end of the window, and the reason why recording rules are not used."""
     dialect = server.dialect()
     if q.GPU_MODEL in request.by or request.policy != q.POLICY:
-        found: q.RecordedWindow | str = (
-            f"the recording rules have no {q.GPU_MODEL}, and only the policy {q.POLICY}"
-        )
+        found: q.RecordedWindow | str = f"the recording rules have no {q.GPU_MODEL}, and only the policy {q.POLICY}"
     else:
         found = q.recorded_window(server, dialect, request.start_s, request.end_s) if request.rules else ""
     start_s, end_s, why_not = request.start_s, request.end_s, ""
