@@ -2,25 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from exporter import simulation
-from exporter.simulation import PRODUCTS, Simulation
-from tests.fakes.run_api import RunApi, serving
-from tests.workloads.conftest import Exporter
+from exporter.simulation import PRODUCTS
 from workloads.jobs.simulated_load import PowerLaw
 
 H200 = PRODUCTS["H200"]
 LIGHT_W = 180  # 0.9 of the H200's minimum cap of 200 W
-
-
-@pytest.fixture
-def simulated(tmp_path):
-    """Two simulated H200, and an exporter that measures them."""
-    path = tmp_path / simulation.FILE_NAME
-    gpus = simulation.make_gpus(2, H200)
-    simulation.create(path, gpus, simulation.boottime())
-    api = RunApi(known_gpus=tuple(gpu.uuid for gpu in gpus), simulation=str(path))
-    with Simulation.open(path) as opened, serving(api) as address:
-        yield Exporter(api, address), opened
 
 
 def step_j(law, cap_w, clock_ratio=1.0):

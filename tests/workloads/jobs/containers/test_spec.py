@@ -2,16 +2,9 @@
 
 import argparse
 
-import docker.errors
 import pytest
-import requests
-import urllib3
 
-from workloads.client.gpus import GpusError, VisibleGpu
 from workloads.jobs import container as container_job
-from workloads.jobs.container import container_gpus
-from workloads.jobs.containers import container_engine
-from workloads.jobs.containers import score as container_score
 from workloads.jobs.containers.spec import (
     ContainerSpec,
     Volume,
@@ -22,7 +15,6 @@ from workloads.jobs.containers.spec import (
     resolve_environment,
 )
 
-TWO = (VisibleGpu(0, "NVIDIA H200", "GPU-aaaa"), VisibleGpu(1, "NVIDIA H200", "GPU-bbbb"))
 FULL = ContainerSpec(
     image="an/image:1",
     arguments=("train", "--epochs", "3"),
@@ -103,39 +95,6 @@ def test_podman_body_network_sets_namespace(network, fields):
 
 
 @pytest.mark.parametrize(
-    ("option", "environ", "expected"),
-    [
-        (None, {}, ()),
-        (None, {"CUDA_VISIBLE_DEVICES": ""}, ()),
-        (None, {"CUDA_VISIBLE_DEVICES": "GPU-bbbb"}, ("GPU-bbbb",)),
-        (None, {"CUDA_VISIBLE_DEVICES": "1,0"}, ("GPU-bbbb", "GPU-aaaa")),
-        (None, {"NVIDIA_VISIBLE_DEVICES": "all"}, ()),
-        (None, {"CUDA_VISIBLE_DEVICES": "GPU-aaaa", "WATTLINE_SIMULATION": "/state"}, ()),
-        ("0", {}, ("GPU-aaaa",)),
-        ("0", {"CUDA_VISIBLE_DEVICES": "1"}, ("GPU-aaaa",)),
-        ("none", {"CUDA_VISIBLE_DEVICES": "1"}, ()),
-        ("all", {}, None),
-    ],
-)
-def test_container_gpus_option_overrides_environment(option, environ, expected):
-    assert container_gpus(option, environ, lambda: TWO) == expected
-
-
-def test_container_gpus_index_without_gpus_logs_and_is_empty(capsys):
-    assert container_gpus(None, {"CUDA_VISIBLE_DEVICES": "0"}, lambda: ()) == ()
-    assert "nvidia-smi does not list those of CUDA_VISIBLE_DEVICES" in capsys.readouterr().err
-
-
-def test_container_gpus_uuid_without_nvidia_smi_is_kept():
-    assert container_gpus(None, {"CUDA_VISIBLE_DEVICES": "GPU-aaaa"}, lambda: ()) == ("GPU-aaaa",)
-
-
-def test_container_gpus_invalid_name_is_rejected():
-    with pytest.raises(GpusError, match="is not a GPU"):
-        container_gpus("first", {}, lambda: TWO)
-
-
-@pytest.mark.parametrize(
     ("text", "read"),
     [
         ("/data:/in", Volume("/data", "/in")),
@@ -184,48 +143,3 @@ def test_env_option_name_alone_keeps_value_out_of_options(monkeypatch):
     options = container_job.parser().parse_args(["--env", "TOKEN", "image"])
 
     assert options.env == ["TOKEN"]
-
-
-def test_parse_score_time_is_work_and_numbers_are_results():
-    score = container_score.parse_score(
-        b"time: 245.6\nf1: 1e-3\nname: stemdl\nok: true\nbad: .nan\n2nd-loss: 4\n", "m.yml"
-    )
-
-    assert score == {"time": 245.6, "f1": 0.001, "_2nd_loss": 4.0}
-    assert container_score.score_work(score) == {"score": 245.6}
-    assert container_score.score_results(score) == {"score_seconds": 245.6, "f1": 0.001, "_2nd_loss": 4.0}
-
-
-@pytest.mark.parametrize("text", [b"time: [", b"\xff\xfe\x00", b"just text", b""])
-def test_parse_score_invalid_file_logs_and_is_empty(text, capsys):
-    assert container_score.parse_score(text, "m.yml") == {}
-    assert "m.yml" in capsys.readouterr().err
-
-
-def test_score_work_negative_or_missing_time_is_empty():
-    assert container_score.score_work({"time": -1.0}) == {}
-    assert container_score.score_work({"loss": 1.0}) == {}
-
-
-def test_find_engine_no_socket_names_searched_paths(tmp_path):
-    with pytest.raises(container_engine.EngineError) as error:
-        container_engine.find_engine(None, {"XDG_RUNTIME_DIR": "/run/user/7"}, tmp_path)
-
-    assert f"{tmp_path}/var/run/docker.sock, /run/user/7/docker.sock, /run/user/7/podman/podman.sock" in str(
-        error.value
-    )
-    assert "--host" in str(error.value)
-
-
-def test_error_cause_permission_denied_names_socket_group():
-    refused = PermissionError(13, "Permission denied")
-    wrapped = requests.exceptions.ConnectionError(urllib3.exceptions.ProtocolError("Connection aborted.", refused))
-
-    assert container_engine.error_cause(wrapped).startswith("permission denied; be a member of the socket's group")
-
-
-def test_error_cause_no_gpu_driver_names_container_toolkit():
-    text = 'could not select device driver "" with capabilities: [[gpu]]'
-    error = docker.errors.APIError("500 Server Error", explanation=text)
-
-    assert container_engine.error_cause(error).startswith(f"{text}; install the NVIDIA Container Toolkit")

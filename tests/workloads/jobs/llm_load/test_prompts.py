@@ -1,85 +1,87 @@
 import argparse
+import itertools
+import json
 
 import pytest
 
-from workloads.jobs.llm import decoding
-from workloads.jobs.llm import options as flags
-from workloads.jobs.llm.models import ModelError
-from workloads.jobs.llm.options import PRESETS, find_preset
+from workloads.jobs.llm_load import prompts
+from workloads.jobs.llm_load.prompts import Prompt, TokenRange
 
 
-def test_pad_batch_left_aligns_last_tokens():
-    pytest.importorskip("torch", reason="needs the extra torch")
-    batch = decoding.pad_batch([[7, 8, 9], [5]], left=True)
-
-    assert batch.ids.tolist() == [[7, 8, 9], [0, 0, 5]]
-    assert batch.mask.tolist() == [[1, 1, 1], [0, 0, 1]]
-    assert (batch.tokens, batch.padding) == (4, 2)
+def first(iterator, count):
+    return list(itertools.islice(iterator, count))
 
 
-def test_pad_batch_right_aligns_first_tokens():
-    pytest.importorskip("torch", reason="needs the extra torch")
-    batch = decoding.pad_batch([[7, 8, 9], [5]], left=False)
-
-    assert batch.ids.tolist() == [[7, 8, 9], [5, 0, 0]]
-    assert batch.mask.tolist() == [[1, 1, 1], [1, 0, 0]]
+FIVE = TokenRange(5, 5)
 
 
-def test_synthetic_texts_have_lengths_and_depend_on_seed():
-    rows = decoding.synthetic_texts(200, (3, 5), 10, seed=1)
+def test_generate_requests_lengths_are_in_range():
+    requests = first(prompts.generate_requests(None, TokenRange(3, 6), TokenRange(10, 12), seed=0), 200)
 
-    assert {len(row) for row in rows} == {3, 4, 5}
-    assert {token for row in rows for token in row} == set(range(10))
-    assert rows == decoding.synthetic_texts(200, (3, 5), 10, seed=1)
-    assert rows != decoding.synthetic_texts(200, (3, 5), 10, seed=2)
-
-
-def test_endless_batches_restart_after_last_text():
-    batches = decoding.endless_batches([[1], [2], [3]], 2)
-
-    assert [next(batches) for _ in range(3)] == [[[1], [2]], [[3], [1]], [[2], [3]]]
+    assert {len(request.prompt.text.split()) for request in requests} == {3, 4, 5, 6}
+    assert {request.max_tokens for request in requests} == {10, 11, 12}
+    assert len({request.prompt.text for request in requests}) > 190
 
 
-def test_tokenize_file_reads_one_text_per_line(tmp_path):
-    (tmp_path / "texts").write_text("a b\n\n  \nc\n")
-
-    assert decoding.tokenize_file(str(tmp_path / "texts"), lambda line: {"input_ids": [len(line)]}) == [[3], [1]]
-
-
-@pytest.mark.parametrize("content", [b"\n \n", b"\xff\xfe\x00"])
-def test_tokenize_file_without_text_is_rejected(tmp_path, content):
-    (tmp_path / "texts").write_bytes(content)
-
-    with pytest.raises(ModelError, match="texts"):
-        decoding.tokenize_file(str(tmp_path / "texts"), lambda line: {"input_ids": [1]})
+@pytest.mark.parametrize(("text", "least", "most"), [("128", 128, 128), ("64:256", 64, 256), ("7:7", 7, 7)])
+def test_parse_token_range_accepts_number_or_range(text, least, most):
+    assert prompts.parse_token_range(text) == TokenRange(least, most)
+    assert str(prompts.parse_token_range(text)) == text.removesuffix(":7")
 
 
-@pytest.mark.parametrize(("text", "lengths"), [("16", (16, 16)), ("16:64", (16, 64))])
-def test_parse_length_range_accepts_number_or_range(text, lengths):
-    assert flags.parse_length_range(text) == lengths
+@pytest.mark.parametrize("text", ["", "0", "5:3", ":", "1:", "many", "1:2:3", "-4", "1.5"])
+def test_parse_token_range_invalid_text_is_rejected(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="64:256"):
+        prompts.parse_token_range(text)
 
 
-@pytest.mark.parametrize("text", ["0", "64:16", "many", "1:2:3", ":4", ""])
-def test_parse_length_range_invalid_text_is_rejected(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="give 16, or 16:64"):
-        flags.parse_length_range(text)
+def test_read_prompts_text_file_repeats_its_lines(tmp_path):
+    path = tmp_path / "prompts.txt"
+    path.write_text('one\n\n  two \n{"prompt": "three"}\n')
+    requests = first(prompts.generate_requests(prompts.read_prompts(str(path)), FIVE, FIVE, seed=0), 4)
+
+    assert [request.prompt.text for request in requests] == ["one", "  two ", '{"prompt": "three"}', "one"]
 
 
-def test_find_preset_accepts_hub_names():
-    assert find_preset("meta-llama/Llama-3.2-3B-Instruct") is PRESETS["llama-3.2-3b-instruct"]
-    assert find_preset("openai-community/gpt2") is PRESETS["gpt2"]
-    assert find_preset("nobody/else") is None
+def test_read_prompts_jsonl_file_sets_messages_and_lengths(tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    messages = [{"role": "user", "content": "hi"}]
+    path.write_text(f'"one"\n{{"prompt": "two", "max_tokens": 9}}\n{json.dumps({"messages": messages})}\n')
+    prompt_file = prompts.read_prompts(str(path))
+    requests = first(prompts.generate_requests(prompt_file, FIVE, FIVE, seed=0), 3)
+
+    assert [request.prompt for request in requests] == [Prompt("one"), Prompt("two", None, 9), Prompt(None, messages)]
+    assert [request.max_tokens for request in requests] == [5, 9, 5]
+    assert str(prompt_file) == str(path)
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_preset_parameters_match_model(name):
-    torch = pytest.importorskip("torch", reason="needs the extra torch")
-    transformers = pytest.importorskip("transformers", reason="needs the extra torch")
-    from workloads.jobs.llm.models import _kind
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("plain", "no JSON"),
+        ("[1]", "neither a text nor an object"),
+        ("{}", "either prompt or messages"),
+        ('{"prompt": "a", "messages": []}', "either prompt or messages"),
+        ('{"prompt": 3}', "prompt is no text"),
+        ('{"messages": []}', "messages are a list"),
+        ('{"messages": [{"content": "a"}]}', "messages are a list"),
+        ('{"prompt": "a", "max_tokens": 0}', "max_tokens"),
+        ('{"prompt": "a", "max_tokens": true}', "max_tokens"),
+        ('{"prompt": "a", "temperature": 0}', "'temperature' is not known"),
+    ],
+)
+def test_read_prompts_invalid_line_is_named(tmp_path, line, complaint):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(f'"good"\n{line}\n')
 
-    preset = PRESETS[name]
-    config = transformers.AutoConfig.for_model(preset.model_type, **preset.config)
-    with torch.device("meta"):  # shapes only
-        model = _kind(config)[1].from_config(config)
+    with pytest.raises(argparse.ArgumentTypeError, match=rf"prompts\.jsonl, line 2: .*{complaint}"):
+        prompts.read_prompts(str(path))
 
-    assert model.num_parameters() == preset.parameters
+
+def test_read_prompts_missing_or_empty_file_is_rejected(tmp_path):
+    (tmp_path / "empty.txt").write_text("\n \n")
+
+    with pytest.raises(argparse.ArgumentTypeError, match="holds no prompt"):
+        prompts.read_prompts(str(tmp_path / "empty.txt"))
+    with pytest.raises(argparse.ArgumentTypeError, match="No such file"):
+        prompts.read_prompts(str(tmp_path / "gone.txt"))

@@ -1,94 +1,81 @@
-"""Example container images: build of the smallest one, and scripts of the others."""
-
-import os
-import re
-import shlex
-import subprocess
-import sys
-from pathlib import Path
+import itertools
+import math
 
 import pytest
-import yaml
 
-from tests.fakes.podman import IMAGE
-
-IMAGES = Path(__file__).parents[4] / "workloads/jobs/containers/images"
-FOLDERS = sorted(path.parent.name for path in IMAGES.glob("*/Dockerfile"))
+from workloads.jobs.vision import training
+from workloads.jobs.vision import training as image_training
+from workloads.jobs.vision.training import ImagesError
 
 
-def build(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [str(IMAGES / "build.sh"), *arguments]
-    return subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
-    )
+@pytest.mark.parametrize("dtype", image_training.DTYPES)
+def test_resnet_untrained_loss_is_log_of_classes(dtype):
+    trainer, batches = _trainer(dtype)
+
+    assert float(trainer.step(*next(batches))) == pytest.approx(math.log(10), abs=1)
 
 
-def script(path: str, folder: Path, *options: str) -> dict[str, float]:
-    subprocess.run(
-        [sys.executable, str(IMAGES / path), "--results", str(folder), *options],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(IMAGES / "gpu-base"),
-            "OMP_NUM_THREADS": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        },
-        check=True,
-        capture_output=True,
-        timeout=120,
-    )
-    score: dict[str, float] = yaml.safe_load((folder / "metrics.yml").read_text())
-    return score
+def test_resnet_repeated_images_reduce_loss():
+    trainer, batches = _trainer("float32")
+    losses = [float(trainer.step(*batch)) for batch in itertools.islice(batches, 15)]
+
+    assert losses[-1] < losses[0] / 4
 
 
-def test_dummy_image_is_built_and_run(exporter, podman):
-    engine = shlex.join(podman.command())
-    environment = {"ENGINE": engine, "CONTAINERS_CONF": podman.environment["CONTAINERS_CONF"]}
-    build_result = build("dummy", "--build-arg", f"BASE={IMAGE}", **environment)
-    assert build_result.returncode == 0, build_result.stderr
-
-    done = exporter.workloads("job", "container", "--host", podman.host, "wattline/dummy", "--", "sleep", "0.2")
-    assert done.returncode == 0, done.stderr
-    assert exporter.api.only_run.outcome == "ok"
+def test_load_image_batches_unreadable_image_is_named(photos):
+    broken = photos / "dog" / "images" / "0.PNG"
+    broken.write_text("no image")
+    with pytest.raises(ImagesError, match=r"dog/images/0\.PNG is not a readable image: .*; remove it"):
+        next(training.load_image_batches(training.find_images(photos), 8, 5, seed=0, threads=2))
 
 
-def test_build_script_unknown_image_lists_names():
-    for wrong in ((), ("nothing",)):
-        done = build(*wrong)
-        assert done.returncode == 2
-        assert "mnist synthetic-regression stemdl-1gpu stemdl-2gpu mantid-1" in done.stderr
+def test_find_images_folders_are_classes(photos):
+    found = training.find_images(photos)
+
+    assert found.classes == ("cat", "dog")
+    assert [label for _, label in found.files] == [0, 0, 0, 1, 1]
 
 
-@pytest.mark.parametrize("name", FOLDERS)
-def test_dockerfile_has_base_argument_and_existing_files(name):
-    text = (IMAGES / name / "Dockerfile").read_text()
-    instructions = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+def test_load_image_batches_gives_squares_with_labels(photos):
+    batches = training.load_image_batches(training.find_images(photos), 8, 5, seed=0, threads=2)
+    pixels, labels = next(batches)
+    batches.close()
 
-    assert re.fullmatch(r"ARG BASE=\S+", instructions[0])
-    assert instructions[1] == "FROM ${BASE}"
-    assert re.match(r"(ENTRYPOINT|CMD|COPY|WORKDIR)", instructions[-1])
-    for file_name in re.findall(r"^COPY (\S+) ", text, re.MULTILINE):
-        assert (IMAGES / name / file_name).is_file()
-
-
-def test_build_script_covers_each_folder():
-    assert FOLDERS == ["dummy", "gpu-base", "mantid", "mnist", "stemdl", "synthetic-regression"]
-    text = (IMAGES / "build.sh").read_text()
-    assert all(re.search(rf"\b{folder}\b", text) for folder in FOLDERS)
+    assert pixels.shape == (5, 8, 8, 3)
+    assert sorted(labels) == [0, 0, 0, 1, 1]
+    colours = {0: [255, 0, 0], 1: [0, 255, 0]}
+    assert all((image == colours[label]).all() for image, label in zip(pixels, labels, strict=True))
 
 
-def test_synthetic_regression_writes_score(tmp_path):
-    pytest.importorskip("torch")
-    sizes = ("--samples", "64", "--inputs", "4", "--hidden", "8", "--epochs", "2", "--batch-size", "16")
-    score = script("synthetic-regression/synthetic_regression.py", tmp_path, *sizes)
+def test_load_image_batches_order_depends_on_seed_and_epoch(photos):
+    def labels(seed, count=20):
+        batches = training.load_image_batches(training.find_images(photos), 8, 1, seed=seed, threads=1)
+        found = [label for _, (label,) in itertools.islice(batches, count)]
+        batches.close()
+        return found
 
-    assert score["time"] > 0
-    assert score["samples_per_second"] == pytest.approx(128 / score["time"])
-    assert score["loss"] > 0
+    assert labels(1) == labels(1)
+    epochs = [labels(1)[first : first + 5] for first in range(0, 20, 5)]
+    assert all(sorted(epoch) == [0, 0, 0, 1, 1] for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) > 1
 
 
-def test_mnist_writes_score(tmp_path):
-    pytest.importorskip("torch")
-    score = script("mnist/mnist.py", tmp_path, "--synthetic", "32", "--epochs", "1", "--batch-size", "16")
+def test_find_images_empty_or_missing_folder_names_layout(tmp_path):
+    (tmp_path / "cat").mkdir()
+    with pytest.raises(ImagesError, match=r"has no images in subfolders, one per class, like .*/cat/1\.jpeg"):
+        training.find_images(tmp_path)
+    with pytest.raises(ImagesError, match=r"gone cannot be read: No such file or directory; give another --images"):
+        training.find_images(tmp_path / "gone")
 
-    assert score["images_per_second"] == pytest.approx(32 / score["time"])
-    assert 1 < score["loss"] < 4  # ten classes: ln 10 = 2.3 before training
+
+def test_load_image_batches_too_few_images_are_rejected(photos):
+    with pytest.raises(ImagesError, match="5 images are too few for a batch of 6; give a smaller --batch-size"):
+        next(training.load_image_batches(training.find_images(photos), 8, 6, seed=0, threads=1))
+
+
+def _trainer(dtype):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    settings = image_training.TrainingSettings(4, 32, 10, (1, 1, 1, 1), dtype, 0.0, seed=0)
+    cpu = torch.device("cpu")
+    return image_training.ResnetTrainer([cpu], settings), image_training.synthetic_images(cpu, settings)

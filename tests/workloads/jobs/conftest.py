@@ -1,0 +1,30 @@
+import pytest
+
+from exporter import simulation
+from tests.fakes.run_api import RunApi, serving
+from tests.workloads.conftest import Exporter
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Folder with three red cats and two green dogs of different sizes, and a text file."""
+    from PIL import Image
+
+    folder = tmp_path / "photos"
+    for name, colour, count in (("cat", "red", 3), ("dog", "lime", 2)):
+        (folder / name / "images").mkdir(parents=True)
+        for i in range(count):
+            Image.new("RGB", (40 + i, 50), colour).save(folder / name / "images" / f"{i}.PNG")
+    (folder / "cat" / "boxes.txt").write_text("0 0 1 1")
+    return folder
+
+
+@pytest.fixture
+def simulated(tmp_path):
+    """Two simulated H200, and an exporter that measures them."""
+    path = tmp_path / "simulation.state"
+    gpus = simulation.make_gpus(2, simulation.PRODUCTS["H200"])
+    simulation.create(path, gpus, simulation.boottime())
+    api = RunApi(known_gpus=tuple(gpu.uuid for gpu in gpus), simulation=str(path))
+    with simulation.Simulation.open(path) as opened, serving(api) as address:
+        yield Exporter(api, address), opened

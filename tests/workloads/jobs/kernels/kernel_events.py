@@ -1,0 +1,13 @@
+"""Recorded events of the only run in a folder."""
+
+from exporter.contract.record import RECORD_EVENT, IterationEvent
+
+
+def read_events(folder):
+    """Return the events of the only run in the folder."""
+    (path,) = folder.glob("*/events.jsonl")
+    return [RECORD_EVENT.validate_json(line) for line in path.read_text().splitlines()]
+
+
+def kernel_events(folder):
+    return [event for event in read_events(folder) if isinstance(event, IterationEvent)]
