@@ -1,6 +1,6 @@
-"""Holds cards and sets the power limits of its arguments, one for each line of stdin: a sweep without its jobs.
+"""Sweep without jobs: sets the caps of its arguments, one for each line of stdin.
 
-The first argument is the GPUs, like 0,1, or all; the caps follow: watts, or hertz where they are that many.
+The first argument is the GPUs, like 0,1 or all. The others are caps in watts, or in hertz above a million.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from workloads.caps import apply as caps
 from workloads.caps.gpu_set import Cap, CapsError
 from workloads.caps.open_gpus import open_gpu_set
 
-HERTZ = 1e6  # no card draws that many watts
+HERTZ = 1e6  # no GPU draws as many watts
 
 
 def main(gpus: str, *values: str) -> None:
-    wanted = [Cap("sm_clock_hertz" if float(value) > HERTZ else "power_limit_watts", float(value)) for value in values]
-    cards = open_gpu_set(None if gpus == "all" else gpus.split(","), os.environ.get("SIMULATED_CARDS"))
-    caps.check_caps(cards, wanted)
-    with caps.restoring_caps(cards) as setter:
-        for cap in wanted:
+    requested = [
+        Cap("sm_clock_hertz" if float(value) > HERTZ else "power_limit_watts", float(value)) for value in values
+    ]
+    gpu_set = open_gpu_set(None if gpus == "all" else gpus.split(","), os.environ.get("SIMULATED_GPUS"))
+    caps.check_caps(gpu_set, requested)
+    with caps.restoring_caps(gpu_set) as setter:
+        for cap in requested:
             print("ready", flush=True)
             if sys.stdin.readline() == "fail\n":
                 raise CapsError("the sweep failed")

@@ -1,10 +1,6 @@
-import os
-import socket
 import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,59 +11,9 @@ from tests.fakes.openai_server import OpenAiServer
 from tests.fakes.podman import IMAGE, Podman
 from tests.fakes.run_api import RunApi, serving
 from tests.fakes.web_api import serve_beside
-from tests.forked import Nursery
+from tests.workloads.caps_testbed import CapsTestbed
 from tests.workloads.jobs.llm_server_job import LlmServerJob
-
-ROOT = Path(__file__).parents[2]
-_OURS = ("WATTLINE_", "CUDA_", "NVIDIA_", "RANK", "LOCAL_RANK", "MASTER_", "SLURM_", "TORCHELASTIC_", "PYTHON")
-
-
-NURSERY = Nursery("workloads.cli", "workloads.runner.runner", "workloads.plans.cli", "psutil", "rich.live", "yaml")
-
-
-class Exporter:
-    """Run API in memory, and programs that report to it."""
-
-    def __init__(self, api: RunApi, address: str) -> None:
-        self.api = api
-        self.address = address
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {**plain_environment(), "WATTLINE_EXPORTER": self.address}
-
-    def start(self, *arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, *arguments],
-            env=self.environment | environment,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def python(self, *arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-        with self.start(*arguments, cwd=cwd, **environment) as process:
-            out, err = process.communicate(timeout=180)
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-    def workloads(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return NURSERY.run(["-m", "workloads", *arguments], self.environment | environment)
-
-    def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return self.workloads("run", "--", *command, **environment)
-
-
-def plain_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.workloads.programs import Exporter, free_port
 
 
 @pytest.fixture
@@ -113,8 +59,8 @@ def job(exporter, podman):
 
 
 @pytest.fixture
-def cards(tmp_path):
-    """Two simulated H200, the second of which somebody has limited to 500 W."""
+def limited_gpus(tmp_path):
+    """Two simulated H200; a user has limited the second to 500 W."""
     path = tmp_path / simulation.FILE_NAME
     simulation.create(path, simulation.make_gpus(2, simulation.PRODUCTS["H200"]), simulation.boottime())
     with simulation.Simulation.open(path) as opened:
@@ -123,20 +69,18 @@ def cards(tmp_path):
 
 
 @pytest.fixture(params=["nvml", "state file"])
-def bench(cards, tmp_path, request):
-    yield from _bench(cards, tmp_path, through_nvml=request.param == "nvml")
+def testbed(limited_gpus, tmp_path, request):
+    yield from _testbed(limited_gpus, tmp_path, through_nvml=request.param == "nvml")
 
 
 @pytest.fixture
-def driver(cards, tmp_path):
-    """As `bench`, by the driver alone."""
-    yield from _bench(cards, tmp_path, through_nvml=True)
+def nvml_testbed(limited_gpus, tmp_path):
+    """Testbed through the fake driver only."""
+    yield from _testbed(limited_gpus, tmp_path, through_nvml=True)
 
 
-def _bench(cards, tmp_path, *, through_nvml):
-    from tests.workloads.plans.sweep_runs import Bench  # which needs what is above
-
-    opened = Bench(cards, tmp_path / "state", through_nvml=through_nvml)
+def _testbed(limited_gpus, tmp_path, *, through_nvml):
+    opened = CapsTestbed(limited_gpus, tmp_path / "state", through_nvml=through_nvml)
     yield opened
     opened.close()
 

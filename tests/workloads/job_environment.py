@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.conftest import Exporter, plain_environment
+from tests.workloads.programs import Exporter, plain_environment
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import pytest
 
 from exporter.simulation import Fault
 from tests.waiting import eventually
-from tests.workloads.plans.sweep_runs import WITHIN_S
+from tests.workloads.caps_testbed import WITHIN_S
 from workloads.caps import journal as caps_journal
 from workloads.caps import watchdog as caps_watchdog
 from workloads.caps.gpu_set import CapsError
@@ -21,20 +21,22 @@ FOLDER = Path("/scratch/state/wattline/caps")
 
 
 @pytest.fixture
-def capped(driver):
-    """A sweep that has set both cards to 300 W."""
-    sweep = driver.capped("all", "300", "400")
-    assert driver.limits_w() == [300, 300]
+def capped_sweep(nvml_testbed):
+    """Sweep that has set both GPUs to 300 W."""
+    sweep = nvml_testbed.start_capped_sweep("all", "300", "400")
+    assert nvml_testbed.limits_w() == [300, 300]
     return sweep
 
 
 @pytest.fixture
-def journal(driver):
-    """Of this process, on the state file."""
-    driver.journals.mkdir(parents=True)
-    gpu = driver.simulation.gpus[0]
-    held = Journal(Holder.this_process(), str(driver.simulation.path), (InitialPowerLimit(gpu.uuid, "GPU 0", 700.0),))
-    return held.write(driver.journals)
+def journal(nvml_testbed):
+    """Path of a journal of this process, for the state file."""
+    nvml_testbed.journals.mkdir(parents=True)
+    gpu = nvml_testbed.simulation.gpus[0]
+    journal_of_gpu = Journal(
+        Holder.this_process(), str(nvml_testbed.simulation.path), (InitialPowerLimit(gpu.uuid, "GPU 0", 700.0),)
+    )
+    return journal_of_gpu.write(nvml_testbed.journals)
 
 
 def program(folder, name, text):
@@ -45,85 +47,90 @@ def program(folder, name, text):
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-def test_caps_watchdog_restores_limits_of_killed_sweep(driver, capped):
-    capped.process.kill()
-    capped.end()
+def test_caps_watchdog_restores_limits_of_killed_sweep(nvml_testbed, capped_sweep):
+    capped_sweep.process.kill()
+    capped_sweep.wait()
 
-    eventually(lambda: not driver.has_journal())
-    assert driver.limits_w() == BEFORE_W
-    assert f"it was set by process {capped.process.pid}" in (driver.journals / caps_journal.LOG_FILE).read_text()
-
-
-def test_caps_watchdog_restores_limits_of_zombie(driver, capped):
-    capped.process.kill()
-
-    eventually(lambda: not driver.has_journal())
-    assert psutil.Process(capped.process.pid).status() == psutil.STATUS_ZOMBIE
-    assert driver.limits_w() == BEFORE_W
+    eventually(lambda: not nvml_testbed.has_journal())
+    assert nvml_testbed.limits_w() == BEFORE_W
+    assert (
+        f"it was set by process {capped_sweep.process.pid}"
+        in (nvml_testbed.journals / caps_journal.LOG_FILE).read_text()
+    )
 
 
-def test_caps_watchdog_ignores_signals_of_process_group(driver, capped):
-    watching = capped.watchdog
-    assert os.getsid(watching.pid) == watching.pid
-    os.killpg(capped.process.pid, signal.SIGKILL)
+def test_caps_watchdog_restores_limits_of_zombie(nvml_testbed, capped_sweep):
+    capped_sweep.process.kill()
 
-    eventually(lambda: not driver.has_journal())
-    assert driver.limits_w() == BEFORE_W
+    eventually(lambda: not nvml_testbed.has_journal())
+    assert psutil.Process(capped_sweep.process.pid).status() == psutil.STATUS_ZOMBIE
+    assert nvml_testbed.limits_w() == BEFORE_W
+
+
+def test_caps_watchdog_ignores_signals_of_process_group(nvml_testbed, capped_sweep):
+    watchdog = capped_sweep.watchdog
+    assert os.getsid(watchdog.pid) == watchdog.pid
+    os.killpg(capped_sweep.process.pid, signal.SIGKILL)
+
+    eventually(lambda: not nvml_testbed.has_journal())
+    assert nvml_testbed.limits_w() == BEFORE_W
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_caps_watchdog_survives_closed_terminal(driver, capped, number):
-    os.kill(capped.watchdog.pid, number)
-    capped.process.kill()
-    capped.end()
+def test_caps_watchdog_survives_closed_terminal(nvml_testbed, capped_sweep, number):
+    os.kill(capped_sweep.watchdog.pid, number)
+    capped_sweep.process.kill()
+    capped_sweep.wait()
 
-    eventually(lambda: not driver.has_journal())
-    assert driver.limits_w() == BEFORE_W
+    eventually(lambda: not nvml_testbed.has_journal())
+    assert nvml_testbed.limits_w() == BEFORE_W
 
 
-def test_caps_watchdog_terminated_restores_limits_and_stops_sweep(driver, capped):
-    capped.watchdog.terminate()
-    eventually(lambda: not driver.has_journal())
-    assert driver.limits_w() == BEFORE_W
-    capped.go_on()
-    code, err = capped.end()
+def test_caps_watchdog_terminated_restores_limits_and_stops_sweep(nvml_testbed, capped_sweep):
+    capped_sweep.watchdog.terminate()
+    eventually(lambda: not nvml_testbed.has_journal())
+    assert nvml_testbed.limits_w() == BEFORE_W
+    capped_sweep.advance()
+    code, err = capped_sweep.wait()
 
     assert code == 1
     assert "has a power limit of 700 W although 300 W was set" in err
-    assert driver.limits_w() == BEFORE_W
+    assert nvml_testbed.limits_w() == BEFORE_W
 
 
-def test_caps_watchdog_retries_unresponsive_gpu(driver, capped):
-    driver.simulation.set_fault(1, Fault.LOST, on=True)
-    capped.process.kill()
-    capped.end()
-    log = driver.journals / caps_journal.LOG_FILE
+def test_caps_watchdog_retries_unresponsive_gpu(nvml_testbed, capped_sweep):
+    nvml_testbed.simulation.set_fault(1, Fault.LOST, on=True)
+    capped_sweep.process.kill()
+    capped_sweep.wait()
+    log = nvml_testbed.journals / caps_journal.LOG_FILE
     eventually(lambda: "lost" in log.read_text())
-    assert driver.has_journal()
-    driver.simulation.set_fault(1, Fault.LOST, on=False)
+    assert nvml_testbed.has_journal()
+    nvml_testbed.simulation.set_fault(1, Fault.LOST, on=False)
 
-    eventually(lambda: not driver.has_journal())
-    assert driver.limits_w() == BEFORE_W
+    eventually(lambda: not nvml_testbed.has_journal())
+    assert nvml_testbed.limits_w() == BEFORE_W
 
 
-def test_caps_watchdog_ends_with_sweep(driver, capped):
-    watching = capped.watchdog
-    capped.go_on()
-    capped.go_on()
-    capped.end()
+def test_caps_watchdog_ends_with_sweep(nvml_testbed, capped_sweep):
+    watchdog = capped_sweep.watchdog
+    capped_sweep.advance()
+    capped_sweep.advance()
+    capped_sweep.wait()
 
-    assert not watching.is_running()
+    assert not watchdog.is_running()
 
 
 def test_caps_watchdog_with_systemd_has_separate_scope(tmp_path, journal):
-    said = tmp_path / "arguments"
+    arguments_file = tmp_path / "arguments"
     environ = program(
-        tmp_path / "bin", "systemd-run", f'echo "$@" > {said}\nwhile [ "${{1#-}}" != "$1" ]; do shift; done\nexec "$@"'
+        tmp_path / "bin",
+        "systemd-run",
+        f'echo "$@" > {arguments_file}\nwhile [ "${{1#-}}" != "$1" ]; do shift; done\nexec "$@"',
     )
-    watching = caps_watchdog.start_caps_watchdog(journal, environ, booted_by_systemd=tmp_path)
-    watching.close()
+    watchdog = caps_watchdog.start_caps_watchdog(journal, environ, booted_by_systemd=tmp_path)
+    watchdog.close()
 
-    arguments = said.read_text().split()
+    arguments = arguments_file.read_text().split()
     assert {"--scope", "--collect", f"--unit=wattline-caps-{journal.stem}"} <= set(arguments)
     assert ("--user" in arguments) == (os.geteuid() != 0)
     assert arguments[-1] == str(journal)
@@ -133,11 +140,11 @@ def test_caps_watchdog_with_systemd_has_separate_scope(tmp_path, journal):
 @pytest.mark.parametrize("text", ["echo 'Access denied' >&2; exit 1", "exit 0"])
 def test_caps_watchdog_without_scope_starts(tmp_path, journal, text):
     environ = program(tmp_path / "bin", "systemd-run", text)
-    watching = caps_watchdog.start_caps_watchdog(journal, environ, booted_by_systemd=tmp_path)
+    watchdog = caps_watchdog.start_caps_watchdog(journal, environ, booted_by_systemd=tmp_path)
 
-    assert watching.is_running
-    watching.close()
-    assert not watching.is_running
+    assert watchdog.is_running
+    watchdog.close()
+    assert not watchdog.is_running
 
 
 def test_caps_watchdog_failed_start_names_log(journal):
@@ -150,7 +157,7 @@ def test_caps_watchdog_failed_start_names_log(journal):
 
 @pytest.fixture
 def proc(tmp_path):
-    """Two processes of one cgroup in the node's own namespaces."""
+    """/proc with two processes of one cgroup in the namespaces of the node."""
     for name in ("self", "4711"):
         (tmp_path / "proc" / name / "ns").mkdir(parents=True)
         (tmp_path / "proc" / name / "ns" / "pid").symlink_to("pid:[4026531836]")
@@ -185,21 +192,21 @@ def test_survival_warning_in_container_names_volume(proc):
     assert "ends with this container" in warning
 
 
-def test_caps_under_slurm_warn_before_start(driver):
+def test_caps_under_slurm_warn_before_start(nvml_testbed):
     if shutil.which("systemd-run") and Path("/run/systemd/system").is_dir():
-        pytest.skip("systemd gives the watchdog a cgroup of its own here")
-    sweep = driver.sweep("all", "300", SLURM_JOB_ID="7")
+        pytest.skip("systemd gives the watchdog a separate cgroup on this machine")
+    sweep = nvml_testbed.start_sweep("all", "300", SLURM_JOB_ID="7")
 
     assert sweep.process.stderr.readline().startswith("wattline: Slurm kills the watchdog with the job")
-    assert sweep.heard() == "ready"
-    assert driver.limits_w() == BEFORE_W
+    assert sweep.read_status() == "ready"
+    assert nvml_testbed.limits_w() == BEFORE_W
 
 
-def test_holder_with_reused_pid_is_not_alive(driver, capped):
-    holder = Holder(**driver.journal()["holder"])
+def test_holder_with_reused_pid_is_not_alive(nvml_testbed, capped_sweep):
+    holder = Holder(**nvml_testbed.journal()["holder"])
     assert holder.is_alive
     assert not Holder(holder.pid, holder.started_ticks - 1, holder.pid_namespace, holder.boot_id).is_alive
     assert not Holder(holder.pid, holder.started_ticks, holder.pid_namespace, "another boot").is_alive
-    capped.process.kill()
-    capped.process.wait(WITHIN_S)
+    capped_sweep.process.kill()
+    capped_sweep.process.wait(WITHIN_S)
     assert not holder.is_alive

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from tests.waiting import eventually
-from tests.workloads.conftest import ROOT, plain_environment
+from tests.workloads.programs import ROOT, plain_environment
 from workloads import client
 from workloads.client import barrier
 from workloads.client.barrier import ABANDONED, FOLDER, BarrierError

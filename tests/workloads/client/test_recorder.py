@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from exporter.contract.run import RECORD_EVENT, IterationEvent, PhaseEvent
-from tests.workloads.conftest import ROOT
+from tests.workloads.programs import ROOT
 from workloads.client import recorder
 from workloads.client.recorder import Recorder
 

@@ -2,7 +2,7 @@ import pytest
 
 from exporter import simulation
 from tests.fakes.run_api import RunApi, serving
-from tests.workloads.conftest import Exporter
+from tests.workloads.programs import Exporter
 
 
 @pytest.fixture

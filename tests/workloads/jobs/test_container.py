@@ -1,4 +1,4 @@
-"""The job `container` with a real Podman: its output, its processes, its end."""
+"""Job `container` with a real Podman: output, processes and end."""
 
 import os
 import pty
@@ -14,7 +14,7 @@ from tests import daemon
 from tests.fakes.podman import IMAGE
 from tests.fakes.run_api import RunApi
 from tests.waiting import eventually
-from tests.workloads.conftest import Exporter
+from tests.workloads.programs import Exporter
 from workloads.jobs.containers import lifecycle
 from workloads.runner.watchdog import Watchdog
 
@@ -22,15 +22,15 @@ _WAIT_S = 60
 
 
 @pytest.fixture
-def started(exporter, podman):
-    """A shell's script in the background; it is there once the container's processes are part of the run."""
+def start_container(exporter, podman):
+    """Return a function that starts a shell script in a container and waits for its registration."""
     processes = []
 
     def start(script: str, *options: str):
         command = ("job", "container", "--host", podman.host, *options, IMAGE, "--", "sh", "-c", script)
         process = exporter.start("-m", "workloads", *command)
         processes.append(process)
-        eventually(lambda: registered(exporter), log=process.stderr.read)
+        eventually(lambda: registrations(exporter), log=process.stderr.read)
         return process
 
     yield start
@@ -40,7 +40,7 @@ def started(exporter, podman):
             process.communicate(timeout=_WAIT_S)
 
 
-def registered(exporter) -> list[dict]:
+def registrations(exporter) -> list[dict]:
     return [body for body in exporter.api.bodies("/processes") if body.get("cgroup")]
 
 
@@ -56,33 +56,35 @@ def test_container_keeps_streams_separate_and_exit_code(exporter, podman, job):
 
 
 def test_container_terminal_receives_each_redraw(exporter, podman):
-    ours, theirs = pty.openpty()
+    terminal, job_end = pty.openpty()
     command = ["-m", "workloads", "job", "container", "--host", podman.host, IMAGE, "printf", r"0%%\r50%%\r"]
-    with subprocess.Popen([sys.executable, *command], env=exporter.environment, stdout=theirs) as process:
-        os.close(theirs)
-        seen = b""
-        while b"50%\r" not in seen:
-            seen += os.read(ours, 1024)
+    with subprocess.Popen([sys.executable, *command], env=exporter.environment, stdout=job_end) as process:
+        os.close(job_end)
+        output = b""
+        while b"50%\r" not in output:
+            output += os.read(terminal, 1024)
         process.wait(_WAIT_S)
-    os.close(ours)
+    os.close(terminal)
 
-    assert seen == b"0%\r50%\r"
+    assert output == b"0%\r50%\r"
 
 
-def test_container_line_is_printed_while_running(started, tmp_path):
-    process = started("echo first; while [ ! -e /box/go ]; do sleep 0.1; done; echo second", "-v", f"{tmp_path}:/box")
+def test_container_line_is_printed_while_running(start_container, tmp_path):
+    process = start_container(
+        "echo first; while [ ! -e /box/go ]; do sleep 0.1; done; echo second", "-v", f"{tmp_path}:/box"
+    )
 
     assert process.stdout.readline() == "first\n"
     (tmp_path / "go").touch()
     assert process.communicate(timeout=_WAIT_S)[0] == "second\n"
 
 
-def test_container_processes_are_registered(exporter, podman, started):
-    started("while true; do sleep 0.1; done", "--stop-timeout", "1")
+def test_container_processes_are_registered(exporter, podman, start_container):
+    start_container("while true; do sleep 0.1; done", "--stop-timeout", "1")
 
     (container,) = podman.containers()
     pid = podman.state(container)["Pid"]
-    assert registered(exporter) == [{"pids": [pid], "cgroup": f"container:{container}"}]
+    assert registrations(exporter) == [{"pids": [pid], "cgroup": f"container:{container}"}]
     assert Path(f"/proc/{pid}/comm").read_text() == "sh\n"
 
 
@@ -92,22 +94,22 @@ def test_container_after_barrier_is_registered(exporter, podman, tmp_path):
     with process:
         eventually(lambda: list(tmp_path.glob("ready-*")))
         (container,) = podman.containers()
-        eventually(lambda: podman.state(container)["Pid"])  # its first process, not to be taken for another's
+        eventually(lambda: podman.state(container)["Pid"])  # pid of the container's first process
         is_running = podman.state(container)["Running"]
         (tmp_path / "ready-other").touch()
-        eventually(lambda: registered(exporter))
+        eventually(lambda: registrations(exporter))
         pids = podman.pids()
         process.terminate()
         process.communicate(timeout=_WAIT_S)
 
     assert not is_running
-    assert registered(exporter)[0]["pids"] == pids
+    assert registrations(exporter)[0]["pids"] == pids
 
 
 def test_container_gpu_is_discovered_by_exporter(tmp_path, podman):
     options = ("--run-id", "contained", "--host", podman.host, "--stop-timeout", "1")
-    with daemon.daemon(tmp_path, "--simulate", "2xH200") as real, real.simulation() as gpus:
-        runner = Exporter(RunApi(), real.url)
+    with daemon.daemon(tmp_path, "--simulate", "2xH200") as exporter_daemon, exporter_daemon.simulation() as gpus:
+        runner = Exporter(RunApi(), exporter_daemon.url)
         script = "trap 'exit 0' TERM; sleep 600 & wait"
         process = runner.start("-m", "workloads", "job", "container", *options, IMAGE, "--", "sh", "-c", script)
         eventually(lambda: podman.containers() and podman.pids())
@@ -115,19 +117,19 @@ def test_container_gpu_is_discovered_by_exporter(tmp_path, podman):
         (sleeping,) = psutil.Process(podman.pids()[0]).children()
         gpus.drive(1, 0.8, sleeping.pid)
         uuid = gpus.gpus[1].uuid
-        eventually(lambda: real.get("/api/v1/runs/contained")[1]["gpus"])
+        eventually(lambda: exporter_daemon.get("/api/v1/runs/contained")[1]["gpus"])
         process.terminate()
-        _, said = process.communicate(timeout=_WAIT_S)
-        run = real.get("/api/v1/runs/contained")[1]
+        _, stderr = process.communicate(timeout=_WAIT_S)
+        run = exporter_daemon.get("/api/v1/runs/contained")[1]
 
     assert [gpu["uuid"] for gpu in run["gpus"]] == [uuid]
     assert run["energy_joules"]["gpu"].keys() == {uuid}
-    assert "not seen as part of the run" not in said
+    assert "not seen as part of the run" not in stderr
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_container_signal_stops_and_removes_it(exporter, podman, started, name):
-    process = started("trap 'echo bye; exit 0' TERM; echo ready; while true; do sleep 0.1; done")
+def test_container_signal_stops_and_removes_it(exporter, podman, start_container, name):
+    process = start_container("trap 'echo bye; exit 0' TERM; echo ready; while true; do sleep 0.1; done")
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.Signals[name])
     out, _ = process.communicate(timeout=_WAIT_S)
@@ -138,8 +140,8 @@ def test_container_signal_stops_and_removes_it(exporter, podman, started, name):
     assert podman.containers() == []
 
 
-def test_container_ignoring_sigterm_is_killed(podman, started):
-    process = started("trap 'echo no' TERM; echo ready; while true; do sleep 0.1; done", "--stop-timeout", "1")
+def test_container_ignoring_sigterm_is_killed(podman, start_container):
+    process = start_container("trap 'echo no' TERM; echo ready; while true; do sleep 0.1; done", "--stop-timeout", "1")
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=_WAIT_S)
@@ -149,8 +151,8 @@ def test_container_ignoring_sigterm_is_killed(podman, started):
     assert podman.containers() == []
 
 
-def test_container_of_killed_job_is_removed(podman, started):
-    process = started("while true; do sleep 0.1; done", "--stop-timeout", "1")
+def test_container_of_killed_job_is_removed(podman, start_container):
+    process = start_container("while true; do sleep 0.1; done", "--stop-timeout", "1")
     children = psutil.Process(process.pid).children()
     (job_process,) = [child for child in children if "workloads.jobs.container" in child.cmdline()]
     assert len(podman.containers()) == 1

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fakes.podman import IMAGE
 from tests.fakes.run_api import RunApi, serving
-from tests.workloads.conftest import Exporter
+from tests.workloads.programs import Exporter
 
 
 def test_container_score_is_work_and_numbers_are_results(exporter, job):

@@ -3,7 +3,7 @@ import signal
 import pytest
 
 from tests.waiting import eventually
-from tests.workloads.plans.sweep_runs import drawn_w
+from tests.workloads.caps_testbed import power_steps_w
 from workloads.jobs import memcpy
 
 
@@ -18,7 +18,7 @@ def test_memcpy_simulated_power_depends_on_direction(simulated, direction, watts
 
     run = exporter.api.only_run
     assert done.returncode == 0, done.stderr
-    assert drawn_w(gpus, 0) == pytest.approx([78, watts, 78])
+    assert power_steps_w(gpus, 0) == pytest.approx([78, watts, 78])
     assert run.results["copy_seconds_p50"] == pytest.approx(2**30 / bytes_per_second)
     assert run.results["bytes_per_second"] <= bytes_per_second
     assert run.work == {"bytes": run.results["copy_count"] * 2**30}

@@ -8,7 +8,7 @@ from exporter import simulation
 from exporter.contract.run import RECORD_EVENT, IterationEvent
 from tests.fakes.run_api import RunApi, serving
 from tests.waiting import eventually
-from tests.workloads.conftest import Exporter
+from tests.workloads.programs import Exporter
 from workloads.jobs import resnet
 
 TINY = ("--depths", "1,1,1,1", "--batch-size", "2", "--image-size", "32", "--warmup", "1")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes import mps_control
 from tests.waiting import eventually
-from tests.workloads.conftest import ROOT, plain_environment
+from tests.workloads.programs import ROOT, plain_environment
 from workloads.mps import session as mps
 from workloads.mps.daemon import MpsError
 

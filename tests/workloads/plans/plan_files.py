@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.workloads.conftest import Exporter
+from tests.workloads.programs import Exporter
 
 TWO_REPEATS = "name: naps\nrepeats: 2\nlabels: {site: lab}\nruns:\n  - job: sleep\n    options: {duration: 0.1}\n"
 

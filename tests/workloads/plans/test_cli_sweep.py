@@ -10,8 +10,8 @@ import pytest
 from exporter.simulation import Fault
 from tests import daemon
 from tests.waiting import eventually
-from tests.workloads.conftest import NURSERY
 from tests.workloads.plans.plan_files import read_journal, write_file
+from tests.workloads.programs import NURSERY
 
 BEFORE_W = 600  # differs from the GPU's default of 700
 STEP_J = {350: 35.0, 450: 31.2, 700: 35.0}

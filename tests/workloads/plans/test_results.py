@@ -9,8 +9,8 @@ import pytest
 
 from tests.fakes.run_api import RunApi, serving
 from tests.waiting import eventually
-from tests.workloads.conftest import Exporter
 from tests.workloads.plans.plan_files import TWO_REPEATS, read_journal, run_plan, write_file
+from tests.workloads.programs import Exporter
 from workloads.plans.results import JournalEntry, ResultsFolder
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from exporter.contract.run import EndEvent, IterationEvent, StartEvent
 from tests.fakes.run_api import RunApi, serving
-from tests.workloads.conftest import Exporter
 from tests.workloads.plans.plan_files import read_journal, run_plan, write_file
+from tests.workloads.programs import Exporter
 from workloads.plans import overlap
 
 SMALL = "options: {size: 32, duration: 0.6, warmup: 1}"

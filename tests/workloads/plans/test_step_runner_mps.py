@@ -5,8 +5,8 @@ import psutil
 import pytest
 
 from tests.fakes import mps_control
-from tests.workloads.conftest import ROOT
 from tests.workloads.plans.plan_files import read_journal, run_plan, write_file
+from tests.workloads.programs import ROOT
 
 PLAN = """\
 name: shared

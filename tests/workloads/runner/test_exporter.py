@@ -15,7 +15,7 @@ import pytest
 import trustme
 
 from tests.fakes.run_api import RunApi, serving
-from tests.workloads.conftest import ROOT, free_port, plain_environment
+from tests.workloads.programs import ROOT, free_port, plain_environment
 from workloads.client.api import AccessDeniedError, Api
 from workloads.runner.exporter import find_exporter as find_named
 

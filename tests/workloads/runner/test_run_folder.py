@@ -2,7 +2,7 @@ import yaml
 
 from exporter.contract.run import RECORD_EVENT
 from tests.fakes.run_api import RunApi, serving
-from tests.workloads.conftest import Exporter
+from tests.workloads.programs import Exporter
 
 
 def test_run_folder_events_have_command_labels_and_exit_code(exporter, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.run_api import RunApi, serving
 from tests.waiting import eventually
-from tests.workloads.conftest import Exporter
+from tests.workloads.programs import Exporter
 
 _PRINTS_SIGNALS = """
 import os, signal, sys, time

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from exporter.contract.record import PhaseEvent
+from exporter.contract.run import PhaseEvent
 from tests.workloads.jobs.kernels.kernel_events import kernel_events, read_events
 
 

@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from tests.waiting import eventually
+from tests.workloads.caps_testbed import power_steps_w
 from tests.workloads.jobs.kernels.kernel_events import kernel_events
-from tests.workloads.plans.sweep_runs import drawn_w
 
 
 def test_sgemm_simulated_loads_only_selected_gpu(simulated):
@@ -20,8 +20,8 @@ def test_sgemm_simulated_loads_only_selected_gpu(simulated):
 
     assert process.returncode == 0
     assert process_on_gpu.pid in exporter.api.pids[exporter.api.only_run.run_id]
-    assert drawn_w(gpus, 0) == [idle_w]
-    assert drawn_w(gpus, 1) == [idle_w, 700, idle_w]
+    assert power_steps_w(gpus, 0) == [idle_w]
+    assert power_steps_w(gpus, 1) == [idle_w, 700, idle_w]
     assert gpus.gpus[1].processes == ()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.workloads.conftest import free_port
+from tests.workloads.programs import free_port
 
 pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("transformers", reason="needs the extra torch")

@@ -5,7 +5,7 @@ import pytest
 
 from exporter import simulation
 from tests.fakes.run_api import RunApi, serving
-from tests.workloads.conftest import Exporter
+from tests.workloads.programs import Exporter
 
 PEAK = 67e12  # FLOP/s of an H200
 GPT2 = 124_439_808  # parameters

@@ -1,4 +1,4 @@
-"""Sweeps as real processes, on simulated cards or on the loadable fake driver; both are one state file."""
+"""Sweep processes on simulated GPUs, through the fake driver or the state file."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ import psutil
 
 from exporter.simulation import Simulation
 from tests.fakes import nvml
-from tests.workloads.conftest import NURSERY, plain_environment
+from tests.workloads.programs import NURSERY, plain_environment
 
 WITHIN_S = 60.0
-_HOLDER = Path(__file__).parents[1] / "caps_holder.py"
+_HOLDER = Path(__file__).with_name("caps_holder.py")
 
 
-def drawn_w(simulation: Simulation, i: int) -> list[float]:
-    """The powers of a card, one after the other, as its own record has them: no one need look at the right moment."""
+def power_steps_w(simulation: Simulation, i: int) -> list[float]:
+    """Return the consecutive powers of a GPU from its own record, independent of the time of the call."""
     record = [simulation.power_w(i, segment.begin_s) for segment in simulation.gpus[i].segments]
     return [power_w for power_w, _ in groupby(record)]
 
 
-class Sweep:
-    """A running one."""
+class SweepProcess:
+    """Running process of `caps_holder`."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
 
-    def go_on(self, line: str = "") -> str:
-        """What it says next: `ready` once the next cap stands, `left` at the end, nothing where it failed."""
+    def advance(self, line: str = "") -> str:
+        """Send a line; return the next status: `ready` after a cap is set, `left` at the end, empty after a failure."""
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
-        return self.heard()
+        return self.read_status()
 
-    def heard(self) -> str:
+    def read_status(self) -> str:
         return self.process.stdout.readline().strip()
 
     @property
@@ -44,13 +44,13 @@ class Sweep:
         (watchdog,) = psutil.Process(self.process.pid).children()
         return watchdog
 
-    def end(self) -> tuple[int, str]:
+    def wait(self) -> tuple[int, str]:
         _, err = self.process.communicate(timeout=WITHIN_S)
         return self.process.returncode, err
 
 
-class Bench:
-    """Cards, and what is done with them. `through_nvml`: by the fake driver, else by the state file."""
+class CapsTestbed:
+    """Simulated GPUs and the sweeps on them, through the fake driver (`through_nvml`) or the state file."""
 
     def __init__(self, simulation: Simulation, folder: Path, *, through_nvml: bool) -> None:
         self.simulation = simulation
@@ -60,7 +60,7 @@ class Bench:
         if through_nvml:
             self._environment |= nvml.environment(simulation.path)
         else:
-            self._environment["SIMULATED_CARDS"] = str(simulation.path)
+            self._environment["SIMULATED_GPUS"] = str(simulation.path)
         self._started: list[subprocess.Popen[str]] = []
 
     def limits_w(self) -> list[float]:
@@ -82,7 +82,7 @@ class Bench:
     def has_journal(self) -> bool:
         return any(self.journals.glob("*.json"))
 
-    def sweep(self, *arguments: str, **environment: str) -> Sweep:
+    def start_sweep(self, *arguments: str, **environment: str) -> SweepProcess:
         process = subprocess.Popen(
             [sys.executable, _HOLDER, *arguments],
             env=self._environment | environment,
@@ -93,14 +93,14 @@ class Bench:
             start_new_session=True,
         )
         self._started.append(process)
-        return Sweep(process)
+        return SweepProcess(process)
 
-    def capped(self, *arguments: str) -> Sweep:
-        """One that has set its first cap."""
-        sweep = self.sweep(*arguments)
-        sweep.heard()
-        sweep.go_on()
-        return sweep
+    def start_capped_sweep(self, *arguments: str) -> SweepProcess:
+        """Start a sweep and wait until it has set its first cap."""
+        start_sweep = self.start_sweep(*arguments)
+        start_sweep.read_status()
+        start_sweep.advance()
+        return start_sweep
 
     def caps(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         if arguments[0] == "show" and not self.through_nvml:
@@ -110,11 +110,11 @@ class Bench:
     def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return NURSERY.run(arguments, self._environment, timeout_s=WITHIN_S)
 
-    def kill_both(self, sweep: Sweep) -> None:
+    def kill_both(self, start_sweep: SweepProcess) -> None:
         """Kill the watchdog first, since it would restore the limits after the end of the holder."""
-        sweep.watchdog.kill()
-        sweep.process.kill()
-        sweep.end()
+        start_sweep.watchdog.kill()
+        start_sweep.process.kill()
+        start_sweep.wait()
 
     def close(self) -> None:
         for process in self._started:
