@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from analyzer.cli import main
-from tests.analyzer.importers.sample_files import report_of
+from tests.analyzer.importers.sample_files import imported_run_report
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def imported(call, tmp_path):
         code, shown, stderr = call("import", *arguments, "--out", out, "--timezone", zone)
         assert code == 0, stderr
         return {
-            line.partition(":")[0]: report_of(out, line.partition(":")[0])
+            line.partition(":")[0]: imported_run_report(out, line.partition(":")[0])
             for line in shown.splitlines()
             if not line.startswith(" ")
         }

@@ -11,15 +11,15 @@ from analyzer.sources.runs.load import Clock, load_run
 BEGIN_S = 1_721_390_400.0  # 2024-07-19 12:00:00 UTC
 
 
-def stamp(offset_s, form="%Y-%m-%d %H:%M:%S"):
+def local_time(offset_s, form="%Y-%m-%d %H:%M:%S"):
     return datetime.fromtimestamp(BEGIN_S + offset_s, UTC).strftime(form)
 
 
-def smi(path, samples, *, uuids=("GPU-a", "GPU-b")):
+def write_nvidia_smi_log(path, samples, *, uuids=("GPU-a", "GPU-b")):
     """Write a log of nvidia-smi with units; `samples` are seconds after the start and watts of each GPU."""
     lines = ["timestamp, index, uuid, power.draw [W], utilization.gpu [%], enforced.power.limit [W]"]
     for offset_s, *watts in samples:
-        when = stamp(offset_s, "%Y/%m/%d %H:%M:%S.%f")[:-3]
+        when = local_time(offset_s, "%Y/%m/%d %H:%M:%S.%f")[:-3]
         lines += [
             f"{when}, {i}, {uuids[i]}, {power:.2f} W, {0 if power < 100 else 97} %, 400.00 W"
             for i, power in enumerate(watts)
@@ -28,19 +28,19 @@ def smi(path, samples, *, uuids=("GPU-a", "GPU-b")):
     return path
 
 
-def report_of(history, run_id):
+def imported_run_report(history, run_id):
     with closing(HistorySource(history)) as source:
         return assess(load_run(source, run_id, time.time(), Clock(time.time, time.sleep), lambda _: None))
 
 
-def only(reports):
+def single_report(reports):
     assert len(reports) == 1
     return next(iter(reports.values()))
 
 
-def texts(report, code):
+def finding_texts_of(report, code):
     return [finding.text for finding in report.findings if finding.code == code]
 
 
-def joules(report, component="gpu"):
+def component_energy_j(report, component="gpu"):
     return sum(device.energy.value for device in report.devices if device.component == component)

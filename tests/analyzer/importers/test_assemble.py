@@ -2,14 +2,14 @@
 
 import json
 
-from tests.analyzer.importers.sample_files import BEGIN_S, only, stamp
+from tests.analyzer.importers.sample_files import BEGIN_S, local_time, single_report
 
 UUIDS = ("GPU-3f2a9c1e-0b7d-4e55-9d1a-5a6b7c8d9e00", "GPU-77aa0011-0b7d-4e55-9d1a-5a6b7c8d9e01")
 
 
 def log(path, columns, cells, watts):
     """Write a log with one row per second for ten seconds."""
-    rows = [f"{stamp(t, '%Y/%m/%d %H:%M:%S.000')}, {cells}{watts} W" for t in range(11)]
+    rows = [f"{local_time(t, '%Y/%m/%d %H:%M:%S.000')}, {cells}{watts} W" for t in range(11)]
     path.write_text("\n".join([f"timestamp, {columns}power.draw [W]", *rows, ""]))
     return path
 
@@ -22,13 +22,13 @@ def test_logs_of_two_gpus_without_index_stay_separate(imported, tmp_path):
     first = log(tmp_path / "a.csv", "uuid, ", f"{UUIDS[0]}, ", 100)
     second = log(tmp_path / "b.csv", "uuid, ", f"{UUIDS[1]}, ", 300)
 
-    report = only(imported(first, second))
+    report = single_report(imported(first, second))
 
     assert labels(report) == [("GPU 3f2a9c1e", UUIDS[0], 1_000), ("GPU 77aa0011", UUIDS[1], 3_000)]
 
 
 def test_log_without_gpu_names_has_one_unnamed_gpu(imported, tmp_path):
-    report = only(imported(log(tmp_path / "log.csv", "", "", 100), "--node", "n"))
+    report = single_report(imported(log(tmp_path / "log.csv", "", "", 100), "--node", "n"))
 
     assert labels(report) == [("GPU unnamed", "imported-n-unnamed", 1_000)]
 
@@ -58,10 +58,10 @@ def record(folder):
 
 
 def test_gpu_without_index_is_named_by_uuid(imported, tmp_path):
-    assert labels(only(imported(record(tmp_path / "run")))) == [("GPU 3f2a9c1e", UUIDS[0], 1_234.0)]
+    assert labels(single_report(imported(record(tmp_path / "run")))) == [("GPU 3f2a9c1e", UUIDS[0], 1_234.0)]
 
 
 def test_gpu_without_index_gets_index_of_log(imported, tmp_path):
     beside = log(tmp_path / "log.csv", "index, uuid, ", f"3, {UUIDS[0]}, ", 100)
 
-    assert labels(only(imported(record(tmp_path / "run"), beside))) == [("GPU 3", UUIDS[0], 1_234.0)]
+    assert labels(single_report(imported(record(tmp_path / "run"), beside))) == [("GPU 3", UUIDS[0], 1_234.0)]

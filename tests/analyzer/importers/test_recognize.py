@@ -5,11 +5,11 @@ from contextlib import closing
 
 import pytest
 
-from tests.analyzer.importers.sample_files import joules, only, smi
+from tests.analyzer.importers.sample_files import component_energy_j, single_report, write_nvidia_smi_log
 
 
 def test_import_bad_line_is_named_and_stops_import(call, imported, tmp_path):
-    log = smi(tmp_path / "log.csv", [(t, 100) for t in range(11)])
+    log = write_nvidia_smi_log(tmp_path / "log.csv", [(t, 100) for t in range(11)])
     log.write_text(log.read_text() + "2024/07/19 12:00:1, 0, GPU-a, 10")
 
     code, _, stderr = call("import", log, "--out", tmp_path / "history.sqlite", "--timezone", "UTC")
@@ -17,11 +17,11 @@ def test_import_bad_line_is_named_and_stops_import(call, imported, tmp_path):
     assert code == 1
     assert f"{log}:13: " in stderr
     assert not (tmp_path / "history.sqlite").exists()
-    assert joules(only(imported(log, "--skip-bad-lines"))) == pytest.approx(1_000)
+    assert component_energy_j(single_report(imported(log, "--skip-bad-lines"))) == pytest.approx(1_000)
 
 
 def test_import_existing_run_is_rejected_without_change(call, imported, tmp_path):
-    log = smi(tmp_path / "log.csv", [(t, 100) for t in range(11)])
+    log = write_nvidia_smi_log(tmp_path / "log.csv", [(t, 100) for t in range(11)])
     imported(log)
 
     def rows():
@@ -60,7 +60,9 @@ def test_import_unusable_file_is_rejected_with_cause(call, tmp_path, content, na
     "options", [["--format-of", "x"], ["--timezone", "Mars"], ["--start", "soon"], ["--run-id", "-"]]
 )
 def test_import_invalid_option_is_usage_error(call, tmp_path, options):
-    code, _, stderr = call("import", smi(tmp_path / "l.csv", [(0, 1)]), "--out", tmp_path / "history.sqlite", *options)
+    code, _, stderr = call(
+        "import", write_nvidia_smi_log(tmp_path / "l.csv", [(0, 1)]), "--out", tmp_path / "history.sqlite", *options
+    )
 
     assert code == 2
     assert "Traceback" not in stderr

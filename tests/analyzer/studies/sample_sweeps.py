@@ -14,7 +14,7 @@ CAPS_W = (300, 350, 400, 450, 500, 550, 600, 650, 700)
 PEAK_W, STATIC_W, LIGHT_W, STEP_S = 700.0, 300.0, 180.0, 0.05
 
 
-def law(name, cap_w):
+def power_and_speed(name, cap_w):
     """Watts and speed, as `workloads job simulated-load` has them on an H200."""
     if name == "light":
         return LIGHT_W, 1.0
@@ -23,7 +23,7 @@ def law(name, cap_w):
     return cap_w, max(0.2, math.cbrt((cap_w - STATIC_W) / (PEAK_W - STATIC_W)))
 
 
-def run(cap_w, energy_j, time_s, *, repeat="1", steps=100.0, gpus=1, others=(), limit_w=None, **facts):
+def sample_run(cap_w, energy_j, time_s, *, repeat="1", steps=100.0, gpus=1, others=(), limit_w=None, **facts):
     """Energy and time are of the whole run."""
     return SweepRun(
         run_id=f"{'-'.join(text for _, text in others)}{cap_w}-{repeat}",
@@ -46,14 +46,14 @@ def run(cap_w, energy_j, time_s, *, repeat="1", steps=100.0, gpus=1, others=(), 
     )
 
 
-def swept(name, seed, *, noise=0.015, repeats=5, caps_w=CAPS_W, steps=100.0):
+def sample_sweep(name, seed, *, noise=0.015, repeats=5, caps_w=CAPS_W, steps=100.0):
     """`noise` is the standard deviation of energy and of time, each as a share; each repeat drifts by it as well."""
     rng = np.random.default_rng(seed)
     found = []
     for repeat in range(1, repeats + 1):
         drift = rng.normal(0, noise)
         for cap_w in caps_w:
-            watts, speed = law(name, cap_w)
+            watts, speed = power_and_speed(name, cap_w)
             time_s = steps * STEP_S / speed * math.exp(rng.normal(0, noise / 3))
             energy_j = steps * STEP_S / speed * watts * math.exp(drift + rng.normal(0, noise))
             facts = (
@@ -61,5 +61,5 @@ def swept(name, seed, *, noise=0.015, repeats=5, caps_w=CAPS_W, steps=100.0):
                 if name == "light"
                 else {"capped_s": time_s, "p95_power_w": watts}
             )
-            found.append(run(cap_w, energy_j, time_s, repeat=repeat, steps=steps, **facts))
+            found.append(sample_run(cap_w, energy_j, time_s, repeat=repeat, steps=steps, **facts))
     return Sweep(name, tuple(found))

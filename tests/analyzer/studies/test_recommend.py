@@ -9,7 +9,7 @@ from analyzer.output.studies import recommend_text
 from analyzer.studies.objective import Objective, QuestionError, SweepQuestion
 from analyzer.studies.recommend import advise
 from analyzer.studies.sweep import Setting, Sweep
-from tests.analyzer.studies.sample_sweeps import law, run, swept
+from tests.analyzer.studies.sample_sweeps import power_and_speed, sample_run, sample_sweep
 
 LEAST_W = 450
 SWEEPS = range(100)
@@ -18,7 +18,7 @@ ENOUGH = 95
 
 def noisy(name, seed):
     """A noise of 1 to 2 %, another in each."""
-    return swept(name, seed, noise=0.01 * (1 + seed / len(SWEEPS)), caps_w=(350, 450, 550, 650, 700))
+    return sample_sweep(name, seed, noise=0.01 * (1 + seed / len(SWEEPS)), caps_w=(350, 450, 550, 650, 700))
 
 
 def watts(found):
@@ -32,7 +32,7 @@ def exact(rows, repeats=5, **facts):
     for number, shade in enumerate(shades):
         for cap_w, (joules, seconds) in rows.items():
             each = bound(cap_w, seconds) | facts.get(str(cap_w), {})
-            found.append(run(cap_w, joules * shade, seconds * shade, repeat=number, limit_w=cap_w, **each))
+            found.append(sample_run(cap_w, joules * shade, seconds * shade, repeat=number, limit_w=cap_w, **each))
     return Sweep("by hand", tuple(found))
 
 
@@ -41,7 +41,9 @@ def bound(cap_w, seconds):
 
 
 def test_simulated_load_has_minimum_energy_at_450_w():
-    joules = {cap_w: power * 0.05 / speed for cap_w in (400, 450, 500) for power, speed in [law("compute", cap_w)]}
+    joules = {
+        cap_w: power * 0.05 / speed for cap_w in (400, 450, 500) for power, speed in [power_and_speed("compute", cap_w)]
+    }
 
     assert joules == pytest.approx({400: 31.75, 450: 31.20, 500: 31.50}, abs=0.005)
 
@@ -72,7 +74,7 @@ def test_advise_no_binding_cap_proposes_clock_lock():
 
 
 def test_advise_steady_repeats_give_the_best_with_its_command():
-    advice = advise(swept("compute", 1, noise=0.0005, caps_w=(300, 450, 600, 700)), SweepQuestion())
+    advice = advise(sample_sweep("compute", 1, noise=0.0005, caps_w=(300, 450, 600, 700)), SweepQuestion())
 
     assert advice.verdict == "apply"
     assert watts(advice.best_candidates) == [LEAST_W]
@@ -176,7 +178,7 @@ def test_advise_power_at_limit_binds_without_clock_events():
 
 
 def test_advise_two_repeats_are_too_few():
-    advice = advise(swept("compute", 1, repeats=2), SweepQuestion())
+    advice = advise(sample_sweep("compute", 1, repeats=2), SweepQuestion())
 
     assert advice.verdict == "too_few_repeats"
     assert recommend_text.advice_headline(advice).startswith("too few repeats: ")
@@ -199,8 +201,8 @@ def test_advise_outlier_is_excluded_from_five_runs_not_from_four():
 def test_advise_compares_energy_for_equal_work():
     full, half = [], []
     for repeat in range(3):
-        full.append(run(700, 1000 + repeat, 10.0, repeat=repeat))
-        half.append(run(400, 600 + repeat, 10.0, repeat=repeat, steps=50.0, **bound(400, 10.0)))
+        full.append(sample_run(700, 1000 + repeat, 10.0, repeat=repeat))
+        half.append(sample_run(400, 600 + repeat, 10.0, repeat=repeat, steps=50.0, **bound(400, 10.0)))
     advice = advise(Sweep("unequal", (*full, *half)), SweepQuestion(Objective.ENERGY))
 
     assert advice.candidates[0].saving.value == pytest.approx(-0.2, abs=0.005)  # 12 J a step for 10 J
@@ -209,7 +211,7 @@ def test_advise_compares_energy_for_equal_work():
 
 def test_advice_commands_name_all_gpus():
     rows = [
-        run(cap, joules + repeat, 10.0, repeat=repeat, gpus=2)
+        sample_run(cap, joules + repeat, 10.0, repeat=repeat, gpus=2)
         for repeat in range(3)
         for cap, joules in ((200, 3900), (400, 8000))
     ]

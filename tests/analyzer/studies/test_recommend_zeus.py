@@ -8,7 +8,7 @@ import pytest
 from analyzer.studies.objective import Objective, SweepQuestion
 from analyzer.studies.recommend import advise
 from analyzer.studies.sweep import Sweep
-from tests.analyzer.studies.sample_sweeps import run
+from tests.analyzer.studies.sample_sweeps import sample_run
 
 ZEUS = Path(__file__).parents[3] / "shared" / "data" / "zeus"
 TRAINED = {
@@ -28,7 +28,7 @@ def profile(gpu):
     rows = pd.read_csv(ZEUS / f"{gpu}+resnet50+gpu0.csv")
     found = []
     for name, time_s, joules in rows[["window_name", "elapsed_time", "gpu0_energy"]].itertuples(index=False):
-        found.append(run(float(name.rpartition("_")[2]), joules, time_s, capped_s=None, p95_power_w=None))
+        found.append(sample_run(float(name.rpartition("_")[2]), joules, time_s, capped_s=None, p95_power_w=None))
     return Sweep(gpu, tuple(found))
 
 
@@ -63,7 +63,9 @@ def trainings(dataset):
         time_s = needed[row.batch_size] * row.time_per_epoch
         others = (("batch_size", str(row.batch_size)),)
         facts = {"capped_s": None, "p95_power_w": float(row.power_limit)}
-        found.append(run(float(row.power_limit), row.average_power * time_s, time_s, steps=0, others=others, **facts))
+        found.append(
+            sample_run(float(row.power_limit), row.average_power * time_s, time_s, steps=0, others=others, **facts)
+        )
     return found, str(default)
 
 

@@ -5,7 +5,13 @@ import json
 import pytest
 
 from analyzer.model.interval import Interval
-from tests.analyzer.importers.sample_files import BEGIN_S, joules, only, smi, texts
+from tests.analyzer.importers.sample_files import (
+    BEGIN_S,
+    component_energy_j,
+    finding_texts_of,
+    single_report,
+    write_nvidia_smi_log,
+)
 
 
 def record(folder, gpus):
@@ -35,7 +41,7 @@ def record(folder, gpus):
 def test_run_record_with_power_log_gives_energy_per_token(imported, tmp_path):
     # warm-up 10 s at 100 W, then 20 s at 300 W: 6,000 J for 1,000 tokens
     record(tmp_path / "run", ["GPU-a"])
-    log = smi(tmp_path / "log.csv", [(t - 0.005, 100 if t < 10 else 300) for t in range(-5, 40)])
+    log = write_nvidia_smi_log(tmp_path / "log.csv", [(t - 0.005, 100 if t < 10 else 300) for t in range(-5, 40)])
 
     report = imported(tmp_path / "run", log)["ours-1"]
 
@@ -83,14 +89,14 @@ def test_aiperf_gives_work_latencies_and_counter_energy(imported, tmp_path):
     path = tmp_path / "profile_export_aiperf.json"
     path.write_text(json.dumps(document))
 
-    report = only(imported(path))
+    report = single_report(imported(path))
 
-    assert joules(report) == pytest.approx(18_000)
+    assert component_energy_j(report) == pytest.approx(18_000)
     assert report.results["ttft_seconds_p99"] == pytest.approx(0.25)
     assert {work.unit: work.energy_per_unit.value for work in report.work} == pytest.approx(
         {"generated_tokens": 4.5, "requests": 900}
     )
-    assert "its uncertainty is unknown" in texts(report, "imported")[0]
+    assert "its uncertainty is unknown" in finding_texts_of(report, "imported")[0]
 
 
 def test_ml_energy_run_is_the_steady_state(imported, tmp_path):
@@ -104,15 +110,15 @@ def test_ml_energy_run_is_the_steady_state(imported, tmp_path):
         json.dumps({"steady_state_start_time": BEGIN_S, "steady_state_end_time": BEGIN_S + 100})
     )
 
-    report = only(imported(tmp_path / "results.json"))
+    report = single_report(imported(tmp_path / "results.json"))
 
-    assert joules(report) == pytest.approx(50_000)
+    assert component_energy_j(report) == pytest.approx(50_000)
     assert report.work[0].amount == pytest.approx(500_000)
 
 
 def test_import_mentions_time_zone_only_for_local_times(call, tmp_path):
     record(tmp_path / "run", ["GPU-a"])
-    log = smi(tmp_path / "log.csv", [(t, 100) for t in range(11)])
+    log = write_nvidia_smi_log(tmp_path / "log.csv", [(t, 100) for t in range(11)])
 
     *_, of_unix_times = call("import", tmp_path / "run", "--out", tmp_path / "ours.sqlite")
     *_, of_local_times = call("import", log, "--out", tmp_path / "log.sqlite")

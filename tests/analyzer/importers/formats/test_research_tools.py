@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.analyzer.importers.sample_files import joules, only, stamp, texts
+from tests.analyzer.importers.sample_files import component_energy_j, finding_texts_of, local_time, single_report
 
 
 def test_iris_energy_uses_timestamps_and_flags_claimed_total(imported, tmp_path):
@@ -13,19 +13,21 @@ def test_iris_energy_uses_timestamps_and_flags_claimed_total(imported, tmp_path)
     folder.mkdir()
     offsets_s = [3.2 * k for k in range(119)]  # the last at 377.6 s
     lines = ["timestamp,gpu_index,utilization,power,temperature,memory"]
-    lines += [f"{stamp(t, '%Y-%m-%d %H:%M:%S.%f')},{i},90,{(79, 83)[i]},50,6500" for t in offsets_s for i in range(2)]
+    lines += [
+        f"{local_time(t, '%Y-%m-%d %H:%M:%S.%f')},{i},90,{(79, 83)[i]},50,6500" for t in offsets_s for i in range(2)
+    ]
     (folder / "timeseries.csv").write_text("\n".join(lines))
     nominal_kwh = 162 * 118 / 3.6e6  # 0.00531 kWh, as its plot's title has it
     (folder / "metrics.yml").write_text(
         f"benchmark: synthetic_regression\nname: Tesla V100-PCIE-32GB\nelapsed_time: 377.6\n"
-        f"start_time: {stamp(0, '%Y-%m-%d %H:%M:%S.%f')}\ntotal_energy: {nominal_kwh!r}\nmax_power_limit: 250.0\n"
+        f"start_time: {local_time(0, '%Y-%m-%d %H:%M:%S.%f')}\ntotal_energy: {nominal_kwh!r}\nmax_power_limit: 250.0\n"
     )
 
-    report = only(imported(folder))
+    report = single_report(imported(folder))
 
-    assert joules(report) == pytest.approx(162 * 377.6, rel=1e-6)  # 61,171 J
-    assert "19116 J" in texts(report, "nominal_time")[0]
-    assert "3.2 times too low" in texts(report, "nominal_time")[0]
+    assert component_energy_j(report) == pytest.approx(162 * 377.6, rel=1e-6)  # 61,171 J
+    assert "19116 J" in finding_texts_of(report, "nominal_time")[0]
+    assert "3.2 times too low" in finding_texts_of(report, "nominal_time")[0]
     assert report.workload == "synthetic_regression"
 
 
@@ -33,7 +35,7 @@ GPU_TUNE = "timestamp,epoch,iteration,batch,loss,tokens_per_sec,power_draw,power
 
 
 def tune_row(offset_s, iteration, gpu_0_w, total_w, cap_w):
-    when = stamp(offset_s, "%Y-%m-%dT%H:%M:%S.%f")
+    when = local_time(offset_s, "%Y-%m-%dT%H:%M:%S.%f")
     return f"{when},1,{iteration},1,0.5,7000,{gpu_0_w},{cap_w},{cap_w},{total_w}"
 
 
@@ -46,19 +48,21 @@ def test_gpu_tune_includes_all_gpus_without_gaps(imported, tmp_path):
     reports = imported(tmp_path / "training_stats.csv")
 
     found = {report.labels["power_limit_watts"]: report for report in reports.values()}
-    assert {cap: joules(report) for cap, report in found.items()} == pytest.approx({"150": 5_800, "175": 6_800})
+    assert {cap: component_energy_j(report) for cap, report in found.items()} == pytest.approx(
+        {"150": 5_800, "175": 6_800}
+    )
     assert {cap: report.duration_s for cap, report in found.items()} == {"150": 20, "175": 20}
 
 
 def test_gpu_tune_file_of_gpu_0_reports_missing_gpus(imported, tmp_path):
     lines = ["timestamp,tokens_per_sec,power_draw,max_watt"]
-    lines += [f"{stamp(t)},7000,200,225" for t in (0, 5, 10)]
+    lines += [f"{local_time(t)},7000,200,225" for t in (0, 5, 10)]
     (tmp_path / "inference_stats.csv").write_text("\n".join(lines))
 
-    report = only(imported(tmp_path / "inference_stats.csv"))
+    report = single_report(imported(tmp_path / "inference_stats.csv"))
 
-    assert joules(report) == pytest.approx(2_000)
-    assert texts(report, "gpu0_only")
+    assert component_energy_j(report) == pytest.approx(2_000)
+    assert finding_texts_of(report, "gpu0_only")
 
 
 def test_gpu_tune_appended_rerun_is_a_separate_run(imported, tmp_path):
@@ -66,14 +70,17 @@ def test_gpu_tune_appended_rerun_is_a_separate_run(imported, tmp_path):
     rows += [tune_row(3_600 + t, 1 + t / 10, 148, 290, 150) for t in (0, 10, 20)]
     (tmp_path / "training_stats.csv").write_text("\n".join([GPU_TUNE, *rows]))
 
-    assert [joules(report) for report in imported(tmp_path / "training_stats.csv").values()] == [5_800, 5_800]
+    assert [component_energy_j(report) for report in imported(tmp_path / "training_stats.csv").values()] == [
+        5_800,
+        5_800,
+    ]
 
 
 def test_aipowermeter_absent_domain_and_psys_are_left_out(imported, tmp_path):
     # 66 W CPU x 10 s, 12 W DRAM x 10 s, GPUs 19 + 69 W x 10 s; psys of -1 W is nothing
     records = [
         {
-            "date": stamp(t, "%Y-%m-%d %H:%M:%S.%f"),
+            "date": local_time(t, "%Y-%m-%d %H:%M:%S.%f"),
             "metrics": {
                 "cpu": {"intel_power": 66.0, "psys_power": -1, "total_dram_power": 12.0, "uncore_power": [0.1]},
                 "gpu": {"nvidia_draw_absolute": 88.0, "per_gpu_power_draw": {"0": 19.0, "1": 69.0}},
@@ -84,8 +91,8 @@ def test_aipowermeter_absent_domain_and_psys_are_left_out(imported, tmp_path):
     path = tmp_path / "power_metrics.json"
     path.write_text("\n".join(map(json.dumps, records)))
 
-    report = only(imported(path))
+    report = single_report(imported(path))
 
-    assert {c: joules(report, c) for c in ("gpu", "cpu", "dram")} == pytest.approx(
+    assert {c: component_energy_j(report, c) for c in ("gpu", "cpu", "dram")} == pytest.approx(
         {"gpu": 880, "cpu": 660, "dram": 120}
     )

@@ -3,7 +3,7 @@
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, NodeGpu
 from tests.analyzer.sources.untagged import foreign_exporters as foreign
-from tests.analyzer.sources.untagged.foreign_exporters import CARD, SCRAPES, scraped, uuid
+from tests.analyzer.sources.untagged.foreign_exporters import EXAMPLE_GPU, SCRAPES, prometheus_text_of_scrapes, uuid
 
 FLAT = NodeGpu([(START_S - 10_000, 200.0)], limit_w=400.0)
 HALF_WAY = [t for t in SCRAPES if t < START_S + 300]
@@ -16,7 +16,7 @@ def shared_by_pods(t):
         yield from foreign.dcgm(t, exported_pod=pod, pod="dcgm-exporter-x7k2p")
 
 
-def tagged(t):
+def wattline_with_run(t):
     yield from foreign.wattline(t)
     if START_S + 100 <= t <= START_S + 400:
         yield m.RUN_START.name, {"run_id": "train-7"}, START_S + 100
@@ -28,10 +28,10 @@ def no_utilization(t):
     return (row for row in foreign.dcgm(t, FLAT) if row[0] != "DCGM_FI_DEV_GPU_UTIL")
 
 
-def counting(unit):
+def counter_with_unit(unit):
     """Return the exporter's values, which are `unit` times the energy in J."""
     return lambda t: (
-        (name, labels, CARD.energy_j(t) * unit if "ENERGY" in name else value)
+        (name, labels, EXAMPLE_GPU.energy_j(t) * unit if "ENERGY" in name else value)
         for name, labels, value in foreign.dcgm(t)
     )
 
@@ -77,10 +77,10 @@ CASES = {
         (foreign.node_exporter, "cpu03:9100"),
     ],
     "two-cards": [(lambda t: [*foreign.dcgm(t), *foreign.dcgm(t, index=1)], "gpu01:9400")],
-    "tagged": [(tagged, "gpu01:9847")],
+    "tagged": [(wattline_with_run, "gpu01:9847")],
     "no-utilization": [(no_utilization, "gpu01:9400")],
-    "no-counter-in-truth": [(counting(0.0), "gpu01:9400")],
-    "counter-in-joules": [(counting(1.0), "gpu01:9400")],
+    "no-counter-in-truth": [(counter_with_unit(0.0), "gpu01:9400")],
+    "counter-in-joules": [(counter_with_unit(1.0), "gpu01:9400")],
 }
 STOPS = {"stops": (foreign.dcgm, "gpu01:9400"), "smi-stops": (CASES["smi"][0][0], "gpu01:9835")}
 
@@ -89,6 +89,6 @@ def lines():
     """Return all cases as OpenMetrics."""
     for case, exporters in CASES.items():
         for exporter, instance in exporters:
-            yield from scraped(exporter, instance, case=case)
+            yield from prometheus_text_of_scrapes(exporter, instance, case=case)
     for case, (exporter, instance) in STOPS.items():
-        yield from scraped(exporter, instance, HALF_WAY, case=case)
+        yield from prometheus_text_of_scrapes(exporter, instance, HALF_WAY, case=case)

@@ -19,10 +19,10 @@ from tests import servers
 from tests.analyzer.node import START_S, NodeGpu, scrape_times
 
 END_S = START_S + 600
-TRUTH_J = 300 * 600
+TRUE_ENERGY_J = 300 * 600
 UUID = "GPU-3f2a9c1e-0b7d-4e55-9d1a-5a6b7c8d9e0{}"
 SCRAPES = scrape_times(15, START_S - 296, END_S + 300)
-CARD = NodeGpu([(START_S - 10_000, 60), (START_S, 300), (END_S, 60)], name="NVIDIA H100 80GB HBM3", limit_w=700)
+EXAMPLE_GPU = NodeGpu([(START_S - 10_000, 60), (START_S, 300), (END_S, 60)], name="NVIDIA H100 80GB HBM3", limit_w=700)
 
 Sample = tuple[str, dict[str, str], float]
 Exporter = Callable[[float], Iterable[Sample]]
@@ -37,16 +37,16 @@ def read_at(t, every_s, offset_s=0.0):
     return (t - offset_s) // every_s * every_s + offset_s
 
 
-def power(card, t):
+def fluctuating_power_w(card, t):
     """Return the value with a changing last digit, as of a real sensor."""
     return card.power_w(t) + 0.1 * (int(t) % 7)
 
 
-def busy(card, t):
+def utilization(card, t):
     return 0.98 if card.power_w(t) > 100 else 0.0
 
 
-def dcgm(t, card=CARD, *, index=0, host="Hostname", node="gpu01", mig=(), refresh_s=0.0, **more):
+def dcgm(t, card=EXAMPLE_GPU, *, index=0, host="Hostname", node="gpu01", mig=(), refresh_s=0.0, **more):
     """GPU; `mig` are the profiles of its instances, which repeat the GPU's values."""
     at = read_at(t, refresh_s, 7.3) if refresh_s else t
     own = {
@@ -59,40 +59,40 @@ def dcgm(t, card=CARD, *, index=0, host="Hostname", node="gpu01", mig=(), refres
     }
     shown = [own] if not mig else [{**own, "GPU_I_PROFILE": mine, "GPU_I_ID": str(i)} for i, mine in enumerate(mig)]
     for labels in shown:
-        yield "DCGM_FI_DEV_POWER_USAGE", labels, power(card, at)
+        yield "DCGM_FI_DEV_POWER_USAGE", labels, fluctuating_power_w(card, at)
         yield "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", labels, round(card.energy_j(at) * 1_000)
         yield "DCGM_FI_DEV_POWER_MGMT_LIMIT", labels, card.limit_w
-        yield "DCGM_FI_DEV_GPU_UTIL", labels, 100 * busy(card, at)
+        yield "DCGM_FI_DEV_GPU_UTIL", labels, 100 * utilization(card, at)
         yield "DCGM_FI_DEV_SM_CLOCK", labels, 1_980.0
         yield "DCGM_FI_DEV_FB_USED", labels, 40_960.0
 
 
-def nvidia_gpu_exporter(t, card=CARD, index=0, nvml=True):
+def nvidia_gpu_exporter(t, card=EXAMPLE_GPU, index=0, nvml=True):
     own = {"uuid": uuid(index).removeprefix("GPU-")}
     info = {"name": card.name, "index": str(index), "driver_version": "560.35", "pci_bus_id": "00000000:71:00.0"}
     yield "nvidia_smi_gpu_info", {**own, **info}, 1.0
-    yield "nvidia_smi_power_draw_watts", own, power(card, t)
+    yield "nvidia_smi_power_draw_watts", own, fluctuating_power_w(card, t)
     yield "nvidia_smi_enforced_power_limit_watts", own, card.limit_w
-    yield "nvidia_smi_utilization_gpu_ratio", own, busy(card, t)
+    yield "nvidia_smi_utilization_gpu_ratio", own, utilization(card, t)
     if nvml:
         yield "nvidia_smi_energy_joules_total", own, card.energy_j(t)
 
 
-def kepler(t, card=CARD, index=0, node="gpu01", gpu=True):
+def kepler(t, card=EXAMPLE_GPU, index=0, node="gpu01", gpu=True):
     """The CPU draws half of the GPU's power, 150 W; core and psys overlap with it."""
     at = read_at(t, 5.0, 1.2)
     for zone, share in (("package", 0.5), ("core", 0.3), ("dram", 0.1), ("psys", 0.9)):
         labels = {"zone": zone, "path": "/sys/class/powercap/intel-rapl:0", "node_name": node}
         yield "kepler_node_cpu_joules_total", labels, share * card.energy_j(at)
-        yield "kepler_node_cpu_watts", labels, share * power(card, at)
+        yield "kepler_node_cpu_watts", labels, share * fluctuating_power_w(card, at)
     if gpu:
         own = {"gpu": str(index), "gpu_uuid": uuid(index), "vendor": "nvidia", "node_name": node}
         yield "kepler_node_gpu_info", {**own, "gpu_name": card.name}, 1.0
         yield "kepler_node_gpu_joules_total", own, card.energy_j(at)
-        yield "kepler_node_gpu_watts", own, power(card, at)
+        yield "kepler_node_gpu_watts", own, fluctuating_power_w(card, at)
 
 
-def node_exporter(t, card=CARD, range_j=None, zone_label=False, extra_path=False):
+def node_exporter(t, card=EXAMPLE_GPU, range_j=None, zone_label=False, extra_path=False):
     """Two packages of 150 W and DRAM of 30 W; the counters wrap at `range_j`."""
     for zone, index, share in (("package", 0, 0.5), ("package", 1, 0.5), ("core", 0, 0.3), ("dram", 0, 0.1)):
         energy_j = share * card.energy_j(t)
@@ -107,11 +107,11 @@ def node_exporter(t, card=CARD, range_j=None, zone_label=False, extra_path=False
                 yield "node_rapl_package_joules_total", mirrored, value + 17
 
 
-def all_smi(t, card=CARD, index=0, host="gpu01", hardware=False):
+def all_smi(t, card=EXAMPLE_GPU, index=0, host="gpu01", hardware=False):
     at = read_at(t, 3.0, 0.4)
     gpu = {"gpu": card.name, "exported_instance": host, "gpu_uuid": uuid(index), "gpu_index": str(index)}
-    yield "all_smi_gpu_power_consumption_watts", gpu, power(card, at)
-    yield "all_smi_gpu_utilization", gpu, 100 * busy(card, at)
+    yield "all_smi_gpu_power_consumption_watts", gpu, fluctuating_power_w(card, at)
+    yield "all_smi_gpu_utilization", gpu, 100 * utilization(card, at)
     own = {"host": host, "gpu_uuid": uuid(index), "gpu_index": str(index)}
     yield "all_smi_energy_consumed_joules_total", {**own, "scope": "gpu"}, card.energy_j(at)
     yield "all_smi_energy_consumed_joules_total", {"host": host, "scope": "cpu"}, 0.5 * card.energy_j(at)
@@ -120,20 +120,20 @@ def all_smi(t, card=CARD, index=0, host="gpu01", hardware=False):
         yield "all_smi_gpu_energy_hw_millijoules_total", gpu, card.energy_j(at) * 1_000
 
 
-def wattline(t, card=CARD, index=0):
+def wattline(t, card=EXAMPLE_GPU, index=0):
     where = {"gpu": str(index), "uuid": uuid(index)}
     info = {"name": card.name, "architecture": "hopper", "pci_bus_id": "0", "driver_version": "560"}
     yield m.GPU_INFO.name, {**where, **info}, 1.0
-    yield m.GPU_POWER.name, where, power(card, t)
+    yield m.GPU_POWER.name, where, fluctuating_power_w(card, t)
     yield m.GPU_ENERGY.name, where, card.energy_j(t)
     yield m.GPU_ENERGY_METHOD.name, {**where, "method": "counter"}, 1.0
     yield m.GPU_POWER_LIMIT.name, {**where, "kind": "enforced"}, card.limit_w
-    yield m.GPU_UTILIZATION.name, {**where, "engine": "gpu"}, busy(card, t)
+    yield m.GPU_UTILIZATION.name, {**where, "engine": "gpu"}, utilization(card, t)
     yield m.CPU_ENERGY.name, {"package": "0", "zone": "package"}, 0.5 * card.energy_j(t)
     yield m.CPU_ENERGY_METHOD.name, {"package": "0", "method": "rapl"}, 1.0
 
 
-def exposition(samples: Iterable[Sample]) -> str:
+def untyped_exposition(samples: Iterable[Sample]) -> str:
     """Return Prometheus's text format without types."""
     lines = []
     for name, labels, value in samples:
@@ -142,7 +142,7 @@ def exposition(samples: Iterable[Sample]) -> str:
     return "\n".join([*lines, ""])
 
 
-def scraped(exporter: Exporter, instance: str, times=SCRAPES, **target) -> Iterator[str]:
+def prometheus_text_of_scrapes(exporter: Exporter, instance: str, times=SCRAPES, **target) -> Iterator[str]:
     """Return OpenMetrics without types, which keeps the names; `target` are labels that the scrape adds."""
     for k, t in enumerate(times):
         for name, labels, value in exporter(t + 0.004 * (k % 3)):

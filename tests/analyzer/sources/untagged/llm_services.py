@@ -3,7 +3,7 @@
 from tests.analyzer.node import START_S, NodeGpu, scrape_times
 from tests.analyzer.sources.untagged import foreign_exporters as foreign
 from tests.analyzer.sources.untagged import real_servers as served
-from tests.analyzer.sources.untagged.foreign_exporters import SCRAPES, scraped
+from tests.analyzer.sources.untagged.foreign_exporters import SCRAPES, prometheus_text_of_scrapes
 
 GPU_CASE = "gpu-of-the-services"
 STEADY = NodeGpu([(START_S - 100_000, 300.0)], limit_w=700.0)
@@ -40,7 +40,7 @@ SERVERS = {
 
 def lines():
     """Return all cases as OpenMetrics; the GPU's samples last as long as the longest service."""
-    yield from scraped(lambda t: foreign.dcgm(t, STEADY), "gpu01:9400", LONG, case=GPU_CASE)
+    yield from prometheus_text_of_scrapes(lambda t: foreign.dcgm(t, STEADY), "gpu01:9400", LONG, case=GPU_CASE)
     for case, replicas in SERVERS.items():
         for server, instance, times in replicas:
-            yield from scraped(server, instance, times, service=case)
+            yield from prometheus_text_of_scrapes(server, instance, times, service=case)

@@ -15,7 +15,7 @@ from tests.analyzer.loopback import Reply, http_server
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, write_history
 from tests.analyzer.node import series_of_scrapes as stored
 from tests.analyzer.sources.untagged import foreign_exporters as foreign
-from tests.analyzer.sources.untagged.foreign_exporters import END_S, TRUTH_J
+from tests.analyzer.sources.untagged.foreign_exporters import END_S, TRUE_ENERGY_J
 
 POWER = m.Metric("DCGM_FI_DEV_POWER_USAGE", "gauge", (), "")
 
@@ -31,7 +31,7 @@ def test_report_range_prints_json_and_writes_files(analyzer, prometheus, tmp_pat
     assert document["run_id"] == "range-20260910T002640Z-600s"
     assert document["untagged_range"] is True
     assert (
-        abs(document["energy"]["gpu"]["energy_joules"] - TRUTH_J)
+        abs(document["energy"]["gpu"]["energy_joules"] - TRUE_ENERGY_J)
         < document["energy"]["gpu"]["energy_uncertainty_joules"]
     )
     assert {path.name for path in out.iterdir()} >= {"report.html", "timeseries.csv", "metrics.yml"}
@@ -56,7 +56,7 @@ def test_range_of_active_service_ends_with_last_scrape(tmp_path):
     card = NodeGpu([(begun_s - 1_000 + k, 640.0 if k % 2 else 72.0) for k in range(1_200)], limit_w=700.0)
 
     def respond(path, parameters):
-        shown = foreign.exposition(foreign.dcgm(time.time(), card, refresh_s=2.0))
+        shown = foreign.untyped_exposition(foreign.dcgm(time.time(), card, refresh_s=2.0))
         return Reply(200, shown.encode(), "text/plain; version=0.0.4")
 
     with (

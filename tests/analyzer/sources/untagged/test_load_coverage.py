@@ -5,15 +5,15 @@ import pytest
 from analyzer.model.devices import Calibration
 from analyzer.model.report import UserInputs
 from tests.analyzer.run_reports import finding_codes, finding_texts
-from tests.analyzer.sources.untagged.foreign_exporters import TRUTH_J, uuid
-from tests.analyzer.sources.untagged.range_reports import holds
+from tests.analyzer.sources.untagged.foreign_exporters import TRUE_ENERGY_J, uuid
+from tests.analyzer.sources.untagged.range_reports import is_exact
 
 
 def test_gpu_with_samples_in_part_has_energy_of_that_part(report_of):
     report = report_of("stops")
 
     assert report.gpus[0].covered_ratio == pytest.approx(0.49, abs=0.02)
-    assert report.energy["gpu"].value == pytest.approx(0.49 * TRUTH_J, rel=0.04)
+    assert report.energy["gpu"].value == pytest.approx(0.49 * TRUE_ENERGY_J, rel=0.04)
     assert report.own is None
     assert "without an estimate for the rest" in finding_texts(report, "uncovered")[0][1]
 
@@ -32,7 +32,7 @@ def test_net_and_calibrated_energy_is_of_covered_part(report_of, case):
 def test_power_that_stops_is_not_extrapolated(report_of):
     report = report_of("smi-stops")
 
-    assert report.energy["gpu"].value == pytest.approx(0.49 * TRUTH_J, rel=0.04)
+    assert report.energy["gpu"].value == pytest.approx(0.49 * TRUE_ENERGY_J, rel=0.04)
     assert "coverage" in finding_codes(report)
 
 
@@ -40,13 +40,13 @@ def test_idle_power_is_from_idle_time_around_range(report_of):
     report = report_of("dcgm")
 
     assert report.gpus[0].idle_power_w.value == pytest.approx(60.2, abs=0.4)
-    assert holds(report.net, TRUTH_J - 600 * 60.2)
+    assert is_exact(report.net, TRUE_ENERGY_J - 600 * 60.2)
 
 
 def test_steady_load_without_utilization_is_not_idle(report_of):
     report = report_of("no-utilization")
 
-    assert holds(report.energy["gpu"], 200 * 600)
+    assert is_exact(report.energy["gpu"], 200 * 600)
     assert report.net is None
     assert "idle_unknown" in finding_codes(report)
 
@@ -54,7 +54,7 @@ def test_steady_load_without_utilization_is_not_idle(report_of):
 def test_runs_within_range_are_named_and_not_subtracted(report_of):
     report = report_of("tagged")
 
-    assert holds(report.energy["gpu"], TRUTH_J)
+    assert is_exact(report.energy["gpu"], TRUE_ENERGY_J)
     assert not report.gpus[0].shared
     assert "train-7" in finding_texts(report, "tagged_runs")[0][1]
 

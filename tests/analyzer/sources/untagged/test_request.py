@@ -3,8 +3,8 @@
 import pytest
 
 from analyzer.sources.base import FetchError
-from tests.analyzer.sources.untagged.foreign_exporters import TRUTH_J, uuid
-from tests.analyzer.sources.untagged.range_reports import holds
+from tests.analyzer.sources.untagged.foreign_exporters import TRUE_ENERGY_J, uuid
+from tests.analyzer.sources.untagged.range_reports import is_exact
 
 
 @pytest.mark.parametrize("wanted", [("1",), (uuid(1),), (uuid(1).removeprefix("GPU-").upper(),)])
@@ -12,7 +12,7 @@ def test_range_gpus_match_index_or_uuid(report_of, wanted):
     report = report_of("two-cards", gpus=wanted)
 
     assert [device.device for device in report.gpus] == [uuid(1)]
-    assert holds(report.energy["gpu"], TRUTH_J)
+    assert is_exact(report.energy["gpu"], TRUE_ENERGY_J)
 
 
 @pytest.mark.parametrize("node", ["gpu01", "gpu0[01]", "gpu01:9400"])
@@ -20,7 +20,7 @@ def test_range_nodes_match_name_or_address(report_of, node):
     report = report_of("two-nodes", node=node)
 
     assert report.instances == ("gpu01",)
-    assert holds(report.energy["gpu"], TRUTH_J)
+    assert is_exact(report.energy["gpu"], TRUE_ENERGY_J)
 
 
 def test_range_named_schema_is_the_only_one_read(report_of):

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.analyzer.run_reports import finding_codes, finding_texts
-from tests.analyzer.sources.untagged.foreign_exporters import TRUTH_J, uuid
-from tests.analyzer.sources.untagged.range_reports import holds, report_at
+from tests.analyzer.sources.untagged.foreign_exporters import TRUE_ENERGY_J, uuid
+from tests.analyzer.sources.untagged.range_reports import is_exact, report_at
 
 GPU_CASES = ["dcgm", "dcgm-lower", "dcgm-cached", "nvml", "kepler", "all-smi", "all-smi-hardware", "wattline"]
 
@@ -15,8 +15,8 @@ def test_ten_minutes_at_300_w_are_180_kj_from_each_exporter(server, case, reques
     report = report_at(request.getfixturevalue(server), case)
 
     assert [device.device for device in report.gpus] == [uuid()]
-    assert holds(report.energy["gpu"], TRUTH_J)
-    assert report.own.low <= TRUTH_J <= report.own.high
+    assert is_exact(report.energy["gpu"], TRUE_ENERGY_J)
+    assert report.own.low <= TRUE_ENERGY_J <= report.own.high
     assert report.own.value == pytest.approx(report.energy["gpu"].value)
     assert report.untagged
     assert report.run_id == "range-20260910T002640Z-600s"
@@ -29,8 +29,8 @@ def test_rapl_counts_packages_and_dram_without_core_or_mirror(server, case, requ
     report = report_at(request.getfixturevalue(server), case)
 
     assert [(d.component, d.device) for d in report.devices] == [("cpu", "0"), ("cpu", "1"), ("dram", "0")]
-    assert holds(report.energy["cpu"], 2 * 0.5 * TRUTH_J)
-    assert holds(report.energy["dram"], 0.1 * TRUTH_J)
+    assert is_exact(report.energy["cpu"], 2 * 0.5 * TRUE_ENERGY_J)
+    assert is_exact(report.energy["dram"], 0.1 * TRUE_ENERGY_J)
 
 
 def test_foreign_values_are_in_wattline_units(report_of):
@@ -57,7 +57,7 @@ def test_rows_that_repeat_a_gpu_are_counted_once(report_of, case):
     report = report_of(case)
 
     assert len(report.gpus) == 1
-    assert holds(report.energy["gpu"], TRUTH_J)
+    assert is_exact(report.energy["gpu"], TRUE_ENERGY_J)
 
 
 @pytest.mark.parametrize(("case", "energy_j"), [("no-counter-in-truth", 0), ("counter-in-joules", 180)])
@@ -74,7 +74,7 @@ def test_counter_that_contradicts_power_is_bad(report_of, case, energy_j):
 def test_power_without_counter_has_integral_without_interval(report_of):
     report = report_of("smi")
 
-    assert report.energy["gpu"].value == pytest.approx(TRUTH_J, rel=0.03)
+    assert report.energy["gpu"].value == pytest.approx(TRUE_ENERGY_J, rel=0.03)
     assert report.energy["gpu"].half is None
     assert report.own is None
     assert report.gpus[0].methods == ("scraped_power",)
@@ -85,8 +85,8 @@ def test_power_without_counter_has_integral_without_interval(report_of):
 def test_kepler_zones_are_not_summed(report_of):
     report = report_of("kepler")
 
-    assert holds(report.energy["cpu"], 0.5 * TRUTH_J)
-    assert holds(report.energy["dram"], 0.1 * TRUTH_J)
+    assert is_exact(report.energy["cpu"], 0.5 * TRUE_ENERGY_J)
+    assert is_exact(report.energy["dram"], 0.1 * TRUE_ENERGY_J)
     assert report.instances == ("gpu01",)
 
 
@@ -94,8 +94,8 @@ def test_all_smi_energy_is_by_scope_without_chassis(report_of):
     report = report_of("all-smi")
 
     assert set(report.energy) == {"gpu", "cpu"}
-    assert holds(report.energy["cpu"], 0.5 * TRUTH_J)
-    assert holds(report.whole, 1.5 * TRUTH_J)
+    assert is_exact(report.energy["cpu"], 0.5 * TRUE_ENERGY_J)
+    assert is_exact(report.whole, 1.5 * TRUE_ENERGY_J)
 
 
 def test_wrapped_counter_is_unwrapped_or_a_finding(report_of):
@@ -103,7 +103,7 @@ def test_wrapped_counter_is_unwrapped_or_a_finding(report_of):
     mended = report_of("rapl-wraps", rapl_ranges_j={"package": 16_384.0, "dram": 16_384.0})
     broken = report_of("rapl-wraps")
 
-    assert holds(mended.energy["cpu"], TRUTH_J)
+    assert is_exact(mended.energy["cpu"], TRUE_ENERGY_J)
     assert {subject for subject, _ in finding_texts(mended, "rapl_wrap")} == {"CPU 0, CPU 1", "DRAM 0"}
-    assert broken.energy["cpu"].value < 0.95 * TRUTH_J
+    assert broken.energy["cpu"].value < 0.95 * TRUE_ENERGY_J
     assert all("--rapl-range-joules" in text for _, text in finding_texts(broken, "rapl_wrap"))

@@ -10,14 +10,14 @@ from analyzer.sources.untagged.request import RangeRequest
 from tests.analyzer.node import START_S
 from tests.analyzer.run_reports import finding_codes, finding_texts
 from tests.analyzer.sources.untagged.llm_services import GPU_CASE
-from tests.analyzer.sources.untagged.range_reports import reported
+from tests.analyzer.sources.untagged.range_reports import load_range_report
 
 END_S = START_S + 600
 
 
 def report_at(address, service, tokens="vllm", end_s=END_S, **labels):
     chosen = {"matching": {"case": GPU_CASE}, "tokens_matching": {"service": service, **labels}}
-    return reported(address, RangeRequest(START_S, end_s, tokens=tokens, **chosen))
+    return load_range_report(address, RangeRequest(START_S, end_s, tokens=tokens, **chosen))
 
 
 @pytest.fixture
