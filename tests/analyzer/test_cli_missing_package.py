@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-LEFT_OUT = "import sys; sys.modules['{}'] = None; from analyzer.cli import main; main()"
+WITHOUT_PACKAGE = "import sys; sys.modules['{}'] = None; from analyzer.cli import main; main()"
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ LEFT_OUT = "import sys; sys.modules['{}'] = None; from analyzer.cli import main;
     ],
 )
 def test_missing_package_is_one_line_with_install_command(package, command, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", LEFT_OUT.format(package), *command],
+    completed = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PACKAGE.format(package), *command],
         capture_output=True,
         text=True,
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
@@ -28,5 +28,5 @@ def test_missing_package_is_one_line_with_install_command(package, command, tmp_
         timeout=60,
     )
 
-    wanted = f"{package} is not installed; in the clone of Wattline, run: pip install '.[analyzer]'"
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"analyzer: {wanted}\n")
+    expected = f"{package} is not installed; in the clone of Wattline, run: pip install '.[analyzer]'"
+    assert (completed.returncode, completed.stdout, completed.stderr) == (1, "", f"analyzer: {expected}\n")

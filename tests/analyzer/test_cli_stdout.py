@@ -23,7 +23,7 @@ def history(tmp_path_factory):
     )
 
 
-def called(command, history, stdout=subprocess.PIPE, **environment):
+def run_command(command, history, stdout=subprocess.PIPE, **environment):
     return subprocess.run(
         [*command, "--source", str(history), "--since", "36500d"],
         stdout=stdout,
@@ -35,36 +35,36 @@ def called(command, history, stdout=subprocess.PIPE, **environment):
 
 
 def test_stdout_ascii_locale_prints_report(history):
-    done = called([sys.executable, "-c", MAIN, "report", "--run-id", "train-1"], history, **ASCII)
+    completed = run_command([sys.executable, "-c", MAIN, "report", "--run-id", "train-1"], history, **ASCII)
 
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert "energy, GPU" in done.stdout.decode()
-    assert "±" in done.stdout.decode()
+    assert (completed.returncode, completed.stderr) == (0, b"")
+    assert "energy, GPU" in completed.stdout.decode()
+    assert "±" in completed.stdout.decode()
 
 
 def test_stdout_ascii_locale_keeps_letters_in_data(history):
-    done = called([sys.executable, "-c", MAIN, "runs", "--format", "json"], history, **ASCII)
+    completed = run_command([sys.executable, "-c", MAIN, "runs", "--format", "json"], history, **ASCII)
 
-    assert json.loads(done.stdout)[0]["labels"] == {"model": "größer"}
+    assert json.loads(completed.stdout)[0]["labels"] == {"model": "größer"}
 
 
 def test_stdout_missing_letter_does_not_stop_report(history):
     """Latin-1 has ± but no en dash."""
     command = [sys.executable, "-c", MAIN, "report", "--run-id", "train-1"]
-    done = called(command, history, PYTHONIOENCODING="latin-1")
+    completed = run_command(command, history, PYTHONIOENCODING="latin-1")
 
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert "±" in done.stdout.decode("latin-1")
+    assert (completed.returncode, completed.stderr) == (0, b"")
+    assert "±" in completed.stdout.decode("latin-1")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is of Linux")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full exists on Linux only")
 @pytest.mark.parametrize("options", [["report", "--run-id", "train-1"], ["runs", "--format", "json"]])
 def test_stdout_full_disk_is_one_line(history, options):
     with Path("/dev/full").open("wb") as full:
-        done = called([sys.executable, "-c", MAIN, *options], history, full)
+        completed = run_command([sys.executable, "-c", MAIN, *options], history, full)
 
-    assert done.returncode == 1
-    assert done.stderr.decode() == (
+    assert completed.returncode == 1
+    assert completed.stderr.decode() == (
         "analyzer: cannot write the output: No space left on device; free disk space, or write it elsewhere\n"
     )
 
@@ -72,6 +72,6 @@ def test_stdout_full_disk_is_one_line(history, options):
 def test_stdout_closed_is_no_error(history):
     shell = ["sh", "-c", 'exec "$0" "$@" >&-', sys.executable, "-c", MAIN, "runs"]
 
-    done = called(shell, history)
+    completed = run_command(shell, history)
 
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (completed.returncode, completed.stderr) == (0, b"")

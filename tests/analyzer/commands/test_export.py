@@ -51,7 +51,7 @@ def history(tmp_path):
 def samples_of(source, run_id="train-1"):
     """Return all samples of the run as a set."""
     with closing(source):
-        frame = tidy(one for part in fetch_whole_run(source, run_id, WITHIN, 120, lambda _: None) for one in part)
+        frame = tidy(entry for part in fetch_whole_run(source, run_id, WITHIN, 120, lambda _: None) for entry in part)
     texts = [name for name in frame.columns if name not in ("t", "value")]
     return {
         (round(row["t"], 3), row["value"], *((name, row[name]) for name in sorted(texts) if row[name]))
@@ -69,9 +69,9 @@ def energy_of(source):
 @pytest.fixture
 def exported(analyzer, history, tmp_path):
     out = tmp_path / "run.om"
-    done = analyzer("export", "--source", history, "--since", "99999d", "--run-id", "train-1", "--out", out)
-    assert done.returncode == 0, done.stderr
-    assert "create-blocks-from openmetrics" in done.stderr
+    completed = analyzer("export", "--source", history, "--since", "99999d", "--run-id", "train-1", "--out", out)
+    assert completed.returncode == 0, completed.stderr
+    assert "create-blocks-from openmetrics" in completed.stderr
     return out
 
 
@@ -79,14 +79,14 @@ def test_export_promtool_blocks_give_prometheus_same_samples(exported, history, 
     promtool = servers.require("promtool")
     folder = tmp_path / "server"
     (folder / "prometheus").mkdir(parents=True)
-    made = subprocess.run(
+    created = subprocess.run(
         [promtool, "tsdb", "create-blocks-from", "openmetrics", exported, folder / "prometheus"],
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
-    assert made.returncode == 0, made.stderr
+    assert created.returncode == 0, created.stderr
 
     with servers.prometheus(folder, [], flags=["--storage.tsdb.retention.time=30y"]) as address:
         assert samples_of(PrometheusSource(address)) == samples_of(HistorySource(history))
@@ -102,15 +102,15 @@ def test_export_openmetrics_is_imported_by_victoria_metrics(exported, history, t
             assert answer.status == 204
         expected = samples_of(HistorySource(history))
         deadline = time.monotonic() + 60
-        while True:  # what was just imported can be asked for a second later
+        while True:  # imported samples are visible after a second
             try:
-                found = samples_of(PrometheusSource(address))
+                result = samples_of(PrometheusSource(address))
             except FetchError as error:
-                found = str(error)
-            if found == expected or time.monotonic() > deadline:
+                result = str(error)
+            if result == expected or time.monotonic() > deadline:
                 break
             time.sleep(0.5)
-        assert found == expected
+        assert result == expected
 
 
 def test_export_memory_is_independent_of_run_length(tmp_path):
@@ -154,9 +154,9 @@ def test_export_openmetrics_family_names_and_escapes():
 def test_export_csv_has_column_per_label(analyzer, history, tmp_path):
     out = tmp_path / "run.csv"
 
-    done = analyzer("export", "--source", history, "--since", "99999d", "--run-id", "train-1", "--out", out)
+    completed = analyzer("export", "--source", history, "--since", "99999d", "--run-id", "train-1", "--out", out)
 
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     table = pd.read_csv(out, keep_default_na=False)
     power = table[table["metric"] == m.GPU_POWER.name]
     assert list(table.columns[:4]) == ["t", "metric", "value", "instance"]
@@ -167,8 +167,8 @@ def test_export_csv_has_column_per_label(analyzer, history, tmp_path):
 def test_export_parquet_equals_csv(analyzer, history, tmp_path):
     for name in ("run.parquet", "run.csv"):
         options = ("--source", history, "--since", "99999d", "--run-id", "train-1", "--out", tmp_path / name)
-        done = analyzer("export", *options)
-        assert done.returncode == 0, done.stderr
+        completed = analyzer("export", *options)
+        assert completed.returncode == 0, completed.stderr
 
     back = pd.read_parquet(tmp_path / "run.parquet")
     table = pd.read_csv(tmp_path / "run.csv", keep_default_na=False, dtype=dict.fromkeys(back.columns[3:], "str"))
@@ -182,12 +182,12 @@ def test_export_parquet_without_library_names_install(history, tmp_path):
     out = tmp_path / "run.parquet"
     absent = "import sys; sys.modules['pyarrow'] = None; from analyzer.cli import main; main()"
     options = ["export", "--source", history, "--since", "99999d", "--run-id", "train-1", "--out", out]
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", absent, *map(str, options)], capture_output=True, text=True, check=False, timeout=120
     )
 
-    assert done.returncode == 1
-    assert "in the clone of Wattline, run: pip install '.[parquet]'" in done.stderr
+    assert completed.returncode == 1
+    assert "in the clone of Wattline, run: pip install '.[parquet]'" in completed.stderr
     assert not out.exists()
 
 
@@ -195,33 +195,33 @@ def test_commands_do_not_load_pyarrow(history):
     prelude = "import sys, atexit; atexit.register(lambda: print(sys.modules.get('pyarrow')))"
     program = f"{prelude}; from analyzer.cli import main; main()"
     options = ["runs", "--source", history, "--since", "99999d", "--format", "json"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program, *map(str, options)], capture_output=True, text=True, check=True, timeout=120
     )
 
-    assert done.stdout.splitlines()[-1] == "None"
+    assert completed.stdout.splitlines()[-1] == "None"
 
 
 def test_export_existing_file_is_not_overwritten(analyzer, history, tmp_path):
     out = tmp_path / "run.csv"
     out.write_text("mine")
 
-    done = analyzer("export", "--source", history, "--since", "99999d", "--run-id", "train-1", "--out", out)
+    completed = analyzer("export", "--source", history, "--since", "99999d", "--run-id", "train-1", "--out", out)
 
-    assert done.returncode == 1
+    assert completed.returncode == 1
     assert out.read_text() == "mine"
 
 
 def test_export_unknown_run_is_one_line(analyzer, history, tmp_path):
-    done = analyzer("export", "--source", history, "--run-id", "nowhere", "--out", tmp_path / "run.csv")
+    completed = analyzer("export", "--source", history, "--run-id", "nowhere", "--out", tmp_path / "run.csv")
 
-    assert done.returncode == 1
-    assert "no run 'nowhere'" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert completed.returncode == 1
+    assert "no run 'nowhere'" in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def test_export_unknown_suffix_requires_format(analyzer, history, tmp_path):
-    done = analyzer("export", "--source", history, "--run-id", "train-1", "--out", tmp_path / "run")
+    completed = analyzer("export", "--source", history, "--run-id", "train-1", "--out", tmp_path / "run")
 
-    assert done.returncode == 2
-    assert "--format" in done.stderr
+    assert completed.returncode == 2
+    assert "--format" in completed.stderr

@@ -63,16 +63,16 @@ def test_report_table_numbers_have_units(text, expected):
 
 
 def test_report_table_piped_has_at_most_100_columns(analyzer, steady_history):
-    done = analyzer("report", *RUN, "--source", steady_history)
+    completed = analyzer("report", *RUN, "--source", steady_history)
 
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert max(len(line) for line in done.stdout.splitlines()) <= 100
-    assert "\x1b" not in done.stdout
-    assert "3.333 ± 0.006 Wh" in done.stdout  # 2 x 6,000 J, 10 J each add up
-    assert re.search(r"6 min|20\.00 s", done.stdout)
-    assert "12.000 ± 0.020 J per generated token" in done.stdout
-    assert "50.00 generated tokens/s" in done.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stderr == ""
+    assert max(len(line) for line in completed.stdout.splitlines()) <= 100
+    assert "\x1b" not in completed.stdout
+    assert "3.333 ± 0.006 Wh" in completed.stdout  # 2 x 6,000 J, 10 J each add up
+    assert re.search(r"6 min|20\.00 s", completed.stdout)
+    assert "12.000 ± 0.020 J per generated token" in completed.stdout
+    assert "50.00 generated tokens/s" in completed.stdout
 
 
 def test_report_json_equals_yaml_with_units_in_keys(analyzer, steady_history):
@@ -169,9 +169,9 @@ class Links(HTMLParser):
 def test_report_out_files_are_complete_and_self_contained(analyzer, steady_history, tmp_path):
     out = tmp_path / "new" / "folder"
 
-    done = analyzer("report", *RUN, "--source", steady_history, "--out", out)
+    completed = analyzer("report", *RUN, "--source", steady_history, "--out", out)
 
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     assert sorted(path.name for path in out.iterdir()) == ["metrics.yml", "report.html", "report.png", "timeseries.csv"]
     page = Links()
     text = (out / "report.html").read_text()
@@ -218,12 +218,12 @@ def test_report_timeseries_is_tidy_in_unix_time(analyzer, steady_history, tmp_pa
     ],
 )
 def test_usage_error_is_one_line_with_exit_code_2(analyzer, arguments, expected):
-    done = analyzer(*arguments)
+    completed = analyzer(*arguments)
 
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert expected in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert completed.returncode == 2
+    assert completed.stdout == ""
+    assert expected in completed.stderr
+    assert completed.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -238,34 +238,34 @@ def test_usage_error_is_one_line_with_exit_code_2(analyzer, arguments, expected)
     ],
 )
 def test_bad_source_is_one_line_with_remedy_and_exit_code_1(analyzer, arguments, expected):
-    done = analyzer(*arguments)
+    completed = analyzer(*arguments)
 
-    assert done.returncode == 1
-    assert done.stderr.startswith(expected)
-    assert done.stderr.count("\n") == 1
+    assert completed.returncode == 1
+    assert completed.stderr.startswith(expected)
+    assert completed.stderr.count("\n") == 1
 
 
 def test_report_unknown_run_names_known_runs(analyzer, steady_history):
-    done = analyzer("report", "--run-id", "train-2", "--source", steady_history, "--since", "36500d")
+    completed = analyzer("report", "--run-id", "train-2", "--source", steady_history, "--since", "36500d")
 
-    assert done.returncode == 1
-    assert "known runs: train-1; see: analyzer runs" in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert completed.returncode == 1
+    assert "known runs: train-1; see: analyzer runs" in completed.stderr
+    assert completed.stderr.count("\n") == 1
 
 
 def test_report_unwritable_folder_is_one_line(analyzer, steady_history, tmp_path):
     (tmp_path / "file").write_text("")
 
-    done = analyzer("report", *RUN, "--source", steady_history, "--out", tmp_path / "file")
+    completed = analyzer("report", *RUN, "--source", steady_history, "--out", tmp_path / "file")
 
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"analyzer: cannot write to {tmp_path}/file: File exists; give --out")
+    assert completed.returncode == 1
+    assert completed.stderr.startswith(f"analyzer: cannot write to {tmp_path}/file: File exists; give --out")
 
 
 def test_source_can_come_from_environment(analyzer, steady_history):
-    done = analyzer("report", *RUN, WATTLINE_SOURCE=str(steady_history))
+    completed = analyzer("report", *RUN, WATTLINE_SOURCE=str(steady_history))
 
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
 
 
 def test_importing_cli_loads_no_heavy_package():
@@ -278,5 +278,5 @@ def test_help_loads_no_heavy_package():
     heavy = {"pandas", "matplotlib", "numpy", "requests", "jinja2", "pydantic"}
     loaded = f"atexit.register(lambda: print(sorted({heavy} & set(sys.modules))))"
     code = f"import atexit, sys; {loaded}; sys.argv[1:] = ['--help']; from analyzer.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("\n[]\n")
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout.endswith("\n[]\n")

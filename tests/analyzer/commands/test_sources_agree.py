@@ -37,7 +37,7 @@ def places(tmp_path_factory):
     series = experiments.series(math.floor(time.time()) - 1_800.0)
     (folder / "spool").mkdir()
     spool = SeriesSpool(folder / "spool")
-    spool.add((one.labels, *np.array(one.samples, dtype=np.float64).T) for one in series)
+    spool.add((entry.labels, *np.array(entry.samples, dtype=np.float64).T) for entry in series)
     exported = folder / "all.om"
     exported.write_text("".join(openmetrics(spool.series())))
     blocks = folder / "prometheus"
@@ -57,21 +57,21 @@ def places(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def known():
+def cache():
     """Cache of results by command and source."""
     return {}
 
 
 @pytest.fixture
-def document(places, known, capsys, monkeypatch):
+def document(places, cache, capsys, monkeypatch):
     """Return the JSON of a command without the name of its source."""
 
     def read(command, source):
-        if (command, source) not in known:
-            known[command, source] = called(command, source)
-        return known[command, source]
+        if (command, source) not in cache:
+            cache[command, source] = cached_result(command, source)
+        return cache[command, source]
 
-    def called(command, source):
+    def cached_result(command, source):
         monkeypatch.setattr(
             sys, "argv", ["analyzer", *COMMANDS[command], "--source", places[source], "--format", "json"]
         )
@@ -92,12 +92,12 @@ def leaves(data, path=""):
     return {path: data}
 
 
-def same(found, expected):
-    found, expected = leaves(found), leaves(expected)
-    assert found.keys() == expected.keys()
+def same(result, expected):
+    result, expected = leaves(result), leaves(expected)
+    assert result.keys() == expected.keys()
     for path, value in expected.items():
-        near = isinstance(value, float) and isinstance(found[path], float)
-        assert found[path] == (pytest.approx(value, rel=1e-9, abs=1e-9) if near else value), path
+        near = isinstance(value, float) and isinstance(result[path], float)
+        assert result[path] == (pytest.approx(value, rel=1e-9, abs=1e-9) if near else value), path
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -120,10 +120,10 @@ def test_recommend_from_servers_gives_expected_advice(document):
 
 def test_tenants_from_servers_give_expected_figures(document):
     (mix,) = document("tenants", "victoria-metrics")["mixes"]
-    found = {name: figure["value"] for name, figure in mix["figures"].items()}
+    result = {name: figure["value"] for name, figure in mix["figures"].items()}
 
     assert (mix["tenants"], mix["overlap_seconds"]) == (["large", "small"], pytest.approx(30))
-    assert found["stp"] == pytest.approx(1.2)  # 80 of 100 and 20 of 50 steps a second
-    assert found["antt"] == pytest.approx((100 / 80 + 50 / 20) / 2)
-    assert found["total_per_second"] == pytest.approx(100)
-    assert found["energy_joules"] == pytest.approx(12_000)  # 400 W x 30 s, of which 60 % and 40 %
+    assert result["stp"] == pytest.approx(1.2)  # 80 of 100 and 20 of 50 steps a second
+    assert result["antt"] == pytest.approx((100 / 80 + 50 / 20) / 2)
+    assert result["total_per_second"] == pytest.approx(100)
+    assert result["energy_joules"] == pytest.approx(12_000)  # 400 W x 30 s, of which 60 % and 40 %

@@ -53,7 +53,7 @@ def unpack(folder: Path) -> Path:
 
 
 def output(name: str, history: Path) -> str:
-    """What the command prints; the whole past is searched."""
+    """Return the JSON of a command that searches the whole past."""
     days = math.ceil((time.time() - BASE_S) / 86_400) + 1
     arguments = [*COMMANDS[name], "--source", str(history), "--since", f"{days}d", "--format", "json"]
     before, sys.argv = sys.argv, ["analyzer", *arguments]
@@ -61,8 +61,8 @@ def output(name: str, history: Path) -> str:
     try:
         with contextlib.redirect_stdout(stdout):
             main()
-    except SystemExit as left:
-        if left.code:
+    except SystemExit as exit_info:
+        if exit_info.code:
             raise
     finally:
         sys.argv = before
@@ -70,7 +70,7 @@ def output(name: str, history: Path) -> str:
 
 
 def without_texts(data: Any) -> Any:
-    """The document without sentences and paths, which may change while figures may not."""
+    """Return the document without sentences and paths, which may change; figures may not."""
     if isinstance(data, dict):
         return {key: without_texts(value) for key, value in data.items() if key not in _TEXTS}
     return [without_texts(value) for value in data] if isinstance(data, list) else data
@@ -83,15 +83,15 @@ def golden(name: str) -> Any:
 def leaves(data: Any, path: str = "") -> dict[str, Any]:
     """Return each value by its path; an empty list or object is its JSON text."""
     children = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    found = {key: leaf for name, child in children for key, leaf in leaves(child, f"{path}/{name}").items()}
-    return found or {path: json.dumps(data) if data in ([], {}) else data}
+    document = {key: leaf for name, child in children for key, leaf in leaves(child, f"{path}/{name}").items()}
+    return document or {path: json.dumps(data) if data in ([], {}) else data}
 
 
 if __name__ == "__main__":
     import tempfile
 
-    with tempfile.TemporaryDirectory() as made:
-        fixed = unpack(Path(made))
+    with tempfile.TemporaryDirectory() as folder:
+        fixed = unpack(Path(folder))
         for each in COMMANDS:
-            found = without_texts(json.loads(output(each, fixed)))
-            (FOLDER / f"{each}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+            document = without_texts(json.loads(output(each, fixed)))
+            (FOLDER / f"{each}.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")

@@ -60,7 +60,7 @@ def _run(t: float, node: str, cpu_j: float) -> NodeRun:
     }
     tokens = 500.0 * min(max(since_s - 10, 0.0), 100.0)
     work = {"generated_tokens": tokens, "prompt_tokens": 4 * tokens, "flop": 3e12 * since_s} if node == "a" else {}
-    done = {"measure": {"generated_tokens": 0.998 * tokens, "prompt_tokens": 4 * tokens}} if since_s > 10 else {}
+    units = {"measure": {"generated_tokens": 0.998 * tokens, "prompt_tokens": 4 * tokens}} if since_s > 10 else {}
     return NodeRun(
         "mixed",
         BASE_S,
@@ -71,7 +71,7 @@ def _run(t: float, node: str, cpu_j: float) -> NodeRun:
         results={"ttft_seconds_p99": 0.31, "loss": 2.5} if node == "a" else {},
         phases=phases,
         phase_uncertainty_j=12.0,
-        phase_work=done if node == "a" else {},
+        phase_work=units if node == "a" else {},
         cpu_j=cpu_j,
         emissions_g=3.1,
         uncertainty_j=15.0,
@@ -95,9 +95,9 @@ def _node_a(t: float) -> Iterator[tuple]:
         yield m.SOURCE_READ_TIMESTAMP, {"source": source}, t - 0.5
     yield m.CARBON_FETCHED_TIMESTAMP, {"provider": "gb", "basis": "average"}, BASE_S - 10_000
     for gpu in GPUS_A:
-        where = {"gpu": gpu.index, "uuid": gpu.uuid}
-        yield m.GPU_ENERGY_METHOD, {**where, "method": "counter"}, 1.0
-        yield m.GPU_TEMPERATURE, {**where, "sensor": "gpu"}, 40.0 + gpu.power_w(t) / 10
+        labels = {"gpu": gpu.index, "uuid": gpu.uuid}
+        yield m.GPU_ENERGY_METHOD, {**labels, "method": "counter"}, 1.0
+        yield m.GPU_TEMPERATURE, {**labels, "sensor": "gpu"}, 40.0 + gpu.power_w(t) / 10
     suspect = float(t >= BASE_S + 100)
     reason = {"gpu": GPUS_A[1].index, "uuid": GPUS_A[1].uuid, "reason": "disagrees"}
     yield m.GPU_ENERGY_SUSPECT, reason, suspect
@@ -106,19 +106,19 @@ def _node_a(t: float) -> Iterator[tuple]:
 
 
 def _shares(run: NodeRun, t: float) -> Iterator[tuple]:
-    """Nine tenths of each GPU of node a, the DRAM's energy, the highest power and the marginal emissions."""
-    own, until_s = {"run_id": run.run_id}, min(t, BASE_S + LENGTH_S)
+    """Attributed energy (0.9 of each GPU of node a), DRAM energy, maximum power and marginal emissions."""
+    run_labels, until_s = {"run_id": run.run_id}, min(t, BASE_S + LENGTH_S)
     for gpu in GPUS_A:
         energy_j = gpu.energy_j(until_s) - gpu.energy_j(BASE_S)
         for policy, share in (("idle_shared", 0.9), ("idle_apart", 0.7)):
-            labels = {**own, "component": "gpu", "device": gpu.uuid, "policy": policy}
+            labels = {**run_labels, "component": "gpu", "device": gpu.uuid, "policy": policy}
             yield m.RUN_ATTRIBUTED_ENERGY, labels, share * energy_j
-        yield m.RUN_POWER_MAX, {**own, "gpu": gpu.index, "uuid": gpu.uuid}, 1.02 * gpu.power_w(BASE_S + 1)
-    yield m.RUN_ENERGY, {**own, "component": "dram", "device": "0"}, 10.0 * (until_s - BASE_S)
-    yield m.RUN_ENERGY_UNCERTAINTY, {**own, "component": "dram", "device": "0"}, 2.0
-    emitted = {**own, "component": "gpu", "basis": "marginal", "quality": "forecast"}
-    yield m.RUN_EMISSIONS, emitted, 0.05 * (until_s - BASE_S)
-    cpu = {**own, "component": "cpu", "basis": "average", "quality": "actual"}
+        yield m.RUN_POWER_MAX, {**run_labels, "gpu": gpu.index, "uuid": gpu.uuid}, 1.02 * gpu.power_w(BASE_S + 1)
+    yield m.RUN_ENERGY, {**run_labels, "component": "dram", "device": "0"}, 10.0 * (until_s - BASE_S)
+    yield m.RUN_ENERGY_UNCERTAINTY, {**run_labels, "component": "dram", "device": "0"}, 2.0
+    emission_labels = {**run_labels, "component": "gpu", "basis": "marginal", "quality": "forecast"}
+    yield m.RUN_EMISSIONS, emission_labels, 0.05 * (until_s - BASE_S)
+    cpu = {**run_labels, "component": "cpu", "basis": "average", "quality": "actual"}
     yield m.RUN_EMISSIONS, cpu, 0.01 * (until_s - BASE_S)
 
 
@@ -128,16 +128,16 @@ def _node_b(t: float) -> Iterator[tuple]:
     yield m.CPU_ENERGY_METHOD, {"package": "0", "method": "model"}, 1.0
     for gpu, method in zip(GPUS_B, ("counter", "integral"), strict=True):
         yield m.GPU_ENERGY_METHOD, {"gpu": gpu.index, "uuid": gpu.uuid, "method": method}, 1.0
-    beside = NodeRun("beside", BASE_S + 90, BASE_S + 140, "train", {"model": "other"}, work={})
-    if t >= beside.start_s:
-        yield from run_series(GPUS_B[:1], beside, t)
+    neighbour = NodeRun("beside", BASE_S + 90, BASE_S + 140, "train", {"model": "other"}, work={})
+    if t >= neighbour.start_s:
+        yield from run_series(GPUS_B[:1], neighbour, t)
     unfinished = NodeRun("unfinished", BASE_S + 150, None, "train", work={"steps": 30.0})
     if t >= unfinished.start_s:
         yield from run_series(GPUS_B[1:], unfinished, t)
 
 
 def _imported(t: float, begin_s: float) -> Iterator[tuple]:
-    """A run from a file: its energy is an integral, its own total and a wall meter disagree with it."""
+    """An imported run: its energy is an integral, which its own total and a wall meter contradict."""
     labels = {
         "import_format": "nvidia-smi",
         "import_file": "power.csv",

@@ -14,12 +14,12 @@ def history(tmp_path_factory):
 
 @pytest.mark.parametrize("name", documents.COMMANDS)
 def test_json_document_fixed_history_equals_golden_file(name, history):
-    found = documents.leaves(documents.without_texts(json.loads(documents.output(name, history))))
+    result = documents.leaves(documents.without_texts(json.loads(documents.output(name, history))))
     expected = documents.leaves(documents.golden(name))
-    assert list(found) == list(expected)
+    assert list(result) == list(expected)
     figures = {path for path, value in expected.items() if isinstance(value, float)}
-    assert _only(found, found.keys() - figures) == _only(expected, expected.keys() - figures)
-    assert _only(found, figures) == pytest.approx(_only(expected, figures), rel=1e-9)
+    assert _only(result, result.keys() - figures) == _only(expected, expected.keys() - figures)
+    assert _only(result, figures) == pytest.approx(_only(expected, figures), rel=1e-9)
 
 
 def _only(leaves, paths):

@@ -12,9 +12,9 @@ def call(capsys, monkeypatch):
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["analyzer", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
+        with pytest.raises(SystemExit) as exit_info:
             main()
-        return left.value.code, *capsys.readouterr()
+        return exit_info.value.code, *capsys.readouterr()
 
     return run
 
@@ -25,11 +25,11 @@ def imported(call, tmp_path):
 
     def reports(*arguments, zone="UTC"):
         out = tmp_path / "history.sqlite"
-        code, shown, stderr = call("import", *arguments, "--out", out, "--timezone", zone)
+        code, stdout, stderr = call("import", *arguments, "--out", out, "--timezone", zone)
         assert code == 0, stderr
         return {
             line.partition(":")[0]: imported_run_report(out, line.partition(":")[0])
-            for line in shown.splitlines()
+            for line in stdout.splitlines()
             if not line.startswith(" ")
         }
 

@@ -62,6 +62,6 @@ def test_gpu_without_index_is_named_by_uuid(imported, tmp_path):
 
 
 def test_gpu_without_index_gets_index_of_log(imported, tmp_path):
-    beside = log(tmp_path / "log.csv", "index, uuid, ", f"3, {UUIDS[0]}, ", 100)
+    separate = log(tmp_path / "log.csv", "index, uuid, ", f"3, {UUIDS[0]}, ", 100)
 
-    assert labels(single_report(imported(record(tmp_path / "run"), beside))) == [("GPU 3", UUIDS[0], 1_234.0)]
+    assert labels(single_report(imported(record(tmp_path / "run"), separate))) == [("GPU 3", UUIDS[0], 1_234.0)]

@@ -32,15 +32,15 @@ MORE = st.fixed_dictionaries(
 
 
 def body_of(series, more=(), *, spaced=False, ascii_only=False):
-    result = [{"metric": one["metric"], "values": one["values"]} for one in series]
+    result = [{"metric": entry["metric"], "values": entry["values"]} for entry in series]
     body = {"status": "success", **dict(more), "data": {"resultType": "matrix", "result": result}}
     return json.dumps(body, separators=None if spaced else (",", ":"), ensure_ascii=ascii_only).encode()
 
 
-def same(found, expected):
-    return [labels for labels, _, _ in found] == [labels for labels, _, _ in expected] and all(
-        np.array_equal(mine[place], theirs[place], equal_nan=True)
-        for mine, theirs in zip(found, expected, strict=True)
+def same(result, expected):
+    return [labels for labels, _, _ in result] == [labels for labels, _, _ in expected] and all(
+        np.array_equal(first[place], second[place], equal_nan=True)
+        for first, second in zip(result, expected, strict=True)
         for place in (1, 2)
     )
 
@@ -49,11 +49,11 @@ def same(found, expected):
 def test_parse_compact_matrix_equals_json_for_any_labels(series, more, ascii_only):
     body = body_of(series, more, ascii_only=ascii_only)
 
-    around, found = matrix.parse_compact_matrix(body)
+    around, result = matrix.parse_compact_matrix(body)
     expected_around, expected = matrix._loaded(body)
 
     assert around == expected_around
-    assert same(found, expected)
+    assert same(result, expected)
 
 
 @given(st.lists(SERIES, min_size=1, max_size=3), MORE)

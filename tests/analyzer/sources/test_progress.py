@@ -49,21 +49,21 @@ def test_progress_bar_terminal_shows_name_and_ratio(slow_server):
     try:
         with listed(slow_server, theirs) as process:
             os.close(theirs)
-            shown, deadline = b"", time.monotonic() + PATIENCE_S
+            drawn_text, deadline = b"", time.monotonic() + PATIENCE_S
             while time.monotonic() < deadline:
                 if not select.select([ours], [], [], 0.2)[0]:
                     continue
                 try:
-                    shown += os.read(ours, 65_536)
-                except OSError:  # the other end is closed
+                    drawn_text += os.read(ours, 65_536)
+                except OSError:  # the reader is closed
                     break
             table = process.stdout.read().decode()
     finally:
         os.close(ours)
 
-    assert "fetching run_start_timestamp_seconds" in shown.decode()
-    assert "%" in shown.decode()
-    assert shown.endswith(b"\x1b[2K")  # it wipes itself away
+    assert "fetching run_start_timestamp_seconds" in drawn_text.decode()
+    assert "%" in drawn_text.decode()
+    assert drawn_text.endswith(b"\x1b[2K")  # it erases itself
     assert "\x1b" not in table
 
 
@@ -97,7 +97,7 @@ def test_progress_bar_short_fetch_draws_nothing():
     terminal, now_s = Terminal(), [0.0]
     bar = ProgressBar(terminal, lambda: now_s[0])
 
-    for second in range(60):  # a live table, which asks once a second
+    for second in range(60):  # a live table, which fetches once a second
         now_s[0] = second
         bar("power", 0.0)
         now_s[0] += SHOWN_AFTER_S / 5

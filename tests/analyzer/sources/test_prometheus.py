@@ -37,40 +37,40 @@ def fetch_power(source, start_s=START_S, end_s=START_S + 20):
 
 
 def test_fetch_returns_stored_samples_as_from_history(steady_history, client):
-    with http_server(history_api(steady_history)) as (address, asked):
-        served = fetch_power(client(f"http://{address}"))
+    with http_server(history_api(steady_history)) as (address, requests):
+        server = fetch_power(client(f"http://{address}"))
     file = HistorySource(steady_history)
     stored = fetch_power(file)
     file.close()
 
-    assert served.equals(stored)
-    assert served.columns.tolist() == ["t", "value", "metric", "instance", "gpu", "uuid"]
-    assert len(served) == 40  # 20 samples, at half seconds, of two GPUs
-    assert asked.parameters[0]["query"].startswith("wattline_gpu_power_watts[")
-    assert asked.parameters[0]["nocache"] == "1"
+    assert server.equals(stored)
+    assert server.columns.tolist() == ["t", "value", "metric", "instance", "gpu", "uuid"]
+    assert len(server) == 40  # 20 samples, at half seconds, of two GPUs
+    assert requests.parameters[0]["query"].startswith("wattline_gpu_power_watts[")
+    assert requests.parameters[0]["nocache"] == "1"
 
 
 def test_fetch_several_metrics_keep_their_labels(steady_history, client):
-    with http_server(history_api(steady_history)) as (address, asked):
+    with http_server(history_api(steady_history)) as (address, requests):
         frame = client(f"http://{address}").fetch(
             [m.RUN_WORK, m.RUN_START], {"run_id": "train-1"}, START_S, START_S + 20
         )
 
-    assert len(asked.paths) == 1
+    assert len(requests.paths) == 1
     assert set(frame["metric"]) == {m.RUN_WORK.name, m.RUN_START.name}
     assert set(frame.loc[frame["metric"] == m.RUN_WORK.name, "unit"]) == {"generated_tokens"}
     assert set(frame.loc[frame["metric"] == m.RUN_START.name, "unit"]) == {""}
 
 
 def test_fetch_days_chunk_borders_lose_no_sample(tmp_path, client):
-    times = scrape_times(3_600, START_S, START_S + 3 * 86_400)  # on the very borders of the chunks
+    times = scrape_times(3_600, START_S, START_S + 3 * 86_400)  # exactly at the borders of the chunks
     path = write_history(tmp_path, series_of_scrapes((t, scrape([NodeGpu([(0, 100)])], NodeRun(), t)) for t in times))
 
-    with http_server(history_api(path)) as (address, asked):
+    with http_server(history_api(path)) as (address, requests):
         frame = fetch_power(client(f"http://{address}"), START_S, START_S + 3 * 86_400)
 
     assert frame["t"].tolist() == times
-    assert len(asked.paths) > 1
+    assert len(requests.paths) > 1
 
 
 def test_fetch_refused_result_uses_smaller_chunks(steady_history, client):
@@ -92,12 +92,12 @@ def test_fetch_refusing_server_ends_with_error(client):
     refusal = error_reply(422, "execution", "query processing would load too many samples into memory")
 
     with (
-        http_server(lambda *_: refusal) as (address, asked),
+        http_server(lambda *_: refusal) as (address, requests),
         pytest.raises(FetchError, match=r"refuses even .* too many"),
     ):
         fetch_power(client(f"http://{address}"), 0, 86_400)
 
-    assert len(asked.paths) < 10
+    assert len(requests.paths) < 10
 
 
 def test_fetch_drops_stale_markers(steady_history, client):
@@ -113,40 +113,40 @@ def test_fetch_drops_stale_markers(steady_history, client):
 
 
 def test_fetch_address_with_path_is_used(steady_history, client):
-    with http_server(history_api(steady_history, "/select/0/prometheus")) as (address, asked):
+    with http_server(history_api(steady_history, "/select/0/prometheus")) as (address, requests):
         frame = fetch_power(client(f"http://{address}/select/0/prometheus/"))
 
     assert len(frame) == 40
-    assert asked.paths == ["/select/0/prometheus/api/v1/query"]
+    assert requests.paths == ["/select/0/prometheus/api/v1/query"]
 
 
 def test_fetch_basic_auth_reads_password_file(tmp_path, client):
     (tmp_path / "password").write_text("s3cret\n")
 
-    with http_server(lambda *_: EMPTY) as (address, asked):
+    with http_server(lambda *_: EMPTY) as (address, requests):
         fetch_power(client(f"http://{address}", basic_auth=f"alice:{tmp_path / 'password'}"))
 
-    assert asked.headers[0]["authorization"] == f"Basic {base64.b64encode(b'alice:s3cret').decode()}"
+    assert requests.headers[0]["authorization"] == f"Basic {base64.b64encode(b'alice:s3cret').decode()}"
 
 
 def test_fetch_sends_bearer_token_and_headers(tmp_path, client):
     (tmp_path / "token").write_text("t0ken\n")
 
-    with http_server(lambda *_: EMPTY) as (address, asked):
+    with http_server(lambda *_: EMPTY) as (address, requests):
         fetch_power(client(f"http://{address}", bearer_token_file=tmp_path / "token", headers=["X-Scope-OrgID: team"]))
 
-    assert asked.headers[0]["authorization"] == "Bearer t0ken"
-    assert asked.headers[0]["x-scope-orgid"] == "team"
+    assert requests.headers[0]["authorization"] == "Bearer t0ken"
+    assert requests.headers[0]["x-scope-orgid"] == "team"
 
 
 WARNED = '{{"status":"success","data":{{"resultType":"matrix","result":[]}},"warnings":["{}"]}}'
 
 
 def test_fetch_thanos_requests_raw_deduplicated_samples(steady_history, client):
-    with http_server(history_api(steady_history)) as (address, asked):
+    with http_server(history_api(steady_history)) as (address, requests):
         fetch_power(client(f"http://{address}"))
 
-    parameters = asked.parameters[0]
+    parameters = requests.parameters[0]
     assert (parameters["partial_response"], parameters["dedup"], parameters["max_source_resolution"]) == (
         "false",
         "true",
@@ -186,11 +186,11 @@ def test_fetch_query_notes_are_ignored(steady_history, client):
 def test_fetch_mimir_uses_path_and_tenant(steady_history, client):
     answer = history_api(steady_history, "/prometheus")
 
-    with http_server(answer) as (address, asked):
+    with http_server(answer) as (address, requests):
         frame = fetch_power(client(f"http://{address}/prometheus", headers=["X-Scope-OrgID: team-a|team-b"]))
 
     assert len(frame) == 40
-    assert asked.headers[0]["x-scope-orgid"] == "team-a|team-b"
+    assert requests.headers[0]["x-scope-orgid"] == "team-a|team-b"
 
 
 def test_fetch_mimir_without_tenant_names_header(client):
@@ -217,12 +217,12 @@ def test_fetch_mimir_query_limit_uses_shorter_chunks(steady_history, client):
 
 
 def test_fetch_from_loopback_requests_no_compression(steady_history, client):
-    with http_server(history_api(steady_history)) as (address, asked):
+    with http_server(history_api(steady_history)) as (address, requests):
         fetch_power(client(f"http://{address}"))
     far = PrometheusSource("http://prometheus:9090")
     far.close()
 
-    assert asked.headers[0]["accept-encoding"] == "identity"
+    assert requests.headers[0]["accept-encoding"] == "identity"
     assert far._session.headers["Accept-Encoding"] == "gzip"
 
 
@@ -267,16 +267,16 @@ def test_fetch_invalid_response_names_cause_and_remedy(client, reply, expected):
 
 
 def test_fetch_timeout_names_server(client):
-    done = threading.Event()
+    completed = threading.Event()
 
     def hang(*_):
-        done.wait(20)
+        completed.wait(20)
         return EMPTY
 
     with http_server(hang) as (address, _):
         with pytest.raises(FetchError, match=rf"no response from http://{address} within 0 s"):
             fetch_power(client(f"http://{address}", timeout_s=0.2))
-        done.set()
+        completed.set()
 
 
 def test_fetch_unreachable_server_is_named_without_password(client):

@@ -1,4 +1,4 @@
-"""Sweeps whose truth is known: runs of the simulated load's laws under each cap, with noise, without any process."""
+"""Sweeps of a simulated load with known energy and speed at each cap, with noise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PEAK_W, STATIC_W, LIGHT_W, STEP_S = 700.0, 300.0, 180.0, 0.05
 
 
 def power_and_speed(name, cap_w):
-    """Watts and speed, as `workloads job simulated-load` has them on an H200."""
+    """Return power and speed of `workloads job simulated-load` on an H200."""
     if name == "light":
         return LIGHT_W, 1.0
     if name == "memory":
@@ -23,13 +23,13 @@ def power_and_speed(name, cap_w):
     return cap_w, max(0.2, math.cbrt((cap_w - STATIC_W) / (PEAK_W - STATIC_W)))
 
 
-def sample_run(cap_w, energy_j, time_s, *, repeat="1", steps=100.0, gpus=1, others=(), limit_w=None, **facts):
-    """Energy and time are of the whole run."""
+def sample_run(cap_w, energy_j, time_s, *, repeat="1", steps=100.0, gpus=1, settings=(), limit_w=None, **facts):
+    """Return a run; energy and time are those of the whole run."""
     return SweepRun(
-        run_id=f"{'-'.join(text for _, text in others)}{cap_w}-{repeat}",
+        run_id=f"{'-'.join(text for _, text in settings)}{cap_w}-{repeat}",
         workload="load",
         labels={"experiment": "known", "repeat": str(repeat)},
-        setting=Setting(tuple(others), cap_w),
+        setting=Setting(tuple(settings), cap_w),
         repeat=str(repeat),
         gpus=tuple(SweepGpu("", str(index), f"GPU-{index}") for index in range(gpus)),
         gpu_name="SIMULATED H200",
@@ -47,9 +47,9 @@ def sample_run(cap_w, energy_j, time_s, *, repeat="1", steps=100.0, gpus=1, othe
 
 
 def sample_sweep(name, seed, *, noise=0.015, repeats=5, caps_w=CAPS_W, steps=100.0):
-    """`noise` is the standard deviation of energy and of time, each as a share; each repeat drifts by it as well."""
+    """Return a sweep; `noise` is the relative standard deviation of energy and of time, and of each repeat's drift."""
     rng = np.random.default_rng(seed)
-    found = []
+    runs = []
     for repeat in range(1, repeats + 1):
         drift = rng.normal(0, noise)
         for cap_w in caps_w:
@@ -61,5 +61,5 @@ def sample_sweep(name, seed, *, noise=0.015, repeats=5, caps_w=CAPS_W, steps=100
                 if name == "light"
                 else {"capped_s": time_s, "p95_power_w": watts}
             )
-            found.append(sample_run(cap_w, energy_j, time_s, repeat=repeat, steps=steps, **facts))
-    return Sweep(name, tuple(found))
+            runs.append(sample_run(cap_w, energy_j, time_s, repeat=repeat, steps=steps, **facts))
+    return Sweep(name, tuple(runs))

@@ -1,4 +1,4 @@
-"""Groups of runs beside each other: what is pooled, what is refused, and how a difference is put into words."""
+"""Comparison of groups of runs, and the text of differences."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ from tests.analyzer.node import (
 
 ENERGY = RunFigure("energy_gpu_joules", "energy", "energy, GPU")
 ALIKE = {"hosts": "a", "drivers": "560", "GPU models": "1 × A100", "units": "steps", "boundaries": "GPU"}
-EVER = ("--since", "36500d")
+SINCE = ("--since", "36500d")
 
 
 def group(name, *values, half=None, **identity):
@@ -41,43 +41,43 @@ def group(name, *values, half=None, **identity):
     )
 
 
-def told(found):
-    (line,) = found.lines
+def difference(comparison):
+    (line,) = comparison.lines
     return difference_text(line.differences[1], line.less, line.more)
 
 
 def test_difference_beyond_scatter_has_its_interval():
-    found = compare_groups([group("a", 100, 101, 99, 100), group("b", 90, 91, 89, 90)])
+    comparison = compare_groups([group("a", 100, 101, 99, 100), group("b", 90, 91, 89, 90)])
 
-    (line,) = found.lines
+    (line,) = comparison.lines
     assert line.levels[0].value == pytest.approx((100 * 101 * 99 * 100) ** 0.25)
     assert line.differences[1].ratio == pytest.approx((90 * 91 * 89 * 90 / (100 * 101 * 99 * 100)) ** 0.25)
     # Student's t of 6 degrees of freedom: s of the logs 0.0087, 2.45 x 0.0087 x sqrt(1/4 + 1/4) = 0.015
     assert line.differences[1].low == pytest.approx(0.9 * math.exp(-0.015), abs=0.006)
-    assert told(found).startswith("saves 10")
-    assert told(found).endswith("%, n = 8)")
+    assert difference(comparison).startswith("saves 10")
+    assert difference(comparison).endswith("%, n = 8)")
 
 
 def test_difference_within_scatter_is_not_clear():
-    assert told(compare_groups([group("a", 100, 110, 90), group("b", 99, 108, 93)])).startswith(
+    assert difference(compare_groups([group("a", 100, 110, 90), group("b", 99, 108, 93)])).startswith(
         "no clear difference (−"
     )
 
 
 def test_difference_single_runs_use_measurement_uncertainty():
-    found = compare_groups([group("a", 100, half=1), group("b", 120, half=1.2)])
+    comparison = compare_groups([group("a", 100, half=1), group("b", 120, half=1.2)])
 
-    (line,) = found.lines
+    (line,) = comparison.lines
     assert line.differences[1].low == pytest.approx(1.2 * math.exp(-0.01 * math.sqrt(2)))  # 1 % each, in quadrature
-    assert told(found).startswith("costs 20.0 % more (18.3 to 21.7 %, n = 2, measurement uncertainty only")
+    assert difference(comparison).startswith("costs 20.0 % more (18.3 to 21.7 %, n = 2, measurement uncertainty only")
 
 
 def test_difference_without_uncertainty_has_no_interval():
-    assert told(compare_groups([group("a", 100), group("b", 93)])) == "−7.0 %, confidence unknown (n = 2)"
+    assert difference(compare_groups([group("a", 100), group("b", 93)])) == "−7.0 %, confidence unknown (n = 2)"
 
 
 @pytest.mark.parametrize(
-    ("found", "text"),
+    ("comparison", "text"),
     [
         (RatioDifference(0.93, 0.90, 0.96, 12, clear=True, repeated=True), "saves 7.0 % (4.0 to 10.0 %, n = 12)"),
         (RatioDifference(0.5, 0.3, 0.7, 12, clear=True, repeated=True), "saves 50 % (30 to 70 %, n = 12)"),
@@ -87,8 +87,8 @@ def test_difference_without_uncertainty_has_no_interval():
         ),
     ],
 )
-def test_difference_text_digits_follow_the_interval(found, text):
-    assert difference_text(found, "saves {}", "costs {} more") == text
+def test_difference_text_digits_follow_the_interval(comparison, text):
+    assert difference_text(comparison, "saves {}", "costs {} more") == text
 
 
 @pytest.mark.parametrize("aspect", list(ALIKE))
@@ -124,7 +124,7 @@ def test_ratio_is_independent_of_unit_and_in_its_interval(values, factor):
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory):
-    """Model a draws 300 W for 20 s, three times, or little more, model b 270 W: 6,000 and 5,400 J."""
+    """Return a history: three runs of model a at 300 W and of model b at 270 W for 20 s, so 6,000 and 5,400 J."""
     runs, steps = [], [(START_S - 500, 60)]
     for i in range(6):
         start_s, took_s = START_S + 100 * i, 20 + (0, 0, 0.1, 0.2, 0.2, 0.1)[i]
@@ -143,34 +143,34 @@ def history(tmp_path_factory):
 
 
 def test_compare_command_groups_by_label_in_each_format(analyzer, history):
-    asked = ("compare", "model=a", "model=b", "--source", history, *EVER)
-    done = analyzer(*asked)
-    read = json.loads(analyzer(*asked, "--format", "json").stdout)
+    command = ("compare", "model=a", "model=b", "--source", history, *SINCE)
+    completed = analyzer(*command)
+    read = json.loads(analyzer(*command, "--format", "json").stdout)
 
-    assert done.returncode == 0, done.stderr
-    assert "left out: run bad: failed" in done.stderr
-    assert "saves 10" in done.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert "left out: run bad: failed" in completed.stderr
+    assert "saves 10" in completed.stdout
     figures = {(row["figure"], row["group"]): row for row in read["figures"]}
     assert figures["energy_gpu_joules", "model=b"]["ratio"] == pytest.approx(0.9, abs=1e-3)
     assert figures["energy_per_steps_joules", "model=a"]["value"] == pytest.approx(
         60.3, abs=0.1
     )  # 20.1 s x 300 W / 100
     assert figures["duration_seconds", "model=b"]["text"].startswith("no clear difference")
-    rows = list(csv.DictReader(io.StringIO(analyzer(*asked, "--format", "csv").stdout)))
+    rows = list(csv.DictReader(io.StringIO(analyzer(*command, "--format", "csv").stdout)))
     assert [row["figure"] for row in rows] == [row["figure"] for row in read["figures"]]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "stderr"),
     [
         (["r0"], 2, "only one run or group given"),
         (["r0", "=x"], 2, "'=x' is no selector"),
         (["r0", "bad"], 1, "the runs differ in units: steps (r0) and generated_tokens (bad)"),
     ],
 )
-def test_compare_command_bad_input_is_one_line(analyzer, history, arguments, code, said):
-    done = analyzer("compare", *arguments, "--source", history, *EVER)
+def test_compare_command_bad_input_is_one_line(analyzer, history, arguments, code, stderr):
+    completed = analyzer("compare", *arguments, "--source", history, *SINCE)
 
-    assert done.returncode == code
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    assert completed.returncode == code
+    assert stderr in completed.stderr
+    assert "Traceback" not in completed.stderr

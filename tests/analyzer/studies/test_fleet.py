@@ -1,4 +1,4 @@
-"""What a fleet spent, asked of a real Prometheus and a real VictoriaMetrics; expected values are worked out by hand."""
+"""Energy, emissions and work of a fleet, from a real Prometheus and VictoriaMetrics."""
 
 import pytest
 
@@ -23,14 +23,14 @@ def address(request, fleet_addresses):
 
 
 def line_points(watts, seconds, nodes=1):
-    """Up to the scrapes next to either edge; Prometheus 3 leaves out a sample that is right at the begin."""
+    """Energy limits from scrapes next to both edges; Prometheus 3 leaves out a sample exactly at the start."""
     return pytest.approx(watts * seconds, abs=1.01 * watts * SCRAPE_S * nodes)
 
 
 def test_fleet_energy_by_model_and_user_covers_the_window(address):
-    found = {keys: group.energy_j for keys, group in groups_by_keys(fetch_small_fleet(address, "model,user")).items()}
+    result = {keys: group.energy_j for keys, group in groups_by_keys(fetch_small_fleet(address, "model,user")).items()}
 
-    assert found == {
+    assert result == {
         ("m1", "u1"): line_points(RUN_W + 300, 4_200),
         ("m2", "u1"): RUN_W * 1_800 + 300 * 1_800,
         ("m2", "u2"): 2 * RUN_W * 900,
@@ -51,17 +51,17 @@ def test_fleet_run_between_two_scrapes_has_all_its_energy(address, rules):
 
 @pytest.mark.parametrize("rules", [False, True])
 def test_fleet_runs_and_unattributed_add_up_to_devices(address, rules):
-    found = fetch_small_fleet(address, "model,user,namespace", rules=rules)
+    result = fetch_small_fleet(address, "model,user,namespace", rules=rules)
 
-    assert found.excess_ratio == pytest.approx(0, abs=5e-4)
-    assert found.unattributed_j > 0.3 * found.device_j
-    assert [group.keys for group in found.unattributed] == [("(no run)",) * 3]
+    assert result.excess_ratio == pytest.approx(0, abs=5e-4)
+    assert result.unattributed_j > 0.3 * result.device_j
+    assert [group.keys for group in result.unattributed] == [("(no run)",) * 3]
 
 
 def test_fleet_device_energy_matches_raw_samples(address):
-    found = fetch_small_fleet(address, "node,gpu_model")
+    result = fetch_small_fleet(address, "node,gpu_model")
     joules = {}
-    for group in (*found.groups, *found.unattributed):
+    for group in (*result.groups, *result.unattributed):
         joules[group.keys[0]] = joules.get(group.keys[0], 0) + group.joules.get("gpu", 0)
     raw = PrometheusSource(address)
     frame = raw.fetch([m.GPU_ENERGY], {}, BEGIN_S - 60, END_S)
@@ -79,8 +79,8 @@ def test_fleet_device_energy_matches_raw_samples(address):
 
 
 def test_fleet_nodes_that_come_and_go_count_while_present(address):
-    found = fetch_small_fleet(address, "node")
-    joules = {group.keys[0]: group.joules for group in found.unattributed}
+    result = fetch_small_fleet(address, "node")
+    joules = {group.keys[0]: group.joules for group in result.unattributed}
 
     assert joules["gone:9847"] == {
         "gpu": line_points(60, 3_000),
@@ -92,93 +92,93 @@ def test_fleet_nodes_that_come_and_go_count_while_present(address):
 
 
 def test_fleet_new_node_parts_add_up_within_minutes(fleet_addresses):
-    """Of Prometheus: 33 scrapes are 32 x 15 s of 60 W, and nothing is made up before the first or after the last."""
-    found = fetch_small_fleet(fleet_addresses["prometheus"], "node", start_s=BEGIN_S + 2_900, end_s=BEGIN_S + 3_500)
-    (joules,) = (group.joules for group in found.unattributed if group.keys == ("new:9847",))
+    """From Prometheus: 33 scrapes are 32 x 15 s of 60 W, without extrapolation before the first or after the last."""
+    result = fetch_small_fleet(fleet_addresses["prometheus"], "node", start_s=BEGIN_S + 2_900, end_s=BEGIN_S + 3_500)
+    (joules,) = (group.joules for group in result.unattributed if group.keys == ("new:9847",))
 
     assert joules == {"gpu": 2 * 60 * 32 * 15, "cpu": 120 * 32 * 15, "dram": 20 * 32 * 15}
-    assert found.excess_ratio == pytest.approx(0, abs=1e-6)
+    assert result.excess_ratio == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("rules", [False, True])
 def test_fleet_node_scraped_twice_counts_once(address, rules):
-    found = fetch_small_fleet(address, "node", rules=rules)
-    (joules,) = (group.energy_j for group in found.unattributed if group.keys == (SCRAPED_TWICE.instance,))
+    result = fetch_small_fleet(address, "node", rules=rules)
+    (joules,) = (group.energy_j for group in result.unattributed if group.keys == (SCRAPED_TWICE.instance,))
 
-    assert joules == pytest.approx((60 + 120 + 20) * (SCRAPED_TWICE.down_s - found.means.start_s), rel=0.01)
+    assert joules == pytest.approx((60 + 120 + 20) * (SCRAPED_TWICE.down_s - result.means.start_s), rel=0.01)
 
 
 def test_fleet_groups_by_gpu_model(address):
-    found = fetch_small_fleet(address, "gpu_model")
+    result = fetch_small_fleet(address, "gpu_model")
 
-    assert groups_by_keys(found)["NVIDIA A100",].joules["gpu"] == pytest.approx(600 * 1_800 + 300 * 5 + 300 * 900)
-    assert {group.keys[0] for group in found.unattributed} == {"NVIDIA H200", "NVIDIA A100", "(no GPU)"}
-    assert found.excess_ratio == pytest.approx(0, abs=5e-4)
+    assert groups_by_keys(result)["NVIDIA A100",].joules["gpu"] == pytest.approx(600 * 1_800 + 300 * 5 + 300 * 900)
+    assert {group.keys[0] for group in result.unattributed} == {"NVIDIA H200", "NVIDIA A100", "(no GPU)"}
+    assert result.excess_ratio == pytest.approx(0, abs=5e-4)
 
 
 @pytest.mark.parametrize("rules", [False, True])
 def test_fleet_run_without_namespace_takes_that_of_the_pod(address, rules):
-    found = {
+    result = {
         keys[0]: group.energy_j
         for keys, group in groups_by_keys(fetch_small_fleet(address, "namespace", rules=rules)).items()
     }
 
-    assert found["blue"] == 740 * 1_800
-    assert found["green"] == RUN_W * 5 + RUN_W * 900
-    assert found["own"] == RUN_W * (500 + 500 / 2)
-    assert found["(none)"] >= RUN_W * 900
+    assert result["blue"] == 740 * 1_800
+    assert result["green"] == RUN_W * 5 + RUN_W * 900
+    assert result["own"] == RUN_W * (500 + 500 / 2)
+    assert result["(none)"] >= RUN_W * 900
 
 
 @pytest.mark.parametrize("rules", [False, True])
 def test_fleet_work_is_divided_by_energy_of_its_runs(address, rules):
-    found = groups_by_keys(fetch_small_fleet(address, "model", rules=rules))["m2",]
+    result = groups_by_keys(fetch_small_fleet(address, "model", rules=rules))["m2",]
 
-    assert {unit: work.amount for unit, work in found.work.items()} == {
+    assert {unit: work.amount for unit, work in result.work.items()} == {
         "generated_tokens": 100 * 1_800 + 50 * 900,
         "prompt_tokens": 300 * 1_800,
     }
     generated_j = 740 * 1_800 + 2 * RUN_W * 900
-    assert found.work["generated_tokens"].joules_per_unit == pytest.approx(generated_j / 225_000)
-    assert found.work["prompt_tokens"].joules_per_unit == pytest.approx(740 * 1_800 / 540_000)
-    assert found.runs == 4
+    assert result.work["generated_tokens"].joules_per_unit == pytest.approx(generated_j / 225_000)
+    assert result.work["prompt_tokens"].joules_per_unit == pytest.approx(740 * 1_800 / 540_000)
+    assert result.runs == 4
 
 
 @pytest.mark.parametrize("rules", [False, True])
 def test_fleet_work_reported_at_the_end_counts_in_the_window(address, rules):
-    """The run is on from an hour before the window to 4,200 s."""
-    found = groups_by_keys(fetch_small_fleet(address, "user", rules=rules))["u1",]
+    """The run lasts from an hour before the window to 4,200 s."""
+    result = groups_by_keys(fetch_small_fleet(address, "user", rules=rules))["u1",]
 
-    assert found.work["requests"].amount == FINAL_REQUESTS
+    assert result.work["requests"].amount == FINAL_REQUESTS
 
 
 @pytest.mark.parametrize("rules", [False, True])
 def test_fleet_emissions_are_the_attributed_part(address, rules):
-    found = fetch_small_fleet(address, "model", rules=rules)
+    result = fetch_small_fleet(address, "model", rules=rules)
 
-    grams = groups_by_keys(found)["m1",].grams["average", "actual"]
-    assert grams == pytest.approx(600 * (BEGIN_S + 4_200 - found.means.start_s) * 200 / 3.6e6, rel=0.01)
-    assert groups_by_keys(found)["m3",].grams == {}
-    start_s, end_s = found.means.start_s, found.means.end_s
+    grams = groups_by_keys(result)["m1",].grams["average", "actual"]
+    assert grams == pytest.approx(600 * (BEGIN_S + 4_200 - result.means.start_s) * 200 / 3.6e6, rel=0.01)
+    assert groups_by_keys(result)["m3",].grams == {}
+    start_s, end_s = result.means.start_s, result.means.end_s
     joules = (2 * 60 + 120 + 20) * (end_s - start_s) + 2 * 240 * (BEGIN_S + 4_200 - start_s) + 240 * 900
-    assert found.device_grams["average", "actual"] == pytest.approx(joules * 200 / 3.6e6, rel=0.01)
+    assert result.device_grams["average", "actual"] == pytest.approx(joules * 200 / 3.6e6, rel=0.01)
 
 
 @pytest.mark.parametrize("rules", [False, True])
 def test_fleet_emissions_of_ended_run_fit_its_energy(address, rules):
-    """It ended at 5,400 s; the last scrape before that was 11.8 s earlier, and grams are booked 4 s late."""
-    found = groups_by_keys(fetch_small_fleet(address, "node,model", start_s=BEGIN_S + 5_402, rules=rules))[
+    """The run ended at 5,400 s; the last scrape before was 11.8 s earlier, and its emissions follow 4 s later."""
+    result = groups_by_keys(fetch_small_fleet(address, "node,model", start_s=BEGIN_S + 5_402, rules=rules))[
         "a:9847", "m2"
     ]
 
-    joules = found.joules["gpu"]
+    joules = result.joules["gpu"]
     assert rules or joules == pytest.approx(300 * 11.8, abs=1)
-    assert found.grams["average", "actual"] == pytest.approx(joules * 200 / 3.6e6, rel=1e-3)
+    assert result.grams["average", "actual"] == pytest.approx(joules * 200 / 3.6e6, rel=1e-3)
 
 
 def test_fleet_given_intensity_replaces_recorded_emissions(address):
-    found = groups_by_keys(fetch_small_fleet(address, "model", carbon=100.0))["m3",]
+    result = groups_by_keys(fetch_small_fleet(address, "model", carbon=100.0))["m3",]
 
-    assert found.grams == {("given", "static"): pytest.approx(RUN_W * 5 / 3.6e6 * 100)}
+    assert result.grams == {("given", "static"): pytest.approx(RUN_W * 5 / 3.6e6 * 100)}
 
 
 def test_fleet_idle_energy_is_that_of_gpus_without_runs(address):

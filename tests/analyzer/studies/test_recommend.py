@@ -1,4 +1,4 @@
-"""Advice on sweeps whose best is known: by a law of the simulated load, or worked out by hand."""
+"""Advice on sweeps with a known best setting."""
 
 from dataclasses import replace
 
@@ -16,27 +16,27 @@ SWEEPS = range(100)
 ENOUGH = 95
 
 
-def noisy(name, seed):
-    """A noise of 1 to 2 %, another in each."""
+def noisy_sweep(name, seed):
+    """Sweep with noise of 1 to 2 %, by seed."""
     return sample_sweep(name, seed, noise=0.01 * (1 + seed / len(SWEEPS)), caps_w=(350, 450, 550, 650, 700))
 
 
-def watts(found):
-    return [each.setting.power_limit_w for each in found]
+def watts(candidates):
+    return [each.setting.power_limit_w for each in candidates]
 
 
-def exact(rows, repeats=5, **facts):
-    """Repeats that scatter by a thousandth: {cap: (joules, seconds)}."""
-    shades = [0.999, 1.0, 1.001, 1.0005, 0.9995][:repeats]
-    found = []
-    for number, shade in enumerate(shades):
+def near_exact_sweep(rows, repeats=5, **facts):
+    """Sweep whose repeats differ by 0.1 %: {cap: (joules, seconds)}."""
+    factors = [0.999, 1.0, 1.001, 1.0005, 0.9995][:repeats]
+    runs = []
+    for number, factor in enumerate(factors):
         for cap_w, (joules, seconds) in rows.items():
-            each = bound(cap_w, seconds) | facts.get(str(cap_w), {})
-            found.append(sample_run(cap_w, joules * shade, seconds * shade, repeat=number, limit_w=cap_w, **each))
-    return Sweep("by hand", tuple(found))
+            each = bound_by_cap(cap_w, seconds) | facts.get(str(cap_w), {})
+            runs.append(sample_run(cap_w, joules * factor, seconds * factor, repeat=number, limit_w=cap_w, **each))
+    return Sweep("by hand", tuple(runs))
 
 
-def bound(cap_w, seconds):
+def bound_by_cap(cap_w, seconds):
     return {"p95_power_w": cap_w, "capped_s": seconds}
 
 
@@ -49,7 +49,7 @@ def test_simulated_load_has_minimum_energy_at_450_w():
 
 
 def test_advise_known_best_is_in_the_best_candidates():
-    advices = [advise(noisy("compute", seed), SweepQuestion()) for seed in SWEEPS]
+    advices = [advise(noisy_sweep("compute", seed), SweepQuestion()) for seed in SWEEPS]
 
     named = [
         LEAST_W in watts(advice.best_candidates) and advice.advised in advice.best_candidates for advice in advices
@@ -59,13 +59,13 @@ def test_advise_known_best_is_in_the_best_candidates():
 
 
 def test_advise_equal_costs_keep_the_baseline():
-    verdicts = [advise(noisy("memory", seed), SweepQuestion()).verdict for seed in SWEEPS]
+    verdicts = [advise(noisy_sweep("memory", seed), SweepQuestion()).verdict for seed in SWEEPS]
 
     assert sum(verdict in ("no_clear_difference", "keep") for verdict in verdicts) >= ENOUGH
 
 
 def test_advise_no_binding_cap_proposes_clock_lock():
-    advices = [advise(noisy("light", seed), SweepQuestion()) for seed in SWEEPS[::10]]
+    advices = [advise(noisy_sweep("light", seed), SweepQuestion()) for seed in SWEEPS[::10]]
 
     assert {advice.verdict for advice in advices} == {"no_cap_bound"}
     assert advices[0].advised is None
@@ -85,16 +85,17 @@ def test_advise_steady_repeats_give_the_best_with_its_command():
 
 def test_advise_equal_candidates_give_the_fastest():
     rows = {400: (700, 12.0), 500: (701, 11.0), 700: (1000, 10.0)}
-    advice = advise(exact(rows), SweepQuestion())
+    advice = advise(near_exact_sweep(rows), SweepQuestion())
 
-    assert watts(advice.best_candidates) == [400, 500]  # a thousandth apart, which nobody waits a tenth longer for
+    assert watts(advice.best_candidates) == [400, 500]  # a difference of 0.1 % is not worth 10 % more time
     assert watts([advice.best, advice.advised]) == [400, 500]
 
 
 def test_objectives_weigh_time_as_defined():
     rows = {400: (600, 20.0), 550: (700, 12.0), 700: (1000, 10.0)}
     best = {
-        objective: watts([advise(exact(rows), SweepQuestion(objective, eta=0.1)).best])[0] for objective in Objective
+        objective: watts([advise(near_exact_sweep(rows), SweepQuestion(objective, eta=0.1)).best])[0]
+        for objective in Objective
     }
 
     assert best == {
@@ -110,14 +111,16 @@ def test_objectives_weigh_time_as_defined():
 def test_advise_slowdown_limit_takes_cheapest_allowed_cap():
     rows = {400: (800, 13.0), 500: (700, 12.0), 600: (720, 10.4), 700: (1000, 10.0)}
 
-    assert watts([advise(exact(rows), SweepQuestion(max_slowdown=0.05)).advised]) == [600]
-    assert watts([advise(exact(rows), SweepQuestion(max_slowdown=0.5)).advised]) == [500]  # 400 W costs more
-    broken = advise(exact(rows), SweepQuestion(max_slowdown=0.05)).candidates[0].broken
+    assert watts([advise(near_exact_sweep(rows), SweepQuestion(max_slowdown=0.05)).advised]) == [600]
+    assert watts([advise(near_exact_sweep(rows), SweepQuestion(max_slowdown=0.5)).advised]) == [500]  # 400 W costs more
+    broken = advise(near_exact_sweep(rows), SweepQuestion(max_slowdown=0.05)).candidates[0].broken
     assert broken == ("30.0 % slower than 700 W",)
 
 
 def test_advise_only_baseline_meets_constraints_is_reported():
-    advice = advise(exact({400: (800, 13.0), 500: (700, 12.0), 700: (1000, 10.0)}), SweepQuestion(max_slowdown=0.05))
+    advice = advise(
+        near_exact_sweep({400: (800, 13.0), 500: (700, 12.0), 700: (1000, 10.0)}), SweepQuestion(max_slowdown=0.05)
+    )
 
     assert recommend_text.advice_headline(advice) == "keep 700 W: no other setting meets the constraints"
     assert not [remark for remark in recommend_text.advice_remarks(advice) if "no clear difference" in remark]
@@ -126,7 +129,7 @@ def test_advise_only_baseline_meets_constraints_is_reported():
 def test_advise_slo_must_hold_for_each_run():
     rows = {400: (600, 12.0), 550: (700, 11.0), 700: (1000, 10.0)}
     late = {str(cap): {"results": {"ttft_seconds_p99": ttft}} for cap, ttft in ((400, 0.6), (550, 0.45), (700, 0.3))}
-    sweep = exact(rows, **late)
+    sweep = near_exact_sweep(rows, **late)
 
     assert watts([advise(sweep, SweepQuestion(slos={"ttft_seconds_p99": 0.5})).advised]) == [550]
     assert advise(sweep, SweepQuestion(slos={"ttft_seconds_p99": 0.1})).verdict == "not_feasible"
@@ -136,7 +139,7 @@ def test_advise_slo_must_hold_for_each_run():
 
 def test_advise_slo_with_a_missing_result_is_violated():
     rows = {400: (600, 12.0), 700: (1000, 10.0)}
-    sweep = exact(rows, **{str(cap): {"results": {"ttft_seconds_p99": 0.3}} for cap in rows})
+    sweep = near_exact_sweep(rows, **{str(cap): {"results": {"ttft_seconds_p99": 0.3}} for cap in rows})
     one_lacks_it = tuple(
         replace(each, results={}) if (each.setting.power_limit_w, each.repeat) == (400, "2") else each
         for each in sweep.runs
@@ -151,7 +154,7 @@ def test_advise_slo_with_a_missing_result_is_violated():
 @pytest.mark.parametrize("objective", [Objective.ENERGY, Objective.EDP])
 def test_advise_run_without_energy_is_refused(objective):
     rows = {400: (600, 12.0), 700: (1000, 10.0)}
-    sweep = exact(rows)
+    sweep = near_exact_sweep(rows)
     nothing = replace(sweep.runs[0], energy=Interval(0.0), work={})
 
     with pytest.raises(QuestionError, match="energy is 0 J"):
@@ -161,7 +164,7 @@ def test_advise_run_without_energy_is_refused(objective):
 def test_advise_unbound_cap_is_never_advised():
     rows = {400: (800, 13.0), 600: (500, 10.0), 700: (1000, 10.0)}
     free = {"p95_power_w": 450.0, "mean_power_w": 440.0, "capped_s": 0.0}
-    advice = advise(exact(rows, **{"600": free, "400": bound(400, 13.0)}), SweepQuestion())
+    advice = advise(near_exact_sweep(rows, **{"600": free, "400": bound_by_cap(400, 13.0)}), SweepQuestion())
 
     assert advice.unbound == (Setting((), 600),)
     assert watts([advice.advised]) == [400]
@@ -170,8 +173,8 @@ def test_advise_unbound_cap_is_never_advised():
 def test_advise_power_at_limit_binds_without_clock_events():
     rows = {400: (800, 13.0), 700: (1000, 10.0)}
     facts = {"capped_s": None, "mean_power_w": None}
-    near = advise(exact(rows, **{"400": {**facts, "p95_power_w": 390.0}}), SweepQuestion())  # 0.975 of 400
-    far = advise(exact(rows, **{"400": {**facts, "p95_power_w": 380.0}}), SweepQuestion())  # 0.95 of 400
+    near = advise(near_exact_sweep(rows, **{"400": {**facts, "p95_power_w": 390.0}}), SweepQuestion())  # 0.975 of 400
+    far = advise(near_exact_sweep(rows, **{"400": {**facts, "p95_power_w": 380.0}}), SweepQuestion())  # 0.95 of 400
 
     assert (near.candidates[0].binds, far.candidates[0].binds) == (True, False)
     assert (near.verdict, far.verdict) == ("apply", "no_cap_bound")
@@ -187,11 +190,11 @@ def test_advise_two_repeats_are_too_few():
 
 def test_advise_outlier_is_excluded_from_five_runs_not_from_four():
     def odd_one(repeats):
-        sweep = exact({400: (700, 12.0), 700: (1000, 10.0)}, repeats)
-        first, *others = sweep.runs
+        sweep = near_exact_sweep({400: (700, 12.0), 700: (1000, 10.0)}, repeats)
+        first, *settings = sweep.runs
         per_unit = first.work["steps"].energy_per_unit.scaled(3)
         work = {"steps": replace(first.work["steps"], energy_per_unit=per_unit)}
-        return advise(Sweep("odd", (replace(first, work=work), *others)), SweepQuestion())
+        return advise(Sweep("odd", (replace(first, work=work), *settings)), SweepQuestion())
 
     assert [each.outliers for each in odd_one(5).candidates] == [1, 0]
     assert [each.outliers for each in odd_one(4).candidates] == [None, None]
@@ -202,7 +205,7 @@ def test_advise_compares_energy_for_equal_work():
     full, half = [], []
     for repeat in range(3):
         full.append(sample_run(700, 1000 + repeat, 10.0, repeat=repeat))
-        half.append(sample_run(400, 600 + repeat, 10.0, repeat=repeat, steps=50.0, **bound(400, 10.0)))
+        half.append(sample_run(400, 600 + repeat, 10.0, repeat=repeat, steps=50.0, **bound_by_cap(400, 10.0)))
     advice = advise(Sweep("unequal", (*full, *half)), SweepQuestion(Objective.ENERGY))
 
     assert advice.candidates[0].saving.value == pytest.approx(-0.2, abs=0.005)  # 12 J a step for 10 J
@@ -221,4 +224,4 @@ def test_advice_commands_name_all_gpus():
 
 
 def test_advise_one_setting_is_no_sweep():
-    assert advise(exact({700: (1000, 10.0)}), SweepQuestion()).verdict == "no_sweep"
+    assert advise(near_exact_sweep({700: (1000, 10.0)}), SweepQuestion()).verdict == "no_sweep"

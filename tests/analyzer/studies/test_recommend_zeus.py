@@ -1,4 +1,4 @@
-"""Advice on the measurements of Zeus (shared/data/zeus): what its authors and their data give."""
+"""Advice on the measurements of Zeus (shared/data/zeus), compared with its publication."""
 
 from pathlib import Path
 
@@ -21,15 +21,15 @@ TRAINED = {
 }
 """Target metric, default batch size and optimizer of each training."""
 
-pytestmark = pytest.mark.skipif(not ZEUS.is_dir(), reason=f"{ZEUS} is not here: its data are not ours to copy")
+pytestmark = pytest.mark.skipif(not ZEUS.is_dir(), reason=f"{ZEUS} is missing; its data may not be redistributed")
 
 
 def profile(gpu):
     rows = pd.read_csv(ZEUS / f"{gpu}+resnet50+gpu0.csv")
-    found = []
+    result = []
     for name, time_s, joules in rows[["window_name", "elapsed_time", "gpu0_energy"]].itertuples(index=False):
-        found.append(sample_run(float(name.rpartition("_")[2]), joules, time_s, capped_s=None, p95_power_w=None))
-    return Sweep(gpu, tuple(found))
+        result.append(sample_run(float(name.rpartition("_")[2]), joules, time_s, capped_s=None, p95_power_w=None))
+    return Sweep(gpu, tuple(result))
 
 
 @pytest.mark.parametrize(
@@ -52,21 +52,21 @@ def test_zeus_profiles_of_resnet_50_give_known_caps(gpu, slowdown, cap_w, saving
 
 def trainings(dataset):
     """Energy and time to the target, by batch size and power limit."""
-    target, default, optimizer = TRAINED[dataset]  # noqa: RUF059  # the query below names it
+    target, default, optimizer = TRAINED[dataset]  # noqa: RUF059  # used by the query below
     epochs = pd.read_csv(ZEUS / "summary_train.csv").query("dataset == @dataset")
     epochs = epochs[(epochs["target_metric"] - target).abs() < 1e-9]
     needed = epochs.groupby(["batch_size", "learning_rate"])["target_epoch"].mean().groupby("batch_size").min().dropna()
     power = pd.read_csv(ZEUS / "summary_power_v100.csv").query("dataset == @dataset and optimizer == @optimizer")
     rows = power[power["batch_size"].isin(needed.index)]
-    found = []
+    result = []
     for row in rows.itertuples():
         time_s = needed[row.batch_size] * row.time_per_epoch
-        others = (("batch_size", str(row.batch_size)),)
+        settings = (("batch_size", str(row.batch_size)),)
         facts = {"capped_s": None, "p95_power_w": float(row.power_limit)}
-        found.append(
-            sample_run(float(row.power_limit), row.average_power * time_s, time_s, steps=0, others=others, **facts)
+        result.append(
+            sample_run(float(row.power_limit), row.average_power * time_s, time_s, steps=0, settings=settings, **facts)
         )
-    return found, str(default)
+    return result, str(default)
 
 
 def saving(runs, default, **question):

@@ -33,12 +33,12 @@ def test_holm_keeps_order_and_never_lowers_p(p):
 
 
 def test_compare_settings_finds_ten_percent_at_two_percent_noise():
-    found = stats.compare_settings(*noisy([100.0, 110.0, 110.0], 5, 0.02, seed=3), seed=1)
+    result = stats.compare_settings(*noisy([100.0, 110.0, 110.0], 5, 0.02, seed=3), seed=1)
 
-    assert found.differs(0, 1)
-    assert found.differs(0, 2)
-    assert not found.differs(1, 2)
-    assert abs(found.difference[1, 0] - math.log(1.1)) <= found.difference_half[1, 0]
+    assert result.differs(0, 1)
+    assert result.differs(0, 2)
+    assert not result.differs(1, 2)
+    assert abs(result.difference[1, 0] - math.log(1.1)) <= result.difference_half[1, 0]
 
 
 def test_compare_settings_paired_repeats_cancel_drift():
@@ -54,12 +54,12 @@ def test_compare_settings_paired_repeats_cancel_drift():
 
 
 def test_compare_settings_interval_has_nominal_coverage():
-    held = 0
+    covered = 0
     for seed in range(100):
-        found = stats.compare_settings(*noisy([100.0, 104.0], 5, 0.02, seed), seed=seed)
-        held += abs(found.difference[1, 0] - math.log(1.04)) <= found.difference_half[1, 0]
+        result = stats.compare_settings(*noisy([100.0, 104.0], 5, 0.02, seed), seed=seed)
+        covered += abs(result.difference[1, 0] - math.log(1.04)) <= result.difference_half[1, 0]
 
-    assert held >= 88  # 95 are expected; fewer than 88 has a chance of 1 in 500
+    assert covered >= 88  # 95 are expected; fewer than 88 has a chance of 1 in 500
 
 
 def test_compare_settings_equal_settings_rarely_differ():
@@ -85,10 +85,10 @@ def test_compare_settings_without_repeats_is_refused():
 
 
 def test_compare_settings_without_scatter_is_certain():
-    found = stats.compare_settings([1.0, 1.0, 2.0, 2.0, 1.0, 1.0], [0, 0, 1, 1, 2, 2], range(6))
+    result = stats.compare_settings([1.0, 1.0, 2.0, 2.0, 1.0, 1.0], [0, 0, 1, 1, 2, 2], range(6))
 
-    assert found.adjusted[0, 1] == 0
-    assert found.adjusted[0, 2] == 1
+    assert result.adjusted[0, 1] == 0
+    assert result.adjusted[0, 2] == 1
 
 
 def test_pooled_outliers_both_sides_and_none_below_five():
@@ -130,10 +130,10 @@ def test_pareto_front_leaves_out_dominated_points():
 def test_compare_settings_exact_repeats_have_zero_half_width():
     drift = [1.0, 1.001, 1.002]
     values = [level / shade for shade in drift for level in (50.0, 60.0)]
-    found = stats.compare_settings(values, [0, 1] * 3, ["a", "a", "b", "b", "c", "c"])
+    result = stats.compare_settings(values, [0, 1] * 3, ["a", "a", "b", "b", "c", "c"])
 
-    assert found.paired
-    assert found.difference[1, 0] == pytest.approx(math.log(1.2))
-    assert found.difference_half[1, 0] == 0
-    assert found.differs(0, 1)
-    assert np.isfinite(found.half).all()
+    assert result.paired
+    assert result.difference[1, 0] == pytest.approx(math.log(1.2))
+    assert result.difference_half[1, 0] == 0
+    assert result.differs(0, 1)
+    assert np.isfinite(result.half).all()

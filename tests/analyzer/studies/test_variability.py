@@ -1,4 +1,4 @@
-"""How much GPUs differ: on recordings of 392 V100s, and on numbers worked out by hand."""
+"""Variability of GPUs, on recordings of 392 V100s and on generated values."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from analyzer.studies import variability as spread
+from analyzer.studies import variability
 from analyzer.studies.variability import gpu_outliers, gpu_variability
 from exporter.contract import metrics as m
 from tests.analyzer.node import (
@@ -26,34 +26,34 @@ from tests.analyzer.node import (
 SGEMM = Path(__file__).parents[3] / "shared" / "data" / "variability" / "sgemm-longhorn-agg.csv"
 
 
-@pytest.mark.skipif(not SGEMM.is_file(), reason=f"{SGEMM} is not here: its recordings are not ours to copy")
+@pytest.mark.skipif(not SGEMM.is_file(), reason=f"{SGEMM} is missing; its recordings may not be redistributed")
 def test_variability_of_sgemm_on_longhorn_matches_publication():
     table = pd.read_csv(SGEMM)
     runs = pd.DataFrame({"gpu": table["uuid"], "value": table["perf"], "sm_clock_hertz": 1e6 * table["freq"]})
 
-    found = gpu_variability(runs)
+    result = gpu_variability(runs)
 
-    assert (found.runs, len(found.gpus)) == (11_087, 392)
-    assert 100 * found.whisker_runs.value == pytest.approx(8.74, abs=0.005)
-    assert 100 * found.whisker_gpus.value == pytest.approx(8.89, abs=0.005)
-    assert 100 * found.within.value == pytest.approx(0.12, abs=0.005)
-    assert found.correlations["sm_clock_hertz"].value == pytest.approx(-0.94, abs=0.005)
-    for one in (found.between, found.within, *found.correlations.values()):
-        assert one.low < one.value < one.high
-    assert (found.whisker_runs.low, found.whisker_gpus.low) == (None, None)
-    assert found.within.high < found.between.low  # cards differ, repeats do not
-    assert max(gpu.deviation for gpu in found.gpus if gpu.outlier) == pytest.approx(0.20, abs=0.01)
+    assert (result.runs, len(result.gpus)) == (11_087, 392)
+    assert 100 * result.whisker_runs.value == pytest.approx(8.74, abs=0.005)
+    assert 100 * result.whisker_gpus.value == pytest.approx(8.89, abs=0.005)
+    assert 100 * result.within.value == pytest.approx(0.12, abs=0.005)
+    assert result.correlations["sm_clock_hertz"].value == pytest.approx(-0.94, abs=0.005)
+    for estimate in (result.between, result.within, *result.correlations.values()):
+        assert estimate.low < estimate.value < estimate.high
+    assert (result.whisker_runs.low, result.whisker_gpus.low) == (None, None)
+    assert result.within.high < result.between.low  # GPUs differ, repeats do not
+    assert max(gpu.deviation for gpu in result.gpus if gpu.outlier) == pytest.approx(0.20, abs=0.01)
 
 
 def test_whiskers_end_within_one_and_a_half_quartile_ranges():
     # quartiles 3 and 7, so whiskers reach from -3 to 13: 9 is the last, 100 is apart; the median is 5
-    assert spread.whiskers([1, 2, 3, 4, 5, 6, 7, 9, 100]) == (1, 9)
-    assert spread.whisker_range_ratio([1, 2, 3, 4, 5, 6, 7, 9, 100]) == 8 / 5
+    assert variability.whiskers([1, 2, 3, 4, 5, 6, 7, 9, 100]) == (1, 9)
+    assert variability.whisker_range_ratio([1, 2, 3, 4, 5, 6, 7, 9, 100]) == 8 / 5
 
 
 def test_gini_of_equal_and_of_single_owner_values():
-    assert spread.gini([3, 3, 3]) == pytest.approx(0)
-    assert spread.gini([0, 0, 0, 8]) == pytest.approx(3 / 4)
+    assert variability.gini([3, 3, 3]) == pytest.approx(0)
+    assert variability.gini([0, 0, 0, 8]) == pytest.approx(3 / 4)
 
 
 @given(st.lists(st.floats(1, 1e3), min_size=3, max_size=30), st.floats(1e-3, 1e3))
@@ -61,81 +61,87 @@ def test_gini_of_equal_and_of_single_owner_values():
 def test_relative_spreads_are_independent_of_unit(values, factor):
     scaled = [factor * value for value in values]
 
-    assert spread.coefficient_of_variation(scaled) == pytest.approx(spread.coefficient_of_variation(values), abs=1e-9)
-    assert spread.gini(scaled) == pytest.approx(spread.gini(values), abs=1e-9)
-    assert 0 <= spread.gini(values) < 1
+    assert variability.coefficient_of_variation(scaled) == pytest.approx(
+        variability.coefficient_of_variation(values), abs=1e-9
+    )
+    assert variability.gini(scaled) == pytest.approx(variability.gini(values), abs=1e-9)
+    assert 0 <= variability.gini(values) < 1
 
 
 def test_variability_few_gpus_have_no_outlier_and_no_interval():
-    found = gpu_variability(pd.DataFrame({"gpu": list("aabb"), "value": [1.0, 1.02, 2.0, 2.02]}))
+    result = gpu_variability(pd.DataFrame({"gpu": list("aabb"), "value": [1.0, 1.02, 2.0, 2.02]}))
 
     assert gpu_outliers(np.array([1.0, 1.0, 9.0])) is None
-    assert [gpu.outlier for gpu in found.gpus] == [None, None]
-    assert found.between.low is None
-    assert found.gpus[1].deviation == pytest.approx(2.01 / 1.51 - 1)  # the middle of 1.01 and 2.01
+    assert [gpu.outlier for gpu in result.gpus] == [None, None]
+    assert result.between.low is None
+    assert result.gpus[1].deviation == pytest.approx(2.01 / 1.51 - 1)  # the median of 1.01 and 2.01
 
 
 def test_variability_one_gpu_has_spread_within_only():
-    found = gpu_variability(pd.DataFrame({"gpu": list("aaa"), "value": [1.0, 1.02, 0.98]}))
+    result = gpu_variability(pd.DataFrame({"gpu": list("aaa"), "value": [1.0, 1.02, 0.98]}))
 
-    assert found.within.value == pytest.approx(0.02)  # a standard deviation of 0.02 over a mean of 1
-    assert np.isnan(found.between.value)
-    assert np.isnan(found.whisker_gpus.value)
+    assert result.within.value == pytest.approx(0.02)  # a standard deviation of 0.02 over a mean of 1
+    assert np.isnan(result.between.value)
+    assert np.isnan(result.whisker_gpus.value)
 
 
 FLEETS = 2_000
-DRAWN = {
+DISTRIBUTIONS = {
     "normal": lambda random, count: 1 + 0.03 * random.standard_normal(count),
     "even": lambda random, count: 1 + 0.05 * random.uniform(-1, 1, count),
 }
-TRUTH = {"normal": 0.03, "even": 0.05 / np.sqrt(3)}
+TRUE_DEVIATION = {"normal": 0.03, "even": 0.05 / np.sqrt(3)}
 
 
-def held(estimates, truth):
-    return np.mean([one.low <= truth <= one.high for one in estimates])
+def coverage(estimates, true_value):
+    return np.mean([estimate.low <= true_value <= estimate.high for estimate in estimates])
 
 
-@pytest.mark.parametrize("kind", DRAWN)
+@pytest.mark.parametrize("kind", DISTRIBUTIONS)
 @pytest.mark.parametrize("gpus", [5, 8, 16, 64])
 def test_variation_estimate_covers_generated_fleets(kind, gpus):
-    """Cards of which the standard deviation is known, as a share of their mean of 1."""
+    """GPUs with a known relative standard deviation around a mean of 1."""
     random = np.random.default_rng(gpus)
-    found = [spread.variation_estimate(DRAWN[kind](random, gpus)) for _ in range(FLEETS)]
+    result = [variability.variation_estimate(DISTRIBUTIONS[kind](random, gpus)) for _ in range(FLEETS)]
 
-    assert held(found, TRUTH[kind]) >= 0.93
+    assert coverage(result, TRUE_DEVIATION[kind]) >= 0.93
 
 
 @pytest.mark.parametrize("gpus", [6, 7, 8, 16, 64])
 def test_placement_effect_covers_generated_fleets(gpus):
-    """Each card is 5 % slower beside a neighbour, give or take 2 %, not evenly to either side."""
+    """Each GPU is 5 % slower with a neighbour, with a skewed scatter of 2 %."""
     random = np.random.default_rng(gpus)
     effects = 0.05 + 0.02 * (random.exponential(1.0, (FLEETS, gpus)) - np.log(2))
 
-    assert held([spread.median_estimate(each) for each in effects], 0.05) >= 0.93
+    assert coverage([variability.median_estimate(effect) for effect in effects], 0.05) >= 0.93
 
 
 @pytest.mark.parametrize("gpus", [5, 8, 32])
 def test_correlation_estimate_covers_clustered_repeats(gpus):
-    """Of a card's time 0.8 goes by its clock: with three repeats of each a run is no new card."""
+    """A GPU's time correlates with its clock by -0.8; three repeats of a GPU are not independent."""
     random = np.random.default_rng(gpus)
-    found = []
+    result = []
     for _ in range(FLEETS):
         clock = np.repeat(random.standard_normal(gpus), 3)
         time = -0.8 * clock + 0.6 * np.repeat(random.standard_normal(gpus), 3)
-        found.append(spread.correlation_estimate(time, clock, gpus))
+        result.append(variability.correlation_estimate(time, clock, gpus))
 
-    assert held(found, -0.8) >= 0.93
+    assert coverage(result, -0.8) >= 0.93
 
 
 def test_variation_within_a_gpu_covers_generated_fleets():
-    """The median of what three repeats of a card scatter, over all cards: by chi, 1 % times the square root of ln 2."""
+    """Median of the relative scatter of three repeats: by the chi distribution 1 % times the square root of ln 2."""
     random = np.random.default_rng(7)
-    found = []
+    result = []
     for _ in range(FLEETS):
         repeats = 1 + 0.01 * random.standard_normal((9, 3))
-        found.append(spread.median_estimate(np.array([spread.coefficient_of_variation(card) for card in repeats])))
+        result.append(
+            variability.median_estimate(
+                np.array([variability.coefficient_of_variation(gpu_values) for gpu_values in repeats])
+            )
+        )
 
-    assert held(found, 0.01 * np.sqrt(np.log(2))) >= 0.93
+    assert coverage(result, 0.01 * np.sqrt(np.log(2))) >= 0.93
 
 
 def test_gpu_outliers_are_found_on_both_sides():
@@ -143,23 +149,23 @@ def test_gpu_outliers_are_found_on_both_sides():
 
 
 def test_placement_effect_compares_each_gpu_with_itself():
-    cards = {"a": 1.0, "b": 2.0, "c": 3.0}
-    rows = [(gpu, "alone", value) for gpu, value in cards.items()]
-    rows += [(gpu, "hot neighbour", 1.05 * value) for gpu, value in cards.items() if gpu != "a"]
+    values = {"a": 1.0, "b": 2.0, "c": 3.0}
+    rows = [(gpu, "alone", value) for gpu, value in values.items()]
+    rows += [(gpu, "hot neighbour", 1.05 * value) for gpu, value in values.items() if gpu != "a"]
 
-    found = gpu_variability(pd.DataFrame(rows, columns=["gpu", "placement", "value"]))
+    result = gpu_variability(pd.DataFrame(rows, columns=["gpu", "placement", "value"]))
 
-    assert found.reference == "alone"
-    assert found.placements[0].effect.value == pytest.approx(0.05)
-    assert found.placements[0].effect.n == 2
+    assert result.reference == "alone"
+    assert result.placements[0].effect.value == pytest.approx(0.05)
+    assert result.placements[0].effect.n == 2
     with pytest.raises(ValueError, match="unknown placement 'x'; known are alone, hot neighbour"):
         gpu_variability(pd.DataFrame(rows, columns=["gpu", "placement", "value"]), reference="x")
 
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory):
-    """Two GPUs, two repeats each: GPU 1 takes 22 s where GPU 0 takes 20, at 1.2 GHz and not at 1.4."""
-    took_s, clock_hz = (20, 22), (1.4e9, 1.2e9)
+    """Return a history of two GPUs with two runs each: 20 s at 1.4 GHz on GPU 0, 22 s at 1.2 GHz on GPU 1."""
+    duration_s, clock_hz = (20, 22), (1.4e9, 1.2e9)
     gpus = [NodeGpu([(START_S - 500, 60), (START_S, 300)], index=str(index)) for index in range(2)]
     runs = []
     for index in range(2):
@@ -167,7 +173,7 @@ def history(tmp_path_factory):
             start_s = START_S + 100 * repeat + 50 * index
             labels = {"experiment": "lottery", "case": "alone", "repeat": str(repeat)}
             run = NodeRun(
-                f"g{index}-{repeat}", start_s, start_s + took_s[index], "sgemm", labels, work={"kernels": 10.0}
+                f"g{index}-{repeat}", start_s, start_s + duration_s[index], "sgemm", labels, work={"kernels": 10.0}
             )
             runs.append((index, run))
     scrapes = []
@@ -186,8 +192,8 @@ def test_variability_command_different_caps_are_reported(analyzer, tmp_path):
     gpu = NodeGpu([(START_S - 500, 60), (START_S, 300)])
     labels = [{"experiment": "caps", "power_limit_watts": cap} for cap in ("300", "450")]
     runs = [
-        NodeRun(f"at-{at}", START_S + 50 * at, START_S + 50 * at + 20, "sgemm", those, work={"kernels": 10.0})
-        for at, those in enumerate(labels)
+        NodeRun(f"at-{at}", START_S + 50 * at, START_S + 50 * at + 20, "sgemm", run_labels, work={"kernels": 10.0})
+        for at, run_labels in enumerate(labels)
     ]
     scrapes = []
     for t in scrape_times(1, START_S - 60, START_S + 150):
@@ -196,32 +202,34 @@ def test_variability_command_different_caps_are_reported(analyzer, tmp_path):
         scrapes.append((t, values))
     history = write_history(tmp_path, series_of_scrapes(scrapes))
 
-    done = analyzer("variability", "--experiment", "caps", "--source", history, "--since", "36500d")
+    completed = analyzer("variability", "--experiment", "caps", "--source", history, "--since", "36500d")
 
-    assert done.returncode == 0, done.stderr
-    assert "analyzer: the runs differ in power_limit_watts (300, 450), which counts as variation here" in done.stderr
-    assert "seconds per kernel: 2 runs on 1 GPU\n" in done.stdout.replace(" \n", "\n")
+    assert completed.returncode == 0, completed.stderr
+    assert (
+        "analyzer: the runs differ in power_limit_watts (300, 450), which counts as variation here" in completed.stderr
+    )
+    assert "seconds per kernel: 2 runs on 1 GPU\n" in completed.stdout.replace(" \n", "\n")
 
 
 def test_variability_command_compares_medians_of_gpus(analyzer, history):
-    asked = ("variability", "--experiment", "lottery", "--source", history, "--since", "36500d")
-    table, done = analyzer(*asked), analyzer(*asked, "--format", "json")
+    command = ("variability", "--experiment", "lottery", "--source", history, "--since", "36500d")
+    table, completed = analyzer(*command), analyzer(*command, "--format", "json")
 
-    assert done.returncode == 0, done.stderr
-    read = json.loads(done.stdout)
-    assert read["value"] == "seconds per kernel"
-    assert [(gpu["gpu"], gpu["runs"], gpu["median"]) for gpu in read["gpus"]] == [
+    assert completed.returncode == 0, completed.stderr
+    document = json.loads(completed.stdout)
+    assert document["value"] == "seconds per kernel"
+    assert [(gpu["gpu"], gpu["runs"], gpu["median"]) for gpu in document["gpus"]] == [
         ("GPU-00000000", 2, pytest.approx(2.0)),  # 20 s for 10 kernels
         ("GPU-00000001", 2, pytest.approx(2.2)),
     ]
-    assert read["whisker_range_of_gpus_ratio"] == pytest.approx(0.2 / 2.1)
-    assert read["correlations"]["sm_clock_hertz"]["r"] == pytest.approx(-1)
-    assert read["correlations"]["temperature_celsius"]["r"] is None  # it did not change
+    assert document["whisker_range_of_gpus_ratio"] == pytest.approx(0.2 / 2.1)
+    assert document["correlations"]["sm_clock_hertz"]["r"] == pytest.approx(-1)
+    assert document["correlations"]["temperature_celsius"]["r"] is None  # it did not change
     assert "correlation with sm_clock_hertz" in table.stdout
 
 
 def test_variability_command_unknown_experiment_is_one_line(analyzer, history):
-    done = analyzer("variability", "--experiment", "none", "--source", history, "--since", "36500d")
+    completed = analyzer("variability", "--experiment", "none", "--source", history, "--since", "36500d")
 
-    assert done.returncode == 1
-    assert "no run with experiment=none at" in done.stderr
+    assert completed.returncode == 1
+    assert "no run with experiment=none at" in completed.stderr

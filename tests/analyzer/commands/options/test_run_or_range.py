@@ -102,8 +102,8 @@ def test_request_invalid_option_names_cause(options, expected):
 
 
 def test_request_usage_error_is_one_line_with_exit_code_2(analyzer):
-    done = analyzer("report", "--run-id", "x", "--start", "-1h")
+    completed = analyzer("report", "--run-id", "x", "--start", "-1h")
 
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "give one of them" in done.stderr
+    assert completed.returncode == 2
+    assert completed.stderr.count("\n") == 1
+    assert "give one of them" in completed.stderr

@@ -17,7 +17,7 @@ def test_iris_energy_uses_timestamps_and_flags_claimed_total(imported, tmp_path)
         f"{local_time(t, '%Y-%m-%d %H:%M:%S.%f')},{i},90,{(79, 83)[i]},50,6500" for t in offsets_s for i in range(2)
     ]
     (folder / "timeseries.csv").write_text("\n".join(lines))
-    nominal_kwh = 162 * 118 / 3.6e6  # 0.00531 kWh, as its plot's title has it
+    nominal_kwh = 162 * 118 / 3.6e6  # 0.00531 kWh, as in the title of its plot
     (folder / "metrics.yml").write_text(
         f"benchmark: synthetic_regression\nname: Tesla V100-PCIE-32GB\nelapsed_time: 377.6\n"
         f"start_time: {local_time(0, '%Y-%m-%d %H:%M:%S.%f')}\ntotal_energy: {nominal_kwh!r}\nmax_power_limit: 250.0\n"
@@ -47,11 +47,11 @@ def test_gpu_tune_includes_all_gpus_without_gaps(imported, tmp_path):
 
     reports = imported(tmp_path / "training_stats.csv")
 
-    found = {report.labels["power_limit_watts"]: report for report in reports.values()}
-    assert {cap: component_energy_j(report) for cap, report in found.items()} == pytest.approx(
+    result = {report.labels["power_limit_watts"]: report for report in reports.values()}
+    assert {cap: component_energy_j(report) for cap, report in result.items()} == pytest.approx(
         {"150": 5_800, "175": 6_800}
     )
-    assert {cap: report.duration_s for cap, report in found.items()} == {"150": 20, "175": 20}
+    assert {cap: report.duration_s for cap, report in result.items()} == {"150": 20, "175": 20}
 
 
 def test_gpu_tune_file_of_gpu_0_reports_missing_gpus(imported, tmp_path):

@@ -1,4 +1,4 @@
-"""Files as other tools write them: their columns and units, what is not known left empty, and the same joules again."""
+"""Files in the formats of other tools: columns, units and energy."""
 
 import csv
 import json
@@ -26,15 +26,15 @@ GPU_TUNE = [
 
 @pytest.fixture
 def call(capsys, monkeypatch):
-    """The command line: its exit code, stdout and stderr."""
+    """Run the command line; return exit code, stdout and stderr."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["analyzer", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
+        with pytest.raises(SystemExit) as exit_info:
             main()
-        return left.value.code, *capsys.readouterr()
+        return exit_info.value.code, *capsys.readouterr()
 
     yield run
     monkeypatch.undo()
@@ -42,8 +42,8 @@ def call(capsys, monkeypatch):
 
 
 @pytest.fixture
-def written(call, tmp_path):
-    """Two GPUs at 300 W and 200 W for 20 s, 50 tokens a second: the folder of its report. The second idles for 5 s."""
+def compatible_folder(call, tmp_path):
+    """Return the folder of a report: GPUs at 300 W and 200 W for 20 s, the second idle for 5 s, 50 tokens a second."""
 
     def make(tool, *, workload="serve", results=None, unit="generated_tokens"):
         begin_s = float(int(time.time()) - 600)
@@ -52,29 +52,29 @@ def written(call, tmp_path):
         labels = {"power_limit_watts": "350"}
         run = NodeRun("job", begin_s, begin_s + LONG_S, workload, labels, work={}, results=results or {})
         times = scrape_times(1, begin_s - 60.3, begin_s + 60)
-        series = series_of_scrapes((t, [*scrape(gpus, run, t), *more(gpus, run, unit, t)]) for t in times)
+        series = series_of_scrapes((t, [*scrape(gpus, run, t), *extra_series(gpus, run, unit, t)]) for t in times)
         history = write_history(tmp_path, series)
         out = tmp_path / "out"
         options = ("--run-id", "job", "--out", out, "--compatible", tool, "--carbon", "200")
-        code, _, said = call("report", "--source", history, *options)
-        assert code == 0, said
+        code, _, stderr = call("report", "--source", history, *options)
+        assert code == 0, stderr
         return out / tool
 
     return make
 
 
-def more(gpus, run, unit, t):
+def extra_series(gpus, run, unit, t):
     for gpu in gpus:
-        where = {"gpu": gpu.index, "uuid": gpu.uuid}
+        labels = {"gpu": gpu.index, "uuid": gpu.uuid}
         idle = gpu.index == "1" and t < run.start_s + 5
-        yield m.GPU_UTILIZATION, {**where, "engine": "gpu"}, 0.0 if idle else 0.8
-        yield m.GPU_MEMORY_USED, where, 3.0 * 2**30
-        yield m.GPU_MEMORY_TOTAL, where, 80.0 * 2**30
-        yield m.GPU_TEMPERATURE, {**where, "sensor": "gpu"}, 50.0
-        yield m.GPU_CLOCK, {**where, "domain": "graphics"}, 1.41e9
+        yield m.GPU_UTILIZATION, {**labels, "engine": "gpu"}, 0.0 if idle else 0.8
+        yield m.GPU_MEMORY_USED, labels, 3.0 * 2**30
+        yield m.GPU_MEMORY_TOTAL, labels, 80.0 * 2**30
+        yield m.GPU_TEMPERATURE, {**labels, "sensor": "gpu"}, 50.0
+        yield m.GPU_CLOCK, {**labels, "domain": "graphics"}, 1.41e9
     if run.start_s <= t <= run.end_s + 600:
-        done = 50.0 * (min(t, run.end_s) - run.start_s)
-        yield m.RUN_WORK, {"run_id": run.run_id, "unit": unit}, done
+        units = 50.0 * (min(t, run.end_s) - run.start_s)
+        yield m.RUN_WORK, {"run_id": run.run_id, "unit": unit}, units
 
 
 def rows_of(path):
@@ -82,25 +82,25 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
-def joules_again(call, folder, tmp_path):
-    """By `analyzer import` of what was written."""
+def imported_energy_j(call, folder, tmp_path):
+    """Return the energy of the written files after `analyzer import`."""
     history = tmp_path / "again.sqlite"
-    code, shown, said = call("import", folder, "--out", history, "--timezone", "UTC")
-    assert code == 0, said
+    code, stdout, stderr = call("import", folder, "--out", history, "--timezone", "UTC")
+    assert code == 0, stderr
     clock = Clock(time.time, time.sleep)
     with closing(HistorySource(history)) as source:
-        report = assess(load_run(source, shown.partition(":")[0], 7_200, clock, lambda _: None))
+        report = assess(load_run(source, stdout.partition(":")[0], 7_200, clock, lambda _: None))
     return sum(device.energy.value for device in report.gpus)
 
 
-def test_gpu_tune_file_energy_matches_all_gpus(call, written, tmp_path):
-    folder = written("gpu-tune")
+def test_gpu_tune_file_energy_matches_all_gpus(call, compatible_folder, tmp_path):
+    folder = compatible_folder("gpu-tune")
 
-    assert joules_again(call, folder, tmp_path) == pytest.approx(10_000, rel=1e-6)  # 300 + 200 W, 20 s
+    assert imported_energy_j(call, folder, tmp_path) == pytest.approx(10_000, rel=1e-6)  # 300 + 200 W, 20 s
 
 
-def test_gpu_tune_file_has_its_columns_and_units(written):
-    (path,) = written("gpu-tune").iterdir()
+def test_gpu_tune_file_has_its_columns_and_units(compatible_folder):
+    (path,) = compatible_folder("gpu-tune").iterdir()
     rows = rows_of(path)
     last = rows[-1]
 
@@ -110,11 +110,11 @@ def test_gpu_tune_file_has_its_columns_and_units(written):
     assert (last["gpu_utilization"], last["memory_used"], last["temperature"]) == ("80", "3072", "50")  # %, MiB, °C
     assert float(last["tokens_per_sec"]) == pytest.approx(50)
     assert float(last["energy_per_token"]) == pytest.approx(10)  # 500 W / 50
-    assert {row["fan_speed"] for row in rows} == {""}  # not known, so no 0
+    assert {row["fan_speed"] for row in rows} == {""}  # unknown, not 0
 
 
-def test_gpu_tune_training_has_loss_and_iterations(written):
-    (path,) = written("gpu-tune", workload="llm-train", results={"loss": 0.25}, unit="steps").iterdir()
+def test_gpu_tune_training_has_loss_and_iterations(compatible_folder):
+    (path,) = compatible_folder("gpu-tune", workload="llm-train", results={"loss": 0.25}, unit="steps").iterdir()
     rows = rows_of(path)
 
     assert path.name == "training_stats.csv"
@@ -123,25 +123,25 @@ def test_gpu_tune_training_has_loss_and_iterations(written):
     assert {row["epoch"] + row["tokens_per_sec"] for row in rows} == {""}
 
 
-def test_iris_files_energy_matches_run(call, written, tmp_path):
-    assert joules_again(call, written("iris-gpubench"), tmp_path) == pytest.approx(10_000, rel=1e-6)
+def test_iris_files_energy_matches_run(call, compatible_folder, tmp_path):
+    assert imported_energy_j(call, compatible_folder("iris-gpubench"), tmp_path) == pytest.approx(10_000, rel=1e-6)
 
 
-def test_iris_metrics_have_its_names_and_units(written):
-    found = yaml.safe_load((written("iris-gpubench") / "metrics.yml").read_text())
+def test_iris_metrics_have_its_names_and_units(compatible_folder):
+    result = yaml.safe_load((compatible_folder("iris-gpubench") / "metrics.yml").read_text())
 
-    assert found["total_energy"] == pytest.approx(10_000 / 3.6e6)  # kWh
-    assert found["total_carbon"] == pytest.approx(200 * 10_000 / 3.6e6)  # g
-    assert found["av_carbon_forecast"] == pytest.approx(200)
-    assert (found["elapsed_time"], found["device_count"], found["benchmark"]) == (LONG_S, 2, "serve")
-    assert (found["av_util"], found["av_mem"], found["total_mem"]) == (80.0, 3_072.0, 81_920.0)
-    assert 256 < found["av_power"] < 258  # 22 rows of 300 W, and of the 16 or 17 in use, 200 W
-    assert found["av_clk_speed"] == pytest.approx(1_410)
-    assert (found["score"], found["temp_threshold_slowdown"], found["av_mem_clk_speed"]) == (None, None, None)
+    assert result["total_energy"] == pytest.approx(10_000 / 3.6e6)  # kWh
+    assert result["total_carbon"] == pytest.approx(200 * 10_000 / 3.6e6)  # g
+    assert result["av_carbon_forecast"] == pytest.approx(200)
+    assert (result["elapsed_time"], result["device_count"], result["benchmark"]) == (LONG_S, 2, "serve")
+    assert (result["av_util"], result["av_mem"], result["total_mem"]) == (80.0, 3_072.0, 81_920.0)
+    assert 256 < result["av_power"] < 258  # 22 rows of 300 W, and of the 16 or 17 in use, 200 W
+    assert result["av_clk_speed"] == pytest.approx(1_410)
+    assert (result["score"], result["temp_threshold_slowdown"], result["av_mem_clk_speed"]) == (None, None, None)
 
 
-def test_iris_formatted_table_has_its_layout(written):
-    text = (written("iris-gpubench") / "formatted_metrics.txt").read_text()
+def test_iris_formatted_table_has_its_layout(compatible_folder):
+    text = (compatible_folder("iris-gpubench") / "formatted_metrics.txt").read_text()
 
     assert text.startswith("GPU and Carbon Performance Results\n\n+-----")
     assert "| Total GPU Energy Consumed (kWh)     | 0.00278  |" in text
@@ -151,18 +151,18 @@ def test_iris_formatted_table_has_its_layout(written):
 
 
 def test_compatible_files_need_a_folder(call):
-    code, _, said = call("report", "--run-id", "x", "--compatible", "gpu-tune")
+    code, _, stderr = call("report", "--run-id", "x", "--compatible", "gpu-tune")
 
     assert code == 2
-    assert "also give --out" in said
+    assert "also give --out" in stderr
 
 
 def test_gpu_tune_summary_has_one_row_per_cap(call, tmp_path):
     history = write_history(tmp_path, experiments.series(float(int(time.time()) - 1_800)))
     options = ("--experiment", experiments.SWEEP, "--out", tmp_path / "out", "--compatible", "gpu-tune")
-    code, shown, said = call("recommend", "--source", history, *options, "--format", "json")
+    code, stdout, stderr = call("recommend", "--source", history, *options, "--format", "json")
 
-    assert code == 0, said
+    assert code == 0, stderr
     rows = rows_of(tmp_path / "out" / "gpu-tune" / "inference_summary.csv")
     assert [row["max_watt"] for row in rows] == ["400", "500"]
     # 2 GPUs x 400 W x 12 s = 9,600 J = 160 W min
@@ -170,4 +170,4 @@ def test_gpu_tune_summary_has_one_row_per_cap(call, tmp_path):
     assert (rows[0]["power_draw"], rows[0]["total_power_draw"], rows[0]["gpu_utilization"]) == ("400", "800", "90")
     assert rows[0]["tokens_per_sec"] == ""  # it counts steps
     assert (tmp_path / "out" / "report.png").read_bytes().startswith(b"\x89PNG")
-    assert json.loads(shown)["sweeps"][0]["advised"] == "400 W"
+    assert json.loads(stdout)["sweeps"][0]["advised"] == "400 W"

@@ -1,4 +1,4 @@
-"""A report's page whose truth is known, for a browser to open."""
+"""Page of a report with known values."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times,
 HOSTILE = '</script><script>window.hostile = 1</script><img src="x" onerror="window.hostile = 1">'
 LENGTH_S = 20
 GAP_S = (8, 12)
-"""Seconds since the run's begin without a scrape."""
+"""Seconds after the run's start without a scrape."""
 POWERS_W = (300, 100, 200)
-"""Of the GPUs while the run is on: 6,000 J (1.667 Wh), 2,000 J and 4,000 J (1.111 Wh)."""
+"""Power of each GPU during the run: 6,000 J (1.667 Wh), 2,000 J and 4,000 J (1.111 Wh)."""
 
 
 def _gpus() -> list[NodeGpu]:
@@ -36,19 +36,19 @@ def _values(gpus, t):
     phases = {HOSTILE: (min(since_s, 5), 3_000.0)} | ({"measure": (since_s - 5, 9_000.0)} if since_s > 5 else {})
     run = NodeRun(labels={"model": HOSTILE}, workload=HOSTILE, phases=phases if since_s else {}, results={"loss": 0.5})
     for metric, labels, value in scrape(gpus, run, t, intensity=230.0):
-        stepped = metric is m.GPU_POWER_LIMIT and t >= START_S + 10
-        yield metric, labels, 350.0 if stepped else value
+        limit_changed = metric is m.GPU_POWER_LIMIT and t >= START_S + 10
+        yield metric, labels, 350.0 if limit_changed else value
     for gpu in gpus:
-        where, busy = {"gpu": gpu.index, "uuid": gpu.uuid}, gpu.power_w(t) > 60
-        yield m.GPU_TEMPERATURE, {**where, "sensor": "gpu"}, 70.0 if busy else 40.0
-        yield m.GPU_CLOCK, {**where, "domain": "sm"}, 1_980e6 if busy else 345e6
-        yield m.GPU_CLOCK, {**where, "domain": "memory"}, 3_201e6
-        yield m.GPU_UTILIZATION, {**where, "engine": "memory"}, 0.25
-        yield m.GPU_MEMORY_USED, where, 64e9 if busy else 1e9
+        labels, busy = {"gpu": gpu.index, "uuid": gpu.uuid}, gpu.power_w(t) > 60
+        yield m.GPU_TEMPERATURE, {**labels, "sensor": "gpu"}, 70.0 if busy else 40.0
+        yield m.GPU_CLOCK, {**labels, "domain": "sm"}, 1_980e6 if busy else 345e6
+        yield m.GPU_CLOCK, {**labels, "domain": "memory"}, 3_201e6
+        yield m.GPU_UTILIZATION, {**labels, "engine": "memory"}, 0.25
+        yield m.GPU_MEMORY_USED, labels, 64e9 if busy else 1e9
 
 
 def write_page(folder: Path) -> Path:
-    """Three GPUs for 20 s at one scrape a second, four of which were missed."""
+    """Write the page of three GPUs for 20 s, scraped each second but for three missed scrapes."""
     gpus = _gpus()
     times = [t for t in scrape_times(1, START_S - 10, START_S + 30) if not GAP_S[0] < t - START_S < GAP_S[1]]
     source = HistorySource(write_history(folder, series_of_scrapes((t, list(_values(gpus, t))) for t in times)))

@@ -1,4 +1,4 @@
-"""What the page is made of: lines of few points, the order of cells, sentences, tables."""
+"""Parts of the page: chart lines, sort order of cells, sentences, tables."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def test_cell_sorts_by_its_value_in_the_base_unit(cell, text, expected):
 
 def test_cell_of_the_budget_sorts_by_its_half_width(tmp_path):
     """±10 J of the ledger."""
-    table = next(one for one in report_tables(run_report(tmp_path, NodeRun())) if one.title == "Uncertainty budget")
+    table = next(
+        entry for entry in report_tables(run_report(tmp_path, NodeRun())) if entry.title == "Uncertainty budget"
+    )
 
     assert table.rows[0][1].text == "± 10 J (0.17 %)"
     assert table.rows[0][1].sort_value == 10
@@ -89,7 +91,7 @@ def test_line_points_long_series_keep_extremes():
 
 
 def test_with_neighbors_stops_at_gaps():
-    """A run of 20 s that was scraped each 15 s: one sample lies within, at 11 s."""
+    """A run of 20 s scraped every 15 s has one sample, at 11 s."""
     quarters = Samples(np.array([-34.0, -19.0, -4.0, 11.0, 26.0, 41.0]), np.array([78.0, 78, 78, 700, 78, 78]))
     stopped = Samples(np.array([-34.0, -19.0, -4.0, 11.0, 86.0]), np.array([78.0, 78, 78, 700, 78]))
 
@@ -131,13 +133,13 @@ def test_line_points_constant_stretch_takes_few_points():
     times, values = line_points(Samples(t, np.where(t < 2_500, 400.0, 350.0)), Resolution(5_000, 1))
 
     assert len(times) <= 260
-    assert times[values.index(350)] - times[values.index(350) - 1] == 1  # the step stays as steep as it was
+    assert times[values.index(350)] - times[values.index(350) - 1] == 1  # the step keeps its slope
 
 
 def test_summary_sentences_state_energy_work_and_emissions(tmp_path):
     report = run_report(tmp_path, NodeRun(work={"steps": 10.0}), carbon=200)
 
-    texts = [f"{one.before} {one.figure} {one.after}" for one in summary_sentences(report)]
+    texts = [f"{entry.before} {entry.figure} {entry.after}" for entry in summary_sentences(report)]
 
     # 300 W x 20 s = 6,000 J ± 10 J = 1.6667 Wh; at 200 g/kWh 0.3333 g
     assert texts[0].startswith("The run used 1.6667 ± 0.0028 Wh on 1 GPU in 20.00 s (95 % CI: 1.6639 to 1.6695 Wh")
@@ -175,22 +177,22 @@ def test_phase_spans_small_lag_gives_one_span(tmp_path):
 
 
 def test_phase_spans_late_updates_are_placed_in_time(tmp_path):
-    """Phases of 10, 9.5 and 0.5 s; what is shown lags behind by 6 s until the run has ended."""
+    """Phases of 10, 9.5 and 0.5 s; the exported values lag by 6 s until the run has ended."""
 
     def seconds(t):
         now_s = t - START_S if t > START_S + 20 else t - START_S - 6
         lasted_s = {"warmup": min(now_s, 10), "measure": min(now_s - 10, 9.5), "rest": min(now_s - 19.5, 0.5)}
-        own = {"run_id": "train-1"}
-        return [(m.RUN_PHASE_SECONDS, {**own, "phase": name}, s) for name, s in lasted_s.items() if s > 0]
+        run_labels = {"run_id": "train-1"}
+        return [(m.RUN_PHASE_SECONDS, {**run_labels, "phase": name}, s) for name, s in lasted_s.items() if s > 0]
 
     frames = run_frames(tmp_path, NodeRun(), extra=seconds)
 
-    found = {span.phase: (span.start_s, span.end_s) for span in phase_spans(assess(frames), frames)}
+    result = {span.phase: (span.start_s, span.end_s) for span in phase_spans(assess(frames), frames)}
 
-    assert list(found) == ["warmup", "measure", "rest"]
-    assert found["warmup"] == pytest.approx((0, 10), abs=0.05)
-    assert found["measure"] == pytest.approx((10, 19.5), abs=0.05)
-    assert found["rest"] == pytest.approx((19.5, 20), abs=0.05)
+    assert list(result) == ["warmup", "measure", "rest"]
+    assert result["warmup"] == pytest.approx((0, 10), abs=0.05)
+    assert result["measure"] == pytest.approx((10, 19.5), abs=0.05)
+    assert result["rest"] == pytest.approx((19.5, 20), abs=0.05)
 
 
 def test_power_limit_lines_group_equal_limits(tmp_path):
@@ -206,9 +208,9 @@ def test_power_limit_lines_group_equal_limits(tmp_path):
 
 def test_charts_without_samples_have_a_description(tmp_path):
     frames = run_frames(tmp_path)
-    nothing = frames.raw.iloc[:0]
+    no_samples = frames.raw.iloc[:0]
 
-    (power,) = report_charts(assess(frames), replace(frames, raw=nothing), nothing)
+    (power,) = report_charts(assess(frames), replace(frames, raw=no_samples), no_samples)
 
     assert power.lines == ()
     assert power.description == "No power samples of this run were found."
@@ -217,11 +219,11 @@ def test_charts_without_samples_have_a_description(tmp_path):
 def test_report_tables_rows_match_columns(tmp_path):
     report = run_report(tmp_path, NodeRun(results={"loss": 0.5}, phases={"measure": (20.0, 6_000.0)}), intensity=230.0)
 
-    shown = report_tables(report)
+    exported = report_tables(report)
 
     expected = {"Energy by device", "Power by device", "Phases", "Carbon intensity by slot"}
-    assert expected | {"Results reported by the job"} <= {table.title for table in shown}
-    for table in shown:
+    assert expected | {"Results reported by the job"} <= {table.title for table in exported}
+    for table in exported:
         assert {len(row) for row in (*table.rows, *table.totals)} == {len(table.columns)}
 
 

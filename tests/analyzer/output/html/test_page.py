@@ -45,7 +45,7 @@ def opened(chromium, file):
 
 @pytest.fixture
 def tab(opened):
-    """The page at desktop width, as it was when it was opened."""
+    """Page at desktop width, reset before each test."""
     yield opened
     opened.look()
     opened.value(AS_OPENED)
@@ -55,7 +55,7 @@ def tab(opened):
 
 
 def box(tab, chart):
-    """Where the plot of a chart is, in the window."""
+    """Return the rectangle of a chart's plot in the window."""
     tab.value(f"document.querySelector('#chart-{chart}').scrollIntoView({{block: 'center'}})")
     place = f"document.querySelector('#chart-{chart} .nsewdrag').getBoundingClientRect()"
     return tab.value(f"(({{left, top, width, height}}) => ({{left, top, width, height}}))({place})")
@@ -184,9 +184,9 @@ def test_page_hostile_label_stays_text(tab):
     assert tab.value("document.images.length") == 1
     assert tab.value("document.querySelector('.labels').textContent.trim()") == f"model {HOSTILE}"
     assert HOSTILE in tab.value("document.querySelector('header').textContent")
-    drawn = tab.value("[...document.querySelectorAll('#chart-power .annotation-text')].map(one => one.textContent)")
-    assert drawn[-1] == "measure"
-    assert drawn[0].startswith("</script><script>"[:10])
+    traces = tab.value("[...document.querySelectorAll('#chart-power .annotation-text')].map(one => one.textContent)")
+    assert traces[-1] == "measure"
+    assert traces[0].startswith("</script><script>"[:10])
 
 
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (360, False), (1280, True), (1280, False)])
@@ -218,7 +218,7 @@ def test_page_without_scripts_shows_tables_and_plot(chromium, file):
     assert page.value("document.documentElement.dataset.charts") is None
     text = page.value("document.body.innerText")
     assert "3.333 ± 0.008 Wh" in text
-    assert "Minimum, median, maximum" not in text  # belongs to the charts
+    assert "Minimum, median, maximum" not in text  # part of the charts
     assert page.value("document.querySelector('.live').hidden")
     assert page.value("document.querySelector('.picture img').getBoundingClientRect().height") > 200
     assert page.value("document.querySelector('.picture img').naturalWidth") > 1_000
@@ -274,13 +274,13 @@ def test_page_charts_have_text_alternatives_and_ordered_headings(tab):
 
 
 def _axe(page) -> list[str]:
-    """What Deque's axe-core objects to, its advice on best practice included."""
+    """Return the violations found by axe-core, best practices included."""
     spec = find_spec("axe_core_python")
     assert spec is not None, "pip install --group test"
     assert spec.origin is not None
     page.value(f"{(Path(spec.origin).parent / 'axe.min.js').read_text()}; 0")
     page.value("document.querySelectorAll('.scroll').forEach(one => one.style.background = 'none')")  # a shadow at most
-    found = page.value("axe.run()")
-    assert "color-contrast" in {one["id"] for one in found["passes"]}
+    result = page.value("axe.run()")
+    assert "color-contrast" in {one["id"] for one in result["passes"]}
     page.value("document.querySelectorAll('.scroll').forEach(one => one.style.background = '')")
-    return [f"{one['id']}: {node['html'][:200]}" for one in found["violations"] for node in one["nodes"]]
+    return [f"{one['id']}: {node['html'][:200]}" for one in result["violations"] for node in one["nodes"]]

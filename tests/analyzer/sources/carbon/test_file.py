@@ -26,15 +26,15 @@ def test_read_carbon_file_slot_ends_before_gap(tmp_path):
     )
     midnight_s = datetime(2026, 9, 10, tzinfo=UTC).timestamp()
 
-    (found,) = carbon_file.read_carbon_file(path)
+    (result,) = carbon_file.read_carbon_file(path)
 
-    assert [(s.start_s - midnight_s, s.end_s - midnight_s, s.grams_per_kwh) for s in found.slots] == [
+    assert [(s.start_s - midnight_s, s.end_s - midnight_s, s.grams_per_kwh) for s in result.slots] == [
         (0, 1_800, 100),
         (1_800, 3_600, 200),
         (3_600, 5_400, 300),
         (32_400, 34_200, 400),
     ]
-    assert (found.basis, found.slots[0].quality) == ("average", "unknown")
+    assert (result.basis, result.slots[0].quality) == ("average", "unknown")
 
 
 def test_read_carbon_file_separates_both_bases(tmp_path):
@@ -42,11 +42,11 @@ def test_read_carbon_file_separates_both_bases(tmp_path):
         f"{t},{grams},{basis},forecast,5" for t in (0, 300) for grams, basis in ((100, "average"), (400, "marginal"))
     ]
 
-    found = carbon_file.read_carbon_file(
+    result = carbon_file.read_carbon_file(
         write(tmp_path / "both.csv", "time,g_per_kwh,basis,quality,sigma_g_per_kwh", *rows)
     )
 
-    assert [(one.basis, one.slots[0].grams_per_kwh, one.slots[0].sigma_g_per_kwh) for one in found] == [
+    assert [(entry.basis, entry.slots[0].grams_per_kwh, entry.slots[0].sigma_g_per_kwh) for entry in result] == [
         ("average", 100, 5),
         ("marginal", 400, 5),
     ]

@@ -38,37 +38,37 @@ def request_to(host, provider="gb", **more):
 
 
 def test_gb_returns_actual_or_else_forecast_per_half_hour():
-    with http_server(gb_day) as (host, seen):
-        found = fetch_past_intensity(request_to(host), [], TEN_S + 60, TEN_S + 3_700)
+    with http_server(gb_day) as (host, requests):
+        result = fetch_past_intensity(request_to(host), [], TEN_S + 60, TEN_S + 3_700)
 
-    assert found.problem == ""
-    assert found.slots == (
+    assert result.problem == ""
+    assert result.slots == (
         PastSlot(TEN_S, TEN_S + 1_800, 10.0, "actual"),
         PastSlot(TEN_S + 1_800, TEN_S + 3_600, 500.0, "forecast"),
         PastSlot(TEN_S + 3_600, TEN_S + 5_400, 11.0, "actual"),
     )
-    assert seen.paths == [f"/intensity/{iso(TEN_S)}/{iso(TEN_S + 5_400)}"]
+    assert requests.paths == [f"/intensity/{iso(TEN_S)}/{iso(TEN_S + 5_400)}"]
 
 
 def test_gb_month_is_fetched_in_parts_without_gap():
-    with http_server(gb_day) as (host, seen):
-        found = fetch_past_intensity(request_to(host), [], DAY_S, DAY_S + 30 * 86_400)
+    with http_server(gb_day) as (host, requests):
+        result = fetch_past_intensity(request_to(host), [], DAY_S, DAY_S + 30 * 86_400)
 
     spans_s = [
         datetime.fromisoformat(end).timestamp() - datetime.fromisoformat(begin).timestamp()
-        for begin, end in (path.split("/")[2:] for path in seen.paths)
+        for begin, end in (path.split("/")[2:] for path in requests.paths)
     ]
     assert max(spans_s) <= 14 * 86_400
-    assert [slot.start_s for slot in found.slots] == [DAY_S + 1_800 * n for n in range(30 * 48)]
+    assert [slot.start_s for slot in result.slots] == [DAY_S + 1_800 * n for n in range(30 * 48)]
 
 
 def test_gb_region_does_not_use_actuals_of_country():
-    with http_server(gb_day) as (host, seen):
-        found = fetch_past_intensity(request_to(host), ["London"], TEN_S, TEN_S + 60)
+    with http_server(gb_day) as (host, requests):
+        result = fetch_past_intensity(request_to(host), ["London"], TEN_S, TEN_S + 60)
 
-    assert "no actuals" in found.problem
-    assert "--restate gb:GB" in found.problem
-    assert seen.paths == []
+    assert "no actuals" in result.problem
+    assert "--restate gb:GB" in result.problem
+    assert requests.paths == []
 
 
 def test_nodes_in_two_regions_require_a_region():
@@ -89,24 +89,24 @@ def test_electricity_maps_sends_token_and_marks_estimates():
         {"zone": "DE", "carbonIntensity": 310, "datetime": iso(TEN_S + 3_600), "isEstimated": True},
         {"zone": "DE", "carbonIntensity": None, "datetime": iso(TEN_S + 7_200), "isEstimated": None},
     ]
-    with http_server(maps(points)) as (host, seen):
-        found = fetch_past_intensity(request_to(host, "electricitymaps", token="s3cret"), ["DE"], TEN_S, TEN_S + 7_300)
+    with http_server(maps(points)) as (host, requests):
+        result = fetch_past_intensity(request_to(host, "electricitymaps", token="s3cret"), ["DE"], TEN_S, TEN_S + 7_300)
 
-    assert [(slot.start_s, slot.end_s, slot.grams_per_kwh, slot.quality) for slot in found.slots] == [
+    assert [(slot.start_s, slot.end_s, slot.grams_per_kwh, slot.quality) for slot in result.slots] == [
         (TEN_S, TEN_S + 3_600, 322, "actual"),
         (TEN_S + 3_600, TEN_S + 7_200, 310, "estimated"),
     ]
-    assert seen.paths == ["/v3/carbon-intensity/past-range"]
-    assert seen.headers[0]["auth-token"] == "s3cret"
-    assert seen.parameters[0]["zone"] == "DE"
+    assert requests.paths == ["/v3/carbon-intensity/past-range"]
+    assert requests.headers[0]["auth-token"] == "s3cret"
+    assert requests.parameters[0]["zone"] == "DE"
 
 
 def test_electricity_maps_other_zone_is_rejected():
     points = [{"zone": "FR", "carbonIntensity": 20, "datetime": iso(TEN_S), "isEstimated": False}]
     with http_server(maps(points, "FR")) as (host, _):
-        found = fetch_past_intensity(request_to(host, "electricitymaps", token="x"), ["DE"], TEN_S, TEN_S + 60)
+        result = fetch_past_intensity(request_to(host, "electricitymaps", token="x"), ["DE"], TEN_S, TEN_S + 60)
 
-    assert found.problem == "electricitymaps returned another zone than DE"
+    assert result.problem == "electricitymaps returned another zone than DE"
 
 
 def test_electricity_maps_without_token_or_zone_names_remedy():
@@ -127,14 +127,14 @@ def test_energy_charts_returns_quarter_hours_and_forecasts():
         "co2eq_forecast": [None, 210.0, None],
         "deprecated": False,
     }
-    with http_server(lambda *_: Reply(200, json.dumps(body).encode())) as (host, seen):
-        found = fetch_past_intensity(request_to(host, "energy-charts", region="de"), [], TEN_S, TEN_S + 2_700)
+    with http_server(lambda *_: Reply(200, json.dumps(body).encode())) as (host, requests):
+        result = fetch_past_intensity(request_to(host, "energy-charts", region="de"), [], TEN_S, TEN_S + 2_700)
 
-    assert found.slots == (
+    assert result.slots == (
         PastSlot(TEN_S, TEN_S + 900, 200.5, "actual"),
         PastSlot(TEN_S + 900, TEN_S + 1_800, 210.0, "forecast"),
     )
-    assert seen.parameters[0] == {"country": "de", "start": iso(TEN_S), "end": iso(TEN_S + 3_600)}
+    assert requests.parameters[0] == {"country": "de", "start": iso(TEN_S), "end": iso(TEN_S + 3_600)}
 
 
 TRUNCATED = json.dumps({"data": [gb_period(TEN_S, 1, 2)]}).encode()[:-10]
@@ -159,19 +159,19 @@ TRUNCATED = json.dumps({"data": [gb_period(TEN_S, 1, 2)]}).encode()[:-10]
 )
 def test_provider_invalid_response_is_one_line(reply, expected):
     with http_server(lambda *_: reply) as (host, _):
-        found = fetch_past_intensity(request_to(host), [], TEN_S, TEN_S + 60)
+        result = fetch_past_intensity(request_to(host), [], TEN_S, TEN_S + 60)
 
-    assert found.slots == ()
-    assert expected in found.problem
-    assert "\n" not in found.problem
+    assert result.slots == ()
+    assert expected in result.problem
+    assert "\n" not in result.problem
 
 
 def test_provider_unreachable_is_one_line():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, and never listening
-        found = fetch_past_intensity(request_to(f"127.0.0.1:{taken.getsockname()[1]}"), [], TEN_S, TEN_S + 60)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound, and never listening
+        result = fetch_past_intensity(request_to(f"127.0.0.1:{bound.getsockname()[1]}"), [], TEN_S, TEN_S + 60)
 
-    assert found.problem.startswith("cannot connect to http://127.0.0.1:")
+    assert result.problem.startswith("cannot connect to http://127.0.0.1:")
 
 
 def test_provider_timeout_ends_request():
@@ -182,10 +182,10 @@ def test_provider_timeout_ends_request():
         return Reply(200, b"{}")
 
     with http_server(stuck) as (host, _):
-        found = fetch_past_intensity(request_to(host, timeout_s=0.3), [], TEN_S, TEN_S + 60)
+        result = fetch_past_intensity(request_to(host, timeout_s=0.3), [], TEN_S, TEN_S + 60)
         go_on.set()
 
-    assert found.problem.endswith("no response within 0.3 s")
+    assert result.problem.endswith("no response within 0.3 s")
 
 
 def test_token_is_line_of_provider_or_only_line(tmp_path, monkeypatch):
@@ -217,12 +217,12 @@ def test_report_restates_or_keeps_ledger_emissions(analyzer, tmp_path):
 
     with http_server(respond) as (host, _):
         options = (*REPORT, "--source", source, "--restate", "gb", "--restate-url", f"http://{host}")
-        good = analyzer(*options)
+        valid = analyzer(*options)
         down.set()
         bad = analyzer(*options)
 
-    (one,) = json.loads(good.stdout)["restated_emissions"]
-    hours = (START_S // 1_800 * 1_800 - DAY_S) / 3_600  # what the provider says of that half hour
+    (one,) = json.loads(valid.stdout)["restated_emissions"]
+    hours = (START_S // 1_800 * 1_800 - DAY_S) / 3_600  # the provider's value of that half hour
     assert one["emissions_grams"] == pytest.approx(6_000 / 3.6e6 * hours, rel=1e-9)
     assert (bad.returncode, json.loads(bad.stdout)["restated_emissions"]) == (0, [])
     origins = {one["origin"]: one["emissions_grams"] for one in json.loads(bad.stdout)["emissions"]}

@@ -32,15 +32,15 @@ def test_fetch_fleet_rules_equal_raw_samples(address, by):
 
 
 def test_fetch_fleet_rules_starting_in_window_are_not_used(address):
-    found = fetch_small_fleet(address, "model", start_s=BEGIN_S - 4_100, rules=True)
+    result = fetch_small_fleet(address, "model", start_s=BEGIN_S - 4_100, rules=True)
 
-    assert found.means.by == "raw samples"
-    assert found.means.why_not_rules == "the recording rules start later than the window"
+    assert result.means.by == "raw samples"
+    assert result.means.why_not_rules == "the recording rules start later than the window"
 
 
 def test_fetch_fleet_in_parts_counts_run_over_borders_once(fleet_addresses):
     """The server accepts at most 40 minutes per query and forwards to a real one."""
-    whole = fetch_small_fleet(fleet_addresses["victoria-metrics"], "model,user")
+    complete = fetch_small_fleet(fleet_addresses["victoria-metrics"], "model,user")
 
     def respond(path, parameters):
         spans = [int(text.split("ms]")[0]) for text in parameters["query"].split("[")[1:] if "ms]" in text]
@@ -55,15 +55,15 @@ def test_fetch_fleet_in_parts_counts_run_over_borders_once(fleet_addresses):
 
     messages = []
     with http_server(respond) as (target, _):
-        found = fetch_small_fleet(f"http://{target}", "model,user", say=messages.append)
+        result = fetch_small_fleet(f"http://{target}", "model,user", say=messages.append)
 
-    assert found.means.spans == 4
+    assert result.means.spans == 4
     assert "retrying in 4 parts" in messages[-1]
-    assert {keys: group.energy_j for keys, group in groups_by_keys(found).items()} == pytest.approx(
-        {keys: group.energy_j for keys, group in groups_by_keys(whole).items()}
+    assert {keys: group.energy_j for keys, group in groups_by_keys(result).items()} == pytest.approx(
+        {keys: group.energy_j for keys, group in groups_by_keys(complete).items()}
     )
-    assert found.device_j == pytest.approx(whole.device_j, rel=1e-3)
-    assert {group.keys: group.runs for group in found.groups} == {group.keys: group.runs for group in whole.groups}
+    assert result.device_j == pytest.approx(complete.device_j, rel=1e-3)
+    assert {group.keys: group.runs for group in result.groups} == {group.keys: group.runs for group in complete.groups}
 
 
 def test_fetch_fleet_refusing_server_is_one_line(fleet_addresses):
@@ -90,30 +90,35 @@ def test_fetch_fleet_result_size_is_independent_of_window(address):
 
 
 def test_fleet_command_shows_groups_rest_and_check(address, analyzer):
-    done = analyzer("fleet", "--source", address, "--until", END_S, "--since", "2h", "--by", "model,user", "--top", 2)
+    completed = analyzer(
+        "fleet", "--source", address, "--until", END_S, "--since", "2h", "--by", "model,user", "--top", 2
+    )
 
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^m1 +u1 +1 +0\.\d{4} kWh +\d\d\.\d % ", done.stdout, re.MULTILINE)
-    assert "(4 more)" in done.stdout
-    assert "(no run)" in done.stdout
-    assert "source: recording rules" in done.stdout
-    assert max(map(len, done.stdout.splitlines())) < 250
+    assert completed.returncode == 0, completed.stderr
+    assert re.search(r"^m1 +u1 +1 +0\.\d{4} kWh +\d\d\.\d % ", completed.stdout, re.MULTILINE)
+    assert "(4 more)" in completed.stdout
+    assert "(no run)" in completed.stdout
+    assert "source: recording rules" in completed.stdout
+    assert max(map(len, completed.stdout.splitlines())) < 250
 
 
 def test_fleet_command_unknown_label_is_reported(address, analyzer):
-    done = analyzer("fleet", "--source", address, "--until", END_S, "--since", "2h", "--by", "modle,user")
+    completed = analyzer("fleet", "--source", address, "--until", END_S, "--since", "2h", "--by", "modle,user")
 
-    assert done.stderr == (
+    assert completed.stderr == (
         "analyzer: no run in the window has the label modle; --by accepts model, namespace, user, workload, node, "
         "gpu_model\n"
     )
 
 
 def test_fleet_command_window_without_runs_is_reported(address, analyzer):
-    done = analyzer("fleet", "--source", address, "--until", END_S + 590, "--since", "3m", "--by", "modle")
+    completed = analyzer("fleet", "--source", address, "--until", END_S + 590, "--since", "3m", "--by", "modle")
 
-    assert done.stderr == "analyzer: no run was active in the window; the energy of its devices is shown as (no run)\n"
-    assert "(no run)" in done.stdout
+    assert (
+        completed.stderr
+        == "analyzer: no run was active in the window; the energy of its devices is shown as (no run)\n"
+    )
+    assert "(no run)" in completed.stdout
 
 
 def test_fleet_command_json_has_units_and_csv_rows_per_group(address, analyzer):
@@ -142,16 +147,16 @@ def test_fleet_command_json_has_units_and_csv_rows_per_group(address, analyzer):
     ],
 )
 def test_fleet_command_invalid_request_is_one_line(analyzer, arguments, code, expected):
-    done = analyzer("fleet", *arguments)
+    completed = analyzer("fleet", *arguments)
 
-    assert done.returncode == code
-    assert expected in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert completed.returncode == code
+    assert expected in completed.stderr
+    assert len(completed.stderr.splitlines()) == 1
 
 
 def test_fleet_command_window_without_samples_is_an_error(address, analyzer):
-    done = analyzer("fleet", "--source", address, "--until", BEGIN_S - 90_000, "--since", "1h")
+    completed = analyzer("fleet", "--source", address, "--until", BEGIN_S - 90_000, "--since", "1h")
 
-    assert done.returncode == 1
-    assert "no samples of wattline_gpu_energy_joules_total" in done.stderr
-    assert done.stdout == ""
+    assert completed.returncode == 1
+    assert "no samples of wattline_gpu_energy_joules_total" in completed.stderr
+    assert completed.stdout == ""

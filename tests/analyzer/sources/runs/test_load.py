@@ -153,7 +153,7 @@ def test_load_run_exporter_at_rest_does_not_wait(tmp_path):
     assert waiting.now_s == START_S + 69
 
 
-def served(tmp_path, targets, upto_s):
+def write_scrapes(tmp_path, targets, upto_s):
     """Return the samples up to `upto_s` of a server that scrapes each target every 15 s in its time range."""
     (tmp_path / "history.sqlite").unlink(missing_ok=True)
     series = []
@@ -170,8 +170,8 @@ TARGETS = {"a:9847": (-53, 600)}
 
 def test_load_run_unknown_id_waits_for_one_scrape(tmp_path):
     now_s = START_S + 107  # the last scrape was at 97 s, the next comes at 112 s
-    waiting = Waiting(now_s, lambda at_s: served(tmp_path, TARGETS, at_s))
-    served(tmp_path, TARGETS, now_s)
+    waiting = Waiting(now_s, lambda at_s: write_scrapes(tmp_path, TARGETS, at_s))
+    write_scrapes(tmp_path, TARGETS, now_s)
 
     refused(Reopened(tmp_path), "train-2", waiting)
 
@@ -182,8 +182,8 @@ def test_load_run_unknown_id_waits_for_one_scrape(tmp_path):
 def test_load_run_dead_target_does_not_extend_wait(tmp_path):
     targets = {**TARGETS, "dead:9847": (-53, 80)}
     now_s = START_S + 107
-    waiting = Waiting(now_s, lambda at_s: served(tmp_path, targets, at_s))
-    served(tmp_path, targets, now_s)
+    waiting = Waiting(now_s, lambda at_s: write_scrapes(tmp_path, targets, at_s))
+    write_scrapes(tmp_path, targets, now_s)
 
     refused(Reopened(tmp_path), "train-2", waiting)
 
@@ -193,8 +193,8 @@ def test_load_run_dead_target_does_not_extend_wait(tmp_path):
 @pytest.mark.parametrize(("began_s", "waits"), [(60, False), (105, True)])
 def test_load_run_generated_id_of_past_run_does_not_wait(tmp_path, began_s, waits):
     now_s = START_S + 107
-    waiting = Waiting(now_s, lambda at_s: served(tmp_path, TARGETS, at_s))
-    served(tmp_path, TARGETS, now_s)
+    waiting = Waiting(now_s, lambda at_s: write_scrapes(tmp_path, TARGETS, at_s))
+    write_scrapes(tmp_path, TARGETS, now_s)
     began = datetime.fromtimestamp(START_S + began_s, UTC)
 
     refused(Reopened(tmp_path), f"{began:%Y%m%d-%H%M%S}-00aa11", waiting)
@@ -204,8 +204,8 @@ def test_load_run_generated_id_of_past_run_does_not_wait(tmp_path, began_s, wait
 
 def test_load_run_id_with_invalid_time_waits(tmp_path):
     now_s = START_S + 107
-    waiting = Waiting(now_s, lambda at_s: served(tmp_path, TARGETS, at_s))
-    served(tmp_path, TARGETS, now_s)
+    waiting = Waiting(now_s, lambda at_s: write_scrapes(tmp_path, TARGETS, at_s))
+    write_scrapes(tmp_path, TARGETS, now_s)
 
     refused(Reopened(tmp_path), "20269999-999999-00aa11", waiting)
 
@@ -267,7 +267,7 @@ def test_choose_source_without_exporter_uses_state_folder(folder, tmp_path):
     (tmp_path / folder).mkdir()
     path = write_history(tmp_path / folder, [])
     with http_server(lambda *_: None) as (address, _):
-        pass  # nothing listens there any more
+        pass  # the port is closed
 
     environ = {"WATTLINE_EXPORTER": f"http://{address}", "XDG_STATE_HOME": str(tmp_path)}
 

@@ -55,49 +55,49 @@ def reports(tmp_path_factory):
         daemon.end(exporter, "beside")
         daemon.end(exporter, "shared")
         runs = [(name, run_id) for name in SOURCES for run_id in ("shared", "beside")]
-        found = {(name, run_id): report(places[name], run_id) for name, run_id in runs}
+        result = {(name, run_id): report(places[name], run_id) for name, run_id in runs}
         daemon.begin(exporter, run_id="turned-back", gpus=["0"])
         time.sleep(4)
         clock.step(-3_600.0)
         time.sleep(4)
         daemon.end(exporter, "turned-back")
         time.sleep(3)
-        yield found | {(name, "turned-back"): report(place, "turned-back") for name, place in places.items()}
+        yield result | {(name, "turned-back"): report(place, "turned-back") for name, place in places.items()}
 
 
 def report(source, run_id):
     command = [Path(sys.executable).with_name("analyzer"), "report", "--run-id", run_id, "--source", source]
-    done = subprocess.run([*command, "--format", "json"], capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    completed = subprocess.run([*command, "--format", "json"], capture_output=True, text=True, check=False, timeout=120)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
-def devices(found):
-    return {(device["component"], device["device"]): device for device in found["devices"]}
+def devices(result):
+    return {(device["component"], device["device"]): device for device in result["devices"]}
 
 
-def texts(found, code):
-    return [finding["text"] for finding in found["findings"] if finding["code"] == code]
+def texts(result, code):
+    return [finding["text"] for finding in result["findings"] if finding["code"] == code]
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_cpu_power_model_is_an_estimate_from_every_source(reports, source):
-    found = reports[source, "shared"]
+    result = reports[source, "shared"]
 
-    assert found["energy"]["cpu"]["estimate"] is True
-    assert found["energy"]["cpu"]["energy_uncertainty_joules"] is None
-    assert devices(found)["cpu", "0"]["energy_method"] == "model"
-    assert len(texts(found, "estimate")) == 1
-    assert all(device["energy_method"] == "counter" for device in found["devices"] if device["component"] == "gpu")
+    assert result["energy"]["cpu"]["estimate"] is True
+    assert result["energy"]["cpu"]["energy_uncertainty_joules"] is None
+    assert devices(result)["cpu", "0"]["energy_method"] == "model"
+    assert len(texts(result, "estimate")) == 1
+    assert all(device["energy_method"] == "counter" for device in result["devices"] if device["component"] == "gpu")
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_two_runs_without_utilization_share_gpu_equally(reports, source):
-    found, first = reports[source, "shared"], reports["exporter", "shared"]
-    shared, alone = (device for key, device in sorted(devices(found).items(), key=index) if key[0] == "gpu")
+    result, first = reports[source, "shared"], reports["exporter", "shared"]
+    shared, alone = (device for key, device in sorted(devices(result).items(), key=index) if key[0] == "gpu")
 
     assert shared["divided"] is True
-    half_j = LOAD_W * (found["duration_seconds"] - reports[source, "beside"]["duration_seconds"] / 2)
+    half_j = LOAD_W * (result["duration_seconds"] - reports[source, "beside"]["duration_seconds"] / 2)
     assert shared["attributed_energy_idle_shared_joules"] == pytest.approx(half_j, abs=4 * QUANTUM_S * LOAD_W)
     assert shared["attributed_energy_idle_apart_joules"] <= shared["attributed_energy_idle_shared_joules"]
     assert alone["divided"] is False
@@ -107,7 +107,7 @@ def test_two_runs_without_utilization_share_gpu_equally(reports, source):
             name = f"attributed_energy_{policy}_joules"
             assert device[name] == pytest.approx(same[name], rel=1e-9)
     expected = "also used by beside; the run's attributed share is listed as well"
-    assert any(expected in text for text in texts(found, "shared"))
+    assert any(expected in text for text in texts(result, "shared"))
 
 
 def index(item):
@@ -124,28 +124,28 @@ def test_carbon_provider_without_response_is_a_finding(reports, source):
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_clock_set_back_is_a_finding_and_keeps_energy(reports, source):
-    found = reports[source, "turned-back"]
-    (gpu,) = (device for device in found["devices"] if device["component"] == "gpu")
+    result = reports[source, "turned-back"]
+    (gpu,) = (device for device in result["devices"] if device["component"] == "gpu")
 
-    assert "was set back by 1 h during the run" in texts(found, "clock_set")[0]
-    assert found["ended_at_unix_seconds"] - found["started_at_unix_seconds"] == pytest.approx(
-        found["duration_seconds"], abs=1
+    assert "was set back by 1 h during the run" in texts(result, "clock_set")[0]
+    assert result["ended_at_unix_seconds"] - result["started_at_unix_seconds"] == pytest.approx(
+        result["duration_seconds"], abs=1
     )
-    assert gpu["energy_joules"] == pytest.approx(LOAD_W * found["duration_seconds"], rel=0.02)
+    assert gpu["energy_joules"] == pytest.approx(LOAD_W * result["duration_seconds"], rel=0.02)
 
 
 @pytest.mark.parametrize("source", ["prometheus", "victoria-metrics"])
 def test_server_with_other_clock_gives_no_own_figure(reports, source):
-    found = reports[source, "turned-back"]
+    result = reports[source, "turned-back"]
 
-    assert found["gpu"]["raw_samples_energy_joules"] is None
-    assert len(texts(found, "clock_apart")) == 1
+    assert result["gpu"]["raw_samples_energy_joules"] is None
+    assert len(texts(result, "clock_apart")) == 1
 
 
 @pytest.mark.parametrize("source", ["exporter", "history"])
 def test_history_after_clock_step_bounds_true_energy(reports, source):
-    found = reports[source, "turned-back"]
-    truth_j = LOAD_W * found["duration_seconds"]
+    result = reports[source, "turned-back"]
+    true_j = LOAD_W * result["duration_seconds"]
 
-    assert found["gpu"]["raw_samples_energy_low_joules"] <= truth_j <= found["gpu"]["raw_samples_energy_high_joules"]
-    assert texts(found, "clock_apart") == []
+    assert result["gpu"]["raw_samples_energy_low_joules"] <= true_j <= result["gpu"]["raw_samples_energy_high_joules"]
+    assert texts(result, "clock_apart") == []

@@ -57,7 +57,7 @@ class Live:
     messages: dict
 
     @property
-    def truth_j(self):
+    def true_j(self):
         return sum(gpu.energy_j(self.run.end_s) - gpu.energy_j(self.run.start_s) for gpu in self.gpus)
 
     def victoria_metrics_source(self):
@@ -76,8 +76,8 @@ def live(tmp_path_factory):
     gone = threading.Event()
 
     def respond(path, parameters):
-        shown = replace(run, end_s=run.start_s - 1_000) if gone.is_set() else run
-        text = exposition_text([*scrape(gpus, shown, time.time()), *forecast_series(NIGHT_FORECAST)])
+        exported_run = replace(run, end_s=run.start_s - 1_000) if gone.is_set() else run
+        text = exposition_text([*scrape(gpus, exported_run, time.time()), *forecast_series(NIGHT_FORECAST)])
         return Reply(200, text.encode(), "text/plain; version=0.0.4")
 
     password_file = folder / "password"
@@ -90,24 +90,24 @@ def live(tmp_path_factory):
         servers.prometheus(folder / "prometheus", [target]) as prometheus,
         servers.victoria_metrics(folder / "victoria-metrics", [target], flags=guarded) as victoria_metrics,
     ):
-        found = Live(prometheus, victoria_metrics, password_file, gpus, run, {}, {})
+        live = Live(prometheus, victoria_metrics, password_file, gpus, run, {}, {})
         time.sleep(max(run.end_s - time.time(), 0))
-        _load_all(found)
-        yield found
+        _load_all(live)
+        yield live
         gone.set()
 
 
-def _load_all(found):
+def _load_all(live):
     """Load the run from both servers right after its end, before the last scrape."""
 
     def read(name, source):
-        found.messages[name] = []
+        live.messages[name] = []
         try:
-            found.frames[name] = load_run(source, found.run.run_id, 3_600, CLOCK, found.messages[name].append)
+            live.frames[name] = load_run(source, live.run.run_id, 3_600, CLOCK, live.messages[name].append)
         finally:
             source.close()
 
-    sources = {"prometheus": PrometheusSource(found.prometheus), "victoria-metrics": found.victoria_metrics_source()}
+    sources = {"prometheus": PrometheusSource(live.prometheus), "victoria-metrics": live.victoria_metrics_source()}
     threads = [threading.Thread(target=read, args=pair) for pair in sources.items()]
     for thread in threads:
         thread.start()
@@ -136,17 +136,17 @@ def test_headline_is_the_same_from_all_sources(live, history):
     for server in ("prometheus", "victoria-metrics"):
         report = assess(live.frames[server])
         assert report.headline.value == pytest.approx(stored.headline.value, rel=1e-9)
-        assert report.headline.value == pytest.approx(live.truth_j, rel=1e-9)
+        assert report.headline.value == pytest.approx(live.true_j, rel=1e-9)
         assert report.headline.half == 8.0
         assert [work.amount for work in report.work] == [1_000]
 
 
 @pytest.mark.parametrize("server", ["prometheus", "victoria-metrics"])
 def test_own_figure_at_1_s_scrapes_bounds_true_energy(live, server):
-    own = assess(live.frames[server]).own
+    bound = assess(live.frames[server]).own
 
-    assert own.low <= live.truth_j <= own.high
-    assert own.high - own.low < live.truth_j
+    assert bound.low <= live.true_j <= bound.high
+    assert bound.high - bound.low < live.true_j
 
 
 @pytest.mark.parametrize("server", ["prometheus", "victoria-metrics"])
@@ -203,10 +203,10 @@ def wait_for(source, metric, after_s):
 def test_fetch_forecast_finds_newest_scrape_on_each_server(live, server):
     source = PrometheusSource(live.prometheus) if server == "prometheus" else live.victoria_metrics_source()
     try:
-        found = carbon_forecast.fetch_forecast(source, time.time(), "average", None)
+        forecast = carbon_forecast.fetch_forecast(source, time.time(), "average", None)
     finally:
         source.close()
 
-    assert (found.provider, found.region) == ("gb", "GB")
-    assert [slot.grams_per_kwh for slot in found.slots] == NIGHT_FORECAST[1:]
-    assert found.slots[0].start_s == pytest.approx(found.made_s + 1_800, abs=1e-3)
+    assert (forecast.provider, forecast.region) == ("gb", "GB")
+    assert [slot.grams_per_kwh for slot in forecast.slots] == NIGHT_FORECAST[1:]
+    assert forecast.slots[0].start_s == pytest.approx(forecast.made_s + 1_800, abs=1e-3)

@@ -37,65 +37,69 @@ def read_at(t, every_s, offset_s=0.0):
     return (t - offset_s) // every_s * every_s + offset_s
 
 
-def fluctuating_power_w(card, t):
+def fluctuating_power_w(node_gpu, t):
     """Return the value with a changing last digit, as of a real sensor."""
-    return card.power_w(t) + 0.1 * (int(t) % 7)
+    return node_gpu.power_w(t) + 0.1 * (int(t) % 7)
 
 
-def utilization(card, t):
-    return 0.98 if card.power_w(t) > 100 else 0.0
+def utilization(node_gpu, t):
+    return 0.98 if node_gpu.power_w(t) > 100 else 0.0
 
 
-def dcgm(t, card=EXAMPLE_GPU, *, index=0, host="Hostname", node="gpu01", mig=(), refresh_s=0.0, **more):
+def dcgm(t, node_gpu=EXAMPLE_GPU, *, index=0, host="Hostname", node="gpu01", mig=(), refresh_s=0.0, **more):
     """GPU; `mig` are the profiles of its instances, which repeat the GPU's values."""
     at = read_at(t, refresh_s, 7.3) if refresh_s else t
-    own = {
+    own_labels = {
         "gpu": str(index),
         "UUID": uuid(index),
         "device": f"nvidia{index}",
-        "modelName": card.name,
+        "modelName": node_gpu.name,
         host: node,
         **more,
     }
-    shown = [own] if not mig else [{**own, "GPU_I_PROFILE": mine, "GPU_I_ID": str(i)} for i, mine in enumerate(mig)]
-    for labels in shown:
-        yield "DCGM_FI_DEV_POWER_USAGE", labels, fluctuating_power_w(card, at)
-        yield "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", labels, round(card.energy_j(at) * 1_000)
-        yield "DCGM_FI_DEV_POWER_MGMT_LIMIT", labels, card.limit_w
-        yield "DCGM_FI_DEV_GPU_UTIL", labels, 100 * utilization(card, at)
+    rows = (
+        [own_labels]
+        if not mig
+        else [{**own_labels, "GPU_I_PROFILE": profile, "GPU_I_ID": str(i)} for i, profile in enumerate(mig)]
+    )
+    for labels in rows:
+        yield "DCGM_FI_DEV_POWER_USAGE", labels, fluctuating_power_w(node_gpu, at)
+        yield "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", labels, round(node_gpu.energy_j(at) * 1_000)
+        yield "DCGM_FI_DEV_POWER_MGMT_LIMIT", labels, node_gpu.limit_w
+        yield "DCGM_FI_DEV_GPU_UTIL", labels, 100 * utilization(node_gpu, at)
         yield "DCGM_FI_DEV_SM_CLOCK", labels, 1_980.0
         yield "DCGM_FI_DEV_FB_USED", labels, 40_960.0
 
 
-def nvidia_gpu_exporter(t, card=EXAMPLE_GPU, index=0, nvml=True):
-    own = {"uuid": uuid(index).removeprefix("GPU-")}
-    info = {"name": card.name, "index": str(index), "driver_version": "560.35", "pci_bus_id": "00000000:71:00.0"}
-    yield "nvidia_smi_gpu_info", {**own, **info}, 1.0
-    yield "nvidia_smi_power_draw_watts", own, fluctuating_power_w(card, t)
-    yield "nvidia_smi_enforced_power_limit_watts", own, card.limit_w
-    yield "nvidia_smi_utilization_gpu_ratio", own, utilization(card, t)
+def nvidia_gpu_exporter(t, node_gpu=EXAMPLE_GPU, index=0, nvml=True):
+    own_labels = {"uuid": uuid(index).removeprefix("GPU-")}
+    info = {"name": node_gpu.name, "index": str(index), "driver_version": "560.35", "pci_bus_id": "00000000:71:00.0"}
+    yield "nvidia_smi_gpu_info", {**own_labels, **info}, 1.0
+    yield "nvidia_smi_power_draw_watts", own_labels, fluctuating_power_w(node_gpu, t)
+    yield "nvidia_smi_enforced_power_limit_watts", own_labels, node_gpu.limit_w
+    yield "nvidia_smi_utilization_gpu_ratio", own_labels, utilization(node_gpu, t)
     if nvml:
-        yield "nvidia_smi_energy_joules_total", own, card.energy_j(t)
+        yield "nvidia_smi_energy_joules_total", own_labels, node_gpu.energy_j(t)
 
 
-def kepler(t, card=EXAMPLE_GPU, index=0, node="gpu01", gpu=True):
+def kepler(t, node_gpu=EXAMPLE_GPU, index=0, node="gpu01", gpu=True):
     """The CPU draws half of the GPU's power, 150 W; core and psys overlap with it."""
     at = read_at(t, 5.0, 1.2)
     for zone, share in (("package", 0.5), ("core", 0.3), ("dram", 0.1), ("psys", 0.9)):
         labels = {"zone": zone, "path": "/sys/class/powercap/intel-rapl:0", "node_name": node}
-        yield "kepler_node_cpu_joules_total", labels, share * card.energy_j(at)
-        yield "kepler_node_cpu_watts", labels, share * fluctuating_power_w(card, at)
+        yield "kepler_node_cpu_joules_total", labels, share * node_gpu.energy_j(at)
+        yield "kepler_node_cpu_watts", labels, share * fluctuating_power_w(node_gpu, at)
     if gpu:
-        own = {"gpu": str(index), "gpu_uuid": uuid(index), "vendor": "nvidia", "node_name": node}
-        yield "kepler_node_gpu_info", {**own, "gpu_name": card.name}, 1.0
-        yield "kepler_node_gpu_joules_total", own, card.energy_j(at)
-        yield "kepler_node_gpu_watts", own, fluctuating_power_w(card, at)
+        own_labels = {"gpu": str(index), "gpu_uuid": uuid(index), "vendor": "nvidia", "node_name": node}
+        yield "kepler_node_gpu_info", {**own_labels, "gpu_name": node_gpu.name}, 1.0
+        yield "kepler_node_gpu_joules_total", own_labels, node_gpu.energy_j(at)
+        yield "kepler_node_gpu_watts", own_labels, fluctuating_power_w(node_gpu, at)
 
 
-def node_exporter(t, card=EXAMPLE_GPU, range_j=None, zone_label=False, extra_path=False):
+def node_exporter(t, node_gpu=EXAMPLE_GPU, range_j=None, zone_label=False, extra_path=False):
     """Two packages of 150 W and DRAM of 30 W; the counters wrap at `range_j`."""
     for zone, index, share in (("package", 0, 0.5), ("package", 1, 0.5), ("core", 0, 0.3), ("dram", 0, 0.1)):
-        energy_j = share * card.energy_j(t)
+        energy_j = share * node_gpu.energy_j(t)
         value = energy_j if range_j is None else energy_j % range_j
         labels = {"index": str(index), "path": f"/sys/class/powercap/intel-rapl:{index}"}
         if zone_label:
@@ -107,29 +111,29 @@ def node_exporter(t, card=EXAMPLE_GPU, range_j=None, zone_label=False, extra_pat
                 yield "node_rapl_package_joules_total", mirrored, value + 17
 
 
-def all_smi(t, card=EXAMPLE_GPU, index=0, host="gpu01", hardware=False):
+def all_smi(t, node_gpu=EXAMPLE_GPU, index=0, host="gpu01", hardware=False):
     at = read_at(t, 3.0, 0.4)
-    gpu = {"gpu": card.name, "exported_instance": host, "gpu_uuid": uuid(index), "gpu_index": str(index)}
-    yield "all_smi_gpu_power_consumption_watts", gpu, fluctuating_power_w(card, at)
-    yield "all_smi_gpu_utilization", gpu, 100 * utilization(card, at)
-    own = {"host": host, "gpu_uuid": uuid(index), "gpu_index": str(index)}
-    yield "all_smi_energy_consumed_joules_total", {**own, "scope": "gpu"}, card.energy_j(at)
-    yield "all_smi_energy_consumed_joules_total", {"host": host, "scope": "cpu"}, 0.5 * card.energy_j(at)
-    yield "all_smi_energy_consumed_joules_total", {"host": host, "scope": "chassis"}, 1.9 * card.energy_j(at)
+    gpu = {"gpu": node_gpu.name, "exported_instance": host, "gpu_uuid": uuid(index), "gpu_index": str(index)}
+    yield "all_smi_gpu_power_consumption_watts", gpu, fluctuating_power_w(node_gpu, at)
+    yield "all_smi_gpu_utilization", gpu, 100 * utilization(node_gpu, at)
+    own_labels = {"host": host, "gpu_uuid": uuid(index), "gpu_index": str(index)}
+    yield "all_smi_energy_consumed_joules_total", {**own_labels, "scope": "gpu"}, node_gpu.energy_j(at)
+    yield "all_smi_energy_consumed_joules_total", {"host": host, "scope": "cpu"}, 0.5 * node_gpu.energy_j(at)
+    yield "all_smi_energy_consumed_joules_total", {"host": host, "scope": "chassis"}, 1.9 * node_gpu.energy_j(at)
     if hardware:
-        yield "all_smi_gpu_energy_hw_millijoules_total", gpu, card.energy_j(at) * 1_000
+        yield "all_smi_gpu_energy_hw_millijoules_total", gpu, node_gpu.energy_j(at) * 1_000
 
 
-def wattline(t, card=EXAMPLE_GPU, index=0):
-    where = {"gpu": str(index), "uuid": uuid(index)}
-    info = {"name": card.name, "architecture": "hopper", "pci_bus_id": "0", "driver_version": "560"}
-    yield m.GPU_INFO.name, {**where, **info}, 1.0
-    yield m.GPU_POWER.name, where, fluctuating_power_w(card, t)
-    yield m.GPU_ENERGY.name, where, card.energy_j(t)
-    yield m.GPU_ENERGY_METHOD.name, {**where, "method": "counter"}, 1.0
-    yield m.GPU_POWER_LIMIT.name, {**where, "kind": "enforced"}, card.limit_w
-    yield m.GPU_UTILIZATION.name, {**where, "engine": "gpu"}, utilization(card, t)
-    yield m.CPU_ENERGY.name, {"package": "0", "zone": "package"}, 0.5 * card.energy_j(t)
+def wattline(t, node_gpu=EXAMPLE_GPU, index=0):
+    labels = {"gpu": str(index), "uuid": uuid(index)}
+    info = {"name": node_gpu.name, "architecture": "hopper", "pci_bus_id": "0", "driver_version": "560"}
+    yield m.GPU_INFO.name, {**labels, **info}, 1.0
+    yield m.GPU_POWER.name, labels, fluctuating_power_w(node_gpu, t)
+    yield m.GPU_ENERGY.name, labels, node_gpu.energy_j(t)
+    yield m.GPU_ENERGY_METHOD.name, {**labels, "method": "counter"}, 1.0
+    yield m.GPU_POWER_LIMIT.name, {**labels, "kind": "enforced"}, node_gpu.limit_w
+    yield m.GPU_UTILIZATION.name, {**labels, "engine": "gpu"}, utilization(node_gpu, t)
+    yield m.CPU_ENERGY.name, {"package": "0", "zone": "package"}, 0.5 * node_gpu.energy_j(t)
     yield m.CPU_ENERGY_METHOD.name, {"package": "0", "method": "rapl"}, 1.0
 
 

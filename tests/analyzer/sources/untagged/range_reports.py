@@ -12,18 +12,18 @@ from tests.analyzer.node import START_S
 from tests.analyzer.sources.untagged.foreign_exporters import END_S
 
 
-def load_range_report(address, asked, given=NO_INPUTS):
+def load_range_report(address, request, inputs=NO_INPUTS):
     with closing(PrometheusSource(address)) as source:
-        ranged = load_range(source, asked, lambda _: None)
-    return range_report(assess(ranged.frames, given), ranged.quality)
+        time_range = load_range(source, request, lambda _: None)
+    return range_report(assess(time_range.frames, inputs), time_range.quality)
 
 
-def report_at(address, case, given=NO_INPUTS, start_s=START_S, end_s=END_S, **asked):
+def report_at(address, case, inputs=NO_INPUTS, start_s=START_S, end_s=END_S, **request):
     """Return the report of one of `cases`."""
-    return load_range_report(address, RangeRequest(start_s, end_s, matching={"case": case}, **asked), given)
+    return load_range_report(address, RangeRequest(start_s, end_s, matching={"case": case}, **request), inputs)
 
 
-def is_exact(quantity, truth_j, at_most=0.15):
+def is_exact(quantity, true_j, at_most=0.15):
     """Return whether the interval contains the true value and is narrow."""
-    assert abs(quantity.value - truth_j) <= quantity.half <= at_most * truth_j
+    assert abs(quantity.value - true_j) <= quantity.half <= at_most * true_j
     return True

@@ -22,9 +22,9 @@ def read(analyzer, tmp_path):
     def of(times):
         history = write_history(tmp_path, series_of_scrapes((t, scrape([CARD], RUN, t)) for t in sorted(times)))
         span = ["--start", START_S - 1_000, "--end", RUN.end_s + 1_000]
-        done = analyzer("report", "--source", history, *span, "--format", "json")
-        assert done.returncode == 0, done.stderr
-        document = json.loads(done.stdout)
+        completed = analyzer("report", "--source", history, *span, "--format", "json")
+        assert completed.returncode == 0, completed.stderr
+        document = json.loads(completed.stdout)
         assert document["energy"]["gpu"]["energy_joules"] == pytest.approx(300 * 300 + 2_000 * 60)
         texts = [finding["text"] for finding in document["findings"] if finding["code"] == "gap"]
         return texts, document["devices"][0]["integrated_energy_joules"]

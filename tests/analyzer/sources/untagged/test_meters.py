@@ -30,8 +30,8 @@ class Stored:
         for t in times:
             for name, labels, value in exporter(t):
                 key = (name, *sorted(labels.items()))
-                own = {"__name__": name, "instance": instance, **labels}
-                self._series.setdefault(key, (own, [], []))
+                own_labels = {"__name__": name, "instance": instance, **labels}
+                self._series.setdefault(key, (own_labels, [], []))
                 self._series[key][1].append(t)
                 self._series[key][2].append(value)
 
@@ -81,9 +81,9 @@ def test_find_exporters_finds_node_active_in_part_of_range(up_h):
     up_s = START_S + 3_600 * up_h
     source = Stored(foreign.dcgm, scrape_times(15, up_s, up_s + 3_600))
 
-    (seen,) = find_exporters(source, RangeRequest(START_S, START_S + 86_400))
+    (exporter,) = find_exporters(source, RangeRequest(START_S, START_S + 86_400))
 
-    assert (seen.schema, seen.node) == ("dcgm-exporter", "gpu01")
+    assert (exporter.schema, exporter.node) == ("dcgm-exporter", "gpu01")
 
 
 def test_repeated_readings_are_left_out_with_known_age():
@@ -135,15 +135,15 @@ def test_interval_contains_true_energy_for_any_timing(pieces, refresh_s, interva
     """Power changes in steps; reads, cache and scrapes have different clocks."""
     begins = np.cumsum([0.0, *(length for length, _ in pieces)])
     steps = [(START_S + float(t), watts) for t, (_, watts) in zip(begins, pieces, strict=False)]
-    card = NodeGpu([(START_S - 10_000, 80.0), *steps, (START_S + float(begins[-1]), 80.0)], limit_w=700.0)
+    node_gpu = NodeGpu([(START_S - 10_000, 80.0), *steps, (START_S + float(begins[-1]), 80.0)], limit_w=700.0)
     times = scrape_times(interval_s, START_S - 300.7, START_S + 1_100)
     window = (START_S + begin_s, START_S + begin_s + duration_s)
-    (meter,) = meters_of("dcgm-exporter", lambda t: foreign.dcgm(t, card, refresh_s=refresh_s), times, window)
+    (meter,) = meters_of("dcgm-exporter", lambda t: foreign.dcgm(t, node_gpu, refresh_s=refresh_s), times, window)
 
-    found = energy_of_meter(meter, *window).energy
+    result = energy_of_meter(meter, *window).energy
 
-    truth_j = card.energy_j(window[1]) - card.energy_j(window[0])
-    assert abs(found.energy_j - truth_j) <= found.half_j + 0.01
+    true_j = node_gpu.energy_j(window[1]) - node_gpu.energy_j(window[0])
+    assert abs(result.energy_j - true_j) <= result.half_j + 0.01
 
 
 DAYS_S = 4 * 86_400.0
@@ -157,12 +157,12 @@ def test_long_range_downsampled_counter_keeps_energy():
     """Four days at 15 s are 23,081 samples, downsampled above 20,000; the true energy is in closed form."""
     (meter,) = meters_of("dcgm-exporter", lambda t: foreign.dcgm(t, WAVE), LONG, WINDOW)
 
-    found = energy_of_meter(meter, *WINDOW)
+    result = energy_of_meter(meter, *WINDOW)
 
     assert len(LONG) > 20_000
     assert len(meter.counter) < 12_000
-    assert abs(found.energy.energy_j - TRUTH_J) <= found.energy.half_j < 0.01 * TRUTH_J
-    assert found.whole
+    assert abs(result.energy.energy_j - TRUTH_J) <= result.energy.half_j < 0.01 * TRUTH_J
+    assert result.whole
 
 
 def test_long_range_downsampled_power_keeps_integral():
@@ -170,27 +170,27 @@ def test_long_range_downsampled_power_keeps_integral():
         "nvidia-gpu-exporter", lambda t: foreign.nvidia_gpu_exporter(t, WAVE, nvml=False), LONG, WINDOW
     )
 
-    found = energy_of_meter(meter, *WINDOW)
+    result = energy_of_meter(meter, *WINDOW)
 
     assert meter.power.exact is not None
-    assert found.energy.energy_j == pytest.approx(TRUTH_J, rel=0.005)
-    assert found.energy.half_j is None
-    assert found.energy.covered_ratio == pytest.approx(1.0)
+    assert result.energy.energy_j == pytest.approx(TRUTH_J, rel=0.005)
+    assert result.energy.half_j is None
+    assert result.energy.covered_ratio == pytest.approx(1.0)
 
 
 def test_long_range_read_interval_is_estimated_at_edges():
     (meter,) = meters_of("dcgm-exporter", lambda t: foreign.dcgm(t, WAVE, refresh_s=30.0), LONG, WINDOW)
 
-    found = energy_of_meter(meter, *WINDOW)
+    result = energy_of_meter(meter, *WINDOW)
 
     assert meter.cached_s == 30
-    assert abs(found.energy.energy_j - TRUTH_J) <= found.energy.half_j < 0.01 * TRUTH_J
+    assert abs(result.energy.energy_j - TRUTH_J) <= result.energy.half_j < 0.01 * TRUTH_J
 
 
 def test_long_range_keeps_all_wraps():
     """100 to 300 W for four days wrap a counter of 65,536 J."""
-    found = meters_of("node-exporter", lambda t: foreign.node_exporter(t, WAVE, range_j=65_536.0), LONG, WINDOW)
-    package = next(meter for meter in found if (meter.component, meter.device) == ("cpu", "0"))
+    result = meters_of("node-exporter", lambda t: foreign.node_exporter(t, WAVE, range_j=65_536.0), LONG, WINDOW)
+    package = next(meter for meter in result if (meter.component, meter.device) == ("cpu", "0"))
 
     mended, findings = wraps.unwrap_meter(package, {"package": 65_536.0}, *WINDOW)
 

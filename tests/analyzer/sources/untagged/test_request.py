@@ -7,9 +7,9 @@ from tests.analyzer.sources.untagged.foreign_exporters import TRUE_ENERGY_J, uui
 from tests.analyzer.sources.untagged.range_reports import is_exact
 
 
-@pytest.mark.parametrize("wanted", [("1",), (uuid(1),), (uuid(1).removeprefix("GPU-").upper(),)])
-def test_range_gpus_match_index_or_uuid(report_of, wanted):
-    report = report_of("two-cards", gpus=wanted)
+@pytest.mark.parametrize("expected", [("1",), (uuid(1),), (uuid(1).removeprefix("GPU-").upper(),)])
+def test_range_gpus_match_index_or_uuid(report_of, expected):
+    report = report_of("two-cards", gpus=expected)
 
     assert [device.device for device in report.gpus] == [uuid(1)]
     assert is_exact(report.energy["gpu"], TRUE_ENERGY_J)
@@ -31,14 +31,14 @@ def test_range_named_schema_is_the_only_one_read(report_of):
 
 
 def test_range_nothing_found_is_one_line_with_request(report_of):
-    with pytest.raises(FetchError) as nothing:
+    with pytest.raises(FetchError) as empty:
         report_of("no-such-case")
     with pytest.raises(FetchError) as elsewhere:
         report_of("two-nodes", node="gpu0")
     with pytest.raises(FetchError) as gpu:
         report_of("two-cards", gpus=("7",))
 
-    assert "wattline, dcgm-exporter, nvidia-gpu-exporter, kepler, node-exporter, all-smi" in str(nothing.value)
-    assert "2026-09-10 00:26:40" in str(nothing.value)
+    assert "wattline, dcgm-exporter, nvidia-gpu-exporter, kepler, node-exporter, all-smi" in str(empty.value)
+    assert "2026-09-10 00:26:40" in str(empty.value)
     assert "known nodes: gpu01 (dcgm-exporter), gpu02 (dcgm-exporter)" in str(elsewhere.value)
     assert f"known GPUs: 0 ({uuid()} on gpu01), 1 ({uuid(1)} on gpu01)" in str(gpu.value)

@@ -87,7 +87,7 @@ def test_energy_per_token_interval_combines_both_intervals(report_of):
     expected = energy.half / 60_000 + energy.value / 60_000 * 1_500 / 58_500
     assert generated.half == pytest.approx(expected, rel=1e-2)
     (boundary,) = report.boundaries
-    by_unit = {one.unit: one.energy_per_unit.half for one in boundary.work}
+    by_unit = {work.unit: work.energy_per_unit.half for work in boundary.work}
     assert by_unit["generated_tokens"] == generated.half
     assert by_unit["total_tokens"] == pytest.approx(generated.half / 4, rel=1e-2)  # of three prompt tokens for each
 
@@ -174,10 +174,10 @@ def test_report_gives_joules_per_token_of_service(analyzer, prometheus):
     range_ += ["--carbon", "100", "--embodied-kg", "1000", "--lifetime-years", "4"]
     service = ["--tokens", "vllm", "--tokens-matching", 'service="vllm"']
 
-    done = analyzer("report", "--source", prometheus, *range_, *service, "--format", "json")
+    completed = analyzer("report", "--source", prometheus, *range_, *service, "--format", "json")
 
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr
+    document = json.loads(completed.stdout)
     assert document["work"]["generated_tokens"]["energy_per_unit_joules"] == pytest.approx(3, rel=0.02)
     assert document["labels"] == {"schema": "dcgm-exporter", "tokens": "vllm"}
     (sci,) = document["software_carbon_intensity"]
