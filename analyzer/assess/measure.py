@@ -14,7 +14,7 @@ from analyzer.model.devices import AttributedDevice, MeasuredDevice, fields_of
 from analyzer.model.emissions import CarbonSlot, Emission
 from analyzer.model.interval import Interval, total, total_limits
 from analyzer.model.ledger import LedgerPhase, RunLedger
-from analyzer.model.report import AttributedRun, Finding, MeasuredRun, Phase, Work
+from analyzer.model.report import AttributedRun, Finding, MeasuredRun, RunPhase, Work
 from analyzer.model.timeline import Window
 
 
@@ -79,10 +79,10 @@ def _sum_known(values: Iterable[float | None]) -> float | None:
     return math.fsum(known) if known and len(known) == len(parts) else None
 
 
-def _phases(ledger: Sequence[LedgerPhase], estimated: AbstractSet[str]) -> Iterator[Phase]:
+def _phases(ledger: Sequence[LedgerPhase], estimated: AbstractSet[str]) -> Iterator[RunPhase]:
     """Yield the phases; `estimated` components have no interval, since the error of a model is not a sensor's."""
     for phase in ledger:
-        yield Phase(
+        yield RunPhase(
             phase.name,
             phase.duration_s,
             {

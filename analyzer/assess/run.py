@@ -33,7 +33,7 @@ from analyzer.energy.devices import (
     measure_device,
 )
 from analyzer.energy.error_budget import device_budget, gpu_budget
-from analyzer.model.devices import SCRAPED, AttributedDevice, Device, UncertaintyBudget, fields_of
+from analyzer.model.devices import SCRAPED, AttributedDevice, ReportDevice, UncertaintyBudget, fields_of
 from analyzer.model.emissions import CarbonSlot, Emission, Restatement
 from analyzer.model.ledger import RunLedger, parse_ledger
 from analyzer.model.report import (
@@ -236,7 +236,7 @@ def _restated(measured: _Measured, attributed: _Attributed, given: UserInputs) -
             yield restate(attributed.run, measured.windows, attributed.lines, past, fallback)
 
 
-def _devices(run: AttributedRun, checked: _Checked, calibrated: CalibratedGpus) -> tuple[Device, ...]:
+def _devices(run: AttributedRun, checked: _Checked, calibrated: CalibratedGpus) -> tuple[ReportDevice, ...]:
     found = []
     for device, budget in zip(run.devices, checked.budgets, strict=True):
         card = calibrated.by_gpu.get(device.device) if device.component == "gpu" else None
@@ -245,7 +245,7 @@ def _devices(run: AttributedRun, checked: _Checked, calibrated: CalibratedGpus) 
         if energy and card and card.uncertainty_percent is not None:
             residual_j = abs(energy.value) * card.uncertainty_percent / 100
         with_residual = replace(budget, residual_j=residual_j) if budget else None
-        found.append(Device(**fields_of(device), budget=with_residual, calibration=card, calibrated=energy))
+        found.append(ReportDevice(**fields_of(device), budget=with_residual, calibration=card, calibrated=energy))
     return tuple(found)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from analyzer.assess.boundaries import GENERATED, PROMPT, TOTAL
-from analyzer.model.devices import Device, fields_of
+from analyzer.model.devices import ReportDevice, fields_of
 from analyzer.model.emissions import Sci, widened_by_amount
 from analyzer.model.interval import Interval
 from analyzer.model.report import Boundary, Finding, Report, UnitEnergy, Work, ordered_findings
@@ -115,7 +115,7 @@ class _Units:
         return widened_by_amount(joules, self._amounts[unit], self._limits.get(unit))
 
 
-def _implausible(device: Device, spacing_s: float) -> Iterator[Finding]:
+def _implausible(device: ReportDevice, spacing_s: float) -> Iterator[Finding]:
     """Yield a counter that does not change, or has another unit.
 
     Its energy differs from the integral of scraped power by more than four standard deviations of the mean of so many

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from analyzer.carbon.intensity import slot_pieces
 from analyzer.model.emissions import UNKNOWN, CarbonSlot, Past, Restatement
 from analyzer.model.report import Finding
-from analyzer.model.samples import around, of
+from analyzer.model.samples import around, rows_of
 from analyzer.model.timeline import Window
 from exporter.contract import metrics as m
 
@@ -45,7 +45,7 @@ def carbon_findings(
 
 def places_with_intensity(raw: pd.DataFrame) -> frozenset[tuple[str, str]]:
     """Return the pairs of instance and basis with an intensity: emissions of an untagged range are by slot."""
-    known = of(raw, m.CARBON_INTENSITY)
+    known = rows_of(raw, m.CARBON_INTENSITY)
     return frozenset(zip(known["instance"], known["basis"], strict=True))
 
 
@@ -54,9 +54,9 @@ def _configured(raw: pd.DataFrame, instance: str) -> list[str]:
 
     A first source without any response counts as average, unless it is known to be marginal.
     """
-    sources = set(of(raw, m.SOURCE_UP, instance=instance)["source"])
-    shown = {*of(raw, m.CARBON_INTENSITY, instance=instance)["basis"]}
-    shown |= {*of(raw, m.CARBON_FETCHED_TIMESTAMP, instance=instance)["basis"]}
+    sources = set(rows_of(raw, m.SOURCE_UP, instance=instance)["source"])
+    shown = {*rows_of(raw, m.CARBON_INTENSITY, instance=instance)["basis"]}
+    shown |= {*rows_of(raw, m.CARBON_FETCHED_TIMESTAMP, instance=instance)["basis"]}
     if "carbon" in sources and not shown - {"marginal"}:
         shown |= {"marginal"} if "marginal" in shown and "carbon_marginal" not in sources else {"average"}
     return sorted(shown | {source.removeprefix("carbon_") for source in sources if source.startswith("carbon_")})
@@ -88,11 +88,11 @@ def _fallback(raw: pd.DataFrame, where: Mapping[str, str], slots: Sequence[Carbo
     basis = where["basis"]
     fallbacks = [slot for slot in slots if slot.provider == _STATIC]
     others = {
-        *of(raw, m.CARBON_FETCHED_TIMESTAMP, **where)["provider"],
+        *rows_of(raw, m.CARBON_FETCHED_TIMESTAMP, **where)["provider"],
         *(slot.provider for slot in slots),
     } - {_STATIC}
     source = "carbon_marginal" if basis == "marginal" else "carbon"
-    failed = bool((of(raw, m.SOURCE_UP, instance=where["instance"], source=source)["value"] == 0).any())
+    failed = bool((rows_of(raw, m.SOURCE_UP, instance=where["instance"], source=source)["value"] == 0).any())
     if not fallbacks or not (others or failed):
         return []
     who = f"the provider ({', '.join(sorted(others))})" if others else "the provider"
@@ -116,8 +116,8 @@ def _by_quality(slots: Sequence[CarbonSlot]) -> str:
 
 def _old(raw: pd.DataFrame, where: Mapping[str, str], window: Window, subject: str) -> list[Finding]:
     keys = ["t", "provider"]
-    fetched = around(of(raw, m.CARBON_FETCHED_TIMESTAMP, **where), window.start_s, window.end_s)
-    in_force = of(raw, m.CARBON_INTENSITY, **where)[keys].drop_duplicates()
+    fetched = around(rows_of(raw, m.CARBON_FETCHED_TIMESTAMP, **where), window.start_s, window.end_s)
+    in_force = rows_of(raw, m.CARBON_INTENSITY, **where)[keys].drop_duplicates()
     ages = fetched[[*keys, "value"]].merge(in_force, on=keys)
     oldest_s = float((ages["t"].clip(window.start_s, window.end_s) - ages["value"]).max()) if len(ages) else 0.0
     if oldest_s <= OLD_S:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from analyzer.model.emissions import CarbonSlot
-from analyzer.model.samples import Samples, around, of
+from analyzer.model.samples import Samples, around, rows_of
 from exporter.contract.metrics import CARBON_INTENSITY, CARBON_INTENSITY_TIMESTAMP, SOURCE_UP
 
 _LATE_S = 60.0
@@ -43,7 +43,7 @@ def carbon_slots(
     separate rows, which must not be added up over bases.
     """
     found: list[CarbonSlot] = []
-    known = of(raw, CARBON_INTENSITY)
+    known = rows_of(raw, CARBON_INTENSITY)
     for instance, basis in sorted(set(zip(known["instance"], known["basis"], strict=True))):
         window_s = windows_s.get(instance)
         for piece in slot_pieces(raw, instance, basis, window_s) if window_s else ():
@@ -90,11 +90,11 @@ def _states(
 ) -> Iterator[tuple[float, dict[Any, Any] | None]]:
     """Yield the slot in force at each scrape, with `value` in g/kWh and `value_begin`; None where there was none."""
     keys = ["instance", *CARBON_INTENSITY.labels]
-    begins = of(raw, CARBON_INTENSITY_TIMESTAMP, instance=instance, basis=basis)[["t", *keys, "value"]]
-    shown = of(raw, CARBON_INTENSITY, instance=instance, basis=basis)
+    begins = rows_of(raw, CARBON_INTENSITY_TIMESTAMP, instance=instance, basis=basis)[["t", *keys, "value"]]
+    shown = rows_of(raw, CARBON_INTENSITY, instance=instance, basis=basis)
     joined = shown.merge(begins, on=["t", *keys], suffixes=("", "_begin")).sort_values("t", kind="stable")
     by_time: dict[Any, dict[Any, Any]] = {row["t"]: row for row in joined.to_dict("records")}
-    asked = of(raw, SOURCE_UP, instance=instance)
+    asked = rows_of(raw, SOURCE_UP, instance=instance)
     scrapes = pd.concat([asked[asked["source"].str.startswith("carbon")][["t"]], joined[["t"]]]).drop_duplicates()
     for t_s in around(scrapes, start_s, end_s)["t"]:
         yield float(t_s), by_time.get(t_s)

@@ -44,12 +44,12 @@ def compare_command(
     """Compare energy, energy per unit, duration, rate and emissions, with confidence intervals."""
     since_s = duration_option(since)
     from analyzer.commands.printing import print_output
-    from analyzer.model.catalog import SelectionError, selector
+    from analyzer.model.catalog import SelectionError, parse_selector
     from analyzer.output.studies.compare import comparison_output
     from analyzer.studies import compare as comparison
 
     try:
-        selectors = [selector(text) for text in groups]
+        selectors = [parse_selector(text) for text in groups]
     except SelectionError as error:
         raise typer.BadParameter(str(error)) from error
     if len(selectors) < 2:

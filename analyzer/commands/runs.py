@@ -19,7 +19,7 @@ from analyzer.commands.printing import OutputFormat, print_message
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
-    from analyzer.model.catalog import ListedRun
+    from analyzer.model.catalog import RunEntry
     from analyzer.output.table import Table
     from analyzer.sources.base import SampleSource
 
@@ -42,8 +42,8 @@ def runs_command(
     print_output(CommandOutput([table], table.records(), table.records()), form)
 
 
-def _list_runs(source: SampleSource, since_s: float, limit: int) -> list[ListedRun]:
-    from analyzer.model.catalog import listed
+def _list_runs(source: SampleSource, since_s: float, limit: int) -> list[RunEntry]:
+    from analyzer.model.catalog import run_entry
     from analyzer.sources.runs import load
 
     now_s = time.time()
@@ -56,11 +56,11 @@ def _list_runs(source: SampleSource, since_s: float, limit: int) -> list[ListedR
     for run_id in newest[:limit]:
         rows = [row for row in scrapes if row.labels["run_id"] == run_id]
         fresh = timing is not None and max(row.t for row in rows) >= now_s - max(3 * timing.interval_s, load.PATIENCE_S)
-        found.append(listed(load.fetch_ledger(source, run_id, rows), run_id, fresh=fresh))
+        found.append(run_entry(load.fetch_ledger(source, run_id, rows), run_id, fresh=fresh))
     return found
 
 
-def _run_table(runs: Sequence[ListedRun]) -> Table:
+def _run_table(runs: Sequence[RunEntry]) -> Table:
     """Return one row per run; ids are never wrapped, so that they can be copied."""
     from analyzer.output import units
     from analyzer.output.table import Cell, Column, Table, duration_cell, energy_cell, text_cell

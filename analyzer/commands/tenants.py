@@ -82,7 +82,7 @@ def _measured_steps(steps: list[list[TenantRun]]) -> list[ConcurrentStep]:
 
 def _solo_selectors(experiment: str, texts: list[str]) -> tuple[dict[str, Selector], list[Selector]]:
     """Return the selectors of --solo: by tenant, and of whole experiments."""
-    from analyzer.model.catalog import SelectionError, Selector, selector
+    from analyzer.model.catalog import SelectionError, Selector, parse_selector
 
     of_tenant, experiments = {}, []
     for text in texts:
@@ -91,7 +91,7 @@ def _solo_selectors(experiment: str, texts: list[str]) -> tuple[dict[str, Select
             if not equals:
                 experiments.append(Selector(f"experiment={text}", {"experiment": text}))
             else:
-                one = selector(runs)
+                one = parse_selector(runs)
                 inside = {} if {"run_id", "experiment"} & one.equal.keys() else {"experiment": experiment}
                 of_tenant[name] = Selector(runs, {**inside, **one.equal})
         except SelectionError as error:

@@ -19,7 +19,7 @@ from analyzer.commands.printing import OutputFormat, exit_with_error, print_mess
 from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
-    from analyzer.model.catalog import Sighting
+    from analyzer.model.catalog import ScrapedRun
 
 
 @with_option_groups
@@ -68,7 +68,7 @@ def variability_command(
     print_output(variability_output(found, unit), form)
 
 
-def _warn_about_sweep(sightings: Iterable[Sighting]) -> None:
+def _warn_about_sweep(sightings: Iterable[ScrapedRun]) -> None:
     """Warn if limits or clocks differ, whose effect would count as a difference between GPUs."""
     from analyzer.studies.sweep import SETTINGS
 

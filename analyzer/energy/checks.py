@@ -11,7 +11,7 @@ from analyzer.energy import integrate
 from analyzer.energy.devices import RawSeries, Signals, is_summed
 from analyzer.model.devices import ESTIMATE, AttributedDevice, MeasuredDevice
 from analyzer.model.report import Finding, Level
-from analyzer.model.samples import Gap, Samples, Stretch, around, gaps, of
+from analyzer.model.samples import Gap, Samples, Stretch, around, gaps, rows_of
 from analyzer.model.timeline import OtherRun, Window
 from exporter.contract import metrics as m
 from exporter.contract.power_sensors import systematic_band
@@ -52,7 +52,7 @@ def suspicions(raw: pd.DataFrame, window: Window, instance: str, uuid: str) -> d
     A suspicion takes time to form, so that the first scrape after the run counts. The time is None where the clocks
     disagree.
     """
-    rows = of(raw, m.GPU_ENERGY_SUSPECT, instance=instance, uuid=uuid)
+    rows = rows_of(raw, m.GPU_ENERGY_SUSPECT, instance=instance, uuid=uuid)
     if window.aligned:
         rows = around(rows, window.start_s, window.end_s)
         rows = rows[(rows["value"] > 0) & (rows["t"] >= window.start_s)]
@@ -185,7 +185,7 @@ def gap_findings(subject: str, found: list[Gap], start_s: float, *, bridged: boo
 def _duplicate_findings(device: MeasuredDevice, raw: pd.DataFrame, window: Window) -> Iterator[Finding]:
     """Yield series with two values at one time."""
     for metric, name in ((m.GPU_ENERGY, "energy"), (m.GPU_POWER, "power")):
-        count = _duplicates(of(raw, metric, instance=device.instance, uuid=device.device), window)
+        count = _duplicates(rows_of(raw, metric, instance=device.instance, uuid=device.device), window)
         if count:
             text = (
                 f"its {name} has two different values at {count} time{'s' if count > 1 else ''}; the first value "

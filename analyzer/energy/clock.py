@@ -14,7 +14,7 @@ import numpy as np
 
 from analyzer.model.ledger import RunLedger
 from analyzer.model.report import Finding
-from analyzer.model.samples import Samples, of
+from analyzer.model.samples import Samples, rows_of
 from analyzer.model.timeline import Window
 from exporter.contract import metrics as m
 
@@ -75,9 +75,9 @@ def _offset_s(ages: Samples, window: Window, raw: pd.DataFrame, instance: str) -
 def _read_ages_s(raw: pd.DataFrame, instance: str) -> list[float]:
     """Return the age of the newest read at each scrape; carbon intensities are read seldom."""
     keys = ["t", "source"]
-    up = of(raw, m.SOURCE_UP, instance=instance)
+    up = rows_of(raw, m.SOURCE_UP, instance=instance)
     up = up[(up["value"] > 0) & ~up["source"].str.startswith("carbon")][keys]
-    read = of(raw, m.SOURCE_READ_TIMESTAMP, instance=instance)[[*keys, "value"]].merge(up, on=keys)
+    read = rows_of(raw, m.SOURCE_READ_TIMESTAMP, instance=instance)[[*keys, "value"]].merge(up, on=keys)
     return list((read["t"] - read["value"]).groupby(read["t"]).min())
 
 

@@ -17,11 +17,11 @@ from analyzer.model.samples import (
     around,
     last,
     median_spacing_s,
-    of,
     rests_s,
+    rows_of,
     samples,
 )
-from analyzer.model.timeline import OtherRun, Window, free_of
+from analyzer.model.timeline import OtherRun, Window, free_spans
 from exporter.contract import metrics as m
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def energy_methods(raw: pd.DataFrame, window: Window, ledger: LedgerDevice) -> t
     other. Where the clocks disagree, every method around the run counts.
     """
     metric, label = (m.GPU_ENERGY_METHOD, "uuid") if ledger.component == "gpu" else (m.CPU_ENERGY_METHOD, "package")
-    rows = of(raw, metric, instance=ledger.instance, **{label: ledger.device})
+    rows = rows_of(raw, metric, instance=ledger.instance, **{label: ledger.device})
     if window.aligned:
         rows = around(rows, window.start_s, window.end_s)
         known = rows[rows["t"] <= window.end_s]
@@ -174,7 +174,7 @@ def raw_signals(raw: RawSeries, instance: str, uuid: str) -> Signals:
 def _signals(raw: RawSeries, device: MeasuredDevice, window: Window) -> Signals:
     found = raw_signals(raw, device.instance, device.device)
     possible = found.power_range
-    if possible is not None and not integrate.is_one_line(found.counter, possible):
+    if possible is not None and not integrate.is_plausible_counter(found.counter, possible):
         nothing = samples(raw.frame.iloc[:0], m.GPU_POWER)
         return Signals(nothing, nothing, nothing, nothing, mixed=True)
     if raw.imported or raw.untagged:
@@ -228,8 +228,8 @@ def _free(signals: Signals, window: Window, on_gpu: Sequence[OtherRun]) -> list[
     if not len(signals.power):
         return []
     taken = [(run.start_s, run.end_s) for run in on_gpu]
-    before = free_of(float(signals.power.t[0]), window.start_s, taken)
-    after = free_of(window.end_s, float(signals.power.t[-1]), taken) if window.ended else []
+    before = free_spans(float(signals.power.t[0]), window.start_s, taken)
+    after = free_spans(window.end_s, float(signals.power.t[-1]), taken) if window.ended else []
     return [*before[-1:], *after[:1]]
 
 

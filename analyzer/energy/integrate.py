@@ -35,7 +35,7 @@ class PowerRange:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Counter:
+class MonotonicCounter:
     """A counter made to rise: falls are bridged. `lost_j` is the most that the falls up to a sample can have hidden."""
 
     t: FloatArray
@@ -62,7 +62,7 @@ def power_range(power: Samples, limit_w: float | None) -> PowerRange | None:
     return PowerRange(0.0, 1.5 * highest_w) if len(power) else None
 
 
-def unwrap(counter: Samples, power: PowerRange) -> Counter:
+def unwrap(counter: Samples, power: PowerRange) -> MonotonicCounter:
     """After a fall the counter began again at 0: its new value is added, what it counted before the fall is kept.
 
     A lower value that no counter can have reached from 0 since the sample before is an old one that came late: it is
@@ -74,7 +74,7 @@ def unwrap(counter: Samples, power: PowerRange) -> Counter:
     rises_j = np.where(fell, counter.value[1:], steps_j)
     hidden_j = np.where(fell, np.maximum(power.high_w * np.diff(counter.t) - rises_j, 0.0), 0.0)
     start = counter.value[:1]
-    return Counter(
+    return MonotonicCounter(
         counter.t,
         np.concatenate([start, rises_j]).cumsum(),
         np.concatenate([np.zeros(len(start)), hidden_j]).cumsum(),
@@ -113,7 +113,7 @@ def counter_energy(
     return Interval(min(max(final.value - first.value, low), high), limits=(low, high))
 
 
-def is_one_line(counter: Samples, power: PowerRange) -> bool:
+def is_plausible_counter(counter: Samples, power: PowerRange) -> bool:
     """False where the counter rises at more than twice the power that there can be: its samples are of two times, which
     a wall clock that was set back has laid over each other.
     """
@@ -132,7 +132,7 @@ def _widened(counter: Samples, power: PowerRange, oldest_s: float) -> PowerRange
     return PowerRange(min(power.low_w, slowest_w), max(power.high_w, fastest_w))
 
 
-def _at(line: Counter, t_s: float, age_s: FloatArray, power: PowerRange) -> Interval:
+def _at(line: MonotonicCounter, t_s: float, age_s: FloatArray, power: PowerRange) -> Interval:
     """The energy at one instant: interpolated between samples; outside of them at the pace of the nearest two."""
     since_newest_s, since_oldest_s = t_s - (line.t + AHEAD_S), t_s - (line.t - age_s)
     lows = line.energy_j + np.where(since_newest_s >= 0, power.low_w, power.high_w) * since_newest_s

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from analyzer.model.devices import MeasuredDevice
-from analyzer.model.report import Finding, Phase
+from analyzer.model.report import Finding, RunPhase
 from analyzer.model.samples import Samples, clean
 from exporter.contract.power_sensors import sensor_window
 
@@ -18,7 +18,7 @@ _LEAST_RISE = 1e-6
 _SLACK_S = 1e-9
 
 
-def stretches(seconds: Samples) -> list[tuple[float, float]]:
+def active_spans(seconds: Samples) -> list[tuple[float, float]]:
     """When the phase was on, in the time of the samples; `seconds` is `wattline_run_phase_seconds_total` of one phase.
 
     It rises by a second each second while the phase is on, but is shown some seconds late: what rose by more than the
@@ -43,13 +43,13 @@ def stretches(seconds: Samples) -> list[tuple[float, float]]:
     return found
 
 
-def span(seconds: Samples) -> tuple[float, float] | None:
+def phase_span(seconds: Samples) -> tuple[float, float] | None:
     """From the phase's first begin to its last end; None where it was never seen."""
-    found = stretches(seconds)
+    found = active_spans(seconds)
     return (found[0][0], found[-1][1]) if found else None
 
 
-def at(counter: Samples, moments: tuple[float, float], knots: tuple[tuple[float, float], ...] = ()) -> float:
+def rise_between(counter: Samples, moments: tuple[float, float], knots: tuple[tuple[float, float], ...] = ()) -> float:
     """The rise of a counter between two moments, linear between samples; `knots` are (t, value) known besides.
 
     Outside of all that is known the counter stands still.
@@ -63,8 +63,8 @@ def at(counter: Samples, moments: tuple[float, float], knots: tuple[tuple[float,
 
 
 def measurable_phases(
-    phases: Sequence[Phase], devices: Sequence[MeasuredDevice], working: Collection[str] = ()
-) -> tuple[tuple[Phase, ...], list[Finding]]:
+    phases: Sequence[RunPhase], devices: Sequence[MeasuredDevice], working: Collection[str] = ()
+) -> tuple[tuple[RunPhase, ...], list[Finding]]:
     """Return the phases without GPU energies of those shorter than ten sensor updates, and a finding about them.
 
     Below ten updates the uncertainty of start and end is most of the energy. Where some phases are `working`, a
@@ -93,7 +93,7 @@ def _slowest_update_s(devices: Sequence[MeasuredDevice]) -> float:
     return max((one.update_s if one else _USUAL_UPDATE_S for one in found), default=_USUAL_UPDATE_S)
 
 
-def _measurable(phase: Phase, least_s: Mapping[str, float]) -> Phase:
+def _measurable(phase: RunPhase, least_s: Mapping[str, float]) -> RunPhase:
     known = {
         component: energy
         for component, energy in phase.energy.items()

@@ -17,7 +17,7 @@ STRETCH_S = 60.0
 _PER_S = 1_000
 
 
-class Taken:
+class ExactAccumulator:
     """Of one series; `window_s` is what the figures are of, all samples count for the median spacing."""
 
     def __init__(self, window_s: tuple[float, float]) -> None:

@@ -18,7 +18,7 @@ _LEAST_SAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class GpuConditions:
     """Of one GPU while the run did its work; None where too few samples are there."""
 
     p95_power_w: float | None
@@ -31,7 +31,7 @@ class Seen:
     memory_used_bytes: float | None = None
 
     @classmethod
-    def of(cls, frames: RunFrames, window: Window, uuid: str, busy: set[str]) -> Seen:
+    def of(cls, frames: RunFrames, window: Window, uuid: str, busy: set[str]) -> GpuConditions:
         if not window.aligned:
             return cls(None, None, None, None, None)
         where = {"uuid": uuid}

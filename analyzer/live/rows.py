@@ -12,7 +12,7 @@ import pandas as pd
 
 from analyzer.live.model import Device, LiveGpu, LiveNode, LiveRun
 from analyzer.model.interval import Interval, total
-from analyzer.model.samples import Row, last, of
+from analyzer.model.samples import Row, last, rows_of
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
@@ -104,7 +104,7 @@ def _open_runs(live: pd.DataFrame, runs: Iterable[LiveRun]) -> dict[Device, tupl
 
 def _clock_events(frame: pd.DataFrame, nodes: Mapping[str, LiveNode]) -> dict[Device, tuple[str, ...]]:
     """Return the reasons with rising seconds between the last two scrapes, the longest first."""
-    rows = of(frame, m.GPU_CLOCK_EVENT_SECONDS)
+    rows = rows_of(frame, m.GPU_CLOCK_EVENT_SECONDS)
     shares: dict[Device, dict[str, float]] = {}
     for (instance, uuid, reason), series in rows.groupby(["instance", "uuid", "reason"]):
         node = nodes.get(str(instance))
@@ -176,7 +176,7 @@ def _device(row: Row) -> tuple[str, str, str]:
 def _rate(frame: pd.DataFrame, run_id: str, unit: str) -> float | None:
     """Return the rate over the last seconds, of all instances together."""
     found = []
-    for _, rows in of(frame, m.RUN_WORK, run_id=run_id, unit=unit).groupby("instance"):
+    for _, rows in rows_of(frame, m.RUN_WORK, run_id=run_id, unit=unit).groupby("instance"):
         ordered = rows.sort_values("t")
         recent = ordered[ordered["t"] >= ordered["t"].iloc[-1] - _RATE_S]
         recent = recent if len(recent) > 1 else ordered.iloc[-2:]

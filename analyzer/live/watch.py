@@ -13,7 +13,7 @@ import pandas as pd
 
 from analyzer.live.model import Device, LiveCarbon, LiveGpu, LiveNode, LiveRun, WatchState
 from analyzer.live.rows import live_gpus, live_runs
-from analyzer.model.samples import last, of
+from analyzer.model.samples import last, rows_of
 from exporter.contract import metrics as m
 
 WATCHED = (
@@ -79,7 +79,7 @@ def _lost(gpus: Iterable[LiveGpu], before: WatchState | None) -> list[LiveGpu]:
 
 
 def _nodes(frame: pd.DataFrame, at_s: float) -> Iterable[LiveNode]:
-    for instance, rows in of(frame, m.BUILD_INFO).groupby("instance"):
+    for instance, rows in rows_of(frame, m.BUILD_INFO).groupby("instance"):
         times = np.unique(rows["t"].to_numpy(dtype=np.float64))[-4:]
         interval_s = float(np.median(np.diff(times))) if len(times) > 1 else USUAL_INTERVAL_S
         newest_s = float(times[-1])

@@ -17,7 +17,7 @@ SIDE_PHASES = ("warm-up", "idle")
 
 
 @dataclass(frozen=True, slots=True)
-class ListedRun:
+class RunEntry:
     """`state` is running, or the outcome of an ended run; `unfinished` where its end was never scraped."""
 
     run_id: str
@@ -29,7 +29,7 @@ class ListedRun:
     gpu_energy: Interval | None
 
 
-def listed(ledger: pd.DataFrame, run_id: str, *, fresh: bool) -> ListedRun:
+def run_entry(ledger: pd.DataFrame, run_id: str, *, fresh: bool) -> RunEntry:
     """`ledger` are the run's own series; `fresh` says that it was scraped just now."""
     starts = last(ledger, m.RUN_START, run_id=run_id)
     labels = {name: text for row in last(ledger, m.RUN_INFO, run_id=run_id) for name, text in row.labels.items()}
@@ -44,7 +44,7 @@ def listed(ledger: pd.DataFrame, run_id: str, *, fresh: bool) -> ListedRun:
         Interval(row.value, halves_j.get((row.instance, row.labels["device"])))
         for row in last(ledger, m.RUN_ENERGY, run_id=run_id, component="gpu")
     ]
-    return ListedRun(
+    return RunEntry(
         run_id,
         labels.get("workload", ""),
         {name.removeprefix("label_"): text for name, text in labels.items() if name.startswith("label_")},
@@ -77,7 +77,7 @@ class Selector:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class ScrapedRun:
     """A run with its labels, and when it was first and last scraped."""
 
     run_id: str
@@ -87,7 +87,7 @@ class Sighting:
     last_s: float
 
 
-def selector(text: str) -> Selector:
+def parse_selector(text: str) -> Selector:
     """`model=a,mps=true`, or a run's id. Raises SelectionError."""
     if "=" not in text:
         if not text.strip():
@@ -102,12 +102,12 @@ def selector(text: str) -> Selector:
     return Selector(text, equal)
 
 
-def sighted(rows: list[Row]) -> list[Sighting]:
+def scraped_runs(rows: list[Row]) -> list[ScrapedRun]:
     """From samples of `wattline_run_info`, in the order in which the runs were first seen."""
-    found: dict[str, Sighting] = {}
+    found: dict[str, ScrapedRun] = {}
     for row in sorted(rows, key=lambda row: row.t):
         labels = {n.removeprefix("label_"): text for n, text in row.labels.items() if n.startswith("label_")}
         run_id = row.labels["run_id"]
         first_s = found[run_id].first_s if run_id in found else row.t
-        found[run_id] = Sighting(run_id, row.labels.get("workload", ""), labels, first_s, row.t)
+        found[run_id] = ScrapedRun(run_id, row.labels.get("workload", ""), labels, first_s, row.t)
     return list(found.values())

@@ -131,7 +131,7 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device(AttributedDevice):
+class ReportDevice(AttributedDevice):
     """A device of a finished report; `calibrated` is the calibrated energy in joules."""
 
     budget: UncertaintyBudget | None = None

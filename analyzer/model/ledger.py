@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analyzer.model.samples import Row, Samples, last, of, samples
+from analyzer.model.samples import Row, Samples, last, rows_of, samples
 from analyzer.model.timeline import Window, windows
 from exporter.contract import metrics as m
 
@@ -157,7 +157,7 @@ def _by_place(frame: pd.DataFrame, metric: m.Metric, run_id: str, *labels: str) 
 
 def _phases(frame: pd.DataFrame, run_id: str) -> list[LedgerPhase]:
     """Return the phases in the order in which they were first scraped."""
-    scraped = of(frame, m.RUN_PHASE_SECONDS, run_id=run_id).sort_values(["t", "phase"])
+    scraped = rows_of(frame, m.RUN_PHASE_SECONDS, run_id=run_id).sort_values(["t", "phase"])
     seconds = dict.fromkeys(scraped["phase"], 0.0)
     for row in last(frame, m.RUN_PHASE_SECONDS, run_id=run_id):
         seconds[row.labels["phase"]] = max(row.value, seconds[row.labels["phase"]])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from analyzer.model.devices import AttributedDevice, Calibration, Device, MeasuredDevice
+from analyzer.model.devices import AttributedDevice, Calibration, MeasuredDevice, ReportDevice
 from analyzer.model.emissions import CarbonSlot, Emission, EmissionTotal, Past, Restatement, Sci, total_emissions
 from analyzer.model.interval import JOULES_PER_KWH, Interval, total
 
@@ -100,7 +100,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class RunPhase:
     """A phase of the run; `energy` is by component, in joules."""
 
     name: str
@@ -178,7 +178,7 @@ class MeasuredRun:
     own: Interval | None
     integral_j: float | None
     net: Interval | None
-    phases: tuple[Phase, ...]
+    phases: tuple[RunPhase, ...]
     results: Mapping[str, float]
 
     @property
@@ -238,7 +238,7 @@ class AttributedRun(MeasuredRun):
 class Report(AttributedRun):
     """A finished report: findings, and what follows from the user's inputs."""
 
-    devices: tuple[Device, ...]
+    devices: tuple[ReportDevice, ...]
     findings: tuple[Finding, ...]
     boundaries: tuple[Boundary, ...] = ()
     price: Price | None = None
@@ -247,5 +247,5 @@ class Report(AttributedRun):
     calibrated: Calibrated | None = None
 
     @property
-    def gpus(self) -> tuple[Device, ...]:
+    def gpus(self) -> tuple[ReportDevice, ...]:
         return tuple(device for device in self.devices if device.component == "gpu")

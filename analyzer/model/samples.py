@@ -154,7 +154,7 @@ def _text_column(texts: list[str], lengths: list[int]) -> pd.Categorical:
     return pd.Categorical.from_codes(codes, categories=pd.Index(known, dtype="str"))
 
 
-def of(frame: pd.DataFrame, metric: Metric, **labels: str) -> pd.DataFrame:
+def rows_of(frame: pd.DataFrame, metric: Metric, **labels: str) -> pd.DataFrame:
     """The rows of one metric with these labels; all of the metric's labels are there as columns."""
     missing: dict[str, str] = {name: "" for name in metric.labels if name not in frame}
     rows = frame.assign(**missing) if missing else frame
@@ -255,7 +255,7 @@ def gaps(series: Samples, start_s: float, end_s: float) -> list[Gap]:
     return [Gap(max(float(edges[i]), start_s), min(float(edges[i + 1]), end_s)) for i in wide]
 
 
-def joined(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+def join_frames(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Return one tidy frame; `pandas.concat` would turn its text columns into objects."""
     import pandas as pd
 

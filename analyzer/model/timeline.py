@@ -67,7 +67,7 @@ def other_runs(others: pd.DataFrame, run_id: str) -> list[OtherRun]:
     ]
 
 
-def free_of(start_s: float, end_s: float, taken: list[tuple[float, float]]) -> list[tuple[float, float]]:
+def free_spans(start_s: float, end_s: float, taken: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return [start_s, end_s] without the `taken` stretches."""
     left, position_s = [], start_s
     for taken_start_s, taken_end_s in sorted([*taken, (end_s, math.inf)]):

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from analyzer.model.devices import Device
+from analyzer.model.devices import ReportDevice
 from analyzer.model.report import Report
 from analyzer.model.samples import GAP_FACTOR, FloatArray, RunFrames, Samples, clean, median_spacing_s
 
@@ -151,7 +151,7 @@ class Chart:
     note: str = ""
 
 
-def legend_devices(report: Report) -> tuple[Device, ...]:
+def legend_devices(report: Report) -> tuple[ReportDevice, ...]:
     return report.gpus or tuple(device for device in report.devices if device.component == "cpu")
 
 
@@ -161,7 +161,7 @@ def time_window_s(report: Report) -> tuple[float, float]:
     return -pad_s, report.duration_s + pad_s
 
 
-def device_gaps(report: Report, frames: RunFrames, device: Device) -> list[tuple[float, float]] | None:
+def device_gaps(report: Report, frames: RunFrames, device: ReportDevice) -> list[tuple[float, float]] | None:
     """Return gaps in the device's power, in seconds since the start of the run; None where its samples show them."""
     exact = frames.exact.get((device.instance, device.device))
     if exact is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.model.report import Report
-from analyzer.model.samples import RunFrames, Series, of
+from analyzer.model.samples import RunFrames, Series, rows_of
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric, escape
 
@@ -124,7 +124,7 @@ def power_samples(frames: RunFrames, report: Report) -> pd.DataFrame:
         else:
             continue
         for metric, labels in wanted:
-            rows = of(frames.raw, metric, instance=device.instance, **labels).sort_values("t")
+            rows = rows_of(frames.raw, metric, instance=device.instance, **labels).sort_values("t")
             parts.append(
                 pd.DataFrame(
                     {

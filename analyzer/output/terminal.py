@@ -15,7 +15,7 @@ from rich.text import Text
 from analyzer.model.report import Report
 from analyzer.output import units
 from analyzer.output.sections.report import report_tables
-from analyzer.output.sections.summary import summary_lines
+from analyzer.output.sections.summary import report_summary_lines
 from analyzer.output.table import Cell, Column, Table
 
 PLAIN_COLUMNS = 100
@@ -157,7 +157,7 @@ def _summary(report: Report) -> RichTable:
     grid = RichTable.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
-    for name, text in summary_lines(report):
+    for name, text in report_summary_lines(report):
         grid.add_row(name, Text(text, "bold" if name.startswith("energy, GPU") else ""))
     return grid
 

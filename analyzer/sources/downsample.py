@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.energy.streaming import Taken
+from analyzer.energy.streaming import ExactAccumulator
 from analyzer.model.samples import Exact, FloatArray, Samples, clean
 
 MAX_UNCHANGED = 20_000
@@ -135,7 +135,7 @@ class DownsampledSeries:
 
     def __init__(self, how: SeriesKind, planned: DownsamplePlan, window_s: tuple[float, float] | None) -> None:
         self._how, self._plan = how, planned
-        self._taken = Taken(window_s) if window_s else None
+        self._taken = ExactAccumulator(window_s) if window_s else None
         self._pending: list[tuple[FloatArray, FloatArray]] = []
         self._kept: list[tuple[FloatArray, FloatArray]] = []
         self._contradicting: list[tuple[FloatArray, FloatArray]] = []

@@ -25,7 +25,7 @@ class _Bearer(AuthBase):
         return r
 
 
-def open_session(access: Access) -> requests.Session:
+def http_session(access: Access) -> requests.Session:
     session = requests.Session()
     session.headers.update(access.headers)
     if access.basic_auth:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from analyzer.live.watch import USUAL_INTERVAL_S, WATCHED
-from analyzer.model.samples import joined, last
+from analyzer.model.samples import join_frames, last
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.runs.load import AHEAD_S
 from exporter.contract import metrics as m
@@ -71,4 +71,4 @@ def fetch_latest(source: SampleSource, instances: dict[str, float], now_s: float
     for instance, interval_s in instances.items():
         where = {"instance": instance} if instance else {}
         parts.append(source.fetch(WATCHED, where, now_s - max(4 * interval_s, 30.0), now_s + AHEAD_S))
-    return joined(parts)
+    return join_frames(parts)

@@ -139,7 +139,7 @@ class PrometheusSource:
         self.name = session.server_name(address)
         self._timeout_s = timeout_s
         self._progress = progress
-        self._session = session.open_session(access)
+        self._session = session.http_session(access)
         is_local = _is_loopback(urlsplit(address).hostname or "")
         # on the same machine compression takes longer than the transfer
         self._session.headers["Accept-Encoding"] = "identity" if is_local else "gzip"

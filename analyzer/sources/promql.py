@@ -51,7 +51,7 @@ class InstantServer:
         self.transferred_bytes = 0
         self._url = f"{address.rstrip('/')}/api/v1"
         self._timeout_s = timeout_s
-        self._session = session.open_session(access or Access())
+        self._session = session.http_session(access or Access())
 
     def close(self) -> None:
         self._session.close()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from analyzer.energy import clock
-from analyzer.energy.throttling import Seen, highest
+from analyzer.energy.throttling import GpuConditions, highest
 from analyzer.model.interval import Interval
 from analyzer.model.ledger import parse_ledger
 from analyzer.model.report import Report, Work
@@ -134,7 +134,7 @@ def sweep_run(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> S
     frames, windows = replace(frames, raw=offsets.usable(frames.raw)), offsets.windows(ledger)
     work = {one.unit: one for one in report.work}
     busy = {phase for one in report.work for phase in one.phases}
-    seen = [Seen.of(frames, windows[gpu.instance], gpu.device, busy) for gpu in report.gpus]
+    seen = [GpuConditions.of(frames, windows[gpu.instance], gpu.device, busy) for gpu in report.gpus]
     busy_s = sum(phase.duration_s for phase in report.phases if phase.name in busy) or report.duration_s
     busy_j = sum(p.energy["gpu"].value for p in report.phases if p.name in busy and "gpu" in p.energy) or energy.value
     return SweepRun(

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analyzer.energy.phases import at, span
+from analyzer.energy.phases import phase_span, rise_between
 from analyzer.model.report import Report
-from analyzer.model.samples import RunFrames, Samples, last, of, samples
+from analyzer.model.samples import RunFrames, Samples, last, rows_of, samples
 from analyzer.studies.tenants import ConcurrentStep, SoloRun, TenantShare
 from exporter.contract import metrics as m
 
@@ -55,7 +55,7 @@ def concurrent_runs(runs: Sequence[TenantRun]) -> list[list[TenantRun]]:
 
 def measure_span(run: TenantRun) -> tuple[float, float] | None:
     """Return start and end of the phase `measure` in sample time, common to all instances."""
-    spans = [found for instance in run.report.instances if (found := span(_phase(run, instance))) is not None]
+    spans = [found for instance in run.report.instances if (found := phase_span(_phase(run, instance))) is not None]
     return (max(begin for begin, _ in spans), min(end for _, end in spans)) if spans else None
 
 
@@ -115,19 +115,23 @@ def _work(run: TenantRun, instance: str, unit: str, own: tuple[float, float], ov
     by_phase = samples(run.series.ledger, m.RUN_PHASE_WORK, phase=MEASURE, **where)
     if len(by_phase):
         inside = by_phase.between(*own)
-        return at(inside, overlap, ((own[0], 0.0), (own[1], float(by_phase.value.max()))))
-    return at(samples(run.series.ledger, m.RUN_WORK, **where), overlap)
+        return rise_between(inside, overlap, ((own[0], 0.0), (own[1], float(by_phase.value.max()))))
+    return rise_between(samples(run.series.ledger, m.RUN_WORK, **where), overlap)
 
 
 def _energy_j(run: TenantRun, overlap: tuple[float, float]) -> float | None:
     """Return the energy attributed to the run on its GPUs; None without attribution."""
     where = {"run_id": run.report.run_id, "component": "gpu", "policy": POLICY}
-    rows = of(run.series.ledger, m.RUN_ATTRIBUTED_ENERGY, **where)
+    rows = rows_of(run.series.ledger, m.RUN_ATTRIBUTED_ENERGY, **where)
     keys = [(str(i), str(d)) for i, d in rows[["instance", "device"]].drop_duplicates().to_numpy()]
     lines = {
         (i, d): samples(run.series.ledger, m.RUN_ATTRIBUTED_ENERGY, **where, instance=i, device=d) for i, d in keys
     }
-    return math.fsum(at(line, overlap, _edges(run, i, line)) for (i, _), line in lines.items()) if lines else None
+    return (
+        math.fsum(rise_between(line, overlap, _edges(run, i, line)) for (i, _), line in lines.items())
+        if lines
+        else None
+    )
 
 
 def _edges(run: TenantRun, instance: str, line: Samples) -> tuple[tuple[float, float], ...]:

@@ -12,9 +12,9 @@ from datetime import datetime
 import numpy as np
 import pandas as pd
 
-from analyzer.model.devices import Device
+from analyzer.model.devices import ReportDevice
 from analyzer.model.report import Report
-from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples, median_spacing_s, of, samples
+from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples, median_spacing_s, rows_of, samples
 from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
@@ -44,7 +44,7 @@ def times(report: Report, frame: pd.DataFrame) -> FloatArray:
     return np.empty(0)
 
 
-def readings(frame: pd.DataFrame, device: Device, at_s: FloatArray) -> dict[str, FloatArray]:
+def readings(frame: pd.DataFrame, device: ReportDevice, at_s: FloatArray) -> dict[str, FloatArray]:
     """Return a value per time, by name with unit."""
     at_s = np.clip(at_s, at_s[1], at_s[-2])
     where = {"instance": device.instance, "uuid": device.device}
@@ -70,7 +70,7 @@ def work(report: Report, frame: pd.DataFrame, unit: str, at_s: FloatArray) -> Fl
     """Return work since the start of the run, interpolated between scrapes, of all instances; NaN if unknown."""
     total = np.zeros(len(at_s))
     for instance in report.instances:
-        rows = of(frame, m.RUN_WORK, run_id=report.run_id, instance=instance, unit=unit).sort_values("t")
+        rows = rows_of(frame, m.RUN_WORK, run_id=report.run_id, instance=instance, unit=unit).sort_values("t")
         if not len(rows):
             return np.full(len(at_s), np.nan)
         t, value = (rows[name].to_numpy(dtype=np.float64) for name in ("t", "value"))

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analyzer.model.report import Report
-from analyzer.model.samples import RunFrames, Samples, of, rests_s
+from analyzer.model.samples import RunFrames, Samples, rests_s, rows_of
 from analyzer.output import units
 from analyzer.output.chart import (
     Chart,
@@ -124,10 +124,10 @@ def _limit_text(cap: ChartLine) -> str:
 def _device_chart(plan: _Plan, report: Report, frames: RunFrames, points: int) -> Chart:
     found: dict[tuple[int, int], tuple[ChartLine, list[ValueRange]]] = {}
     for second, measure in enumerate(plan.measures):
-        of_all = of(frames.raw, measure.metric, **measure.labels)
+        of_all = rows_of(frames.raw, measure.metric, **measure.labels)
         for position, device in enumerate(legend_devices(report)):
             key = "uuid" if device.component == "gpu" else "package"
-            rows = of(of_all, measure.metric, **{key: device.device}, instance=device.instance)
+            rows = rows_of(of_all, measure.metric, **{key: device.device}, instance=device.instance)
             series = window_samples(rows, report)
             if len(series):
                 name = f"{device.label}, {measure.name}" if measure.name else device.label

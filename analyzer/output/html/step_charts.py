@@ -9,7 +9,7 @@ from typing import Any
 
 from analyzer.energy import phases as phase_times
 from analyzer.model.report import Report
-from analyzer.model.samples import RunFrames, median_spacing_s, of, samples
+from analyzer.model.samples import RunFrames, median_spacing_s, rows_of, samples
 from analyzer.output import units
 from analyzer.output.chart import Chart, ChartLine, Points, Resolution, line_points, window_samples
 from exporter.contract import metrics as m
@@ -31,11 +31,11 @@ def phase_spans(report: Report, frames: RunFrames) -> list[PhaseSpan]:
     found: list[PhaseSpan] = []
     resolution_s = 0.0
     for phase in report.phases:
-        rows = of(frames.ledger, m.RUN_PHASE_SECONDS, run_id=frames.run_id, phase=phase.name)
+        rows = rows_of(frames.ledger, m.RUN_PHASE_SECONDS, run_id=frames.run_id, phase=phase.name)
         for instance in sorted(rows["instance"].unique())[:1]:
             seconds = samples(rows, m.RUN_PHASE_SECONDS, instance=instance)
             spacing_s = median_spacing_s(seconds) or 0.0
-            active = _joined(phase_times.stretches(seconds), 0.5 * spacing_s)
+            active = _joined(phase_times.active_spans(seconds), 0.5 * spacing_s)
             found += [
                 PhaseSpan(phase.name, begin - report.started_at_s, end - report.started_at_s) for begin, end in active
             ]
@@ -83,7 +83,7 @@ def power_limit_lines(report: Report, frames: RunFrames) -> Iterator[ChartLine]:
     same: defaultdict[tuple[Any, ...], list[str]] = defaultdict(list)
     steps: dict[tuple[Any, ...], Points] = {}
     for device in report.gpus:
-        rows = of(frames.raw, m.GPU_POWER_LIMIT, uuid=device.device, instance=device.instance, kind="enforced")
+        rows = rows_of(frames.raw, m.GPU_POWER_LIMIT, uuid=device.device, instance=device.instance, kind="enforced")
         series = window_samples(rows, report)
         times, values = line_points(series, Resolution(_STEPS, 1), gaps=())  # a limit stays in force between samples
         if times:

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from analyzer.model.devices import Device
+from analyzer.model.devices import ReportDevice
 from analyzer.model.report import Report
 from analyzer.model.samples import FloatArray, clean, rests_s
 from analyzer.output import units
@@ -198,6 +198,6 @@ def _draw_energy(axes: Axes, report: Report, theme: Theme) -> None:
     axes.set_title("Energy by device, 95 % CI", loc="left", size="medium", weight="bold")
 
 
-def _bar_color(device: Device, report: Report, theme: Theme) -> str:
+def _bar_color(device: ReportDevice, report: Report, theme: Theme) -> str:
     shown = report.gpus or report.devices
     return theme.series[shown.index(device) % len(theme.series)] if device in shown else theme.quiet

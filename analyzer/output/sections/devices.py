@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from analyzer.energy.devices import POLICIES
-from analyzer.model.devices import Device
+from analyzer.model.devices import ReportDevice
 from analyzer.model.report import Report
 from analyzer.output import units
 from analyzer.output.table import (
@@ -102,12 +102,12 @@ def power_table(report: Report) -> Table:
     return table.select("Power by device", _POWER)
 
 
-def _table(devices: Sequence[Device], largest_j: float | None = None) -> Table:
+def _table(devices: Sequence[ReportDevice], largest_j: float | None = None) -> Table:
     """Return every column; energies in the unit that fits `largest_j`."""
     return Table("Devices", _COLUMNS, [_row(device, largest_j) for device in devices])
 
 
-def _row(device: Device, largest_j: float | None) -> list[Cell]:
+def _row(device: ReportDevice, largest_j: float | None) -> list[Cell]:
     methods = ", ".join(device.methods)
     idle, shared = device.idle_power_w, "shared" if device.component == "gpu" else "whole node"
     energy = energy_cell(device.energy, largest_j, estimated=device.estimated)

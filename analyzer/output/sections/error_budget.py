@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from analyzer.energy import error_budget as budget
-from analyzer.model.devices import Device, UncertaintyBudget
+from analyzer.model.devices import ReportDevice, UncertaintyBudget
 from analyzer.model.interval import Interval
 from analyzer.model.report import Report
 from analyzer.output import units
@@ -159,7 +159,7 @@ def _each(read: Interval | None, calibrated: Interval) -> list[Cell]:
     return [energy_per_unit_cell(one, largest_j) for one in (read, calibrated)]
 
 
-def _calibration_row(gpu: Device, largest_j: float) -> list[Cell]:
+def _calibration_row(gpu: ReportDevice, largest_j: float) -> list[Cell]:
     used, energy = gpu.calibration, gpu.calibrated
     first = [text_cell(gpu.label), energy_cell(gpu.energy, largest_j), energy_cell(energy, largest_j)]
     if used is None or energy is None:

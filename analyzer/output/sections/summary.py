@@ -27,7 +27,7 @@ class Sentence:
     after: str
 
 
-def summary_lines(report: Report) -> Iterator[tuple[str, str]]:
+def report_summary_lines(report: Report) -> Iterator[tuple[str, str]]:
     """Yield name and text of each line; intervals are 95 % CIs."""
     yield "duration", units.duration(report.duration_s)
     yield from _energy_lines(report)

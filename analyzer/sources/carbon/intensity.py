@@ -9,7 +9,7 @@ from pathlib import Path
 from analyzer.carbon.best_start import Forecast
 from analyzer.model import timeline
 from analyzer.model.emissions import Past, PastSlot
-from analyzer.model.samples import Row, RunFrames, joined, last, of
+from analyzer.model.samples import Row, RunFrames, join_frames, last, rows_of
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.carbon import file as carbon_file
 from analyzer.sources.carbon import history as carbon_history
@@ -43,7 +43,7 @@ def load_past_intensities(
             found.append(Past(name, region, "average", problem=str(error)))
             continue
         request = carbon_history.PastIntensityRequest(name, region, base_url, token)
-        run_regions = sorted(set(of(frames.raw, m.CARBON_INTENSITY, provider=name)["region"]))
+        run_regions = sorted(set(rows_of(frames.raw, m.CARBON_INTENSITY, provider=name)["region"]))
         found.append(carbon_history.fetch_past_intensity(request, run_regions, start_s, end_s))
     bases = [past.basis for past in found]
     twice = next((basis for basis in bases if bases.count(basis) > 1), None)
@@ -63,7 +63,7 @@ def with_cpu_counters(source: SampleSource, frames: RunFrames) -> RunFrames:
     for instance in sorted(set(frames.raw["instance"])):
         where = {"instance": instance} if instance else {}
         parts += [source.fetch([m.CPU_ENERGY], {**where, "zone": zone}, start_s, end_s) for zone in ("package", "dram")]
-    return replace(frames, raw=joined(parts))
+    return replace(frames, raw=join_frames(parts))
 
 
 def fetch_forecast(source: SampleSource, now_s: float, basis: str, region: str | None) -> Forecast:

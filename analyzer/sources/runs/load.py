@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 import numpy as np
 import pandas as pd
 
-from analyzer.model.catalog import Selector, Sighting, sighted
-from analyzer.model.samples import Row, RunFrames, joined, last, of
+from analyzer.model.catalog import ScrapedRun, Selector, scraped_runs
+from analyzer.model.samples import Row, RunFrames, join_frames, last, rows_of
 from analyzer.model.timeline import windows
 from analyzer.sources import fetch as thinned
 from analyzer.sources.base import FetchError, SampleSource
@@ -83,11 +83,11 @@ def load_run(source: SampleSource, run_id: str, since_s: float, clock: Clock, lo
     on = windows(own, run_id)
     rows = sorted(sight.rows, key=lambda row: row.instance)
     raw = [run_samples.fetch_raw(source, row, on.get(row.instance), (start_s, end_s)) for row in rows]
-    beside = joined(run_samples.fetch_other_runs(source, row, (start_s, end_s)) for row in rows)
+    beside = join_frames(run_samples.fetch_other_runs(source, row, (start_s, end_s)) for row in rows)
     if len(beside):  # an empty frame has no label columns
         beside = beside[beside["run_id"] != run_id]
     exact = {place: taken for _, known in raw for place, taken in known.items()}
-    return replace(found, raw=joined(frame for frame, _ in raw), others=beside, exact=exact)
+    return replace(found, raw=join_frames(frame for frame, _ in raw), others=beside, exact=exact)
 
 
 def _run_series(source: SampleSource, run_id: str, sight: _Sight) -> pd.DataFrame:
@@ -96,7 +96,7 @@ def _run_series(source: SampleSource, run_id: str, sight: _Sight) -> pd.DataFram
     edges_s = [edge_s for row in sight.rows for edge_s in (row.value, row.t)]
     ages = SeriesRequest([m.RUN_PHASE_SECONDS, m.RUN_DURATION], {"run_id": run_id}, (from_s, until_s))
     throughout, _ = thinned.fetch_signals(source, ages, plan_buckets(from_s, until_s, edges_s))
-    own = joined([throughout, fetch_ledger(source, run_id, sight.rows)])
+    own = join_frames([throughout, fetch_ledger(source, run_id, sight.rows)])
     outdated = [own["t"].isin(times) & (own["instance"] == i) for i, times in sight.outdated.items()]
     return own[~np.logical_or.reduce(outdated)] if outdated else own
 
@@ -210,7 +210,7 @@ class ScrapeTiming:
 
 def scrape_timing(source: SampleSource, now_s: float, instances: set[str]) -> ScrapeTiming | None:
     """Return the timing of `instances`, of all if empty; None if nothing is scraped now."""
-    frame = of(source.fetch([m.BUILD_INFO], {}, now_s - 600, now_s + AHEAD_S), m.BUILD_INFO)
+    frame = rows_of(source.fetch([m.BUILD_INFO], {}, now_s - 600, now_s + AHEAD_S), m.BUILD_INFO)
     intervals_s: dict[str, float] = {}
     newest_s: dict[str, float] = {}
     for instance, rows in frame.groupby("instance", observed=True):
@@ -245,15 +245,15 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:g} s"
 
 
-def find_runs(source: SampleSource, wanted: Selector, since_s: float, now_s: float) -> list[Sighting]:
+def find_runs(source: SampleSource, wanted: Selector, since_s: float, now_s: float) -> list[ScrapedRun]:
     """Return the matching runs, in the order of their first scrapes. Raises FetchError if there are none."""
     request = SeriesRequest([m.RUN_INFO], wanted.matchers, (now_s - since_s, now_s + AHEAD_S))
-    rows = of(thinned.fetch_states(source, request), m.RUN_INFO)  # the first and the last scrape are kept
+    rows = rows_of(thinned.fetch_states(source, request), m.RUN_INFO)  # the first and the last scrape are kept
     keys = ["run_id", "instance"]
     newest = last(rows, m.RUN_INFO)
     firsts = rows.groupby(keys)["t"].min()
     earliest = [replace(row, t=float(firsts[row.labels["run_id"], row.instance])) for row in newest]
-    found = [one for one in sighted([*earliest, *newest]) if wanted.takes(one.labels)]
+    found = [one for one in scraped_runs([*earliest, *newest]) if wanted.takes(one.labels)]
     if not found:
         what = "no run" if "run_id" in wanted.equal else "no run with"
         raise FetchError(
@@ -264,7 +264,7 @@ def find_runs(source: SampleSource, wanted: Selector, since_s: float, now_s: flo
 
 
 def load_runs(
-    source: SampleSource, sightings: list[Sighting], clock: Clock, log: Callable[[str], None]
+    source: SampleSource, sightings: list[ScrapedRun], clock: Clock, log: Callable[[str], None]
 ) -> list[RunFrames]:
     return [load_found_run(source, one.run_id, (one.first_s, one.last_s), clock, log) for one in sightings]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analyzer.model.samples import RunFrames, Series, clean, joined, last
+from analyzer.model.samples import RunFrames, Series, clean, join_frames, last
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.downsample import Key, series_key
 from analyzer.sources.fetch import SeriesRequest, fetch_parts
@@ -65,7 +65,7 @@ def fetch_every_scrape(source: SampleSource, frames: RunFrames) -> pd.DataFrame:
     for instance in sorted({row.instance for row in begins}):
         where = {"instance": instance} if instance else {}
         parts.append(source.fetch(_WANTED, where, start_s, end_s))
-    return joined(parts)
+    return join_frames(parts)
 
 
 _ORDER = {metric.name: place for place, metric in enumerate(m.METRICS)}

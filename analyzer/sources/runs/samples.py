@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from analyzer.model.samples import Exact, Row, RunFrames, joined, of
+from analyzer.model.samples import Exact, Row, RunFrames, join_frames, rows_of
 from analyzer.model.timeline import Window
 from analyzer.sources import fetch as thinned
 from analyzer.sources.base import SampleSource
@@ -52,7 +52,7 @@ def fetch_raw(
             (m.CPU_POWER, {"zone": "package"}),
         )
     ]
-    return joined([*about, power, *more]), exact
+    return join_frames([*about, power, *more]), exact
 
 
 def fetch_other_runs(source: SampleSource, row: Row, span_s: tuple[float, float]) -> pd.DataFrame:
@@ -63,7 +63,7 @@ def fetch_other_runs(source: SampleSource, row: Row, span_s: tuple[float, float]
 
 def _slots_s(about: pd.DataFrame) -> set[float]:
     """Return the times at which the carbon intensity changed."""
-    begins = of(about, m.CARBON_INTENSITY_TIMESTAMP)
+    begins = rows_of(about, m.CARBON_INTENSITY_TIMESTAMP)
     return {*begins["value"].tolist(), *begins["t"].tolist()}
 
 
@@ -96,4 +96,4 @@ def fetch_chart_samples(source: SampleSource, frames: RunFrames) -> pd.DataFrame
         where = {"instance": instance} if instance else {}
         for metric, labels in _WANTED:
             parts.append(fetch_signals(source, SeriesRequest([metric], {**where, **labels}, span_s), fine)[0])
-    return joined(parts)
+    return join_frames(parts)

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from analyzer.assess import run as assess
-from analyzer.energy.phases import span
-from analyzer.model.catalog import Selector, Sighting
-from analyzer.model.devices import Device
+from analyzer.energy.phases import phase_span
+from analyzer.model.catalog import ScrapedRun, Selector
+from analyzer.model.devices import ReportDevice
 from analyzer.model.report import Report
-from analyzer.model.samples import RunFrames, joined, last, of, samples
+from analyzer.model.samples import RunFrames, join_frames, last, rows_of, samples
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.downsample import plan_buckets
 from analyzer.sources.fetch import SeriesRequest, fetch_random_samples, fetch_signals, fetch_states
@@ -94,14 +94,14 @@ def _value(report: Report, of: str) -> tuple[float, str] | None:
     return (value, of) if value is not None and value > 0 else None
 
 
-def _covariates(source: SampleSource, frames: RunFrames, device: Device) -> dict[str, float]:
+def _covariates(source: SampleSource, frames: RunFrames, device: ReportDevice) -> dict[str, float]:
     """Return medians over the phase `measure`, over the whole run if there is none."""
     where = {"instance": device.instance} if device.instance else {}
     seconds = samples(
         frames.ledger, m.RUN_PHASE_SECONDS, run_id=frames.run_id, instance=device.instance, phase=_MEASURE
     )
     ages = samples(frames.ledger, m.RUN_DURATION, run_id=frames.run_id, instance=device.instance)
-    window = span(seconds) or span(ages)
+    window = phase_span(seconds) or phase_span(ages)
     if window is None:
         return {}
     own = {**where, "uuid": device.device}
@@ -117,7 +117,7 @@ def _covariates(source: SampleSource, frames: RunFrames, device: Device) -> dict
 
 
 def load_tenant_runs(
-    source: SampleSource, sightings: Sequence[Sighting], clock: Clock, log: Callable[[str], None]
+    source: SampleSource, sightings: Sequence[ScrapedRun], clock: Clock, log: Callable[[str], None]
 ) -> list[TenantRun]:
     """Load runs with their reports; runs with an outcome other than ok are left out and logged."""
     found = []
@@ -134,7 +134,7 @@ def load_tenant_runs(
     return found
 
 
-def _throughout(source: SampleSource, frames: RunFrames, one: Sighting) -> RunFrames:
+def _throughout(source: SampleSource, frames: RunFrames, one: ScrapedRun) -> RunFrames:
     series = source.fetch(_THROUGHOUT, {"run_id": one.run_id}, one.first_s, one.last_s)
     return replace(frames, ledger=series)
 
@@ -173,7 +173,7 @@ def find_sweep_runs(
     """
     span_s = now_s - since_s, now_s + load.AHEAD_S
     for label in ("label_experiment", "label_plan"):
-        rows = of(fetch_states(source, SeriesRequest([m.RUN_INFO], {label: experiment}, span_s)), m.RUN_INFO)
+        rows = rows_of(fetch_states(source, SeriesRequest([m.RUN_INFO], {label: experiment}, span_s)), m.RUN_INFO)
         if len(rows):
             times = rows.groupby("run_id", observed=True)["t"].agg(["min", "max"]).sort_values(["max", "min"])
             return {str(run_id): (float(first), float(newest)) for run_id, first, newest in times.itertuples()}
@@ -196,9 +196,9 @@ def with_throttling_samples(source: SampleSource, found: RunFrames) -> RunFrames
     wheres = [{"instance": instance} if instance else {} for instance in sorted({row.instance for row in begins})]
     if not found.exact:
         more = [_wanted(source.fetch([metric for metric, _ in _MORE], where, *span_s)) for where in wheres]
-        return replace(found, raw=joined([found.raw, *more]))
+        return replace(found, raw=join_frames([found.raw, *more]))
     kept = found.raw[~found.raw["metric"].isin([m.GPU_POWER.name, m.GPU_UTILIZATION.name])]
-    return replace(found, raw=joined([kept, *(_of_long(source, where, span_s, edges_s) for where in wheres)]))
+    return replace(found, raw=join_frames([kept, *(_of_long(source, where, span_s, edges_s) for where in wheres)]))
 
 
 def _of_long(
@@ -212,7 +212,7 @@ def _of_long(
         parts.append(
             fetch_random_samples(source, request) if metric in _JUDGED else fetch_signals(source, request, planned)[0]
         )
-    return joined(parts)
+    return join_frames(parts)
 
 
 def _wanted(frame: pd.DataFrame) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from analyzer.importers.assemble import ImportedGpu, ImportedRun
 from analyzer.importers.content import FileRun
 from analyzer.importers.ledger import LedgerRow, ledger_rows
 from analyzer.model.report import Finding
-from analyzer.model.samples import RunFrames, Samples, Series, joined, last, tidy
+from analyzer.model.samples import RunFrames, Samples, Series, join_frames, last, tidy
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import fetch_range_series
 from analyzer.sources.untagged import device_energy, tokens
@@ -70,7 +70,7 @@ def load_range(source: SampleSource, request: RangeRequest, log: Callable[[str],
         request.run_id,
         source.name,
         ledger,
-        joined([raw, *_states(source, own, request)]),
+        join_frames([raw, *_states(source, own, request)]),
         others,
         untagged=True,
         age_s={one.meter.device: one.meter.age_s for one in energies if one.meter.component == "gpu"},
@@ -153,7 +153,7 @@ def _other_runs(
         source.fetch(_RUNS, {**request.matching, **_instance(instance)}, start_s, end_s).assign(instance=node)
         for instance, node in own
     ]
-    frame = joined([tidy([]), *frames])
+    frame = join_frames([tidy([]), *frames])
     if not len(frame):
         return frame, []
     ends_s = {(row.instance, row.labels["run_id"]): row.value for row in last(frame, m.RUN_END)}
@@ -181,7 +181,7 @@ def build_frames(
     of_node = [(node, row) for node, row in rows if not row[0].name.startswith("wattline_run_")]
     at_s = request.end_s + _SHOWN_AFTER_S
     series = [one for energy in energies for one in _series(energy, request)]
-    return _frame(of_run, at_s), joined([tidy(series), _frame(of_node, at_s)])
+    return _frame(of_run, at_s), join_frames([tidy(series), _frame(of_node, at_s)])
 
 
 def _rows(

@@ -16,7 +16,7 @@ import pandas as pd
 from analyzer.energy.counters import Increase, by_limit, increase, percentile
 from analyzer.model.interval import Interval, total_limits
 from analyzer.model.report import Finding
-from analyzer.model.samples import Samples, clean, joined
+from analyzer.model.samples import Samples, clean, join_frames
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.untagged.request import RangeRequest
 from exporter.contract.metrics import Metric
@@ -206,7 +206,7 @@ def _latencies(request: _Range, server: TokenServer, *, steady: bool) -> tuple[d
         parts = [f"{name}_{part}" for name in names for part in ("bucket", "sum", "count")]
         fetched = [frame for span in spans if len(frame := _fetched(request, parts, *span))]
         by_name: _ByName = defaultdict(list)
-        for track in _tracks(joined(fetched)) if fetched else ():
+        for track in _tracks(join_frames(fetched)) if fetched else ():
             if rise := request.rise(track):
                 by_name[track.labels["metric"]].append((track, rise))
         found, above = _statistics(what, names, by_name)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.energy import checks, integrate
-from analyzer.energy.phases import stretches
+from analyzer.energy.phases import active_spans
 from analyzer.model.samples import Samples, clean, gaps
 from analyzer.sources.downsample import MAX_UNCHANGED, DownsampledSeries, DownsamplePlan, RandomSample, plan_buckets
 
@@ -107,7 +107,7 @@ def test_downsample_counter_keeps_energy_bound_and_resets(seed):
     assert exact is None
     result, expected = (integrate.counter_energy(entry, *run, POWER) for entry in (reduced, whole))
     assert [result.value, result.low, result.high] == pytest.approx([expected.value, expected.low, expected.high])
-    assert integrate.is_one_line(reduced, POWER) == integrate.is_one_line(whole, POWER)
+    assert integrate.is_plausible_counter(reduced, POWER) == integrate.is_plausible_counter(whole, POWER)
     falls = [entry.t[1:][np.diff(entry.value) < 0].tolist() for entry in (reduced, whole)]
     assert falls[0] == falls[1]
     lines = [integrate.unwrap(entry, POWER) for entry in (reduced, whole)]
@@ -127,7 +127,7 @@ def test_downsample_phase_seconds_keep_times_of_phase(seed):
     )
 
     assert len(times) < len(t) / 2
-    assert stretches(Samples(times, values)) == stretches(Samples(t, value))
+    assert active_spans(Samples(times, values)) == active_spans(Samples(t, value))
 
 
 def test_downsample_shortens_long_series_only():

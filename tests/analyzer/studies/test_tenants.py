@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.energy.phases import at, span, stretches
+from analyzer.energy.phases import active_spans, phase_span, rise_between
 from analyzer.model.samples import Samples
 from analyzer.studies import tenants
 from analyzer.studies.tenants import ConcurrentStep, SoloRun, TenantShare
@@ -102,7 +102,7 @@ def test_phase_span_any_scrape_interval_is_exact(begin_s, length_s, interval_s):
     t = np.arange(0, 150, interval_s)
     seconds = Samples(t, np.clip(t - begin_s, 0, length_s))
 
-    result = span(seconds)
+    result = phase_span(seconds)
     if length_s > interval_s:  # else its start and end are between the same two scrapes
         assert result == pytest.approx((begin_s, begin_s + length_s), abs=1e-6)
 
@@ -110,20 +110,23 @@ def test_phase_span_any_scrape_interval_is_exact(begin_s, length_s, interval_s):
 def test_phase_span_late_update_starts_in_time():
     """The phase starts at 2.5, is first exported at 8 and then each second, half a second late."""
     t = np.arange(11.0)
-    (result,) = stretches(Samples(t, np.where(t < 8, 0.0, t - 2.5)))
+    (result,) = active_spans(Samples(t, np.where(t < 8, 0.0, t - 2.5)))
     assert result == (2.5, 10.0)
 
 
 def test_phase_repeated_has_two_stretches():
     t = np.arange(0, 11.0)
-    assert stretches(Samples(t, np.array([0, 0, 0.5, 1.5, 2, 2, 2, 2.25, 3.25, 3.25, 3.25]))) == [(1.5, 3.5), (6.75, 8)]
+    assert active_spans(Samples(t, np.array([0, 0, 0.5, 1.5, 2, 2, 2, 2.25, 3.25, 3.25, 3.25]))) == [
+        (1.5, 3.5),
+        (6.75, 8),
+    ]
 
 
 def test_counter_between_samples_is_linear():
     counter = Samples(np.array([10.0, 20.0]), np.array([0.0, 100.0]))
 
-    assert at(counter, (12.0, 15.0)) == pytest.approx(30)
-    assert at(counter, (15.0, 30.0), ((24.0, 120.0),)) == pytest.approx(70)
+    assert rise_between(counter, (12.0, 15.0)) == pytest.approx(30)
+    assert rise_between(counter, (15.0, 30.0), ((24.0, 120.0),)) == pytest.approx(70)
 
 
 GPU = NodeGpu([(START_S - 500, 60), (START_S, 300)])
