@@ -1,17 +1,17 @@
-"""The report of an untagged range of time: figures that cover a part of it, and its findings."""
+"""Report of a time range without a run: partial figures, uncertainty of the work, findings."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from analyzer.assess.boundaries import GENERATED, PROMPT, TOTAL
 from analyzer.model.devices import ReportDevice, fields_of
 from analyzer.model.emissions import Sci, widened_by_amount
 from analyzer.model.interval import Interval
-from analyzer.model.report import Boundary, Finding, Report, UnitEnergy, Work, ordered_findings
+from analyzer.model.report import Boundary, Calibrated, Finding, Report, UnitEnergy, Work, ordered_findings
 
 _FAR = 0.2
 _JUDGED_FROM = 1_000
@@ -20,7 +20,7 @@ _JUDGED_FROM = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RangeQuality:
-    """The samples of a range.
+    """Quality of a range's samples.
 
     `cut` are the devices, by instance and name, whose samples end within the range; `spacing_s` is the longest median
     spacing of a device. `work_limits` are the limits of the work by unit, from the servers' scrapes.
@@ -33,13 +33,13 @@ class RangeQuality:
 
 
 def range_report(report: Report, quality: RangeQuality) -> Report:
-    """Return the report with what the samples of the range allow."""
+    """Return the report without figures that the samples of the range do not support."""
     few = quality.spacing_s is None or report.duration_s < _JUDGED_FROM * quality.spacing_s
     partial = frozenset(
         device.component for device in report.devices if (device.instance, device.device) in quality.cut
     )
     devices = tuple(
-        replace(device, own=None) if (device.instance, device.device) in quality.cut else device
+        ReportDevice(**fields_of(device) | {"own": None}) if (device.instance, device.device) in quality.cut else device
         for device in report.devices
     )
     kept = [one for one in report.findings if not (few and one.code == "counter_integral_apart")]
@@ -55,7 +55,7 @@ def range_report(report: Report, quality: RangeQuality) -> Report:
         "work": units.work(),
         "boundaries": units.boundaries(),
         "sci": units.sci(),
-        "calibrated": report.calibrated and replace(report.calibrated, per_unit=units.calibrated()),
+        "calibrated": report.calibrated and Calibrated(report.calibrated.energy, units.calibrated()),
         "findings": ordered_findings(found),
     }
     return Report(**stage)
@@ -79,22 +79,33 @@ class _Units:
 
     def work(self) -> tuple[Work, ...]:
         return tuple(
-            replace(
-                one, energy_per_unit=None if self._headline_partial else self._optional(one.unit, one.energy_per_unit)
-            )
+            Work(one.unit, one.amount, one.per_second, self._headline_energy(one), one.phases)
             for one in self._report.work
         )
 
     def boundaries(self) -> tuple[Boundary, ...]:
         return tuple(
-            replace(one, work=() if self._partial & set(one.components) else tuple(map(self._unit, one.work)))
+            Boundary(
+                one.components,
+                one.energy,
+                () if self._partial & set(one.components) else tuple(map(self._unit, one.work)),
+                one.pue,
+            )
             for one in self._report.boundaries
         )
 
     def sci(self) -> tuple[Sci, ...]:
-        wrong = {one.name for one in self._report.boundaries if self._partial & set(one.components)}
+        partial = {one.name for one in self._report.boundaries if self._partial & set(one.components)}
         return tuple(
-            replace(one, limits=self._limits, amounts=() if one.boundary in wrong else one.amounts)
+            Sci(
+                one.boundary,
+                one.basis,
+                one.origin,
+                one.operational,
+                one.embodied_g,
+                () if one.boundary in partial else one.amounts,
+                self._limits,
+            )
             for one in self._report.sci
         )
 
@@ -104,10 +115,12 @@ class _Units:
         return {unit: self._of(unit, joules) for unit, joules in self._report.calibrated.per_unit.items()}
 
     def _unit(self, one: UnitEnergy) -> UnitEnergy:
-        return replace(one, energy_per_unit=self._of(one.unit, one.energy_per_unit))
+        return UnitEnergy(one.unit, one.amount, one.per_second, self._of(one.unit, one.energy_per_unit), one.phases)
 
-    def _optional(self, unit: str, joules: Interval | None) -> Interval | None:
-        return self._of(unit, joules) if joules else None
+    def _headline_energy(self, work: Work) -> Interval | None:
+        if self._headline_partial or not work.energy_per_unit:
+            return None
+        return self._of(work.unit, work.energy_per_unit)
 
     def _of(self, unit: str, joules: Interval) -> Interval:
         if unit not in self._amounts:

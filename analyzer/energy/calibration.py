@@ -1,7 +1,7 @@
 """Calibration of single GPUs by an external meter: reading = gain · true power + offset.
 
 A calibration applies to one GPU: two of one model differ by up to 7 % in gain (arXiv 2312.02741). The energy as read
-remains the headline; the calibrated energy is reported beside it.
+remains the headline; the calibrated energy is reported in addition.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _KEYS = (*_REQUIRED, "uncertainty_percent", "source")
 
 
 class CalibrationError(ValueError):
-    """The file is no calibration, or fits none of the run's GPUs; the text has cause and remedy."""
+    """Invalid calibration file, or one without any GPU of the run; the message has cause and remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class CalibratedGpus:
-    """The calibrations that apply, by UUID of the GPU, and the calibrated energy of the run."""
+    """Calibrations of the run's GPUs by UUID, and the calibrated energy of the run."""
 
     by_gpu: Mapping[str, Calibration]
     energy: Calibrated | None

@@ -1,4 +1,4 @@
-"""By how much a counter rose in a range, and where the percentiles of a histogram's increase lie. Pure."""
+"""Increase of a counter over a range, and percentiles of a histogram's increase."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples
 
 @dataclass(frozen=True, slots=True)
 class Increase:
-    """`bound` is linear between the samples at each edge, and limited by them. `restarts` counts falls in the range,
-    `partial` says that the counter was not there from its begin to its end.
+    """Increase of a counter over a range.
+
+    `bound` is interpolated between the samples at each edge, and limited by them. `restarts` is the number of falls in
+    the range; a `partial` counter does not exist over the whole range.
     """
 
     bound: Interval
@@ -25,10 +27,10 @@ class Increase:
 
 
 def increase(counter: Samples, start_s: float, end_s: float) -> Increase | None:
-    """None where no sample tells of the range. After a fall the new value is added, as the counter began again at 0.
+    """Return the increase in [start_s, end_s]; None without samples there. After a fall the new value is added.
 
-    What a server counted before its first sample may or may not be of the range, so it is in the upper limit alone; so
-    is what it can have counted, at its highest rate, between a last sample and a restart or the end.
+    Two counts are only in the upper limit: the one before the first sample, which may be outside the range, and the
+    possible one, at the highest rate, between a last sample and a restart or the end.
     """
     if len(counter) < 2 or counter.t[0] > end_s or counter.t[-1] < start_s:
         return None
@@ -53,7 +55,7 @@ def increase(counter: Samples, start_s: float, end_s: float) -> Increase | None:
 
 
 def _at(counter: Samples, line: FloatArray, t_s: float) -> Interval:
-    """The count at an instant: no less than at the sample before, no more than at the one after."""
+    """Return the count at an instant, limited by the samples before and after it."""
     after = int(np.searchsorted(counter.t, t_s, side="left"))
     before = max(int(np.searchsorted(counter.t, t_s, side="right")) - 1, 0)
     value = float(np.interp(t_s, counter.t, line))
@@ -61,9 +63,9 @@ def _at(counter: Samples, line: FloatArray, t_s: float) -> Interval:
 
 
 def by_limit(parts: Iterable[tuple[str, float]]) -> dict[float, float]:
-    """The increase of each bucket, summed over replicas: `parts` are pairs of the label `le` and an increase.
+    """Return the increase of each bucket, summed over replicas; `parts` are pairs of the label `le` and an increase.
 
-    Where replicas have different limits, as versions of a server do, only those that all of them have add up.
+    If replicas have different bucket limits, as versions of a server do, only common limits are kept.
     """
     rises: defaultdict[float, list[float]] = defaultdict(list)
     for text, rise in parts:
@@ -73,9 +75,9 @@ def by_limit(parts: Iterable[tuple[str, float]]) -> dict[float, float]:
 
 
 def percentile(buckets: Mapping[float, float], percent: float) -> float | None:
-    """Linear inside of its bucket, from 0 in the first, as PromQL's `histogram_quantile`; `buckets` are cumulative.
+    """Return a percentile, interpolated in its bucket as by PromQL's `histogram_quantile`; `buckets` are cumulative.
 
-    None where nothing was counted, or where it lies above the last limit, where nobody knows how far.
+    None if nothing was counted, or if the percentile is above the last limit.
     """
     limits = sorted(buckets)
     counts = np.maximum.accumulate(np.array([buckets[limit] for limit in limits])) if limits else np.empty(0)

@@ -1,7 +1,7 @@
-"""Joules from raw samples: the counter with its bound, the trapezoid of power, and what is left above idle. Pure.
+"""Energy from raw samples: counter with limits, integral of power, idle power.
 
-Nothing here resamples or extrapolates as PromQL's `increase` does: a counter's energy at an instant between two samples
-is interpolated, and bounded by what the power can have been meanwhile.
+Nothing is resampled or extrapolated, unlike PromQL's `increase`: a counter is interpolated between two samples, and its
+limits follow from the possible power in that time.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from analyzer.model.interval import Interval
 from analyzer.model.samples import GAP_FACTOR, FloatArray, Samples, median_spacing_s
 
 RUN_AGE_S = 0.4
-"""How old a scraped counter can be while a run is open: the sensor's update (0.1 s), the poll, the shared rendering."""
+"""Maximum age of a scraped counter during a run: sensor update (0.1 s), poll and shared rendering."""
 IDLE_AGE_S = 1.4
-"""The same while no run is open, when the exporter polls once a second."""
+"""Maximum age without an active run, when the exporter polls once a second."""
 AHEAD_S = 0.05
-"""A scrape is stamped when it is sent, so what it brings can be this much newer than its timestamp."""
+"""Maximum time by which a value is newer than its scrape's timestamp, which is that of the request."""
 IDLE_SECONDS = 10.0
 SENSOR_S = 0.25
-"""A hole in a log of less is none: no board's sensor updates more often than twice in that time."""
+"""Time without samples up to which a log has no gap: sensors update at most twice in it."""
 _SETTLE_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class PowerRange:
-    """What the power, averaged over a scrape interval, can have been."""
+    """Limits of the mean power over a scrape interval."""
 
     low_w: float
     high_w: float
@@ -36,7 +36,7 @@ class PowerRange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MonotonicCounter:
-    """A counter made to rise: falls are bridged. `lost_j` is the most that the falls up to a sample can have hidden."""
+    """Counter without falls. `lost_j` is the maximum energy that the falls up to each sample can hide."""
 
     t: FloatArray
     energy_j: FloatArray
@@ -45,16 +45,16 @@ class MonotonicCounter:
 
 @dataclass(frozen=True, slots=True)
 class Integral:
-    """`energy_j` over the `covered_s` seconds of the window in which samples are close enough to each other."""
+    """Energy over the `covered_s` seconds of a window that are not in gaps."""
 
     energy_j: float
     covered_s: float
 
 
 def power_range(power: Samples, limit_w: float | None) -> PowerRange | None:
-    """From nothing up to a tenth above the board's limit (without one, to 1.5 times the highest power seen).
+    """Return the range from 0 to 1.1 times the power limit, or 1.5 times the highest sample without a limit.
 
-    The lowest power seen is no lower limit: scrapes can miss every pause. None where neither power nor limit is known.
+    The lowest sample is no lower limit, since scrapes can miss every pause. None if neither power nor limit is known.
     """
     highest_w = float(power.value.max()) if len(power) else 0.0
     if limit_w is not None:
@@ -63,10 +63,9 @@ def power_range(power: Samples, limit_w: float | None) -> PowerRange | None:
 
 
 def unwrap(counter: Samples, power: PowerRange) -> MonotonicCounter:
-    """After a fall the counter began again at 0: its new value is added, what it counted before the fall is kept.
+    """Return the counter without falls: after a fall it restarted at 0, so that its new value is added.
 
-    A lower value that no counter can have reached from 0 since the sample before is an old one that came late: it is
-    left out.
+    A lower value that it cannot reach from 0 since the previous sample is old and arrived late; it is left out.
     """
     counter = _in_order(counter, power)
     steps_j = np.diff(counter.value)
@@ -94,11 +93,11 @@ def _in_order(counter: Samples, power: PowerRange) -> Samples:
 def counter_energy(
     counter: Samples, start_s: float, end_s: float, power: PowerRange, read_age_s: float | None = None
 ) -> Interval | None:
-    """Energy in [start_s, end_s] with linear edges, and the bound that holds the truth; None without any sample.
+    """Return the energy in [start_s, end_s], interpolated at the edges, with limits; None without samples.
 
-    A sample says that the energy was E_k at some instant of [t_k − age, t_k + 0.05 s]. From there on it rose by no less
-    than low_w and no more than high_w, so every sample limits the energy at every instant, and the closest limits hold.
-    `read_age_s` is the age where it is not our exporter that was scraped.
+    A sample means that the energy was E_k at an instant of [t_k − age, t_k + 0.05 s]. From there it rises by at least
+    low_w and at most high_w, so that each sample limits the energy at each instant. The closest limits are used.
+    `read_age_s` is the maximum age of the values of another exporter.
     """
     if not len(counter):
         return None
@@ -114,15 +113,16 @@ def counter_energy(
 
 
 def is_plausible_counter(counter: Samples, power: PowerRange) -> bool:
-    """False where the counter rises at more than twice the power that there can be: its samples are of two times, which
-    a wall clock that was set back has laid over each other.
+    """Return False for a counter that rises at more than twice the possible power.
+
+    A wall clock that was set back has then mixed samples of two times.
     """
     rises_j, spans_s = np.diff(counter.value), np.diff(counter.t)
     return not bool((rises_j > 2 * power.high_w * (spans_s + IDLE_AGE_S)).any())
 
 
 def _widened(counter: Samples, power: PowerRange, oldest_s: float) -> PowerRange:
-    """The counter's own mean powers are facts: the range must contain them. A sample is as uncertain as it is old."""
+    """Return the range extended to the counter's own mean powers; the time of a sample is uncertain by its age."""
     steps_j, steps_s = np.diff(counter.value), np.diff(counter.t)
     rising = steps_j >= 0
     if not rising.any():
@@ -133,12 +133,12 @@ def _widened(counter: Samples, power: PowerRange, oldest_s: float) -> PowerRange
 
 
 def _at(line: MonotonicCounter, t_s: float, age_s: FloatArray, power: PowerRange) -> Interval:
-    """The energy at one instant: interpolated between samples; outside of them at the pace of the nearest two."""
+    """Return the energy at one instant, interpolated between samples or extrapolated from the nearest two."""
     since_newest_s, since_oldest_s = t_s - (line.t + AHEAD_S), t_s - (line.t - age_s)
     lows = line.energy_j + np.where(since_newest_s >= 0, power.low_w, power.high_w) * since_newest_s
     highs = line.energy_j + line.lost_j + np.where(since_oldest_s >= 0, power.high_w, power.low_w) * since_oldest_s
     low, high = float(lows.max()), float(highs.min())
-    if low > high:  # timestamps that contradict the range of power: keep both limits rather than choose
+    if low > high:  # the timestamps contradict the range of power: keep both limits
         low, high = high, low
     if line.t[0] <= t_s <= line.t[-1]:
         return Interval(float(np.interp(t_s, line.t, line.energy_j)), limits=(low, high))
@@ -151,10 +151,10 @@ def _at(line: MonotonicCounter, t_s: float, age_s: FloatArray, power: PowerRange
 
 
 def trapezoid(power: Samples, start_s: float, end_s: float, least_s: float = 0.0) -> Integral:
-    """∫P dt over real timestamps in [start_s, end_s], without gaps.
+    """Return ∫P dt over the timestamps in [start_s, end_s], without gaps.
 
-    A gap is an interval of more than 2.5 times the median spacing, and of more than `least_s`: a sensor can be read
-    faster than it updates.
+    A gap is longer than 2.5 times the median spacing and longer than `least_s`, since a sensor can be read faster than
+    it updates.
     """
     exact = power.exact_in(start_s, end_s)
     if exact:
@@ -169,33 +169,33 @@ def trapezoid(power: Samples, start_s: float, end_s: float, least_s: float = 0.0
     value_w = np.interp(t, power.t, power.value)
     widths_s = np.diff(t)
     holder = np.clip(np.searchsorted(power.t, t[:-1], side="right"), 1, len(power) - 1)
-    seen = (power.t[holder] - power.t[holder - 1]) <= longest_s
+    close = (power.t[holder] - power.t[holder - 1]) <= longest_s
     energies_j = widths_s * (value_w[1:] + value_w[:-1]) / 2
-    return Integral(float(energies_j[seen].sum()), float(widths_s[seen].sum()))
+    return Integral(float(energies_j[close].sum()), float(widths_s[close].sum()))
 
 
 def idle_power(power: Samples, utilization: Samples, windows: list[tuple[float, float]]) -> Interval | None:
-    """The median of power over the quiet windows in which no run is open; None where none is long and calm enough.
+    """Return the median power over the idle ones of the `windows` without a run; None if none is idle.
 
-    A window counts from 3 s after its begin (clocks come down late), spans 10 s or more, and neither its utilization
-    (above 5 %) nor its spread (above 10 % of its median) speaks of work. `half` is half of the 95 % interval of the
-    median (Student's t on the windows' standard errors, 1.253 σ/√n), or half the difference between the windows where
-    that is more.
+    A window is used from 3 s after its start, when clocks have dropped. It is idle if it lasts at least 10 s, with a
+    median utilization of at most 5 % and a quartile range of at most 10 % of its median power. `half` is the half-width
+    of the median's 95 % CI (Student's t, standard error 1.253 σ/√n), or half the difference between the windows if that
+    is larger.
     """
-    calm = [
+    idle = [
         power.between(start_s + _SETTLE_S, end_s)
         for start_s, end_s in windows
         if _is_idle(power.between(start_s + _SETTLE_S, end_s), utilization.between(start_s, end_s))
     ]
-    if not calm:
+    if not idle:
         return None
-    medians_w = [float(np.median(window.value)) for window in calm]
-    half_w = math.hypot(*(_median_half_w(window) for window in calm)) / len(calm)
+    medians_w = [float(np.median(window.value)) for window in idle]
+    half_w = math.hypot(*(_median_half_w(window) for window in idle)) / len(idle)
     return Interval(float(np.mean(medians_w)), max((max(medians_w) - min(medians_w)) / 2, half_w))
 
 
 def _median_half_w(power: Samples) -> float:
-    """Half of the 95 % interval of the median; few samples say little of their own scatter."""
+    """Return the half-width of the median's 95 % CI, by Student's t for few samples."""
     count = len(power)
     from scipy.special import stdtrit
 
@@ -203,7 +203,7 @@ def _median_half_w(power: Samples) -> float:
 
 
 def _spread(power: Samples) -> float:
-    """Between the quartiles."""
+    """Return the range between the quartiles."""
     low, high = np.percentile(power.value, [25, 75])
     return float(high - low)
 
@@ -217,6 +217,6 @@ def _is_idle(power: Samples, utilization: Samples) -> bool:
 
 
 def net_energy(energy: Interval, idle: Interval, duration_s: float) -> Interval:
-    """E − P_idle · T; the two uncertainties add in quadrature."""
+    """Return E − P_idle · T in joules; the two uncertainties add in quadrature."""
     half = None if energy.half is None else float(np.hypot(energy.half, (idle.half or 0.0) * duration_s))
     return Interval(energy.value - idle.value * duration_s, half)

@@ -1,4 +1,4 @@
-"""Phases of a run: their times from the rise of their seconds, and the energy that can be measured in them."""
+"""Phases of a run: active times from their counters of seconds, and measurable energies."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SLACK_S = 1e-9
 
 
 def active_spans(seconds: Samples) -> list[tuple[float, float]]:
-    """When the phase was on, in the time of the samples; `seconds` is `wattline_run_phase_seconds_total` of one phase.
+    """Return the spans in which a phase was active, in the time of the samples.
 
-    It rises by a second each second while the phase is on, but is shown some seconds late: what rose by more than the
-    time between two samples began before the first of them. A stretch that began between two samples ended with the
-    second.
+    `seconds` is `wattline_run_phase_seconds_total` of one phase. It rises by 1 per second of the active phase, but may
+    be exported some seconds late: a rise by more than the time between two samples began before the first one. A span
+    that starts between two samples ends at the second one.
     """
     found: list[tuple[float, float]] = []
     if not len(seconds):
@@ -44,17 +44,17 @@ def active_spans(seconds: Samples) -> list[tuple[float, float]]:
 
 
 def phase_span(seconds: Samples) -> tuple[float, float] | None:
-    """From the phase's first begin to its last end; None where it was never seen."""
+    """Return the phase's first start and last end; None if it was never active."""
     found = active_spans(seconds)
     return (found[0][0], found[-1][1]) if found else None
 
 
-def rise_between(counter: Samples, moments: tuple[float, float], knots: tuple[tuple[float, float], ...] = ()) -> float:
-    """The rise of a counter between two moments, linear between samples; `knots` are (t, value) known besides.
+def rise_between(counter: Samples, moments: tuple[float, float], points: tuple[tuple[float, float], ...] = ()) -> float:
+    """Return the rise of a counter between two moments, interpolated between samples.
 
-    Outside of all that is known the counter stands still.
+    `points` are additional known pairs (t, value). The counter is constant before the first and after the last value.
     """
-    more_t, more_value = np.array([t for t, _ in knots]), np.array([value for _, value in knots])
+    more_t, more_value = np.array([t for t, _ in points]), np.array([value for _, value in points])
     line = clean(np.concatenate([more_t, counter.t]), np.concatenate([more_value, counter.value]))
     if not len(line):
         return 0.0

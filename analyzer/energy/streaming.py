@@ -1,7 +1,7 @@
-"""What has to be exact of a long series, taken of every sample as it goes by: integral, gaps, stretches. Pure.
+"""Exact figures of a long series, from its samples part by part: integral, gaps, constant stretches.
 
-What is a gap depends on the median spacing, which is known only at the end. So seconds and integral are kept by the
-width of the intervals, of which there are few: servers keep milliseconds.
+Gaps depend on the median spacing, which is known only at the end. So seconds and integral are kept by the width of the
+intervals between samples. There are few widths, since servers keep milliseconds.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 from analyzer.model.samples import GAP_FACTOR, Exact, FloatArray, Gap, Stretch
 
 STRETCH_S = 60.0
-"""A sensor that is stuck repeats itself for at least this long."""
+"""Time for which a stuck sensor repeats its value at least."""
 _PER_S = 1_000
 
 
 class ExactAccumulator:
-    """Of one series; `window_s` is what the figures are of, all samples count for the median spacing."""
+    """Accumulator of one series; the figures are those of `window_s`, the median spacing is that of all samples."""
 
     def __init__(self, window_s: tuple[float, float]) -> None:
         self._window_s = window_s
         self._widths: defaultdict[int, int] = defaultdict(int)
         self._inside: defaultdict[int, FloatArray] = defaultdict(lambda: np.zeros(2))
-        """Integral and seconds, by width."""
+        """Integral and seconds by width."""
         self._wide: list[tuple[int, Gap]] = []
         self._least_spacing: float | None = None
         self._first_s: float | None = None
@@ -32,7 +32,7 @@ class ExactAccumulator:
         self._same: list[Stretch] = []
 
     def add(self, t: FloatArray, value: FloatArray) -> None:
-        """Samples after all that were added before."""
+        """Add samples that are later than all previous ones."""
         if not len(t):
             return
         self._first_s = float(t[0]) if self._first_s is None else self._first_s
@@ -44,12 +44,12 @@ class ExactAccumulator:
             self._intervals(t, value)
 
     def result(self) -> Exact | None:
-        """None where there are fewer than two samples."""
+        """Return the exact figures; None for fewer than two samples."""
         if self._last is None or not self._widths:
             return None
         widest = GAP_FACTOR * self._spacing() / _PER_S
-        seen = [parts for width, parts in self._inside.items() if width / _PER_S <= widest]
-        integral, covered_s = np.sum(seen, axis=0) if seen else (0.0, 0.0)
+        close = [parts for width, parts in self._inside.items() if width / _PER_S <= widest]
+        integral, covered_s = np.sum(close, axis=0) if close else (0.0, 0.0)
         gaps = [gap for width, gap in self._wide if width / _PER_S > widest]
         start_s, end_s = self._window_s
         if self._first_s is not None and self._first_s - start_s > widest:
@@ -75,21 +75,21 @@ class ExactAccumulator:
         kinds, places = np.unique(widths[over], return_inverse=True)
         for kind, *sums in zip(kinds, np.bincount(places, parts), np.bincount(places, seconds), strict=True):
             self._inside[int(kind)] += sums
-        # a spacing that grows later makes some of these no gaps, which is seen then
+        # a larger median spacing at the end makes some of these no gaps; `result` leaves them out
         spacing = self._spacing()
         self._least_spacing = spacing if self._least_spacing is None else min(spacing, self._least_spacing)
         for at in np.flatnonzero(widths[over] > GAP_FACTOR * self._least_spacing):
             self._wide.append((int(widths[over[at]]), Gap(float(begins[at]), float(ends[at]))))
 
     def _spacing(self) -> float:
-        """The median width of all intervals so far."""
+        """Return the median width of all intervals so far, in milliseconds."""
         widths = np.array(sorted(self._widths))
         upto = np.cumsum([self._widths[int(width)] for width in widths])
         middle = (int(upto[-1]) - 1) // 2, int(upto[-1]) // 2
         return float(np.mean(widths[np.searchsorted(upto, middle, side="right")]))
 
     def _stretch(self, t: FloatArray, value: FloatArray, *, joins: bool) -> None:
-        """Goes on with the last stretch where the values do; short ones are dropped once they are over."""
+        """Continue the last stretch if the value is the same; short stretches are dropped once they end."""
         inside = (t >= self._window_s[0]) & (t <= self._window_s[1])
         t, value = t[inside], value[inside]
         joins = joins and bool(inside[0]) and bool(self._same)

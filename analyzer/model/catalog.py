@@ -13,12 +13,12 @@ from exporter.contract import metrics as m
 
 OWN_LABELS = ("workload", "run_id")
 SIDE_PHASES = ("warm-up", "idle")
-"""Runs of a plan that are there for others' sake; they are taken only where they are asked for."""
+"""Phases of a plan's auxiliary runs, which are selected only on request."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """`state` is running, or the outcome of an ended run; `unfinished` where its end was never scraped."""
+    """Run in the list of runs; `state` is running, an outcome, or `unfinished` if its end was never scraped."""
 
     run_id: str
     workload: str
@@ -30,7 +30,7 @@ class RunEntry:
 
 
 def run_entry(ledger: pd.DataFrame, run_id: str, *, fresh: bool) -> RunEntry:
-    """`ledger` are the run's own series; `fresh` says that it was scraped just now."""
+    """Return the entry of a run; `ledger` has the run's own series, `fresh` means that its last scrape is recent."""
     starts = last(ledger, m.RUN_START, run_id=run_id)
     labels = {name: text for row in last(ledger, m.RUN_INFO, run_id=run_id) for name, text in row.labels.items()}
     outcomes = [row.labels["outcome"] for row in last(ledger, m.RUN_OUTCOME, run_id=run_id)]
@@ -56,29 +56,29 @@ def run_entry(ledger: pd.DataFrame, run_id: str, *, fresh: bool) -> RunEntry:
 
 
 class SelectionError(ValueError):
-    """A selector that cannot be understood; the text says how to write it."""
+    """Invalid selector; the message shows valid ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """`equal` are labels of runs, `workload` or `run_id`; `text` is what the user typed."""
+    """Selection of runs: `equal` are values of labels, `workload` or `run_id`; `text` is the user's input."""
 
     text: str
     equal: Mapping[str, str]
 
     @property
     def matchers(self) -> dict[str, str]:
-        """As the labels of `wattline_run_info`."""
+        """Matchers for the labels of `wattline_run_info`."""
         return {name if name in OWN_LABELS else f"label_{name}": value for name, value in self.equal.items()}
 
-    def takes(self, labels: Mapping[str, str]) -> bool:
-        """Of the runs that match, warm-ups and idle baselines only where the selector speaks of them."""
+    def includes(self, labels: Mapping[str, str]) -> bool:
+        """Return False for warm-ups and idle baselines, unless the selector has a phase or a run ID."""
         return "phase" in self.equal or "run_id" in self.equal or labels.get("phase") not in SIDE_PHASES
 
 
 @dataclass(frozen=True, slots=True)
 class ScrapedRun:
-    """A run with its labels, and when it was first and last scraped."""
+    """Run with its labels and the times of its first and last scrape."""
 
     run_id: str
     workload: str
@@ -88,22 +88,22 @@ class ScrapedRun:
 
 
 def parse_selector(text: str) -> Selector:
-    """`model=a,mps=true`, or a run's id. Raises SelectionError."""
+    """Parse `model=a,mps=true` or the ID of a run. Raises SelectionError."""
     if "=" not in text:
         if not text.strip():
-            raise SelectionError("an empty name selects nothing; give a run's id or labels, as model=a,mps=true")
+            raise SelectionError("empty selector; give a run ID, or labels as in model=a,mps=true")
         return Selector(text, {"run_id": text})
     equal = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
         if not name.strip() or not value.strip():
-            raise SelectionError(f"{text!r} is no selector; give a run's id or labels, as model=a,mps=true")
+            raise SelectionError(f"invalid selector {text!r}; give a run ID, or labels as in model=a,mps=true")
         equal[name.strip()] = value.strip()
     return Selector(text, equal)
 
 
 def scraped_runs(rows: list[Row]) -> list[ScrapedRun]:
-    """From samples of `wattline_run_info`, in the order in which the runs were first seen."""
+    """Return the runs in samples of `wattline_run_info`, in the order of their first scrapes."""
     found: dict[str, ScrapedRun] = {}
     for row in sorted(rows, key=lambda row: row.t):
         labels = {n.removeprefix("label_"): text for n, text in row.labels.items() if n.startswith("label_")}

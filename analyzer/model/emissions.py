@@ -186,10 +186,10 @@ class Sci:
     def per_unit(self) -> dict[str, Interval]:
         return {unit: self.each(self.whole, unit) for unit, _ in self.amounts}
 
-    def each(self, grams: Interval, unit: str) -> Interval:
+    def each(self, mass_g: Interval, unit: str) -> Interval:
         """Return the emissions of one unit of work, with the uncertainty of emissions and amount."""
         amount = dict(self.amounts)[unit]
-        return widened_by_amount(grams.scaled(1 / amount), amount, self.limits.get(unit))
+        return widened_by_amount(mass_g.scaled(1 / amount), amount, self.limits.get(unit))
 
 
 def widened_by_amount(each: Interval, amount: float, limits: tuple[float, float] | None) -> Interval:

@@ -25,7 +25,7 @@ WALL_RATIO = "wall_covered_ratio"
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The hardware of a run: `embodied_kg` is TE in kg CO2eq, `lifetime_years` EL, `reserved_share` RR / ToR."""
+    """Hardware of a run: `embodied_kg` is TE in kg CO2eq, `lifetime_years` EL, `reserved_share` RR / ToR."""
 
     embodied_kg: float
     lifetime_years: float
@@ -38,7 +38,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The price of a kWh; `currency` is the user's name for it, empty where none was given."""
+    """Price of a kWh; `currency` is empty if unknown."""
 
     per_kwh: float
     currency: str = ""
@@ -50,9 +50,10 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class UserInputs:
-    """`grams_per_kwh` is one intensity for the whole run, `pue` the facility's power usage effectiveness.
+    """Inputs of the user that no sensor measures.
 
-    `past` are intensities known now for the time of the run, at most one a basis.
+    `grams_per_kwh` is one intensity for the whole run, `pue` the facility's power usage effectiveness. `past` are
+    intensities known now for the time of the run, at most one per basis.
     """
 
     grams_per_kwh: float | None = None
@@ -68,7 +69,10 @@ NO_INPUTS = UserInputs()
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`code` is stable, for scripts; `subject` is a device or node (`GPU 0`), empty for the whole run."""
+    """Fact to know before relying on a figure.
+
+    `code` is stable, for scripts; `subject` is a device or node (`GPU 0`), empty for the whole run.
+    """
 
     level: Level
     code: str
@@ -86,10 +90,10 @@ def ordered_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An amount of work; `energy_per_unit` is a ratio of sums.
+    """Amount of work; `energy_per_unit` is a ratio of sums, in joules.
 
-    The energy is that of the GPUs, or of all devices in a run without GPUs. `phases` are those in which the work was
-    done, where that is not the whole run: rate and energy are of these phases.
+    The energy is the GPUs', or the CPUs' in a run without GPUs. If the work was done in certain `phases` only, rate and
+    energy are those of these phases.
     """
 
     unit: str
@@ -101,7 +105,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class RunPhase:
-    """A phase of the run; `energy` is by component, in joules."""
+    """Phase of a run; `energy` is by component, in joules."""
 
     name: str
     duration_s: float
@@ -110,10 +114,10 @@ class RunPhase:
 
 @dataclass(frozen=True, slots=True)
 class UnitEnergy:
-    """The energy of a unit of work at a boundary, in joules.
+    """Energy of a unit of work at a boundary, in joules.
 
     `energy_per_unit` is a ratio of sums over the `phases` in which the work was done, else over the whole run.
-    `per_second` is by the wall clock of the whole run, whatever the phases.
+    `per_second` is always over the duration of the whole run.
     """
 
     unit: str
@@ -124,7 +128,7 @@ class UnitEnergy:
 
     @property
     def units_per_joule(self) -> Interval | None:
-        """The reciprocal, with the same relative half-width."""
+        """Reciprocal with the same relative half-width; None without energy."""
         joules = self.energy_per_unit
         if joules.value <= 0:
             return None
@@ -133,7 +137,7 @@ class UnitEnergy:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """The energy in joules of all `components`, times `pue` where it is given."""
+    """Energy in joules of all `components`, times `pue` if given."""
 
     components: tuple[str, ...]
     energy: Interval
@@ -148,7 +152,7 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """`energy` is that of all GPUs, None where one lacks a calibration; `per_unit` is by unit of work."""
+    """Calibrated energy of all GPUs, None if one lacks a calibration; `per_unit` is by unit of work."""
 
     energy: Interval | None
     per_unit: Mapping[str, Interval]
@@ -156,10 +160,10 @@ class Calibrated:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """A run with its devices, energies and phases.
+    """Run with its devices, energies and phases.
 
-    `energy` is by component; `own`, `integral_j` and `net` are those of all GPUs, None where one of them lacks it.
-    `untagged` says that it is a range of time without a run id.
+    `energy` is by component. `own`, `integral_j` and `net` are sums over all GPUs, None if one of them lacks the value.
+    An `untagged` run is a time range without a run ID.
     """
 
     run_id: str

@@ -1,4 +1,4 @@
-"""Raw samples: tidy frames as they come from a source, and single series cleaned of what scraping does to them.
+"""Raw samples: tidy frames as a source returns them, and single clean series.
 
 A tidy frame has the columns `t` (Unix seconds), `value` (in the metric's unit), `metric`, `instance` (empty where the
 source has only one) and one text column for each label; a label that a series lacks is the empty text. Text columns
@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float64]
 Series = tuple[Mapping[str, str], FloatArray, FloatArray]
-"""One series as a source gives it: all its labels, `__name__` too, times (Unix seconds, rising) and values."""
+"""One series of a source: all its labels including `__name__`, times (Unix seconds, rising) and values."""
 GAP_FACTOR = 2.5
+"""Multiple of the median spacing above which the time between two samples is a gap."""
 _AT_REST_S = 1.5 * 15
-"""An exporter's own history keeps a sample each 15 s while no run is on, and one can come late."""
+"""Longest spacing in an exporter's own history without an active run: one sample each 15 s, which can be late."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
+    """Time span without samples."""
+
     start_s: float
     end_s: float
 
@@ -39,7 +42,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Over which the value was the same to the last digit, in so many samples."""
+    """Time span in which the value does not change in any digit; `count` is the number of its samples."""
 
     start_s: float
     end_s: float
@@ -53,9 +56,9 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """What was taken of every sample of a series in `window_s` before downsampling (see `analyzer.sources.downsample`).
+    """Figures from all samples of a series in `window_s`, before downsampling (see `analyzer.sources.downsample`).
 
-    `integral` is the value times seconds, over the `covered_s` seconds that are no gap; `spacing_s` is the median.
+    `integral` is the value times seconds over the `covered_s` seconds without gaps; `spacing_s` is the median.
     """
 
     window_s: tuple[float, float]
@@ -70,7 +73,7 @@ class Exact:
 class Samples:
     """One series: `t` in Unix seconds, strictly rising; `value` finite, in the metric's unit.
 
-    `exact` is there where samples were left out.
+    `exact` holds the figures of all samples if the series is downsampled.
     """
 
     t: FloatArray
@@ -81,11 +84,12 @@ class Samples:
         return len(self.t)
 
     def between(self, start_s: float, end_s: float) -> Samples:
-        """The samples in [start_s, end_s]."""
+        """Return the samples in [start_s, end_s]."""
         inside = (self.t >= start_s) & (self.t <= end_s)
         return Samples(self.t[inside], self.value[inside], self.exact_in(start_s, end_s))
 
     def exact_in(self, start_s: float, end_s: float) -> Exact | None:
+        """Return the exact figures if they are those of this window."""
         return self.exact if self.exact and self.exact.window_s == (start_s, end_s) else None
 
 
@@ -101,13 +105,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RunFrames:
-    """What a source holds of one run, as tidy frames.
+    """Series of one run as tidy frames.
 
-    `ledger`: the run's own series around their last scrape; `raw`: its nodes' series from a while before the run until
-    a while after; `others`: start, end and GPUs of the other runs on the same instances. `clock_set_s`: by instance, by
-    how much the wall clock was set while the run was on. Of a range that no run tagged (`untagged`), `age_s` is how old
-    a scraped counter can be, by GPU. `exact` is what was taken of GPUs' power before it was thinned, by instance and
-    UUID.
+    `ledger` has the run's own series around their last scrape, `raw` the series of its nodes from before the run until
+    after it, `others` start, end and GPUs of other runs on the same instances. `clock_set_s` are the steps of the wall
+    clock during the run, by instance. In an `untagged` range, `age_s` is the maximum age of a scraped counter, by GPU.
+    `exact` holds the figures of GPU power before downsampling, by instance and UUID.
     """
 
     run_id: str
@@ -122,7 +125,7 @@ class RunFrames:
 
 
 def tidy(series: Iterable[Series]) -> pd.DataFrame:
-    """One tidy frame of many series; samples that are not finite are dropped."""
+    """Return one tidy frame of many series, without samples that are not finite."""
     import pandas as pd
 
     parts = [_finite(one) for one in series]
@@ -144,7 +147,7 @@ def _finite(one: Series) -> Series:
 
 
 def _text_column(texts: list[str], lengths: list[int]) -> pd.Categorical:
-    """A text for each series, a byte or two for each sample; the empty text is always among the categories."""
+    """Return a categorical column with one text per series; the empty text is always a category."""
     import pandas as pd
 
     known = sorted({"", *texts})
@@ -155,7 +158,7 @@ def _text_column(texts: list[str], lengths: list[int]) -> pd.Categorical:
 
 
 def rows_of(frame: pd.DataFrame, metric: Metric, **labels: str) -> pd.DataFrame:
-    """The rows of one metric with these labels; all of the metric's labels are there as columns."""
+    """Return the rows of one metric with these labels; the frame has a column for each label of the metric."""
     missing: dict[str, str] = {name: "" for name in metric.labels if name not in frame}
     rows = frame.assign(**missing) if missing else frame
     return rows[_chosen(rows, metric, labels)]
@@ -164,7 +167,10 @@ def rows_of(frame: pd.DataFrame, metric: Metric, **labels: str) -> pd.DataFrame:
 def around(rows: pd.DataFrame, start_s: float, end_s: float) -> pd.DataFrame:
     """Return the rows in [start_s, end_s], those of the last scrape before it, and those of the first after it."""
     before, after = rows["t"] < start_s, rows["t"] > end_s
-    latest_s, next_s = rows["t"][before].max(), rows["t"][after].min()  # NaN, which equals nothing, where there is none
+    latest_s, next_s = (
+        rows["t"][before].max(),
+        rows["t"][after].min(),
+    )  # NaN, which equals nothing, if there is no such row
     chosen: pd.DataFrame = rows[~before & ~after | (rows["t"] == latest_s) | (rows["t"] == next_s)]
     return chosen.sort_values("t", kind="stable")
 
@@ -177,8 +183,10 @@ def _chosen(rows: pd.DataFrame, metric: Metric, labels: Mapping[str, str]) -> np
 
 
 def last(frame: pd.DataFrame, metric: Metric, **labels: str) -> list[Row]:
-    """The newest sample of each series of the metric, by instance and the metric's own labels: what two jobs scrape
-    from one exporter is one series.
+    """Return the newest sample of each series of the metric.
+
+    A series is identified by instance and the metric's own labels, so that two jobs that scrape one exporter give one
+    series.
     """
     import pandas as pd
 
@@ -206,7 +214,7 @@ def last(frame: pd.DataFrame, metric: Metric, **labels: str) -> list[Row]:
 
 
 def clean(t: FloatArray, value: FloatArray) -> Samples:
-    """Sorted by time; of samples with the same timestamp the first stays; what is not finite goes."""
+    """Return the finite samples in time order; the first of several with the same timestamp is kept."""
     finite = np.isfinite(t) & np.isfinite(value)
     if not finite.all():
         t, value = t[finite], value[finite]
@@ -217,6 +225,7 @@ def clean(t: FloatArray, value: FloatArray) -> Samples:
 
 
 def samples(frame: pd.DataFrame, metric: Metric, **labels: str) -> Samples:
+    """Return the series of a metric with these labels as one clean series, empty if there is none."""
     if any(value and name not in frame for name, value in labels.items()):
         return Samples(np.empty(0), np.empty(0))
     chosen = _chosen(frame, metric, {name: value for name, value in labels.items() if name in frame})
@@ -225,21 +234,25 @@ def samples(frame: pd.DataFrame, metric: Metric, **labels: str) -> Samples:
 
 
 def median_spacing_s(series: Samples) -> float | None:
-    """None where there are fewer than two samples."""
+    """Return the median time between samples; None for fewer than two samples."""
     if series.exact:
         return series.exact.spacing_s
     return float(np.median(np.diff(series.t))) if len(series) > 1 else None
 
 
 def rests_s(instance: str, *, untagged: bool) -> float:
-    """How far apart samples can be where none is missing. In a range that no run tagged none need be on, and an
-    exporter's own history, which names no instance, has few samples then.
+    """Return the spacing up to which no sample is missing, 0 if unknown.
+
+    An untagged range may have no active run, and an exporter's own history, which names no instance, is sparse then.
     """
     return _AT_REST_S if untagged and not instance else 0.0
 
 
 def gaps(series: Samples, start_s: float, end_s: float) -> list[Gap]:
-    """Stretches of [start_s, end_s] without a sample for more than 2.5 times the median spacing, edges included."""
+    """Return the spans of [start_s, end_s] without a sample for more than 2.5 times the median spacing.
+
+    The times before the first and after the last sample count as well.
+    """
     exact = series.exact_in(start_s, end_s)
     if exact:
         return list(exact.gaps)
@@ -273,14 +286,14 @@ def join_frames(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
 def _joined_column(columns: list[pd.Series | None], parts: list[pd.DataFrame]) -> pd.Categorical:
     import pandas as pd
 
-    made = [
+    categories = [
         pd.Categorical(np.full(len(part), "")) if column is None else column.astype("category").array
         for column, part in zip(columns, parts, strict=True)
     ]
-    known = sorted({"", *(str(text) for one in made for text in one.categories)})
+    known = sorted({"", *(str(text) for one in categories for text in one.categories)})
     narrow = np.int8 if len(known) < 128 else np.int32
     places = {text: place for place, text in enumerate(known)}
-    # the place at the end is that of code -1, which is none: a label that is missing is the empty text
-    tables = [np.array([*(places[str(text)] for text in one.categories), places[""]]) for one in made]
-    codes = np.concatenate([table[one.codes] for table, one in zip(tables, made, strict=True)])
+    # the last entry is for code -1, a missing label, which is the empty text
+    tables = [np.array([*(places[str(text)] for text in one.categories), places[""]]) for one in categories]
+    codes = np.concatenate([table[one.codes] for table, one in zip(tables, categories, strict=True)])
     return pd.Categorical.from_codes(codes.astype(narrow), categories=pd.Index(known, dtype="str"))

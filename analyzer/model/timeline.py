@@ -1,4 +1,4 @@
-"""Time windows of a run by instance, and of other runs beside it."""
+"""Time windows of a run by instance, and of other runs on the same instances."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def other_runs(others: pd.DataFrame, run_id: str) -> list[OtherRun]:
     ]
 
 
-def free_spans(start_s: float, end_s: float, taken: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return [start_s, end_s] without the `taken` stretches."""
+def free_spans(start_s: float, end_s: float, excluded: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return [start_s, end_s] without the `excluded` spans."""
     left, position_s = [], start_s
-    for taken_start_s, taken_end_s in sorted([*taken, (end_s, math.inf)]):
-        if taken_start_s > position_s:
-            left.append((position_s, min(taken_start_s, end_s)))
-        position_s = max(position_s, taken_end_s)
+    for excluded_start_s, excluded_end_s in sorted([*excluded, (end_s, math.inf)]):
+        if excluded_start_s > position_s:
+            left.append((position_s, min(excluded_start_s, end_s)))
+        position_s = max(position_s, excluded_end_s)
         if position_s >= end_s:
             break
     return left

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from analyzer.energy import clock
-from analyzer.energy.throttling import GpuConditions, highest
+from analyzer.energy.throttling import gpu_conditions, highest, work_spans
 from analyzer.model.interval import Interval
 from analyzer.model.ledger import parse_ledger
 from analyzer.model.report import Report, Work
@@ -131,10 +131,11 @@ def sweep_run(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> S
         raise ValueError("it has no GPU energy")
     ledger = parse_ledger(frames.ledger, frames.run_id, untagged=frames.untagged)
     offsets = clock.clock_offsets(ledger, frames.raw)
-    frames, windows = replace(frames, raw=offsets.usable(frames.raw)), offsets.windows(ledger)
+    raw, windows = offsets.usable(frames.raw), offsets.windows(ledger)
     work = {one.unit: one for one in report.work}
     busy = {phase for one in report.work for phase in one.phases}
-    seen = [GpuConditions.of(frames, windows[gpu.instance], gpu.device, busy) for gpu in report.gpus]
+    spans = work_spans(frames.ledger, frames.run_id, busy)
+    gpus = [gpu_conditions(raw, windows[gpu.instance], gpu.device, spans) for gpu in report.gpus]
     busy_s = sum(phase.duration_s for phase in report.phases if phase.name in busy) or report.duration_s
     busy_j = sum(p.energy["gpu"].value for p in report.phases if p.name in busy and "gpu" in p.energy) or energy.value
     return SweepRun(
@@ -150,18 +151,18 @@ def sweep_run(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> S
         energy=energy,
         work=work,
         results=report.results,
-        p95_power_w=highest(one.p95_power_w for one in seen),
+        p95_power_w=highest(one.p95_power_w for one in gpus),
         mean_power_w=busy_j / busy_s / len(report.gpus) if busy_s > 0 else None,
         limit_w=highest(gpu.power_limit_w for gpu in report.gpus),
-        capped_s=highest(one.capped_s for one in seen),
-        slowed_s=highest(one.slowed_s for one in seen),
-        temperature_celsius=highest(one.temperature_celsius for one in seen),
-        sm_clock_hz=highest(one.sm_clock_hz for one in seen),
+        capped_s=highest(one.capped_s for one in gpus),
+        slowed_s=highest(one.slowed_s for one in gpus),
+        temperature_celsius=highest(one.temperature_celsius for one in gpus),
+        sm_clock_hz=highest(one.sm_clock_hz for one in gpus),
         simulated=report.simulated,
-        unfit=_unfit(report, highest(one.slowed_s for one in seen)),
-        utilization=_mean(one.utilization for one in seen),
-        memory_utilization=_mean(one.memory_utilization for one in seen),
-        memory_used_bytes=highest(one.memory_used_bytes for one in seen),
+        unfit=_unfit(report, highest(one.slowed_s for one in gpus)),
+        utilization=_mean(one.utilization for one in gpus),
+        memory_utilization=_mean(one.memory_utilization for one in gpus),
+        memory_used_bytes=highest(one.memory_used_bytes for one in gpus),
     )
 
 

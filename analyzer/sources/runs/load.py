@@ -253,7 +253,7 @@ def find_runs(source: SampleSource, wanted: Selector, since_s: float, now_s: flo
     newest = last(rows, m.RUN_INFO)
     firsts = rows.groupby(keys)["t"].min()
     earliest = [replace(row, t=float(firsts[row.labels["run_id"], row.instance])) for row in newest]
-    found = [one for one in scraped_runs([*earliest, *newest]) if wanted.takes(one.labels)]
+    found = [one for one in scraped_runs([*earliest, *newest]) if wanted.includes(one.labels)]
     if not found:
         what = "no run" if "run_id" in wanted.equal else "no run with"
         raise FetchError(

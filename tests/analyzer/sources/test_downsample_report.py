@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from analyzer.assess.run import assess
-from analyzer.energy.throttling import GpuConditions
+from analyzer.energy.throttling import gpu_conditions
 from analyzer.model.samples import samples, tidy
 from analyzer.model.timeline import windows
 from analyzer.output.html.charts import report_charts
@@ -151,7 +151,7 @@ def test_downsampled_run_percentiles_and_means_are_of_all_samples(stored, downsa
     """GPU 4 uses 454 W for 49 % of the time and more for 2 %, so a power limit of 690 W has no effect on it."""
     (window,) = windows(downsampled.ledger, downsampled.run_id).values()
 
-    throttling = GpuConditions.of(with_throttling_samples(stored, downsampled), window, uuid(4), set())
+    throttling = gpu_conditions(with_throttling_samples(stored, downsampled).raw, window, uuid(4), [])
 
     assert throttling.p95_power_w == pytest.approx(454, abs=1.1)
     assert throttling.utilization == pytest.approx(0.97 - 0.4 / 4, abs=1e-3)

@@ -164,7 +164,7 @@ def test_compare_command_groups_by_label_in_each_format(analyzer, history):
     ("arguments", "code", "stderr"),
     [
         (["r0"], 2, "only one run or group given"),
-        (["r0", "=x"], 2, "'=x' is no selector"),
+        (["r0", "=x"], 2, "invalid selector '=x'"),
         (["r0", "bad"], 1, "the runs differ in units: steps (r0) and generated_tokens (bad)"),
     ],
 )
