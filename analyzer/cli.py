@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, cast
 
 import typer
+from typer.core import TyperCommand
 
 from analyzer.commands.best_start import best_start_command
 from analyzer.commands.compare import compare_command
@@ -24,10 +25,10 @@ from analyzer.commands.runs import runs_command
 from analyzer.commands.tenants import tenants_command
 from analyzer.commands.variability import variability_command
 from analyzer.commands.watch import watch_command
-from exporter.contract.command_line import install, usage_message, version_line
+from exporter.contract.command_line import PlainHelp, install, usage_message, version_line
 
 app = typer.Typer(
-    help="Reports of runs from raw samples: energy, energy per unit of work, emissions.",
+    help="Report energy, energy per unit of work and emissions of runs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -38,20 +39,25 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # newer versions of typer include their own click, so click's class is taken from typer
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
-for _name, _command in (
-    ("runs", runs_command),
-    ("report", report_command),
-    ("import", import_command),
-    ("export", export_command),
-    ("recommend", recommend_command),
-    ("compare", compare_command),
-    ("variability", variability_command),
-    ("tenants", tenants_command),
-    ("best-start", best_start_command),
-    ("fleet", fleet_command),
-    ("watch", watch_command),
+
+class AnalyzerCommand(PlainHelp, TyperCommand):
+    """Command of the analyzer."""
+
+
+for _name, _command, _short_help in (
+    ("runs", runs_command, "List the runs at the source."),
+    ("report", report_command, "Report a run or a time range."),
+    ("import", import_command, "Import power logs and results of other tools."),
+    ("export", export_command, "Export the raw samples of a run."),
+    ("recommend", recommend_command, "Recommend a power limit or clock from the runs of a sweep."),
+    ("compare", compare_command, "Compare runs, or groups of runs."),
+    ("variability", variability_command, "Show the differences between GPUs at the same work."),
+    ("tenants", tenants_command, "Compare jobs that share a GPU with jobs that run alone."),
+    ("best-start", best_start_command, "Find the start time with the lowest emissions."),
+    ("fleet", fleet_command, "Sum energy and cost per token of all nodes by group."),
+    ("watch", watch_command, "Show a live table of nodes and runs."),
 ):
-    app.command(_name)(_command)
+    app.command(_name, cls=AnalyzerCommand, short_help=_short_help)(_command)
 
 
 def _print_version(requested: bool) -> None:

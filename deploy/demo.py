@@ -116,10 +116,16 @@ def idle(seconds: int, title: str) -> None:
     time.sleep(seconds)
 
 
-def step(command: list[str], environment: dict[str, str] | None = None) -> None:
-    """Run a command; if the demo is interrupted, terminate the command and wait for it."""
-    with subprocess.Popen([str(part) for part in command], env=environment) as process:
+def step(command: list[str], environment: dict[str, str] | None = None, *, hides_hint: bool = False) -> None:
+    """Run a command; if the demo is interrupted, terminate the command and wait for it.
+
+    `hides_hint` leaves out the command that reports the run, whose source ends with the demo.
+    """
+    stderr = subprocess.PIPE if hides_hint else None
+    with subprocess.Popen([str(part) for part in command], env=environment, stderr=stderr, text=True) as process:
         try:
+            for line in process.stderr or ():
+                print(line.rstrip("\n").partition(": analyzer report ")[0], file=sys.stderr, flush=True)
             code = process.wait()
         except BaseException:
             process.terminate()
@@ -139,7 +145,11 @@ def demo(*, simulated: bool) -> None:
     with exporter(address, simulated=simulated):
         idle(IDLE_S, "Measuring idle power before the run")
         say(f"Running matrix multiplications ({RUN_S} s)")
-        step([f"{BIN}/workloads", "job", "sgemm", "--duration", str(RUN_S), "--gpus", "all"], environment)
+        step(
+            [f"{BIN}/workloads", "job", "sgemm", "--duration", str(RUN_S), "--gpus", "all"],
+            environment,
+            hides_hint=True,
+        )
         idle(IDLE_S, "Measuring idle power after the run")
         with urllib.request.urlopen(f"{url}/api/v1/runs", timeout=10) as answer:  # noqa: S310  # our own loopback
             run_id = json.load(answer)[0]["run_id"]

@@ -12,7 +12,9 @@ from pathlib import Path, PurePath
 from typing import Annotated, Any, NoReturn, cast
 
 import typer
+from typer.core import TyperCommand
 
+from exporter.contract.command_line import PlainHelp, usage_message, version_line
 from workloads import jobs
 from workloads.caps import cli
 from workloads.client import gpus as gpu_choice
@@ -23,7 +25,7 @@ from workloads.runner import shadow_check as shadow
 from workloads.runner import streams as standard_streams
 
 app = typer.Typer(
-    help="Runs of jobs, whose energy is measured from start to end.",
+    help="Measure the energy of commands and built-in jobs, as runs of the exporter.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -49,27 +51,31 @@ Gpus = Annotated[
 Name = Annotated[
     str | None, typer.Option(metavar="WORKLOAD", help="Name of the workload; default: name of the command.")
 ]
+JobWorkload = Annotated[
+    str | None, typer.Option("--name", metavar="WORKLOAD", help="Name of the workload; default: name of the job.")
+]
 Exporter = Annotated[
     str | None,
     typer.Option(
         metavar="URL", help="Address of the exporter; default: WATTLINE_EXPORTER, else the local one, else a new one."
     ),
 ]
-RunId = Annotated[str | None, typer.Option(metavar="ID", help="Id of the run; default: a new id.")]
+RunId = Annotated[str | None, typer.Option(metavar="ID", help="ID of the run; default: a new ID.")]
 Out = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Parent of the run's folder DIR/RUN_ID with events.jsonl and metrics.yml."),
 ]
 
 Nsys = Annotated[
-    bool, typer.Option("--nsys", help="Profile with Nsight Systems; report and tables are in the run's folder (--out).")
+    bool,
+    typer.Option(
+        "--nsys", help="Profile with Nsight Systems, and write report and tables to the run's folder (--out)."
+    ),
 ]
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from exporter.contract.command_line import version_line
-
         print(version_line("workloads"))
         raise typer.Exit
 
@@ -101,9 +107,18 @@ def _commands(_version: Version = False) -> None:
     """Options before the command."""
 
 
-@app.command("run", context_settings={"allow_interspersed_args": False})
+class RunCommand(PlainHelp, TyperCommand):
+    """Command whose last argument is a command line."""
+
+
+@app.command(
+    "run",
+    cls=RunCommand,
+    short_help="Measure a command as a run.",
+    context_settings={"allow_interspersed_args": False},
+)
 def run_program(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="Command with its options.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="Command with its options.")],
     label: Labels = None,
     gpus: Gpus = None,
     name: Name = None,
@@ -112,26 +127,31 @@ def run_program(
     out: Out = None,
     nsys: Nsys = False,
 ) -> None:
-    """Run COMMAND as a run; return its exit code."""
+    """Measure COMMAND as a run. The exit code is that of COMMAND."""
     _run(command, name or workload_of(command), _Options(label, gpus, exporter, run_id, out, nsys))
 
 
 @app.command(
     "job",
+    cls=plan_cli.JobCommand,
+    short_help="Measure a built-in job as a run.",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
 )
 def run_builtin_job(
     context: typer.Context,
-    job_name: Annotated[str, typer.Argument(metavar="NAME", help="Job name, see `workloads list`.")],
+    job_name: Annotated[str, typer.Argument(metavar="NAME", help="Job of `workloads list`, followed by its options.")],
     label: Labels = None,
     gpus: Gpus = None,
-    name: Name = None,
+    name: JobWorkload = None,
     exporter: Exporter = None,
     run_id: RunId = None,
     out: Out = None,
     nsys: Nsys = False,
 ) -> None:
-    """Run a built-in job as a run; the job's own options follow its name: workloads job NAME --help."""
+    """Measure a built-in job as a run.
+
+    The options of the job follow its name; `workloads job NAME --help` lists them.
+    """
     if job_name in {"-h", "--help"}:
         print(context.get_help())
         return
@@ -145,9 +165,11 @@ def run_builtin_job(
     _run(command, name or job_name, options, sees_only_its_gpus=gpus is not None, config=config)
 
 
-@app.command("list")
+@app.command("list", cls=RunCommand)
 def list_jobs(
-    form: Annotated[JobListFormat, typer.Option("--format", help="Output format.")] = JobListFormat.TABLE,
+    form: Annotated[
+        JobListFormat, typer.Option("--format", metavar="|".join(JobListFormat), help="Output format.")
+    ] = JobListFormat.TABLE,
 ) -> None:
     """List the built-in jobs."""
     rows = [{"name": name, "description": str(jobs.load_job(name).__doc__)} for name in jobs.job_names()]
@@ -234,8 +256,6 @@ def main() -> None:
         code = _invoke()
         sys.stdout.flush()
     except _UsageError as error:
-        from exporter.contract.command_line import usage_message  # not before the check above
-
         print(usage_message("workloads", error, arguments=len(sys.argv) > 1), file=sys.stderr)
         code = 2
     except BrokenPipeError:  # the reader of stdout has closed the pipe

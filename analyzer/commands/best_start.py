@@ -35,7 +35,8 @@ class Basis(StrEnum):
 def best_start_command(
     *,
     run_id: Annotated[
-        str | None, typer.Option(help="ID of a past run that is like the one to start: its energy over time.")
+        str | None,
+        typer.Option(metavar="ID", help="ID of a past run that is like the one to start: its energy over time."),
     ] = None,
     energy_kwh: Annotated[
         float | None, typer.Option(min=0, metavar="KWH", help="Energy of the run, in place of --run-id.")
@@ -43,13 +44,17 @@ def best_start_command(
     hours: Annotated[
         float | None, typer.Option(metavar="H", help="Duration of the run, with --energy-kwh; its power is constant.")
     ] = None,
-    within: Annotated[str, typer.Option(help="Latest start: 12h, 2d.")] = "48h",
-    step: Annotated[str, typer.Option(help="Time between the starts to compare: 15m, 1h.")] = "30m",
+    within: Annotated[str, typer.Option(metavar="TIME", help="Latest start: 12h, 2d.")] = "48h",
+    step: Annotated[str, typer.Option(metavar="TIME", help="Time between the starts to compare: 15m, 1h.")] = "30m",
     forecast: Annotated[
-        Path | None, typer.Option(help="CSV of time,g_per_kwh, in place of the source's forecast.")
+        Path | None, typer.Option(metavar="FILE", help="CSV of time,g_per_kwh, in place of the source's forecast.")
     ] = None,
-    basis: Annotated[Basis, typer.Option(help="Basis of the carbon intensity.")] = Basis.AVERAGE,
-    region: Annotated[str | None, typer.Option(help="Region, if the source has forecasts of several.")] = None,
+    basis: Annotated[
+        Basis, typer.Option(metavar="|".join(Basis), help="Basis of the carbon intensity.")
+    ] = Basis.AVERAGE,
+    region: Annotated[
+        str | None, typer.Option(metavar="REGION", help="Region, if the source has forecasts of several.")
+    ] = None,
     form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
     connection: ConnectionOptions,

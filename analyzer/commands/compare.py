@@ -29,14 +29,17 @@ def compare_command(
     groups: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN_OR_GROUP...", help="Run ID, or labels such as model=a,mps=true; the first is the baseline."
+            metavar="RUN_OR_GROUP", help="Run ID, or labels such as model=a,mps=true; the first is the baseline."
         ),
     ],
     *,
     form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
     force: Annotated[
-        bool, typer.Option(help="Permission to pool runs whose hosts, drivers, GPUs, units or boundaries differ.")
+        bool,
+        typer.Option(
+            help="Pool runs even if their hosts, drivers, GPUs, units or boundaries differ.", show_default=False
+        ),
     ] = False,
     carbon: CarbonOption = None,
     connection: ConnectionOptions,

@@ -38,16 +38,21 @@ _NO_PARQUET = f"Parquet needs pyarrow, which is not installed: {install('parquet
 @with_option_groups
 def export_command(
     *,
-    run_id: Annotated[str, typer.Option(help="ID of the run; `analyzer runs` lists them.")],
-    out: Annotated[Path, typer.Option(help="File to create: .om or .txt, .csv, .parquet.")],
+    run_id: Annotated[str, typer.Option(metavar="ID", help="ID of the run; `analyzer runs` lists them.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to create: .om or .txt, .csv, .parquet.")],
     form: Annotated[
-        ExportFormat | None, typer.Option("--format", help="Format of the file (default: by the suffix of --out).")
+        ExportFormat | None,
+        typer.Option(
+            "--format", metavar="|".join(ExportFormat), help="Format of the file (default: by the suffix of --out)."
+        ),
     ] = None,
-    margin: Annotated[str, typer.Option(help="Time before and after the run to include: 2m, 1h.")] = "2m",
+    margin: Annotated[
+        str, typer.Option(metavar="TIME", help="Time before and after the run to include: 2m, 1h.")
+    ] = "2m",
     since: SinceOption = DEFAULT_SINCE,
     connection: ConnectionOptions,
 ) -> None:
-    """Export a run's raw samples: OpenMetrics for promtool and VictoriaMetrics, CSV, Parquet."""
+    """Export a run's raw samples as CSV, Parquet, or OpenMetrics for promtool and VictoriaMetrics."""
     file_format = form or _BY_SUFFIX.get(out.suffix.lower())
     if file_format is None:
         raise typer.BadParameter(f"--format is required: {out.name} ends in none of {', '.join(_BY_SUFFIX)}")

@@ -32,7 +32,9 @@ def fleet_command(
         ),
     ] = "model,user",
     form: FormatOption = OutputFormat.TABLE,
-    since: Annotated[str, typer.Option(help="Length of the window before --until: 90m, 12h, 7d.")] = "7d",
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Length of the window before --until: 90m, 12h, 7d.")
+    ] = "7d",
     until: Annotated[
         str,
         typer.Option(metavar="WHEN", help="End of the window: now, -2h, Unix seconds, or 2026-11-20T10:15[+01:00]."),
@@ -40,7 +42,8 @@ def fleet_command(
     policy: Annotated[
         str,
         typer.Option(
-            help="Attribution of an allocated device's idle power: idle_shared (to its runs) or idle_apart (to none)."
+            metavar="|".join(_POLICIES),
+            help="Attribution of an allocated device's idle power: idle_shared (to its runs) or idle_apart (to none).",
         ),
     ] = _POLICIES[0],
     carbon: Annotated[
@@ -51,11 +54,14 @@ def fleet_command(
             help="Constant carbon intensity in gCO2eq/kWh (default: the nodes' own emissions).",
         ),
     ] = None,
-    rules: Annotated[bool, typer.Option(help="Use of recording rules where they cover the window.")] = True,
-    top: Annotated[int, typer.Option(min=1, help="Number of groups to show, highest energy first.")] = 50,
+    rules: Annotated[
+        bool,
+        typer.Option(help="Use recording rules if they cover the window; used by default.", show_default=False),
+    ] = True,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Number of groups to show, highest energy first.")] = 50,
     connection: ConnectionOptions,
 ) -> None:
-    """Show energy and cost per token of all nodes by group, and the energy that no run used."""
+    """Sum energy and energy per token of all nodes by group, and show the energy that no run used."""
     keys = _parse_keys(by)
     if policy not in _POLICIES:
         raise typer.BadParameter(f"--policy: expected {' or '.join(_POLICIES)}, not {policy!r}")

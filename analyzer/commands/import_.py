@@ -32,22 +32,31 @@ _LOGS_HINT = "a wall meter's log alone is not a run: also give the GPUs' power l
 
 
 def import_command(
-    paths: Annotated[list[Path], typer.Argument(metavar="FILE_OR_FOLDER...", help="Files to import together.")],
-    out: Annotated[Path, typer.Option(help="History file to create, or to add runs to.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="FILE_OR_FOLDER", help="Files to import together.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="History file to create, or to add runs to.")],
     format_of: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="Format of all the files.")] = "auto",
-    run_id: Annotated[str | None, typer.Option(help="ID of the run, if the files hold a single run.")] = None,
-    node: Annotated[str | None, typer.Option(help="Name of the node (default: name of the first file).")] = None,
-    start: Annotated[str | None, typer.Option(help="Start of the run in a power log: ISO 8601 or Unix s.")] = None,
+    run_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="ID of the run, if the files hold a single run.")
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the node (default: name of the first file).")
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Start of the run in a power log: ISO 8601 or Unix s.")
+    ] = None,
     end: Annotated[
-        str | None, typer.Option(help="End of the run in a power log; samples outside give the idle power.")
+        str | None,
+        typer.Option(metavar="WHEN", help="End of the run in a power log; samples outside give the idle power."),
     ] = None,
     timezone_of: Annotated[
         str | None,
         typer.Option(
-            "--timezone", help="Time zone of times that name none: Europe/London, +01:00, UTC (default: local)."
+            "--timezone",
+            metavar="ZONE",
+            help="Time zone of times that name none: Europe/London, +01:00, UTC (default: local).",
         ),
     ] = None,
-    skip_bad_lines: Annotated[bool, typer.Option(help="Omission of unreadable lines, which are counted.")] = False,
+    skip_bad_lines: Annotated[bool, typer.Option(help="Skip and count unreadable lines.", show_default=False)] = False,
 ) -> None:
     """Import runs from power logs of nvidia-smi and wall meters, and from results of other benchmarks."""
     if format_of not in FORMATS:

@@ -46,16 +46,22 @@ def recommend_command(  # a command's options are its arguments
             help="Quantity to optimize (default: energy per unit if the work is known, else energy).",
         ),
     ] = None,
-    unit: Annotated[str | None, typer.Option(help="Unit of work: generated_tokens, steps, …")] = None,
+    unit: Annotated[str | None, typer.Option(metavar="UNIT", help="Unit of work: generated_tokens, steps, …")] = None,
     max_slowdown: Annotated[
         float | None,
-        typer.Option(min=0, metavar="PERCENT", help="Highest accepted slowdown against the highest power limit."),
+        typer.Option(
+            min=0,
+            metavar="PERCENT",
+            help="Longest accepted extra time per unit of work against the highest power limit, in %.",
+        ),
     ] = None,
     slo: Annotated[
         list[str] | None,
         typer.Option(metavar="RESULT=MOST", help="Upper limit of a result, e.g. ttft_seconds_p99=0.5; repeatable."),
     ] = None,
-    eta: Annotated[float, typer.Option(min=0, max=1, help="Weight of energy against time for --objective zeus.")] = 0.5,
+    eta: Annotated[
+        float, typer.Option(min=0, max=1, metavar="WEIGHT", help="Weight of energy against time for --objective zeus.")
+    ] = 0.5,
     joint: Annotated[
         list[str] | None,
         typer.Option(metavar="LABEL", help="Label to choose together with the power limit, e.g. batch_size."),
@@ -63,16 +69,20 @@ def recommend_command(  # a command's options are its arguments
     baseline: Annotated[
         list[str] | None, typer.Option(metavar="LABEL=VALUE", help="Value of a --joint label in the baseline.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Random seed of the bootstrap.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for report.png, sweep.csv (one row per run) and recommendation.json.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for report.png, sweep.csv (one row per run) and recommendation.json."),
     ] = None,
     compatible: SweepToolsOption = None,
     form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
     connection: ConnectionOptions,
 ) -> None:
-    """Recommend a power limit or clock by the runs of a sweep; "no clear difference" is a possible answer."""
+    """Recommend a power limit or clock from the runs of a sweep.
+
+    The answer is "no clear difference" if the measurements do not support a recommendation.
+    """
     if bool(experiment) == bool(run_id):
         raise typer.BadParameter("give --experiment NAME, or --run-id of each run of the sweep")
     if objective is not None and objective not in OBJECTIVES:

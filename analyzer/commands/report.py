@@ -41,18 +41,20 @@ def report_command(
     *,
     form: FormatOption = OutputFormat.TABLE,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for report.html, report.png, timeseries.csv and metrics.yml.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for report.html, report.png, timeseries.csv and metrics.yml."),
     ] = None,
     carbon: CarbonOption = None,
     compatible: RunToolsOption = None,
     calibration: Annotated[
-        Path | None, typer.Option(help="CSV or YAML of uuid, gain, offset_watts per GPU: adds calibrated energy.")
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV or YAML of uuid, gain, offset_watts per GPU, to add calibrated energy."),
     ] = None,
     since: SinceOption = DEFAULT_SINCE,
     inputs: UserInputOptions,
     connection: ConnectionOptions,
 ) -> None:
-    """Report a run, or a time range: a table on stdout, and files in the folder of --out."""
+    """Report a run or a time range: a table on stdout, and with --out charts and data as files."""
     request = run_or_range.request()
     since_s = duration_option(since)
     check_compatible_option(compatible, out)

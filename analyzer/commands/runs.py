@@ -29,7 +29,7 @@ def runs_command(
     *,
     form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
-    limit: Annotated[int, typer.Option(min=1, help="Number of runs to list, newest first.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Number of runs to list, newest first.")] = 50,
     connection: ConnectionOptions,
 ) -> None:
     """List the runs at the source, newest first."""

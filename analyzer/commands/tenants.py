@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @with_option_groups
 def tenants_command(
     *,
-    experiment: Annotated[str, typer.Option(help="Label `experiment` of the runs.")],
+    experiment: Annotated[str, typer.Option(metavar="NAME", help="Label `experiment` of the runs.")],
     solo: Annotated[
         list[str] | None,
         typer.Option(
@@ -38,7 +38,11 @@ def tenants_command(
     since: SinceOption = DEFAULT_SINCE,
     connection: ConnectionOptions,
 ) -> None:
-    """Compare side-by-side runs with solo runs: throughput, STP, ANTT, fairness, energy, with and without MPS."""
+    """Compare jobs that share a GPU with the same jobs alone, with and without MPS.
+
+    For each combination: throughput, energy, fairness, the work done relative to jobs alone (STP: system throughput),
+    and the mean slowdown of a job (ANTT: average normalized turnaround time).
+    """
     since_s = duration_option(since)
     from analyzer.commands.printing import print_output
     from analyzer.model.catalog import Selector

@@ -25,21 +25,28 @@ if TYPE_CHECKING:
 @with_option_groups
 def variability_command(
     *,
-    experiment: Annotated[str, typer.Option(help="Label `experiment` of the runs.")],
-    workload: Annotated[str | None, typer.Option(help="Workload of the runs (default: any).")] = None,
+    experiment: Annotated[str, typer.Option(metavar="NAME", help="Label `experiment` of the runs.")],
+    workload: Annotated[str | None, typer.Option(metavar="NAME", help="Workload of the runs (default: any).")] = None,
     of: Annotated[
         str,
         typer.Option(
-            help="Quantity: time (s per unit of work), energy (J per unit), power (W), or the name of a result."
+            metavar="QUANTITY",
+            help="Quantity: time (s per unit of work), energy (J per unit), power (W), or the name of a result.",
         ),
     ] = "time",
     by: Annotated[str, typer.Option(metavar="LABEL", help="Label that distinguishes placements.")] = "case",
-    reference: Annotated[str | None, typer.Option(help="Placement to compare the others with.")] = None,
+    reference: Annotated[
+        str | None, typer.Option(metavar="VALUE", help="Placement to compare the others with.")
+    ] = None,
     form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
     connection: ConnectionOptions,
 ) -> None:
-    """Show medians, whisker range, CV between and within GPUs, correlations, outliers, effects of neighbors."""
+    """Show the differences between GPUs at the same work.
+
+    For each placement: median and spread, the variation between GPUs and between repeats on one GPU (CV: standard
+    deviation / mean), outliers, correlations with temperature and clock, and effects of neighboring jobs.
+    """
     since_s = duration_option(since)
     from analyzer.commands.printing import print_output
     from analyzer.model.catalog import Selector

@@ -38,18 +38,21 @@ class WatchUpdate:
 @with_option_groups
 def watch_command(
     *,
-    run_id: Annotated[str | None, typer.Option(help="ID of a run: show only it and its GPUs, until it ends.")] = None,
+    run_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="ID of a run: show only it and its GPUs, until it ends.")
+    ] = None,
     node: Annotated[
         str | None, typer.Option(metavar="INSTANCE", help="Node to show; required if there are many.")
     ] = None,
-    interval: Annotated[str, typer.Option(help="Time between polls: 2s, 1m.")] = "2s",
+    interval: Annotated[str, typer.Option(metavar="TIME", help="Time between polls: 2s, 1m.")] = "2s",
     once: Annotated[
-        bool, typer.Option(help="Single poll; the default for a table if stdout is not a terminal.")
+        bool,
+        typer.Option(help="Poll once; the default for a table if stdout is not a terminal.", show_default=False),
     ] = False,
     form: FormatOption = OutputFormat.TABLE,
     connection: ConnectionOptions,
 ) -> None:
-    """Show a live table of nodes and runs, or with --format json one line per poll. Ctrl-C ends it."""
+    """Show a live table of nodes and runs, or print one line per poll with --format json. Ctrl-C ends it."""
     interval_s = max(duration_option(interval, "--interval"), _SHORTEST_S)
     with connection.open() as source:
         updates = _poll(source, node, run_id, 0.0 if once else interval_s)

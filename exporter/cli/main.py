@@ -7,6 +7,7 @@ import sys
 from typing import Annotated, cast
 
 import typer
+from typer.core import TyperCommand
 
 from exporter.cli.signals import exit_on_sigint, raise_on_sigint
 from exporter.config.settings import (
@@ -20,7 +21,7 @@ from exporter.config.settings import (
     UsageError,
     default_state_path,
 )
-from exporter.contract.command_line import install, usage_message, version_line, with_option_groups
+from exporter.contract.command_line import PlainHelp, install, usage_message, version_line, with_option_groups
 
 cli = typer.Typer(
     no_args_is_help=True,
@@ -41,6 +42,16 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+class ExporterCommand(PlainHelp, TyperCommand):
+    """Command of the exporter."""
+
+
+class CheckCommand(ExporterCommand):
+    """Command that accepts the options of `serve`, and lists those with an effect."""
+
+    unlisted = ("exit_when_idle",)
+
+
 Version = Annotated[
     bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
 ]
@@ -51,14 +62,18 @@ def _commands(_version: Version = False) -> None:
     """Options before a command."""
 
 
-@cli.command()
+@cli.command(cls=ExporterCommand, short_help="Run the exporter: sample sensors, record runs, serve /metrics.")
 @with_option_groups
 def serve(
     settings: Settings,
-    log_level: Annotated[LogLevel, typer.Option("--log.level", help="Minimum level of logs.")] = LogLevel.info,
-    log_format: Annotated[LogFormat, typer.Option("--log.format", help="Format of logs.")] = LogFormat.logfmt,
+    log_level: Annotated[
+        LogLevel, typer.Option("--log.level", metavar="|".join(LogLevel), help="Minimum level of logs.")
+    ] = LogLevel.info,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log.format", metavar="|".join(LogFormat), help="Format of logs.")
+    ] = LogFormat.logfmt,
 ) -> None:
-    """Run the daemon: sample sensors, keep the ledger of runs, serve /metrics and the run API."""
+    """Run the exporter: sample sensors, record runs, serve /metrics and the run API."""
     settings.check_combinations()
     exit_on_sigint()  # until the daemon installs its own handler
     from exporter.cli.daemon import run_daemon
@@ -66,7 +81,7 @@ def serve(
     asyncio.run(run_daemon(settings, log_level, log_format))
 
 
-@cli.command()
+@cli.command(cls=CheckCommand, short_help="Read each source once, and print its state.")
 @with_option_groups
 def check(
     settings: Settings,
@@ -76,6 +91,7 @@ def check(
             "--idle-seconds",
             min=0.0,
             max=60.0,
+            metavar="SECONDS",
             help="Duration of the idle power measurement without polling, and again with polling; 0 skips it.",
         ),
     ] = 4.0,
@@ -97,7 +113,7 @@ def check(
         raise typer.Exit(1)
 
 
-@cli.command()
+@cli.command(cls=ExporterCommand)
 def regions(
     carbon_provider: ProviderOption = "static",
     carbon_url: CarbonUrlOption = None,

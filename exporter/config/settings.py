@@ -111,7 +111,7 @@ class Settings:
         typer.Option("--web.allowed-host", help="Additional host name of this exporter; repeatable.", metavar="NAME"),
     ] = field(default_factory=list)
     simulate: Annotated[
-        str | None, typer.Option("--simulate", help="Simulated GPUs instead of the node's.", metavar="8xH200")
+        str | None, typer.Option("--simulate", help="Simulate GPUs instead of reading the node's.", metavar="8xH200")
     ] = None
     state_path: Annotated[
         Path,
@@ -124,43 +124,44 @@ class Settings:
         ),
     ]
     sysfs: Annotated[Path, typer.Option("--path.sysfs", help="Mount point of sysfs.", metavar="FOLDER")] = Path("/sys")
-    nvml: Annotated[bool, typer.Option("--collector.nvml/--no-collector.nvml", help="GPUs through NVML.")] = True
+    nvml: Annotated[bool, typer.Option("--collector.nvml/--no-collector.nvml", help="Read GPUs through NVML.")] = True
     rapl: Annotated[
-        bool, typer.Option("--collector.rapl/--no-collector.rapl", help="CPU and DRAM energy through RAPL.")
+        bool, typer.Option("--collector.rapl/--no-collector.rapl", help="Read CPU and DRAM energy through RAPL.")
     ] = True
     hwmon: Annotated[
-        bool, typer.Option("--collector.hwmon/--no-collector.hwmon", help="Power sensors of the board.")
+        bool, typer.Option("--collector.hwmon/--no-collector.hwmon", help="Read the power sensors of the board.")
     ] = True
     host: Annotated[
-        bool, typer.Option("--collector.host/--no-collector.host", help="CPU and memory use of the node.")
+        bool, typer.Option("--collector.host/--no-collector.host", help="Read CPU and memory use of the node.")
     ] = True
     processes: Annotated[
-        bool, typer.Option("--collector.processes/--no-collector.processes", help="CPU time and memory of processes.")
+        bool,
+        typer.Option("--collector.processes/--no-collector.processes", help="Read CPU time and memory of processes."),
     ] = False
     process_group: Annotated[
         str | None,
         typer.Option(
             "--collector.processes.group",
-            help="Grouping of processes.",
+            help="Key by which processes are grouped.",
             metavar="name|cgroup",
             show_default=DEFAULT_GROUP,
         ),
     ] = None
-    process_pids: Annotated[bool, typer.Option("--collector.processes.pid", help="One series per PID.")] = False
+    process_pids: Annotated[bool, typer.Option("--collector.processes.pid", help="Export one series per PID.")] = False
     kubelet_socket: Annotated[
         Path | None,
         typer.Option(
             "--kubelet.pod-resources",
-            help="Pods of GPUs, from the kubelet: /var/lib/kubelet/pod-resources/kubelet.sock.",
+            help="Socket of the kubelet, which names the pods of GPUs: /var/lib/kubelet/pod-resources/kubelet.sock.",
             metavar="SOCKET",
         ),
     ] = None
-    history: Annotated[bool, typer.Option("--history/--no-history", help="Local history.")] = True
+    history: Annotated[bool, typer.Option("--history/--no-history", help="Keep a local history.")] = True
     cpu_power_model: Annotated[
         str | None,
         typer.Option(
             "--cpu.power-model",
-            help="Estimate of CPU energy from utilization, where RAPL is missing.",
+            help="Estimate CPU energy from utilization where RAPL is missing.",
             metavar="idle=W,max=W",
         ),
     ] = None
@@ -170,6 +171,7 @@ class Settings:
         typer.Option(
             "--carbon.region",
             help="Region of the provider, such as GB, a postcode or a country; see `exporter regions`.",
+            metavar="REGION",
         ),
     ] = None
     carbon_intensity: Annotated[
@@ -190,6 +192,7 @@ class Settings:
         typer.Option(
             "--carbon.marginal-region",
             help="Region of the marginal provider, such as CAISO_NORTH, or LATITUDE,LONGITUDE.",
+            metavar="REGION",
         ),
     ] = None
     carbon_marginal_url: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import wraps
@@ -50,6 +51,50 @@ def _default(field: Field[Any]) -> Any:
     if field.default is not MISSING:
         return field.default
     return inspect.Parameter.empty if field.default_factory is MISSING else field.default_factory()
+
+
+class PlainHelp:
+    """Mixin of a command whose help names arguments without types and braces."""
+
+    job_usage = ""
+    """Text after the usage line for options that follow those of the command."""
+    job_help = ""
+    """Text of --help where the command reads this option itself."""
+    unlisted: tuple[str, ...] = ()
+    """Names of parameters that the help leaves out."""
+
+    def collect_usage_pieces(self, context: Any) -> list[str]:
+        pieces = super().collect_usage_pieces(context)  # type: ignore[misc]  # of the command class
+        plain = [re.sub(r"^\{(.+)\}(\.\.\.)?$", r"\1\2", piece) for piece in pieces]
+        return [*plain, self.job_usage] if self.job_usage else plain
+
+    def format_options(self, context: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(context):  # type: ignore[attr-defined]  # of the command class
+            record = help_record(parameter, context)
+            if record is not None and parameter.name not in self.unlisted:
+                is_argument = parameter.param_type_name == "argument"
+                sections["Arguments" if is_argument else "Options"].append(record)
+        if self.job_help:
+            sections["Options"].append(("--help", self.job_help))
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def help_record(parameter: Any, context: Any) -> tuple[str, str] | None:
+    """Return names and text of a parameter for the help, None if it is hidden."""
+    record = parameter.get_help_record(context)
+    if record is None:
+        return None
+    names, text = record
+    text = re.sub(r"default: \(([^)]*)\)", r"default: \1", text)
+    if parameter.param_type_name == "argument":
+        names = parameter.metavar or parameter.name
+    elif parameter.secondary_opts:
+        text = re.sub(r"default: [^\];]+", f"default: {'on' if parameter.default else 'off'}", text)
+    return names, text
 
 
 def usage_message(program: str, error: Any, *, arguments: bool) -> str:

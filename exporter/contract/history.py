@@ -93,11 +93,16 @@ def parse_query(query: str) -> RangeQuery:
 
 
 def open_read_only(path: Path) -> sqlite3.Connection:
-    """Return a read-only connection. Raises `sqlite3.Error` where the file is not a history."""
+    """Return a read-only connection. Raises `sqlite3.Error` if the file is not a history."""
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5)
     try:
         connection.execute("PRAGMA query_only = ON")
         _check_schema(connection, path)
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        if str(error) == "file is not a database" or str(error).startswith("no such table"):
+            raise sqlite3.DatabaseError("it is not a Wattline history") from error
+        raise
     except BaseException:
         connection.close()
         raise

@@ -16,6 +16,12 @@ TEXT_PATTERN = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"
 """Text without control characters other than tab and newline: Prometheus rejects a scrape with a NUL, and terminals
 interpret ESC."""
 UNIT_PATTERN = r"^[a-zA-Z_][a-zA-Z0-9_]{0,63}$"
+_PATTERN_TEXTS = {
+    RUN_ID_PATTERN: "expected 1 to 64 letters, digits, '.', '_' or '-', the first one a letter or digit",
+    LABEL_NAME_PATTERN: "expected letters, digits and '_', the first one no digit",
+    TEXT_PATTERN: "expected text without control characters",
+    UNIT_PATTERN: "expected 1 to 64 letters, digits and '_', the first one no digit",
+}
 MAX_RUNNING = 64
 MAX_LABELS = 16
 MAX_RESULTS = 64
@@ -29,6 +35,8 @@ MAX_RECENT_PHASES = 50
 RECENT_S = 5.0
 DEFAULT_LEASE_S = 24 * 3_600.0
 
+_MISMATCH = "string_pattern_mismatch"
+
 Outcome = Literal["ok", "failed", "interrupted"]
 RunId = Annotated[str, StringConstraints(pattern=RUN_ID_PATTERN)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=TEXT_PATTERN)]
@@ -40,10 +48,29 @@ Amount = Annotated[float, Field(ge=0, le=1e300, allow_inf_nan=False)]
 Pid = Annotated[int, Field(ge=1)]
 
 
+def error_reason(error_type: str, message: str, context: dict[str, Any]) -> str:
+    """Return the reason of a validation error, with words instead of a pattern."""
+    return _PATTERN_TEXTS.get(context.get("pattern", ""), message) if error_type == _MISMATCH else message
+
+
+def unknown_gpu(name: str, available: list[str]) -> str:
+    """Return the message for a GPU that the exporter does not have."""
+    if not available:
+        return (
+            f"no GPU {name!r}: the exporter has no GPU; see exporter check, or simulate GPUs: "
+            "exporter serve --simulate 2xH200"
+        )
+    return f"no GPU {name!r} on this node; available: {', '.join(available)}"
+
+
 class Body(BaseModel):
     """Request body. Unknown fields, and strings in place of numbers, are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+NO_GPU_FOUND = "no process of the run was found on a GPU, so no GPU is counted; name the GPUs with --gpus"
+"""Note of a run whose GPUs are those that its processes use."""
 
 
 class BeginRequest(Body):

@@ -95,7 +95,7 @@ class Ledger:
         if request.run_id is not None and (known := self._find(request.run_id)):
             if BeginRequest.model_validate_json(known.request) == request:
                 return known, False
-            raise RunError(409, f"run_id: run {request.run_id!r} began with a different body; choose another run_id")
+            raise RunError(409, f"run_id: {request.run_id!r} is already used by another run; choose another run ID")
         if len(self.open_runs) >= MAX_RUNNING:
             raise RunError(429, f"{MAX_RUNNING} runs are open, the maximum; end one (GET /api/v1/runs?state=running)")
         gpus = requests.find_gpus(self._live, request.gpus or None)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+from exporter.contract.run import NO_GPU_FOUND
 from exporter.energy.marks import MeterTotals, mark_at_totals
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Device
@@ -70,7 +71,7 @@ def finish(run: RunRecord, meters: Meters) -> None:
             read = f"last read {run.end_s - latest.after_s:.1f} s before" if latest else "not read in"
             run.note(f"{device.kind} {device.id}: {read} the run's end; its energy after that is missing")
     if run.discovers and not run.seen_on and any(device.kind == "gpu" for device in run.devices):
-        run.note("no process of the run was found on a GPU, so no GPU is counted; name the GPUs with --gpus")
+        run.note(NO_GPU_FOUND)
     before: Marks = {}
     for cut in run.cuts:
         if not cut.settled:

@@ -6,7 +6,15 @@ import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 
-from exporter.contract.run import MAX_CONTRIBUTORS, MAX_PROCESSES, MAX_RECENT_PHASES, MAX_UNITS, RECENT_S, RunGpu
+from exporter.contract.run import (
+    MAX_CONTRIBUTORS,
+    MAX_PROCESSES,
+    MAX_RECENT_PHASES,
+    MAX_UNITS,
+    RECENT_S,
+    RunGpu,
+    unknown_gpu,
+)
 from exporter.model import Device, RunError
 from exporter.processes.cgroups import resolve_cgroup
 from exporter.processes.procfs import ProcessKey, find_process, is_process_alive
@@ -23,8 +31,8 @@ def find_gpus(live: LiveState, names: list[str] | None) -> list[Device]:
     by_name |= {instance: uuid for uuid, gpu in live.gpus.items() for instance in gpu.instances()}
     unknown = [name for name in names or () if name not in by_name]
     if unknown:
-        known = ", ".join(f"{g.info.index} ({uuid})" for uuid, g in live.gpus.items()) or "none"
-        raise RunError(422, f"gpus: no GPU {unknown[0]!r} on this node; available: {known}")
+        known = [f"{g.info.index} ({uuid})" for uuid, g in live.gpus.items()]
+        raise RunError(422, f"gpus: {unknown_gpu(unknown[0], known)}")
     chosen = [by_name[name] for name in names] if names else list(live.gpus)
     return [Device("gpu", uuid) for uuid in dict.fromkeys(chosen)]
 

@@ -22,6 +22,7 @@ from exporter.contract.run import (
     ProcessesRequest,
     Run,
     WorkRequest,
+    error_reason,
 )
 from exporter.model import RunError
 from exporter.sensors.hub import SensorHub
@@ -157,11 +158,12 @@ async def _read(request: web.Request, model: type[Body]) -> Body:
     try:
         return model.model_validate_json(body or b"{}")
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
+        first = error.errors(include_url=False)[0]
         if first["type"] == "json_invalid":
             raise RunError(400, f"the body is not JSON: {first['msg']}") from error
         field = ".".join(str(part) for part in first["loc"]) or "body"
-        raise RunError(422, f"{field}: {first['msg']} (got {str(first['input'])[:80]!r})") from error
+        reason = error_reason(first["type"], first["msg"], first.get("ctx", {}))
+        raise RunError(422, f"{field}: {reason} (got {str(first['input'])[:80]!r})") from error
 
 
 def _runs(request: web.Request) -> RunApi:

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from analyzer.cli import app as analyzer_app
 from exporter.cli.main import cli as exporter_app
+from exporter.contract.command_line import help_record
 from workloads import jobs
 from workloads.cli import app as workloads_app
 
@@ -131,7 +132,7 @@ def _commands(command: Any, path: list[str]) -> Iterator[Command]:
 
 
 def _parameter(parameter: Any, context: Any) -> Parameter:
-    names, text = parameter.get_help_record(context)
+    names, text = help_record(parameter, context)
     found = _EXTRAS.search(text)
     extras = [part.strip() for part in found[1].split(";")] if found else []
     default = "; ".join(re.sub(r"^default: \(?([^)]*)\)?$", r"`\1`", extra) for extra in extras)

@@ -29,18 +29,21 @@ _POLL_S = 0.05
 def check_caps(gpus: GpuSet, caps: Sequence[Cap]) -> None:
     """Check that every GPU supports every cap; `restoring_caps` checks the permission. Raises CapsError."""
     for uuid in gpus.uuids:
+        _check_power_limits(gpus, uuid, [cap.value for cap in caps if cap.kind == "power_limit_watts"])
         for cap in caps:
-            if cap.kind == "power_limit_watts":
-                _check_power_limit(gpus, uuid, cap.value)
-            else:
+            if cap.kind != "power_limit_watts":
                 _check_clock(gpus, uuid, cap.value)
 
 
-def _check_power_limit(gpus: GpuSet, uuid: str, watts: float) -> None:
+def _check_power_limits(gpus: GpuSet, uuid: str, limits_w: Sequence[float]) -> None:
+    if not limits_w:
+        return
     power = gpus.power(uuid)
-    if not power.least_w <= watts <= power.most_w:
+    wrong = [f"{watts:g}" for watts in sorted(set(limits_w)) if not power.least_w <= watts <= power.most_w]
+    if wrong:
+        names = " and ".join([", ".join(wrong[:-1]), wrong[-1]] if len(wrong) > 1 else wrong)
         raise CapsError(
-            f"{gpus.name(uuid)} supports power limits of {power.least_w:g} to {power.most_w:g} W, not {watts:g} W"
+            f"{gpus.name(uuid)} supports power limits of {power.least_w:g} to {power.most_w:g} W, not {names} W"
         )
 
 

@@ -17,11 +17,17 @@ if TYPE_CHECKING:
     from workloads.caps.gpu_set import GpuSet
     from workloads.caps.journal import Journal
 
-app = typer.Typer(help="Power limits and clock locks that sweeps set.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Show or restore the power limits and clocks that sweeps set.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Simulated = Annotated[
     Path | None,
-    typer.Option("--simulation", metavar="FILE", help="State file of simulated GPUs, instead of NVML."),
+    typer.Option(
+        "--simulation",
+        metavar="FILE",
+        help="State file of simulated GPUs: simulation.state in the --state.path of their exporter.",
+    ),
 ]
 
 
@@ -30,10 +36,12 @@ class CapsFormat(StrEnum):
     JSON = "json"
 
 
-@app.command("show")
+@app.command("show", short_help="Show the power limits of the GPUs.")
 def show_caps(
     simulation: Simulated = None,
-    form: Annotated[CapsFormat, typer.Option("--format", help="Output format.")] = CapsFormat.TABLE,
+    form: Annotated[
+        CapsFormat, typer.Option("--format", metavar="|".join(CapsFormat), help="Output format.")
+    ] = CapsFormat.TABLE,
 ) -> None:
     """Show the power limit of each GPU, its range, and the process that holds it."""
     from workloads.caps import journal as caps_journal
@@ -45,7 +53,8 @@ def show_caps(
         with contextlib.closing(open_gpu_set(None, str(simulation) if simulation else None)) as gpus:
             rows = [_row(gpus, uuid, journals) for uuid in gpus.uuids]
     except (CapsError, FileNotFoundError) as error:
-        log_message(f"{error}{'' if simulation else '; for simulated GPUs use --simulation FILE'}")
+        where = "the simulation.state in the --state.path of their exporter"
+        log_message(f"{error}{'' if simulation else f'; for simulated GPUs add --simulation FILE, {where}'}")
         raise typer.Exit(1) from error
     if form is CapsFormat.JSON:
         print(json.dumps(rows, indent=2))
@@ -62,7 +71,7 @@ def restore_caps(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Restoration even if the process that holds the limit runs or is in another container."
+            "--force", help="Restore even if the process that holds the limit runs or is in another container."
         ),
     ] = False,
 ) -> None:

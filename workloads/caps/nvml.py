@@ -24,7 +24,7 @@ class NvmlGpuSet:
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            raise CapsError(f"cannot set power limits: no NVIDIA driver: {error}; try nvidia-smi") from error
+            raise CapsError(f"cannot use NVML: no NVIDIA driver: {error}; check it with nvidia-smi") from error
         try:
             self._names: dict[str, str] = {}
             self._handles: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Copy memory between host and GPU or within a GPU, without CUDA within host memory."""
+"""Copy memory between host and GPU or within a GPU; without CUDA, within host memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Multiply square matrices of 32-bit floats on the GPUs, without CUDA on the CPU."""
+"""Multiply square matrices of 32-bit floats on the GPUs, or on the CPU if CUDA is not available."""
 
 from __future__ import annotations
 

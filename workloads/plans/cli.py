@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
+from exporter.contract.command_line import PlainHelp
 from workloads.client.api import EXPORTER, Api, ExporterError
 from workloads.client.messages import log_message
 
@@ -22,35 +24,7 @@ if TYPE_CHECKING:
     from workloads.plans.results import ResultsFolder
 from collections.abc import Mapping, Sequence
 
-from workloads.plans.model import POWER_LIMIT, SM_CLOCK, parse_range
-
-
-class SweepError(ValueError):
-    """Invalid options of a sweep; one line."""
-
-
-def parse_numbers(option: str, text: str) -> list[int]:
-    """Parse `300:700:50` or `300,500`. Raises SweepError."""
-    try:
-        if ":" in text:
-            found = parse_range(text)
-            assert isinstance(found, list)
-            return found
-        return [int(part) for part in text.split(",")]
-    except ValueError as error:
-        reason = str(error) if ":" in text else f"{text!r} are not whole numbers; give 300,500 or 300:700:50"
-        raise SweepError(f"{option}: {reason}") from error
-
-
-def parse_variations(pairs: Sequence[str]) -> dict[str, list[Any]]:
-    """Parse `batch-size=1,8` to {"batch-size": ["1", "8"]}. Raises SweepError."""
-    found: dict[str, list[Any]] = {}
-    for pair in pairs:
-        name, equals, texts = pair.partition("=")
-        if not equals or not name or "" in (given := texts.split(",")):
-            raise SweepError(f"--vary {pair}: give OPTION=VALUE,VALUE like --vary batch-size=1,8")
-        found[name.removeprefix("--")] = given
-    return found
+from workloads.plans.model import POWER_LIMIT, SM_CLOCK, SweepError, parse_numbers, parse_variations
 
 
 def sweep_document(
@@ -77,15 +51,33 @@ Out = Annotated[
     typer.Option(metavar="DIR", help="Results folder, new or empty; default: wattline-results/NAME-TIME."),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Preview of runs, caps, labels and durations; nothing is changed.")
+    bool, typer.Option("--dry-run", help="Show the runs, their limits, labels and durations, and change nothing.")
 ]
-NoLive = Annotated[bool, typer.Option("--no-live", help="Log lines and the jobs' output instead of the live table.")]
+NoLive = Annotated[
+    bool, typer.Option("--no-live", help="Print log lines and the jobs' output instead of the live table.")
+]
+
+
+class PlanCommand(PlainHelp, TyperCommand):
+    """Command whose arguments are its own."""
+
+
+class JobCommand(PlainHelp, TyperCommand):
+    """Command that takes the name of a job, and the options of that job."""
+
+    job_usage = "[JOB OPTIONS]"
+    job_help = "Show this message and exit."
 
 
 def register(app: typer.Typer) -> None:
-    app.command("plan")(plan_command)
+    app.command("plan", cls=PlanCommand, short_help="Run the jobs of a plan file.")(plan_command)
     passes_job_options = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-    app.command("sweep", context_settings=passes_job_options)(sweep_command)
+    app.command(
+        "sweep",
+        cls=JobCommand,
+        short_help="Run a job at each power limit, then restore the limits.",
+        context_settings=passes_job_options,
+    )(sweep_command)
 
 
 def plan_command(  # a command's options are its arguments
@@ -98,7 +90,7 @@ def plan_command(  # a command's options are its arguments
     dry_run: DryRun = False,
     no_live: NoLive = False,
 ) -> None:
-    """Run a plan."""
+    """Run the jobs of a plan file, and write their results to a folder."""
     from workloads.plans import load as plan_file
 
     if resume is not None and out is not None:
@@ -131,17 +123,24 @@ def sweep_command(  # a command's options are its arguments
         list[str] | None,
         typer.Option(metavar="OPTION=VALUE,…", help="Values of an option of the job; may be repeated."),
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Number of runs per setting.")] = 1,
-    order: Annotated[str, typer.Option(help="Order of the runs: as-given, shuffled or interleaved.")] = "shuffled",
-    order_seed: Annotated[int, typer.Option(min=0, help="Seed of the shuffled order.")] = 0,
+    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Number of runs per setting.")] = 1,
+    order: Annotated[
+        str, typer.Option(metavar="as-given|shuffled|interleaved", help="Order of the runs.")
+    ] = "shuffled",
+    order_seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the shuffled order.")] = 0,
     gpus: Annotated[str | None, typer.Option(metavar="0,1|UUID,…|all", help="GPUs of the runs.")] = None,
     label: Annotated[
         list[str] | None, typer.Option("--label", "-l", metavar="KEY=VALUE", help="Label of the runs; may be repeated.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the experiment; default: JOB-sweep.")] = None,
-    warm_up_runs: Annotated[int, typer.Option(min=0, help="Warm-up runs, excluded from the results.")] = 0,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the experiment; default: JOB-sweep.")
+    ] = None,
+    warm_up_runs: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Number of warm-up runs, excluded from the results.")
+    ] = 0,
     cool_down: Annotated[
-        bool, typer.Option("--cool-down", help="Wait before each run for the initial temperature.")
+        bool,
+        typer.Option("--cool-down", help="Wait before each run until the GPUs have cooled to the initial temperature."),
     ] = False,
     idle: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="Duration of the idle runs before and after.")
@@ -151,7 +150,10 @@ def sweep_command(  # a command's options are its arguments
     dry_run: DryRun = False,
     no_live: NoLive = False,
 ) -> None:
-    """Run a job at each power limit, and restore the earlier limits at the end."""
+    """Run a job at each power limit, and restore the earlier limits at the end.
+
+    The options of the job follow its name; `workloads sweep JOB --help` lists them.
+    """
     from workloads.plans import load as plan_file
 
     if job in {"-h", "--help"} or {"-h", "--help"} & set(context.args):

@@ -8,14 +8,15 @@ from collections.abc import Iterator, Sequence
 from workloads.plans.model import POWER_LIMIT, SM_CLOCK, WorkloadPlan, parse_job_options
 from workloads.plans.steps import PlannedRun, Step, step_gpus
 
-_COUNTS = ("repetitions", "iterations", "epochs", "requests")
+_COUNTS = ("repetitions", "iterations", "epochs", "requests", "steps")
 _INDENT = " " * 8
 
 
 def lines(plan: WorkloadPlan, all_steps: Sequence[Step], results: str, exporter: str) -> Iterator[str]:
     """Yield the preview; `results` is the folder, `exporter` the way in which an exporter is found."""
     runs = sum(len(step.runs) for step in all_steps)
-    yield f"{plan.name}: {_amount(len(all_steps), 'step')}, {_amount(runs, 'run')}; {_total(plan, all_steps)}"
+    steps = "" if runs == len(all_steps) else f"{_amount(len(all_steps), 'step')}, "
+    yield f"{plan.name}: {steps}{_amount(runs, 'run')}; {_total(plan, all_steps)}"
     for number, step in enumerate(all_steps, 1):
         yield f"{number:>4}  {step.title}: {_length(_seconds(step))}"
         yield from _step(step)
@@ -94,6 +95,8 @@ def _total(plan: WorkloadPlan, all_steps: Sequence[Step]) -> str:
     total = _length(sum(known_s) + plan.pause_seconds * len(all_steps)) if known_s else ""
     if not unknown:
         return f"{total}, plus loading, warm-up and cool-down"
+    if unknown == len(all_steps):
+        return "unknown duration"
     rest = f"{_amount(unknown, 'step')} of unknown duration"
     return f"{total}, and {rest}" if total else rest
 

@@ -11,7 +11,7 @@ import difflib
 import functools
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat, model_validator
@@ -207,3 +207,31 @@ def _hint(message: str, flag: str | None, help_text: str) -> str:
         return ""
     known = sorted(set(_FLAG.findall(help_text)) - {"--help"})
     return suggest_name(flag, known) or f"; known options: {', '.join(known)}"
+
+
+class SweepError(ValueError):
+    """Invalid options of a sweep; one line."""
+
+
+def parse_numbers(option: str, text: str) -> list[int]:
+    """Parse `300:700:50` or `300,500`. Raises SweepError."""
+    try:
+        if ":" in text:
+            found = parse_range(text)
+            assert isinstance(found, list)
+            return found
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        reason = str(error) if ":" in text else f"{text!r} is not a list of whole numbers; give 300,500 or 300:700:50"
+        raise SweepError(f"{option}: {reason}") from error
+
+
+def parse_variations(pairs: Sequence[str]) -> dict[str, list[Any]]:
+    """Parse `batch-size=1,8` to {"batch-size": ["1", "8"]}. Raises SweepError."""
+    found: dict[str, list[Any]] = {}
+    for pair in pairs:
+        name, equals, texts = pair.partition("=")
+        if not equals or not name or "" in (given := texts.split(",")):
+            raise SweepError(f"--vary {pair}: give OPTION=VALUE,VALUE like --vary batch-size=1,8")
+        found[name.removeprefix("--")] = given
+    return found

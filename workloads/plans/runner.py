@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from exporter.contract.run import Gpus
+from exporter.contract.run import Gpus, unknown_gpu
 from workloads.caps.apply import CapSetter, check_caps, restoring_caps
 from workloads.caps.gpu_set import Cap, CapsError
 from workloads.caps.open_gpus import open_gpu_set
@@ -179,8 +179,7 @@ class PlanRunner:
         for gpu in self._here.gpus:
             if name == gpu.gpu or gpu.uuid.startswith(name):
                 return gpu.uuid
-        there = ", ".join(gpu.gpu for gpu in self._here.gpus) or "none"
-        raise PlanError(f"unknown GPU {name}; the exporter has: {there}")
+        raise PlanError(unknown_gpu(name, [f"{gpu.gpu} ({gpu.uuid})" for gpu in self._here.gpus]))
 
     def _make(self, number: int, step: Step, left: Sequence[str]) -> None:
         begin_s = time.monotonic()

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from exporter.contract.run import MAX_RESULTS, BeginRequest, EndRequest, Outcome, Run
+from exporter.contract.run import MAX_RESULTS, BeginRequest, EndRequest, Outcome, Run, error_reason
 from workloads.client import api as run_api
 from workloads.client import recorder, registration, values
 from workloads.client.api import Api, ExporterError, RejectedRequestError, UnreachableError
@@ -142,7 +142,8 @@ def _request(job: JobRequest) -> BeginRequest:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "[key]")
-        raise InvalidRunError(f"{where}: {first['msg']}") from error
+        reason = error_reason(first["type"], first["msg"], first.get("ctx", {}))
+        raise InvalidRunError(f"{where}: {reason}") from error
 
 
 def _begin(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from exporter.contract.run import Outcome, Run
+from exporter.contract.run import NO_GPU_FOUND, Outcome, Run
 from workloads.client.messages import log_message
 
 MEASURED_PHASE = "measure"
@@ -27,7 +27,9 @@ def summary_lines(run: Run, outcome: Outcome, source: str | None) -> Iterator[st
     if run.energy_joules:
         hint = f"analyzer report --run-id {run.run_id}" + (f" --source {source}" if source else "")
     else:
-        hint = "no energy was measured; exporter check lists what this machine can measure"
+        hint = "no energy was measured"
+        if NO_GPU_FOUND not in run.notes:
+            hint += "; exporter check lists what this machine can measure"
     if run.outcome != outcome:
         yield f"the command ended as {outcome}, but the run had already been ended as {run.outcome}"
     yield f"run {run.run_id} {run.outcome} in {run.duration_seconds:.1f} s: {hint}"
@@ -43,8 +45,11 @@ def _results(run: Run) -> Iterator[str]:
         if phase.name == MEASURED_PHASE and joules is not None:
             units = {unit: amount for unit, amount in phase.work.items() if amount > 0 and unit not in _SECONDARY_UNITS}
             if units:
-                yield ", ".join(
-                    f"{joules / amount:.4g} J of the GPUs per {_singular(unit)}" for unit, amount in units.items()
+                yield (
+                    ", ".join(
+                        f"{joules / amount:.4g} J of the GPUs per {_singular(unit)}" for unit, amount in units.items()
+                    )
+                    + f" during the phase {phase.name}"
                 )
 
 

@@ -33,16 +33,20 @@ _PROVIDERS = ("gb", "electricitymaps", "energy-charts")
 class RunOrRangeOptions:
     """The run's id, or a time range and its filters, as the user typed them."""
 
-    run_id: Annotated[str | None, typer.Option(help="ID of the run; `analyzer runs` lists them.")] = None
+    run_id: Annotated[str | None, typer.Option(metavar="ID", help="ID of the run; `analyzer runs` lists them.")] = None
     start: Annotated[
         str | None,
-        typer.Option(help="Start of a time range without a run, in place of --run-id: ISO 8601, Unix s, -2h."),
+        typer.Option(
+            metavar="WHEN", help="Start of a time range without a run, in place of --run-id: ISO 8601, Unix s, -2h."
+        ),
     ] = None
-    end: Annotated[str | None, typer.Option(help="End of the range: as --start, or now (default: last scrape).")] = None
+    end: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="End of the range: as --start, or now (default: last scrape).")
+    ] = None
     node: Annotated[
         str | None, typer.Option(metavar="REGEX", help="Nodes of the range, by host name or scraped address.")
     ] = None
-    gpus: Annotated[str | None, typer.Option(help="GPUs of the range: 0,1 or UUIDs (default: all).")] = None
+    gpus: Annotated[str | None, typer.Option(metavar="0,1|UUID,…", help="GPUs of the range (default: all).")] = None
     schema: Annotated[
         str | None,
         typer.Option(metavar="|".join((AUTO, *SCHEMA_NAMES)), help="Exporter whose series to read."),
@@ -169,17 +173,17 @@ class UserInputOptions:
             min=1,
             max=_HIGHEST_PUE,
             metavar="RATIO",
-            help="PUE (power usage effectiveness) of the facility: adds energy × PUE.",
+            help="PUE (power usage effectiveness) of the facility, to add energy × PUE.",
         ),
     ] = None
-    price: Annotated[float | None, typer.Option(min=0, metavar="MONEY", help="Price of a kWh: adds costs.")] = None
+    price: Annotated[float | None, typer.Option(min=0, metavar="MONEY", help="Price of a kWh, to add costs.")] = None
     currency: Annotated[str, typer.Option(metavar="NAME", help="Currency of --price, e.g. EUR.")] = ""
     embodied_kg: Annotated[
         float | None,
         typer.Option(
             min=0,
             metavar="KG",
-            help="Embodied emissions of all hardware that the run used, in kg CO2eq: adds the SCI.",
+            help="Embodied emissions of all hardware that the run used, in kg CO2eq, to add the SCI.",
         ),
     ] = None
     lifetime_years: Annotated[
@@ -200,7 +204,8 @@ class UserInputOptions:
         str | None, typer.Option(metavar="URL", help="Base URL of that provider, in place of its public one.")
     ] = None
     carbon_token_file: Annotated[
-        Path | None, typer.Option(help="File with the token of electricitymaps (default: WATTLINE_CARBON_TOKEN).")
+        Path | None,
+        typer.Option(metavar="FILE", help="File with the token of electricitymaps (default: WATTLINE_CARBON_TOKEN)."),
     ] = None
 
     def __post_init__(self) -> None:

@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from analyzer.sources.base import Access, SampleSource
 
 DEFAULT_SINCE = "30d"
-FormatOption = Annotated[OutputFormat, typer.Option("--format", help="Format of the output on stdout.")]
-SinceOption = Annotated[str, typer.Option(help="Time to search for runs, up to now: 90m, 12h, 30d.")]
+FormatOption = Annotated[
+    OutputFormat, typer.Option("--format", metavar="|".join(OutputFormat), help="Format of the output on stdout.")
+]
+SinceOption = Annotated[str, typer.Option(metavar="TIME", help="Time to search for runs, up to now: 90m, 12h, 30d.")]
 CarbonOption = Annotated[
-    float | None, typer.Option(min=0, metavar="G/KWH", help="Constant carbon intensity in gCO2eq/kWh: adds emissions.")
+    float | None,
+    typer.Option(min=0, metavar="G/KWH", help="Constant carbon intensity in gCO2eq/kWh, to add emissions."),
 ]
 
 
@@ -78,12 +81,18 @@ class SweepTool(StrEnum):
 RunToolsOption = Annotated[
     list[RunTool] | None,
     typer.Option(
-        "--compatible", help="Tool whose files are also written, to a folder of its name in --out; repeatable."
+        "--compatible",
+        metavar="|".join(RunTool),
+        help="Tool whose files to write as well, to a folder of its name in --out; repeatable.",
     ),
 ]
 SweepToolsOption = Annotated[
     list[SweepTool] | None,
-    typer.Option("--compatible", help="Tool whose summaries are also written, to a folder of its name in --out."),
+    typer.Option(
+        "--compatible",
+        metavar="|".join(SweepTool),
+        help="Tool whose summaries to write as well, to a folder of its name in --out.",
+    ),
 ]
 
 
@@ -128,6 +137,7 @@ class ConnectionOptions:
         str | None,
         typer.Option(
             envvar="WATTLINE_SOURCE",
+            metavar="URL|PATH",
             help="Source of samples: http://prometheus:9090, VictoriaMetrics with its path, an exporter, or a history "
             "file or its folder.",
         ),
@@ -139,7 +149,8 @@ class ConnectionOptions:
         ),
     ] = None
     bearer_token_file: Annotated[
-        Path | None, typer.Option(envvar="WATTLINE_BEARER_TOKEN_FILE", help="File that holds a bearer token.")
+        Path | None,
+        typer.Option(envvar="WATTLINE_BEARER_TOKEN_FILE", metavar="FILE", help="File that holds a bearer token."),
     ] = None
     header: Annotated[
         list[str] | None,
@@ -149,7 +160,11 @@ class ConnectionOptions:
     ] = None
     ca_file: Annotated[
         Path | None,
-        typer.Option(envvar="WATTLINE_CA_FILE", help="PEM file of the authority that signed the server's certificate."),
+        typer.Option(
+            envvar="WATTLINE_CA_FILE",
+            metavar="FILE",
+            help="PEM file of the authority that signed the server's certificate.",
+        ),
     ] = None
 
     def open(self) -> closing[SampleSource]:

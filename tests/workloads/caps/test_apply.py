@@ -151,7 +151,7 @@ def test_caps_show_without_driver_fails(nvml_testbed):
     outcome = nvml_testbed.start_sweep("all", "300", WATTLINE_SIMULATION="/nowhere").wait()
 
     assert outcome[0] == 1
-    assert "cannot set power limits: no NVIDIA driver" in outcome[1]
+    assert "cannot use NVML: no NVIDIA driver" in outcome[1]
 
 
 def test_caps_show_prints_one_line_per_gpu(testbed):

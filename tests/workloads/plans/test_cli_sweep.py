@@ -154,7 +154,7 @@ def test_plan_run_without_cap_uses_previous_limit(limit_w, workloads, exporter, 
     [
         (["sgemm"], "no setting to sweep; give --power-limits 300:700:50"),
         (["sgemm", "--power-limits", "700:300:50"], "--power-limits: 700:300:50 has no values"),
-        (["sgemm", "--power-limits", "many"], "--power-limits: 'many' are not whole numbers"),
+        (["sgemm", "--power-limits", "many"], "--power-limits: 'many' is not a list of whole numbers"),
         (["sgemm", "--power-limits", "300", "--sm-clocks", "900"], "cannot be set together; give one of the two"),
         (["sgemm", "--vary", "size"], "--vary size: give OPTION=VALUE,VALUE like --vary batch-size=1,8"),
         (["sgemm", "--vary", "syze=1,2"], "unrecognized arguments: --syze=1; did you mean --size?"),

@@ -68,7 +68,7 @@ def test_dry_run_of_sweep_needs_no_exporter(exporter, tmp_path, closed_address):
     )
     lines = output_lines(sweep)
 
-    assert lines[0] == "sgemm-sweep: 4 steps, 4 runs; 4 steps of unknown duration"
+    assert lines[0] == "sgemm-sweep: 4 runs; unknown duration"
     assert lines[1] == "1 sgemm sm_clock_hertz=900000000 repeat 1: unknown duration"
     assert lines[4] == "under an SM clock of 900 MHz"
     assert "locks the SM clock of GPU 0, 1: 900, 1200 MHz, and unlocks it at the end" in lines

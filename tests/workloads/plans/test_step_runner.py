@@ -147,7 +147,7 @@ def test_placement_runs_see_only_their_gpu(tmp_path):
         assert start.gpus == [uuid]
         assert f"sees {uuid}\n" in (folder / "output.log").read_text()
     assert unknown_gpu.returncode == 1
-    assert "unknown GPU 3; the exporter has: 0, 1, 2" in unknown_gpu.stderr
+    assert "no GPU '3' on this node; available: 0 (GPU-a), 1 (GPU-b), 2 (GPU-c)" in unknown_gpu.stderr
 
 
 EVENTS_A = [

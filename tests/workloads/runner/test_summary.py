@@ -30,10 +30,10 @@ def lines(**fields):
 @pytest.mark.parametrize(
     ("unit", "amount", "line"),
     [
-        ("steps", 30.0, "10 J of the GPUs per step"),
-        ("generated_tokens", 1_200.0, "0.25 J of the GPUs per generated token"),
-        ("images", 3.0, "100 J of the GPUs per image"),
-        ("flop", 3e14, "1e-12 J of the GPUs per flop"),
+        ("steps", 30.0, "10 J of the GPUs per step during the phase measure"),
+        ("generated_tokens", 1_200.0, "0.25 J of the GPUs per generated token during the phase measure"),
+        ("images", 3.0, "100 J of the GPUs per image during the phase measure"),
+        ("flop", 3e14, "1e-12 J of the GPUs per flop during the phase measure"),
     ],
 )
 def test_summary_lines_have_energy_per_unit(unit, amount, line):
