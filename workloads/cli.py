@@ -15,14 +15,14 @@ import typer
 from typer.core import TyperCommand
 
 from exporter.contract.command_line import PlainHelp, usage_message, version_line
-from workloads import jobs
 from workloads.caps import cli
 from workloads.client import gpus as gpu_choice
+from workloads.client import messages
 from workloads.client.api import ExporterError
 from workloads.client.messages import log_message
+from workloads.jobs.base import job_command, job_names, load_job
 from workloads.plans import cli as plan_cli
 from workloads.runner import shadow_check as shadow
-from workloads.runner import streams as standard_streams
 
 app = typer.Typer(
     help="Measure the energy of commands and built-in jobs, as runs of the exporter.",
@@ -156,11 +156,11 @@ def run_builtin_job(
         print(context.get_help())
         return
     try:
-        parser = jobs.load_job(job_name).parser()
+        parser = load_job(job_name).parser()
     except KeyError as error:
-        raise typer.BadParameter(f"unknown job {job_name!r}; the jobs are {', '.join(jobs.job_names())}") from error
+        raise typer.BadParameter(f"unknown job {job_name!r}; the jobs are {', '.join(job_names())}") from error
     config = vars(parser.parse_args(context.args))  # reports invalid options before the start of a run
-    command = jobs.job_command(job_name, context.args)
+    command = job_command(job_name, context.args)
     options = _Options(label, gpus, exporter, run_id, out, nsys)
     _run(command, name or job_name, options, sees_only_its_gpus=gpus is not None, config=config)
 
@@ -172,7 +172,7 @@ def list_jobs(
     ] = JobListFormat.TABLE,
 ) -> None:
     """List the built-in jobs."""
-    rows = [{"name": name, "description": str(jobs.load_job(name).__doc__)} for name in jobs.job_names()]
+    rows = [{"name": name, "description": str(load_job(name).__doc__)} for name in job_names()]
     if form is JobListFormat.JSON:
         print(json.dumps(rows, indent=2))
         return
@@ -251,7 +251,7 @@ def _invoke() -> int | str | None:
 
 def main() -> None:
     shadow.exit_if_shadowed()
-    standard_streams.open_closed_streams()
+    messages.open_closed_streams()
     try:
         code = _invoke()
         sys.stdout.flush()
@@ -259,12 +259,12 @@ def main() -> None:
         print(usage_message("workloads", error, arguments=len(sys.argv) > 1), file=sys.stderr)
         code = 2
     except BrokenPipeError:  # the reader of stdout has closed the pipe
-        standard_streams.discard_stdout()
+        messages.discard_stdout()
         code = 1
     except OSError as error:
-        if error.errno not in standard_streams.DISK_FULL_ERRNOS:
+        if error.errno not in messages.DISK_FULL_ERRNOS:
             raise
-        standard_streams.discard_stdout()
+        messages.discard_stdout()
         log_message(f"cannot write to stdout: {error.strerror}; free disk space or redirect the output")
         code = 1
     except (typer.Abort, KeyboardInterrupt):

@@ -15,8 +15,8 @@ from typer.main import get_command
 from analyzer.cli import app as analyzer_app
 from exporter.cli.main import cli as exporter_app
 from exporter.contract.command_line import help_record
-from workloads import jobs
 from workloads.cli import app as workloads_app
+from workloads.jobs import base as jobs
 
 PROGRAMS = {"exporter": exporter_app, "workloads": workloads_app, "analyzer": analyzer_app}
 _EXTRAS = re.compile(r"\s*\[((?:default|env var|required|\d|x[<>])[^\]]*)\]$")

@@ -9,8 +9,7 @@ import os
 import sys
 
 from workloads.caps import apply as caps
-from workloads.caps.gpu_set import Cap, CapsError
-from workloads.caps.open_gpus import open_gpu_set
+from workloads.caps.gpu_set import Cap, CapsError, open_gpu_set
 
 HERTZ = 1e6  # no GPU draws as many watts
 

@@ -45,8 +45,7 @@ def show_caps(
 ) -> None:
     """Show the power limit of each GPU, its range, and the process that holds it."""
     from workloads.caps import journal as caps_journal
-    from workloads.caps.gpu_set import CapsError
-    from workloads.caps.open_gpus import open_gpu_set
+    from workloads.caps.gpu_set import CapsError, open_gpu_set
 
     try:
         journals = [caps_journal.read_journal(path) for path in caps_journal.journal_paths(_folder())]
@@ -95,7 +94,7 @@ def _restore_one(path: Path, *, force: bool) -> bool:
     """Restore one journal; return False if it remains. An error does not stop the restoration of other journals."""
     from workloads.caps import journal as caps_journal
     from workloads.caps.gpu_set import CapsError
-    from workloads.caps.open_gpus import open_journal_gpus
+    from workloads.caps.journal import open_journal_gpus
 
     try:
         holder = caps_journal.read_journal(path).holder

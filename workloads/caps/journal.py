@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from workloads.caps.gpu_set import Cap, CapsError, GpuSet
+from workloads.caps.gpu_set import Cap, CapsError, GpuSet, open_gpu_set
 from workloads.runner.watchdog import started_ticks
 
 FOLDER = "caps"
@@ -202,3 +202,8 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_journal_gpus(journal: Journal) -> GpuSet:
+    """Open the GPUs whose limits `journal` records. Raises CapsError."""
+    return open_gpu_set([initial.uuid for initial in journal.cards], journal.simulation)

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from workloads.caps import journal as caps_journal
 from workloads.caps.gpu_set import CapsError
-from workloads.caps.open_gpus import open_journal_gpus
+from workloads.caps.journal import open_journal_gpus
 from workloads.runner import shadow_check as shadow
 from workloads.runner.watchdog import Watchdog, WatchedParent
 

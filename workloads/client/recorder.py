@@ -1,20 +1,21 @@
-"""Writer of a run's `events.jsonl`.
+"""Writer of a run's `events.jsonl`, flushed when the process ends.
 
 `exporter.contract.run` defines the format. The module imports only the standard library.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
+import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workloads.client import at_exit
 from workloads.client.messages import log_message_once
 
 FOLDER = "WATTLINE_RECORD"
@@ -22,6 +23,24 @@ FOLDER = "WATTLINE_RECORD"
 EVENTS_FILE = "events.jsonl"
 _FLUSH_EVERY_S = 0.5
 _BUFFER_BYTES = 64 * 1024
+
+
+def call_at_exit(close: Callable[[], None]) -> None:
+    """Call `close` at the end of this process, but not of the children that it forks.
+
+    A child of multiprocessing does not run atexit functions, so its own finalizers are used.
+    """
+    pid = os.getpid()
+
+    def close_own() -> None:
+        if os.getpid() == pid:
+            close()
+
+    atexit.register(close_own)
+    if "multiprocessing.util" in sys.modules:
+        sys.modules["multiprocessing.util"].Finalize(None, close_own, exitpriority=10)
+
+
 # One per process and folder, however often the run is joined, so that the indices of iterations continue.
 _recorders: dict[tuple[int, str], Recorder] = {}
 
@@ -85,5 +104,5 @@ def recorder_for(environ: Mapping[str, str]) -> Recorder | None:
         return _recorders[key]
     created = Recorder(Path(folder))
     if _recorders.setdefault(key, created) is created:
-        at_exit.call_at_exit(created.flush)
+        call_at_exit(created.flush)
     return _recorders[key]

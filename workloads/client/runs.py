@@ -18,14 +18,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from workloads.client import api as run_api
-from workloads.client import at_exit, barrier, ranks, recorder, registration
+from workloads.client import barrier, ranks, recorder
 from workloads.client import gpus as gpu_choice
 from workloads.client import values as numbers
 from workloads.client import values as run_id
 from workloads.client.api import Api, ExporterError, RejectedRequestError, UnreachableError
-from workloads.client.contributor import Contributor, contributor_name
+from workloads.client.contributor import CGROUP, Contributor, RunMembership, contributor_name
 from workloads.client.messages import log_message_once
-from workloads.client.registration import RunMembership
 
 _TIMEOUT_S = 5.0
 _REST = "rest"
@@ -226,7 +225,7 @@ class Run:
 
     def _register(self, joined: str) -> None:
         """Register this process with the run; log a rejection. Raises UnreachableError."""
-        group = os.environ.get(registration.CGROUP)
+        group = os.environ.get(CGROUP)
         RunMembership(self._api, joined, group, RejectedRequestError, log_message_once).add(os.getpid())
 
     def __exit__(
@@ -260,7 +259,7 @@ class Run:
             lease_s = run_api.LEASE_S if self._ends and not is_forked else None
             created = Contributor(self._api, self.run_id, contributor_name(os.environ), lease_s)
             if _contributors.setdefault(key, created) is created and is_forked:
-                at_exit.call_at_exit(created.close)
+                recorder.call_at_exit(created.close)
         return _contributors[key]
 
     def _flush_recorder(self) -> None:

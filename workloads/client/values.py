@@ -14,6 +14,7 @@ from workloads.client.messages import log_message_once
 
 MAX_RESULTS, MAX_UNITS = 64, 16
 """Limits of a run. Beyond them the exporter rejects all values. `exporter.contract.run` defines them, too."""
+_MAX_NAME_CHARS = 40  # of the 64 of a run id; the rest is for the unique part
 
 
 def finite_number(value: float) -> float | None:
@@ -52,9 +53,6 @@ def valid_values(values: Mapping[str, float], kind: str = "value") -> dict[str, 
 
 def _is_name(name: str) -> bool:
     return name.isascii() and name.isidentifier() and len(name) <= 64
-
-
-_MAX_NAME_CHARS = 40  # of the 64 of a run id; the rest is for the unique part
 
 
 def run_id_for(workload: str, unique: str) -> str:

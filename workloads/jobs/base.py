@@ -1,11 +1,32 @@
-"""Interface of the job modules, and the option types that they share."""
+"""Registry and interface of the job modules, and shared option types and percentiles.
+
+Each job is one module, which also runs as `python -m workloads.jobs.NAME`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
-from collections.abc import Sequence
-from typing import NoReturn, Protocol
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, Protocol, cast
+
+PERCENTILES = (50, 90, 95, 99)
+MODULES: Mapping[str, str] = {
+    "container": "workloads.jobs.container",
+    "dgemm": "workloads.jobs.dgemm",
+    "llm-forward": "workloads.jobs.llm_forward",
+    "llm-generate": "workloads.jobs.llm_generate",
+    "llm-server": "workloads.jobs.llm_server",
+    "llm-train": "workloads.jobs.llm_train",
+    "memcpy": "workloads.jobs.memcpy",
+    "resnet": "workloads.jobs.resnet",
+    "sgemm": "workloads.jobs.sgemm",
+    "simulated-load": "workloads.jobs.simulated_load",
+    "sleep": "workloads.jobs.sleep",
+}
+"""Module of each job, imported when the job is used."""
 
 
 class JobParser(argparse.ArgumentParser):
@@ -62,3 +83,31 @@ def _whole_number(text: str, least: int) -> int:
     if value < least:
         raise argparse.ArgumentTypeError(f"{text} is less than {least}")
     return value
+
+
+def percentile_results(name: str, values: Sequence[float]) -> dict[str, float]:
+    """Return `{name}_mean`, `{name}_p50` … `_p99`, linearly interpolated (NumPy's default); empty without values."""
+    if not values:
+        return {}
+    import numpy as np
+
+    points = np.percentile(values, PERCENTILES)
+    named = {f"{name}_p{percentile}": float(value) for percentile, value in zip(PERCENTILES, points, strict=True)}
+    return {f"{name}_mean": float(np.mean(values)), **named}
+
+
+def job_names() -> list[str]:
+    return sorted(MODULES)
+
+
+def load_job(name: str) -> Job:
+    """Import a job's module. Raises KeyError."""
+    return cast("Job", importlib.import_module(MODULES[name]))
+
+
+def job_command(name: str, arguments: list[str]) -> list[str]:
+    """Return the command of a job's process.
+
+    `-P` keeps a user's file of the same name in the working directory from shadowing the module.
+    """
+    return [sys.executable, "-P", "-m", MODULES[name], *arguments]

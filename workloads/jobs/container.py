@@ -15,7 +15,7 @@ from workloads.client import recorder
 from workloads.client.barrier import BarrierError
 from workloads.client.messages import log_message
 from workloads.jobs.base import JobParser, positive_int
-from workloads.jobs.containers import container_engine, lifecycle, output, processes, score, spec
+from workloads.jobs.containers import container_engine, lifecycle, output, score, spec
 from workloads.jobs.containers.container_engine import ContainerEngine, EngineError
 from workloads.runner import shadow_check as shadow
 from workloads.runner.signals import unwind_on_signal
@@ -117,24 +117,24 @@ def _run(options: argparse.Namespace, run: client.Run) -> int:
     run.phase("prepare")
     engine = container_engine.find_engine(options.host, os.environ)
     wanted = _container(options, _image(engine, options), run.run_id)
-    with lifecycle.create_container(engine, wanted, options.stop_timeout, options.keep) as made:
-        streams = output.ContainerOutput(made, (sys.stdout.buffer, sys.stderr.buffer))
+    with lifecycle.create_container(engine, wanted, options.stop_timeout, options.keep) as container:
+        streams = output.ContainerOutput(container, (sys.stdout.buffer, sys.stderr.buffer))
         try:
             run.barrier()
             run.phase("container")
-            processes.start_as_part_of_run(made, run.register)
-            code = lifecycle.await_exit_code(made)
+            lifecycle.start_as_part_of_run(container, run.register)
+            code = lifecycle.await_exit_code(container)
         except BaseException:
-            lifecycle.stop_container(made, options.stop_timeout)
+            lifecycle.stop_container(container, options.stop_timeout)
             raise
         finally:
             streams.wait(_LAST_OUTPUT_S)
         if recorder.FOLDER in os.environ:
-            score.copy_results(made, options.results_path, Path(os.environ[recorder.FOLDER]) / "results")
+            score.copy_results(container, options.results_path, Path(os.environ[recorder.FOLDER]) / "results")
         if code == 0:
-            found = score.read_score(made, options.results_path)
-            run.work(**score.score_work(found))
-            run.result(**score.score_results(found))
+            numbers = score.read_score(container, options.results_path)
+            run.work(**score.score_work(numbers))
+            run.result(**score.score_results(numbers))
     return code
 
 
@@ -181,7 +181,7 @@ def container_gpus(
     if "CUDA_VISIBLE_DEVICES" not in environ:
         return ()
     if run_api.SIMULATION in environ:
-        log_message("the container gets no GPU: those of the run are simulated")
+        log_message("no GPU for the container: those of the run are simulated")
         return ()
     choice = gpu_choice.choose_gpus(None, environ, list_gpus)
     named = tuple(gpu for gpu in choice.gpus or () if not gpu.isdecimal())

@@ -5,18 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from workloads.jobs import sgemm
 from workloads.jobs.base import JobParser
-from workloads.jobs.kernels import gemm
 
-_ELEMENT = gemm.MatrixElement("float64", 8, 0.5)
+_ELEMENT = sgemm.MatrixElement("float64", 8, 0.5)
 
 
 def parser() -> JobParser:
-    return gemm.gemm_parser("dgemm", __doc__)
+    return sgemm.gemm_parser("dgemm", __doc__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    return gemm.run_gemm("dgemm", _ELEMENT, parser().parse_args(arguments))
+    return sgemm.run_gemm("dgemm", _ELEMENT, parser().parse_args(arguments))
 
 
 if __name__ == "__main__":

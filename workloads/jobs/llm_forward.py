@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from workloads import client
-from workloads.jobs.base import JobParser, job_parser, positive_int
-from workloads.jobs.kernels import percentiles, torch_device
+from workloads.jobs.base import JobParser, job_parser, percentile_results, positive_int
+from workloads.jobs.kernels import torch_device
 from workloads.jobs.llm import options as llm_options
 from workloads.jobs.llm.common import World, join_world, measured_rounds, run_job
-from workloads.jobs.llm.timing import TokenRates, token_rate_results
+from workloads.jobs.llm.decoding import TokenRates, token_rate_results
 
 _JOB = "llm-forward"
 
@@ -77,7 +77,7 @@ def _passes(run: client.Run, options: argparse.Namespace, once: Callable[[], flo
         run.iteration(latencies_s[-1], values, prompt_tokens=tokens, samples=options.batch_size, steps=1)
     run.phase("rest")
     run.result(
-        **percentiles.percentile_results("latency_seconds", latencies_s),
+        **percentile_results("latency_seconds", latencies_s),
         **token_rate_results(world.total(sums.tokens), world.longest(sums.busy_s), world.longest(sums.wall_s)),
     )
 

@@ -14,7 +14,7 @@ from workloads import client
 from workloads.jobs.base import JobParser, job_parser, positive_int
 from workloads.jobs.llm import options as llm_options
 from workloads.jobs.llm.common import World, join_world, measured_rounds, run_job
-from workloads.jobs.llm.timing import DecodingSteps, TokenRates, TokenTimes, token_rate_results
+from workloads.jobs.llm.decoding import DecodingSteps, TokenRates, TokenTimes, token_rate_results
 
 if TYPE_CHECKING:
     from workloads.jobs.llm.decoding import TokenBatch, TokenChooser

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from exporter.contract.secret_file import SecretFileError, read_secret
 from workloads import client
 from workloads.jobs.base import JobParser, job_parser, non_negative_int, positive_int, positive_seconds
-from workloads.jobs.llm_load import prompts, summary
+from workloads.jobs.llm_load import generator, summary
 from workloads.runner import shadow_check as shadow
 from workloads.runner.signals import unwind_on_signal
 
@@ -52,13 +52,13 @@ def parser() -> JobParser:
     )
     options.add_argument(
         "--prompts",
-        type=prompts.read_prompts,
+        type=generator.read_prompts,
         metavar="FILE",
         help=".jsonl file with prompt or messages, else a file with one prompt per line",
     )
     tokens: dict[str, Any] = {
-        "type": prompts.parse_token_range,
-        "default": prompts.TokenRange(128, 128),
+        "type": generator.parse_token_range,
+        "default": generator.TokenRange(128, 128),
         "metavar": "N[:M]",
     }
     options.add_argument("--prompt-tokens", help="approximate length of synthetic prompts; default: 128", **tokens)

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from workloads import client
 from workloads.client.messages import log_message
-from workloads.jobs.base import JobParser, job_parser, positive_int
-from workloads.jobs.kernels import percentiles
+from workloads.jobs.base import JobParser, job_parser, percentile_results, positive_int
 from workloads.jobs.llm import options as llm_options
 from workloads.jobs.llm.common import World, join_world, measured_rounds, run_job
-from workloads.jobs.llm.timing import TokenRates, token_rate_results
+from workloads.jobs.llm.decoding import TokenRates, token_rate_results
 
 if TYPE_CHECKING:
     from workloads.jobs.llm.decoding import TokenBatch, TokenIds
@@ -196,7 +195,7 @@ def _steps(run: client.Run, options: argparse.Namespace, step: Callable[[], _Ste
     run.phase("rest")
     wall_s = world.longest(sums.wall_s)
     run.result(
-        **percentiles.percentile_results("step_seconds", latencies_s),
+        **percentile_results("step_seconds", latencies_s),
         **token_rate_results(world.total(sums.tokens), world.longest(sums.busy_s), wall_s),
         samples_per_second=world.total(samples) / wall_s,
     )

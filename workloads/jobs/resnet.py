@@ -14,8 +14,8 @@ from pathlib import Path
 
 from workloads import client
 from workloads.client.barrier import BarrierError
-from workloads.jobs.base import JobParser, job_parser, positive_int, positive_seconds
-from workloads.jobs.kernels import percentiles, torch_device
+from workloads.jobs.base import JobParser, job_parser, percentile_results, positive_int, positive_seconds
+from workloads.jobs.kernels import torch_device
 from workloads.jobs.vision import training
 from workloads.runner import shadow_check as shadow
 from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
@@ -130,7 +130,7 @@ def _train(run: client.Run, step: Step, options: argparse.Namespace, steps: floa
     return {
         "images_per_second": images / (now_s - begin_s),
         **loss,
-        **percentiles.percentile_results("step_seconds", each_s),
+        **percentile_results("step_seconds", each_s),
     }
 
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from workloads import client
 from workloads.client.barrier import BarrierError
-from workloads.jobs.base import JobParser, job_parser, positive_int, positive_seconds
-from workloads.jobs.kernels import percentiles
+from workloads.jobs.base import JobParser, job_parser, percentile_results, positive_int, positive_seconds
 from workloads.runner import shadow_check as shadow
 from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
 
@@ -30,6 +29,8 @@ LawName = Literal["compute", "memory", "light"]
 _LEAST_SPEED = 0.2
 _STATIC_SHARE = 3 / 7
 _LIGHT_SHARE = 0.9
+_JOB = "simulated-load"
+_MEMORY_BYTES = 8 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +70,6 @@ class PowerLaw:
                 static_w = self.cheapest_w / 1.5
                 dynamic = max(0.0, power_w - static_w) / (self.product.peak_w - static_w)
                 return min(1.0, max(_LEAST_SPEED, math.cbrt(dynamic)))
-
-
-_JOB = "simulated-load"
-_MEMORY_BYTES = 8 << 30
 
 
 def parser() -> JobParser:
@@ -183,7 +180,7 @@ def _results(done: _Done) -> dict[str, float]:
     return {
         "steps_per_second": steps / done.took_s,
         "law_joules_per_step": done.joules / steps,
-        **percentiles.percentile_results("step_seconds", done.latencies_s),
+        **percentile_results("step_seconds", done.latencies_s),
     }
 
 

@@ -1,13 +1,14 @@
-"""MPS daemon for the jobs of a plan, with a check that the jobs use it.
+"""MPS daemon for the jobs of a plan, and MPS daemons of other programs.
 
-A CUDA program that does not find the daemon silently runs without it; so the daemon's list of clients is checked. A
-watchdog stops the daemon if the runner is killed.
+A CUDA program that does not find the daemon silently runs without it, and uses any daemon that it finds. So the
+daemon's list of clients is checked. A watchdog stops the daemon if the runner is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import secrets
 import subprocess
 import tempfile
@@ -19,12 +20,77 @@ from pathlib import Path
 import psutil
 
 from workloads.client.messages import log_message
-from workloads.mps import other_daemons as mps_others
 from workloads.mps.daemon import LOG_DIRECTORY, PIPE_DIRECTORY, PROGRAM, MpsDaemon, MpsError, stop_abandoned_daemon
 from workloads.runner.watchdog import Watchdog
 
+_USUAL_PIPES = "/tmp/nvidia-mps"  # noqa: S108  # the default of NVIDIA's programs
 _POLL_S = 0.2
 _SMI_TIMEOUT_S = 20
+
+
+@dataclass(frozen=True, slots=True)
+class OtherDaemon:
+    """MPS daemon that this program has not started."""
+
+    pid: int
+    user: str
+    gpus: tuple[str, ...]
+    """UUIDs of its GPUs; empty if it has all, or if the environment of its process cannot be read."""
+    pipes: str
+
+    def serves(self, gpus: Sequence[str]) -> bool:
+        """Return whether it can serve any of the GPUs (UUIDs; empty: all)."""
+        return not (gpus and self.gpus and not set(gpus) & set(self.gpus))
+
+
+def list_mps_daemons(proc: Path = Path("/proc")) -> Iterator[OtherDaemon]:
+    for folder in sorted(proc.iterdir()):
+        if folder.name.isdecimal() and _is_daemon(folder):
+            environ = _environ(folder)
+            gpus = environ.get("CUDA_VISIBLE_DEVICES")
+            yield OtherDaemon(
+                int(folder.name),
+                _owner(folder),
+                tuple(gpus.split(",")) if gpus else (),
+                environ.get(PIPE_DIRECTORY, _USUAL_PIPES),
+            )
+
+
+def interception_warning(environ: Mapping[str, str], gpus: Sequence[str], proc: Path = Path("/proc")) -> str | None:
+    """Return a warning if jobs with this environment on these GPUs become clients of another daemon."""
+    own_pipes = environ.get(PIPE_DIRECTORY, _USUAL_PIPES)
+    for other in list_mps_daemons(proc):
+        if other.serves(gpus) and os.path.realpath(other.pipes) == os.path.realpath(own_pipes):
+            return (
+                "the jobs use MPS, although the plan sets mps: false: "
+                f"the daemon of user {other.user} (pid {other.pid}) serves {other.pipes}; "
+                f"stop it (echo quit | {PROGRAM}, as that user), or hide it from the jobs: "
+                f"{PIPE_DIRECTORY}=/nonexistent workloads plan …"
+            )
+    return None
+
+
+def _is_daemon(folder: Path) -> bool:
+    """Return whether the process is a daemon, not a client that sends commands to one."""
+    try:
+        program, *arguments = (folder / "cmdline").read_bytes().split(b"\0")
+    except OSError:  # the process has just ended
+        return False
+    return Path(os.fsdecode(program)).name == PROGRAM and bool({b"-d", b"-f"} & set(arguments))
+
+
+def _environ(folder: Path) -> dict[str, str]:
+    with contextlib.suppress(OSError):
+        entries = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+        return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+    return {}
+
+
+def _owner(folder: Path) -> str:
+    try:
+        return pwd.getpwuid(folder.stat().st_uid).pw_name
+    except (KeyError, OSError):
+        return "unknown"
 
 
 @dataclass(slots=True)
@@ -141,7 +207,7 @@ def _watched(daemon: MpsDaemon) -> Iterator[None]:
 
 def _reject_second_daemon(proc: Path, gpus: Sequence[str]) -> None:
     """Raise MpsError if another daemon serves these GPUs: two daemons on one GPU take turns."""
-    for other in mps_others.list_mps_daemons(proc):
+    for other in list_mps_daemons(proc):
         if other.serves(gpus):
             raise MpsError(
                 f"cannot start MPS: a daemon of user {other.user} is already running (pid {other.pid}) on these GPUs; "

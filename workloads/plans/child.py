@@ -14,7 +14,7 @@ from pathlib import Path
 
 from exporter.contract.run import Outcome
 from workloads.client import values
-from workloads.plans import overlap
+from workloads.plans import results
 from workloads.plans.results import LOG_FILE
 from workloads.plans.steps import PlannedRun
 from workloads.runner.watchdog import terminated_with_parent
@@ -74,7 +74,7 @@ class ChildRun:
     @property
     def outcome(self) -> Outcome:
         """Outcome of the run's end event, else derived from the exit code."""
-        code, end = self.exit_code, overlap.read_end_event(self.folder)
+        code, end = self.exit_code, results.read_end_event(self.folder)
         if end is not None:
             return end.outcome
         if code == 0:

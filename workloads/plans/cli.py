@@ -208,11 +208,11 @@ def _grid(power_limits: str | None, sm_clocks: str | None, vary: list[str]) -> d
 
 
 def _help_of_sweep(context: typer.Context, job: str) -> None:
-    from workloads import jobs
+    from workloads.jobs.base import job_names, load_job
 
     print(context.get_help())
-    if job in jobs.job_names():
-        print(jobs.load_job(job).parser().format_help())
+    if job in job_names():
+        print(load_job(job).parser().format_help())
 
 
 def _labels(pairs: list[str]) -> dict[str, str] | None:

@@ -27,6 +27,16 @@ from workloads.plans.model import (
 )
 from workloads.plans.steps import Step, StepError, StepPath, expand_steps
 
+_MODELS: Mapping[str, type[BaseModel]] = {
+    "": WorkloadPlan,
+    "runs": PlanEntry,
+    "tenants": Tenant,
+    "jobs": ConcurrentJob,
+    "cool_down": CoolDown,
+}
+_KEY_ERRORS = {"extra_forbidden", "missing"}
+_LONGEST_SHOWN = 100
+
 
 def check_plan(plan: WorkloadPlan) -> None:
     """Check names, labels and caps. Raises StepError."""
@@ -68,18 +78,6 @@ def _labels(plan: WorkloadPlan) -> Iterator[tuple[Mapping[str, str], StepPath]]:
         yield entry.labels, ("runs", index, "labels")
         for at, tenant in enumerate(entry.tenants or ()):
             yield tenant.labels, ("runs", index, "tenants", at, "labels")
-
-
-_MODELS: Mapping[str, type[BaseModel]] = {
-    "": WorkloadPlan,
-    "runs": PlanEntry,
-    "tenants": Tenant,
-    "jobs": ConcurrentJob,
-    "cool_down": CoolDown,
-}
-_KEY_ERRORS = {"extra_forbidden", "missing"}
-
-_LONGEST_SHOWN = 100
 
 
 class PlanFileError(Exception):

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from exporter.contract.run import LabelName, LabelValue
-from workloads import jobs
+from workloads.jobs.base import load_job
 
 POWER_LIMIT, SM_CLOCK = "power_limit_watts", "sm_clock_hertz"
 CAPS = (POWER_LIMIT, SM_CLOCK)
@@ -30,6 +30,8 @@ _RANGE = re.compile(r"(\d+):(\d+):(\d+)")
 
 Scalar = str | int | float | bool
 Value = Scalar | list[Scalar]
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+_FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
 
 
 def parse_range(given: object) -> object:
@@ -61,7 +63,6 @@ def _by_text(given: object) -> object:
 
 Swept = Annotated[list[Scalar], BeforeValidator(parse_range), Field(min_length=1, max_length=_MOST_VALUES)]
 Gpus = Annotated[list[str], BeforeValidator(_texts), Field(min_length=1)]
-Name = Annotated[str, Field(min_length=1, max_length=128)]
 Labels = Annotated[
     dict[LabelName, Annotated[LabelValue, BeforeValidator(_text_of)]],
     Field(max_length=6),
@@ -167,9 +168,6 @@ def require_one_of(spec: BaseModel, *names: str) -> None:
         raise ValueError(f"{problem}; give one of {', '.join(names)}")
 
 
-_FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
-
-
 class OptionError(ValueError):
     """Invalid option of a job; `flag` is its name, None if the error concerns no single option."""
 
@@ -181,7 +179,7 @@ class OptionError(ValueError):
 @functools.cache
 def parse_job_options(job: str, arguments: tuple[str, ...]) -> Mapping[str, Any]:
     """Return all options of the job, defaults included. Raises OptionError, and KeyError for an unknown job."""
-    parser = jobs.load_job(job).parser()
+    parser = load_job(job).parser()
     output = io.StringIO()
     try:
         with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):

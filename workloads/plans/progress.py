@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from workloads.client import messages
 from workloads.client.messages import log_message
 from workloads.plans.child import ChildRun
-from workloads.runner import streams as standard_streams
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,8 @@ from dataclasses import field
 from workloads.client.api import Api, ExporterError
 
 POWER, TEMPERATURE = "wattline_gpu_power_watts", "wattline_gpu_temperature_celsius"
+_READ_EVERY_S = 1.0
+_SHOWN_UNITS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +97,6 @@ def hottest_celsius(readings: Sequence[GpuReading], wanted: Sequence[str] | None
     return max(shown, default=None)
 
 
-_READ_EVERY_S = 1.0
-_SHOWN_UNITS = 4
-
-
 @dataclass(frozen=True, slots=True)
 class PlanStatus:
     """Current step of a plan."""
@@ -168,7 +166,7 @@ class ProgressLog:
             sys.stdout.flush()
         except OSError as error:
             self._shows_output = False
-            standard_streams.discard_stdout()
+            messages.discard_stdout()
             log_message(f"cannot print the jobs' output: {error.strerror}; see output.log in each run's folder")
 
     def say(self, text: str) -> None:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 from exporter.contract.run import Gpus, unknown_gpu
 from workloads.caps.apply import CapSetter, check_caps, restoring_caps
-from workloads.caps.gpu_set import Cap, CapsError
-from workloads.caps.open_gpus import open_gpu_set
+from workloads.caps.gpu_set import Cap, CapsError, open_gpu_set
 from workloads.client import gpus as gpu_choice
 from workloads.client.api import Api, ExporterError, UnreachableError
 from workloads.mps import daemon as mps_daemon
@@ -26,6 +25,9 @@ from workloads.plans.steps import PlannedRun, Step
 from workloads.runner import nsys
 
 _COOL_DOWN_POLL_S = 1.0
+_POLL_S = 0.1
+_EXPORTER_WITHIN_S = 5.0  # enough for a restart
+_CONFIRM_EVERY_S = 1.0
 
 
 def wait_for_cool_down(
@@ -57,11 +59,6 @@ def wait_for_cool_down(
         show(f"cooling down, {celsius:.0f} °C until {until + wanted.tolerance_celsius:.0f} °C")
         sleep(min(_COOL_DOWN_POLL_S, wanted.at_most_seconds - waited_s))
         waited_s = time.monotonic() - begin_s
-
-
-_POLL_S = 0.1
-_EXPORTER_WITHIN_S = 5.0  # enough for a restart
-_CONFIRM_EVERY_S = 1.0
 
 
 class PlanError(Exception):

@@ -12,13 +12,16 @@ from pathlib import Path
 
 from exporter.contract.run import METRICS_FILE
 from workloads.client import barrier
-from workloads.mps import other_daemons as mps_others
 from workloads.mps import session as mps
 from workloads.mps.daemon import MpsError
-from workloads.plans import overlap
+from workloads.plans import results
 from workloads.plans.child import ChildRun, PlanContext
 from workloads.plans.results import JournalEntry
 from workloads.plans.steps import Step
+
+_POLL_S = 0.05
+_ATTACHED_WITHIN_S = 5.0  # a job at the barrier has warmed up and is an MPS client
+_NOT_MEASURED = "energy unknown: the end of the run did not reach the exporter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +59,6 @@ def open_tenant_barrier(count: int, timeout_s: float) -> Iterator[TenantBarrier 
         return
     with tempfile.TemporaryDirectory(prefix="wattline-barrier-") as folder, barrier.hold_runner_lock(Path(folder)):
         yield TenantBarrier(Path(folder), count, timeout_s)
-
-
-_POLL_S = 0.05
 
 
 class StepFailedError(Exception):
@@ -153,9 +153,6 @@ class StepRunner:
             child.request_stop(note)
 
 
-_ATTACHED_WITHIN_S = 5.0  # a job at the barrier has warmed up and is an MPS client
-
-
 @dataclass(frozen=True, slots=True)
 class JobEnvironment:
     """Environment of a step's jobs, with or without MPS."""
@@ -173,7 +170,7 @@ def open_job_environment(
 ) -> Iterator[JobEnvironment]:
     """Start MPS if wanted; `gpus` are UUIDs. Raises MpsError if the daemon does not start."""
     if not wanted:
-        yield JobEnvironment(environ, doubt=mps_others.interception_warning(environ, gpus, proc))
+        yield JobEnvironment(environ, doubt=mps.interception_warning(environ, gpus, proc))
         return
     with mps.run_mps_daemon(folder, environ, gpus) as session:
 
@@ -184,9 +181,6 @@ def open_job_environment(
                 raise StepFailedError(str(error)) from error
 
         yield JobEnvironment({**environ, **session.environment}, verify)
-
-
-_NOT_MEASURED = "energy unknown: the end of the run did not reach the exporter"
 
 
 def journal_entries(
@@ -223,9 +217,9 @@ def _shares(step_runner: StepRunner) -> list[Mapping[str, object] | None]:
     """Return the work of each tenant while all of them ran."""
     if len(step_runner.children) < 2 or (step_runner.has_barrier and step_runner.released_at is None):
         return [None] * len(step_runner.children)
-    events = [overlap.read_events(child.folder) for child in step_runner.children]
-    common = overlap.find_overlap(events, step_runner.released_at)
-    return [overlap.overlap_share(common, each) if common else None for each in events]
+    events = [results.read_events(child.folder) for child in step_runner.children]
+    common = results.find_overlap(events, step_runner.released_at)
+    return [results.overlap_share(common, each) if common else None for each in events]
 
 
 def _is_cut_off(child: ChildRun) -> bool:

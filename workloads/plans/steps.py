@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from exporter.contract.run import MAX_LABELS
-from workloads import jobs
+from workloads.jobs.base import job_names
 from workloads.plans.model import (
     CAPS,
     IDLE,
@@ -29,6 +29,7 @@ from workloads.plans.model import (
 _LONGEST_VALUE = 128
 
 StepPath = tuple[str | int, ...]
+Order = Literal["as-given", "shuffled", "interleaved"]
 
 
 class StepError(ValueError):
@@ -224,7 +225,7 @@ def _checked(job: str, arguments: tuple[str, ...], options: set[str], swept: set
     try:
         found = parse_job_options(job, arguments)
     except KeyError as error:
-        names = jobs.job_names()
+        names = job_names()
         hint = suggest_name(job, names) or f"; known jobs: {', '.join(names)}"
         where = at if "placement" in at else (*at, "job")
         raise StepError(f"unknown job {job!r}{hint}", *where) from error
@@ -252,9 +253,6 @@ def _labelled(run: PlannedRun, labels: Mapping[str, str], *, mps: bool) -> Plann
     if run.tenant is not None or mps:
         own["mps"] = str(mps).lower()
     return replace(run, labels=own)
-
-
-Order = Literal["as-given", "shuffled", "interleaved"]
 
 
 def order_steps(steps: Sequence[Step], order: Order, seed: int) -> tuple[Step, ...]:

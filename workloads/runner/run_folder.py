@@ -1,22 +1,30 @@
-"""Folder of a run with `events.jsonl` and, after its end, `metrics.yml`; no file is overwritten."""
+"""Records of a run: its folder, and the summary on stderr after its end.
+
+The folder has `events.jsonl` and, after the end, `metrics.yml`. No file is overwritten.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from exporter.contract.run import METRICS_FILE, Outcome, Run
-from workloads.client.messages import log_message
+from exporter.contract.run import METRICS_FILE, NO_GPU_FOUND, Outcome, Run
+from workloads.client.messages import DISK_FULL_ERRNOS, log_message
 from workloads.client.recorder import Recorder
-from workloads.runner.streams import DISK_FULL_ERRNOS
 
 _SUMMED = ("gpu", "cpu", "dram")
+MEASURED_PHASE = "measure"
+"""Name of the phase in which a built-in job counts its work."""
+_PERCENTILE = re.compile(r"_p\d\d$")
+_MOST_SHOWN = 6
+_SECONDARY_UNITS = ("padding_tokens", "requests_failed", "cached_tokens")
 
 
 class RunFolderError(Exception):
@@ -99,3 +107,44 @@ def _json_value(value: object) -> Any:
         case None | bool() | int() | float() | str():
             return value
     return str(value)
+
+
+def log_summary(run: Run, outcome: Outcome, source: str | None) -> None:
+    for line in summary_lines(run, outcome, source):
+        log_message(line)
+
+
+def summary_lines(run: Run, outcome: Outcome, source: str | None) -> Iterator[str]:
+    """Yield the lines of the summary; `source` is the analyzer's `--source`, where it is needed."""
+    yield from run.notes
+    yield from _results(run)
+    if run.energy_joules:
+        hint = f"analyzer report --run-id {run.run_id}" + (f" --source {source}" if source else "")
+    else:
+        hint = "no energy was measured"
+        if NO_GPU_FOUND not in run.notes:
+            hint += "; exporter check lists what this machine can measure"
+    if run.outcome != outcome:
+        yield f"the command ended as {outcome}, but the run had already been ended as {run.outcome}"
+    yield f"run {run.run_id} {run.outcome} in {run.duration_seconds:.1f} s: {hint}"
+
+
+def _results(run: Run) -> Iterator[str]:
+    """Yield the job's results without percentiles, and the GPU energy per unit of work."""
+    shown = {name: value for name, value in run.results.items() if not _PERCENTILE.search(name)}
+    if shown:
+        yield ", ".join(f"{name} {value:.4g}" for name, value in list(shown.items())[:_MOST_SHOWN])
+    for phase in run.phases:
+        joules = phase.energy_joules.get("gpu")
+        if phase.name == MEASURED_PHASE and joules is not None:
+            units = {unit: amount for unit, amount in phase.work.items() if amount > 0 and unit not in _SECONDARY_UNITS}
+            if units:
+                per_unit = (
+                    f"{joules / amount:.4g} J of the GPUs per {_singular(unit)}" for unit, amount in units.items()
+                )
+                yield f"{', '.join(per_unit)} during the phase {phase.name}"
+
+
+def _singular(unit: str) -> str:
+    """`generated_tokens` → `generated token`."""
+    return unit.replace("_", " ").removesuffix("s")

@@ -18,17 +18,21 @@ from pydantic import ValidationError
 
 from exporter.contract.run import MAX_RESULTS, BeginRequest, EndRequest, Outcome, Run, error_reason
 from workloads.client import api as run_api
-from workloads.client import recorder, registration, values
+from workloads.client import contributor, recorder, values
 from workloads.client.api import Api, ExporterError, RejectedRequestError, UnreachableError
+from workloads.client.contributor import RunMembership
 from workloads.client.gpus import GpuChoice
 from workloads.client.messages import log_message
-from workloads.client.registration import RunMembership
-from workloads.runner import nsys
-from workloads.runner import summary as ended_run
+from workloads.runner import nsys, run_folder
 from workloads.runner.exporter import ExporterConnection
 from workloads.runner.run_folder import RunFolder
 from workloads.runner.signals import ForwardedSignals
 from workloads.runner.simulated_gpu import release_dead_processes
+
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+_BEGIN_ATTEMPTS = 3  # the exporter may be about to end with its last run
+_END_WITHIN_S = 5.0  # time for a restart of the exporter
+_RETRY_S = 0.2
 
 
 @contextlib.contextmanager
@@ -58,12 +62,6 @@ def read_results(path: Path) -> dict[str, float]:
         log_message(f"cannot report result {name}: a run has at most {MAX_RESULTS} results")
         del results[name]
     return results
-
-
-NOT_EXECUTABLE, NOT_FOUND = 126, 127
-_BEGIN_ATTEMPTS = 3  # the exporter may be about to end with its last run
-_END_WITHIN_S = 5.0  # time for a restart of the exporter
-_RETRY_S = 0.2
 
 
 class InvalidRunError(ValueError):
@@ -104,7 +102,7 @@ def run_command(job: JobRequest, find_exporter: Callable[[], ExporterConnection]
         raise
     api = connection.api
     with ForwardedSignals() as signals, results_file() as results, _lease(api, run.run_id):
-        membership = RunMembership(api, run.run_id, registration.run_cgroup(environ), ExporterError, log_message)
+        membership = RunMembership(api, run.run_id, contributor.run_cgroup(environ), ExporterError, log_message)
         membership.add(os.getpid())  # keeps the run open between the job's exit and the call of `end`
         environment = _environment(job, api, run, results, environ)
         if folder is not None:
@@ -122,7 +120,7 @@ def run_command(job: JobRequest, find_exporter: Callable[[], ExporterConnection]
         if job.nsys:
             nsys.write_and_log_nsys_tables(folder.path)
     if ended is not None:
-        ended_run.log_summary(ended, outcome, connection.source)
+        run_folder.log_summary(ended, outcome, connection.source)
     return code
 
 

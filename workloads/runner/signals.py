@@ -22,6 +22,10 @@ from workloads.runner.watchdog import ProcessIdentity
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _SENTINEL_REPORTS_WITHIN_S = 0.1
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+KERNEL_UNWIND_LIMIT_S = 10.0
+"""Longest wait for a running GPU kernel, which can take minutes, after a signal."""
+_SIGNALLED = 128
 
 
 class ForwardedSignals:
@@ -101,14 +105,6 @@ def _run_sentinel(signals: list[signal.Signals], report_to: int, runner: Process
     signal.set_wakeup_fd(report_to, warn_on_full_buffer=False)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     runner.await_end()
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-KERNEL_UNWIND_LIMIT_S = 10.0
-"""Longest wait for a running GPU kernel, which can take minutes, after a signal."""
-
-
-_SIGNALLED = 128
 
 
 class SignalInterrupt(KeyboardInterrupt):

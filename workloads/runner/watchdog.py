@@ -23,6 +23,8 @@ _DISMISSED = "dismissed"
 _READY = b"ready\n"
 _POLL_S = 0.2
 _PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>; it outlives execve
+_PROGRAM = (sys.executable, "-P", "-m", "workloads.runner.watchdog")
+"""Command of this module; `-P` keeps a user's file from shadowing a module of this package."""
 
 
 def started_ticks(pid: int) -> int | None:
@@ -166,10 +168,6 @@ class WatchedParent:
 def terminated_with_parent(command: Sequence[str]) -> list[str]:
     """Return `command` such that it gets SIGTERM when this process ends; start it in the main thread."""
     return [*_PROGRAM, "execute", str(os.getpid()), *command]
-
-
-_PROGRAM = (sys.executable, "-P", "-m", "workloads.runner.watchdog")
-"""Command of this module; `-P` keeps a user's file from shadowing a module of this package."""
 
 
 def _watch(identity: str, action: str, *arguments: str) -> int:

@@ -11,8 +11,7 @@ import pytest
 from tests.waiting import eventually
 from workloads.caps import apply as caps
 from workloads.caps import journal as caps_journal
-from workloads.caps.gpu_set import Cap, CapsError
-from workloads.caps.open_gpus import open_gpu_set
+from workloads.caps.gpu_set import Cap, CapsError, open_gpu_set
 
 BEFORE_W = [700.0, 500.0]
 

@@ -111,7 +111,7 @@ def test_restoring_caps_forked_child_restores_nothing(nvml_testbed, write):
         "import os\n"
         "from workloads.caps import apply as caps\n"
         "from workloads.caps.gpu_set import Cap\n"
-        "from workloads.caps.open_gpus import open_gpu_set\n"
+        "from workloads.caps.gpu_set import open_gpu_set\n"
         "gpu_set = open_gpu_set(None, os.environ['WATTLINE_SIMULATION'])\n"
         "with caps.restoring_caps(gpu_set) as setter:\n"
         "    setter.apply(Cap('power_limit_watts', 300.0))\n"

@@ -124,7 +124,7 @@ def test_container_gpu_is_discovered_by_exporter(tmp_path, podman):
 
     assert [gpu["uuid"] for gpu in run["gpus"]] == [uuid]
     assert run["energy_joules"]["gpu"].keys() == {uuid}
-    assert "not seen as part of the run" not in stderr
+    assert "cannot register the container's processes" not in stderr
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])

@@ -8,7 +8,9 @@ def test_container_image_unknown_lists_available(exporter, podman):
     done = exporter.workloads("job", "container", "--host", podman.host, "nowhere/absent:7")
 
     assert done.returncode == 1
-    assert f"unknown image nowhere/absent:7 at {podman.host}; there are {IMAGE}; add --pull missing" in done.stderr
+    assert (
+        f"unknown image nowhere/absent:7 at {podman.host}; available images: {IMAGE}; add --pull missing" in done.stderr
+    )
     assert "Traceback" not in done.stderr
     assert exporter.api.only_run.outcome == "failed"
 
@@ -17,9 +19,9 @@ def test_container_image_failed_start_lists_available(exporter, podman):
     done = exporter.workloads("job", "container", "--host", podman.host, IMAGE, "/no/such/program")
 
     assert done.returncode == 1
-    assert f"container: {IMAGE} does not start: " in done.stderr
+    assert f"container: cannot start {IMAGE}: " in done.stderr
     assert "/no/such/program" in done.stderr
-    assert done.stderr.count(f"there are {IMAGE}") == 1
+    assert done.stderr.count(f"available images: {IMAGE}") == 1
     assert "Traceback" not in done.stderr
     assert podman.containers() == []
 
@@ -50,7 +52,7 @@ def test_container_image_failed_pull_is_one_line_error(exporter, podman):
     done = exporter.workloads("job", "container", "--host", podman.host, "--pull", "missing", image)
 
     assert done.returncode == 1
-    assert f"container: {image} cannot be pulled: " in done.stderr
+    assert f"container: cannot pull {image}: " in done.stderr
     assert "connection refused" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -67,7 +69,7 @@ def test_container_engine_missing_is_one_line_error(exporter, tmp_path):
     done = exporter.workloads("job", "container", "--host", str(tmp_path / "docker.sock"), IMAGE)
 
     assert done.returncode == 1
-    assert f"no container engine answers at unix://{tmp_path}/docker.sock: No such file or directory" in done.stderr
+    assert f"cannot reach a container engine at unix://{tmp_path}/docker.sock: No such file or directory" in done.stderr
     assert "Traceback" not in done.stderr
 
 

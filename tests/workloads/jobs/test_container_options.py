@@ -34,7 +34,7 @@ def test_container_score_older_than_container_is_ignored(exporter, job):
     done = job("cat /old/metrics.yml", "--results-path", "/old/metrics.yml")
 
     assert done.stdout == "time: 99\n"
-    assert "/old/metrics.yml is older than the container" in done.stderr
+    assert "ignored /old/metrics.yml: it is older than the container" in done.stderr
     assert (exporter.api.only_run.work, exporter.api.only_run.results) == ({}, {})
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from workloads import jobs
+from workloads.jobs import base as jobs
 from workloads.jobs import llm_train
 
 

@@ -26,7 +26,7 @@ def test_url_option_without_path_gets_v1(option, url):
         (["--url", "http://user:secret@localhost"], "--api-key-file"),
         (["--url", "http://localhost", "--slo", "ttft"], "ttft=0.5"),
         (["--url", "http://localhost", "--extra-body", "[]"], "ignore_eos"),
-        (["--url", "http://localhost", "--prompts", "/gone.txt"], "/gone.txt cannot be read"),
+        (["--url", "http://localhost", "--prompts", "/gone.txt"], "cannot read /gone.txt"),
         (["--url", "http://localhost", "--rate", "2", "--concurrency", "3"], "not allowed with"),
         (["--url", "http://localhost", "--requests", "2", "--duration", "3"], "not allowed with"),
         (["--url", "http://localhost", "--max-tokens", "9:3"], "64:256"),

@@ -5,7 +5,7 @@ import pytest
 from tests.workloads.jobs import llm_models
 from tests.workloads.plans.plan_files import read_journal, run_plan, write_file
 from workloads.plans import load as plan_file
-from workloads.plans import overlap
+from workloads.plans import results
 from workloads.plans.load import PlanFileError
 
 # verbatim template of the older format
@@ -133,5 +133,5 @@ def test_multitenant_run_waits_and_has_overlap(exporter, tmp_path):
     assert {run.labels["batch_size"] for run in exporter.api.runs.values()} == {"2"}
     assert a["overlap"]["begin"] == b["overlap"]["begin"]
     for line in (a, b):
-        events = overlap.read_events(tmp_path / "results" / line["folder"])
+        events = results.read_events(tmp_path / "results" / line["folder"])
         assert sum(event.event == "iteration" for event in events) == 20

@@ -7,7 +7,7 @@ from exporter.contract.run import EndEvent, IterationEvent, StartEvent
 from tests.fakes.run_api import RunApi, serving
 from tests.workloads.plans.plan_files import read_journal, run_plan, write_file
 from tests.workloads.programs import Exporter
-from workloads.plans import overlap
+from workloads.plans import results
 
 SMALL = "options: {size: 32, duration: 0.6, warmup: 1}"
 
@@ -50,7 +50,7 @@ def test_tenants_start_together_and_have_overlap(exporter, tmp_path):
         second["overlap"]["begin"],
         second["overlap"]["end"],
     )
-    events = overlap.read_events(tmp_path / "results" / second["folder"])
+    events = results.read_events(tmp_path / "results" / second["folder"])
     iterations = [event for event in events if isinstance(event, IterationEvent)]
     within = [event for event in iterations if first["overlap"]["begin"] < event.t <= first["overlap"]["end"]]
     # the second tenant continued alone after the overlap
@@ -143,7 +143,7 @@ def test_placement_runs_see_only_their_gpu(tmp_path):
     assert [line["tenant"] for line in lines] == ["show-0", "show-2"]
     for line, uuid in zip(lines, ("GPU-a", "GPU-c"), strict=True):
         folder = tmp_path / "results" / line["folder"]
-        (start,) = [event for event in overlap.read_events(folder) if isinstance(event, StartEvent)]
+        (start,) = [event for event in results.read_events(folder) if isinstance(event, StartEvent)]
         assert start.gpus == [uuid]
         assert f"sees {uuid}\n" in (folder / "output.log").read_text()
     assert unknown_gpu.returncode == 1
@@ -166,10 +166,10 @@ EVENTS_B = [
 
 
 def test_find_overlap_ends_at_first_last_iteration():
-    overlap_of_both = overlap.find_overlap([EVENTS_A, EVENTS_B], released_at=110.5)
+    overlap_of_both = results.find_overlap([EVENTS_A, EVENTS_B], released_at=110.5)
 
-    assert overlap_of_both == overlap.Overlap(110.5, 114)
-    assert overlap.overlap_share(overlap_of_both, EVENTS_A) == {  # 111, 112, 113, 114
+    assert overlap_of_both == results.Overlap(110.5, 114)
+    assert results.overlap_share(overlap_of_both, EVENTS_A) == {  # 111, 112, 113, 114
         "begin": 110.5,
         "end": 114,
         "seconds": 3.5,
@@ -177,20 +177,20 @@ def test_find_overlap_ends_at_first_last_iteration():
         "latency_seconds_mean": 1,
         "work": {"samples": 32},
     }
-    assert overlap.overlap_share(overlap_of_both, EVENTS_B)["iterations"] == 2  # 112, 114
+    assert results.overlap_share(overlap_of_both, EVENTS_B)["iterations"] == 2  # 112, 114
 
 
 def test_find_overlap_without_barrier_begins_at_last_start():
-    assert overlap.find_overlap([EVENTS_A, EVENTS_B], released_at=None) == overlap.Overlap(101, 114)
+    assert results.find_overlap([EVENTS_A, EVENTS_B], released_at=None) == results.Overlap(101, 114)
 
 
 @pytest.mark.parametrize("second", [[], [EVENTS_B[0]], [EVENTS_B[0].model_copy(update={"t": 200.0}), *EVENTS_B[1:]]])
 def test_find_overlap_disjoint_tenants_is_none(second):
-    assert overlap.find_overlap([EVENTS_A, second], released_at=None) is None
+    assert results.find_overlap([EVENTS_A, second], released_at=None) is None
 
 
 def test_read_events_skips_truncated_line(tmp_path):
     lines = [event.model_dump_json() for event in EVENTS_A]
     Path(tmp_path / "events.jsonl").write_text("\n".join(lines) + "\n" + lines[-1][:10])
 
-    assert overlap.read_events(tmp_path) == EVENTS_A
+    assert results.read_events(tmp_path) == EVENTS_A

@@ -21,8 +21,8 @@ _REMEDIES = {
     "nvidia-ctk runtime configure --runtime=docker, and restart Docker",
     "unresolvable CDI": "describe the GPUs to Podman: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml "
     "--device-name-strategy=index --device-name-strategy=uuid",
-    "executable file not found": "the command after the image's name is run in the container, and is not in its PATH",
-    "bind source path does not exist": "give --volume a folder that is there",
+    "executable file not found": "the command after the image's name runs in the container and must be on its PATH",
+    "bind source path does not exist": "give --volume an existing folder",
 }
 
 
@@ -56,13 +56,13 @@ def find_engine(host: str | None, environ: Mapping[str, str], root: Path = Path(
     chosen = host or environ.get("DOCKER_HOST") or environ.get("CONTAINER_HOST")
     if not chosen:
         candidates = _sockets(environ, root)
-        found = next((path for path in candidates if _is_socket(path)), None)
-        if found is None:
+        socket = next((path for path in candidates if _is_socket(path)), None)
+        if socket is None:
             raise EngineError(
-                f"there is no container engine here: no socket at {', '.join(map(str, candidates))}; start one "
-                "(systemctl start docker, or systemctl --user start podman.socket), or name one with --host"
+                f"cannot find a container engine: no socket at {', '.join(map(str, candidates))}; start one "
+                "(systemctl start docker, or systemctl --user start podman.socket), or set --host"
             )
-        chosen = str(found)
+        chosen = str(socket)
     url = f"unix://{Path(chosen).absolute()}" if "://" not in chosen else chosen
     return _connect(url, environ)
 
@@ -86,9 +86,9 @@ def _connect(url: str, environ: Mapping[str, str]) -> ContainerEngine:
     except ImportError as error:
         from exporter.contract.command_line import install
 
-        raise EngineError(f"{error}, which the job needs; {install('workloads')}") from error
+        raise EngineError(f"cannot import docker: {error}; {install('workloads')}") from error
     environment = {**environ, "DOCKER_HOST": url}
-    with engine_errors(f"no container engine answers at {url}"):
+    with engine_errors(f"cannot reach a container engine at {url}"):
         client = docker.from_env(environment=environment, timeout=_HELLO_TIMEOUT_S, use_ssh_client=True)
         components = [part.get("Name", "") for part in client.version().get("Components") or []]
         client.api.timeout = None
@@ -96,15 +96,15 @@ def _connect(url: str, environ: Mapping[str, str]) -> ContainerEngine:
 
 
 @contextlib.contextmanager
-def engine_errors(what: str) -> Iterator[None]:
-    """Convert errors within to EngineError with the prefix `what`."""
+def engine_errors(failure: str) -> Iterator[None]:
+    """Convert errors within to EngineError with the prefix `failure`."""
     import docker.errors
     import requests
 
     try:
         yield
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-        raise EngineError(f"{what}: {error_cause(error)}") from error
+        raise EngineError(f"{failure}: {error_cause(error)}") from error
 
 
 def error_cause(error: Exception) -> str:
@@ -116,18 +116,18 @@ def error_cause(error: Exception) -> str:
     cause = _os_error(error)
     if isinstance(cause, PermissionError):
         return (
-            "permission denied; be a member of the socket's group (sudo usermod -aG docker $USER, then log in again), "
-            "or use an engine of your own: systemctl --user start podman.socket"
+            "permission denied; join the group of the socket (sudo usermod -aG docker $USER, then log in again), "
+            "or start a rootless engine: systemctl --user start podman.socket"
         )
     if isinstance(cause, FileNotFoundError | ConnectionRefusedError):
-        return f"{cause.strerror}; start the engine, or name another with --host"
+        return f"{cause.strerror}; start the engine, or set another --host"
     return " ".join(str(cause or error).split())
 
 
-def with_remedy(refusal: str) -> str:
+def with_remedy(message: str) -> str:
     """Return the engine's message in one line, with a known remedy."""
-    text = _PREPARING.sub("", " ".join(refusal.split()))
-    remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in text), None)
+    text = _PREPARING.sub("", " ".join(message.split()))
+    remedy = next((remedy for part, remedy in _REMEDIES.items() if part in text), None)
     return f"{text}; {remedy}" if remedy else text
 
 
@@ -143,7 +143,7 @@ def _os_error(error: BaseException | None) -> OSError | None:
 
 def list_images(engine: ContainerEngine) -> list[EngineImage]:
     """List the named images, sorted. Raises EngineError."""
-    with engine_errors("the engine does not list its images"):
+    with engine_errors("cannot list the images of the engine"):
         listed = engine.api.images()
     return sorted(
         (
@@ -165,30 +165,30 @@ def describe_images(engine: ContainerEngine) -> str:
     try:
         names = [image.name for image in list_images(engine)]
     except EngineError:
-        return "what images there are cannot be told"
+        return "available images: unknown"
     if not names:
-        return f"there are no images at {engine.host}"
+        return f"no image is available at {engine.host}"
     more = f" and {len(names) - _MOST_LISTED} more (--list-images)" if len(names) > _MOST_LISTED else ""
-    return f"there are {', '.join(names[:_MOST_LISTED])}{more}"
+    return f"available images: {', '.join(names[:_MOST_LISTED])}{more}"
 
 
 def resolve_image(engine: ContainerEngine, image: str) -> str | None:
     """Return the engine's name of the image, None if missing. Raises EngineError."""
     import docker.errors
 
-    # What was built here may be localhost's; Docker's API takes a name without a registry for one of Docker Hub.
+    # Podman names a local build localhost/NAME; Docker's API assumes Docker Hub for a name without a registry.
     first, slash, _ = image.partition("/")
     has_registry = bool(slash) and (first == "localhost" or not {".", ":"}.isdisjoint(first))
     for name in (image,) if has_registry else (image, f"localhost/{image}"):
-        with engine_errors(f"the engine cannot look for {image}"), contextlib.suppress(docker.errors.NotFound):
+        with engine_errors(f"cannot look up image {image}"), contextlib.suppress(docker.errors.NotFound):
             engine.api.inspect_image(name)
             return name
     return None
 
 
 def pull_image(engine: ContainerEngine, image: str) -> None:
-    """Raises EngineError."""
-    with engine_errors(f"{image} cannot be pulled"):
+    """Fetch the image from its registry. Raises EngineError."""
+    with engine_errors(f"cannot pull {image}"):
         for event in engine.api.pull(image, stream=True, decode=True):
             if "error" in event:
-                raise EngineError(f"{image} cannot be pulled: {' '.join(str(event['error']).split())}")
+                raise EngineError(f"cannot pull {image}: {' '.join(str(event['error']).split())}")

@@ -29,8 +29,7 @@ _LONGEST_COLOURS = 256
 class TerminalLines:
     """Terminal output converted to plain lines of UTF-8.
 
-    Of the escape sequences those that move in the line or erase it are obeyed, and colours kept; what moves between
-    lines is left out.
+    Escape sequences that move within a line or erase it are executed. Colours are kept, moves between lines dropped.
     """
 
     def __init__(self) -> None:

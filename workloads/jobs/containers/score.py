@@ -1,4 +1,4 @@
-"""Score (`time: 123.4`), other numbers and files that a benchmark leaves in its container."""
+"""Score (`time: 123.4`), other numbers and files that a benchmark writes in its container."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _MOST = 64
 def read_score(container: CreatedContainer, path: str) -> dict[str, float]:
     """Read the numbers of the score file by key; empty if the container has not written it.
 
-    Says what is wrong with a file that is there. Raises EngineError.
+    An unusable file is logged and ignored. Raises EngineError.
     """
-    found = _file(container, path)
-    if found is None:
+    file = _file(container, path)
+    if file is None:
         return {}
-    text, written_at = found
+    text, written_at = file
     if written_at < int(started_at(container)):
-        log_message(f"{path} is older than the container, so its score is none of this run's")
+        log_message(f"ignored {path}: it is older than the container")
         return {}
     return parse_score(text, path)
 
@@ -41,33 +41,33 @@ def read_score(container: CreatedContainer, path: str) -> dict[str, float]:
 def _file(container: CreatedContainer, path: str) -> tuple[bytes, float] | None:
     import docker.errors
 
-    with engine_errors(f"{path} cannot be read"):
+    with engine_errors(f"cannot read {path}"):
         try:
             chunks, about = container.engine.api.get_archive(container.id, path)
         except docker.errors.NotFound:
             return None
         if about.get("size", 0) > _LARGEST_BYTES:
-            log_message(f"{path} has more than {_LARGEST_BYTES} bytes, so it is no file of a score and is left out")
+            log_message(f"ignored {path}: it has more than {_LARGEST_BYTES} bytes")
             return None
         archive = b"".join(chunks)
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         member = tar.next()
         file = tar.extractfile(member) if member is not None and member.isfile() else None
         if member is None or file is None:
-            log_message(f"{path} is no file, so no score is taken of it")
+            log_message(f"ignored {path}: it is not a file")
             return None
         return file.read(), member.mtime
 
 
 def copy_results(container: CreatedContainer, path: str, target: Path) -> None:
-    """The folder of the score, with all that is in it, as `target`. Says what fails; nothing where there is none."""
+    """Copy the folder of the score file to `target`, if it exists. Errors are logged."""
     import docker.errors
 
     folder = PurePosixPath(path).parent
     if folder == folder.parent:  # the whole container
         return
     try:
-        with engine_errors(f"{folder} cannot be copied"), tempfile.TemporaryFile() as archive:
+        with engine_errors(f"cannot copy {folder}"), tempfile.TemporaryFile() as archive:
             try:
                 chunks, _ = container.engine.api.get_archive(container.id, str(folder))
             except docker.errors.NotFound:
@@ -78,7 +78,7 @@ def copy_results(container: CreatedContainer, path: str, target: Path) -> None:
                 for member in tar:
                     _unpack(tar, member, target)
     except (EngineError, tarfile.TarError) as error:
-        log_message(f"the results stay in the container: {error}")
+        log_message(f"the results remain in the container: {error}")
 
 
 def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
@@ -99,25 +99,25 @@ def parse_score(text: bytes, path: str) -> dict[str, float]:
     import yaml
 
     try:
-        found = yaml.safe_load(text)
+        document = yaml.safe_load(text)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        log_message(f"{path} is no YAML, so no score is taken of it: {' '.join(str(error).split())}")
+        log_message(f"ignored {path}: invalid YAML: {' '.join(str(error).split())}")
         return {}
-    if not isinstance(found, Mapping):
-        log_message(f"{path} has no keys, so no score is taken of it; it should be like: time: 123.4")
+    if not isinstance(document, Mapping):
+        log_message(f"ignored {path}: it has no keys; write it like time: 123.4")
         return {}
-    read_numbers = {_name(key): number for key, value in found.items() if (number := _number(value)) is not None}
-    return dict(list(read_numbers.items())[:_MOST])
+    numbers = {_name(key): number for key, value in document.items() if (number := _number(value)) is not None}
+    return dict(list(numbers.items())[:_MOST])
 
 
-def score_results(found: Mapping[str, float]) -> dict[str, float]:
+def score_results(score: Mapping[str, float]) -> dict[str, float]:
     """Return the results: `time` becomes `score_seconds`, other names stay."""
-    return {"score_seconds" if name == _KEY else name: number for name, number in found.items()}
+    return {"score_seconds" if name == _KEY else name: number for name, number in score.items()}
 
 
-def score_work(found: Mapping[str, float]) -> dict[str, float]:
+def score_work(score: Mapping[str, float]) -> dict[str, float]:
     """Return the score as work, in the image's unit."""
-    return {"score": found[_KEY]} if found.get(_KEY, -1.0) >= 0 else {}
+    return {"score": score[_KEY]} if score.get(_KEY, -1.0) >= 0 else {}
 
 
 def _name(key: Any) -> str:

@@ -60,7 +60,7 @@ def docker_body(container: ContainerSpec) -> dict[str, Any]:
         ],
         "DeviceRequests": _device_requests(container.gpus),
     }
-    return _given(
+    return _without_empty(
         {
             "Image": container.image,
             "Cmd": list(container.arguments),
@@ -68,7 +68,7 @@ def docker_body(container: ContainerSpec) -> dict[str, Any]:
             "Env": [f"{name}={value}" for name, value in container.environment.items()],
             "WorkingDir": container.workdir,
             "Labels": dict(container.labels),
-            "HostConfig": _given(host),
+            "HostConfig": _without_empty(host),
         }
     )
 
@@ -76,14 +76,14 @@ def docker_body(container: ContainerSpec) -> dict[str, Any]:
 def _device_requests(gpus: tuple[str, ...] | None) -> list[dict[str, Any]]:
     if gpus == ():
         return []
-    which = {"Count": -1} if gpus is None else {"DeviceIDs": list(gpus)}
-    return [{"Driver": "", "Capabilities": [["gpu"]], **which}]
+    selection = {"Count": -1} if gpus is None else {"DeviceIDs": list(gpus)}
+    return [{"Driver": "", "Capabilities": [["gpu"]], **selection}]
 
 
 def podman_body(container: ContainerSpec) -> dict[str, Any]:
     """Return the body of `POST /libpod/containers/create`; Podman's Docker API ignores GPUs silently."""
     gpus = ("all",) if container.gpus is None else container.gpus
-    return _given(
+    return _without_empty(
         {
             "image": container.image,
             "command": list(container.arguments),
@@ -129,7 +129,7 @@ def _podman_network(network: str | None) -> dict[str, Any]:
     return {"netns": {"nsmode": "bridge"}, "networks": {network: {}}}
 
 
-def _given(body: Mapping[str, Any]) -> dict[str, Any]:
+def _without_empty(body: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value not in (None, [], {})}
 
 
@@ -137,9 +137,7 @@ def check_variable(text: str) -> str:
     """Check `NAME=VALUE` or `NAME`, whose value is read later since it may be a secret."""
     name, has_value, _ = text.partition("=")
     if not name or (not has_value and name not in os.environ):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not set here; give NAME=VALUE, or the NAME of a variable that is"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r} is not set; give NAME=VALUE, or the NAME of a set variable")
     return text
 
 
@@ -153,14 +151,14 @@ def parse_volume(text: str) -> Volume:
     """Parse `SOURCE:TARGET[:ro]`; a source with a slash or a leading dot is a path of the host."""
     source, target, *modes = [*text.split(":"), ""] if ":" not in text else text.split(":")
     if not source or not target.startswith("/") or modes not in ([], ["ro"], ["rw"]):
-        raise argparse.ArgumentTypeError(f"{text!r} is no volume; give SOURCE:/TARGET or SOURCE:/TARGET:ro")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a volume; give SOURCE:/TARGET or SOURCE:/TARGET:ro")
     is_path = "/" in source or source.startswith(("~", "."))
     return Volume(str(Path(source).expanduser().absolute()) if is_path else source, target, modes == ["ro"])
 
 
 def parse_engine_size(text: str) -> int:
     """Parse a 1024-based size: 64g is 64 GiB."""
-    found = _SIZE.fullmatch(text)
-    if not found or int(found[1]) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; give bytes, or a size like 512m or 64g")
-    return int(found[1]) << 10 * _POWERS[found[2].lower()]
+    match = _SIZE.fullmatch(text)
+    if not match or int(match[1]) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; give bytes, or a size like 512m or 64g")
+    return int(match[1]) << 10 * _POWERS[match[2].lower()]

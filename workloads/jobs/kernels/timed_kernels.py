@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from workloads import client
 from workloads.client.barrier import BarrierError
 from workloads.client.messages import log_message
-from workloads.jobs.base import positive_int, positive_seconds
-from workloads.jobs.kernels import percentiles
+from workloads.jobs.base import percentile_results, positive_int, positive_seconds
 from workloads.runner import shadow_check as shadow
 from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
 
@@ -29,6 +28,11 @@ if TYPE_CHECKING:
     import torch
 
     from workloads.runner.simulated_gpu import GpuLoad
+
+_BATCH_S = 0.1  # long enough to hide the bookkeeping from a fast device
+_IN_FLIGHT = 2  # batches: the device has the next one while one is counted
+_TIMED_ALONE_S = 1e-3
+"""Minimum duration of a timed group: CUDA events resolve 0.5 µs, and recording one takes 40 µs."""
 
 
 class KernelTimes(NamedTuple):
@@ -101,12 +105,6 @@ def simulated_launcher(gpu: GpuLoad, full_speed_s: float) -> KernelLauncher:
     return launch
 
 
-_BATCH_S = 0.1  # long enough to hide the bookkeeping from a fast device
-_IN_FLIGHT = 2  # batches: the device has the next one while one is counted
-_TIMED_ALONE_S = 1e-3
-"""Minimum duration of a timed group: CUDA events resolve 0.5 µs, and recording one takes 40 µs."""
-
-
 @dataclass(frozen=True, slots=True)
 class TimedKernel:
     """Kernel of a job: `amount` of `unit` per launch; results are named `{noun}_seconds_…`."""
@@ -176,7 +174,7 @@ def measure_kernels(
         f"{kernel.unit}_per_second": count * kernel.amount / wall_s,
         f"{kernel.noun}_count": count,
         f"{kernel.noun}_seconds_sum": total_s,
-        **percentiles.percentile_results(f"{kernel.noun}_seconds", [each for one in measured for each in one.each_s]),
+        **percentile_results(f"{kernel.noun}_seconds", [each for one in measured for each in one.each_s]),
         f"{kernel.noun}_seconds_mean": total_s / count,  # per kernel, not per group
     }
 

@@ -21,6 +21,10 @@ from workloads.runner.signals import KERNEL_UNWIND_LIMIT_S, unwind_on_signal
 if TYPE_CHECKING:
     import torch
 
+_OTHERS_WITHIN = dt.timedelta(minutes=10)
+_RELEASED_WITHIN_S = 1.0
+_POLL_S = 0.0005
+
 
 def run_job(name: str, options: argparse.Namespace, measure: Callable[[client.Run, argparse.Namespace], None]) -> int:
     """Measure within a run; an error ends the process with a one-line message."""
@@ -58,11 +62,6 @@ def _cause(error: BaseException) -> str:
     if isinstance(error, MemoryError) or "memory" in text.lower():
         return f"{text}; a smaller --batch-size, shorter texts or --dtype bfloat16 need less memory"
     return text
-
-
-_OTHERS_WITHIN = dt.timedelta(minutes=10)
-_RELEASED_WITHIN_S = 1.0
-_POLL_S = 0.0005
 
 
 class World:

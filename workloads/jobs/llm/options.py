@@ -11,6 +11,8 @@ from typing import Any
 
 from workloads.jobs.base import JobParser, non_negative_int, positive_int, positive_seconds
 
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
 
 @dataclass(frozen=True, slots=True)
 class ModelPreset:
@@ -80,9 +82,6 @@ PRESETS: Mapping[str, ModelPreset] = {
 def find_preset(name: str) -> ModelPreset | None:
     """Find a preset by its name on the Hugging Face Hub, with or without the owner."""
     return PRESETS.get(name.rpartition("/")[2].lower())
-
-
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 def add_model_options(options: JobParser, model: str, dtype: str, batch_size: int) -> None:

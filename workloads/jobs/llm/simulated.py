@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workloads.client.messages import log_message
+from workloads.jobs.llm.decoding import DecodingSteps
 from workloads.jobs.llm.models import ModelError
 from workloads.jobs.llm.options import PRESETS, ModelPreset, find_preset
-from workloads.jobs.llm.timing import DecodingSteps
 from workloads.runner.simulated_gpu import GpuLoad, drive_simulated_gpus
 
 _FEWEST = 28  # a data centre's GPU does so many 32-bit operations, in pairs, while it reads one parameter

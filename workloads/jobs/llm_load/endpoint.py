@@ -16,12 +16,18 @@ from typing import Any, Literal
 import aiohttp
 
 from workloads.jobs.llm_load import stream
-from workloads.jobs.llm_load.outcome import RequestFailure, RequestOutcome
-from workloads.jobs.llm_load.prompts import Request
+from workloads.jobs.llm_load.generator import Request
+from workloads.jobs.llm_load.stream import RequestFailure, RequestOutcome
 
-# Servers close an idle connection after 5 s (uvicorn, Node, llama.cpp); a request must not be sent just then.
+# uvicorn, Node and llama.cpp close an idle connection after 5 s; a request must not be sent at that moment.
 _IDLE_CONNECTION_S = 2.0
-_SENT_AGAIN = 8  # more connections than that are hardly found closed one after the other
+_MAX_RETRIES = 8  # of a request whose reused connection is closed
+Api = Literal["chat", "completions"]
+_CHECK_TIMEOUT_S = 30.0
+_CONNECT_TIMEOUT_S = 30.0
+_END_OF_BODY_S = 1.0
+_PIECE_BYTES = 1 << 16
+_ERROR_BYTES = 4096
 
 
 @dataclass
@@ -31,7 +37,7 @@ class _Sending:
     reused: bool = False
 
 
-async def _note_reuse(_session: aiohttp.ClientSession, context: SimpleNamespace, _: object) -> None:
+async def _record_reuse(_session: aiohttp.ClientSession, context: SimpleNamespace, _: object) -> None:
     if isinstance(context.trace_request_ctx, _Sending):
         context.trace_request_ctx.reused = True
 
@@ -42,7 +48,7 @@ async def open_session(key: str | None) -> AsyncIterator[aiohttp.ClientSession]:
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     trace = aiohttp.TraceConfig()
-    trace.on_connection_reuseconn.append(_note_reuse)
+    trace.on_connection_reuseconn.append(_record_reuse)
     async with aiohttp.ClientSession(
         connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[trace]
     ) as session:
@@ -59,7 +65,7 @@ async def post_request(
     """
     headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
     async with contextlib.AsyncExitStack() as stack:
-        for is_last in (*[False] * _SENT_AGAIN, True):
+        for is_last in (*[False] * _MAX_RETRIES, True):
             sending = _Sending()
             posting = session.post(
                 url,
@@ -77,15 +83,6 @@ async def post_request(
             else:
                 yield response
                 return
-
-
-Api = Literal["chat", "completions"]
-
-_CHECK_TIMEOUT_S = 30.0
-_CONNECT_TIMEOUT_S = 30.0
-_END_OF_BODY_S = 1.0
-_PIECE_BYTES = 1 << 16
-_ERROR_BYTES = 4096
 
 
 class EndpointError(Exception):
@@ -117,12 +114,12 @@ class RequestTarget:
 
     def body(self, request: Request) -> dict[str, Any]:
         prompt = request.prompt
-        asked: dict[str, Any] = {"prompt": prompt.text}
+        content: dict[str, Any] = {"prompt": prompt.text}
         if self.api == "chat":
-            asked = {"messages": prompt.messages or [{"role": "user", "content": prompt.text}]}
+            content = {"messages": prompt.messages or [{"role": "user", "content": prompt.text}]}
         body = {
             "model": self.model,
-            **asked,
+            **content,
             "max_tokens": request.max_tokens,
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -139,24 +136,24 @@ async def list_models(session: aiohttp.ClientSession, base: str) -> list[str]:
         async with session.get(url, timeout=timeout, allow_redirects=False) as response:
             if response.status in {401, 403}:
                 raise EndpointError(
-                    f"{url} answers {response.status}: the key is missing or wrong; set OPENAI_API_KEY or give "
-                    "--api-key-file"
+                    f"{url} returned HTTP {response.status}: the API key is missing or wrong; set OPENAI_API_KEY or "
+                    "give --api-key-file"
                 )
             if response.status == 503:
-                said = _error_text((await response.content.read(_ERROR_BYTES)).decode(errors="replace"))
+                message = _error_text((await response.content.read(_ERROR_BYTES)).decode(errors="replace"))
                 raise EndpointError(
-                    f"{url} answers 503: {said}; is the server still loading its model? try again later"
+                    f"{url} returned HTTP 503: {message}; try again when the server has loaded its model"
                 )
             document = json.loads(await response.read()) if response.status == 200 else {}
     except aiohttp.ClientError as error:
         raise EndpointError(
-            f"{base} cannot be reached: {_connection_error(error)}; is the server up, and --url its address?"
+            f"cannot reach {base}: {_connection_error(error)}; start the server, or correct --url"
         ) from error
     except (TimeoutError, ValueError):
-        return []  # it may only be slow at listing, or list nothing
+        return []  # the server may be slow, or have no list
     listed = document.get("data") if isinstance(document, dict) else None
-    found = [model.get("id") for model in listed if isinstance(model, dict)] if isinstance(listed, list) else []
-    return [name for name in found if isinstance(name, str) and name]
+    names = [model.get("id") for model in listed if isinstance(model, dict)] if isinstance(listed, list) else []
+    return [name for name in names if isinstance(name, str) and name]
 
 
 async def send_request(
@@ -175,11 +172,11 @@ async def send_request(
     except _FailedError as error:
         failure = error.failure
     except TimeoutError:
-        failure = RequestFailure("timeout", f"no answer, or no end of it, within {target.timeout_s:g} s")
+        failure = RequestFailure("timeout", f"no complete response within {target.timeout_s:g} s")
     except aiohttp.ClientError as error:
         failure = RequestFailure("cut_off" if reading.begun else "connection", _connection_error(error))
     if reading.complete and failure and failure.kind in {"timeout", "cut_off"}:
-        failure = None  # all was said, and only the connection's end went wrong
+        failure = None  # the response is complete; only the connection ended badly
     ended_s = time.monotonic() if failure else reading.last_s
     return RequestOutcome(scheduled_s, sent_s, ended_s, reading.first_s, reading.gaps_s, reading.usage, failure)
 
@@ -205,32 +202,32 @@ class _Reading:
             self.complete = True
             return True
         try:
-            found = stream.parse_chunk(data)
+            chunk = stream.parse_chunk(data)
         except (ValueError, RecursionError) as error:
-            raise _FailedError("malformed", f"an event that is no chunk of a completion: {error}") from error
-        if found.error is not None:
-            raise _FailedError("in_stream", found.error)
-        if found.abort_reason:
-            raise _FailedError("aborted", f"the server gave the answer up: finish_reason {found.abort_reason}")
-        if found.generated:
+            raise _FailedError("malformed", f"an event is not a completion chunk: {error}") from error
+        if chunk.error is not None:
+            raise _FailedError("in_stream", chunk.error)
+        if chunk.abort_reason:
+            raise _FailedError("aborted", f"the server aborted the response: finish_reason {chunk.abort_reason}")
+        if chunk.generated:
             if self.first_s is None:
                 self.first_s = now_s
             else:
                 self.gaps_s.append(now_s - self._generated_s)
             self._generated_s = now_s
-        self.usage = found.usage or self.usage
-        self.complete = self.complete or found.finished
+        self.usage = chunk.usage or self.usage
+        self.complete = self.complete or chunk.finished
         return False
 
 
 async def _read(response: aiohttp.ClientResponse, reading: _Reading) -> None:
-    """Raises _FailedError, and aiohttp's own."""
+    """Read a response. Raises _FailedError and the errors of aiohttp."""
     if response.status != 200:
         text = (await response.content.read(_ERROR_BYTES)).decode(errors="replace")
         raise _FailedError(f"http_{response.status}", _error_text(text) or str(response.reason))
     if response.content_type == "application/json":
         text = (await response.content.read(_ERROR_BYTES)).decode(errors="replace")
-        raise _FailedError("not_streamed", _error_text(text) or "one document in place of a stream")
+        raise _FailedError("not_streamed", _error_text(text) or "a JSON document instead of a stream")
     reading.begun = True
     decoder = stream.EventStreamDecoder()
     while piece := await response.content.readany():
@@ -238,15 +235,15 @@ async def _read(response: aiohttp.ClientResponse, reading: _Reading) -> None:
         try:
             events = decoder.feed(piece)
         except ValueError as error:
-            raise _FailedError("malformed", f"no server-sent events: {error}") from error
+            raise _FailedError("malformed", f"invalid server-sent events: {error}") from error
         for data in events:
             if reading.take(data, now_s):
                 await _await_end(response)
                 return
     if not reading.last_s and response.content_type != "text/event-stream":
-        raise _FailedError("malformed", f"no event in an answer of {response.content_type}")
+        raise _FailedError("malformed", f"no event in a response of type {response.content_type}")
     if not reading.complete:
-        raise _FailedError("cut_off", "the stream ended before the answer did")
+        raise _FailedError("cut_off", "the stream ended before the response was complete")
 
 
 async def _await_end(response: aiohttp.ClientResponse) -> None:

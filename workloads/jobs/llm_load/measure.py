@@ -18,14 +18,15 @@ import aiohttp
 from workloads import client
 from workloads.client.barrier import BarrierError
 from workloads.client.messages import log_message
-from workloads.jobs.llm_load import endpoint, prompts, summary
+from workloads.jobs.llm_load import endpoint, generator, summary
 from workloads.jobs.llm_load.endpoint import EndpointError, RequestTarget
-from workloads.jobs.llm_load.generator import LoadGenerator, StopCondition, show_load_progress
-from workloads.jobs.llm_load.outcome import RequestOutcome
-from workloads.jobs.llm_load.prompts import Request
+from workloads.jobs.llm_load.generator import LoadGenerator, Request, StopCondition, show_load_progress
+from workloads.jobs.llm_load.stream import RequestOutcome
 from workloads.runner.signals import SignalInterrupt
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+Arrivals = Literal["poisson", "fixed"]
+_DEFAULT_REQUESTS = 100
 
 
 async def run_until_signal(work: Coroutine[Any, Any, object]) -> int | None:
@@ -35,12 +36,12 @@ async def run_until_signal(work: Coroutine[Any, Any, object]) -> int | None:
     """
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
-    seen: list[int] = []
+    received: list[int] = []
 
     def interrupt(number: int) -> None:
-        if not seen:
+        if not received:
             task.cancel()
-        seen.append(number)
+        received.append(number)
 
     before = {number: handler for number in _SIGNALS if (handler := signal.getsignal(number)) is not signal.SIG_IGN}
     for number in before:
@@ -50,28 +51,22 @@ async def run_until_signal(work: Coroutine[Any, Any, object]) -> int | None:
     finally:
         for number, handler in before.items():
             loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_IGN if seen else handler)
+            signal.signal(number, signal.SIG_IGN if received else handler)
     if not task.cancelled():
         task.result()
-    return seen[0] if seen else None
-
-
-Arrivals = Literal["poisson", "fixed"]
+    return received[0] if received else None
 
 
 def arrival_offsets_s(kind: Arrivals, rate_per_s: float, seed: int) -> Iterator[float]:
     """Yield increasing due times endlessly."""
     if kind == "fixed":
         return (index / rate_per_s for index in itertools.count())
-    draw = random.Random(f"arrivals {seed}")  # noqa: S311  # a load, not a secret
-    return itertools.accumulate(draw.expovariate(rate_per_s) for _ in itertools.count())
-
-
-_DEFAULT_REQUESTS = 100
+    intervals = random.Random(f"arrivals {seed}")  # noqa: S311  # a load, not a secret
+    return itertools.accumulate(intervals.expovariate(rate_per_s) for _ in itertools.count())
 
 
 def measure_endpoint(options: argparse.Namespace, key: str | None, run: client.Run) -> None:
-    """Measure the endpoint; an error ends the process with a one-line message. Raises Interruption."""
+    """Measure the endpoint; an error ends the process with a one-line message. Raises SignalInterrupt."""
     with asyncio.Runner() as loop:  # calls of the run may block between its parts
         stack = contextlib.AsyncExitStack()
         session = loop.run(_entered(stack, key))
@@ -100,12 +95,12 @@ def _measure(
     _finish(loop, sender.find_model())
     if options.warmup:
         run.phase("warmup")
-        load = LoadGenerator(sender.ask, lambda _: None)
+        load = LoadGenerator(sender.send_one, lambda _: None)
         _finish(loop, sender.send(load, "warm-up", StopCondition(options.warmup)))
         _exit_unless_answered(load, "warm-up requests", key)
     run.barrier()
     run.phase("measure")
-    load = LoadGenerator(sender.ask, lambda answer: _report(run, answer))
+    load = LoadGenerator(sender.send_one, lambda answer: _report(run, answer))
     interrupted_by = loop.run(run_until_signal(sender.send(load, "measure", _until(options))))
     run.phase("rest")
     found = summary.load_results(load, options.slo)
@@ -119,7 +114,7 @@ def _measure(
 
 
 def _finish(loop: asyncio.Runner, work: Coroutine[Any, Any, object]) -> None:
-    """Run the work. Raises Interruption, and the work's own errors."""
+    """Run the work. Raises SignalInterrupt and the errors of the work."""
     interrupted_by = loop.run(run_until_signal(work))
     if interrupted_by is not None:
         raise SignalInterrupt(interrupted_by)
@@ -149,7 +144,7 @@ class _Sender:
     def __init__(self, options: argparse.Namespace, session: aiohttp.ClientSession) -> None:
         self._options = options
         self._session = session
-        self._requests = prompts.generate_requests(
+        self._requests = generator.generate_requests(
             options.prompts, options.prompt_tokens, options.max_tokens, options.seed
         )
         self._target = RequestTarget(options.url, options.api, options.model, options.extra_body, options.timeout)
@@ -161,9 +156,9 @@ class _Sender:
             if not listed:
                 raise EndpointError(f"{self._options.url}/models lists no model; give --model")
             self._target = self._target.with_model(listed[0])
-            log_message(f"asking {listed[0]}, the first model of {self._options.url}")
+            log_message(f"using model {listed[0]}, the first of {self._options.url}")
 
-    async def ask(self, request: Request, due_s: float | None) -> RequestOutcome:
+    async def send_one(self, request: Request, due_s: float | None) -> RequestOutcome:
         return await endpoint.send_request(self._session, self._target, request, due_s)
 
     async def send(self, load: LoadGenerator, what: str, until: StopCondition) -> None:

@@ -9,11 +9,26 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from workloads.jobs.kernels import percentiles
+from workloads.jobs.base import percentile_results
 from workloads.jobs.llm_load.generator import LoadGenerator
-from workloads.jobs.llm_load.outcome import RequestOutcome
+from workloads.jobs.llm_load.stream import RequestOutcome
 
 _FORM = "give seconds by name, like ttft=0.5,tpot=0.05,e2e=10"
+_MOST_KINDS = 12
+"""Maximum of failure kinds, since a run has at most 64 results."""
+_LONGEST_MESSAGE = 200
+_REMEDIES = {
+    "connection": "check that the server runs and accepts that many connections",
+    "timeout": "set a longer --timeout or a lower load",
+    "not_streamed": "the endpoint must support stream: true",
+    "http_400": "--prompt-tokens and --max-tokens set lengths; "
+    "--extra-body '{\"FIELD\": null}' removes a field that the server rejects",
+    "http_401": "set OPENAI_API_KEY or give --api-key-file",
+    "http_403": "set OPENAI_API_KEY or give --api-key-file",
+    "http_404": "check --model and --api, and that --url ends in /v1",
+    "http_503": "the server is overloaded or still loads its model; try again later",
+}
+_REMEDIES["http_422"] = _REMEDIES["http_400"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,59 +57,42 @@ class Slo:
 
 
 def parse_slo(text: str) -> Slo:
-    """Raises argparse.ArgumentTypeError."""
+    """Parse `ttft=0.5,e2e=10`. Raises argparse.ArgumentTypeError."""
     limits_s: dict[str, float] = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
         if name not in {"ttft", "tpot", "e2e"} or name in limits_s:
-            raise argparse.ArgumentTypeError(f"{part!r} is not understood; {_FORM}")
+            raise argparse.ArgumentTypeError(f"{part!r} is not an objective; {_FORM}")
         try:
             limits_s[name] = float(value)
         except ValueError:
             raise argparse.ArgumentTypeError(f"{part!r} has no number; {_FORM}") from None
         if not 0 < limits_s[name] < math.inf:
-            raise argparse.ArgumentTypeError(f"{part!r} can never be judged; {_FORM}")
+            raise argparse.ArgumentTypeError(f"{part!r} is not a positive number; {_FORM}")
     return Slo(**{f"{name}_s": limit_s for name, limit_s in limits_s.items()}, text=text)
-
-
-_MOST_KINDS = 12
-"""Maximum of failure kinds, since a run has at most 64 results."""
-_LONGEST_MESSAGE = 200
-_REMEDIES = {
-    "connection": "is the server up, and can it take that many connections?",
-    "timeout": "give more --timeout, or less load",
-    "not_streamed": "this job measures streams; does the endpoint know stream: true?",
-    "http_400": "--prompt-tokens and --max-tokens set lengths; a field that the server does not take is left out by "
-    "--extra-body '{\"FIELD\": null}'",
-    "http_401": "set OPENAI_API_KEY or give --api-key-file",
-    "http_403": "set OPENAI_API_KEY or give --api-key-file",
-    "http_404": "is the --model one that it serves, does --url end in /v1, does it know this --api?",
-    "http_503": "is the server still loading its model, or has it too much to do?",
-}
-_REMEDIES["http_422"] = _REMEDIES["http_400"]
 
 
 def load_results(load: LoadGenerator, slo: Slo | None) -> dict[str, float]:
     """Return the results by name, without those that could not be measured."""
     answers, window_s = load.answers, load.window_s
     good = [answer for answer in answers if answer.failure is None]
-    found = {"requests_failed": float(load.failed), **_by_kind(answers)}
+    results = {"requests_failed": float(load.failed), **_by_kind(answers)}
     if load.cancelled:
-        found["requests_cancelled"] = float(load.cancelled)
+        results["requests_cancelled"] = float(load.cancelled)
     if answers:
-        found["error_ratio"] = load.failed / len(answers)
+        results["error_ratio"] = load.failed / len(answers)
     if slo and answers:
         met = sum(slo.is_met_by(answer) for answer in answers)
-        found["goodput_ratio"] = met / len(answers)
-        found |= _per_second("goodput_requests", met, window_s)
+        results["goodput_ratio"] = met / len(answers)
+        results |= _per_second("goodput_requests", met, window_s)
     if good:
-        found["requests_without_usage"] = float(sum(answer.tokens is None for answer in good))
-        found["requests_without_text"] = float(sum(answer.first_s is None for answer in good))
-        found |= _latencies(good) | _throughput(good, window_s)
+        results["requests_without_usage"] = float(sum(answer.tokens is None for answer in good))
+        results["requests_without_text"] = float(sum(answer.first_s is None for answer in good))
+        results |= _latencies(good) | _throughput(good, window_s)
     delays_s = [answer.sent_s - answer.scheduled_s for answer in answers]
     if any(delays_s):
-        found["send_delay_seconds_p99"] = percentiles.percentile_results("s", delays_s)["s_p99"]
-    return found
+        results["send_delay_seconds_p99"] = percentile_results("s", delays_s)["s_p99"]
+    return results
 
 
 def _latencies(good: Sequence[RequestOutcome]) -> dict[str, float]:
@@ -102,10 +100,10 @@ def _latencies(good: Sequence[RequestOutcome]) -> dict[str, float]:
     for answer in good:
         gaps_s.extend(answer.gaps_s)
     return {
-        **percentiles.percentile_results("ttft_seconds", _known(good, lambda answer: answer.ttft_s)),
-        **percentiles.percentile_results("itl_seconds", gaps_s),
-        **percentiles.percentile_results("tpot_seconds", _known(good, lambda answer: answer.tpot_s)),
-        **percentiles.percentile_results("e2e_seconds", [answer.e2e_s for answer in good]),
+        **percentile_results("ttft_seconds", _known(good, lambda answer: answer.ttft_s)),
+        **percentile_results("itl_seconds", gaps_s),
+        **percentile_results("tpot_seconds", _known(good, lambda answer: answer.tpot_s)),
+        **percentile_results("e2e_seconds", [answer.e2e_s for answer in good]),
     }
 
 
@@ -113,17 +111,17 @@ def _throughput(good: Sequence[RequestOutcome], window_s: float) -> dict[str, fl
     """Return rates over the window, and the mean concurrency."""
     generated = _known(good, lambda answer: answer.tokens)
     prompt = _known(good, lambda answer: answer.usage.prompt_tokens if answer.usage else None)
-    found = {"measured_seconds": window_s, **_per_second("requests", len(good), window_s)}
+    results = {"measured_seconds": window_s, **_per_second("requests", len(good), window_s)}
     if generated:
-        found |= _per_second("generated_tokens", sum(generated), window_s)
+        results |= _per_second("generated_tokens", sum(generated), window_s)
         chunks = sum(answer.chunks for answer in good if answer.tokens is not None)
         if chunks:
-            found["tokens_per_chunk_mean"] = sum(generated) / chunks
+            results["tokens_per_chunk_mean"] = sum(generated) / chunks
     if prompt:
-        found |= _per_second("prompt_tokens", sum(prompt), window_s)
+        results |= _per_second("prompt_tokens", sum(prompt), window_s)
     if window_s > 0:
-        found["concurrency_mean"] = sum(answer.ended_s - answer.sent_s for answer in good) / window_s
-    return found
+        results["concurrency_mean"] = sum(answer.ended_s - answer.sent_s for answer in good) / window_s
+    return results
 
 
 def _known(answers: Sequence[RequestOutcome], of: Callable[[RequestOutcome], float | None]) -> list[float]:
@@ -162,33 +160,33 @@ def printable_line(message: str, key: str | None) -> str:
     return line if len(line) <= _LONGEST_MESSAGE else line[: _LONGEST_MESSAGE - 1] + "…"
 
 
-def load_summary_lines(load: LoadGenerator, found: Mapping[str, float], key: str | None) -> Iterator[str]:
+def load_summary_lines(load: LoadGenerator, results: Mapping[str, float], key: str | None) -> Iterator[str]:
     """Yield the lines for stderr."""
     answers = load.answers
     good = len(answers) - load.failed
     rate = "".join(
-        f", {found[name]:.4g} {words}"
+        f", {results[name]:.4g} {words}"
         for name, words in (
             ("requests_per_second", "requests/s"),
             ("generated_tokens_per_second", "generated tokens/s"),
         )
-        if name in found
+        if name in results
     )
     yield f"{good} requests answered in {load.window_s:.1f} s{rate}"
     times = [
-        f"{name} {found[f'{name}_seconds_p50']:.4g} s (p99 {found[f'{name}_seconds_p99']:.4g} s)"
+        f"{name} {results[f'{name}_seconds_p50']:.4g} s (p99 {results[f'{name}_seconds_p99']:.4g} s)"
         for name in ("ttft", "itl", "tpot", "e2e")
-        if f"{name}_seconds_p50" in found
+        if f"{name}_seconds_p50" in results
     ]
     if times:
         yield "median " + ", ".join(times)
-    if "goodput_ratio" in found:
-        yield f"{found['goodput_ratio']:.1%} of the requests met the objective"
+    if "goodput_ratio" in results:
+        yield f"{results['goodput_ratio']:.1%} of the requests met the objective"
     if load.failed:
         yield f"{load.failed} of {len(answers)} requests failed: {describe_failures(answers, key)}"
     if load.cancelled:
-        yield f"{load.cancelled} requests in flight were cancelled and count as neither"
-    if without := int(found.get("requests_without_text", 0)):
-        yield f"{without} of {good} answers had no text: no first token could be timed, and no ttft or tpot is met"
-    if without := int(found.get("requests_without_usage", 0)):
-        yield f"{without} of {good} answers came without usage: their tokens are unknown and not in the work"
+        yield f"{load.cancelled} requests in flight were cancelled; they count neither as answered nor as failed"
+    if without := int(results.get("requests_without_text", 0)):
+        yield f"{without} of {good} answers had no text: they have no ttft, and miss objectives of ttft and tpot"
+    if without := int(results.get("requests_without_usage", 0)):
+        yield f"{without} of {good} answers came without usage: their tokens are not counted as work"

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 _SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 _BATCHES_AHEAD = 2
+DTYPES = ("float32", "bfloat16", "float16")
+ImageBatch = tuple["torch.Tensor", "torch.Tensor"]
+"""Images (batch, colour, row, column) and their classes."""
+_RATE_OF_256_IMAGES = 0.1
+_MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, from 0 to 1
 
 
 class ImagesError(ValueError):
@@ -97,13 +102,6 @@ def _load(path: Path, size_px: int) -> NDArray[np.uint8]:
             return np.asarray(ImageOps.fit(image.convert("RGB"), (size_px, size_px)))
     except OSError as error:  # Pillow raises OSErrors
         raise ImagesError(f"{path} is not a readable image: {error}; remove it from the folder") from error
-
-
-DTYPES = ("float32", "bfloat16", "float16")
-ImageBatch = tuple["torch.Tensor", "torch.Tensor"]
-"""Images (batch, colour, row, column) and their classes."""
-_RATE_OF_256_IMAGES = 0.1
-_MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, from 0 to 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ def test_error_cause_permission_denied_names_socket_group():
     refused = PermissionError(13, "Permission denied")
     wrapped = requests.exceptions.ConnectionError(urllib3.exceptions.ProtocolError("Connection aborted.", refused))
 
-    assert container_engine.error_cause(wrapped).startswith("permission denied; be a member of the socket's group")
+    assert container_engine.error_cause(wrapped).startswith("permission denied; join the group of the socket")
 
 
 def test_error_cause_no_gpu_driver_names_container_toolkit():

@@ -113,7 +113,7 @@ def test_parse_volume_relative_source_is_resolved(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", ["/data", "/data:in", ":/in", "/data:/in:ro:z", "/data:/in:exec"])
 def test_parse_volume_invalid_text_is_rejected(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="is no volume"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a volume"):
         parse_volume(text)
 
 
@@ -126,7 +126,7 @@ def test_parse_engine_size_units_are_powers_of_1024(text, size):
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "64x", "1.5g"])
 def test_parse_engine_size_invalid_text_is_rejected(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="is no size"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a size"):
         parse_engine_size(text)
 
 

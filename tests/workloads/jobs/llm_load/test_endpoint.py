@@ -10,7 +10,7 @@ from tests.fakes.openai_server import CUT, DONE, OpenAiServer, Script
 from tests.fakes.web_api import serve
 from workloads.jobs.llm_load import endpoint
 from workloads.jobs.llm_load.endpoint import EndpointError, RequestTarget
-from workloads.jobs.llm_load.prompts import Prompt, Request
+from workloads.jobs.llm_load.generator import Prompt, Request
 from workloads.jobs.llm_load.stream import TokenUsage
 
 REQUEST = Request(Prompt("hello"), 8)
@@ -148,7 +148,10 @@ def test_send_request_json_without_stream_fails():
 def test_send_request_malformed_answer_fails():
     assert failure(b"data: <html>\n\n")[0] == "malformed"
     assert failure(b"data: \xff\n\n")[0] == "malformed"
-    assert failure(b"<html></html>", content_type="text/html") == ("malformed", "no event in an answer of text/html")
+    assert failure(b"<html></html>", content_type="text/html") == (
+        "malformed",
+        "no event in a response of type text/html",
+    )
 
 
 def test_send_request_timeout_fails():
@@ -239,7 +242,7 @@ def test_list_models_failure_names_remedy():
         async with endpoint.open_session(None) as session:
             await endpoint.list_models(session, "http://127.0.0.1:9/v1")
 
-    with pytest.raises(EndpointError, match="Connection refused; is the server up"):
+    with pytest.raises(EndpointError, match="Connection refused; start the server"):
         asyncio.run(nowhere())
 
 

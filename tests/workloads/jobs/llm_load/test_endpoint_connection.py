@@ -10,7 +10,7 @@ from tests.fakes.openai_server import OpenAiServer
 from tests.fakes.web_api import serve
 from workloads.jobs.llm_load import endpoint
 from workloads.jobs.llm_load.endpoint import EndpointError, RequestTarget
-from workloads.jobs.llm_load.prompts import Prompt, Request
+from workloads.jobs.llm_load.generator import Prompt, Request
 
 
 @dataclass
@@ -76,5 +76,5 @@ def test_list_models_loading_server_is_quoted():
         async with serve(server) as running, endpoint.open_session(None) as session:
             await endpoint.list_models(session, f"{running.url}/v1")
 
-    with pytest.raises(EndpointError, match="answers 503: Loading model; is the server still loading its model"):
+    with pytest.raises(EndpointError, match="returned HTTP 503: Loading model; try again when the server has loaded"):
         asyncio.run(list_models())

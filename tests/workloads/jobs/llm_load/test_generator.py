@@ -6,19 +6,18 @@ import time
 
 import pytest
 
-from tests.workloads.jobs.llm_load.outcomes import failure, load_of, success
+from tests.workloads.jobs.llm_load.streams import failure, load_of, success
+from workloads.jobs.llm_load import generator, measure, summary
 from workloads.jobs.llm_load import generator as progress
-from workloads.jobs.llm_load import measure, prompts, summary
-from workloads.jobs.llm_load.generator import LoadGenerator, StopCondition
-from workloads.jobs.llm_load.outcome import RequestOutcome
-from workloads.jobs.llm_load.prompts import Prompt
+from workloads.jobs.llm_load.generator import LoadGenerator, Prompt, StopCondition
+from workloads.jobs.llm_load.stream import RequestOutcome
 
 
 def first(iterator, count):
     return list(itertools.islice(iterator, count))
 
 
-REQUESTS = [prompts.Request(Prompt(str(number)), 1) for number in range(1_000)]
+REQUESTS = [generator.Request(Prompt(str(number)), 1) for number in range(1_000)]
 
 
 class Server:

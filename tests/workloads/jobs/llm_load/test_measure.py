@@ -3,8 +3,8 @@ import math
 
 import pytest
 
-from workloads.jobs.llm_load import measure, prompts
-from workloads.jobs.llm_load.prompts import TokenRange
+from workloads.jobs.llm_load import generator, measure
+from workloads.jobs.llm_load.generator import TokenRange
 
 
 def first(iterator, count):
@@ -30,7 +30,7 @@ def test_arrival_offsets_poisson_are_exponential():
 def test_load_same_seed_gives_same_requests():
     def load_of(seed):
         offsets_s = first(measure.arrival_offsets_s("poisson", 4, seed), 20)
-        return offsets_s, first(prompts.generate_requests(None, TokenRange(1, 50), TokenRange(1, 500), seed), 20)
+        return offsets_s, first(generator.generate_requests(None, TokenRange(1, 50), TokenRange(1, 500), seed), 20)
 
     assert load_of(3) == load_of(3)
     assert load_of(3)[0] != load_of(4)[0]

@@ -5,10 +5,9 @@ from array import array
 
 import pytest
 
-from tests.workloads.jobs.llm_load.outcomes import failure, load_of, success
+from tests.workloads.jobs.llm_load.streams import failure, load_of, success
 from workloads.jobs.llm_load import summary
-from workloads.jobs.llm_load.outcome import RequestOutcome
-from workloads.jobs.llm_load.stream import TokenUsage
+from workloads.jobs.llm_load.stream import RequestOutcome, TokenUsage
 
 
 def test_slo_is_met_if_each_limit_is_met():

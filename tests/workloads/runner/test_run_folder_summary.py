@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.contract.run import Phase, Run
-from workloads.runner import summary as ended_run
+from workloads.runner import run_folder as ended_run
 
 
 def ended(**fields):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from workloads.client import registration
+from workloads.client import contributor
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ from workloads.client import registration
 def test_own_scope_cgroup_accepts_only_scope_of_slice(tmp_path: Path, content: str, cgroup: str | None) -> None:
     path = tmp_path / "cgroup"
     path.write_text(content)
-    assert registration.own_scope_cgroup(path) == cgroup
+    assert contributor.own_scope_cgroup(path) == cgroup
 
 
 def test_own_scope_cgroup_without_cgroup_file_is_none(tmp_path: Path) -> None:
-    assert registration.own_scope_cgroup(tmp_path / "cgroup") is None
+    assert contributor.own_scope_cgroup(tmp_path / "cgroup") is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workloads.mps import other_daemons as mps_others
+from workloads.mps import session as mps_others
 from workloads.plans import step_runner as tenants
 
 PIPES = "CUDA_MPS_PIPE_DIRECTORY"
