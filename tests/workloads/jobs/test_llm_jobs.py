@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="needs the extra torch")
 
 from workloads import client  # noqa: E402  # after the checks that may skip this module
 from workloads.jobs import llm_forward, llm_generate, llm_train  # noqa: E402
-from workloads.jobs.kernels import percentiles  # noqa: E402  # after the checks that may skip this module
+from workloads.jobs.base import percentile_results  # noqa: E402  # after the checks that may skip this module
 from workloads.jobs.llm.common import World  # noqa: E402
 
 TINY = ("--random", "tiny", "--device", "cpu")
@@ -192,7 +192,7 @@ def test_forward_latencies_keep_their_order(environment, tmp_path):
     assert done.run.results["latency_seconds_p50"] == 0.2
     assert done.run.results["latency_seconds_p90"] == pytest.approx(0.28)  # 0.2 + 0.8 x 0.1
     assert done.run.results["tokens_per_second_busy"] == pytest.approx(3 * 8 * 128 / 0.6)
-    assert percentiles.percentile_results("x", scripted_s)["x_p50"] == 0.2
+    assert percentile_results("x", scripted_s)["x_p50"] == 0.2
 
 
 def test_load_model_reads_eos_token(tmp_path):

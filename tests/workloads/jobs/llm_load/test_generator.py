@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.workloads.jobs.llm_load.streams import failure, load_of, success
+from tests.workloads.jobs.llm_load.outcomes import failure, load_of, success
 from workloads.jobs.llm_load import generator, measure, summary
 from workloads.jobs.llm_load import generator as progress
 from workloads.jobs.llm_load.generator import LoadGenerator, Prompt, StopCondition

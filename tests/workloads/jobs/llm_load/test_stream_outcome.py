@@ -1,6 +1,6 @@
 import pytest
 
-from tests.workloads.jobs.llm_load.streams import success
+from tests.workloads.jobs.llm_load.outcomes import success
 
 
 def test_outcome_times_of_answer():

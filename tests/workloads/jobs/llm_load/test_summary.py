@@ -5,7 +5,7 @@ from array import array
 
 import pytest
 
-from tests.workloads.jobs.llm_load.streams import failure, load_of, success
+from tests.workloads.jobs.llm_load.outcomes import failure, load_of, success
 from workloads.jobs.llm_load import summary
 from workloads.jobs.llm_load.stream import RequestOutcome, TokenUsage
 
