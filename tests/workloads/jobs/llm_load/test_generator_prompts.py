@@ -36,7 +36,7 @@ def test_parse_token_range_invalid_text_is_rejected(text):
 
 
 def test_read_prompts_text_file_repeats_its_lines(tmp_path):
-    path = tmp_path / "generator.txt"
+    path = tmp_path / "prompts.txt"
     path.write_text('one\n\n  two \n{"prompt": "three"}\n')
     requests = first(generator.generate_requests(generator.read_prompts(str(path)), FIVE, FIVE, seed=0), 4)
 
@@ -44,7 +44,7 @@ def test_read_prompts_text_file_repeats_its_lines(tmp_path):
 
 
 def test_read_prompts_jsonl_file_sets_messages_and_lengths(tmp_path):
-    path = tmp_path / "generator.jsonl"
+    path = tmp_path / "prompts.jsonl"
     messages = [{"role": "user", "content": "hi"}]
     path.write_text(f'"one"\n{{"prompt": "two", "max_tokens": 9}}\n{json.dumps({"messages": messages})}\n')
     prompt_file = generator.read_prompts(str(path))
@@ -71,7 +71,7 @@ def test_read_prompts_jsonl_file_sets_messages_and_lengths(tmp_path):
     ],
 )
 def test_read_prompts_invalid_line_is_named(tmp_path, line, complaint):
-    path = tmp_path / "generator.jsonl"
+    path = tmp_path / "prompts.jsonl"
     path.write_text(f'"good"\n{line}\n')
 
     with pytest.raises(argparse.ArgumentTypeError, match=rf"prompts\.jsonl, line 2: .*{complaint}"):
