@@ -127,11 +127,15 @@ class MpsSession:
 
     def _not_attached(self, missing: Sequence[int], within_s: float) -> MpsError:
         numbers = ", ".join(map(str, missing))
-        subject = f"process {numbers} is" if len(missing) == 1 else f"processes {numbers} are"
+        state = (
+            f"process {numbers} is not an MPS client"
+            if len(missing) == 1
+            else f"processes {numbers} are not MPS clients"
+        )
         log_line = self._daemon.last_log_line("server.log") or self._daemon.last_log_line("control.log")
         hint = _compute_mode_hint()
         return MpsError(
-            f"{subject} not an MPS client after {within_s:g} s: "
+            f"{state} after {within_s:g} s: "
             "a client must use CUDA on the daemon's GPUs, as the same user and in the same container"
             f"{hint}; last log line in {self._daemon.log_folder}: {log_line or 'none'}"
         )
