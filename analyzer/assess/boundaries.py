@@ -1,7 +1,7 @@
 """Energy of a run at named boundaries, and of a unit of its work at each of them.
 
 A component that is measured on only some of the nodes, estimated, or used by other runs is in no boundary, except for
-the GPUs in their own. A facility's figure is that of a boundary times the user's PUE, not a measurement.
+the GPUs in their own. A facility's figure is a boundary's energy times the user's PUE, not a measurement.
 """
 
 from __future__ import annotations

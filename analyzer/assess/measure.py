@@ -113,8 +113,8 @@ def _work(run: MeasuredRun, ledger: RunLedger) -> Iterator[Work]:
 def _work_of(run: MeasuredRun, unit: str, amount: float, done_in: Mapping[str, float]) -> Work:
     """Return the work with its rate and energy per unit.
 
-    Where all of the work was done in known phases, both are those of these phases, so that warm-up and loading do not
-    count. During the run, the amounts by phase lag behind the total.
+    If all of the work was done in known phases, both cover these phases only, without warm-up and loading. During the
+    run, the amounts by phase lag behind the total.
     """
     ended = run.ended_at_s is not None
     slivers = _slivers(done_in, amount)

@@ -53,7 +53,7 @@ from exporter.contract.power_sensors import sensor_window
 
 
 class NoEnergyError(Exception):
-    """The run exists, but none of its devices has an energy, or no node has its start."""
+    """Run without the energy of any device, or without a start on any node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,12 @@ class _Checked:
     carbon_findings: tuple[Finding, ...]
 
 
-def assess(frames: RunFrames, given: UserInputs = NO_INPUTS) -> Report:
+def assess(frames: RunFrames, inputs: UserInputs = NO_INPUTS) -> Report:
     """Return the report. Raises NoEnergyError, and CalibrationError where no calibration fits one of the GPUs."""
     measured = _measure(frames)
-    attributed = _attribute(measured, given)
+    attributed = _attribute(measured, inputs)
     checked = _check(measured, attributed.run)
-    return _extend(measured, attributed, checked, given)
+    return _extend(measured, attributed, checked, inputs)
 
 
 def _measure(frames: RunFrames) -> _Measured:
@@ -125,7 +125,7 @@ def _run_findings(run: MeasuredRun) -> Iterator[Finding]:
         text = f"SIMULATED hardware ({', '.join(names)}): the figures do not describe a real GPU"
         yield Finding("warning", "simulated", "", text)
     if run.ended_at_s is None:
-        text = "the end of the run is not known: the figures are those of its last scrape"
+        text = "the end of the run is unknown: the figures are from its last scrape"
         yield Finding("warning", "not_ended", "", text)
     if run.outcome in ("failed", "interrupted"):
         yield Finding("warning", "outcome", "", f"the run {run.outcome}: its work may be incomplete")
@@ -137,7 +137,7 @@ def _alias_findings(ledger: RunLedger) -> Iterator[Finding]:
         yield Finding("warning", "alias", alias, text)
 
 
-def _attribute(measured: _Measured, given: UserInputs) -> _Attributed:
+def _attribute(measured: _Measured, inputs: UserInputs) -> _Attributed:
     run, ledger = measured.run, measured.ledger
     shares_j = {(one.instance, one.component, one.device): one.attributed_j for one in ledger.devices}
     devices = tuple(
@@ -146,8 +146,8 @@ def _attribute(measured: _Measured, given: UserInputs) -> _Attributed:
     gpu_lines = gpu_energy_lines(measured.raw, devices)
     slots = _slots(measured, devices, gpu_lines)
     by_user: list[Emission] = []
-    if given.grams_per_kwh is not None:
-        by_user = emissions_at(run.energy, given.grams_per_kwh, run.estimated)
+    if inputs.grams_per_kwh is not None:
+        by_user = emissions_at(run.energy, inputs.grams_per_kwh, run.estimated)
     found = attributed_run(run, ledger, devices, slots, by_user)
     return _Attributed(found, energy_lines(measured.raw.frame, devices, gpu_lines))
 
@@ -176,7 +176,7 @@ def _check(measured: _Measured, run: AttributedRun) -> _Checked:
             budget, more = _check_gpu(device, measured.raw, one.window, one.signals)
             budgets.append(budget)
             findings += more
-        findings += device_findings(device, one.beside)
+        findings += device_findings(device, one.other_runs)
     raw = measured.raw.frame
     emitting = places_with_intensity(raw) if measured.raw.untagged else measured.ledger.emitting
     about_carbon = carbon_findings(raw, measured.windows, run.carbon_slots, emitting)
@@ -200,52 +200,54 @@ def _check_gpu(
     return budget, [*findings, *about_aliasing, *suspect_findings(device.label, suspected)]
 
 
-def _extend(measured: _Measured, attributed: _Attributed, checked: _Checked, given: UserInputs) -> Report:
+def _extend(measured: _Measured, attributed: _Attributed, checked: _Checked, inputs: UserInputs) -> Report:
     run = attributed.run
-    boundaries = energy_boundaries(run, given.pue)
-    restated = tuple(_restated(measured, attributed, given))
+    boundaries = energy_boundaries(run, inputs.pue)
+    restated = tuple(_restated(measured, attributed, inputs))
     uncounted = emissions_by_slot(run, measured.windows, attributed.lines) if run.untagged else []
     emissions = (*run.emissions, *uncounted, *(emission for one in restated for emission in one.emissions))
-    embodied_g = given.hardware.embodied_g(run.duration_s) if given.hardware else None
+    embodied_g = inputs.hardware.embodied_g(run.duration_s) if inputs.hardware else None
     sci = () if embodied_g is None else software_carbon_intensity(boundaries, emissions, restated, embodied_g)
-    calibrated = calibrate(run, given.calibrations) if given.calibrations else UNCALIBRATED
+    calibrated = calibrate(run, inputs.calibrations) if inputs.calibrations else UNCALIBRATED
     findings = [
         *measured.findings,
-        *(calibration_findings(run.devices, calibrated, given.calibrations) if given.calibrations else []),
+        *(calibration_findings(run.devices, calibrated, inputs.calibrations) if inputs.calibrations else []),
         *checked.findings,
         *checked.carbon_findings,
-        *restatement_findings(restated, given.past),
-        *(sci_findings(sci) if given.hardware else []),
+        *restatement_findings(restated, inputs.past),
+        *(sci_findings(sci) if inputs.hardware else []),
     ]
     stage = fields_of(run) | {"devices": _devices(run, checked, calibrated), "emissions": emissions}
     return Report(
         **stage,
         findings=ordered_findings(findings),
         boundaries=boundaries,
-        price=given.price,
+        price=inputs.price,
         restated=restated,
         sci=sci,
         calibrated=calibrated.energy,
     )
 
 
-def _restated(measured: _Measured, attributed: _Attributed, given: UserInputs) -> Iterator[Restatement]:
-    for past in given.past:
+def _restated(measured: _Measured, attributed: _Attributed, inputs: UserInputs) -> Iterator[Restatement]:
+    for past in inputs.past:
         if not past.problem:
-            fallback = given.grams_per_kwh if past.basis == "average" else None
+            fallback = inputs.grams_per_kwh if past.basis == "average" else None
             yield restate(attributed.run, measured.windows, attributed.lines, past, fallback)
 
 
 def _devices(run: AttributedRun, checked: _Checked, calibrated: CalibratedGpus) -> tuple[ReportDevice, ...]:
     found = []
     for device, budget in zip(run.devices, checked.budgets, strict=True):
-        card = calibrated.by_gpu.get(device.device) if device.component == "gpu" else None
-        energy = card.energy(device.energy, device.duration_s) if card else None
+        calibration = calibrated.by_gpu.get(device.device) if device.component == "gpu" else None
+        energy = calibration.energy(device.energy, device.duration_s) if calibration else None
         residual_j = None
-        if energy and card and card.uncertainty_percent is not None:
-            residual_j = abs(energy.value) * card.uncertainty_percent / 100
+        if energy and calibration and calibration.uncertainty_percent is not None:
+            residual_j = abs(energy.value) * calibration.uncertainty_percent / 100
         with_residual = replace(budget, residual_j=residual_j) if budget else None
-        found.append(ReportDevice(**fields_of(device), budget=with_residual, calibration=card, calibrated=energy))
+        found.append(
+            ReportDevice(**fields_of(device), budget=with_residual, calibration=calibration, calibrated=energy)
+        )
     return tuple(found)
 
 

@@ -64,7 +64,7 @@ def range_report(report: Report, quality: RangeQuality) -> Report:
 class _Units:
     """Energies per unit with the uncertainty of the work.
 
-    The work is that of the whole range: per unit of it, the energy of a part would be too low, so that the units of
+    The work covers the whole range. The energy of a part of the range per unit would be too low, so that the units of
     `partial` components are left out.
     """
 
@@ -151,7 +151,7 @@ def _implausible(device: ReportDevice, spacing_s: float) -> Iterator[Finding]:
 def _uncovered_work(partial: AbstractSet[str]) -> Finding:
     names = " and ".join(name.upper() for name in sorted(partial))
     text = (
-        f"the work is that of the whole range, the energy of {names} that of a part of it: there is no energy per "
-        "unit; choose --start and --end within the samples"
+        f"the work covers the whole range, the energy of {names} only a part of it: there is no energy per unit; "
+        "choose --start and --end within the samples"
     )
     return Finding("warning", "units_uncovered", "", text)

@@ -25,13 +25,13 @@ _MOST_PARTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A forecast; `slots` do not overlap, `made_s` is its time of issue, None where unknown."""
+    """A forecast; `slots` do not overlap, `issued_s` is its time of issue, None where unknown."""
 
     provider: str
     region: str
     basis: str
     slots: tuple[PastSlot, ...]
-    made_s: float | None = None
+    issued_s: float | None = None
 
     @property
     def end_s(self) -> float:

@@ -25,10 +25,10 @@ _COMPLETE = 0.99
 def ledger_emissions(
     masses_g: Mapping[tuple[str, str, str], list[float]], energy: Mapping[str, Interval], estimated: Collection[str]
 ) -> list[Emission]:
-    """Return what the exporters counted during the run, added over instances.
+    """Return the emissions that the exporters counted during the run, added over instances.
 
-    `masses_g` are by component, basis and quality. The relative uncertainty is that of the energy. `estimated` are the
-    components whose energy was not measured.
+    `masses_g` are by component, basis and quality. The relative uncertainty equals that of the energy. `estimated` are
+    the components whose energy was not measured.
     """
     return [
         Emission(

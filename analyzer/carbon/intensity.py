@@ -94,8 +94,8 @@ def _states(
     shown = rows_of(raw, CARBON_INTENSITY, instance=instance, basis=basis)
     joined = shown.merge(begins, on=["t", *keys], suffixes=("", "_begin")).sort_values("t", kind="stable")
     by_time: dict[Any, dict[Any, Any]] = {row["t"]: row for row in joined.to_dict("records")}
-    asked = rows_of(raw, SOURCE_UP, instance=instance)
-    scrapes = pd.concat([asked[asked["source"].str.startswith("carbon")][["t"]], joined[["t"]]]).drop_duplicates()
+    scraped = rows_of(raw, SOURCE_UP, instance=instance)
+    scrapes = pd.concat([scraped[scraped["source"].str.startswith("carbon")][["t"]], joined[["t"]]]).drop_duplicates()
     for t_s in around(scrapes, start_s, end_s)["t"]:
         yield float(t_s), by_time.get(t_s)
 

@@ -1,6 +1,6 @@
 """Restated emissions: by the intensities known after the run for the slots in which its energy was drawn.
 
-The ledger's figure uses the intensities known during the run, forecasts included; it remains beside the restated one.
+The ledger's figure uses the intensities known during the run, forecasts included; it remains in the report.
 Average and marginal emissions are restated separately.
 """
 
@@ -78,21 +78,21 @@ def energy_lines(
 def _of_instance(
     run: AttributedRun, instance: str, window_s: tuple[float, float], lines: EnergyLines, past: Past
 ) -> Iterator[RestatedSlot]:
-    seen = _Slots([slot for slot in run.carbon_slots if (slot.instance, slot.basis) == (instance, past.basis)])
+    earlier = _Slots([slot for slot in run.carbon_slots if (slot.instance, slot.basis) == (instance, past.basis)])
     now = _Slots(past.slots)
     own: dict[str, list[Interval]] = defaultdict(list)
     for device in run.devices:
         if device.instance == instance:
             own[device.component].append(device.energy)
     whole = {component: _sum(each) for component, each in own.items()}
-    for start_s, end_s in _pieces(window_s, [*now.slots, *seen.slots]):
+    for start_s, end_s in _pieces(window_s, [*now.slots, *earlier.slots]):
         energy = {
             component: joules.scaled(
                 energy_share(lines.get((instance, component), ()), (start_s, end_s), window_s, joules.value)
             )
             for component, joules in whole.items()
         }
-        intensities = now.over(start_s, end_s), seen.over(start_s, end_s)
+        intensities = now.over(start_s, end_s), earlier.over(start_s, end_s)
         yield _slot(RestatedSlot(start_s, end_s, "", "", None, None, energy), past.provider, *intensities)
 
 

@@ -71,7 +71,7 @@ def export_command(
             for part in fetch_whole_run(source, run_id, within, margin_s, print_message):
                 spool.add(part)
         counted = CountedSeries(spool.series())
-        # written beside --out and moved at the end: an incomplete file is never taken for a complete one
+        # written next to --out and moved at the end, so that --out is never incomplete
         _write_export(Path(folder) / "whole", file_format, counted, spool.label_names)
         (Path(folder) / "whole").replace(out)
     print_message(

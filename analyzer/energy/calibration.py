@@ -98,9 +98,9 @@ def _number(value: Any, key: str, where: str) -> float:
     return number
 
 
-def calibrate(run: AttributedRun, cards: Sequence[Calibration]) -> CalibratedGpus:
+def calibrate(run: AttributedRun, calibrations: Sequence[Calibration]) -> CalibratedGpus:
     """Return the calibrations and calibrated energies of the run. Raises CalibrationError where none fits a GPU."""
-    by_uuid = {card.uuid.lower(): card for card in cards}
+    by_uuid = {calibration.uuid.lower(): calibration for calibration in calibrations}
     gpus = [device for device in run.devices if device.component == "gpu"]
     mine = {gpu.device: by_uuid[gpu.device.lower()] for gpu in gpus if gpu.device.lower() in by_uuid}
     if not mine:
@@ -122,16 +122,16 @@ def _per_unit(run: AttributedRun, work: Work, whole: Interval, calibrations: Seq
         return None
     if not work.phases:
         return whole.scaled(1 / work.amount)
-    if len({card.gain for card in calibrations}) > 1:
+    if len({calibration.gain for calibration in calibrations}) > 1:
         return None
     seconds = math.fsum(phase.duration_s for phase in run.phases if phase.name in work.phases)
-    offset_j = math.fsum(card.offset_w for card in calibrations) * seconds
+    offset_j = math.fsum(calibration.offset_w for calibration in calibrations) * seconds
     read = work.energy_per_unit.scaled(work.amount)
     return Interval(read.value - offset_j, read.half).scaled(1 / (calibrations[0].gain * work.amount))
 
 
 def calibration_findings(
-    devices: Sequence[MeasuredDevice], calibrated: CalibratedGpus, cards: Sequence[Calibration]
+    devices: Sequence[MeasuredDevice], calibrated: CalibratedGpus, calibrations: Sequence[Calibration]
 ) -> list[Finding]:
     """Return GPUs without a calibration, and calibrations of GPUs that are not in the run."""
     gpus = [device for device in devices if device.component == "gpu"]
@@ -140,7 +140,7 @@ def calibration_findings(
         Finding("warning", "not_calibrated", gpu.label, text) for gpu in gpus if gpu.device not in calibrated.by_gpu
     ]
     known = {gpu.device.lower() for gpu in gpus}
-    unused = [card.uuid for card in cards if card.uuid.lower() not in known]
+    unused = [calibration.uuid for calibration in calibrations if calibration.uuid.lower() not in known]
     if unused:
         more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
         text = f"the calibration of {unused[0]}{more} is not used: the GPU is not in this run"

@@ -74,9 +74,9 @@ def suspect_findings(subject: str, reasons: Mapping[str, float | None]) -> list[
     return found
 
 
-def device_findings(device: AttributedDevice, beside: Sequence[OtherRun]) -> list[Finding]:
+def device_findings(device: AttributedDevice, other_runs: Sequence[OtherRun]) -> list[Finding]:
     """Return estimates and other users of the device."""
-    return [*_estimate_findings(device), *_sharing_findings(device, beside)]
+    return [*_estimate_findings(device), *_sharing_findings(device, other_runs)]
 
 
 def _estimate_findings(device: MeasuredDevice) -> list[Finding]:
@@ -91,12 +91,12 @@ def _estimate_findings(device: MeasuredDevice) -> list[Finding]:
     return [Finding("warning", "estimate", device.label, text)]
 
 
-def _sharing_findings(device: AttributedDevice, beside: Sequence[OtherRun]) -> list[Finding]:
+def _sharing_findings(device: AttributedDevice, other_runs: Sequence[OtherRun]) -> list[Finding]:
     is_gpu = device.component == "gpu"
     whole = "the whole device" if is_gpu else "the whole node"
     share = "; the run's attributed share is listed as well" if device.divided else ""
     if device.shared:
-        names = ", ".join(sorted(run.run_id for run in beside if not is_gpu or device.device in run.gpus))
+        names = ", ".join(sorted(run.run_id for run in other_runs if not is_gpu or device.device in run.gpus))
         text = f"energy of {whole}, also used by {names}{share}"
         return [Finding("warning", "shared", device.label, text)]
     if device.divided:

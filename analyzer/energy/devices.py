@@ -33,10 +33,10 @@ POLICIES: Mapping[str, str] = {
     "idle_shared": "its share by load, and of the idle power an equal share among those that hold the device",
     "idle_apart": "its share by load of the power above idle; the idle power is unattributed",
 }
-"""The attribution policies with a description."""
+"""Attribution policies and their descriptions."""
 _SHARED = "idle_shared"
 _EDGE_S = 0.1
-"""Energy is attributed at polls: at each edge a run alone may miss what the sensor shows at its next update."""
+"""Time at each edge whose energy a run may miss, since energy is attributed at polls, before the next update."""
 _LEAST_RATIO = 0.02
 _LEAST_J = 1.0
 
@@ -62,7 +62,7 @@ class RawSeries:
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """The raw series of one GPU; empty where they are `mixed`, of two times that cannot be separated.
+    """The raw series of one GPU; empty if they are `mixed` from two times that cannot be separated.
 
     `missing_s` is the time after the start of the run that the source has no samples of.
     """
@@ -90,7 +90,7 @@ class MeasuredSignals:
 
     device: MeasuredDevice
     window: Window
-    beside: tuple[OtherRun, ...]
+    other_runs: tuple[OtherRun, ...]
     signals: Signals | None
 
 
@@ -98,13 +98,13 @@ def measure_device(
     ledger: LedgerDevice, raw: RawSeries, window: Window, others: Sequence[OtherRun], *, several: bool
 ) -> MeasuredSignals:
     """Measure a device of the ledger; `others` are all other runs, `several` says that the run has several nodes."""
-    beside = tuple(run for run in others if run.instance == ledger.instance and run.overlaps(window))
-    device = _from_ledger(ledger, raw, window, beside, several=several)
+    other_runs = tuple(run for run in others if run.instance == ledger.instance and run.overlaps(window))
+    device = _from_ledger(ledger, raw, window, other_runs, several=several)
     if device.component != "gpu":
-        return MeasuredSignals(device, window, beside, None)
+        return MeasuredSignals(device, window, other_runs, None)
     signals = _signals(raw, device, window)
     on_gpu = [run for run in others if run.instance == device.instance and device.device in run.gpus]
-    return MeasuredSignals(_with_samples(device, raw, window, signals, on_gpu), window, beside, signals)
+    return MeasuredSignals(_with_samples(device, raw, window, signals, on_gpu), window, other_runs, signals)
 
 
 def device_order(ledger: LedgerDevice, raw: RawSeries) -> tuple[str, int, int, str]:
@@ -123,7 +123,7 @@ def _number(ledger: LedgerDevice, raw: RawSeries) -> str:
 
 
 def _from_ledger(
-    ledger: LedgerDevice, raw: RawSeries, window: Window, beside: Sequence[OtherRun], *, several: bool
+    ledger: LedgerDevice, raw: RawSeries, window: Window, other_runs: Sequence[OtherRun], *, several: bool
 ) -> MeasuredDevice:
     is_gpu = ledger.component == "gpu"
     info = last(raw.frame, m.GPU_INFO, instance=ledger.instance, uuid=ledger.device) if is_gpu else []
@@ -140,7 +140,7 @@ def _from_ledger(
         integral_j=ledger.integral_j,
         max_power_w=ledger.max_power_w,
         covered_ratio=ledger.covered_ratio,
-        shared=any(not is_gpu or ledger.device in run.gpus for run in beside),
+        shared=any(not is_gpu or ledger.device in run.gpus for run in other_runs),
         methods=methods,
         architecture=info[0].labels.get("architecture", "") if info else "",
     )
@@ -194,7 +194,7 @@ def _missing_s(series: Samples, window: Window) -> float:
 def _with_samples(
     device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals, on_gpu: Sequence[OtherRun]
 ) -> MeasuredDevice:
-    """Add what the raw samples show to the ledger's figures."""
+    """Add figures from raw samples to those of the ledger."""
     idle_w = None
     if not device.shared:
         idle_w = integrate.idle_power(signals.power, signals.utilization, _free(signals, window, on_gpu))
@@ -227,9 +227,9 @@ def _free(signals: Signals, window: Window, on_gpu: Sequence[OtherRun]) -> list[
     """Return the times before and after the run in which no other run used the GPU."""
     if not len(signals.power):
         return []
-    taken = [(run.start_s, run.end_s) for run in on_gpu]
-    before = free_spans(float(signals.power.t[0]), window.start_s, taken)
-    after = free_spans(window.end_s, float(signals.power.t[-1]), taken) if window.ended else []
+    excluded = [(run.start_s, run.end_s) for run in on_gpu]
+    before = free_spans(float(signals.power.t[0]), window.start_s, excluded)
+    after = free_spans(window.end_s, float(signals.power.t[-1]), excluded) if window.ended else []
     return [*before[-1:], *after[:1]]
 
 

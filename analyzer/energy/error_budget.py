@@ -61,7 +61,7 @@ def sensor_limits_j(energy_j: float, band: SystematicBand) -> tuple[float, float
 
 
 def sampling_half_j(power: Samples, longest_s: float | None = None) -> float | None:
-    """Return the 95 % half-width of a trapezoid: a jump lies anywhere between two samples, sd h·√(ΣΔP²/12).
+    """Return the 95 % half-width of a trapezoid: a jump occurs anywhere between two samples, sd h·√(ΣΔP²/12).
 
     Samples faster than the sensor's updates add no information. Gaps are left to `gap_limits_j`.
     """

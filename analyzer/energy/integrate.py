@@ -19,7 +19,7 @@ RUN_AGE_S = 0.4
 IDLE_AGE_S = 1.4
 """Maximum age without an active run, when the exporter polls once a second."""
 AHEAD_S = 0.05
-"""Maximum time by which a value is newer than its scrape's timestamp, which is that of the request."""
+"""Maximum time by which a value is newer than its scrape's timestamp, the time of the request."""
 IDLE_SECONDS = 10.0
 SENSOR_S = 0.25
 """Time without samples up to which a log has no gap: sensors update at most twice in it."""

@@ -18,7 +18,7 @@ _PER_S = 1_000
 
 
 class ExactAccumulator:
-    """Accumulator of one series; the figures are those of `window_s`, the median spacing is that of all samples."""
+    """Accumulator of one series; the figures cover `window_s`, the median spacing all samples."""
 
     def __init__(self, window_s: tuple[float, float]) -> None:
         self._window_s = window_s

@@ -1,6 +1,6 @@
 """Runs with energies from the contents of imported files.
 
-The energy is that of the file's own counter, else the integral of power over the file's timestamps. If neither is
+The energy is from the file's own counter, else the integral of power over the file's timestamps. If neither is
 known, the run has no energy and no uncertainty.
 """
 
@@ -129,12 +129,12 @@ def assemble_runs(
     if not file_runs:
         file_runs = _run_of_logs(contents, series, window)
     logs = [content for content in contents if not content.runs]
-    made: list[ImportedRun] = []
+    runs_so_far: list[ImportedRun] = []
     for run, content in file_runs:
-        run_id = named if named and len(file_runs) == 1 else _run_id(run, content, {one.run_id for one in made})
+        run_id = named if named and len(file_runs) == 1 else _run_id(run, content, {one.run_id for one in runs_so_far})
         beside = [content, *(log for log in logs if log is not content)]
-        made.append(_run(run_id, run, beside, gpus, series))
-    return Assembly(tuple(made), series, tuple(gpus))
+        runs_so_far.append(_run(run_id, run, beside, gpus, series))
+    return Assembly(tuple(runs_so_far), series, tuple(gpus))
 
 
 def _clean_series(contents: Sequence[FileContent], gpus: list[ImportedGpu]) -> list[ImportedSeries]:

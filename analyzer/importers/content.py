@@ -12,7 +12,7 @@ from exporter.contract.run import Outcome
 
 _FIRST_PART = 8
 ALL_GPUS = "all"
-"""Index that stands for all GPUs of a node, if the file has only their sum."""
+"""Index of all GPUs of a node together, if the file has only their sum."""
 ONLY_GPU = "unnamed"
 """Index of the only GPU of a file that gives neither index nor UUID."""
 
@@ -112,4 +112,4 @@ class ReadOptions:
 
 
 class UnreadableError(Exception):
-    """File that cannot be read as its format; the text has cause and remedy."""
+    """File that cannot be read as its format; the message has cause and remedy."""

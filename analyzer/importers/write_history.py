@@ -22,7 +22,7 @@ _Sample = tuple[Metric, Mapping[str, str], float, float]
 
 
 class UnwritableError(Exception):
-    """History file that cannot take the runs; nothing was written. The text has cause and remedy."""
+    """History file that cannot take the runs; nothing was written. The message has cause and remedy."""
 
 
 def write_history(path: Path, found: Assembly, instance: str) -> int:

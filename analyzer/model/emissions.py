@@ -17,8 +17,8 @@ UNKNOWN = "unknown"
 class Emission:
     """Emissions of one component.
 
-    `basis` is average or marginal; `quality` is that of the intensities; `origin` names who multiplied. `estimated`
-    says that the energy was not measured.
+    `basis` is average or marginal, `quality` the quality of the intensities, `origin` the source of the figure. The
+    energy of `estimated` emissions was not measured.
     """
 
     component: str
@@ -167,7 +167,7 @@ class Restatement:
 class Sci:
     """The Software Carbon Intensity of one run in g CO2eq; embodied emissions have no interval.
 
-    `limits` are those of the amounts of work by unit, where an amount is not known exactly.
+    `limits` are the limits of uncertain amounts of work, by unit.
     """
 
     boundary: str

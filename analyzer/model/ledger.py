@@ -36,7 +36,7 @@ class LedgerDevice:
 
 @dataclass(frozen=True, slots=True)
 class LedgerPhase:
-    """A phase; `duration_s` is that of the slowest instance, `energies_j` are pairs of energy and half-width."""
+    """Phase of a run; `duration_s` is the longest of all instances, `energies_j` are pairs of energy and half-width."""
 
     name: str
     duration_s: float

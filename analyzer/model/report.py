@@ -93,7 +93,7 @@ class Work:
     """Amount of work; `energy_per_unit` is a ratio of sums, in joules.
 
     The energy is the GPUs', or the CPUs' in a run without GPUs. If the work was done in certain `phases` only, rate and
-    energy are those of these phases.
+    energy cover these phases only.
     """
 
     unit: str

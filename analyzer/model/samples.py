@@ -89,7 +89,7 @@ class Samples:
         return Samples(self.t[inside], self.value[inside], self.exact_in(start_s, end_s))
 
     def exact_in(self, start_s: float, end_s: float) -> Exact | None:
-        """Return the exact figures if they are those of this window."""
+        """Return the exact figures if they cover this window."""
         return self.exact if self.exact and self.exact.window_s == (start_s, end_s) else None
 
 

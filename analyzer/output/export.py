@@ -76,16 +76,16 @@ def write_parquet(path: Path, series: Iterable[Series], names: Sequence[str]) ->
     texts = [(name, pa.string()) for name in names]
     schema = pa.schema([("t", pa.float64()), ("metric", pa.string()), ("value", pa.float64()), *texts])
     with parquet.ParquetWriter(path, schema) as writer:
-        held: list[Any] = []
+        pending: list[Any] = []
         for labels, t, value in series:
             known = {"t": pa.array(t), "value": pa.array(value), "metric": _same(labels["__name__"], len(t))}
             known |= {name: _same(labels.get(name, ""), len(t)) for name in names}
-            held.append(pa.table(known).select(schema.names))
-            if sum(map(len, held)) >= _ROWS:
-                writer.write_table(pa.concat_tables(held))
-                held = []
-        if held:
-            writer.write_table(pa.concat_tables(held))
+            pending.append(pa.table(known).select(schema.names))
+            if sum(map(len, pending)) >= _ROWS:
+                writer.write_table(pa.concat_tables(pending))
+                pending = []
+        if pending:
+            writer.write_table(pa.concat_tables(pending))
 
 
 def _same(text: str, count: int) -> Any:

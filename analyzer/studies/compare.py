@@ -157,12 +157,12 @@ def _mixture(aspect: str, texts: Mapping[str, Sequence[str]]) -> str:
 
 
 def _refuse_twice(groups: Sequence[RunGroup]) -> None:
-    seen: dict[str, str] = {}
+    groups_by_run: dict[str, str] = {}
     for group in groups:
         for one in group.members:
-            if one.run_id in seen:
-                raise RepeatedRunError(f"run {one.run_id} is in {seen[one.run_id]} and in {group.name}")
-            seen[one.run_id] = group.name
+            if one.run_id in groups_by_run:
+                raise RepeatedRunError(f"run {one.run_id} is in {groups_by_run[one.run_id]} and in {group.name}")
+            groups_by_run[one.run_id] = group.name
 
 
 def _lines(groups: Sequence[RunGroup]) -> list[ComparisonLine]:

@@ -68,7 +68,7 @@ def compare_settings(
     count = int(groups.max()) + 1
     paired = _is_paired(groups, repeats)
     alone = _Fit.of(logs, _indicators(groups, count))
-    beside = _Fit.of(logs, _blocked(groups, count, repeats)) if paired else alone
+    paired_fit = _Fit.of(logs, _blocked(groups, count, repeats)) if paired else alone
     rng = np.random.default_rng(seed)
     eye = np.eye(count)
     mean, half, _ = alone.contrasts(eye, rng)
@@ -76,7 +76,7 @@ def compare_settings(
     difference, p, halves = np.zeros((count, count)), np.ones((count, count)), np.zeros((count, count))
     adjusted = np.ones((count, count))
     if len(first):
-        found, found_half, found_p = beside.contrasts(eye[first] - eye[second], rng)
+        found, found_half, found_p = paired_fit.contrasts(eye[first] - eye[second], rng)
         difference[first, second], difference[second, first] = found, -found
         halves[first, second] = halves[second, first] = found_half
         p[first, second] = p[second, first] = found_p

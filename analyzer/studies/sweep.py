@@ -195,8 +195,8 @@ def group_sweeps(runs: Iterable[SweepRun], joint: Sequence[str] = ()) -> list[Sw
     several = [dict(key[3]) for key in groups]
     found = []
     for key, members in groups.items():
-        telling = [f"{n}={t}" for n, t in key[3] if any(other.get(n) != t for other in several)]
-        cards = f"{key[2]} × {key[1]}" if key[1] else f"{key[2]} GPU{'s' if key[2] > 1 else ''}"
+        differing = [f"{n}={t}" for n, t in key[3] if any(other.get(n) != t for other in several)]
+        gpus = f"{key[2]} × {key[1]}" if key[1] else f"{key[2]} GPU{'s' if key[2] > 1 else ''}"
         fit = tuple(run for run in members if run.unfit is None)
-        found.append(Sweep("  ".join([key[0], cards, *telling]), fit, tuple(run for run in members if run.unfit)))
+        found.append(Sweep("  ".join([key[0], gpus, *differing]), fit, tuple(run for run in members if run.unfit)))
     return found

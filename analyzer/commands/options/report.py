@@ -149,7 +149,7 @@ def _labels(text: str | None, option: str) -> dict[str, str]:
 
 
 def _rapl_ranges(text: str | None) -> dict[str, float]:
-    """Return joules by zone; a single number is that of all zones."""
+    """Return joules by zone; a single number applies to all zones."""
     found: dict[str, float] = {}
     for part in filter(None, (text or "").split(",")):
         zone, equals, number = part.rpartition("=")

@@ -1,8 +1,8 @@
 """Readers of LLM benchmarks: AIPerf's profile_export_aiperf.json, and ML.ENERGY's results.json.
 
 Each metric of AIPerf carries its unit, which decides the meaning of its numbers. The run of ML.ENERGY is the steady
-state, whose times are in prometheus.json. Its energy is Zeus's, from the GPUs' counters, and its tokens are those of
-that window.
+state, whose times are in prometheus.json. Zeus measured its energy with the GPUs' counters. The tokens are
+those of the steady state.
 """
 
 from __future__ import annotations
@@ -126,14 +126,14 @@ def is_ml_energy(document: dict[str, Any]) -> bool:
 
 def read_ml_energy(path: Path, _options: ReadOptions) -> FileContent:
     """Raises UnreadableError."""
-    document, beside = read_json_object(path), path.with_name(TIMES_FILE)
+    document, times_path = read_json_object(path), path.with_name(TIMES_FILE)
     numbers = finite_numbers(document)
     if not is_ml_energy(numbers):
         raise UnreadableError(
             f"cannot import {path}: no steady_state_energy and steady_state_duration; "
             "check that it is results.json of an LLM"
         )
-    times = finite_numbers(read_json_object(beside)) if beside.exists() else {}
+    times = finite_numbers(read_json_object(times_path)) if times_path.exists() else {}
     if not {"steady_state_start_time", "steady_state_end_time"} <= set(times):
         raise UnreadableError(
             f"cannot import {path}: its time is unknown; put {TIMES_FILE} with steady_state_start_time in its folder"

@@ -130,13 +130,13 @@ def _two_digits(value: float) -> str:
 
 def calibration_table(report: Report) -> Table | None:
     """Return the energy as read, which stays the headline, and the calibrated energy."""
-    cards = [gpu for gpu in report.gpus if gpu.calibrated]
-    if not cards:
+    calibrated = [gpu for gpu in report.gpus if gpu.calibrated]
+    if not calibrated:
         return None
     found, read = report.calibrated, report.energy.get("gpu")
-    both = (read, found.energy) if found and found.energy and read and len(cards) > 1 else ()
-    largest_j = units.largest([*both, *(value for gpu in cards for value in (gpu.energy, gpu.calibrated))])
-    rows = [_calibration_row(gpu, largest_j) for gpu in cards]
+    both = (read, found.energy) if found and found.energy and read and len(calibrated) > 1 else ()
+    largest_j = units.largest([*both, *(value for gpu in calibrated for value in (gpu.energy, gpu.calibrated))])
+    rows = [_calibration_row(gpu, largest_j) for gpu in calibrated]
     if both:
         rows.append([text_cell("GPUs, total"), *(energy_cell(one, largest_j) for one in both), *_blank()])
     for unit, energy in (found.per_unit if found else {}).items():

@@ -59,7 +59,9 @@ def _change(start: Start, found: Starts) -> Cell:
 def _basis(found: Starts) -> str:
     forecast, profile = found.forecast, found.profile
     who = f"{forecast.provider} {forecast.region}".strip()
-    age = "age unknown" if forecast.made_s is None else f"{max(found.asked_s - forecast.made_s, 0) / 3_600:.1f} h old"
+    age = (
+        "age unknown" if forecast.issued_s is None else f"{max(found.asked_s - forecast.issued_s, 0) / 3_600:.1f} h old"
+    )
     return (
         f"{profile.energy_j / JOULES_PER_KWH:.4g} kWh ({profile.boundary}) over {units.duration(profile.duration_s)}; "
         f"{forecast.basis} intensity, forecast by {who}, {age}"
@@ -94,9 +96,9 @@ def _document(found: Starts) -> dict[str, Any]:
             "provider": forecast.provider,
             "region": forecast.region or None,
             "basis": forecast.basis,
-            "made_at_unix_seconds": forecast.made_s,
+            "made_at_unix_seconds": forecast.issued_s,
             "ends_at_unix_seconds": forecast.end_s,
-            "age_seconds": None if forecast.made_s is None else max(found.asked_s - forecast.made_s, 0.0),
+            "age_seconds": None if forecast.issued_s is None else max(found.asked_s - forecast.issued_s, 0.0),
         },
         "starts_beyond_forecast": found.cut_short,
         "starts": [_record(start) for start in found.every],

@@ -30,7 +30,7 @@ class PastIntensityError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PastIntensityRequest:
-    """Request to a provider; an empty `region` is that of the run, `base_url` replaces the provider's address."""
+    """Request to a provider; an empty `region` means the run's, `base_url` replaces the provider's address."""
 
     provider: str
     region: str = ""

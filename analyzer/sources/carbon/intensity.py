@@ -107,8 +107,8 @@ def _of_scrape(source: SampleSource, row: Row, basis: str) -> Forecast:
         )
         for hour, grams in sorted(by_hour.items())
     )
-    made_s = fetched[0].value if fetched else row.t
-    return Forecast(row.labels["provider"], region, basis, slots, made_s)
+    issued_s = fetched[0].value if fetched else row.t
+    return Forecast(row.labels["provider"], region, basis, slots, issued_s)
 
 
 def read_forecast_file(path: Path, basis: str) -> Forecast:

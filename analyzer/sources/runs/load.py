@@ -71,7 +71,7 @@ def fetch_ledger(source: SampleSource, run_id: str, scrapes: Sequence[Row]) -> p
 
 
 def load_run(source: SampleSource, run_id: str, since_s: float, clock: Clock, log: Callable[[str], None]) -> RunFrames:
-    """Load a run; wait for the scrape of its end. Raises FetchError if the run is not there."""
+    """Load a run; wait for the scrape of its end. Raises FetchError if the source has no such run."""
     sight = _wait_for_end(source, run_id, since_s, clock, log)
     if not sight.rows:
         raise _run_not_found(source, run_id, since_s, clock)
@@ -83,11 +83,11 @@ def load_run(source: SampleSource, run_id: str, since_s: float, clock: Clock, lo
     on = windows(own, run_id)
     rows = sorted(sight.rows, key=lambda row: row.instance)
     raw = [run_samples.fetch_raw(source, row, on.get(row.instance), (start_s, end_s)) for row in rows]
-    beside = join_frames(run_samples.fetch_other_runs(source, row, (start_s, end_s)) for row in rows)
-    if len(beside):  # an empty frame has no label columns
-        beside = beside[beside["run_id"] != run_id]
-    exact = {place: taken for _, known in raw for place, taken in known.items()}
-    return replace(found, raw=join_frames(frame for frame, _ in raw), others=beside, exact=exact)
+    others = join_frames(run_samples.fetch_other_runs(source, row, (start_s, end_s)) for row in rows)
+    if len(others):  # an empty frame has no label columns
+        others = others[others["run_id"] != run_id]
+    exact = {place: one for _, known in raw for place, one in known.items()}
+    return replace(found, raw=join_frames(frame for frame, _ in raw), others=others, exact=exact)
 
 
 def _run_series(source: SampleSource, run_id: str, sight: _Sight) -> pd.DataFrame:

@@ -69,7 +69,7 @@ def _slots_s(about: pd.DataFrame) -> set[float]:
 
 def _stretches_s(exact: Iterable[Exact]) -> set[float]:
     """Return the edges of stretches of constant power: load and counter there show whether a sensor is stuck."""
-    return {edge_s for taken in exact for same in taken.stretches for edge_s in (same.start_s, same.end_s)}
+    return {edge_s for one in exact for same in one.stretches for edge_s in (same.start_s, same.end_s)}
 
 
 _BUCKETS = 800

@@ -44,18 +44,18 @@ def deduplicate_meters(found: Iterable[Meter]) -> UniqueMeters:
 
 def _gpus(meters: Sequence[Meter]) -> tuple[list[Meter], list[tuple[Meter, Meter]]]:
     """Return unique GPUs, and the others with the chosen ones; a GPU without UUID is identified by node and index."""
-    taken: dict[str, Meter] = {}
+    chosen: dict[str, Meter] = {}
     again: list[tuple[Meter, Meter]] = []
     for meter in sorted(meters, key=lambda meter: not meter.device.startswith("GPU-")):
-        first = taken.get(meter.device)
+        first = chosen.get(meter.device)
         if first is None and not meter.device.startswith("GPU-"):
             where = (meter.node, meter.index)
-            first = next((one for one in taken.values() if (one.node, one.index) == where), None)
+            first = next((one for one in chosen.values() if (one.node, one.index) == where), None)
         if first is None:
-            taken[meter.device] = meter
+            chosen[meter.device] = meter
         else:
             again.append((meter, first))
-    return list(taken.values()), again
+    return list(chosen.values()), again
 
 
 def _rank(meter: Meter) -> tuple[int, int, int, int]:

@@ -154,8 +154,8 @@ def build_meters(schema: Schema, series: Iterable[LabelledSamples], window: Time
                 exporter_label(labels, (k,)) == v for k, v in foreign.only.items()
             ):
                 _gather(found, schema, place, labels, _scaled(samples, foreign.scale))
-    made = [_meter(schema, component, device, gathered, window) for (component, device), gathered in found.items()]
-    return [meter for meter in made if len(meter.counter) or len(meter.power)]
+    meters = [_meter(schema, component, device, gathered, window) for (component, device), gathered in found.items()]
+    return [meter for meter in meters if len(meter.counter) or len(meter.power)]
 
 
 def exporter_label(labels: Mapping[str, str], names: tuple[str, ...]) -> str:

@@ -177,8 +177,8 @@ def _first(names: Sequence[str], by_name: _ByName) -> list[tuple[_Counter, Incre
     """Return each server's counters of the first name that it exports: names differ between versions."""
     found: list[tuple[_Counter, Increase]] = []
     for name in names:
-        taken = {track.labels.get("instance", "") for track, _ in found}
-        found += [one for one in by_name.get(name, []) if one[0].labels.get("instance", "") not in taken]
+        known = {track.labels.get("instance", "") for track, _ in found}
+        found += [one for one in by_name.get(name, []) if one[0].labels.get("instance", "") not in known]
     return found
 
 

@@ -209,4 +209,4 @@ def test_fetch_forecast_finds_newest_scrape_on_each_server(live, server):
 
     assert (forecast.provider, forecast.region) == ("gb", "GB")
     assert [slot.grams_per_kwh for slot in forecast.slots] == NIGHT_FORECAST[1:]
-    assert forecast.slots[0].start_s == pytest.approx(forecast.made_s + 1_800, abs=1e-3)
+    assert forecast.slots[0].start_s == pytest.approx(forecast.issued_s + 1_800, abs=1e-3)
