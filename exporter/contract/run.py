@@ -124,7 +124,7 @@ class EndRequest(Body):
     results: Annotated[dict[Unit, Annotated[float, Field(allow_inf_nan=False)]], Field(max_length=MAX_RESULTS)] = {}
 
 
-class Phase(BaseModel):
+class PhaseView(BaseModel):
     name: str
     started_at: float
     duration_seconds: float
@@ -157,7 +157,7 @@ class Emissions(BaseModel):
     grams: float
 
 
-class Run(BaseModel):
+class RunView(BaseModel):
     """State of a run. Times are in Unix seconds, energies in joules by component and device."""
 
     run_id: str
@@ -169,7 +169,7 @@ class Run(BaseModel):
     started_at: float
     ended_at: float | None
     duration_seconds: float
-    phases: list[Phase]
+    phases: list[PhaseView]
     work: dict[str, float]
     results: dict[str, float]
     energy_joules: dict[str, dict[str, float]]

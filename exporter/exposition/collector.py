@@ -38,7 +38,7 @@ from exporter.contract.metrics import (
     RUN_START,
     RUN_WORK,
 )
-from exporter.contract.run import Run
+from exporter.contract.run import RunView
 from exporter.energy.plausibility import REASONS
 from exporter.exposition.render import CollectedSeries, Families, group_families
 from exporter.model import ClockReading, Device, Reading, read_clocks
@@ -51,7 +51,7 @@ class RunMetrics(Protocol):
     """A run at one instant, with the maximum power by GPU, which only the metrics show."""
 
     @property
-    def run(self) -> Run: ...
+    def run(self) -> RunView: ...
 
     @property
     def power_max_w(self) -> Mapping[str, float]: ...
@@ -145,7 +145,7 @@ def run_readings(snapshot: RunMetrics) -> Iterator[Reading]:
             yield Reading(RUN_PHASE_WORK, (shown.run_id, phase.name, unit), amount)
 
 
-def _run_energy_readings(shown: Run, power_max_w: Mapping[str, float]) -> Iterator[Reading]:
+def _run_energy_readings(shown: RunView, power_max_w: Mapping[str, float]) -> Iterator[Reading]:
     for gpu in shown.gpus:
         labels = (shown.run_id, gpu.gpu, gpu.uuid)
         yield Reading(RUN_GPU_INFO, labels, 1.0)

@@ -103,7 +103,7 @@ class Ledger:
         processes = requests.find_processes(request.pids)
         now_s, now_at, _ = self._clock()
         run = RunRecord(
-            run_id=request.run_id or requests.new_run_id(),
+            run_id=request.run_id or requests.generate_run_id(),
             workload=request.workload,
             labels=dict(request.labels),
             request=request.model_dump_json(),
@@ -246,7 +246,7 @@ class Ledger:
 
     # -- output
 
-    def view(self, run: RunRecord) -> contract.Run:
+    def view(self, run: RunRecord) -> contract.RunView:
         return run_view(run, self._live.energy.meters, self._clock().s, self._live.simulation)
 
     def update(self) -> None:

@@ -121,5 +121,5 @@ def check_phase_rate(run: RunRecord, now_s: float) -> None:
     raise RunError(429, f"name: a run changes its phase at most {limit}; merge short phases", retry_after_s=1)
 
 
-def new_run_id() -> str:
+def generate_run_id() -> str:
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"

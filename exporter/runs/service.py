@@ -44,7 +44,7 @@ class RunService(Service):
 
     # -- requests
 
-    async def begin(self, request: BeginRequest) -> tuple[contract.Run, bool]:
+    async def begin(self, request: BeginRequest) -> tuple[contract.RunView, bool]:
         """Return the run and whether it is new. Raises RunError."""
         await self._sensors.wait_until_ready()  # the GPUs are not known before
         if self._stopping.is_set():
@@ -56,16 +56,16 @@ class RunService(Service):
         await self._storage.save_soon()
         return self._ledger.view(run), is_new
 
-    def add_processes(self, run_id: str, request: ProcessesRequest) -> contract.Run:
+    def add_processes(self, run_id: str, request: ProcessesRequest) -> contract.RunView:
         return self._ledger.view(self._ledger.add_processes(run_id, request))
 
-    def work(self, run_id: str, request: WorkRequest) -> contract.Run:
+    def work(self, run_id: str, request: WorkRequest) -> contract.RunView:
         return self._ledger.view(self._ledger.work(run_id, request))
 
-    def phase(self, run_id: str, name: str) -> contract.Run:
+    def phase(self, run_id: str, name: str) -> contract.RunView:
         return self._ledger.view(self._ledger.phase(run_id, name))
 
-    async def end(self, run_id: str, request: EndRequest) -> contract.Run:
+    async def end(self, run_id: str, request: EndRequest) -> contract.RunView:
         """End the run, also where the client disconnects. Ending it again returns the same. Raises RunError."""
         await self._sensors.wait_until_ready()  # no sensor was read since the previous exporter before
         run = await asyncio.shield(self._end(run_id, request))
@@ -100,7 +100,7 @@ class RunService(Service):
         if scan.done():
             scan.result()
 
-    def get(self, run_id: str) -> contract.Run:
+    def get(self, run_id: str) -> contract.RunView:
         """Return a run. Raises RunError."""
         return self._ledger.view(self._ledger.find(run_id))
 

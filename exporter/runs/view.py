@@ -18,16 +18,16 @@ from exporter.runs.record import Cut, PhaseTotal, RunEmission, RunRecord, add_se
 class RunSnapshot:
     """A run at one instant, with the maximum power by GPU, which only the metrics show."""
 
-    run: contract.Run
+    run: contract.RunView
     power_max_w: Mapping[str, float]
 
 
-def run_view(run: RunRecord, meters: Meters, now_s: float, simulation: str | None) -> contract.Run:
+def run_view(run: RunRecord, meters: Meters, now_s: float, simulation: str | None) -> contract.RunView:
     """Return the run as the API shows it; `simulation` is the path of the simulated GPUs' state file."""
     energies = _energies(run, meters)
     phases, emissions = _segments(run, meters, now_s)
     duration_s = max(0.0, (run.end_s if run.end_s is not None else now_s) - run.begin_s)
-    return contract.Run(
+    return contract.RunView(
         run_id=run.run_id,
         workload=run.workload,
         labels=run.labels,
@@ -38,7 +38,7 @@ def run_view(run: RunRecord, meters: Meters, now_s: float, simulation: str | Non
         ended_at=run.ended_at if run.final_settled else None,
         duration_seconds=duration_s,
         phases=[
-            contract.Phase(
+            contract.PhaseView(
                 name=p.name,
                 started_at=p.started_at,
                 duration_seconds=p.seconds,

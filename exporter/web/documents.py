@@ -18,7 +18,7 @@ from exporter.contract.run import (
     PhaseRequest,
     Problem,
     ProcessesRequest,
-    Run,
+    RunView,
     WorkRequest,
 )
 from exporter.sensors.hub import SensorHub
@@ -112,7 +112,7 @@ def openapi_document(version: str) -> dict[str, Any]:
     models: list[type[BaseModel]] = [BeginRequest, *(model for _, model, _ in _STEPS)]
     _, bodies = models_json_schema([(model, "validation") for model in models], ref_template=_REF + "{model}")
     _, answers = models_json_schema(
-        [(model, "serialization") for model in (Run, Gpus, Problem)], ref_template=_REF + "{model}"
+        [(model, "serialization") for model in (RunView, Gpus, Problem)], ref_template=_REF + "{model}"
     )
     return {
         "openapi": "3.1.0",
@@ -130,7 +130,7 @@ def openapi_document(version: str) -> dict[str, Any]:
 
 
 def _paths() -> dict[str, Any]:
-    run = _ref(Run)
+    run = _ref(RunView)
     begin = _operation("Start a run.", {"200": run, "201": run}, body=BeginRequest)
     steps = {
         f"/api/v1/runs/{{run_id}}/{name}": {"parameters": [_RUN_ID], "post": _operation(what, {"200": run}, body=model)}

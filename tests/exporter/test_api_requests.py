@@ -124,7 +124,7 @@ def test_health_readiness_and_the_landing_page(exporter):
 
 
 def test_every_answer_of_the_run_api_is_a_run_of_the_contract(exporter):
-    from exporter.contract.run import Run
+    from exporter.contract.run import RunView
 
     run = begin(exporter)
-    Run.model_validate_json(json.dumps(end(exporter, run["run_id"])), strict=True)
+    RunView.model_validate_json(json.dumps(end(exporter, run["run_id"])), strict=True)

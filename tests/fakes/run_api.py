@@ -24,8 +24,8 @@ from exporter.contract.run import (
     Gpus,
     PhaseRequest,
     ProcessesRequest,
-    Run,
     RunGpu,
+    RunView,
     WorkRequest,
 )
 
@@ -51,7 +51,7 @@ class RunApi:
         self.known_gpus = known_gpus
         self.simulation = simulation
         self.requests: list[Request] = []
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, RunView] = {}
         self.begun: dict[str, BeginRequest] = {}
         self.pids: dict[str, list[int]] = {}
         self.refuses_pids = False
@@ -60,7 +60,7 @@ class RunApi:
         self._lock = threading.Lock()
 
     @property
-    def only_run(self) -> Run:
+    def only_run(self) -> RunView:
         (run,) = self.runs.values()
         return run
 
@@ -123,7 +123,7 @@ class RunApi:
                 run.state, run.outcome, run.ended_at, run.results = "ended", request.outcome, now, request.results
                 run.duration_seconds = now - run.started_at
 
-    def _work(self, run: Run, request: WorkRequest) -> None:
+    def _work(self, run: RunView, request: WorkRequest) -> None:
         contributors = self.totals.setdefault(run.run_id, {})
         before = contributors.get(request.contributor, {})
         for unit, amount in request.amounts.items():
@@ -136,8 +136,8 @@ class RunApi:
                 run.work[unit] = run.work.get(unit, 0) + amount
 
 
-def _new_run(run_id: str, request: BeginRequest, gpus: list[RunGpu], simulation: str | None) -> Run:
-    return Run(
+def _new_run(run_id: str, request: BeginRequest, gpus: list[RunGpu], simulation: str | None) -> RunView:
+    return RunView(
         run_id=run_id,
         workload=request.workload,
         labels=request.labels,

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from exporter.contract.run import METRICS_FILE, NO_GPU_FOUND, Outcome, Run
+from exporter.contract.run import METRICS_FILE, NO_GPU_FOUND, Outcome, RunView
 from workloads.client.messages import DISK_FULL_ERRNOS, log_message
 from workloads.client.recorder import Recorder
 
@@ -53,7 +53,7 @@ class RunFolder:
         with contextlib.suppress(OSError):
             self.path.rmdir()
 
-    def start(self, run: Run, command: Sequence[str], config: Mapping[str, Any]) -> None:
+    def start(self, run: RunView, command: Sequence[str], config: Mapping[str, Any]) -> None:
         self._recorder.write(
             "start",
             run_id=run.run_id,
@@ -64,7 +64,7 @@ class RunFolder:
             config=_json_value(config),
         )
 
-    def end(self, run: Run | None, outcome: Outcome, exit_code: int, results: Mapping[str, float]) -> None:
+    def end(self, run: RunView | None, outcome: Outcome, exit_code: int, results: Mapping[str, float]) -> None:
         """Write the last event and `metrics.yml`. `run` is None if the exporter could not be reached."""
         self._recorder.write(
             "end",
@@ -88,7 +88,7 @@ class RunFolder:
                 path.unlink(missing_ok=True)
 
 
-def _metrics(run: Run) -> dict[str, Any]:
+def _metrics(run: RunView) -> dict[str, Any]:
     """Return the exporter's response with the joules of each component summed over its devices."""
     whole = run.model_dump(mode="json", exclude={"state"}, exclude_none=True)
     totals = {name: sum(run.energy_joules[name].values()) for name in _SUMMED if name in run.energy_joules}
@@ -109,12 +109,12 @@ def _json_value(value: object) -> Any:
     return str(value)
 
 
-def log_summary(run: Run, outcome: Outcome, source: str | None) -> None:
+def log_summary(run: RunView, outcome: Outcome, source: str | None) -> None:
     for line in summary_lines(run, outcome, source):
         log_message(line)
 
 
-def summary_lines(run: Run, outcome: Outcome, source: str | None) -> Iterator[str]:
+def summary_lines(run: RunView, outcome: Outcome, source: str | None) -> Iterator[str]:
     """Yield the lines of the summary; `source` is the analyzer's `--source`, where it is needed."""
     yield from run.notes
     yield from _results(run)
@@ -129,7 +129,7 @@ def summary_lines(run: Run, outcome: Outcome, source: str | None) -> Iterator[st
     yield f"run {run.run_id} {run.outcome} in {run.duration_seconds:.1f} s: {hint}"
 
 
-def _results(run: Run) -> Iterator[str]:
+def _results(run: RunView) -> Iterator[str]:
     """Yield the job's results without percentiles, and the GPU energy per unit of work."""
     shown = {name: value for name, value in run.results.items() if not _PERCENTILE.search(name)}
     if shown:

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from exporter.contract.run import MAX_RESULTS, BeginRequest, EndRequest, Outcome, Run, error_reason
+from exporter.contract.run import MAX_RESULTS, BeginRequest, EndRequest, Outcome, RunView, error_reason
 from workloads.client import api as run_api
 from workloads.client import contributor, recorder, values
 from workloads.client.api import Api, ExporterError, RejectedRequestError, UnreachableError
@@ -146,7 +146,7 @@ def _request(job: JobRequest) -> BeginRequest:
 
 def _begin(
     job: JobRequest, request: BeginRequest, connect: Callable[[], ExporterConnection]
-) -> tuple[ExporterConnection, Run]:
+) -> tuple[ExporterConnection, RunView]:
     for attempt in range(1, _BEGIN_ATTEMPTS + 1):
         connection = connect()
         try:
@@ -157,7 +157,7 @@ def _begin(
     raise AssertionError
 
 
-def _begin_at(api: Api, job: JobRequest, request: BeginRequest) -> Run:
+def _begin_at(api: Api, job: JobRequest, request: BeginRequest) -> RunView:
     body = request.model_dump(exclude_none=True)
     try:
         return _running(api.post("/runs", body))
@@ -168,7 +168,7 @@ def _begin_at(api: Api, job: JobRequest, request: BeginRequest) -> Run:
         return _running(api.post("/runs", {**body, "gpus": []}))
 
 
-def _running(answer: dict[str, Any]) -> Run:
+def _running(answer: dict[str, Any]) -> RunView:
     """Parse the response. A repeated request returns the earlier run, which must not have ended."""
     run = _parse_run(answer)
     if run.state != "running":
@@ -176,9 +176,9 @@ def _running(answer: dict[str, Any]) -> Run:
     return run
 
 
-def _parse_run(answer: dict[str, Any]) -> Run:
+def _parse_run(answer: dict[str, Any]) -> RunView:
     try:
-        return Run.model_validate(answer)
+        return RunView.model_validate(answer)
     except ValidationError as error:
         raise ExporterError(
             f"cannot read the exporter's response: unexpected field {error.errors()[0]['loc']}; "
@@ -186,7 +186,7 @@ def _parse_run(answer: dict[str, Any]) -> Run:
         ) from error
 
 
-def _environment(job: JobRequest, api: Api, run: Run, results: Path, environ: Mapping[str, str]) -> dict[str, str]:
+def _environment(job: JobRequest, api: Api, run: RunView, results: Path, environ: Mapping[str, str]) -> dict[str, str]:
     added = {run_api.RUN_ID: run.run_id, run_api.EXPORTER: api.address, run_api.RESULTS: str(results)}
     if run.simulation is not None:
         added[run_api.SIMULATION] = run.simulation
@@ -237,7 +237,7 @@ def _lease(api: Api, run_id: str) -> Iterator[None]:
         closing.set()
 
 
-def _end(api: Api, run_id: str, outcome: Outcome, results: Mapping[str, float]) -> Run | None:
+def _end(api: Api, run_id: str, outcome: Outcome, results: Mapping[str, float]) -> RunView | None:
     give_up_s = time.monotonic() + _END_WITHIN_S
     while True:
         try:

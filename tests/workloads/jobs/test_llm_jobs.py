@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from exporter.contract.run import RECORD_EVENT, IterationEvent, PhaseEvent, Run
+from exporter.contract.run import RECORD_EVENT, IterationEvent, PhaseEvent, RunView
 from tests.workloads.job_environment import job_environment
 from tests.workloads.jobs.llm_models import EOS, SIZE, counting_model, uniform_model
 
@@ -23,7 +23,7 @@ TINY = ("--random", "tiny", "--device", "cpu")
 
 @dataclass
 class Done:
-    run: Run
+    run: RunView
     iterations: list[IterationEvent]
     phases: list[str]
 
@@ -43,7 +43,7 @@ def job(environment, tmp_path):
     return run_job
 
 
-def _done(run: Run, tmp_path) -> Done:
+def _done(run: RunView, tmp_path) -> Done:
     lines = (tmp_path / "record" / "events.jsonl").read_text().splitlines()
     events = [RECORD_EVENT.validate_python(json.loads(line)) for line in lines]
     iterations = [event for event in events if isinstance(event, IterationEvent)]

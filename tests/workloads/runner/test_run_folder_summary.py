@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.contract.run import Phase, Run
+from exporter.contract.run import PhaseView, RunView
 from workloads.runner import run_folder as ended_run
 
 
@@ -16,11 +16,11 @@ def ended(**fields):
     times = {"started_at": 0.0, "ended_at": 2.0, "duration_seconds": 2.0, "phases": []}
     known = {"run_id": "r", "workload": "w", "labels": {}, "gpus": [], "state": "ended", "outcome": "ok"}
     more = {"work": {}, "results": {}, "emissions_grams": [], "notes": []}
-    return Run.model_validate(known | energies | times | more | fields)
+    return RunView.model_validate(known | energies | times | more | fields)
 
 
 def measured(**work):
-    return Phase(name="measure", started_at=0.0, duration_seconds=1.0, energy_joules={"gpu": 300.0}, work=work)
+    return PhaseView(name="measure", started_at=0.0, duration_seconds=1.0, energy_joules={"gpu": 300.0}, work=work)
 
 
 def lines(**fields):
