@@ -110,18 +110,21 @@ class CpuUsageReader:
             for process in run.processes:
                 roots[process].append(run_id)
         snapshot = ProcessSnapshot(self._proc)
-        found: dict[ProcessKey, _ScannedProcess] = {}
+        processes: dict[ProcessKey, _ScannedProcess] = {}
         by_pid: dict[int, ProcessKey] = {}
         for start in sorted({*roots, *self._scanned}, key=lambda process: (process.started_s, process.pid)):
-            for stat in () if start in found else snapshot.tree(start):
+            for stat in () if start in processes else snapshot.tree(start):
                 parent = by_pid.get(stat.parent)
-                above = found[parent].claims if parent else ()
+                above = processes[parent].claims if parent else ()
                 scanned = self._with_claims(stat, parent, above, self._running(runs, stat.process))
                 own = tuple(_Claim(run_id, stat.process) for run_id in roots.get(stat.process, ()))
-                kept = tuple(claim for claim in scanned.claims if claim.run_id not in roots.get(stat.process, ()))
-                if kept or own:
-                    found[stat.process], by_pid[stat.process.pid] = scanned._replace(claims=(*kept, *own)), stat.process
-        return found
+                claims = tuple(claim for claim in scanned.claims if claim.run_id not in roots.get(stat.process, ()))
+                if claims or own:
+                    processes[stat.process], by_pid[stat.process.pid] = (
+                        scanned._replace(claims=(*claims, *own)),
+                        stat.process,
+                    )
+        return processes
 
     def _running(self, runs: Mapping[str, RunProcesses], process: ProcessKey) -> tuple[_Claim, ...]:
         """Return the process's trees at the last scan, of the runs that are still open."""

@@ -201,13 +201,13 @@ class Attribution:
         self._changed |= changes.microjoules.keys()
         self._forgotten |= changes.forgotten
 
-    def readings(self, shown: Collection[Device]) -> Iterator[Reading]:
-        """Yield the attributed energies and idle powers of the devices `shown`."""
+    def readings(self, readable: Collection[Device]) -> Iterator[Reading]:
+        """Yield the attributed energies and idle powers of the `readable` devices."""
         for (device, policy, run_id), amount in self.microjoules.items():
-            if device.component and device in shown:
+            if device.component and device in readable:
                 yield Reading(RUN_ATTRIBUTED_ENERGY, (run_id, device.component, device.id, policy), amount / _UJ)
         for device, watts in self.idle_w.items():
-            if device.component and device in shown:
+            if device.component and device in readable:
                 yield Reading(IDLE_POWER, (device.component, device.id), watts)
 
 
@@ -220,8 +220,8 @@ def gpu_loads(
     processes there of no other run. It and the runs with processes hold the GPU from their start to their end.
     """
     loads: dict[str, float] = dict.fromkeys(holders, 0.0)
-    found = list(processes)
-    for process, weight in zip(found, _weights(found), strict=True):
+    running = list(processes)
+    for process, weight in zip(running, _weights(running), strict=True):
         owner = next((run_id for run_id in holders if process.pid in pids.get(run_id, ())), NO_RUN)
         loads[owner] = loads.get(owner, 0.0) + weight
     return DeviceLoads(_assign_rest(loads, holders, pids))

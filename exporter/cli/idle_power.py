@@ -102,15 +102,15 @@ async def measure_lines(indices: Sequence[int], seconds: float, simulated: Path 
     return [describe_idle_power(IdlePower(**json.loads(line))) for line in output.splitlines()]
 
 
-def describe_idle_power(found: IdlePower) -> str:
+def describe_idle_power(power: IdlePower) -> str:
     """Return the result in words, with the uncertainty of the counter's update interval."""
-    gpu, unwatched_w, polled_w = f"GPU {found.index}", found.unwatched_w, found.polled_w
+    gpu, unwatched_w, polled_w = f"GPU {power.index}", power.unwatched_w, power.polled_w
     if unwatched_w is None or polled_w is None:
         return f"{gpu}: unknown, no energy counter, or it was reset; check persistence mode with: nvidia-smi -q"
-    half_w = UPDATE_S / found.seconds * max(unwatched_w, polled_w)
+    half_w = UPDATE_S / power.seconds * max(unwatched_w, polled_w)
     drew = f"{unwatched_w:.1f} W without polling, {polled_w:.1f} W polled once a second (± {half_w:.1f} W each)"
-    if found.processes or found.utilization > 0:
-        use = f"{found.processes} processes, utilization up to {100 * found.utilization:.0f} %"
+    if power.processes or power.utilization > 0:
+        use = f"{power.processes} processes, utilization up to {100 * power.utilization:.0f} %"
         return f"{gpu} drew {drew} while in use ({use}); not idle power, repeat it when no process runs"
     if polled_w - unwatched_w > max(2 * half_w, MIN_DIFFERENCE_W):
         return f"{gpu} draws {drew}; polling keeps it awake: enable persistence mode with nvidia-smi -pm 1"
@@ -123,8 +123,8 @@ def main(arguments: Sequence[str]) -> None:
         from exporter.sources.simulated import SimulatedNvml
 
         api = SimulatedNvml(Path(arguments[2]))
-    for found in measure_idle_power(Nvml(api), [int(index) for index in arguments[1].split(",")], float(arguments[0])):
-        print(json.dumps(asdict(found)))
+    for power in measure_idle_power(Nvml(api), [int(index) for index in arguments[1].split(",")], float(arguments[0])):
+        print(json.dumps(asdict(power)))
 
 
 if __name__ == "__main__":

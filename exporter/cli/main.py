@@ -36,8 +36,8 @@ _ClickUsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1
 _EXTRAS = ("aiohttp", "prometheus_client", "psutil", "pynvml")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(version_line("exporter"))
         raise typer.Exit
 

@@ -61,9 +61,9 @@ def simulated_file(settings: Settings) -> Path | None:
 def _is_current(path: Path, gpus: tuple[simulation.SimulatedGpuState, ...]) -> bool:
     """Return True if the file has these GPUs and is of this boot, so that their energy continues."""
     try:
-        with simulation.Simulation.open(path) as found:
-            same = [g.product for g in found.gpus] == [g.product for g in gpus]
-            return same and found.state.driver_loaded_at_s <= boottime()
+        with simulation.Simulation.open(path) as existing:
+            same = [g.product for g in existing.gpus] == [g.product for g in gpus]
+            return same and existing.state.driver_loaded_at_s <= boottime()
     except simulation.StateFileError:
         return False
 
@@ -107,10 +107,10 @@ def kubelet_source(socket: Path, gpus: Callable[[], Mapping[str, str]]) -> Sourc
 def _gpu_indices(live: LiveState) -> dict[str, str]:
     """Return the index of each GPU by UUID; a MIG instance has its parent's. For threads, hence the copies."""
     gpus = live.gpus
-    found = {uuid: gpu.info.index for uuid, gpu in list(gpus.items())}
+    indices = {uuid: gpu.info.index for uuid, gpu in list(gpus.items())}
     for gpu in list(gpus.values()):
-        found |= {labels[1]: gpu.info.index for name, labels in list(gpu.readings) if name == GPU_MIG_INFO.name}
-    return found
+        indices |= {labels[1]: gpu.info.index for name, labels in list(gpu.readings) if name == GPU_MIG_INFO.name}
+    return indices
 
 
 def _gpu_processes(live: LiveState) -> dict[str, tuple[GpuProcess, ...]]:
@@ -125,22 +125,22 @@ def _process_roles(worker: WorkerSupervisor | None) -> dict[str, int]:
 
 def polled_sources(settings: Settings, live: LiveState, worker: WorkerSupervisor | None = None) -> list[PolledSource]:
     """Return the sources that the settings ask for. Raises UsageError and OperationError."""
-    found: list[PolledSource] = []
+    sources: list[PolledSource] = []
     if settings.rapl:
-        found.append(PolledSource(cpu_source(settings), RAPL_EVERY_S))
+        sources.append(PolledSource(cpu_source(settings), RAPL_EVERY_S))
     if settings.hwmon and find_power_sensors(settings.sysfs / "class/hwmon"):
-        found.append(PolledSource(HwmonSource(settings.sysfs), HWMON_EVERY_S))
+        sources.append(PolledSource(HwmonSource(settings.sysfs), HWMON_EVERY_S))
     if settings.host:
-        found.append(PolledSource(HostSource(partial(_process_roles, worker)), HOST_EVERY_S))
+        sources.append(PolledSource(HostSource(partial(_process_roles, worker)), HOST_EVERY_S))
     indices = partial(_gpu_indices, live)
     if settings.processes:
-        found.append(PolledSource(process_table(settings), PROCESSES_EVERY_S))
+        sources.append(PolledSource(process_table(settings), PROCESSES_EVERY_S))
         group_of = partial(group_of_pid, by=GROUPS[settings.process_group or DEFAULT_GROUP], pids=settings.process_pids)
         table = GpuProcessTable(partial(_gpu_processes, live), indices, group_of)
-        found.append(PolledSource(table, PROCESSES_EVERY_S))
+        sources.append(PolledSource(table, PROCESSES_EVERY_S))
     if settings.kubelet_socket:
-        found.append(PolledSource(kubelet_source(settings.kubelet_socket, indices), KUBELET_EVERY_S))
-    return found
+        sources.append(PolledSource(kubelet_source(settings.kubelet_socket, indices), KUBELET_EVERY_S))
+    return sources
 
 
 async def list_provider_regions(settings: Settings) -> list[str]:
@@ -157,11 +157,11 @@ async def list_provider_regions(settings: Settings) -> list[str]:
         ]
     if provider in PROVIDERS:
         try:
-            found = await _fetch_regions(settings)
+            regions = await _fetch_regions(settings)
         except SourceError as error:
             raise OperationError(f"cannot list the regions of {provider}: {error}") from error
-        width = max(map(len, found), default=0)
-        return [f"{key:{width}} {name}".rstrip() for key, name in found.items()]
+        width = max(map(len, regions), default=0)
+        return [f"{key:{width}} {name}".rstrip() for key, name in regions.items()]
     raise UsageError(f"--carbon.provider: unknown provider {provider!r}; use one of {', '.join(PROVIDERS)}")
 
 

@@ -21,7 +21,7 @@ class ConfigFileError(Exception):
 
 
 class ReloadableFile(Generic[Loaded]):
-    """`load` reads it, or raises FileError; `parts` are the files that `load` has read for what it gave."""
+    """Content that `load` reads; `load` raises ConfigFileError. `parts` returns the files that a content was read from."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ReloadableFile(Generic[Loaded]):
 
 def _signature(path: Path) -> tuple[int, ...]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         return (error.errno or 0,)
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

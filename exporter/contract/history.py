@@ -110,11 +110,9 @@ def open_read_only(path: Path) -> sqlite3.Connection:
 
 
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
-    found = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
-    if not found or int(found[0]) != SCHEMA_VERSION:
-        raise sqlite3.DatabaseError(
-            f"{path} has schema {found and found[0]}; this version reads schema {SCHEMA_VERSION}"
-        )
+    row = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+    if not row or int(row[0]) != SCHEMA_VERSION:
+        raise sqlite3.DatabaseError(f"{path} has schema {row and row[0]}; this version reads schema {SCHEMA_VERSION}")
 
 
 def select_series(

@@ -86,11 +86,13 @@ class MonotonicCounters:
         return {series: self.totals.get(series) for series in changed}
 
     def _add_raw(self, series: SeriesKey, raw: float, baseline: float) -> float:
-        known = self.totals.pop(series, None)  # inserted again at the end: the first is the one not read for longest
-        before = known or CounterTotal(0.0, baseline)
+        total_before = self.totals.pop(
+            series, None
+        )  # inserted again at the end: the first is the one not read for longest
+        before = total_before or CounterTotal(0.0, baseline)
         after = CounterTotal(before.total + (raw - before.raw if raw >= before.raw else raw), raw)
         self.totals[series] = after
-        if after != known:
+        if after != total_before:
             self.changed.add(series)
         return after.total
 

@@ -86,8 +86,8 @@ def fit_sensor_clock(changes: Sequence[tuple[float, float]]) -> SensorClock | No
         return None
     widths = [b - a for a, b in changes]
     narrow = 1.5 * median(widths)
-    kept = [change for change, width in zip(changes, widths, strict=True) if width <= narrow]
-    middles = [(a + b) / 2 for a, b in kept]
+    narrow_changes = [change for change, width in zip(changes, widths, strict=True) if width <= narrow]
+    middles = [(a + b) / 2 for a, b in narrow_changes]
     steps = [later - earlier for earlier, later in pairwise(middles)]
     if len(steps) < _MIN_CHANGES - 1:
         return None
@@ -98,7 +98,7 @@ def fit_sensor_clock(changes: Sequence[tuple[float, float]]) -> SensorClock | No
         return None
     refined: list[tuple[float, SensorClock]] = []
     for candidate in _strongest(middles, period_s):
-        refined.append(_refine(candidate, kept))
+        refined.append(_refine(candidate, narrow_changes))
         if refined[-1][0] <= 0:
             break
     scatter_s, clock = min(refined, key=lambda found: found[0])

@@ -118,49 +118,49 @@ def _device_readings(snapshot: DeviceSnapshot) -> Iterator[Reading]:
 
 def run_readings(snapshot: RunMetrics) -> Iterator[Reading]:
     """Yield the series of one run."""
-    shown = snapshot.run
-    identity = (shown.run_id,)
-    labels = tuple((f"label_{name}", value) for name, value in shown.labels.items())
-    yield Reading(RUN_INFO, (shown.run_id, shown.workload), 1.0, labels)
-    yield Reading(RUN_START, identity, shown.started_at)
-    yield Reading(RUN_DURATION, identity, shown.duration_seconds)
-    if shown.ended_at is not None:
-        yield Reading(RUN_END, identity, shown.ended_at)
-        yield Reading(RUN_OUTCOME, (shown.run_id, shown.outcome or "interrupted"), 1.0)
-    yield from _run_energy_readings(shown, snapshot.power_max_w)
-    for emission in shown.emissions_grams:
-        labels_of = (shown.run_id, emission.component, emission.basis, emission.quality)
+    run = snapshot.run
+    identity = (run.run_id,)
+    labels = tuple((f"label_{name}", value) for name, value in run.labels.items())
+    yield Reading(RUN_INFO, (run.run_id, run.workload), 1.0, labels)
+    yield Reading(RUN_START, identity, run.started_at)
+    yield Reading(RUN_DURATION, identity, run.duration_seconds)
+    if run.ended_at is not None:
+        yield Reading(RUN_END, identity, run.ended_at)
+        yield Reading(RUN_OUTCOME, (run.run_id, run.outcome or "interrupted"), 1.0)
+    yield from _run_energy_readings(run, snapshot.power_max_w)
+    for emission in run.emissions_grams:
+        labels_of = (run.run_id, emission.component, emission.basis, emission.quality)
         yield Reading(RUN_EMISSIONS, labels_of, emission.grams)
-    for unit, amount in shown.work.items():
-        yield Reading(RUN_WORK, (shown.run_id, unit), amount)
-    for name, value in shown.results.items():
-        yield Reading(RUN_RESULT, (shown.run_id, name), value)
-    for phase in shown.phases:
-        yield Reading(RUN_PHASE_SECONDS, (shown.run_id, phase.name), phase.duration_seconds)
+    for unit, amount in run.work.items():
+        yield Reading(RUN_WORK, (run.run_id, unit), amount)
+    for name, value in run.results.items():
+        yield Reading(RUN_RESULT, (run.run_id, name), value)
+    for phase in run.phases:
+        yield Reading(RUN_PHASE_SECONDS, (run.run_id, phase.name), phase.duration_seconds)
         for component, joules in phase.energy_joules.items():
-            yield Reading(RUN_PHASE_ENERGY, (shown.run_id, phase.name, component), joules)
+            yield Reading(RUN_PHASE_ENERGY, (run.run_id, phase.name, component), joules)
         for component, half_j in phase.energy_uncertainty_joules.items():
-            yield Reading(RUN_PHASE_ENERGY_UNCERTAINTY, (shown.run_id, phase.name, component), half_j)
+            yield Reading(RUN_PHASE_ENERGY_UNCERTAINTY, (run.run_id, phase.name, component), half_j)
         for unit, amount in phase.work.items():
-            yield Reading(RUN_PHASE_WORK, (shown.run_id, phase.name, unit), amount)
+            yield Reading(RUN_PHASE_WORK, (run.run_id, phase.name, unit), amount)
 
 
-def _run_energy_readings(shown: RunView, power_max_w: Mapping[str, float]) -> Iterator[Reading]:
-    for gpu in shown.gpus:
-        labels = (shown.run_id, gpu.gpu, gpu.uuid)
+def _run_energy_readings(run: RunView, power_max_w: Mapping[str, float]) -> Iterator[Reading]:
+    for gpu in run.gpus:
+        labels = (run.run_id, gpu.gpu, gpu.uuid)
         yield Reading(RUN_GPU_INFO, labels, 1.0)
-        if gpu.uuid in shown.integrated_energy_joules:
-            yield Reading(RUN_INTEGRATED_ENERGY, labels, shown.integrated_energy_joules[gpu.uuid])
+        if gpu.uuid in run.integrated_energy_joules:
+            yield Reading(RUN_INTEGRATED_ENERGY, labels, run.integrated_energy_joules[gpu.uuid])
         if gpu.uuid in power_max_w:
             yield Reading(RUN_POWER_MAX, labels, power_max_w[gpu.uuid])
     for metric, values in (
-        (RUN_ENERGY, shown.energy_joules),
-        (RUN_ENERGY_UNCERTAINTY, shown.energy_uncertainty_joules),
-        (RUN_COVERED_RATIO, shown.covered_ratio),
+        (RUN_ENERGY, run.energy_joules),
+        (RUN_ENERGY_UNCERTAINTY, run.energy_uncertainty_joules),
+        (RUN_COVERED_RATIO, run.covered_ratio),
     ):
         for component, devices in values.items():
             for device, value in devices.items():
-                yield Reading(metric, (shown.run_id, component, device), value)
+                yield Reading(metric, (run.run_id, component, device), value)
 
 
 class ReadingSource(Protocol):

@@ -62,8 +62,8 @@ class MetricsRenderer:
             self._pages = {}
             self._families = self._lines(self._collect())
         _, content_type = choose_encoder(accept)
-        found = self._pages.get((content_type, compress))
-        if found is None:
+        page = self._pages.get((content_type, compress))
+        if page is None:
             plain = self._pages.get((content_type, False))
             openmetrics = content_type.startswith("application/openmetrics-text")
             body = plain.body if plain else encode_families(self._families, openmetrics=openmetrics)
@@ -72,8 +72,8 @@ class MetricsRenderer:
                 self._pages[content_type, True] = MetricsPage(
                     gzip.compress(body, 1, mtime=0), content_type, compressed=True
                 )
-            found = self._pages[content_type, compress]
-        return found
+            page = self._pages[content_type, compress]
+        return page
 
     def _lines(self, series: CollectedSeries) -> Families:
         grouped: dict[str, tuple[Metric, list[str]]] = {}

@@ -58,11 +58,11 @@ class NvmlSampler:
         self._writer.put(DriverGone("the GPUs of this node have changed"))
         self._writer.exit(EXIT_NO_DRIVER)
 
-    def _count(self, known: int) -> int:
+    def _count(self, previous: int) -> int:
         try:
             return self._nvml.count()
         except pynvml.NVMLError:
-            return known  # the polling threads report what failed
+            return previous  # the polling threads report what failed
 
     def _attach_in_thread(self, gpu: PolledGpu) -> None:
         threading.Thread(target=self._attach, args=(gpu,), daemon=True).start()

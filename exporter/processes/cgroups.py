@@ -62,19 +62,19 @@ def parse_cgroup_path(path: str) -> CgroupIdentity:
     before = ""
     for name in path.split("/"):
         in_slurm = in_slurm or "slurm" in name
-        if found := _POD.fullmatch(name) or _PODMAN_POD.fullmatch(name):
-            pod_uid, innermost = found["uid"].replace("_", "-"), "pod"
-        elif (found := _CONTAINER.fullmatch(name)) and "conmon" not in (found["engine"] or ""):
-            if before == "libpod_parent" and not found["engine"]:
-                pod_uid, innermost = found["id"], "pod"
+        if match := _POD.fullmatch(name) or _PODMAN_POD.fullmatch(name):
+            pod_uid, innermost = match["uid"].replace("_", "-"), "pod"
+        elif (match := _CONTAINER.fullmatch(name)) and "conmon" not in (match["engine"] or ""):
+            if before == "libpod_parent" and not match["engine"]:
+                pod_uid, innermost = match["id"], "pod"
             else:
-                container, innermost = found["id"], "container"
-        elif in_slurm and (found := _JOB.fullmatch(name)):
-            job, step, innermost = found["job"], "", "slurm"
-        elif job and not step and (found := _STEP.fullmatch(name)):
-            step = found["step"]
-        elif found := _USER.fullmatch(name):
-            user = found["uid"]
+                container, innermost = match["id"], "container"
+        elif in_slurm and (match := _JOB.fullmatch(name)):
+            job, step, innermost = match["job"], "", "slurm"
+        elif job and not step and (match := _STEP.fullmatch(name)):
+            step = match["step"]
+        elif match := _USER.fullmatch(name):
+            user = match["uid"]
         elif name.endswith(".service"):
             service = service or name
         before = name
@@ -195,33 +195,33 @@ def resolve_cgroup(text: str, root: Path = CGROUPS) -> str:
 
 
 def _container(name: str, root: Path) -> str:
-    wanted = name.rpartition("/")[2].lower()  # without a runtime's prefix, as in containerd://ID
-    if not re.fullmatch(rf"[0-9a-f]{{{_PREFIX_LENGTH},64}}", wanted):
+    identity = name.rpartition("/")[2].lower()  # without a runtime's prefix, as in containerd://ID
+    if not re.fullmatch(rf"[0-9a-f]{{{_PREFIX_LENGTH},64}}", identity):
         raise ValueError(
             f"container:{name}: a container's id is at least {_PREFIX_LENGTH} of its 64 hex digits; "
             "see: docker ps --no-trunc, podman ps --no-trunc or crictl ps --no-trunc"
         )
     return _only(
         f"container:{name}",
-        [(path, who.container) for path, who in _topmost(root, "container") if who.container.startswith(wanted)],
+        [(path, who.container) for path, who in _topmost(root, "container") if who.container.startswith(identity)],
         _advice(root, "docker ps --no-trunc"),
     )
 
 
 def _slurm(name: str, root: Path) -> str:
-    found = re.fullmatch(r"(\d+)(?:\.([\w+-]+))?", name)
-    if not found:
+    match = re.fullmatch(r"(\d+)(?:\.([\w+-]+))?", name)
+    if not match:
         raise ValueError(f"slurm:{name}: give the job's number, or JOB.STEP such as 4711.0 or 4711.batch; see: squeue")
-    job, step = found[1], found[2] or ""
-    known = [(path, who.id) for path, who in _topmost(root, "slurm") if who.job == job and who.step == step]
+    job, step = match[1], match[2] or ""
+    matches = [(path, who.id) for path, who in _topmost(root, "slurm") if who.job == job and who.step == step]
     hint = _advice(root, "squeue -w $(hostname -s), and ProctrackType=proctrack/cgroup in slurm.conf")
-    return _only(f"slurm:{name}", known, hint)
+    return _only(f"slurm:{name}", matches, hint)
 
 
 def _pod(name: str, root: Path) -> str:
-    wanted = name.lower().replace("_", "-")
-    known = [(path, who.pod_uid) for path, who in _topmost(root, "pod") if who.pod_uid == wanted]
-    return _only(f"pod:{name}", known, _advice(root, "kubectl get pod NAME -o jsonpath={.metadata.uid}"))
+    pod_uid = name.lower().replace("_", "-")
+    matches = [(path, who.pod_uid) for path, who in _topmost(root, "pod") if who.pod_uid == pod_uid]
+    return _only(f"pod:{name}", matches, _advice(root, "kubectl get pod NAME -o jsonpath={.metadata.uid}"))
 
 
 def _topmost(root: Path, kind: CgroupKind) -> Iterator[tuple[str, CgroupIdentity]]:
@@ -235,13 +235,13 @@ def _topmost(root: Path, kind: CgroupKind) -> Iterator[tuple[str, CgroupIdentity
         yield path, who
 
 
-def _only(text: str, known: list[tuple[str, str]], hint: str) -> str:
-    if not known:
+def _only(text: str, matches: list[tuple[str, str]], hint: str) -> str:
+    if not matches:
         raise ValueError(f"the exporter sees no cgroup of {text}{hint}")
-    if len(known) > 1:
-        paths = ", ".join(path for path, _ in known[:MAX_LISTED])
-        raise ValueError(f"{text} is not one cgroup but {len(known)}: {paths}; give the path of one")
-    return known[0][0]
+    if len(matches) > 1:
+        paths = ", ".join(path for path, _ in matches[:MAX_LISTED])
+        raise ValueError(f"{text} is not one cgroup but {len(matches)}: {paths}; give the path of one")
+    return matches[0][0]
 
 
 def _advice(root: Path, command: str) -> str:

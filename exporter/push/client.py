@@ -199,7 +199,7 @@ class PushClient(Service):
     def _has_unproven_samples(self) -> bool:
         """Return whether samples have to be sent again if the connection is lost."""
         persistence, position = self._persistence, self._position
-        return position.sure < position.done and persistence.may_rewind() and persistence.connections_last
+        return position.durable < position.done and persistence.may_rewind() and persistence.connections_last
 
     def _must_split(self, response: PushResponse, part: list[QueuedSample]) -> bool:
         if response.kind == "too_large":
@@ -233,7 +233,7 @@ class PushClient(Service):
             self._reduce_batch(max(len(part) // 2, SMALL_BATCH_SAMPLES))
         is_disconnected = response.kind == "disconnected" and self._has_unproven_samples()
         may_rewind = response.may_have_restarted and self._persistence.may_rewind(from_server=response.from_server)
-        if is_disconnected or (may_rewind and self._position.sure < self._position.done):
+        if is_disconnected or (may_rewind and self._position.durable < self._position.done):
             self._persistence.record_rewind(response)
             self._position = await self._in_queue(lambda queue, _: queue.go_back()) or self._position
         return response

@@ -52,7 +52,7 @@ def authorization_supplier(settings: Settings, url: str) -> Callable[[], str | N
 
 def header_supplier(settings: Settings, url: str) -> HeaderSupplier:
     """Return a function that returns the headers of --push.header. Raises UsageError, without any value."""
-    found: dict[str, Callable[[], str]] = {}
+    suppliers: dict[str, Callable[[], str]] = {}
     for number, pair in enumerate(settings.push_headers, 1):
         name, equals, value = pair.partition("=")
         if not equals or not value or not _HEADER_NAME.fullmatch(name):
@@ -61,10 +61,10 @@ def header_supplier(settings: Settings, url: str) -> HeaderSupplier:
             )
         if name.lower() in _RESERVED or name.lower().startswith("content-"):
             raise UsageError(f"--push.header {name}: {_reserved_remedy(name)}")
-        if name.lower() in {other.lower() for other in found}:
+        if name.lower() in {other.lower() for other in suppliers}:
             raise UsageError(f"--push.header {name} is given twice; remove one")
-        found[name] = _value(name, value, url)
-    return lambda: {name: value() for name, value in found.items()}
+        suppliers[name] = _value(name, value, url)
+    return lambda: {name: value() for name, value in suppliers.items()}
 
 
 def _reserved_remedy(name: str) -> str:
@@ -176,26 +176,26 @@ def _refuse_without_url(settings: Settings) -> None:
             raise UsageError(f"{option} needs --push.url URL; add it, or remove this option")
 
 
-def _labels(given: Sequence[str]) -> dict[str, str]:
-    taken = {name for metric in METRICS for name in (*metric.labels, *metric.optional)}
-    found: dict[str, str] = {}
-    for pair in given:
+def _labels(options: Sequence[str]) -> dict[str, str]:
+    reserved = {name for metric in METRICS for name in (*metric.labels, *metric.optional)}
+    labels: dict[str, str] = {}
+    for pair in options:
         name, equals, value = pair.partition("=")
         if not equals or not value or not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) or name.startswith("__"):
             raise UsageError(f"--push.label: expected name=value, such as cluster=north, not {pair!r}")
-        if name in taken or name.startswith("label_"):
+        if name in reserved or name.startswith("label_"):
             raise UsageError(f"--push.label {name}: exported series already have this label; choose another name")
-        if name in found:
+        if name in labels:
             raise UsageError(f"--push.label {name} is given twice; remove one")
-        found[name] = value
-    return found
+        labels[name] = value
+    return labels
 
 
 def _every_s(text: str | None) -> float:
     if text is None:
         return EVERY_S
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text.strip())
-    every_s = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text.strip())
+    every_s = float(match[1]) * _SECONDS[match[2]] if match else 0.0
     if not SHORTEST_S <= every_s <= LONGEST_S:
         raise UsageError(f"--push.every: expected a time from 1s to 1h, such as 15s, not {text!r}")
     return every_s

@@ -72,8 +72,8 @@ class Ledger:
         """Return the run. Raises RunError where there is none."""
         run = self._find(run_id)
         if run is None:
-            known = ", ".join(list(self.runs)[-5:]) or "none"
-            raise RunError(404, f"run_id: no run {run_id!r}; the latest runs are: {known}; see GET /api/v1/runs")
+            latest = ", ".join(list(self.runs)[-5:]) or "none"
+            raise RunError(404, f"run_id: no run {run_id!r}; the latest runs are: {latest}; see GET /api/v1/runs")
         return run
 
     def _find(self, run_id: str) -> RunRecord | None:
@@ -92,9 +92,9 @@ class Ledger:
 
     def begin(self, request: BeginRequest) -> tuple[RunRecord, bool]:
         """Return the run and whether it is new. `confirm_begin` follows for a new one."""
-        if request.run_id is not None and (known := self._find(request.run_id)):
-            if BeginRequest.model_validate_json(known.request) == request:
-                return known, False
+        if request.run_id is not None and (existing := self._find(request.run_id)):
+            if BeginRequest.model_validate_json(existing.request) == request:
+                return existing, False
             raise RunError(409, f"run_id: {request.run_id!r} is already used by another run; choose another run ID")
         if len(self.open_runs) >= MAX_RUNNING:
             raise RunError(429, f"{MAX_RUNNING} runs are open, the maximum; end one (GET /api/v1/runs?state=running)")

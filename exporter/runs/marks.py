@@ -23,12 +23,12 @@ Meters = Mapping[Device, DeviceMeter]
 log = logging.getLogger(__name__)
 
 
-def take_marks(run: RunRecord, meters: Meters, t_s: float, after: Marks, known: Marks | None = None) -> Marks:
+def take_marks(run: RunRecord, meters: Meters, t_s: float, after: Marks, previous: Marks | None = None) -> Marks:
     """Return the marks at `t_s`, none of them below the earlier marks `after`, so that energies add up exactly.
 
-    A `known` mark is kept where the meter no longer has the polls around `t_s`.
+    A `previous` mark is kept where the meter no longer has the polls around `t_s`.
     """
-    marks = dict(known or {})
+    marks = dict(previous or {})
     for device in run.devices:
         meter = meters.get(device)
         if meter is not None and not (device in marks and meter.has_discarded(t_s)):
@@ -48,7 +48,7 @@ def settle(run: RunRecord, meters: Meters, now_s: float) -> None:
     for cut in run.cuts:
         age_s = now_s - cut.t_s
         if not cut.settled and age_s >= FIRST_MARK_S:
-            cut.marks = take_marks(run, meters, cut.t_s, before, known=cut.marks)
+            cut.marks = take_marks(run, meters, cut.t_s, before, previous=cut.marks)
             cut.settled = age_s >= SETTLED_S and (age_s >= SILENT_S or _all_read_after(run, meters, cut.t_s))
             if cut.t_s == run.begin_s and not run.begin_settled:
                 run.begin, run.begin_settled = cut.marks, cut.settled
@@ -57,8 +57,8 @@ def settle(run: RunRecord, meters: Meters, now_s: float) -> None:
 
 
 def _all_read_after(run: RunRecord, meters: Meters, t_s: float) -> bool:
-    found = [meters.get(device) for device in run.devices]
-    return all(meter and meter.latest and meter.latest.after_s > t_s for meter in found)
+    run_meters = [meters.get(device) for device in run.devices]
+    return all(meter and meter.latest and meter.latest.after_s > t_s for meter in run_meters)
 
 
 def finish(run: RunRecord, meters: Meters) -> None:
@@ -75,7 +75,7 @@ def finish(run: RunRecord, meters: Meters) -> None:
     before: Marks = {}
     for cut in run.cuts:
         if not cut.settled:
-            cut.marks = take_marks(run, meters, cut.t_s, before, known=cut.marks)
+            cut.marks = take_marks(run, meters, cut.t_s, before, previous=cut.marks)
             if cut.t_s == run.begin_s and not run.begin_settled:
                 run.begin = cut.marks
         before = cut.marks

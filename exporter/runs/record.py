@@ -50,7 +50,7 @@ class Cut:
 
 @dataclass
 class PhaseTotal:
-    """MeterTotals of a phase. The values per device include GPUs on which no process of the run was found yet."""
+    """Totals of a phase. The values per device include GPUs on which no process of the run was found yet."""
 
     name: str
     started_at: float
@@ -143,10 +143,10 @@ class RunRecord:
         old = self.contributors.get(contributor, {})
         phase = self.cuts[-1].phase if self.cuts and in_phase else None
         if phase is not None:
-            done = self.phase_work.setdefault(phase, {})
+            phase_totals = self.phase_work.setdefault(phase, {})
             for unit, amount in totals.items():
                 # in this order rounding never decreases the sum
-                done[unit] = done.get(unit, 0.0) + (amount - old.get(unit, 0.0))
+                phase_totals[unit] = phase_totals.get(unit, 0.0) + (amount - old.get(unit, 0.0))
         self.contributors[contributor] = {**old, **totals}
 
     def note(self, text: str) -> None:

@@ -31,8 +31,8 @@ def find_gpus(live: LiveState, names: list[str] | None) -> list[Device]:
     by_name |= {instance: uuid for uuid, gpu in live.gpus.items() for instance in gpu.instances()}
     unknown = [name for name in names or () if name not in by_name]
     if unknown:
-        known = [f"{g.info.index} ({uuid})" for uuid, g in live.gpus.items()]
-        raise RunError(422, f"gpus: {unknown_gpu(unknown[0], known)}")
+        available = [f"{g.info.index} ({uuid})" for uuid, g in live.gpus.items()]
+        raise RunError(422, f"gpus: {unknown_gpu(unknown[0], available)}")
     chosen = [by_name[name] for name in names] if names else list(live.gpus)
     return [Device("gpu", uuid) for uuid in dict.fromkeys(chosen)]
 
@@ -57,11 +57,11 @@ def find_processes(pids: list[int], namespace: int | None = None) -> list[Proces
             "pids: they belong to a PID namespace other than the exporter's, where the same numbers are other "
             "processes; name the control group instead: WATTLINE_CGROUP=pod:UID, or container:ID",
         )
-    found = {pid: find_process(pid) for pid in pids}
-    for pid, process in found.items():
+    processes = {pid: find_process(pid) for pid in pids}
+    for pid, process in processes.items():
         if process is None:
             raise RunError(422, f"pids: the exporter sees no process {pid}; check whether it has another PID namespace")
-    return [process for process in found.values() if process]
+    return [process for process in processes.values() if process]
 
 
 def _own_namespace() -> int | None:
@@ -71,9 +71,9 @@ def _own_namespace() -> int | None:
         return None
 
 
-def merge_processes(known: list[ProcessKey], new: list[ProcessKey], limit: int = MAX_PROCESSES) -> list[ProcessKey]:
+def merge_processes(earlier: list[ProcessKey], new: list[ProcessKey], limit: int = MAX_PROCESSES) -> list[ProcessKey]:
     """Return the processes of a run with the new ones. Raises RunError where more than `limit` of them live."""
-    merged = list(dict.fromkeys([*known, *new]))
+    merged = list(dict.fromkeys([*earlier, *new]))
     if len(merged) > limit:
         merged = [process for process in merged if is_process_alive(process)]
     if len(merged) > limit:
@@ -103,7 +103,7 @@ def add_reported_work(run: RunRecord, contributor: str, amounts: dict[str, float
                 f"{unit}: {amount:g} is less than the {old[unit]:g} that contributor {contributor!r} reported "
                 "before; send totals so far, not increments",
             )
-    units = {unit for known in run.contributors.values() for unit in known} | set(amounts)
+    units = {unit for totals in run.contributors.values() for unit in totals} | set(amounts)
     if len(units) > MAX_UNITS:
         raise RunError(422, f"work: a run has at most {MAX_UNITS} units")
     if contributor not in run.contributors and len(run.contributors) >= MAX_CONTRIBUTORS:

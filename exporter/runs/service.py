@@ -80,7 +80,7 @@ class RunService(Service):
             return run
         self._ledger.stop(run, request)
         assert run.end_s is not None
-        done = self._ending[run_id] = asyncio.Event()
+        ended = self._ending[run_id] = asyncio.Event()
         try:
             await self._wait_for_update()
             self._ledger.release(run)
@@ -88,7 +88,7 @@ class RunService(Service):
             self._ledger.finish(run)
         finally:
             del self._ending[run_id]
-            done.set()
+            ended.set()
         return run
 
     async def _wait_for_update(self) -> None:
@@ -110,10 +110,10 @@ class RunService(Service):
         runs = (stored | self._ledger.runs).values()
         chosen = [run for run in runs if state in (None, "running" if run.is_open else "ended")]
         chosen.sort(key=lambda run: run.started_at, reverse=True)
-        shown: list[bytes] = []
+        bodies: list[bytes] = []
         for first in range(0, min(limit, len(chosen)), RUNS_AT_ONCE):
-            shown += await self._as_json(chosen[first : min(limit, first + RUNS_AT_ONCE)], stored)
-        return shown
+            bodies += await self._as_json(chosen[first : min(limit, first + RUNS_AT_ONCE)], stored)
+        return bodies
 
     def _stored_runs(self) -> dict[str, RunRecord]:
         runs = (STORED.validate_json(run) for run in self._ledger.archive.runs(MAX_RUNS_LISTED))
@@ -122,9 +122,9 @@ class RunService(Service):
     async def _as_json(self, runs: list[RunRecord], stored: Mapping[str, RunRecord]) -> list[bytes]:
         """Convert open runs here, where they do not change meanwhile, and ended ones in a thread, as stored."""
         ended = [stored[run.run_id] for run in runs if _is_final(run, stored.get(run.run_id))]
-        shown = await asyncio.to_thread(_ended_as_json, ended, self._sensors.live.simulation)
-        shown |= {r.run_id: self._ledger.view(r).model_dump_json().encode() for r in runs if r.run_id not in shown}
-        return [shown[run.run_id] for run in runs]
+        bodies = await asyncio.to_thread(_ended_as_json, ended, self._sensors.live.simulation)
+        bodies |= {r.run_id: self._ledger.view(r).model_dump_json().encode() for r in runs if r.run_id not in bodies}
+        return [bodies[run.run_id] for run in runs]
 
     # -- time
 

@@ -240,14 +240,14 @@ _MAX_GPUS = 64
 
 def parse_spec(spec: str) -> tuple[int, Product]:
     """Parse `8xH200` into (8, PRODUCTS["H200"]); `H200` is one GPU."""
-    found = re.fullmatch(r"(?:(\d{1,3})x)?(\w+)", spec.strip(), re.IGNORECASE)
-    count = int(found[1] or 1) if found else 0
-    if not found or found[2].upper() not in PRODUCTS or not 1 <= count <= _MAX_GPUS:
-        known = ", ".join(PRODUCTS)
+    match = re.fullmatch(r"(?:(\d{1,3})x)?(\w+)", spec.strip(), re.IGNORECASE)
+    count = int(match[1] or 1) if match else 0
+    if not match or match[2].upper() not in PRODUCTS or not 1 <= count <= _MAX_GPUS:
+        names = ", ".join(PRODUCTS)
         raise ValueError(
-            f"cannot simulate {spec!r}: unknown model or number; use 1 to {_MAX_GPUS} of {known}, like 8xH200"
+            f"cannot simulate {spec!r}: unknown model or number; use 1 to {_MAX_GPUS} of {names}, like 8xH200"
         )
-    return count, PRODUCTS[found[2].upper()]
+    return count, PRODUCTS[match[2].upper()]
 
 
 def make_gpus(count: int, product: Product, node: str = "") -> tuple[SimulatedGpuState, ...]:

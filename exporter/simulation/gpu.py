@@ -160,8 +160,8 @@ def with_mig(gpu: SimulatedGpuState, profiles: Sequence[str] | None) -> Simulate
 
 def _instances(gpu: SimulatedGpuState, profiles: Sequence[str]) -> Iterator[SimulatedInstance]:
     for number, profile in enumerate(profiles, start=1):
-        found = re.fullmatch(r"([1-7])g\.(\d{1,3})gb", profile)
-        if not found:
+        match = re.fullmatch(r"([1-7])g\.(\d{1,3})gb", profile)
+        if not match:
             raise ValueError(f"invalid MIG profile {profile!r}; use one like 3g.71gb")
         name = uuid.uuid5(uuid.NAMESPACE_DNS, f"{gpu.uuid}/{number}/{profile}")
-        yield SimulatedInstance(number, f"MIG-{name}", profile, slices=int(found[1]), memory_bytes=int(found[2]) << 30)
+        yield SimulatedInstance(number, f"MIG-{name}", profile, slices=int(match[1]), memory_bytes=int(match[2]) << 30)

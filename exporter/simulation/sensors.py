@@ -75,8 +75,8 @@ def sm_clock_mhz(gpu: SimulatedGpuState, t: float) -> int:
     demanded_w = demand_w(gpu, t)
     if segment is None or demanded_w <= gpu.product.idle_w:
         return IDLE_CLOCK_MHZ
-    left = gpu.clock_ratio * speed_under(gpu, segment.limit_w, demanded_w)
-    return math.floor(gpu.product.sm_clock_mhz * left + 0.5)
+    ratio = gpu.clock_ratio * speed_under(gpu, segment.limit_w, demanded_w)
+    return math.floor(gpu.product.sm_clock_mhz * ratio + 0.5)
 
 
 def temperature_celsius(gpu: SimulatedGpuState, t: float) -> int:
@@ -112,8 +112,8 @@ def pcie_bytes(gpu: SimulatedGpuState, t: float, direction: str) -> int:
 
 def process_percent(gpu: SimulatedGpuState, process: SimulatedProcess) -> int:
     """Return the process's utilization; processes that demand more than the whole GPU share it."""
-    wanted = sum(other.utilization for other in gpu.processes)
-    return math.floor(process.utilization / max(1.0, wanted) * 100 + 0.5)
+    demanded = sum(other.utilization for other in gpu.processes)
+    return math.floor(process.utilization / max(1.0, demanded) * 100 + 0.5)
 
 
 def process_sample_us(gpu: SimulatedGpuState, t: float) -> int:

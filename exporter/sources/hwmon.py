@@ -65,14 +65,14 @@ def find_power_sensors(hwmon: Path) -> list[HwmonSensor]:
         chips = sorted((_chip(folder), folder) for folder in hwmon.iterdir())
     except OSError:
         return []
-    found: dict[str, HwmonSensor] = {}
+    sensors: dict[str, HwmonSensor] = {}
     for chip, folder in chips:
         driver = _text(folder / "name")
         channels = ([*_powers(one), *_rails(one, driver)] for one in (folder, folder / "device"))
         for channel, label, files in next(filter(None, channels), []):
-            name = next(name for name in _names(label, channel) if f"{chip}/{name}" not in found)
-            found[f"{chip}/{name}"] = HwmonSensor(chip, name, files)
-    return list(found.values())
+            name = next(name for name in _names(label, channel) if f"{chip}/{name}" not in sensors)
+            sensors[f"{chip}/{name}"] = HwmonSensor(chip, name, files)
+    return list(sensors.values())
 
 
 def _chip(folder: Path) -> str:
@@ -225,10 +225,10 @@ class GraceSocketSource:
         methods = [Reading(CPU_ENERGY_METHOD, (poll.device.id, "hwmon"), 1) for poll in polls]
         return Batch(tuple(methods), tuple(polls), problems)
 
-    def _packages(self, found: list[HwmonSensor]) -> dict[Device, HwmonSensor]:
+    def _packages(self, sensors: list[HwmonSensor]) -> dict[Device, HwmonSensor]:
         """Return the sensor of each socket, `Grace` before `CPU`; a choice is kept."""
         chosen: dict[Device, HwmonSensor] = {}
-        for sensor in sorted(found, key=lambda sensor: sensor.name.lower(), reverse=True):  # Grace before CPU
+        for sensor in sorted(sensors, key=lambda sensor: sensor.name.lower(), reverse=True):  # Grace before CPU
             match = _SOCKET.fullmatch(sensor.name)
             if match is None:
                 continue

@@ -126,5 +126,5 @@ def _of_gpus(response: ListPodResourcesResponse) -> Iterable[PodDevice]:
 def _problems(unknown: set[str]) -> tuple[str, ...]:
     if not unknown:
         return ()
-    named = ", ".join(sorted(unknown)[:MAX_NAMED_DEVICES])
-    return (f"unknown GPUs assigned to pods: {named}; compare with nvidia-smi -L, and check that NVML works",)
+    names = ", ".join(sorted(unknown)[:MAX_NAMED_DEVICES])
+    return (f"unknown GPUs assigned to pods: {names}; compare with nvidia-smi -L, and check that NVML works",)

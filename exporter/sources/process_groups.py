@@ -47,11 +47,11 @@ def safe_label(text: str) -> str:
     return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)
 
 
-def select_largest(sizes: Mapping[K, float], shown: Collection[K], most: int = MAX_SERIES) -> set[K]:
+def select_largest(sizes: Mapping[K, float], current: Collection[K], most: int = MAX_SERIES) -> set[K]:
     """Return the keys of the largest sizes, with an advantage for those already exported."""
 
     def rank(key: K) -> tuple[float, bool]:
-        return sizes[key] * (HYSTERESIS if key in shown else 1.0), key in shown
+        return sizes[key] * (HYSTERESIS if key in current else 1.0), key in current
 
     return set(sorted(sizes, key=rank, reverse=True)[:most])
 
@@ -59,12 +59,12 @@ def select_largest(sizes: Mapping[K, float], shown: Collection[K], most: int = M
 def largest_gpu_groups(
     on_gpus: Mapping[str, Sequence[GpuProcess]],
     group_of: Callable[[int], ProcessGroup],
-    shown: Iterable[GpuProcessGroup] = (),
+    current: Iterable[GpuProcessGroup] = (),
     most: int = MAX_SERIES,
 ) -> list[GpuProcessGroup]:
-    """ProcessGroup the processes of all GPUs (by UUID), and return the `most` largest by memory, then by utilization.
+    """Group the processes of all GPUs (by UUID), and return the `most` largest by memory, then by utilization.
 
-    `shown` is the previous result. A group's memory is unknown if that of one of its processes is.
+    `current` is the previous result. A group's memory is unknown if that of one of its processes is.
     """
     members: dict[tuple[str, str, ProcessGroup], list[GpuProcess]] = defaultdict(list)
     for uuid, processes in on_gpus.items():
@@ -73,15 +73,15 @@ def largest_gpu_groups(
     groups = {key: GpuProcessGroup(*key, _memory(rows), _utilization(rows)) for key, rows in members.items()}
     # utilization is below one byte: it decides only where the memory is unknown
     sizes = {key: float(group.memory_bytes or 0) + (group.utilization or 0.0) for key, group in groups.items()}
-    chosen = select_largest(sizes, {(group.on, group.uuid, group.group) for group in shown}, most)
+    chosen = select_largest(sizes, {(group.on, group.uuid, group.group) for group in current}, most)
     return [group for key, group in groups.items() if key in chosen]
 
 
 def _memory(rows: Iterable[GpuProcess]) -> int | None:
-    known = [row.memory_bytes for row in rows]
-    return None if None in known else sum(bytes_ for bytes_ in known if bytes_ is not None)
+    reported = [row.memory_bytes for row in rows]
+    return None if None in reported else sum(bytes_ for bytes_ in reported if bytes_ is not None)
 
 
 def _utilization(rows: Iterable[GpuProcess]) -> float | None:
-    known = [row.utilization for row in rows]
-    return None if None in known else min(1.0, sum(share for share in known if share is not None))
+    reported = [row.utilization for row in rows]
+    return None if None in reported else min(1.0, sum(share for share in reported if share is not None))

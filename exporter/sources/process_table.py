@@ -138,48 +138,48 @@ class ProcessTable:
             total.recent_s *= fade
         before, self._known = self._known, {}
         for stat in stats:
-            known = before.get(stat.process)
-            if known is None:
-                known = _KnownProcess(ProcessGroup(""), self._used_before(stat), now_s)
-            known.group = self._group(stat, known, now_s)
-            total = self._totals.setdefault(known.group, _GroupTotal())
-            used_s = max(0.0, stat.own_s - known.own_s)
+            process = before.get(stat.process)
+            if process is None:
+                process = _KnownProcess(ProcessGroup(""), self._used_before(stat), now_s)
+            process.group = self._group(stat, process, now_s)
+            total = self._totals.setdefault(process.group, _GroupTotal())
+            used_s = max(0.0, stat.own_s - process.own_s)
             total.cpu_s += used_s
             total.recent_s += used_s
-            known.own_s = max(known.own_s, stat.own_s)
-            self._known[stat.process] = known
+            process.own_s = max(process.own_s, stat.own_s)
+            self._known[stat.process] = process
 
     def _used_before(self, stat: ProcessStat) -> float:
         """Return the CPU time of a new process that is not counted: none if it started since the last read."""
         is_new = self._last_s is not None and stat.process.started_s > self._last_s - TICK_S
         return 0.0 if is_new else stat.own_s
 
-    def _group(self, stat: ProcessStat, known: _KnownProcess, now_s: float) -> ProcessGroup:
+    def _group(self, stat: ProcessStat, process: _KnownProcess, now_s: float) -> ProcessGroup:
         pid = str(stat.process.pid) if self._pids else ""
         if self._by == "name":
             return ProcessGroup(exported_name(stat), pid)
-        if known.group.name and now_s - known.since_s > MEMORY_EVERY_S:
-            return known.group  # a process is moved into its cgroup early
+        if process.group.name and now_s - process.since_s > MEMORY_EVERY_S:
+            return process.group  # a process is moved into its cgroup early
         return ProcessGroup(safe_label(cgroup_owner(stat.process.pid, self._proc)), pid)
 
     # -- memory
 
     def _read_memory(self, stats: list[ProcessStat], now_s: float) -> None:
         """Read the memory of a few processes, those first whose last read is oldest."""
-        wanted = [stat for stat in stats if self._may_read(stat, now_s)]
-        wanted.sort(key=lambda stat: self._read_s(stat.process))
+        readable = [stat for stat in stats if self._may_read(stat, now_s)]
+        readable.sort(key=lambda stat: self._read_s(stat.process))
         rss_bytes = 0
-        for stat in wanted[: math.ceil(len(stats) / SPREAD_READS)]:
+        for stat in readable[: math.ceil(len(stats) / SPREAD_READS)]:
             rss_bytes += stat.rss_bytes
-            if rss_bytes > MAX_RSS_BYTES_PER_READ and stat is not wanted[0]:
+            if rss_bytes > MAX_RSS_BYTES_PER_READ and stat is not readable[0]:
                 return
-            known = self._known[stat.process]
+            process = self._known[stat.process]
             try:
                 memory = read_memory(stat.process.pid, now_s, self._proc)
             except PermissionError:
-                known.memory_is_denied = True
+                process.memory_is_denied = True
                 continue
-            known.memory = memory or known.memory
+            process.memory = memory or process.memory
 
     def _read_s(self, process: ProcessKey) -> float:
         memory = self._known[process].memory
@@ -193,11 +193,13 @@ class ProcessTable:
     def _memory_readings(self, group: ProcessGroup, members: list[ProcessStat], now_s: float) -> list[Reading]:
         """Return PSS and USS of a group, nothing if the memory of a member is unknown, except for new ones."""
         counted = [self._known[stat.process] for stat in members if stat.rss_bytes]
-        if any(stat.rss_bytes > MAX_RSS_BYTES for stat in members) or any(known.memory_is_denied for known in counted):
+        if any(stat.rss_bytes > MAX_RSS_BYTES for stat in members) or any(
+            process.memory_is_denied for process in counted
+        ):
             return []
         total = self._totals[group]
-        read = [known.memory for known in counted if known.memory]
-        overdue = [known for known in counted if not known.memory and now_s - known.since_s > MEMORY_EVERY_S]
+        read = [process.memory for process in counted if process.memory]
+        overdue = [process for process in counted if not process.memory and now_s - process.since_s > MEMORY_EVERY_S]
         total.memory_was_complete = total.memory_was_complete or len(read) == len(counted)
         if overdue or not read or not total.memory_was_complete:
             return []
@@ -207,7 +209,7 @@ class ProcessTable:
         ]
 
     def _problems(self) -> tuple[str, ...]:
-        if not any(known.memory_is_denied for known in self._known.values()):
+        if not any(process.memory_is_denied for process in self._known.values()):
             return ()
         return (PROTECTED if may_read_all(self._proc) else DENIED,)
 
@@ -281,9 +283,9 @@ class GpuProcessTable:
         return Batch(tuple(r for shown in self._shown if shown.on in indices for r in _readings(shown, indices)))
 
 
-def _readings(shown: GpuProcessGroup, indices: Mapping[str, str]) -> Iterator[Reading]:
-    labels = (indices[shown.on], shown.uuid, shown.group.name)
-    if shown.memory_bytes is not None:
-        yield Reading(GPU_PROCESS_MEMORY, labels, float(shown.memory_bytes), shown.group.extra)
-    if shown.utilization is not None:
-        yield Reading(GPU_PROCESS_UTILIZATION, labels, shown.utilization, shown.group.extra)
+def _readings(group: GpuProcessGroup, indices: Mapping[str, str]) -> Iterator[Reading]:
+    labels = (indices[group.on], group.uuid, group.group.name)
+    if group.memory_bytes is not None:
+        yield Reading(GPU_PROCESS_MEMORY, labels, float(group.memory_bytes), group.group.extra)
+    if group.utilization is not None:
+        yield Reading(GPU_PROCESS_UTILIZATION, labels, group.utilization, group.group.extra)

@@ -94,8 +94,8 @@ class History:
         """
         if now_s is not None:
             self._follow_clock(now_at - now_s, now_s)
-        taken = list(readings)
-        self._waiting.append(_Snapshot(round(now_at * 1_000), array("q", self._series(taken)), _values(taken)))
+        batch = list(readings)
+        self._waiting.append(_Snapshot(round(now_at * 1_000), array("q", self._series(batch)), _values(batch)))
         if run_open:
             self._dense_until_s = now_at + AROUND_S
         if self._dense_until_s - AROUND_S <= now_at <= self._dense_until_s:  # False after the clock was set back
@@ -147,10 +147,10 @@ class History:
         ids = []
         for reading in readings:
             series = (reading.metric.name, reading.labels, reading.extra)
-            known = self._ids.get(series)
-            if known is None:
-                known = self._ids[series] = self._find(reading)
-            ids.append(known)
+            series_id = self._ids.get(series)
+            if series_id is None:
+                series_id = self._ids[series] = self._find(reading)
+            ids.append(series_id)
         return ids
 
     def _find(self, reading: Reading) -> int:

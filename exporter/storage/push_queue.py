@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple
 
 _MOST = (1 << 63) - 1
 """Largest integer of SQLite."""
+_FORMER_NAMES = {"sure_ms": "durable_ms", "sure_id": "durable_id"}
+"""Names of fields in positions that earlier versions stored."""
 
 
 class DamagedPositionError(ValueError):
@@ -20,15 +22,15 @@ class DamagedPositionError(ValueError):
 class PushPosition:
     """Progress of one server: its last accepted or refused sample, and counts of samples.
 
-    `moves` counts how often samples were moved after a clock step. Samples up to `sure_ms` and `sure_id` are durable
-    on the server; a server that is killed may lose later ones. Samples that are sent again are counted once:
+    `moves` counts how often samples were moved after a clock step. Samples up to `durable_ms` and `durable_id` are
+    durable on the server; a server that is killed may lose later ones. Samples that are sent again are counted once:
     `counted_ms` and `counted_id` are the last counted sample.
     """
 
     t_ms: int = 0
     series_id: int = 0
-    sure_ms: int = 0
-    sure_id: int = 0
+    durable_ms: int = 0
+    durable_id: int = 0
     counted_ms: int = 0
     counted_id: int = 0
     accepted: int = 0
@@ -42,8 +44,8 @@ class PushPosition:
         return self.t_ms, self.series_id
 
     @property
-    def sure(self) -> tuple[int, int]:
-        return self.sure_ms, self.sure_id
+    def durable(self) -> tuple[int, int]:
+        return self.durable_ms, self.durable_id
 
     @property
     def counted(self) -> tuple[int, int]:
@@ -56,18 +58,19 @@ class PushPosition:
 def parse_position(text: bytes) -> PushPosition:
     """Return the position; unknown fields are ignored, missing ones get defaults. Raises DamagedPositionError."""
     try:
-        found = json.loads(text)
+        stored = json.loads(text)
     except ValueError as error:
         raise DamagedPositionError(f"{error}") from error
-    if not isinstance(found, dict) or not {"t_ms", "series_id"} <= found.keys():
-        raise DamagedPositionError("t_ms and series_id are not in it")
-    known = {field.name: found[field.name] for field in fields(PushPosition) if field.name in found}
-    for name, value in known.items():
+    if not isinstance(stored, dict) or not {"t_ms", "series_id"} <= stored.keys():
+        raise DamagedPositionError("t_ms and series_id are missing")
+    stored = {_FORMER_NAMES.get(name, name): value for name, value in stored.items()}
+    values = {field.name: stored[field.name] for field in fields(PushPosition) if field.name in stored}
+    for name, value in values.items():
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST:
-            raise DamagedPositionError(f"{name} is no number that it can have")
-    if not {"sure_ms", "sure_id"} <= known.keys():
-        known |= {"sure_ms": known["t_ms"], "sure_id": known["series_id"]}
-    return PushPosition(**known)
+            raise DamagedPositionError(f"{name} is out of range")
+    if not {"durable_ms", "durable_id"} <= values.keys():
+        values |= {"durable_ms": values["t_ms"], "durable_id": values["series_id"]}
+    return PushPosition(**values)
 
 
 PushOutcome = Literal["accepted", "refused"]
@@ -146,11 +149,11 @@ class PushQueue:
             (*position.done, until_ms, most),
         )
         samples = [QueuedSample(*row) for row in rows]
-        named = self._connection.execute(
+        series = self._connection.execute(
             "SELECT id, name, CAST(labels AS BLOB) FROM series WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(list({sample.series_id for sample in samples})),),
         )
-        return PushBatch(samples, {row[0]: labels for row in named if (labels := self._labels(*row))}, position)
+        return PushBatch(samples, {row[0]: labels for row in series if (labels := self._labels(*row))}, position)
 
     def _labels(self, series_id: int, name: str, text: bytes) -> dict[str, str] | None:
         """Return the labels of a series, None if they are damaged: its samples are skipped."""
@@ -163,30 +166,30 @@ class PushQueue:
             return None
 
     def acknowledge(
-        self, part: list[QueuedSample], moves: int, outcome: PushOutcome, sure: PushPosition | None = None
+        self, part: list[QueuedSample], moves: int, outcome: PushOutcome, durable: PushPosition | None = None
     ) -> PushPosition:
         """Advance to the last sample of `part`, unless samples were moved since it was read: then they are sent again.
 
-        `sure`: last sample that is durable on the server; None if all that it accepts is durable.
+        `durable`: last sample that is durable on the server; None if all that it accepts is durable.
         """
         position = self.position()
         if position.moves == moves:
             new = sum(sample[:2] > position.counted for sample in part)
             counts = {outcome: getattr(position, outcome) + new}
             position = replace(position, t_ms=part[-1].t_ms, series_id=part[-1].series_id, **counts)
-            if sure is None:
-                position = replace(position, sure_ms=position.t_ms, sure_id=position.series_id)
-            elif sure.moves == moves:
-                position = replace(position, sure_ms=sure.t_ms, sure_id=sure.series_id)
+            if durable is None:
+                position = replace(position, durable_ms=position.t_ms, durable_id=position.series_id)
+            elif durable.moves == moves:
+                position = replace(position, durable_ms=durable.t_ms, durable_id=durable.series_id)
         with self._connection:
             self._save(position)
         return position
 
-    def prove(self, sure: PushPosition) -> PushPosition:
-        """Note that samples up to `sure` are durable on the server."""
+    def prove(self, durable: PushPosition) -> PushPosition:
+        """Note that samples up to `durable` are durable on the server."""
         position = self.position()
-        if sure.moves == position.moves:
-            position = replace(position, sure_ms=sure.t_ms, sure_id=sure.series_id)
+        if durable.moves == position.moves:
+            position = replace(position, durable_ms=durable.t_ms, durable_id=durable.series_id)
             with self._connection:
                 self._save(position)
         return position
@@ -194,12 +197,12 @@ class PushQueue:
     def go_back(self) -> PushPosition:
         """Go back to the last durable sample, since the server may have lost later ones."""
         position = self.position()
-        if position.sure < position.done:
+        if position.durable < position.done:
             counted_ms, counted_id = position.counted
             position = replace(
                 position,
-                t_ms=position.sure_ms,
-                series_id=position.sure_id,
+                t_ms=position.durable_ms,
+                series_id=position.durable_id,
                 counted_ms=counted_ms,
                 counted_id=counted_id,
             )
@@ -213,14 +216,14 @@ class PushQueue:
         """Follow a move of the samples since `begin_ms` by `step_ms`, which overwrote those in their new place."""
         position = self.position()
         t_ms, series_id = _moved(position.done, begin_ms, step_ms)
-        sure_ms, sure_id = _moved(position.sure, begin_ms, step_ms)
+        durable_ms, durable_id = _moved(position.durable, begin_ms, step_ms)
         self._save(
             replace(
                 position,
                 t_ms=t_ms,
                 series_id=series_id,
-                sure_ms=sure_ms,
-                sure_id=sure_id,
+                durable_ms=durable_ms,
+                durable_id=durable_id,
                 counted_ms=0,
                 counted_id=0,
                 moves=position.moves + 1,
@@ -236,8 +239,8 @@ class PushQueue:
                     position,
                     t_ms=t_ms - 1,
                     series_id=0,
-                    sure_ms=min(position.sure_ms, t_ms - 1),
-                    sure_id=0,
+                    durable_ms=min(position.durable_ms, t_ms - 1),
+                    durable_id=0,
                     counted_ms=0,
                     counted_id=0,
                     moves=position.moves + 1,
@@ -261,12 +264,12 @@ class PushQueue:
         self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
 
 
-def _moved(done: tuple[int, int], begin_ms: int, step_ms: int) -> tuple[int, int]:
-    if done[0] >= begin_ms:
-        return done[0] + step_ms, done[1]
-    if done[0] >= begin_ms + step_ms:
+def _moved(sample: tuple[int, int], begin_ms: int, step_ms: int) -> tuple[int, int]:
+    if sample[0] >= begin_ms:
+        return sample[0] + step_ms, sample[1]
+    if sample[0] >= begin_ms + step_ms:
         return begin_ms + step_ms - 1, 0
-    return done
+    return sample
 
 
 def split_samples(part: list[QueuedSample]) -> tuple[list[QueuedSample], list[QueuedSample]]:

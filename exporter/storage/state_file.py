@@ -226,8 +226,8 @@ class StateFile:
 
     def run(self, run_id: str) -> str | None:
         """Return a run as JSON. For the event loop: one row by its key, over a separate connection."""
-        found = self._reader.execute("SELECT body FROM run WHERE run_id = ?", (run_id,)).fetchone()
-        return str(found[0]) if found else None
+        row = self._reader.execute("SELECT body FROM run WHERE run_id = ?", (run_id,)).fetchone()
+        return str(row[0]) if row else None
 
     def runs(self, limit: int) -> list[str]:
         """Return the newest runs as JSON, over a separate connection so that no write waits."""

@@ -48,8 +48,8 @@ def parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | 
 
 def parse_host(header: str) -> str | None:
     """Return the name or address in a Host header without the port, None for an invalid one."""
-    found = _HOST.match(header)
-    return (found[1] or found[2]).lower().rstrip(".") if found else None
+    match = _HOST.match(header)
+    return (match[1] or match[2]).lower().rstrip(".") if match else None
 
 
 class HostNames:
@@ -107,11 +107,11 @@ class AccessPolicy:
 
     def warnings(self) -> list[str]:
         """Return messages to be logged at the start."""
-        found = [f"--web.config.file: {warning}" for warning in self.config.now().warnings]
+        lines = [f"--web.config.file: {warning}" for warning in self.config.now().warnings]
         reason = self._disabled_reason(self.config.now())
         if reason and not self._api_socket:
-            found.append(reason)
-        return found
+            lines.append(reason)
+        return lines
 
     def close(self) -> None:
         self._passwords.close()
@@ -201,8 +201,8 @@ def _is_run_api(path: str) -> bool:
 
 
 def is_unix(transport: object) -> bool:
-    found = getattr(transport, "get_extra_info", lambda _: None)("socket")
-    return found is not None and found.family == socket.AF_UNIX
+    sock = getattr(transport, "get_extra_info", lambda _: None)("socket")
+    return sock is not None and sock.family == socket.AF_UNIX
 
 
 def access_middleware(guard: AccessPolicy) -> Middleware:

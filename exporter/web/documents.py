@@ -111,7 +111,7 @@ def openapi_document(version: str) -> dict[str, Any]:
 
     models: list[type[BaseModel]] = [BeginRequest, *(model for _, model, _ in _STEPS)]
     _, bodies = models_json_schema([(model, "validation") for model in models], ref_template=_REF + "{model}")
-    _, answers = models_json_schema(
+    _, responses = models_json_schema(
         [(model, "serialization") for model in (RunView, Gpus, Problem)], ref_template=_REF + "{model}"
     )
     return {
@@ -119,7 +119,7 @@ def openapi_document(version: str) -> dict[str, Any]:
         "info": {"title": "Wattline exporter", "version": version, "summary": "Runs and history of this node."},
         "paths": _paths(),
         "components": {
-            "schemas": {**bodies["$defs"], **answers["$defs"]},
+            "schemas": {**bodies["$defs"], **responses["$defs"]},
             "securitySchemes": {
                 "basic": {"type": "http", "scheme": "basic"},
                 "token": {"type": "http", "scheme": "bearer"},
@@ -151,7 +151,7 @@ def _paths() -> dict[str, Any]:
 
 def _operation(
     summary: str,
-    answers: dict[str, dict[str, Any]],
+    schemas: dict[str, dict[str, Any]],
     *,
     body: type[BaseModel] | None = None,
     parameters: list[dict[str, Any]] | None = None,
@@ -159,7 +159,7 @@ def _operation(
     problem = {"description": "Cause and remedy.", "content": {"application/problem+json": {}}}
     responses: dict[str, Any] = {
         status: {"description": summary, "content": {"application/json": {"schema": schema}}}
-        for status, schema in answers.items()
+        for status, schema in schemas.items()
     }
     operation: dict[str, Any] = {"summary": summary, "responses": {**responses, "4XX": problem, "503": problem}}
     if body:

@@ -207,8 +207,8 @@ async def show_runs(request: web.Request) -> web.Response:
     state = request.query.get("state")
     if state not in (None, "running", "ended"):
         raise RunError(400, f"state: expected running or ended, not {state[:40]!r}")
-    shown = await _runs(request).list_runs(cast('Literal["running", "ended"] | None', state), _limit(request))
-    return web.Response(body=b"[" + b",".join(shown) + b"]", content_type="application/json", charset="utf-8")
+    bodies = await _runs(request).list_runs(cast('Literal["running", "ended"] | None', state), _limit(request))
+    return web.Response(body=b"[" + b",".join(bodies) + b"]", content_type="application/json", charset="utf-8")
 
 
 def _limit(request: web.Request) -> int:
@@ -221,8 +221,8 @@ def _limit(request: web.Request) -> int:
 async def show_gpus(request: web.Request) -> web.Response:
     sensors = request.app[ENDPOINTS].sensors
     await sensors.wait_until_ready()
-    shown = Gpus(gpus=sensors.answering_gpus(), simulation=sensors.live.simulation)
-    return web.Response(body=shown.model_dump_json().encode(), content_type="application/json")
+    gpus = Gpus(gpus=sensors.answering_gpus(), simulation=sensors.live.simulation)
+    return web.Response(body=gpus.model_dump_json().encode(), content_type="application/json")
 
 
 async def query_history(request: web.Request) -> web.Response:

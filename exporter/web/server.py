@@ -55,17 +55,17 @@ async def listen_tcp(settings: Settings) -> list[socket.socket]:
 
 
 def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
-    made = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.bind(address)
-        made.listen(BACKLOG)
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
     except OSError:
-        made.close()
+        sock.close()
         raise
-    return made
+    return sock
 
 
 def _cannot_listen(address: str, port: int, error: OSError) -> str:
@@ -116,20 +116,20 @@ def _group(name: str | None) -> int | None:
 def listen_unix(address: UnixAddress) -> socket.socket:
     """Return the socket, listening once its group and mode are set. Raises OperationError."""
     _remove_stale_socket(address.path)
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
-        made.bind(str(address.path))
+        sock.bind(str(address.path))
         if address.group is not None:
             os.chown(address.path, -1, address.group)
         address.path.chmod(address.mode)
-        made.listen(BACKLOG)
+        sock.listen(BACKLOG)
     except OSError as error:
-        made.close()
+        sock.close()
         raise OperationError(_cannot_create(address, error)) from error
     finally:
         os.umask(before)
-    return made
+    return sock
 
 
 def _cannot_create(address: UnixAddress, error: OSError) -> str:

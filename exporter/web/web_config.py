@@ -128,13 +128,13 @@ def _parse(text: str) -> _File:
 
 def _first(error: ValidationError) -> str:
     every = error.errors(include_url=False, include_context=False, include_input=False)
-    found = next(
+    entry = next(
         (each for each in every if each["type"] == "extra_forbidden"), every[0]
     )  # a misspelled key before a missing one
-    where = ".".join(str(part)[:60] for part in found["loc"]) or "the file"
-    if found["type"] == "extra_forbidden":
+    where = ".".join(str(part)[:60] for part in entry["loc"]) or "the file"
+    if entry["type"] == "extra_forbidden":
         return f"{where}: unknown key; remove it or correct its name"
-    return f"{where}: {found['msg']}"
+    return f"{where}: {entry['msg']}"
 
 
 def _absolute(tls: TlsServerConfig, folder: Path) -> TlsServerConfig:
@@ -149,23 +149,23 @@ def _absolute(tls: TlsServerConfig, folder: Path) -> TlsServerConfig:
 
 
 def _headers(values: dict[str, str]) -> Iterator[tuple[str, str]]:
-    known = {name.lower(): name for name in HEADERS}
+    names = {name.lower(): name for name in HEADERS}
     for name, value in values.items():
-        if name.lower() not in known:
+        if name.lower() not in names:
             raise ConfigFileError(f"http_server_config.headers: {name[:60]!r} is not one of {', '.join(HEADERS)}")
         if not value.isprintable() or not value.isascii():
             raise ConfigFileError(f"http_server_config.headers.{name}: expected printable ASCII in one line")
-        yield known[name.lower()], value
+        yield names[name.lower()], value
 
 
 def _users(values: dict[str, str]) -> Iterator[tuple[str, bytes]]:
     for name, hashed in values.items():
-        found = _BCRYPT.match(hashed)
-        if not found:  # not shown, since it may be the password
+        match = _BCRYPT.match(hashed)
+        if not match:  # not shown, since it may be the password
             raise ConfigFileError(f"basic_auth_users.{name[:60]}: not a bcrypt hash; use htpasswd -nBC 10 USER")
-        if int(found[1]) not in _COSTS:
+        if int(match[1]) not in _COSTS:
             raise ConfigFileError(
-                f"basic_auth_users.{name[:60]}: bcrypt cost {found[1]} is not {_COSTS[0]} to {_COSTS[-1]}"
+                f"basic_auth_users.{name[:60]}: bcrypt cost {match[1]} is not {_COSTS[0]} to {_COSTS[-1]}"
             )
         yield name, hashed.encode()
 

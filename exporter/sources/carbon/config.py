@@ -130,10 +130,10 @@ def _web_provider(name: str, region: str | None, settings: Settings, base_url: s
 
 
 def required_token(settings: Settings) -> str:
-    found = provider_token(settings, "electricitymaps")
-    if found is None:
+    token = provider_token(settings, "electricitymaps")
+    if token is None:
         raise UsageError(f"electricitymaps needs a token; {_REMEDY}")
-    return found
+    return token
 
 
 def watttime_account(settings: Settings) -> tuple[str, str]:

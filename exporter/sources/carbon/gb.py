@@ -68,10 +68,10 @@ class GbCarbonIntensity:
         start_s, end_s = slot_s - _PAST_S, slot_s + _FUTURE_S
         if self.region == NATIONAL:
             path = national_path(start_s, end_s)
-            return (await self._api.get(session, path, NationalResponse, shown="/intensity")).slots()
+            return (await self._api.get(session, path, NationalResponse, display_path="/intensity")).slots()
         place = _regional_place(self.region)
         path = f"/regional/intensity/{format_minute(start_s)}/{format_minute(end_s)}/{place}"
-        return (await self._api.get(session, path, RegionalResponse, shown=f"/regional/{place}")).slots()
+        return (await self._api.get(session, path, RegionalResponse, display_path=f"/regional/{place}")).slots()
 
 
 def resolve_region(text: str) -> str:

@@ -82,14 +82,14 @@ class CarbonApi:
     secret: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     async def get(
-        self, session: aiohttp.ClientSession, path: str, model: type[_Model], *, shown: str | None = None
+        self, session: aiohttp.ClientSession, path: str, model: type[_Model], *, display_path: str | None = None
     ) -> _Model:
         """Return the parsed response. Raises SourceError.
 
-        Messages contain the path `shown`: it stays the same where `path` contains the time.
+        Messages contain `display_path`, which stays the same where `path` contains the time.
         """
         base = self.base_url.rstrip("/")
-        url = f"{base}{shown or path}"
+        url = f"{base}{display_path or path}"
         remedy = f"check with: curl -i '{url}'"
         timeout = aiohttp.ClientTimeout(total=self.timeout_s)
         request = session.get(f"{base}{path}", headers=self.secret, timeout=timeout, allow_redirects=not self.secret)

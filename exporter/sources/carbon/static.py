@@ -87,11 +87,11 @@ def countries() -> tuple[CountryIntensity, ...]:
 
 def find_country(text: str) -> CountryIntensity:
     """Return a country by alpha-2, alpha-3 or English name, in any case. Raises ValueError with close matches."""
-    known = {key.casefold(): c for c in countries() for key in (c.alpha_2, c.alpha_3, c.name) if key}
-    wanted = " ".join(text.casefold().split())
-    if wanted in known:
-        return known[wanted]
-    close = difflib.get_close_matches(wanted, known, n=5, cutoff=0.6)
-    names = list(dict.fromkeys(f"{known[key].name} ({known[key].alpha_3 or 'no code'})" for key in close))
+    by_name = {key.casefold(): c for c in countries() for key in (c.alpha_2, c.alpha_3, c.name) if key}
+    name = " ".join(text.casefold().split())
+    if name in by_name:
+        return by_name[name]
+    close = difflib.get_close_matches(name, by_name, n=5, cutoff=0.6)
+    names = list(dict.fromkeys(f"{by_name[key].name} ({by_name[key].alpha_3 or 'no code'})" for key in close))
     hint = f"did you mean {', '.join(names)}?" if names else "use an ISO 3166-1 code or an English name"
     raise ValueError(f"no carbon intensity for {text!r}; {hint} (list them with: exporter regions)")

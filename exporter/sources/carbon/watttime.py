@@ -92,8 +92,8 @@ class AccessResponse(BaseModel):
 
     def region_names(self) -> dict[str, str]:
         """Return the full name of each region whose marginal intensity the account may read."""
-        found = [region for kind in self.signal_types if kind.signal_type == SIGNAL for region in kind.regions]
-        names = {region.region: region.region_full_name for region in found}
+        regions = [region for kind in self.signal_types if kind.signal_type == SIGNAL for region in kind.regions]
+        names = {region.region: region.region_full_name for region in regions}
         return dict(sorted(names.items()))
 
 
@@ -193,7 +193,7 @@ class _Account:
     ) -> _Model:
         api = replace(self.api, secret={"Authorization": f"Bearer {self._token}"})
         try:
-            return await api.get(session, f"{path}?{urlencode(query)}", model, shown=path)
+            return await api.get(session, f"{path}?{urlencode(query)}", model, display_path=path)
         except HttpStatusError as error:
             if not error.is_denied:
                 raise

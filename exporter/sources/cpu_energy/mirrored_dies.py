@@ -32,7 +32,7 @@ class MirroredDies:
 
     def remove_mirrors(self, polls: Iterable[Poll]) -> list[Poll]:
         """Return each register once. Polls of one kind and package must be adjacent, the lowest die first."""
-        kept: list[Poll] = []
+        originals: list[Poll] = []
         for _, group in groupby(polls, key=lambda poll: package_of(poll.device)):
             kept_of_package: dict[Device, Poll] = {}
             for poll in group:
@@ -41,8 +41,8 @@ class MirroredDies:
                     kept_of_package[poll.device] = poll
                 elif original not in kept_of_package:  # it cannot be read now; this is the same register
                     kept_of_package[original] = poll._replace(device=original)
-            kept += kept_of_package.values()
-        return kept
+            originals += kept_of_package.values()
+        return originals
 
     def _original(self, poll: Poll, lower: Iterable[Poll]) -> Device | None:
         """Return the device with the same register, None for a distinct one."""
@@ -54,8 +54,8 @@ class MirroredDies:
                 self._mirrors[poll.device] = other.device
                 return other.device
             self._apart.add(pair)
-        known = self._mirrors.get(poll.device)
-        return None if (known, poll.device) in self._apart else known
+        mirror = self._mirrors.get(poll.device)
+        return None if (mirror, poll.device) in self._apart else mirror
 
 
 def same_counter(one: Poll, other: Poll) -> bool:

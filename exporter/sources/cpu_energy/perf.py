@@ -64,22 +64,22 @@ def find_events(pmus: list[Path], cpus: Path) -> PerfLayout:
 
     `cpus` is the folder of CPUs in sysfs.
     """
-    found: dict[Device, tuple[PerfEvent, ...]] = {}
+    events: dict[Device, tuple[PerfEvent, ...]] = {}
     for pmu in pmus:
         topology = sorted(
             (*_topology(cpus / f"cpu{cpu}/topology"), cpu) for cpu in parse_cpu_list(read_ascii(pmu / "cpumask"))
         )
         for kind, pmu_type, config, scale_j in _events(pmu):
-            if any(device.kind == kind for device in found):
+            if any(device.kind == kind for device in events):
                 continue  # counted by the previous PMU for the whole package
             lowest: dict[int, int] = {}
             for package, die, cpu in topology:
                 event = PerfEvent(pmu_type, config, scale_j, cpu)
                 whole = pmu.name == PER_CORE or lowest.setdefault(package, die) == die
                 device = Device(kind, str(package) if whole else f"{package}-die-{die}")
-                if pmu.name == PER_CORE or device not in found:
-                    found[device] = (*found.get(device, ()), event)
-    return found
+                if pmu.name == PER_CORE or device not in events:
+                    events[device] = (*events.get(device, ()), event)
+    return events
 
 
 def _events(pmu: Path) -> Iterator[tuple[DeviceKind, int, int, float]]:
@@ -111,13 +111,13 @@ def _topology(folder: Path) -> tuple[int, int]:
 
 def parse_cpu_list(mask: str) -> list[int]:
     """Parse `0-1,8` into [0, 1, 8]; return an empty list for invalid text."""
-    found: set[int] = set()
+    cpus: set[int] = set()
     for part in mask.strip().split(","):
         match = re.fullmatch("([0-9]{1,6})(?:-([0-9]{1,6}))?", part)
         if match is None or int(match[2] or match[1]) >= _MAX_CPUS:
             return []
-        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return sorted(found)
+        cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return sorted(cpus)
 
 
 def read_ascii(path: Path) -> str:
@@ -205,11 +205,11 @@ class PerfSource:
         self._layout = find_events([self._pmu(name) for name in PMUS], self._root / "devices/system/cpu")
         self._refused = {device: error for device, error in self._refused.items() if device in self._layout}
         for group in dict.fromkeys(package_of(device) for device in (*self._layout, *self._open)):
-            wanted = {device: len(events) for device, events in self._layout.items() if package_of(device) == group}
-            opened = {device: len(found) for device, found in self._open.items() if package_of(device) == group}
-            if not opened or opened != {device: n for device, n in wanted.items() if device not in self._refused}:
+            expected = {device: len(events) for device, events in self._layout.items() if package_of(device) == group}
+            opened = {device: len(counters) for device, counters in self._open.items() if package_of(device) == group}
+            if not opened or opened != {device: n for device, n in expected.items() if device not in self._refused}:
                 self._close(opened)
-                for device in wanted:
+                for device in expected:
                     self._open_device(device)
         self._reopen_at_s = self._clock() + REOPEN_S
 

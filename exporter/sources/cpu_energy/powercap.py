@@ -59,22 +59,22 @@ def find_zones(powercap: Path) -> list[RaplZone]:
     except OSError:
         return []
     entries.sort(key=lambda match: (match[1], int(match[2], 16), int(match[3] or "-1", 16)))
-    found: list[RaplZone] = []
+    zones: list[RaplZone] = []
     parents: dict[tuple[str, str], tuple[str, int]] = {}
-    taken: set[tuple[str, DeviceKind, str, int]] = set()
+    visited: set[tuple[str, DeviceKind, str, int]] = set()
     for entry in entries:
         folder = powercap / entry[0]
         try:
             kind, package, die = _identity((folder / "name").read_text().strip(), parents.get((entry[1], entry[2])))
         except (OSError, ValueError):
             continue
-        while (entry[1], kind, package, die) in taken:  # `package-0` twice: further dies with the same name
+        while (entry[1], kind, package, die) in visited:  # `package-0` twice: further dies with the same name
             die += 1
-        taken.add((entry[1], kind, package, die))
+        visited.add((entry[1], kind, package, die))
         if entry[3] is None:
             parents[entry[1], entry[2]] = (package, die)
-        found.append(RaplZone(kind, package, die, entry[1], str(folder / "energy_uj"), _range_of(folder)))
-    return found
+        zones.append(RaplZone(kind, package, die, entry[1], str(folder / "energy_uj"), _range_of(folder)))
+    return zones
 
 
 def _identity(name: str, parent: tuple[str, int] | None) -> tuple[DeviceKind, str, int]:
@@ -157,15 +157,15 @@ class RaplSource:
 
     def _discover(self) -> None:
         """Group zones by device: dies of a package adjacent, the preferred interface first."""
-        found: defaultdict[Device, list[RaplZone]] = defaultdict(list)
+        zones: defaultdict[Device, list[RaplZone]] = defaultdict(list)
         for zone in sorted(find_zones(self._powercap), key=lambda z: (z.kind, z.package, z.die, z.interface)):
             lowest = self._lowest_die.setdefault((zone.kind, zone.package), zone.die)
             device = Device(zone.kind, zone.package if zone.die == lowest else f"{zone.package}-die-{zone.die}")
             if self._chosen.get(device, zone.interface) == zone.interface:
-                found[device].append(zone)
-        self._withhold_range(self._vanished & found.keys())
-        self._vanished = self._chosen.keys() - found.keys()
-        self._zones = {device: tuple(candidates) for device, candidates in found.items()}
+                zones[device].append(zone)
+        self._withhold_range(self._vanished & zones.keys())
+        self._vanished = self._chosen.keys() - zones.keys()
+        self._zones = {device: tuple(candidates) for device, candidates in zones.items()}
         self._discover_at_s = self._clock() + REDISCOVER_S
 
     def _check_suspension(self) -> None:

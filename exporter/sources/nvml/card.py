@@ -168,9 +168,9 @@ class FieldReader:
         self._card = card
         self._query = query
 
-    def read(self, wanted: Sequence[int], *, only_wide: frozenset[int] = frozenset()) -> dict[int, float]:
+    def read(self, fields: Sequence[int], *, only_wide: frozenset[int] = frozenset()) -> dict[int, float]:
         """Return the available values. Fields in `only_wide` must have 64 bits."""
-        readable = [field for field in wanted if not self._query.is_paused(("field", field))]
+        readable = [field for field in fields if not self._query.is_paused(("field", field))]
         if not readable:
             return {}
         answer = self._query("fields", lambda: self._card.api.nvmlDeviceGetFieldValues(self._card.handle, readable))
@@ -200,8 +200,8 @@ def clock_event_fields(driver_version: str) -> dict[str, int]:
         "sw_power_cap": pynvml.NVML_FI_DEV_PERF_POLICY_POWER,
         "sync_boost": pynvml.NVML_FI_DEV_PERF_POLICY_SYNC_BOOST,
     }
-    found = re.search(r"(\d+)\.(\d+)", driver_version)
-    version = (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.search(r"(\d+)\.(\d+)", driver_version)
+    version = (int(match[1]), int(match[2])) if match else (0, 0)
     if version >= _SLOWDOWN_FIELDS_ADDED:
         first = 269 if version >= _SLOWDOWN_FIELDS_RENUMBERED else 251
         slowdowns = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")

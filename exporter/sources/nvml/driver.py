@@ -48,8 +48,8 @@ def bound_gpus(root: Path) -> frozenset[str]:
             names = [entry.name for entry in (root / folder).iterdir()]
         except OSError:
             continue
-        found = (_PCI_BUS_ID.fullmatch(name) for name in names)
-        return frozenset(f"{int(match[1], 16):08X}:{match[2].upper()}" for match in found if match)
+        matches = (_PCI_BUS_ID.fullmatch(name) for name in names)
+        return frozenset(f"{int(match[1], 16):08X}:{match[2].upper()}" for match in matches if match)
     return frozenset()
 
 

@@ -49,14 +49,14 @@ class GpuProcessReader:
 
     def memory(self, handle: Any) -> dict[int, int | None]:
         """Return memory by PID. A process with compute and graphics is in two lists, with the same memory in each."""
-        found: dict[int, int | None] = {}
+        memory_by_pid: dict[int, int | None] = {}
         for process_type in _PROCESS_TYPES:
             call = getattr(self._card.api, f"nvmlDeviceGet{process_type}RunningProcesses")
             for process in self._query(("processes", process_type), partial(call, handle)) or ():
                 used = process.usedGpuMemory
-                pid, before = int(process.pid), found.get(int(process.pid))
-                found[pid] = before if used in {None, _UNKNOWN_MEMORY} else max(int(used), before or 0)
-        return dict(sorted(found.items()))
+                pid, before = int(process.pid), memory_by_pid.get(int(process.pid))
+                memory_by_pid[pid] = before if used in {None, _UNKNOWN_MEMORY} else max(int(used), before or 0)
+        return dict(sorted(memory_by_pid.items()))
 
     def _shares(self) -> dict[int, float] | None:
         """Return the busy share by PID, of processes that ran at all.

@@ -56,9 +56,9 @@ class MigInstances:
     def _find(self) -> Iterator[MigInstance]:
         api = self._card.api
         for index in range(optional(lambda: api.nvmlDeviceGetMaxMigDeviceCount(self._card.handle)) or 0):
-            found = optional(partial(self._instance, index))
-            if found:
-                yield found
+            instance = optional(partial(self._instance, index))
+            if instance:
+                yield instance
 
     def _instance(self, index: int) -> MigInstance:
         api = self._card.api
@@ -129,11 +129,11 @@ class SmUtilization:
             raise
 
     def _between(self, before: Any, after: Any) -> float:
-        wanted = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=1)
-        wanted.sample1, wanted.sample2 = before, after
-        metric = wanted.metrics[0]
+        metrics = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=1)
+        metrics.sample1, metrics.sample2 = before, after
+        metric = metrics.metrics[0]
         metric.metricId = pynvml.NVML_GPM_METRIC_SM_UTIL
-        self._card.api.nvmlGpmMetricsGet(wanted)
+        self._card.api.nvmlGpmMetricsGet(metrics)
         if metric.nvmlReturn != pynvml.NVML_SUCCESS:
             raise pynvml.NVMLError(metric.nvmlReturn)
         return float(metric.value) / 100

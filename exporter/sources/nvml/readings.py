@@ -154,10 +154,10 @@ class GpuReadings:
 
     def _cached(self, period_s: float, read: Callable[[], Iterator[Reading]]) -> list[Reading]:
         now = self._card.now()
-        kept = self._kept.get(period_s)
-        if kept is None or not 0 <= now - kept[0] < period_s:
-            kept = self._kept[period_s] = now, list(read())
-        return kept[1]
+        cached = self._kept.get(period_s)
+        if cached is None or not 0 <= now - cached[0] < period_s:
+            cached = self._kept[period_s] = now, list(read())
+        return cached[1]
 
     def _call(self, function: str, *arguments: Any) -> Any:
         """Return the result, or None where the GPU or this version of pynvml does not support the function."""

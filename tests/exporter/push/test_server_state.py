@@ -93,7 +93,7 @@ def test_prometheus_killed_gets_no_sample_twice(started, sender):
 
     assert agrees(url, pushed, now) == 300
     position = pushed.history.backlog.position()
-    assert position.sure == position.done
+    assert position.durable == position.done
 
 
 def test_victoria_metrics_killed_gets_lost_samples_again(tmp_path, sender):
@@ -238,7 +238,7 @@ def test_rare_pushes_check_the_server_in_between(started, sender, killed):
                 kill(url)
                 started()
         position = pushed.history.backlog.position()
-        return begun_s and pushed.is_done() and position.sure == position.done
+        return begun_s and pushed.is_done() and position.durable == position.done
 
     pushed.push(until=proved)
 

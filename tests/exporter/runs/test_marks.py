@@ -129,7 +129,7 @@ def test_settle_silent_device_is_waited_for_30_s():
 def test_take_marks_keeps_known_mark_without_polls():
     run = run_of(Cut(BEGIN_S, None))
     early = run_marks.take_marks(run, {GPU: line_until(103.0)}, BEGIN_S, {})
-    late = run_marks.take_marks(run, {GPU: line_until(160.0)}, BEGIN_S, {}, known=early)
+    late = run_marks.take_marks(run, {GPU: line_until(160.0)}, BEGIN_S, {}, previous=early)
 
     assert late == early
 
