@@ -21,7 +21,7 @@ class ConfigFileError(Exception):
 
 
 class ReloadableFile(Generic[Loaded]):
-    """Content that `load` reads; `load` raises ConfigFileError. `parts` returns the files that a content was read from."""
+    """Content that `load` reads, which raises ConfigFileError. `parts` returns the files of a content."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ POWER_SENSORS = (
     PowerSensor(("kepler", "k40", "k80"), _FAST, SystematicBand("Kepler", -9, 4)),
     PowerSensor(("maxwell",), _FAST, SystematicBand("Maxwell", -41, 3)),
 )
-UNKNOWN_BAND = SystematicBand("none metered of this architecture, so what most cards keep to", -9, 3)
+UNKNOWN_BAND = SystematicBand("no GPU of this architecture was metered; the band of most GPUs", -9, 3)
 
 
 def find_power_sensor(name: str, architecture: str) -> PowerSensor | None:

@@ -250,4 +250,4 @@ class EndEvent(_Event):
 
 RecordEvent = Annotated[StartEvent | PhaseEvent | IterationEvent | EndEvent, Field(discriminator="event")]
 RECORD_EVENT: TypeAdapter[RecordEvent] = TypeAdapter(RecordEvent)
-"""`EVENT.validate_json(line)`; raises pydantic's ValidationError."""
+"""`RECORD_EVENT.validate_json(line)` parses a line; it raises pydantic's ValidationError."""

@@ -113,7 +113,7 @@ def _exit_on_bug(unhandled: threading.ExceptHookArgs) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the daemon handles Ctrl-C and closes our stdin
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the daemon handles Ctrl-C and closes this process's stdin
     threading.excepthook = _exit_on_bug
     nvml = Nvml()
     if arguments:

@@ -105,8 +105,8 @@ class PushClient(Service):
 
         def start(queue: PushQueue, _: int) -> PushQueueState:
             queue.reset_damaged()
-            queue.go_back()
-            return queue.waiting(MAX_COUNTED_SAMPLES)
+            queue.rewind()
+            return queue.state(MAX_COUNTED_SAMPLES)
 
         state = await self._in_queue(start)
         if state:
@@ -146,7 +146,7 @@ class PushClient(Service):
         response = await server.post([], PushBatch([], {}, position), may_connect=False)
         if response.kind == "accepted":
             persisted = self._persistence.record_empty(response, requested_s, position)
-            self._position = await self._in_queue(lambda queue, _: queue.prove(persisted)) or position
+            self._position = await self._in_queue(lambda queue, _: queue.mark_durable(persisted)) or position
             return wait_s
         await self._handle_failure(response, [])
         return 0.0 if response.kind == "disconnected" else wait_s
@@ -235,7 +235,7 @@ class PushClient(Service):
         may_rewind = response.may_have_restarted and self._persistence.may_rewind(from_server=response.from_server)
         if is_disconnected or (may_rewind and self._position.durable < self._position.done):
             self._persistence.record_rewind(response)
-            self._position = await self._in_queue(lambda queue, _: queue.go_back()) or self._position
+            self._position = await self._in_queue(lambda queue, _: queue.rewind()) or self._position
         return response
 
     def _set_position(self, position: PushPosition) -> None:

@@ -103,7 +103,7 @@ def _bearer(token: str) -> str:
 
 
 def _read(path: Path, option: str) -> str:
-    """Return the secret in the file. Raises FileError."""
+    """Return the secret in the file. Raises ConfigFileError."""
     try:
         return read_secret(path)
     except SecretFileError as error:
@@ -125,7 +125,7 @@ _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0}
 
 @dataclass(frozen=True, slots=True)
 class PushTarget:
-    """Server to push to; `labels` are added to each series, `headers` are those of --push.header."""
+    """Server to push to; `labels` are added to each series, `headers` to each request."""
 
     url: str
     form: PushFormat

@@ -57,7 +57,7 @@ class PhaseTotal:
     seconds: float = 0.0
     joules: dict[DeviceKey, float] = field(default_factory=dict)
     half_widths_j: dict[DeviceKey, float] = field(default_factory=dict)
-    """Sum of the half-widths of the phase's segments: errors at their common edges are not set off."""
+    """Sum of the half-widths of the phase's segments: errors at their common edges do not cancel."""
 
 
 @dataclass

@@ -59,7 +59,7 @@ class SourceHealth:
     reads: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     restarts: int = 0
-    trouble: str = ""
+    failure: str = ""
 
     def count(self, outcome: str, took_s: float) -> None:
         self.reads[outcome] = self.reads.get(outcome, 0) + 1

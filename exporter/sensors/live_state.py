@@ -158,17 +158,17 @@ class LiveState:
     def failed(self, name: str, error: SourceError, took_s: float, period_s: float) -> None:
         source = self.source(name, period_s)
         source.count("failed", took_s)
-        if source.up or source.trouble != str(error):
+        if source.up or source.failure != str(error):
             log.warning("source=%s down: %s", name, error)
         if source.up:
             source.changed_s = self._clock().s
-        source.up, source.trouble, source.batch = False, str(error), Batch()
+        source.up, source.failure, source.batch = False, str(error), Batch()
 
     def has_read_gpus(self) -> bool:
         """Return True once each GPU, or the driver as a whole, has answered or failed."""
         source = self.sources.get("nvml")
         if source is None or self.expected_gpus is None:
-            return source is not None and bool(source.trouble)
+            return source is not None and bool(source.failure)
         answered = sum(Device("gpu", uuid) in self.energy.polled for uuid in self.gpus)
         return answered + len(self._unattached) >= self.expected_gpus
 
@@ -179,9 +179,9 @@ class LiveState:
         now = self._clock()
         source.read_at, source.read_s = now.at, now.s
         if not source.up:
-            if source.trouble:
+            if source.failure:
                 log.info("source=%s up after %.0f s", name, source.read_s - source.changed_s)
-            source.up, source.trouble = True, ""
+            source.up, source.failure = True, ""
 
     def _down(self, index: int, reason: str) -> None:
         for gpu in self.gpus.values():
@@ -261,13 +261,13 @@ class LiveState:
                 self.source("nvml", SLOW_S).count("late", 0.0)
                 log.warning("GPU %s has not answered for %.1f s", gpu.info.index, now_s - gpu.read_s)
         for name, source in self.sources.items():
-            if source.read_s is None and not source.trouble and now_s - source.changed_s > SILENT_S:
-                source.trouble = "no answer yet"
+            if source.read_s is None and not source.failure and now_s - source.changed_s > SILENT_S:
+                source.failure = "no answer yet"
                 log.warning("source=%s has not answered for %.0f s; see what nvidia-smi says", name, SILENT_S)
             late_s = _LATE_PERIODS * source.period_s + 1.0
             if source.up and source.read_s is not None and now_s - source.read_s > late_s:
                 source.count("late", now_s - source.read_s)
-                source.up, source.changed_s, source.trouble = False, now_s, "late"
+                source.up, source.changed_s, source.failure = False, now_s, "late"
                 source.batch = Batch()
                 log.warning("source=%s down: no answer for %.1f s", name, late_s)
 

@@ -71,7 +71,7 @@ def sequence(content: bytes) -> int:
 
 
 def pack_sequence(number: int) -> tuple[int, bytes]:
-    """Where it stands, and its bytes."""
+    """Return the offset and the bytes of the sequence number."""
     return _SEQUENCE_AT, _SEQUENCE.pack(number & 0xFFFFFFFF)
 
 

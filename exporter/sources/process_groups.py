@@ -31,7 +31,7 @@ class ProcessGroup(NamedTuple):
 class GpuProcessGroup(NamedTuple):
     """Usage of one GPU by a group; None for a value that the GPU does not report for each process.
 
-    `uuid` is that of the MIG instance, if any, and `on` that of the GPU under which the worker reported the processes.
+    `uuid` names the MIG instance, if any; `on` names the GPU under which the worker reported the processes.
     """
 
     on: str

@@ -112,7 +112,7 @@ class History:
             self._trim(now_at, by_age=now_s is None or now_s >= self._untrusted_until_s)
 
     def follow(self, url: str) -> None:
-        """Track what the server with this URL has not acknowledged, also when samples are moved or deleted."""
+        """Track the samples that the server with this URL has not acknowledged, also when they are moved or deleted."""
         self.backlog = PushQueue(self._connection, url)
 
     def _follow_clock(self, offset_s: float, now_s: float) -> None:
@@ -180,7 +180,7 @@ class History:
             if self._to_move_ms:
                 self._move(connection, began_ms)
             if self.backlog:
-                self.backlog.precede(snapshots[0].t_ms)
+                self.backlog.rewind_before(snapshots[0].t_ms)
             connection.executemany("INSERT INTO series VALUES (?, ?, ?)", [(n, *row) for row, n in self._new.items()])
             connection.executemany("INSERT OR REPLACE INTO samples VALUES (?, ?, ?)", rows)
         self._new.clear()

@@ -131,7 +131,7 @@ class PushQueue:
             with self._connection:
                 self._save(PushPosition())
 
-    def waiting(self, most: int) -> PushQueueState:
+    def state(self, most: int) -> PushQueueState:
         """Return the unacknowledged samples, counted up to `most` since counting takes a second per million."""
         position = self.position()
         samples, oldest_ms = self._connection.execute(
@@ -185,7 +185,7 @@ class PushQueue:
             self._save(position)
         return position
 
-    def prove(self, durable: PushPosition) -> PushPosition:
+    def mark_durable(self, durable: PushPosition) -> PushPosition:
         """Note that samples up to `durable` are durable on the server."""
         position = self.position()
         if durable.moves == position.moves:
@@ -194,7 +194,7 @@ class PushQueue:
                 self._save(position)
         return position
 
-    def go_back(self) -> PushPosition:
+    def rewind(self) -> PushPosition:
         """Go back to the last durable sample, since the server may have lost later ones."""
         position = self.position()
         if position.durable < position.done:
@@ -230,7 +230,7 @@ class PushQueue:
             )
         )
 
-    def precede(self, t_ms: int) -> None:
+    def rewind_before(self, t_ms: int) -> None:
         """Go back before `t_ms`, the next sample: the clock was ahead before."""
         position = self.position()
         if position.t_ms >= t_ms:

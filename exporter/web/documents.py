@@ -26,7 +26,7 @@ from exporter.sensors.hub import SensorHub
 
 def landing_page(sensors: SensorHub, version: str) -> web.Response:
     sources = "".join(
-        f"<tr><td>{html.escape(name)}<td>{'up' if source.up else 'down'}<td>{html.escape(source.trouble)}"
+        f"<tr><td>{html.escape(name)}<td>{'up' if source.up else 'down'}<td>{html.escape(source.failure)}"
         for name, source in sensors.live.sources.items()
     )
     gpus = "".join(

@@ -8,7 +8,7 @@ counted twice in three ways:
   unreadable. The choice is kept, since the two have different origins and a switch would look like energy.
 - Several zones for one register: Zen 1 and 2, and newer AMD CPUs with Linux 6.10, show a zone per die, each of which is
   the socket's one counter (https://github.com/mlco2/codecarbon/issues/1274). On Cascade Lake AP each die has its own
-  counter (`rapl_msrs_are_pkg_scope` in the kernel). `mirrored_dies` tells the two cases apart by the counters' values.
+  counter (`rapl_msrs_are_pkg_scope` in the kernel). `mirrored_dies` distinguishes both cases by the counters' values.
 
 A register may have been reset when its zone had disappeared or the host was suspended. It is then reported without its
 range for a while, so that a decrease is taken for a reset and not for a wrap, which would add up to a range of joules.

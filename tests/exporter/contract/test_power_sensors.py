@@ -31,13 +31,13 @@ def test_sensor_window_unmetered_gpu_is_none(name, architecture):
     [
         ("NVIDIA A100-SXM4-80GB", "ampere", ("GA100", -6, 3)),
         ("NVIDIA H100 80GB HBM3", "hopper", ("GH100, none metered, so the default of its class", -6, 6)),
-        ("NVIDIA H200", "hopper", ("none metered of this architecture, so what most cards keep to", -9, 3)),
+        ("NVIDIA H200", "hopper", ("no GPU of this architecture was metered; the band of most GPUs", -9, 3)),
         ("NVIDIA A40", "ampere", ("Ampere GA10x", -7, 3)),
         ("NVIDIA L4", "ada", ("Ada", -6, 3)),
         ("Quadro RTX 4000", "turing", ("Turing", -8, 13)),
         ("NVIDIA RTX A3000", "ampere", ("Ampere GA10x", -7, 3)),
         ("Tesla K40m", "kepler", ("Kepler", -9, 4)),
-        ("NVIDIA B200", "blackwell", ("none metered of this architecture, so what most cards keep to", -9, 3)),
+        ("NVIDIA B200", "blackwell", ("no GPU of this architecture was metered; the band of most GPUs", -9, 3)),
     ],
 )
 def test_systematic_band_architecture_has_its_metered_band(name, architecture, expected):

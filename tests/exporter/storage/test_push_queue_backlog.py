@@ -110,13 +110,13 @@ def test_push_queue_repeated_samples_count_once(kept):
     add(kept, *range(10), run_open=True)
     before = kept.backlog.position()
     push(kept, sure=before)
-    kept.backlog.go_back()
+    kept.backlog.rewind()
     assert waiting(kept) == list(range(10))
 
     add(kept, 10, run_open=True)
     push(kept)
     assert kept.backlog.position().accepted == 22
-    kept.backlog.go_back()
+    kept.backlog.rewind()
     assert waiting(kept) == []
 
 
@@ -126,7 +126,7 @@ def test_push_queue_go_back_works_after_clock_step(kept, step_s):
     push(kept, (NOW + 39) * 1_000)
     push(kept, (NOW + 49) * 1_000, sure=kept.backlog.position())
     add(kept, *range(100, 110), run_open=True, ahead_s=step_s, from_s=50.0)
-    kept.backlog.go_back()
+    kept.backlog.rewind()
 
     assert waiting(kept) == [second + step_s for second in range(40, 110)]
 
@@ -134,7 +134,7 @@ def test_push_queue_go_back_works_after_clock_step(kept, step_s):
 def test_push_queue_deleted_accepted_samples_are_not_dropped(kept):
     add(kept, *range(10), run_open=True)
     push(kept, sure=kept.backlog.position())
-    kept.backlog.go_back()
+    kept.backlog.rewind()
     add(kept, *(KEEP_S + 700 * n for n in range(1, 20)))
 
     assert waiting(kept, EVER)[0] > 0

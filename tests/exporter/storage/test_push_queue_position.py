@@ -38,7 +38,7 @@ def test_push_position_ignores_fields_of_newer_versions(sender):
 
     assert seconds(pushed, now) == [5, 6, 7, 8, 9]
     assert pushed.counted() == {"accepted": 25, "refused": 7, "dropped": 3}
-    assert pushed.history.backlog.go_back().done == (begun["t_ms"], begun["series_id"])
+    assert pushed.history.backlog.rewind().done == (begun["t_ms"], begun["series_id"])
 
 
 def test_push_position_of_older_version_has_defaults(sender):
