@@ -116,7 +116,7 @@ class CpuUsageReader:
             for stat in () if start in processes else snapshot.tree(start):
                 parent = by_pid.get(stat.parent)
                 above = processes[parent].claims if parent else ()
-                scanned = self._with_claims(stat, parent, above, self._running(runs, stat.process))
+                scanned = self._with_claims(stat, parent, above, self._open_claims(runs, stat.process))
                 own = tuple(_Claim(run_id, stat.process) for run_id in roots.get(stat.process, ()))
                 claims = tuple(claim for claim in scanned.claims if claim.run_id not in roots.get(stat.process, ()))
                 if claims or own:
@@ -126,7 +126,7 @@ class CpuUsageReader:
                     )
         return processes
 
-    def _running(self, runs: Mapping[str, RunProcesses], process: ProcessKey) -> tuple[_Claim, ...]:
+    def _open_claims(self, runs: Mapping[str, RunProcesses], process: ProcessKey) -> tuple[_Claim, ...]:
         """Return the process's trees at the last scan, of the runs that are still open."""
         last = self._scanned.get(process)
         return tuple(claim for claim in last.claims if claim.run_id in runs) if last else ()

@@ -61,14 +61,14 @@ def split_energy(
     holders = loads.holders or [NO_RUN]
     equal = dict.fromkeys(holders, 1.0)
     loaded = {run_id: load for run_id, load in loads.loads.items() if load > 0}
-    above = _divided(energy_uj - idle_uj, loaded or equal)
+    above = _divide_by_weight(energy_uj - idle_uj, loaded or equal)
     idle = {NO_RUN: idle_uj}
     if policy == "idle_shared":
-        idle = _divided(idle_uj, (loaded or equal) if idle_by_load else equal)
+        idle = _divide_by_weight(idle_uj, (loaded or equal) if idle_by_load else equal)
     return {run_id: above.get(run_id, 0) + idle.get(run_id, 0) for run_id in above.keys() | idle.keys()}
 
 
-def _divided(amount: int, weights: Mapping[str, float]) -> dict[str, int]:
+def _divide_by_weight(amount: int, weights: Mapping[str, float]) -> dict[str, int]:
     """Divide by weight into whole numbers; the last one gets the rounding difference."""
     total = sum(weights.values())
     shares = {name: int(amount * (weight / total)) for name, weight in weights.items()}
@@ -157,13 +157,13 @@ class Attribution:
         self._divided_s[device] = at_s
         self._done_uj[device] = energy_uj
         rest_uj = step_uj
-        for from_s, until_s, loads in self._held(device, since_s, at_s):
+        for from_s, until_s, loads in self._holding_periods(device, since_s, at_s):
             share = (until_s - from_s) / (at_s - since_s) if at_s > since_s else 0.0
             part_uj = rest_uj if until_s == at_s else min(rest_uj, int(step_uj * share))
             rest_uj -= part_uj
             self._add_shares(device, part_uj, int((idle.watts or 0.0) * (until_s - from_s) * _UJ), loads)
 
-    def _held(self, device: Device, since_s: float, at_s: float) -> list[tuple[float, float, DeviceLoads]]:
+    def _holding_periods(self, device: Device, since_s: float, at_s: float) -> list[tuple[float, float, DeviceLoads]]:
         """Return the holders from `since_s` to `at_s` without a gap, and remove older ones."""
         changes = self._holders.setdefault(device, [])
         current = [change for change in changes if change[0] <= since_s][-1:] or [(since_s, DeviceLoads())]

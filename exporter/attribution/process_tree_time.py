@@ -76,7 +76,7 @@ class ProcessTreeTime:
             debts = [*old.get(process, ()), *fresh.get(process, ())]
             rest_s = waited_s - sum(debt.seconds for debt in debts)
             if rest_s > 0:
-                used[_heir(now.owner, debts)] += rest_s
+                used[_owner_of_rest(now.owner, debts)] += rest_s
             elif process in fresh:
                 self._debts[process] = _unpaid(fresh[process], -rest_s)
         return used
@@ -101,7 +101,7 @@ class ProcessTreeTime:
         return ancestor is not None
 
 
-def _heir(owner: CpuOwner, debts: list[_Debt]) -> CpuOwner:
+def _owner_of_rest(owner: CpuOwner, debts: list[_Debt]) -> CpuOwner:
     """Return the owner of the rest: the owner of a vanished process, whose last moments it covers."""
     return next((debt.owner for debt in debts if debt.owner != owner), owner)
 

@@ -102,24 +102,24 @@ class CheckLine:
 async def run_checks(settings: Settings, idle_s: float = 0.0) -> list[CheckLine]:
     """Read each source once. `idle_s` is the duration of the idle power measurement; 0 skips it."""
     feeds = carbon_feeds(carbon_providers(settings), cache=None).feeds
-    lines = await _nvml(settings, idle_s) if settings.nvml else [_disabled("nvml")]
-    lines += await _cpu(cpu_source(settings)) if settings.rapl else [_disabled("rapl")]
-    lines += await _board(HwmonSource(settings.sysfs)) if settings.hwmon else [_disabled("hwmon")]
-    lines += await _polled(HostSource()) if settings.host else [_disabled("host")]
+    lines = await _gpu_lines(settings, idle_s) if settings.nvml else [_disabled_line("nvml")]
+    lines += await _cpu_lines(cpu_source(settings)) if settings.rapl else [_disabled_line("rapl")]
+    lines += await _board_lines(HwmonSource(settings.sysfs)) if settings.hwmon else [_disabled_line("hwmon")]
+    lines += await _source_lines(HostSource()) if settings.host else [_disabled_line("host")]
     lines += await _optional_sources(settings)
     if not feeds:
         lines.append(CheckLine("carbon  off: no emissions without --carbon.region or --carbon.intensity"))
-    lines += [await _carbon(feed) for feed in feeds]
-    lines.append(_state(settings))
+    lines += [await _carbon_line(feed) for feed in feeds]
+    lines.append(_state_line(settings))
     lines.append(CheckLine(f"web     {describe_web(settings)}"))
     return lines
 
 
-def _disabled(name: str) -> CheckLine:
+def _disabled_line(name: str) -> CheckLine:
     return CheckLine(f"{name.ljust(7)} off: --no-collector.{name}")
 
 
-async def _nvml(settings: Settings, idle_s: float) -> list[CheckLine]:
+async def _gpu_lines(settings: Settings, idle_s: float) -> list[CheckLine]:
     """Check NVML in the same worker process that the daemon uses, so that a hanging driver does no harm."""
     with TemporaryDirectory() as folder:  # a separate simulation: the daemon's may be in use
         simulated = simulated_file(replace(settings, state_path=Path(folder)))
@@ -182,15 +182,15 @@ async def _optional_sources(settings: Settings) -> list[CheckLine]:
     """Read the sources that are off by default. A restriction is reported even if the first read did not meet it."""
     lines: list[CheckLine] = []
     if settings.processes:
-        lines += await _polled(ProcessTable())
+        lines += await _source_lines(ProcessTable())
         is_reported = any(DENIED in line.text for line in lines)
         lines += [] if is_reported or may_read_all() else [CheckLine(f"processes in part: {DENIED}")]
     if settings.kubelet_socket:
-        lines += await _polled(kubelet_source(settings.kubelet_socket, dict))
+        lines += await _source_lines(kubelet_source(settings.kubelet_socket, dict))
     return lines
 
 
-async def _polled(source: Source) -> list[CheckLine]:
+async def _source_lines(source: Source) -> list[CheckLine]:
     name = source.name.ljust(7)
     try:
         batch = await asyncio.to_thread(source.read)
@@ -204,7 +204,7 @@ async def _polled(source: Source) -> list[CheckLine]:
     ]
 
 
-async def _cpu(source: CpuSource) -> list[CheckLine]:
+async def _cpu_lines(source: CpuSource) -> list[CheckLine]:
     """Return the method that reads CPU energy, and one line for each unavailable better one."""
     try:
         batch = await asyncio.to_thread(source.read)
@@ -224,7 +224,7 @@ async def _cpu(source: CpuSource) -> list[CheckLine]:
     return [works, *refused, *(CheckLine(f"rapl    in part: {problem}") for problem in batch.problems)]
 
 
-async def _board(source: HwmonSource) -> list[CheckLine]:
+async def _board_lines(source: HwmonSource) -> list[CheckLine]:
     """Return no line for a board without power sensors; they are not part of runs."""
     try:
         batch = await asyncio.to_thread(source.read)
@@ -234,7 +234,7 @@ async def _board(source: HwmonSource) -> list[CheckLine]:
     return [*works, *(CheckLine(f"hwmon   in part: {problem}") for problem in batch.problems)]
 
 
-async def _carbon(feed: CarbonFeed) -> CheckLine:
+async def _carbon_line(feed: CarbonFeed) -> CheckLine:
     try:
         async with aiohttp.ClientSession(trust_env=True) as session:
             await feed.refresh(session)
@@ -246,7 +246,7 @@ async def _carbon(feed: CarbonFeed) -> CheckLine:
     return CheckLine(f"carbon  works: {slot.region}, {intensity}")
 
 
-def _state(settings: Settings) -> CheckLine:
+def _state_line(settings: Settings) -> CheckLine:
     """Check the state folder without changing files of a running exporter."""
     folder = settings.state_path
     if folder.exists() and not folder.is_dir():

@@ -86,7 +86,11 @@ class WorkerSupervisor:
                 await self.stop()
                 return ""
         await self.stop()
-        how = f"wrote more than {_LINE_LIMIT} bytes in one line" if line is None else _how(self._process.returncode)
+        how = (
+            f"wrote more than {_LINE_LIMIT} bytes in one line"
+            if line is None
+            else _describe_exit(self._process.returncode)
+        )
         return f"worker {self._process.pid} ({self._command[3]}) {how}"
 
     async def stop(self) -> None:
@@ -114,7 +118,7 @@ async def _read_line(stdout: asyncio.StreamReader) -> bytes | None:
         return None
 
 
-def _how(code: int | None) -> str:
+def _describe_exit(code: int | None) -> str:
     if code is None:
         return "does not end"
     if code >= 0:

@@ -201,7 +201,7 @@ def _container(name: str, root: Path) -> str:
             f"container:{name}: a container's id is at least {_PREFIX_LENGTH} of its 64 hex digits; "
             "see: docker ps --no-trunc, podman ps --no-trunc or crictl ps --no-trunc"
         )
-    return _only(
+    return _single_match(
         f"container:{name}",
         [(path, who.container) for path, who in _topmost(root, "container") if who.container.startswith(identity)],
         _advice(root, "docker ps --no-trunc"),
@@ -215,13 +215,13 @@ def _slurm(name: str, root: Path) -> str:
     job, step = match[1], match[2] or ""
     matches = [(path, who.id) for path, who in _topmost(root, "slurm") if who.job == job and who.step == step]
     hint = _advice(root, "squeue -w $(hostname -s), and ProctrackType=proctrack/cgroup in slurm.conf")
-    return _only(f"slurm:{name}", matches, hint)
+    return _single_match(f"slurm:{name}", matches, hint)
 
 
 def _pod(name: str, root: Path) -> str:
     pod_uid = name.lower().replace("_", "-")
     matches = [(path, who.pod_uid) for path, who in _topmost(root, "pod") if who.pod_uid == pod_uid]
-    return _only(f"pod:{name}", matches, _advice(root, "kubectl get pod NAME -o jsonpath={.metadata.uid}"))
+    return _single_match(f"pod:{name}", matches, _advice(root, "kubectl get pod NAME -o jsonpath={.metadata.uid}"))
 
 
 def _topmost(root: Path, kind: CgroupKind) -> Iterator[tuple[str, CgroupIdentity]]:
@@ -235,7 +235,7 @@ def _topmost(root: Path, kind: CgroupKind) -> Iterator[tuple[str, CgroupIdentity
         yield path, who
 
 
-def _only(text: str, matches: list[tuple[str, str]], hint: str) -> str:
+def _single_match(text: str, matches: list[tuple[str, str]], hint: str) -> str:
     if not matches:
         raise ValueError(f"the exporter sees no cgroup of {text}{hint}")
     if len(matches) > 1:

@@ -157,16 +157,18 @@ class RunRecord:
         """Add the segments between settled cuts to the phases and emissions."""
         while len(self.cuts) > 1 and self.cuts[0].settled and self.cuts[1].settled:
             first, second = self.cuts[0], self.cuts[1]
-            self._book(
+            self._add_energies(
                 first, second.t_s, {d: energy_between(m, second.marks[d]) for d, m in shared_marks(first, second.marks)}
             )
             del self.cuts[0]
         if self.final_settled and len(self.cuts) == 1 and self.cuts[0].settled:
             last = self.cuts.pop()
             end_s = self.end_s if self.end_s is not None else now_s
-            self._book(last, end_s, {d: energy_between(m, self.final[d]) for d, m in shared_marks(last, self.final)})
+            self._add_energies(
+                last, end_s, {d: energy_between(m, self.final[d]) for d, m in shared_marks(last, self.final)}
+            )
 
-    def _book(self, cut: Cut, until_s: float, energies: dict[Device, MeasuredEnergy]) -> None:
+    def _add_energies(self, cut: Cut, until_s: float, energies: dict[Device, MeasuredEnergy]) -> None:
         self.phases, self.emissions = add_segment(self, cut, until_s, energies)
 
 

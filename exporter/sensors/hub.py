@@ -80,7 +80,7 @@ class SensorHub(Service):
         """Poll all sensors until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for source, period_s in self._sources:
-                tasks.create_task(self._poll_for_ever(source, period_s))
+                tasks.create_task(self._poll_periodically(source, period_s))
             if self._worker:
                 tasks.create_task(self._worker.run())
 
@@ -156,7 +156,7 @@ class SensorHub(Service):
 
     # -- polled sources
 
-    async def _poll_for_ever(self, source: Source, period_s: float) -> None:
+    async def _poll_periodically(self, source: Source, period_s: float) -> None:
         due_s = self._clock()
         while True:
             answered = await self._poll(source, period_s)

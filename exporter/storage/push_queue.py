@@ -215,8 +215,8 @@ class PushQueue:
     def move(self, begin_ms: int, step_ms: int) -> None:
         """Follow a move of the samples since `begin_ms` by `step_ms`, which overwrote those in their new place."""
         position = self.position()
-        t_ms, series_id = _moved(position.done, begin_ms, step_ms)
-        durable_ms, durable_id = _moved(position.durable, begin_ms, step_ms)
+        t_ms, series_id = _shift(position.done, begin_ms, step_ms)
+        durable_ms, durable_id = _shift(position.durable, begin_ms, step_ms)
         self._save(
             replace(
                 position,
@@ -264,7 +264,7 @@ class PushQueue:
         self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
 
 
-def _moved(sample: tuple[int, int], begin_ms: int, step_ms: int) -> tuple[int, int]:
+def _shift(sample: tuple[int, int], begin_ms: int, step_ms: int) -> tuple[int, int]:
     if sample[0] >= begin_ms:
         return sample[0] + step_ms, sample[1]
     if sample[0] >= begin_ms + step_ms:

@@ -164,7 +164,7 @@ class CarbonFeed:
     def _merge(self, slots: Sequence[Slot]) -> None:
         """Replace known slots by new ones; only an actual replaces an actual. One assignment: other threads read."""
         actual = {slot.begin_s for slot in self._slots if slot.quality == "actual"}
-        new = _ordered(slot for slot in slots if slot.quality == "actual" or slot.begin_s not in actual)
+        new = _sort_slots(slot for slot in slots if slot.quality == "actual" or slot.begin_s not in actual)
         starts = [slot.begin_s for slot in new]
 
         def untouched(slot: Slot) -> bool:
@@ -173,7 +173,7 @@ class CarbonFeed:
             return is_free and slot.begin_s not in starts
 
         oldest_s, latest_s = self._now() - KEEP_S, self._now() + AHEAD_S
-        merged = _ordered([*new, *(slot for slot in self._slots if untouched(slot))])
+        merged = _sort_slots([*new, *(slot for slot in self._slots if untouched(slot))])
         self._slots = tuple(slot for slot in merged if slot.end_s > oldest_s and slot.begin_s < latest_s)
 
     def _load_cache(self) -> None:
@@ -215,7 +215,7 @@ class CarbonFeeds:
         return tuple(slot for feed in self.feeds if (slot := feed.slot_at(t_s)) is not None)
 
 
-def _ordered(slots: Iterable[Slot]) -> list[Slot]:
+def _sort_slots(slots: Iterable[Slot]) -> list[Slot]:
     """Sort slots without overlaps: the last of those with the same start, each cut at the start of the next."""
     by_begin = {slot.begin_s: slot for slot in slots}
     ordered = [by_begin[begin_s] for begin_s in sorted(by_begin)]

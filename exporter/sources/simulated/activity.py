@@ -147,7 +147,7 @@ class SimulatedProcesses(Library):
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Handle) -> list[Any]:
         gpu, _, instance = self._any(handle)
         number = instance.number if instance else None
-        return [_listed(process) for process in gpu.processes if number in {None, process.instance}]
+        return [_process_entry(process) for process in gpu.processes if number in {None, process.instance}]
 
     def nvmlDeviceGetGraphicsRunningProcesses(self, handle: Handle) -> list[Any]:
         self._any(handle)
@@ -174,7 +174,7 @@ class SimulatedProcesses(Library):
         return samples
 
 
-def _listed(process: SimulatedProcess) -> Any:
+def _process_entry(process: SimulatedProcess) -> Any:
     return pynvml.nvmlFriendlyObject(
         {
             "pid": process.pid,

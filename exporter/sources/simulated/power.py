@@ -34,7 +34,7 @@ class Power(Library):
         for value, requested in zip(values, fieldIds, strict=True):
             value.fieldId, value.scopeId = (requested, 0) if isinstance(requested, int) else requested
             value.timestamp = time.time_ns() // 1_000
-            _fill(value, gpu, now)
+            _set_value(value, gpu, now)
         return values
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: Handle) -> int:
@@ -70,7 +70,7 @@ class Power(Library):
             raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT) from error
 
 
-def _fill(value: Any, gpu: SimulatedGpuState, now: float) -> None:
+def _set_value(value: Any, gpu: SimulatedGpuState, now: float) -> None:
     typed = None if value.scopeId or gpu.faults & Fault.NO_FIELDS else _typed_value(value.fieldId, gpu, now)
     if typed is None:
         value.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
@@ -84,14 +84,14 @@ def _fill(value: Any, gpu: SimulatedGpuState, now: float) -> None:
 
 def _typed_value(field: int, gpu: SimulatedGpuState, now: float) -> tuple[int, int] | None:
     """Return type and value of a field, or None where the GPU does not support it."""
-    long = _long(field, gpu, now)
+    long = _value_of_64_bits(field, gpu, now)
     if long is not None:
         return pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, long
-    small = _small(field, gpu, now)
+    small = _value_of_32_bits(field, gpu, now)
     return None if small is None else (pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, small)
 
 
-def _long(field: int, gpu: SimulatedGpuState, now: float) -> int | None:
+def _value_of_64_bits(field: int, gpu: SimulatedGpuState, now: float) -> int | None:
     """Return the value of a field with 64 bits."""
     match field:
         case pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION if not gpu.faults & Fault.NO_COUNTER:
@@ -116,7 +116,7 @@ def _errors(field: int, gpu: SimulatedGpuState) -> int | None:
     return None
 
 
-def _small(field: int, gpu: SimulatedGpuState, now: float) -> int | None:
+def _value_of_32_bits(field: int, gpu: SimulatedGpuState, now: float) -> int | None:
     """Return the value of a field with 32 bits."""
     match field:
         case pynvml.NVML_FI_DEV_POWER_AVERAGE if not gpu.faults & Fault.NO_AVERAGE:

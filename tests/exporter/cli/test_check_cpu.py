@@ -7,7 +7,7 @@ import errno
 
 import pytest
 
-from exporter.cli.check import CheckLine, _board, _cpu
+from exporter.cli.check import CheckLine, _board_lines, _cpu_lines
 from exporter.cli.sources import cpu_source
 from exporter.config.settings import Settings, UsageError
 from exporter.sources.cpu_energy.choose import CpuSource
@@ -19,7 +19,7 @@ from tests.fakes.power_pmu import FakeKernel
 
 
 def cpu(source: CpuSource) -> list[CheckLine]:
-    return asyncio.run(_cpu(source))
+    return asyncio.run(_cpu_lines(source))
 
 
 def test_check_cpu_with_powercap_is_one_line(tmp_path):
@@ -71,8 +71,8 @@ def test_check_cpu_invalid_model_is_a_usage_error(tmp_path):
 
 
 def test_check_hwmon_lists_sensors_or_nothing(tmp_path):
-    assert asyncio.run(_board(HwmonSource(tmp_path))) == []
+    assert asyncio.run(_board_lines(HwmonSource(tmp_path))) == []
     hwmon.meter(tmp_path, 0, "Grace Power Socket 0", 150)
-    assert asyncio.run(_board(HwmonSource(tmp_path))) == [
+    assert asyncio.run(_board_lines(HwmonSource(tmp_path))) == [
         CheckLine("hwmon   works: power_meter-ACPI000D:00/Grace Power Socket 0")
     ]
