@@ -21,7 +21,7 @@ def test_gpu_with_samples_in_part_has_energy_of_that_part(report_of):
 @pytest.mark.parametrize("case", ["stops", "smi-stops"])
 def test_net_and_calibrated_energy_is_of_covered_part(report_of, case):
     """The last scrape is at 289 s: 240 W above idle until then, and an offset of 10 W."""
-    report = report_of(case, given=UserInputs(calibrations=(Calibration(uuid(), 1.0, 10.0),)))
+    report = report_of(case, inputs=UserInputs(calibrations=(Calibration(uuid(), 1.0, 10.0),)))
 
     (gpu,) = report.gpus
     assert gpu.net.value == pytest.approx(240 * 289, rel=0.02)
@@ -61,6 +61,6 @@ def test_runs_within_range_are_named_and_not_subtracted(report_of):
 
 def test_emissions_are_energy_times_given_intensity(report_of):
     """180,000 J are 0.05 kWh: 20 g at 400 g/kWh."""
-    report = report_of("dcgm", given=UserInputs(grams_per_kwh=400.0))
+    report = report_of("dcgm", inputs=UserInputs(grams_per_kwh=400.0))
 
     assert [emission.mass_g.value for emission in report.emissions] == [pytest.approx(20, rel=0.02)]
