@@ -21,20 +21,20 @@ from prometheus_client.samples import Sample
 
 from exporter.exposition.render import SHARED_S
 from exporter.simulation import FILE_NAME, Simulation
-from tests.forked import Forked, Nursery
-from tests.waiting import eventually
+from tests.fork_server import ForkedProcess, ForkServer
+from tests.polling import eventually
 
 READY_WITHIN_S = 30.0
 STOPPED_WITHIN_S = 15.0
 PROGRAM = ("-m", "exporter")
-_NURSERY = Nursery("exporter.cli.main", "exporter.cli.daemon")
+_NURSERY = ForkServer("exporter.cli.main", "exporter.cli.daemon")
 _OURS = ("WATTLINE_", "CUDA_", "NVIDIA_", "STATE_DIRECTORY", "XDG_STATE_HOME")
 
 
 @dataclass
 class Daemon:
     url: str
-    process: subprocess.Popen[bytes] | Forked
+    process: subprocess.Popen[bytes] | ForkedProcess
     folder: Path
     """The state folder."""
     log_file: Path
@@ -117,7 +117,7 @@ def start(
     *options: str,
     env: Mapping[str, str] | None = None,
     program: Sequence[str] = PROGRAM,
-    nursery: Nursery | None = _NURSERY,
+    nursery: ForkServer | None = _NURSERY,
 ) -> Daemon:
     """Start a daemon on a free port without waiting; a later one on the same folder continues its state.
 
@@ -127,7 +127,7 @@ def start(
     log_file = tmp_path / f"exporter-{time.monotonic_ns()}.log"
     command = [*program, "serve", "--web.listen-address", "127.0.0.1:0", "--state.path", str(folder), *options]
     with log_file.open("wb") as log:
-        process = (nursery or Nursery(forks=False)).start(command, environment(env), log, log)
+        process = (nursery or ForkServer(forks=False)).start(command, environment(env), log, log)
     return Daemon("", process, folder, log_file)
 
 
@@ -138,7 +138,7 @@ def daemon(
     env: Mapping[str, str] | None = None,
     ready: bool = True,
     program: Sequence[str] = PROGRAM,
-    nursery: Nursery | None = _NURSERY,
+    nursery: ForkServer | None = _NURSERY,
 ) -> Iterator[Daemon]:
     """Yield a running exporter; with `ready` it has read its sources."""
     started = start(tmp_path, *options, env=env, program=program, nursery=nursery)

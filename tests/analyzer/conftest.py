@@ -4,10 +4,12 @@ import pytest
 
 from tests.analyzer import small_fleet
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
-from tests.forked import Nursery
+from tests.fork_server import ForkServer
 
 ROOT = Path(__file__).parents[2]
-_NURSERY = Nursery("analyzer.cli", "jinja2", "pandas", "requests", "rich.table", "scipy.stats", flags=("-W", "error"))
+_NURSERY = ForkServer(
+    "analyzer.cli", "jinja2", "pandas", "requests", "rich.table", "scipy.stats", flags=("-W", "error")
+)
 
 
 @pytest.fixture

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import exporter
-from tests.bench import cost, energy, fetch, fleet, peer, replayed, scale, slowdown
+from tests.bench import cost, energy, fetch, fleet, peer, scale, slowdown
+from tests.bench import replay as replayed
 from tests.bench.cost_figures import cost_figures, scale_figures, slowdown_figures
-from tests.bench.energy import Measured
+from tests.bench.energy import ToolErrors
 from tests.bench.energy_figures import energy_figures, replay_figures
 from tests.bench.fetch_figures import fetch_figures
 from tests.bench.figures import Figure, markdown, table
@@ -73,14 +74,14 @@ class Stage:
 
 
 @dataclass
-class Found:
+class BenchResults:
     """Results of the parts that ran."""
 
     figures: list[Figure] = field(default_factory=list)
     trouble: list[str] = field(default_factory=list)
     samples: dict[str, int] = field(default_factory=dict)
     """Samples of one scrape, by server."""
-    energy: list[Measured] = field(default_factory=list)
+    energy: list[ToolErrors] = field(default_factory=list)
     load_average: float = 0.0
 
 
@@ -107,7 +108,7 @@ def main() -> int:
 
 
 def _bench(folder: Path, options: argparse.Namespace, stopped: threading.Event) -> int:
-    found, programs, measured_code = Found(load_average=os.getloadavg()[0]), None, _digest()
+    found, programs, measured_code = BenchResults(load_average=os.getloadavg()[0]), None, _digest()
     if {"cost", "energy", "fetch"} & set(options.only):
         try:
             _say("the peers")
@@ -130,7 +131,7 @@ def _bench(folder: Path, options: argparse.Namespace, stopped: threading.Event) 
     return int(any(each.errors is None and each.tool == cost.OURS for each in found.energy))
 
 
-def _measure(part: str, found: Found, stage: Stage) -> None:
+def _measure(part: str, found: BenchResults, stage: Stage) -> None:
     folder, programs, lengths, stopped = stage.folder, stage.programs, stage.lengths, stage.stopped
     match part:
         case "cost":
@@ -165,7 +166,7 @@ def _measure(part: str, found: Found, stage: Stage) -> None:
             found.trouble += [f"{each.sensor}: {each.trouble}" for each in found.energy if each.trouble]
 
 
-def document(found: Found) -> dict[str, Any]:
+def document(found: BenchResults) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "cores": os.cpu_count(),

@@ -10,7 +10,7 @@ from tests.bench.figures import Figure
 from tests.bench.scale import FAST_S, Scale
 from tests.bench.scrape import FORMS, Scrape
 from tests.bench.slowdown import Slowdown
-from tests.bench.statistics_of import quantile
+from tests.bench.window_errors import quantile
 
 IDLE_CPU_GOAL, RUN_CPU_GOAL = 0.006, 0.025
 P99_GOAL_S = 0.010

@@ -14,8 +14,8 @@ from exporter.simulation import Fault, Product, Square
 from tests.bench import peer
 from tests.bench.node import A100, H200, SEES_ALL, SHORT_BURSTS, SQUARE, UNLUCKY, Node, make_node
 from tests.bench.program import Program, ProgramError
-from tests.bench.statistics_of import Errors, errors
-from tests.bench.wattline import Exporter, Window, run_window, start_exporter, values_shown
+from tests.bench.wattline import Exporter, Window, exported_values, run_window, start_exporter
+from tests.bench.window_errors import WindowErrors, window_errors
 
 PEER_WINDOW_S = 20.0
 _PEER_START_S = 60.0
@@ -39,7 +39,7 @@ COUNTER = Sensor(
     "counter", H200, Fault.NONE, (1.0, 10.0, 20.0, 30.0, 100.0), ("raw_nvml", "zeus_window", "codecarbon_tracker")
 )
 NO_COUNTER = Sensor("no counter", H200, Fault.NO_COUNTER, (20.0,), ("zeus_power", "codecarbon_tracker"))
-SEEING_ALL = Sensor(
+FULL_SAMPLING = Sensor(
     "no counter, sees all",
     SEES_ALL,
     Fault.NO_COUNTER | Fault.NO_FIELDS,
@@ -57,13 +57,13 @@ QUARTER = Sensor(
     ("codecarbon_tracker",),
     UNLUCKY,
 )
-SENSORS = (COUNTER, NO_COUNTER, SEEING_ALL, SHORT, QUARTER)
-ASKED = (COUNTER.name, SEEING_ALL.name)
+SENSORS = (COUNTER, NO_COUNTER, FULL_SAMPLING, SHORT, QUARTER)
+SENSORS_WITH_GOALS = (COUNTER.name, FULL_SAMPLING.name)
 """Lengths of windows with goals."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ToolErrors:
     """Errors of one tool over windows of one length; `errors` is None if the tool failed, with the reason in `trouble`.
 
     `aliasing` is the share of GPUs for which Wattline reports possible aliasing.
@@ -72,15 +72,15 @@ class Measured:
     sensor: str
     tool: str
     seconds: float
-    errors: Errors | None
+    window_errors: WindowErrors | None
     trouble: str = ""
     aliasing: float | None = None
 
 
-def measure(folder: Path, programs: Path | None, length_s: float, stopped: threading.Event) -> list[Measured]:
+def measure(folder: Path, programs: Path | None, length_s: float, stopped: threading.Event) -> list[ToolErrors]:
     """Measure for about `length_s`, at least one window of each length; `programs` are the peers' commands."""
     with ThreadPoolExecutor(32) as pool, ExitStack() as stack:
-        stage = Stage(folder, programs, length_s, stopped, pool, stack)
+        stage = EnergyStage(folder, programs, length_s, stopped, pool, stack)
         try:
             jobs = [job for seed, sensor in enumerate(SENSORS) for job in _start(sensor, seed, stage)]
             return [measured for job in jobs for measured in job.result()]
@@ -91,7 +91,7 @@ def measure(folder: Path, programs: Path | None, length_s: float, stopped: threa
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class EnergyStage:
     """Shared state of all nodes; `stack` stops the started programs."""
 
     folder: Path
@@ -103,7 +103,7 @@ class Stage:
     started: list[Program] = field(default_factory=list)
 
 
-def _start(sensor: Sensor, seed: int, stage: Stage) -> Iterator[Future[list[Measured]]]:
+def _start(sensor: Sensor, seed: int, stage: EnergyStage) -> Iterator[Future[list[ToolErrors]]]:
     """Start every tool on a node with this sensor."""
     place = stage.folder / sensor.name.replace(", ", "-").replace(" ", "-")
     node = make_node(place, sensor.product, sensor.faults, sensor.loads, seed)
@@ -131,15 +131,17 @@ class _Runs:
     length_s: float
     chance: random.Random
 
-    def measure(self, stopped: threading.Event) -> list[Measured]:
+    def measure(self, stopped: threading.Event) -> list[ToolErrors]:
         try:
             self.exporter.until_ready()
             stopped.wait(3.0)
-            found = errors(list(self._windows(stopped.wait)), self.node.truth_j)
-            fires = values_shown(self.exporter.port, "wattline_gpu_energy_suspect", 'reason="aliasing"')
+            found = window_errors(list(self._windows(stopped.wait)), self.node.truth_j)
+            fires = exported_values(self.exporter.port, "wattline_gpu_energy_suspect", 'reason="aliasing"')
         except (ProgramError, OSError, KeyError) as error:
-            return [Measured(self.sensor.name, "Wattline", self.seconds, None, f"{type(error).__name__}: {error}")]
-        return [Measured(self.sensor.name, "Wattline", self.seconds, found, aliasing=sum(fires) / len(self.node.uuids))]
+            return [ToolErrors(self.sensor.name, "Wattline", self.seconds, None, f"{type(error).__name__}: {error}")]
+        return [
+            ToolErrors(self.sensor.name, "Wattline", self.seconds, found, aliasing=sum(fires) / len(self.node.uuids))
+        ]
 
     def _windows(self, pause: Callable[[float], bool]) -> Iterator[Window]:
         apart_s = sum(_APART_S) / 2
@@ -149,7 +151,7 @@ class _Runs:
             yield run_window(self.exporter, self.node, self.seconds, pause)
 
 
-def _of_peer(sensor: Sensor, node: Node, program: Program, count: int, stopped: threading.Event) -> list[Measured]:
+def _of_peer(sensor: Sensor, node: Node, program: Program, count: int, stopped: threading.Event) -> list[ToolErrors]:
     """Return the peer's figures; a failed peer has its last line and its earlier figures."""
     name = program.name.partition("_")[0]
     trouble = ""
@@ -161,7 +163,7 @@ def _of_peer(sensor: Sensor, node: Node, program: Program, count: int, stopped: 
     for method, window in peer.reported_windows(program):
         methods.setdefault(method, []).append(window)
     found = [
-        Measured(sensor.name, f"{name} ({method})", PEER_WINDOW_S, errors(windows, node.truth_j), trouble)
+        ToolErrors(sensor.name, f"{name} ({method})", PEER_WINDOW_S, window_errors(windows, node.truth_j), trouble)
         for method, windows in methods.items()
     ]
-    return found or [Measured(sensor.name, name, PEER_WINDOW_S, None, trouble or f"{name} told no window")]
+    return found or [ToolErrors(sensor.name, name, PEER_WINDOW_S, None, trouble or f"{name} told no window")]

@@ -7,10 +7,10 @@ from statistics import fmean
 
 from tests.bench import energy
 from tests.bench.cost import OURS
-from tests.bench.energy import Measured
+from tests.bench.energy import ToolErrors
 from tests.bench.figures import Figure
-from tests.bench.replayed import Replayed
-from tests.bench.statistics_of import Errors, quantile
+from tests.bench.replay import ReplayResult
+from tests.bench.window_errors import WindowErrors, quantile
 
 P95_GOALS = {1.0: 0.04, 10.0: 0.004, 30.0: 0.001, 100.0: 0.0005}
 SUM_GOALS = {10.0: 0.0015}
@@ -18,7 +18,7 @@ HELD_GOAL = 0.95
 _REPLAYED_WITH_GOALS = ("counter", "sees all")
 
 
-def replay_figures(found: Iterable[Replayed]) -> Iterator[Figure]:
+def replay_figures(found: Iterable[ReplayResult]) -> Iterator[Figure]:
     """Yield rows of all loads together, which have goals, and of the worst load."""
     for each in found:
         of = f"{each.seconds:g} s, {each.sensor}, {len(each.loads)} loads replayed"
@@ -32,13 +32,13 @@ def replay_figures(found: Iterable[Replayed]) -> Iterator[Figure]:
         )
 
 
-def energy_figures(measured: Iterable[Measured]) -> Iterator[Figure]:
+def energy_figures(measured: Iterable[ToolErrors]) -> Iterator[Figure]:
     found = [each for each in measured if each.errors]
     for each in found:
         if each.tool != OURS or each.errors is None:
             continue
         name = f"energy error p95, {each.seconds:g} s, {each.sensor}"
-        goal = P95_GOALS.get(each.seconds) if each.sensor in energy.ASKED else None
+        goal = P95_GOALS.get(each.seconds) if each.sensor in energy.SENSORS_WITH_GOALS else None
         peers = [
             (peer.tool, peer.errors.p95)
             for peer in found
@@ -50,7 +50,7 @@ def energy_figures(measured: Iterable[Measured]) -> Iterator[Figure]:
     yield from _begins(found)
 
 
-def _begins(measured: Iterable[Measured]) -> Iterator[Figure]:
+def _begins(measured: Iterable[ToolErrors]) -> Iterator[Figure]:
     """Yield the delay that the start of a window causes in the measured program."""
     took_s = {
         each.tool: quantile(each.errors.begin_took_s, 0.5)
@@ -63,7 +63,7 @@ def _begins(measured: Iterable[Measured]) -> Iterator[Figure]:
             yield Figure("begin of a run answers, p50", "ms", took_s[OURS], tool, seconds)
 
 
-def _more_of(measured: Measured, errors: Errors) -> Iterator[Figure]:
+def _more_of(measured: ToolErrors, errors: WindowErrors) -> Iterator[Figure]:
     of = f"{measured.seconds:g} s, {measured.sensor}"
     counts = measured.sensor == energy.COUNTER.name
     if counts and measured.seconds in SUM_GOALS:

@@ -37,7 +37,7 @@ _PEER = Path(__file__).with_name("peers") / "api_client.py"
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class ProcessCost:
     """Resources of one process from start to end."""
 
     seconds: float
@@ -55,10 +55,10 @@ class Lengths:
 
 @dataclass
 class Fetch:
-    day: dict[str, list[Spent]] = field(default_factory=dict)
+    day: dict[str, list[ProcessCost]] = field(default_factory=dict)
     samples: int = 0
-    help: list[Spent] = field(default_factory=list)
-    reports: dict[int, list[Spent]] = field(default_factory=dict)
+    help: list[ProcessCost] = field(default_factory=list)
+    reports: dict[int, list[ProcessCost]] = field(default_factory=dict)
     """Results by length of the run in seconds."""
     trouble: list[str] = field(default_factory=list)
 
@@ -146,7 +146,7 @@ def _server(name: str, flags: Sequence[str], folder: Path) -> Iterator[str]:
         yield f"http://{address}"
 
 
-def _run(command: Sequence[str | Path]) -> Spent:
+def _run(command: Sequence[str | Path]) -> ProcessCost:
     """Run a command and return its resources; raise ProgramError if it fails."""
     environment = {**os.environ, "PYTHONPATH": str(_ROOT), "WATTLINE_SOURCE": ""}
     begin_s = time.perf_counter()
@@ -163,7 +163,7 @@ def _run(command: Sequence[str | Path]) -> Spent:
         said = errors.read().strip().splitlines() or ["it said nothing"]
     if process.returncode:
         raise ProgramError(f"{' '.join(map(str, command[:3]))} ended with {process.returncode}: {said[-1]}")
-    return Spent(seconds, spent.ru_utime + spent.ru_stime, spent.ru_maxrss * 1_024, stdout)
+    return ProcessCost(seconds, spent.ru_utime + spent.ru_stime, spent.ru_maxrss * 1_024, stdout)
 
 
 def _done(command: Sequence[str | Path]) -> None:
@@ -172,5 +172,5 @@ def _done(command: Sequence[str | Path]) -> None:
         raise ProgramError(f"{command[0]} ended with {done.returncode}: {done.stderr.strip().splitlines()[-1]}")
 
 
-def typical(spent: Sequence[Spent], what: str) -> float:
+def typical(spent: Sequence[ProcessCost], what: str) -> float:
     return median(getattr(each, what) for each in spent)

@@ -47,7 +47,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class WindowFigures:
     """Figures of one window from whole processes (median times).
 
     `error` is the largest of the sampled nodes; `server_cpu_s` is VictoriaMetrics's CPU time for one query.
@@ -62,14 +62,14 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class FleetFigures:
     samples: int
     runs: int
     load_s: float
-    readings: tuple[Reading, ...]
+    readings: tuple[WindowFigures, ...]
 
 
-def measure(folder: Path, size: Size) -> Measured:
+def measure(folder: Path, size: Size) -> FleetFigures:
     """Measure over all days and over one day."""
     if not shutil.which("victoria-metrics"):
         raise ProgramError("victoria-metrics is not installed: apt-get install victoria-metrics")
@@ -79,10 +79,10 @@ def measure(folder: Path, size: Size) -> Measured:
         samples, runs = _load(address, end_s - size.days * _DAY_S, end_s, size.nodes)
         load_s = time.monotonic() - begun_s
         readings = tuple(_reading(address, end_s, days, size.nodes) for days in dict.fromkeys((1.0, size.days)))
-    return Measured(samples, runs, load_s, readings)
+    return FleetFigures(samples, runs, load_s, readings)
 
 
-def figures(found: Measured) -> Iterator[Figure]:
+def figures(found: FleetFigures) -> Iterator[Figure]:
     for each in found.readings:
         where = f"fleet, {each.days:g} d"
         note = f"{found.samples / 1e6:.0f} M samples, {found.runs:,} runs, loaded in {found.load_s:.0f} s"
@@ -97,7 +97,7 @@ def figures(found: Measured) -> Iterator[Figure]:
         yield Figure(name, "×", long.moved_bytes / short.moved_bytes, goal=GROWTH_GOAL)
 
 
-def _reading(address: str, end_s: float, days: float, nodes: int) -> Reading:
+def _reading(address: str, end_s: float, days: float, nodes: int) -> WindowFigures:
     before_s = _cpu_s(address)
     by_owner = [_asked(address, end_s, days, "model,user,namespace") for _ in range(ROUNDS)]
     cpu_s = (_cpu_s(address) - before_s) / ROUNDS
@@ -106,7 +106,9 @@ def _reading(address: str, end_s: float, days: float, nodes: int) -> Reading:
     sampled = random.Random(3).sample(range(nodes), SAMPLED_NODES)
     errors = [abs(_joules(by_node, node) / _raw_j(address, node, end_s, days) - 1) for node in sampled]
     seconds = sorted(seconds for seconds, _ in by_owner)[ROUNDS // 2]
-    return Reading(days, seconds, cpu_s, document["moved_bytes"], max(errors), document["parts_beside_devices_ratio"])
+    return WindowFigures(
+        days, seconds, cpu_s, document["moved_bytes"], max(errors), document["parts_beside_devices_ratio"]
+    )
 
 
 def _cpu_s(address: str) -> float:

@@ -27,7 +27,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredSeries:
     """One series: scrape times (Unix milliseconds) and values."""
 
     metric: Metric
@@ -57,15 +57,15 @@ def power_w(gpu: int, since_start_s: FloatArray, duration_s: float) -> FloatArra
     return np.round(steady + np.sin(7 * since_start_s + gpu), 3)
 
 
-def power(start_s: float, duration_s: int) -> Iterator[Stored]:
+def power(start_s: float, duration_s: int) -> Iterator[StoredSeries]:
     """Return the power of all GPUs within the run."""
     since = np.arange(duration_s, dtype=np.float64)
     for gpu in range(GPUS):
         labels = {"gpu": str(gpu), "uuid": uuid(gpu), "instance": "node-1:9847", "job": "wattline"}
-        yield Stored(m.GPU_POWER, labels, _ms(start_s + since), power_w(gpu, since, duration_s))
+        yield StoredSeries(m.GPU_POWER, labels, _ms(start_s + since), power_w(gpu, since, duration_s))
 
 
-def run(start_s: float, duration_s: int) -> Iterator[Stored]:
+def run(start_s: float, duration_s: int) -> Iterator[StoredSeries]:
     """Yield all series of the node and its run that the analyzer reads."""
     since = np.arange(-MARGIN_S, duration_s + MARGIN_S, dtype=np.float64) + 0.25
     times, on = _ms(start_s + since), since >= 0
@@ -73,9 +73,11 @@ def run(start_s: float, duration_s: int) -> Iterator[Stored]:
     node = {"instance": "node-1:9847", "job": "wattline"}
     own = {"run_id": RUN_ID, **node}
 
-    def shown(metric: Metric, labels: Mapping[str, str], values: FloatArray | float, when: object = ...) -> Stored:
+    def shown(
+        metric: Metric, labels: Mapping[str, str], values: FloatArray | float, when: object = ...
+    ) -> StoredSeries:
         every = np.broadcast_to(np.asarray(values, dtype=np.float64), since.shape)
-        return Stored(metric, labels, times[when], every[when])  # type: ignore[index]  # a mask or a slice
+        return StoredSeries(metric, labels, times[when], every[when])  # type: ignore[index]  # a mask or a slice
 
     yield shown(m.BUILD_INFO, {**node, "version": "0.1.0"}, 1.0)
     for source in ("nvml", "rapl", "host"):
@@ -117,7 +119,7 @@ def _ms(t_s: FloatArray) -> npt.NDArray[np.int64]:
     return np.rint(t_s * 1_000).astype(np.int64)
 
 
-def json_lines(series: Iterator[Stored]) -> Iterator[str]:
+def json_lines(series: Iterator[StoredSeries]) -> Iterator[str]:
     """Yield lines for VictoriaMetrics's /api/v1/import."""
     for one in series:
         head = json.dumps({"__name__": one.metric.name, **one.labels})
@@ -127,7 +129,7 @@ def json_lines(series: Iterator[Stored]) -> Iterator[str]:
             yield f'{{"metric":{head},"values":{json.dumps(values)},"timestamps":{json.dumps(times)}}}\n'
 
 
-def openmetrics(series: Iterator[Stored], path: Path) -> int:
+def openmetrics(series: Iterator[StoredSeries], path: Path) -> int:
     """Write series of one metric for promtool and return the number of samples."""
     count = 0
     with path.open("w", encoding="utf-8") as file:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.bench.node import Node
 from tests.bench.program import Program
-from tests.bench.wattline import Window, free_port, gpus_shown
+from tests.bench.wattline import Window, exported_gpus, free_port
 
 VERSIONS = {
     "nvitop-exporter": "1.7.2",
@@ -53,7 +53,7 @@ def start_nvitop(node: Node, programs: Path) -> tuple[Program, int]:
 
 
 def until_nvitop_is_ready(program: Program, port: int) -> None:
-    program.until(lambda: gpus_shown(port, b"gpu_power_usage_W{") > 0, _READY_WITHIN_S)
+    program.until(lambda: exported_gpus(port, b"gpu_power_usage_W{") > 0, _READY_WITHIN_S)
 
 
 def start_windows(node: Node, programs: Path, script: str, windows: int, seconds: float) -> Program:

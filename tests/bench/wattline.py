@@ -36,7 +36,7 @@ class Exporter:
 
     def reads(self, source: str) -> float:
         """Return the number of reads of the source so far."""
-        return sum(values_shown(self.port, "wattline_source_reads_total", f'source="{source}"'))
+        return sum(exported_values(self.port, "wattline_source_reads_total", f'source="{source}"'))
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         request = urllib.request.Request(
@@ -46,7 +46,7 @@ class Exporter:
             return dict(json.load(answer))
 
     def until_ready(self, gpus: int = GPUS) -> None:
-        self.program.until(lambda: gpus_shown(self.port, b"wattline_gpu_up{") == gpus, READY_WITHIN_S)
+        self.program.until(lambda: exported_gpus(self.port, b"wattline_gpu_up{") == gpus, READY_WITHIN_S)
 
 
 def start_exporter(environment: Mapping[str, str], folder: Path, name: str = "exporter") -> Exporter:
@@ -101,14 +101,14 @@ def run_window(exporter: Exporter, node: Node, seconds: float, pause: Callable[[
     )
 
 
-def values_shown(port: int, name: str, label: str = "") -> list[float]:
+def exported_values(port: int, name: str, label: str = "") -> list[float]:
     """Return the values of the series with the label, such as `source="nvml"`."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         lines = [line.decode() for line in answer]
     return [float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name}{{") and label in line]
 
 
-def gpus_shown(port: int, series: bytes) -> int:
+def exported_gpus(port: int, series: bytes) -> int:
     """Return the number of series of that name in a scrape; 0 without a response."""
     with (
         suppress(OSError, http.client.HTTPException),

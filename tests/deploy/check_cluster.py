@@ -28,19 +28,19 @@ from tests.deploy.cluster import (
     api,
     device_plugin,
     example,
+    is_registered,
     job,
-    knows,
     kubectl,
-    listed,
+    list_objects,
     namespace,
-    over,
     phase,
     pod_log,
     secret,
+    wait_for_completion,
 )
 from tests.deploy.machine import REPOSITORY
+from tests.polling import eventually
 from tests.servers import query, victoria_metrics
-from tests.waiting import eventually
 
 RUN_S = 6
 _STRANGER = """
@@ -75,7 +75,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if "runtimeclass.node.k8s.io/nvidia" not in kubectl("get", "runtimeclass", "-o=name"):
         kubectl("create", "-f", "-", given=runtime)
     spaces = namespace(SPACE), namespace(JOBS, runs="true")
-    kubectl("apply", "-f", "-", given=listed(*spaces, secret(SPACE), secret(JOBS)))
+    kubectl("apply", "-f", "-", given=list_objects(*spaces, secret(SPACE), secret(JOBS)))
     yield Cluster(image, job_image, tmp_path_factory.mktemp("overlay"), secrets.token_hex(8))
     kubectl("delete", "namespace", SPACE, JOBS)
 
@@ -91,7 +91,7 @@ def runs(cluster: Cluster) -> Cluster:
     """Yield the runs, with a device plugin that gives the simulated GPUs to pods."""
     cluster.apply("runs")
     text = (REPOSITORY / "tests/deploy/device_plugin.py").read_text()
-    kubectl("apply", "-f", "-", given=listed(*device_plugin(cluster, text, list(cluster.energy_j()))))
+    kubectl("apply", "-f", "-", given=list_objects(*device_plugin(cluster, text, list(cluster.energy_j()))))
     nodes = ("get", "nodes", "-l", "nvidia.com/gpu.present=true", "-o=jsonpath={.items[*].status.allocatable}")
     eventually(lambda: '"nvidia.com/gpu":"2"' in kubectl(*nodes), "the node offers two GPUs")
     return cluster
@@ -99,7 +99,7 @@ def runs(cluster: Cluster) -> Cluster:
 
 @pytest.mark.parametrize("overlay", ["metrics", "runs", "rapl"])
 def test_overlay_is_accepted_by_the_api_server(cluster: Cluster, overlay: str) -> None:
-    if overlay != "metrics" and not knows("service.spec.internalTrafficPolicy"):
+    if overlay != "metrics" and not is_registered("service.spec.internalTrafficPolicy"):
         pytest.skip("a server before 1.21 lacks internalTrafficPolicy")
     kubectl("apply", "--server-side", "--dry-run=server", "--warnings-as-errors", "-k", str(OVERLAYS / overlay))
 
@@ -128,7 +128,7 @@ def test_pod_starts_a_run_on_the_gpu_assigned_by_the_kubelet(runs: Cluster) -> N
     )
     ((labels, _),) = given
     assert (labels["namespace"], labels["pod"], labels["container"]) == (JOBS, "train", "train")
-    assert over("train") == "Succeeded", pod_log("train")
+    assert wait_for_completion("train") == "Succeeded", pod_log("train")
     ended = runs.run(runs.mark)
     assert (ended["state"], ended["outcome"], ended["labels"]["model"]) == ("ended", "ok", "probe")
     assert list(ended["energy_joules"]["gpu"]) == [labels["uuid"]]
@@ -138,7 +138,7 @@ def test_pod_starts_a_run_on_the_gpu_assigned_by_the_kubelet(runs: Cluster) -> N
 
 def test_job_without_token_is_rejected(runs: Cluster) -> None:
     job(runs, "stranger", "python3", "-c", _STRANGER, gpus=0)
-    assert over("stranger") == "Succeeded", pod_log("stranger")
+    assert wait_for_completion("stranger") == "Succeeded", pod_log("stranger")
     assert pod_log("stranger").strip() == "401"
 
 

@@ -15,8 +15,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.deploy.machine import REPOSITORY
+from tests.polling import eventually
 from tests.servers import free_port, require
-from tests.waiting import eventually
 
 OVERLAYS = REPOSITORY / "deploy" / "kubernetes" / "overlays"
 SPACE, JOBS = "wattline", "wattline-jobs"
@@ -33,7 +33,7 @@ def kubectl(*arguments: str, given: object = None, within_s: float = READY_S) ->
     return done.stdout
 
 
-def listed(*objects: dict[str, Any]) -> dict[str, Any]:
+def list_objects(*objects: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "List", "items": list(objects)}
 
 
@@ -60,7 +60,7 @@ class Cluster:
         name, _, tag = self.image.rpartition(":")
         simulated = [{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--simulate=2xH200"}]
         patches = [{"target": {"kind": "DaemonSet"}, "patch": json.dumps(simulated)}]
-        if overlay != "metrics" and not knows("service.spec.internalTrafficPolicy"):
+        if overlay != "metrics" and not is_registered("service.spec.internalTrafficPolicy"):
             older = [{"op": "remove", "path": "/spec/internalTrafficPolicy"}]
             patches.append({"target": {"kind": "Service"}, "patch": json.dumps(older)})
         wanted = {
@@ -114,7 +114,7 @@ class Cluster:
         return found
 
 
-def knows(field: str) -> bool:
+def is_registered(field: str) -> bool:
     command = [require("kubectl", "kubernetes-client"), "explain", field]
     return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
 
@@ -186,7 +186,7 @@ def pod_log(name: str) -> str:
     return kubectl("-n", JOBS, "logs", name)
 
 
-def over(name: str) -> str:
+def wait_for_completion(name: str) -> str:
     """Return the final phase: Succeeded or Failed."""
     eventually(
         lambda: phase(name) in ("Succeeded", "Failed"), f"{name} is over", lambda: pod_log(name), within_s=READY_S

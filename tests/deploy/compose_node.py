@@ -27,8 +27,8 @@ from tests.daemon import environment
 from tests.deploy.machine import REPOSITORY
 from tests.fakes import nvml
 from tests.fakes.podman import Podman
+from tests.polling import eventually
 from tests.servers import require
-from tests.waiting import eventually
 
 DOCKER = REPOSITORY / "deploy" / "docker"
 CONTAINER_USER = 65532

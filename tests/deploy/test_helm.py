@@ -41,12 +41,12 @@ def template(*values: str, namespace: str = "wattline") -> list[dict[str, Any]]:
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
-def named(found: list[dict[str, Any]], kind: str, name: str = "wattline-exporter") -> dict[str, Any]:
+def object_named(found: list[dict[str, Any]], kind: str, name: str = "wattline-exporter") -> dict[str, Any]:
     (one,) = [d for d in found if d["kind"] == kind and d["metadata"]["name"] == name]
     return one
 
 
-def bare(document: dict[str, Any]) -> dict[str, Any]:
+def without_release(document: dict[str, Any]) -> dict[str, Any]:
     """Return the object without labels, image and the order of volumes, which may differ."""
     document = json.loads(json.dumps(document))
     document["metadata"].pop("labels", None)
@@ -61,7 +61,7 @@ def bare(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_kind(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    kinds = {document["kind"]: bare(document) for document in found}
+    kinds = {document["kind"]: without_release(document) for document in found}
     assert len(kinds) == len(found)
     return kinds
 
@@ -80,7 +80,7 @@ def test_chart_mode_renders_the_objects_of_its_overlay(mode: str) -> None:
 )
 def test_chart_monitor_equals_the_component(component: str, value: str, kind: str) -> None:
     theirs = yaml.safe_load((REPOSITORY / "deploy" / "kubernetes" / "components" / component).read_text())
-    assert bare(named(template(value), kind)) == bare(theirs)
+    assert without_release(object_named(template(value), kind)) == without_release(theirs)
 
 
 def test_chart_objects_have_the_release_labels() -> None:
@@ -107,14 +107,14 @@ def test_chart_with_all_values_renders_valid_objects(version: str) -> None:
     assert {"ConfigMap", "DaemonSet", "NetworkPolicy", "PriorityClass", "Service"} <= {d["kind"] for d in found}
     for document in found:
         kubernetes_validate.validate(document, version, strict=True)
-    assert {"ports": [{"port": 8428}]} in named(found, "NetworkPolicy")["spec"]["egress"]
+    assert {"ports": [{"port": 8428}]} in object_named(found, "NetworkPolicy")["spec"]["egress"]
 
 
 def test_chart_passes_options_and_namespace_to_the_exporter() -> None:
     found = template(
         "mode=runs", "clusterDomain=k8s.example.org", "extraArgs={--carbon.provider=gb}", namespace="power"
     )
-    arguments = named(found, "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["args"]
+    arguments = object_named(found, "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["args"]
     hosts = [
         "wattline-runs",
         "wattline-runs.power",
@@ -129,14 +129,14 @@ def test_chart_passes_options_and_namespace_to_the_exporter() -> None:
 def test_chart_omits_disabled_objects() -> None:
     off = ("runtimeClassName=", "priorityClass.create=false", "priorityClass.name=", "networkPolicy.enabled=false")
     found = template(*off, "tolerations=null", "nodeSelector.nvidia\\.com/gpu\\.present=null")
-    spec = named(found, "DaemonSet")["spec"]["template"]["spec"]
+    spec = object_named(found, "DaemonSet")["spec"]["template"]["spec"]
     assert not {"runtimeClassName", "priorityClassName", "tolerations", "nodeSelector"} & set(spec)
     assert {document["kind"] for document in found} == {"DaemonSet", "ServiceAccount"}
 
 
 def test_chart_image_uses_the_digest_if_given() -> None:
     digest = "sha256:" + "0f" * 32
-    spec = named(template(f"image.digest={digest}"), "DaemonSet")["spec"]["template"]["spec"]
+    spec = object_named(template(f"image.digest={digest}"), "DaemonSet")["spec"]["template"]["spec"]
     assert spec["containers"][0]["image"] == f"registry.example.org/wattline-exporter@{digest}"
 
 
@@ -144,7 +144,7 @@ def test_chart_image_uses_the_digest_if_given() -> None:
 def test_chart_rules_and_alerts_equal_the_tested_files(kind: str) -> None:
     found = template(f"rules.kind={kind}", "rules.labels.release=monitoring")
     for name in ("rules", "alerts"):
-        rule = named(found, kind, f"wattline-{name}")
+        rule = object_named(found, kind, f"wattline-{name}")
         theirs = yaml.safe_load((REPOSITORY / "deploy" / "prometheus" / f"wattline.{name}.yml").read_text())
         assert rule["spec"] == theirs
         assert rule["metadata"]["labels"]["release"] == "monitoring"

@@ -19,7 +19,7 @@ from tests.daemon import eventually
 from tests.deploy.compose_node import DOCKER, EXPORTER, Node
 from tests.deploy.machine import REPOSITORY
 from tests.deploy.substitute_images import substitute_images
-from tests.fakes.podman import Podman, settled
+from tests.fakes.podman import Podman, configured_podman
 from tests.fakes.powercap import Powercap
 from tests.servers import require
 
@@ -40,7 +40,7 @@ def podman() -> Iterator[Podman]:
     if os.geteuid() != 0:
         pytest.skip("debootstrap needs root")
     with tempfile.TemporaryDirectory(prefix="image-", dir="/var/tmp") as name:
-        engine = settled(Path(name), storage="overlay")
+        engine = configured_podman(Path(name), storage="overlay")
         engine("import", str(_base()), "localhost/base", within_s=300)
         build = ("--isolation=chroot", "--network=host", "--format=docker", "--build-arg=BASE=localhost/base")
         file = str(DOCKER / "Dockerfile")

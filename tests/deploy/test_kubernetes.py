@@ -34,7 +34,7 @@ _ACCEPTED_OF_RUNS = {
 
 
 @cache
-def rendered(overlay: str) -> str:
+def render(overlay: str) -> str:
     kubectl = require("kubectl", "kubernetes-client")
     done = subprocess.run(
         [kubectl, "kustomize", FOLDER / "overlays" / overlay], capture_output=True, text=True, check=False
@@ -44,16 +44,16 @@ def rendered(overlay: str) -> str:
 
 
 def documents(overlay: str) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(rendered(overlay)))
+    return list(yaml.safe_load_all(render(overlay)))
 
 
-def one(overlay: str, kind: str) -> dict[str, Any]:
+def single_object(overlay: str, kind: str) -> dict[str, Any]:
     (found,) = [document for document in documents(overlay) if document["kind"] == kind]
     return found
 
 
 def pod(overlay: str) -> dict[str, Any]:
-    spec: dict[str, Any] = one(overlay, "DaemonSet")["spec"]["template"]["spec"]
+    spec: dict[str, Any] = single_object(overlay, "DaemonSet")["spec"]["template"]["spec"]
     return spec
 
 
@@ -67,7 +67,7 @@ def test_objects_are_valid_for_oldest_and_newest_api(overlay: str, version: str)
 
 
 def test_api_validation_detects_a_misspelled_field() -> None:
-    broken = one("metrics", "DaemonSet")
+    broken = single_object("metrics", "DaemonSet")
     broken["spec"]["template"]["spec"]["containers"][0]["imagee"] = "x"
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(broken, VERSIONS[0], strict=True)
@@ -161,7 +161,7 @@ def test_state_is_stored_outside_the_pod() -> None:
 
 
 def test_job_reaches_its_nodes_exporter_by_an_allowed_name() -> None:
-    service = one("runs", "Service")
+    service = single_object("runs", "Service")
     assert service["spec"]["internalTrafficPolicy"] == "Local"
     name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
     arguments = pod("runs")["containers"][0]["args"]
@@ -179,8 +179,8 @@ def test_operator_scrape_selects_pods_and_labels_the_node(component: str, beside
     try:
         wanted = {"resources": [f"../{beside}"], "components": [f"../../components/{component}"]}
         (overlay / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
-        scrape = one(overlay.name, kind)
-        template = one(overlay.name, "DaemonSet")["spec"]["template"]
+        scrape = single_object(overlay.name, kind)
+        template = single_object(overlay.name, "DaemonSet")["spec"]["template"]
     finally:
         (overlay / "kustomization.yaml").unlink()
         overlay.rmdir()
@@ -196,7 +196,7 @@ def test_operator_scrape_selects_pods_and_labels_the_node(component: str, beside
 
 @pytest.mark.parametrize("overlay", LEVELS)
 def test_policy_linter_reports_only_intended_exceptions(overlay: str, tmp_path: Path) -> None:
-    (tmp_path / "rendered.yaml").write_text(rendered(overlay))
+    (tmp_path / "rendered.yaml").write_text(render(overlay))
     accepted = _ACCEPTED | (_ACCEPTED_OF_RUNS if overlay != "metrics" else {})
     options = ["--framework", "kubernetes", "--compact", "--quiet", "--skip-check", ",".join(accepted)]
     done = subprocess.run(

@@ -77,12 +77,12 @@ def metric(machine: Machine, name: str) -> list[float]:
     return [float(line.split()[-1]) for line in page(machine).splitlines() if re.match(pattern, line)]
 
 
-def shown(machine: Machine, *properties: str) -> dict[str, str]:
+def unit_property(machine: Machine, *properties: str) -> dict[str, str]:
     command = ["systemctl", "show", UNIT, *(f"--property={name}" for name in properties)]
     return dict(line.split("=", 1) for line in machine.run(*command).stdout.splitlines())
 
 
-def tagged(machine: Machine, around: Sequence[str], run_id: str, command: str) -> CompletedProcess[str]:
+def run_workload(machine: Machine, around: Sequence[str], run_id: str, command: str) -> CompletedProcess[str]:
     """Run `workloads run` through the socket by the command `around`; start the exporter if needed."""
     eventually(lambda: machine.run("test", "-S", SOCKET).returncode == 0, "the socket", lambda: log(machine))
     eventually(lambda: metric(machine, "wattline_cpu_energy_joules_total") != [], "the CPU", lambda: log(machine))
@@ -111,7 +111,7 @@ def test_process_collector_needs_one_capability(node: Machine) -> None:
     try:
         assert exposure(node) <= 2.4
         assert f"`--collector.processes`; {exposure(node)})" in README
-        assert shown(node, "AmbientCapabilities") == {"AmbientCapabilities": "cap_sys_ptrace"}
+        assert unit_property(node, "AmbientCapabilities") == {"AmbientCapabilities": "cap_sys_ptrace"}
     finally:
         node.run("rm", dropped_in)
         node.run("systemctl", "daemon-reload")
@@ -120,7 +120,7 @@ def test_process_collector_needs_one_capability(node: Machine) -> None:
 def test_service_reads_gpus_as_unprivileged_user(node: Machine) -> None:
     eventually(lambda: len(metric(node, "wattline_gpu_power_watts")) == 2, "both are read", lambda: log(node))
     assert metric(node, "wattline_gpu_power_watts") == pytest.approx([POWER_W, POWER_W], rel=0.01)
-    pid = shown(node, "MainPID")["MainPID"]
+    pid = unit_property(node, "MainPID")["MainPID"]
     status = dict(
         line.split(":\t", 1) for line in node.run("cat", f"/proc/{pid}/status").stdout.splitlines() if ":\t" in line
     )
@@ -141,10 +141,10 @@ def test_check_runs_with_the_services_rights_and_options(node: Machine) -> None:
 
 def test_socket_accepts_runs_from_its_group_only(node: Machine) -> None:
     """Check that changes over TCP are rejected when a socket is configured."""
-    done = tagged(node, ["runuser", "-u", "ann", "--"], "of-ann", "sleep 1")
+    done = run_workload(node, ["runuser", "-u", "ann", "--"], "of-ann", "sleep 1")
     assert done.returncode == 0, done.stderr
     assert metric(node, r'wattline_run_duration_seconds\{run_id="of-ann"\}')[0] > 1
-    done = tagged(node, ["runuser", "-u", "bob", "--"], "of-bob", "sleep 1")
+    done = run_workload(node, ["runuser", "-u", "bob", "--"], "of-bob", "sleep 1")
     assert done.returncode != 0
     assert SOCKET in done.stderr
     assert "Traceback" not in done.stderr
@@ -155,7 +155,7 @@ def test_job_in_the_slice_includes_short_lived_children(node: Machine) -> None:
     """Children live for milliseconds, much less than the second between two process scans."""
     moments = "for i in $(seq 300); do /usr/bin/env true; done; times; sleep 2"
     scope = ["systemd-run", "--scope", "--slice=wattline.slice", "--quiet", "--"]
-    done = tagged(node, scope, "moments", moments)
+    done = run_workload(node, scope, "moments", moments)
     assert done.returncode == 0, done.stderr
     assert "control group" not in done.stderr
     spent_s = sum(60 * float(minutes) + float(rest) for minutes, rest in re.findall(r"(\d+)m([\d.]+)s", done.stdout))
@@ -166,13 +166,13 @@ def test_job_in_the_slice_includes_short_lived_children(node: Machine) -> None:
 
 def test_run_continues_after_sigkill_and_restart(node: Machine) -> None:
     """The run ends with its job."""
-    started = tagged(node, ["systemd-run", "--unit=job", "--quiet", "--"], "long", "sleep 600")
+    started = run_workload(node, ["systemd-run", "--unit=job", "--quiet", "--"], "long", "sleep 600")
     assert started.returncode == 0, started.stderr
     eventually(lambda: 'wattline_run_info{run_id="long"' in page(node), "the run has begun", lambda: log(node))
-    before = shown(node, "NRestarts")
+    before = unit_property(node, "NRestarts")
     node.run("systemctl", "kill", "--signal=KILL", UNIT)
     again = str(int(before["NRestarts"]) + 1)
-    eventually(lambda: shown(node, "NRestarts")["NRestarts"] == again, "it is started again", lambda: log(node))
+    eventually(lambda: unit_property(node, "NRestarts")["NRestarts"] == again, "it is started again", lambda: log(node))
     eventually(lambda: 'wattline_run_info{run_id="long"' in page(node), "the run goes on", lambda: log(node))
     assert metric(node, r'wattline_run_end_timestamp_seconds\{run_id="long"\}') == []
     node.run("systemctl", "stop", "job")
@@ -182,7 +182,7 @@ def test_run_continues_after_sigkill_and_restart(node: Machine) -> None:
 
 def test_service_stops_cleanly(node: Machine) -> None:
     node.run("systemctl", "stop", UNIT)
-    assert shown(node, "Result", "ExecMainStatus") == {"Result": "success", "ExecMainStatus": "0"}
+    assert unit_property(node, "Result", "ExecMainStatus") == {"Result": "success", "ExecMainStatus": "0"}
     node.run("systemctl", "start", UNIT)
 
 

@@ -69,7 +69,7 @@ MEANINGS = {
 }
 
 
-def collected() -> dict[str, set[str]]:
+def collect_findings() -> dict[str, set[str]]:
     """Return the levels of each code: the first two arguments of each `Finding(…)` in the analyzer.
 
     A code with a computed part ends with `*`; a computed level means any level.
@@ -84,7 +84,7 @@ def collected() -> dict[str, set[str]]:
 def table() -> str:
     rows = [
         f"| `{code}` | {', '.join(level for level in LEVELS if level in levels)} | {MEANINGS[code]} |"
-        for code, levels in sorted(collected().items())
+        for code, levels in sorted(collect_findings().items())
     ]
     return "\n".join(["| code | level | meaning |", "|---|---|---|", *rows])
 

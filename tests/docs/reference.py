@@ -29,7 +29,7 @@ def markdown_files() -> list[Path]:
     return [path for name in sorted(set(names)) if (path := ROOT / name).is_file()]
 
 
-def generated(text: str) -> str:
+def generate_pages(text: str) -> str:
     """Return the page with every generated block up to date; raise KeyError for an unknown block."""
     return _BLOCK.sub(lambda block: f"{block['start']}\n{BLOCKS[block['name']]()}\n\n{block['end']}", text)
 
@@ -38,7 +38,7 @@ def generated(text: str) -> str:
 def pages() -> dict[Path, str]:
     """Return the up-to-date text of each page that has generated parts."""
     texts = {path: path.read_text() for path in markdown_files()}
-    return {path: generated(text) for path, text in texts.items() if _BLOCK.search(text)} | {
+    return {path: generate_pages(text) for path, text in texts.items() if _BLOCK.search(text)} | {
         METRICS_PAGE: metrics.markdown()
     }
 

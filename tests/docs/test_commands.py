@@ -26,7 +26,7 @@ SHELL = ("sh", "bash", "shell", "console")
 JOB_COMMANDS = {"job", "sweep"}
 
 
-def named(value):
+def block_id(value):
     if isinstance(value, markdown.Block):
         return f"{value.page.relative_to(ROOT)}:{value.line}"
     return value.relative_to(ROOT).as_posix() if isinstance(value, Path) else None
@@ -64,7 +64,7 @@ def programs_commands(block):
             yield [PurePath(words[0]).name, *words[1:]]
 
 
-@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in SHELL], ids=named)
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in SHELL], ids=block_id)
 def test_shown_command_has_known_options(block):
     for words in programs_commands(block):
         known, command, _ = options_of(words)
@@ -73,26 +73,26 @@ def test_shown_command_has_known_options(block):
         assert unknown_options(words) == [], shlex.join(words)
 
 
-@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in SHELL and b.language != "console"], ids=named)
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in SHELL and b.language != "console"], ids=block_id)
 def test_shown_shell_block_is_valid_syntax(block):
     checked = subprocess.run(["bash", "-n"], input=block.text, text=True, capture_output=True, check=False)
 
     assert checked.returncode == 0, checked.stderr
 
 
-@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in ("yaml", "yml", "json")], ids=named)
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in ("yaml", "yml", "json")], ids=block_id)
 def test_shown_configuration_parses(block):
     parse = json.loads if block.language == "json" else lambda text: list(yaml.safe_load_all(text))
 
     assert parse(block.text)
 
 
-@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "python"], ids=named)
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "python"], ids=block_id)
 def test_shown_python_compiles(block):
-    compile(block.text, named(block), "exec")
+    compile(block.text, block_id(block), "exec")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@pytest.mark.parametrize("page", PAGES, ids=block_id)
 def test_linked_files_and_headings_exist(page):
     for link in markdown.links(page):
         path, _, anchor = link.partition("#")
@@ -103,7 +103,7 @@ def test_linked_files_and_headings_exist(page):
         assert not anchor or target.suffix != ".md" or anchor in markdown.anchors(target), link
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@pytest.mark.parametrize("page", PAGES, ids=block_id)
 def test_page_has_at_most_1500_words(page):
     assert markdown.prose_words(page) <= MAX_WORDS
 

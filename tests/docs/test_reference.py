@@ -29,11 +29,11 @@ def test_every_generated_block_is_on_a_page():
 
 
 def test_every_finding_code_has_a_meaning():
-    assert sorted(finding_codes.MEANINGS) == sorted(finding_codes.collected())
+    assert sorted(finding_codes.MEANINGS) == sorted(finding_codes.collect_findings())
 
 
 def test_finding_codes_of_known_findings_have_their_levels():
-    found = finding_codes.collected()
+    found = finding_codes.collect_findings()
 
     assert (found["stuck_sensor"], found["gap"], found["rapl_wrap"]) == ({"bad"}, {"warning"}, {"note", "warning"})
 

@@ -20,12 +20,12 @@ from tests.end_to_end.cluster_node import Node
 LONG_S = 10.0
 """Duration from which a run is compared with a tolerance; shorter runs use their interval."""
 TOLERANCE = 0.005
-SAME = 1e-9
+ROUNDING = 1e-9
 """Relative tolerance between server and ledger: the order of the sum only."""
-SEEN_S = 0.01
+MIN_UNSEEN_S = 0.01
 """Seconds of unseen time below which they are rounding."""
 PEAK_W = 700.0
-FAR = 2.0
+MAX_HALF_WIDTHS = 2.0
 """Limit of the deviation in half-widths; 5 % of the runs may lie outside their 95 % interval, but not this far."""
 _CHANCE = 0.001
 _CLOCK = runs.Clock(time.time, time.sleep)
@@ -48,7 +48,7 @@ class ReportedEnergy:
     @property
     def missing_j(self) -> float:
         """Return the most energy that can be missing in the declared unseen time."""
-        return self.unseen_s * PEAK_W if self.unseen_s > SEEN_S else 0.0
+        return self.unseen_s * PEAK_W if self.unseen_s > MIN_UNSEEN_S else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,10 @@ class RunComparison:
         yield from self.trouble
         (_, first), *others = self.energies.items()
         for where, energies in others:
-            if energies.joules is not None and not math.isclose(energies.joules, first.joules or 0.0, rel_tol=SAME):
+            if energies.joules is not None and not math.isclose(energies.joules, first.joules or 0.0, rel_tol=ROUNDING):
                 yield f"{where} tells {energies.joules:.1f} J, the ledger {first.joules or 0.0:.1f} J"
         for where, energies in self.energies.items():
-            off_j, bound_j = self._off_j(energies), self._bound_j(energies) * (1.0 if self.is_long else FAR)
+            off_j, bound_j = self._off_j(energies), self._bound_j(energies) * (1.0 if self.is_long else MAX_HALF_WIDTHS)
             if energies.joules is None:
                 yield f"{where} has no such run: {' '.join(energies.notes)}"
             elif off_j > bound_j:
@@ -125,7 +125,7 @@ def too_many_outside(compared: Sequence[RunComparison]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledgers:
+class RunLedgers:
     """Summed ledgers of a run's nodes; `answers` are the nodes' runs."""
 
     answers: tuple[dict[str, Any], ...]
@@ -137,7 +137,7 @@ class Ledgers:
         return min(run["duration_seconds"] for run in self.answers)
 
 
-def ledgers(nodes: Sequence[Node], run_id: str, gpus: Sequence[int]) -> Ledgers:
+def sum_ledgers(nodes: Sequence[Node], run_id: str, gpus: Sequence[int]) -> RunLedgers:
     """Sum the ledgers; `gpus` are the run's GPUs on each node. Without energy if a ledger lacks a GPU."""
     answers = [node.run(run_id) for node in nodes]
     truths_j = [node.truth_j(run, gpus) for node, run in zip(nodes, answers, strict=True)]
@@ -150,14 +150,14 @@ def ledgers(nodes: Sequence[Node], run_id: str, gpus: Sequence[int]) -> Ledgers:
         math.fsum(_unseen_s(run["covered_ratio"].get("gpu", {}), run["duration_seconds"]) for run in answers),
         notes=tuple(note for run in answers for note in run["notes"]),
     )
-    return Ledgers(tuple(answers), energies, math.fsum(joules for truth in truths_j for joules in truth.values()))
+    return RunLedgers(tuple(answers), energies, math.fsum(joules for truth in truths_j for joules in truth.values()))
 
 
 def _unseen_s(covered: Mapping[str, float], duration_s: float) -> float:
     return math.fsum((1.0 - ratio) * duration_s for ratio in covered.values())
 
 
-def reported(address: str, run_id: str, labels: Mapping[str, str]) -> ReportedEnergy:
+def server_energy(address: str, run_id: str, labels: Mapping[str, str]) -> ReportedEnergy:
     """Return the analyzer's report of the run from that server."""
     source = PrometheusSource(address)
     try:

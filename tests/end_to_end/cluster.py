@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end import cluster_servers
-from tests.end_to_end.agreement import Ledgers, RunComparison, ledgers, reported, too_many_outside
+from tests.end_to_end.agreement import RunComparison, RunLedgers, server_energy, sum_ledgers, too_many_outside
 from tests.end_to_end.cluster_node import RefusedError, make_node
 from tests.end_to_end.cluster_runs import Size
 from tests.end_to_end.cluster_scene import Scene, StartedRun
@@ -40,7 +40,7 @@ _REPORTERS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ClusterResult:
     """Result of one scene: deviation of parts from counters by node, and reads of the drivers."""
 
     runs: list[RunComparison]
@@ -60,7 +60,7 @@ class Found:
         return of_runs + of_nodes + of_intervals
 
 
-def prove(folder: Path, size: Size, scrape_s: float, seed: int, say: Callable[[str], None]) -> Found:
+def compare_cluster(folder: Path, size: Size, scrape_s: float, seed: int, say: Callable[[str], None]) -> ClusterResult:
     """Run the scene and compare its energies. No process is left running."""
     chance = random.Random(seed)
     nodes = [make_node(folder / f"node-{i}", f"node-{i}", size.gpus, chance) for i in range(size.nodes)]
@@ -82,18 +82,20 @@ def prove(folder: Path, size: Size, scrape_s: float, seed: int, say: Callable[[s
         deviation = {node.name: node.attribution_deviation() for node in nodes}
         reads = [node.reads() for node in nodes]
         plans = [run.plan for run in tagged]
-        run_ledgers = [ledgers([nodes[number] for number in plan.nodes], plan.run_id, plan.gpus) for plan in plans]
+        run_ledgers = [sum_ledgers([nodes[number] for number in plan.nodes], plan.run_id, plan.gpus) for plan in plans]
         scene.stop_nodes()
         say("comparing")
         compared = _compared(tagged, run_ledgers, scene.servers)
-    return Found(compared, refused, deviation, (sum(each[0] for each in reads), sum(each[1] for each in reads)))
+    return ClusterResult(compared, refused, deviation, (sum(each[0] for each in reads), sum(each[1] for each in reads)))
 
 
-def _compared(tagged: list[StartedRun], run_ledgers: list[Ledgers], servers: Sequence[Server]) -> list[RunComparison]:
+def _compared(
+    tagged: list[StartedRun], run_ledgers: list[RunLedgers], servers: Sequence[Server]
+) -> list[RunComparison]:
     """Compare runs in separate processes, because the reports take most of the time."""
     with ProcessPoolExecutor(_REPORTERS, get_context("spawn")) as pool:
         reports = {
-            server.name: [pool.submit(reported, server.url, run.plan.run_id, run.plan.labels) for run in tagged]
+            server.name: [pool.submit(server_energy, server.url, run.plan.run_id, run.plan.labels) for run in tagged]
             for server in servers
         }
         return [
@@ -134,7 +136,7 @@ def main() -> int:
     begun_s = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="wattline-cluster-") as folder:
-            found = prove(Path(folder), size, options.scrape_seconds, options.seed, _said_since(begun_s))
+            found = compare_cluster(Path(folder), size, options.scrape_seconds, options.seed, _said_since(begun_s))
     except KeyboardInterrupt:
         return 130
     except (AssertionError, RefusedError, pytest.skip.Exception, pytest.fail.Exception) as error:

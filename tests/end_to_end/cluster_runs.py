@@ -16,7 +16,7 @@ _USERS = ("ada", "grace", "kurt", "mary")
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedRun:
     """Planned run on numbered nodes; `gpus` are its GPUs on each of them."""
 
     run_id: str
@@ -47,7 +47,7 @@ class Size:
     """Longest pause between two runs."""
 
 
-def planned(size: Size, chance: random.Random) -> Iterator[Planned]:
+def random_runs(size: Size, chance: random.Random) -> Iterator[PlannedRun]:
     """Yield runs within `size.seconds` in sequence; every fifth node has two concurrent runs."""
     for node in range(size.nodes):
         for lane in range(1 if node % _SHARED_EVERY else 2):
@@ -57,18 +57,18 @@ def planned(size: Size, chance: random.Random) -> Iterator[Planned]:
                 length_s = min(math.exp(chance.uniform(math.log(SHORTEST_S), math.log(size.longest_s))), room_s)
                 gpus = chance.sample(range(size.gpus), chance.randint(1, max(1, size.gpus // 2)))
                 name = f"node-{node}-{'ab'[lane]}{number}"
-                yield Planned(name, (node,), tuple(sorted(gpus)), begin_s, length_s, _labels(chance))
+                yield PlannedRun(name, (node,), tuple(sorted(gpus)), begin_s, length_s, _labels(chance))
                 begin_s += length_s + chance.uniform(_PAUSE_S, size.pause_s)
                 number += 1
 
 
-def on_two_nodes(nodes: tuple[int, int], begin_s: float, length_s: float, chance: random.Random) -> Planned:
-    return Planned("two-nodes", nodes, (0, 1), begin_s, length_s, _labels(chance))
+def two_node_run(nodes: tuple[int, int], begin_s: float, length_s: float, chance: random.Random) -> PlannedRun:
+    return PlannedRun("two-nodes", nodes, (0, 1), begin_s, length_s, _labels(chance))
 
 
-def special(name: str, node: int, gpus: tuple[int, ...], begin_s: float, end_s: float) -> Planned:
+def fault_run(name: str, node: int, gpus: tuple[int, ...], begin_s: float, end_s: float) -> PlannedRun:
     """Return the planned run that a fault will affect."""
-    return Planned(name, (node,), gpus, begin_s, end_s - begin_s, {"model": name, "user": "fault"})
+    return PlannedRun(name, (node,), gpus, begin_s, end_s - begin_s, {"model": name, "user": "fault"})
 
 
 def _labels(chance: random.Random) -> dict[str, str]:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tests.end_to_end.cluster_node import Node, RefusedError
-from tests.end_to_end.cluster_runs import Planned, Size, on_two_nodes, planned, special
+from tests.end_to_end.cluster_runs import PlannedRun, Size, fault_run, random_runs, two_node_run
 from tests.end_to_end.cluster_servers import Server
 
 AWAY_S = 120.0
@@ -50,7 +50,7 @@ class ApiCall:
 
 @dataclass(frozen=True, slots=True)
 class StartedRun:
-    plan: Planned
+    plan: PlannedRun
     begun: ApiCall
     ended: ApiCall
 
@@ -91,15 +91,15 @@ class Scene:
         tagged = [StartedRun(run.plan, run.begun, run.ended) for run in runs if run.begun and run.ended]
         return tagged, [run.refused for run in runs if run.refused]
 
-    def _plan(self, chance: random.Random) -> Iterator[Planned]:
+    def _plan(self, chance: random.Random) -> Iterator[PlannedRun]:
         """Return random runs and the runs that the faults affect."""
         hit, whole_s = faults(self.size.seconds), self.size.seconds
-        yield from planned(self.size, chance)
-        yield on_two_nodes((0, 1), 0.2 * whole_s, 0.5 * whole_s, chance)
-        yield special("killed-under", 0, (0, 1), hit.exporter[0] - 0.15 * whole_s, hit.exporter[1] + 0.15 * whole_s)
-        yield special("lost-and-back", 1, (0, 1), hit.gpu[0] - 0.1 * whole_s, hit.gpu[1] + 0.2 * whole_s)
-        yield special("ended-while-lost", 1, (0, 1), hit.gpu[0] - 0.2 * whole_s, hit.gpu[1] - 0.05 * whole_s)
-        yield special("while-both-are-away", 2, (1,), hit.victoria_metrics[0] + 1, hit.prometheus[1] - 1)
+        yield from random_runs(self.size, chance)
+        yield two_node_run((0, 1), 0.2 * whole_s, 0.5 * whole_s, chance)
+        yield fault_run("killed-under", 0, (0, 1), hit.exporter[0] - 0.15 * whole_s, hit.exporter[1] + 0.15 * whole_s)
+        yield fault_run("lost-and-back", 1, (0, 1), hit.gpu[0] - 0.1 * whole_s, hit.gpu[1] + 0.2 * whole_s)
+        yield fault_run("ended-while-lost", 1, (0, 1), hit.gpu[0] - 0.2 * whole_s, hit.gpu[1] - 0.05 * whole_s)
+        yield fault_run("while-both-are-away", 2, (1,), hit.victoria_metrics[0] + 1, hit.prometheus[1] - 1)
 
     def _faults(self) -> Iterator[tuple[float, Action]]:
         hit, killed, unlucky = faults(self.size.seconds), self.nodes[0], self.nodes[1]
@@ -137,7 +137,7 @@ class Scene:
 
 
 class _Run:
-    def __init__(self, plan: Planned, nodes: list[Node]) -> None:
+    def __init__(self, plan: PlannedRun, nodes: list[Node]) -> None:
         self.plan = plan
         self._nodes = [nodes[number] for number in plan.nodes]
         self.begun: ApiCall | None = None

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.end_to_end.cluster import prove
+from tests.end_to_end.cluster import compare_cluster
 from tests.end_to_end.cluster_runs import Size
 
 SIZE = Size(nodes=3, gpus=4, seconds=28.0, longest_s=16.0, pause_s=6.0)
@@ -19,7 +19,7 @@ def found(tmp_path_factory):
     def say(text):
         print(text, file=sys.stderr)
 
-    return prove(tmp_path_factory.mktemp("cluster"), SIZE, SCRAPE_S, seed=2, say=say)
+    return compare_cluster(tmp_path_factory.mktemp("cluster"), SIZE, SCRAPE_S, seed=2, say=say)
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,10 @@
 """The exporter's command line as its user types it."""
 
 from tests.daemon import environment
-from tests.forked import Nursery
+from tests.fork_server import ForkServer
 
 SIMULATED = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
-NURSERY = Nursery("exporter.cli.main", "exporter.cli.daemon", "exporter.cli.check", "exporter.cli.sources")
+NURSERY = ForkServer("exporter.cli.main", "exporter.cli.daemon", "exporter.cli.check", "exporter.cli.sources")
 
 
 def exporter(*arguments, **env):

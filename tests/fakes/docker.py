@@ -40,7 +40,7 @@ class Docker:
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[Docker]:
+def docker_service() -> Iterator[Docker]:
     if os.getuid() != 0 or not shutil.which("dockerd") or not shutil.which("docker"):
         pytest.skip("no Docker of its own can be started: not root, or no dockerd (apt-get install docker.io)")
     with tempfile.TemporaryDirectory(prefix="docker-") as name:

@@ -60,7 +60,7 @@ class FakeKubelet:
 
 
 @contextmanager
-def serving(socket: Path, kubelet: FakeKubelet) -> Iterator[FakeKubelet]:
+def kubelet_server(socket: Path, kubelet: FakeKubelet) -> Iterator[FakeKubelet]:
     """Serve, and remove the socket at the end, as a kubelet does when it restarts."""
     pool = ThreadPoolExecutor(4)
     server = grpc.server(pool)

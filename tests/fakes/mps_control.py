@@ -22,7 +22,7 @@ from pathlib import Path
 _FAULT = os.environ.get("FAKE_MPS_FAULT", "")
 
 
-def installed(folder: Path) -> Path:
+def install_mps_control(folder: Path) -> Path:
     """Return a folder for PATH with the fake under the real name."""
     program = folder / "nvidia-cuda-mps-control"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P "{__file__}" "$@"\n')
@@ -31,7 +31,7 @@ def installed(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def attached() -> Iterator[bool]:
+def mps_client() -> Iterator[bool]:
     """Attach as a CUDA program does: as a client where there is a daemon, else silently without it."""
     folder = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
     with socket.socket(socket.AF_UNIX) as connection:

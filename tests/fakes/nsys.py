@@ -15,7 +15,7 @@ from pathlib import Path
 _FAULT = os.environ.get("FAKE_NSYS_FAULT", "")
 
 
-def installed(folder: Path) -> Path:
+def install_nsys(folder: Path) -> Path:
     """Return a folder for PATH with the fake as nsys; it writes its arguments to `nsys.jsonl` there."""
     program = folder / "nsys"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P "{__file__}" "{folder}/nsys.jsonl" "$@"\n')

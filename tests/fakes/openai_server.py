@@ -30,7 +30,7 @@ class Script:
 
 
 @dataclass
-class Seen:
+class ReceivedRequest:
     """Received request; times are of the monotonic clock, which all processes share."""
 
     received_s: float
@@ -51,7 +51,7 @@ class OpenAiServer(WebApi):
     models: Any = field(default_factory=lambda: {"object": "list", "data": [{"id": "tiny"}, {"id": "other"}]})
     models_status: int = 200
     slots: int = 1_000
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[ReceivedRequest] = field(default_factory=list)
     wrote: asyncio.Event = field(default_factory=asyncio.Event)
     finished: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -67,7 +67,7 @@ class OpenAiServer(WebApi):
         return web.json_response(self.models, status=self.models_status)
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
-        seen = Seen(time.monotonic(), request.path, await request.json(), dict(request.headers))
+        seen = ReceivedRequest(time.monotonic(), request.path, await request.json(), dict(request.headers))
         self.seen.append(seen)
         script = self.script(len(self.seen) - 1)
         try:
@@ -80,7 +80,7 @@ class OpenAiServer(WebApi):
             seen.ended_s = time.monotonic()
             self.finished.set()
 
-    async def _play(self, request: web.Request, script: Script, seen: Seen) -> web.StreamResponse:
+    async def _play(self, request: web.Request, script: Script, seen: ReceivedRequest) -> web.StreamResponse:
         headers = {"Content-Type": script.content_type, **script.headers}
         response = web.StreamResponse(status=script.status, headers=headers)
         await response.prepare(request)

@@ -83,7 +83,7 @@ class Podman:
         return state
 
 
-def settled(folder: Path, storage: str = "vfs") -> Podman:
+def configured_podman(folder: Path, storage: str = "vfs") -> Podman:
     """Return a Podman with settings and storage in the folder, before its service starts."""
     require("podman", _PACKAGES)
     files = {"CONTAINERS_CONF": "containers.conf", "CONTAINERS_REGISTRIES_CONF": "registries.conf"}
@@ -94,10 +94,10 @@ def settled(folder: Path, storage: str = "vfs") -> Podman:
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[Podman]:
+def podman_service() -> Iterator[Podman]:
     with tempfile.TemporaryDirectory(prefix="podman-") as name:
         folder = Path(name)
-        podman = settled(folder)
+        podman = configured_podman(folder)
         podman("import", str(root_files(folder)), IMAGE)
         with (folder / "service.log").open("wb") as log, _described(podman.gpu):
             service = subprocess.Popen(

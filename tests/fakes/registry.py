@@ -45,7 +45,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[str]:
+def registry_server(folder: Path) -> Iterator[str]:
     """Address as `host:port`."""
     handler = type("Handler", (_Handler,), {"folder": folder})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

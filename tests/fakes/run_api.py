@@ -193,7 +193,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(api: RunApi, port: int = 0) -> Iterator[str]:
+def run_api_server(api: RunApi, port: int = 0) -> Iterator[str]:
     """Address, `http://127.0.0.1:PORT`."""
     handler = type("Handler", (_Handler,), {"api": api})
     with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
@@ -208,7 +208,7 @@ def serving(api: RunApi, port: int = 0) -> Iterator[str]:
 
 def main() -> None:
     try:
-        with serving(RunApi(), int(sys.argv[1])) as address:
+        with run_api_server(RunApi(), int(sys.argv[1])) as address:
             print(f"listening on {address}", flush=True)
             threading.Event().wait()
     except OSError as error:

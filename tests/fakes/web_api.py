@@ -89,7 +89,7 @@ async def serve(api: Api) -> AsyncIterator[Api]:
 
 
 @contextmanager
-def serve_beside(api: Api) -> Iterator[Api]:
+def serve_in_thread(api: Api) -> Iterator[Api]:
     """Run in a separate thread, for programs without an event loop."""
     up, loop = threading.Event(), asyncio.new_event_loop()
     down = asyncio.Event()
@@ -111,7 +111,7 @@ def serve_beside(api: Api) -> Iterator[Api]:
 
 
 @asynccontextmanager
-async def silence() -> AsyncIterator[str]:
+async def unresponsive_server() -> AsyncIterator[str]:
     """Yield an address where connections are accepted and never answered."""
     gone = asyncio.Event()
 

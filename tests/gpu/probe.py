@@ -19,7 +19,7 @@ import pynvml
 
 from exporter.model import boottime
 from exporter.sources.nvml.driver import Nvml
-from tests.bench.statistics_of import quantile
+from tests.bench.window_errors import quantile
 from tests.gpu.sensor import TimedPoll, update_period
 
 FAST_S = 0.001

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from exporter.energy import sensor_clock as update_clock
-from tests.bench.statistics_of import quantile
+from tests.bench.window_errors import quantile
 
 _MIN_CHANGES = 8
 

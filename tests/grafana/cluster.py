@@ -13,7 +13,7 @@ from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 from tests.analyzer.fleet_nodes import NodeSeries
 from tests.analyzer.node import NodeGpu
-from tests.grafana.node_series import G_PER_KWH, PACKAGE_W, Shown, of_node
+from tests.grafana.node_series import G_PER_KWH, PACKAGE_W, ExportedValue, exporter_series
 
 BEGIN_S = 1_789_034_400.0
 END_S = BEGIN_S + 3_600
@@ -117,14 +117,14 @@ def _node(instance: str, more: Mapping[str, str], runs: Sequence[JobRun], hour_s
     end_s = hour_s + 3_600
     times = np.round(np.arange(hour_s + OFFSET_S, end_s + 60, SCRAPE_S), 3)
 
-    def one(metric: Metric, labels: Mapping[str, str], shown: Shown | float) -> NodeSeries:
+    def one(metric: Metric, labels: Mapping[str, str], shown: ExportedValue | float) -> NodeSeries:
         values = [shown(t) if callable(shown) else shown for t in times.tolist()]
         there = np.array([value is not None for value in values])
         text = {"__name__": metric.name, "instance": instance, "job": "wattline", **more, **labels}
         known = np.array([value for value in values if value is not None], dtype=float)
         return NodeSeries(text, times[there], np.round(known, 6))
 
-    found = list(of_node(end_s))
+    found = list(exporter_series(end_s))
     for index in ("0", "1"):
         own = [run for run in runs if run.gpu == index]
         gpu = _powered(instance, index, own, hour_s)
@@ -147,7 +147,9 @@ def _powered(instance: str, index: str, runs: Sequence[JobRun], hour_s: float) -
     return NodeGpu([*merged, max(steps)], index=index, name=f"NVIDIA H100 of {instance[0]}")
 
 
-def _gpu(gpu: NodeGpu, runs: Sequence[JobRun], end_s: float) -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
+def _gpu(
+    gpu: NodeGpu, runs: Sequence[JobRun], end_s: float
+) -> Iterator[tuple[Metric, dict[str, str], ExportedValue | float]]:
     where = {"gpu": gpu.index, "uuid": gpu.uuid}
     model = {"name": "NVIDIA H100", "architecture": "hopper", "pci_bus_id": f"0:{gpu.index}", "driver_version": "560"}
 
@@ -189,10 +191,10 @@ def _run_joules(gpu: NodeGpu, run: JobRun, t: float) -> float | None:
     return gpu.energy_j(min(t, run.end_s or t)) - gpu.energy_j(run.begin_s)
 
 
-def _run(gpu: NodeGpu, run: JobRun) -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
+def _run(gpu: NodeGpu, run: JobRun) -> Iterator[tuple[Metric, dict[str, str], ExportedValue | float]]:
     own, device = {"run_id": run.run_id}, {"component": "gpu", "device": gpu.uuid}
 
-    def shown(value: Shown) -> Shown:
+    def shown(value: ExportedValue) -> ExportedValue:
         last_s = math.inf if run.end_s is None else run.end_s + AFTER_S
         return lambda t: value(min(t, run.end_s or t)) if run.begin_s <= t <= last_s else None
 

@@ -20,7 +20,7 @@ TROUBLE_S = BEGIN_S - 2 * 86_400
 END_S = TROUBLE_S + 3_600
 LLAMA, QWEN = "meta-llama/Llama-3.1-8B", "qwen|2 (awq)+"
 STEADY = JobRun("steady", "0", 600, 1_200, 300, {"generated_tokens": 10}, {"model": LLAMA}, hour_s=TROUBLE_S)
-BLINKS = tuple(
+SHORT_RUNS = tuple(
     JobRun(f"blink-{k}", "0", 2_404 + 60 * k, 5, 400, labels={"model": QWEN}, hour_s=TROUBLE_S) for k in range(5)
 )
 """Runs that each fit between two scrapes."""
@@ -40,7 +40,7 @@ def _capped(name: str, cap_w: int, after_s: float, watts: float, **more: object)
     return replace(run, **more)
 
 
-SWEPT = (
+SWEEP_RUNS = (
     _capped("cap-good", 300, 0, 280),
     _capped("cap-big", 300, 150, 560, labels={"model": "big"}),
     _capped("cap-failed", 300, 300, 280, outcome="failed", phases={"warmup": 100, "measure": 0}),
@@ -49,8 +49,8 @@ SWEPT = (
     _capped("cap-on", 300, 3_540, 280, seconds=None),
 )
 NODES: Nodes = {
-    "gpu-1.example.com:9847": ({"cluster": "west.1"}, (STEADY, *BLINKS, OPEN, WIDE)),
-    "gpu-1xexample.com:9847": ({"cluster": "west.1"}, (*SWEPT, WIDE_TOO)),
+    "gpu-1.example.com:9847": ({"cluster": "west.1"}, (STEADY, *SHORT_RUNS, OPEN, WIDE)),
+    "gpu-1xexample.com:9847": ({"cluster": "west.1"}, (*SWEEP_RUNS, WIDE_TOO)),
     "gpu-3.example.com:9847": ({"cluster": "westx1"}, ()),
 }
 TWIN = "gpu-1.example.com:9847"
@@ -61,7 +61,7 @@ AWAY_S = (3_200, 3_290)
 """Seconds between which the exporter with the open run restarts and has no samples."""
 DRIVER_S = 2_000
 """Seconds after which the node of the sweep has a newer driver."""
-HELD = {"gpu": "0", "uuid": "GPU-00000000"}
+SWEEP_GPU_LABELS = {"gpu": "0", "uuid": "GPU-00000000"}
 
 
 def series() -> Iterator[NodeSeries]:
@@ -87,7 +87,9 @@ def _late(one: NodeSeries) -> Iterator[NodeSeries]:
         one = replace(one, value=np.where(t < LOST_S, 1.0, 0.0))
     elif name == m.EMISSIONS.name or (name.endswith("_total") and "_energy_" in name):
         one = replace(one, value=one.value - np.interp(JOINED_S, t, one.value))
-    of_lost = one.labels.get("gpu", one.labels.get("device")) in {"0", HELD["uuid"]} and name != m.GPU_UP.name
+    of_lost = (
+        one.labels.get("gpu", one.labels.get("device")) in {"0", SWEEP_GPU_LABELS["uuid"]} and name != m.GPU_UP.name
+    )
     present = (t >= JOINED_S) & (t < (LOST_S if of_lost else np.inf))
     yield from _cut(replace(one, labels=one.labels | {"instance": TWIN}), present)
 
@@ -111,6 +113,6 @@ def _held() -> Iterator[NodeSeries]:
     """Yield one reason active for half of 1,200 s to 1,560 s (180 s), and one that never applies."""
     t = np.round(np.arange(TROUBLE_S + 3.2, END_S + 60, 15), 3)
     held = np.clip(t - TROUBLE_S - 1_200, 0, 360) / 2
-    own = {"instance": "gpu-1xexample.com:9847", "job": "wattline", "cluster": "west.1", **HELD}
+    own = {"instance": "gpu-1xexample.com:9847", "job": "wattline", "cluster": "west.1", **SWEEP_GPU_LABELS}
     for reason, seconds in (("hw_slowdown", held), ("sw_thermal_slowdown", 0 * held)):
         yield NodeSeries({"__name__": m.GPU_CLOCK_EVENT_SECONDS.name, **own, "reason": reason}, t, seconds)

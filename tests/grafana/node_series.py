@@ -10,17 +10,17 @@ from exporter.contract.metrics import Metric
 
 PACKAGE_W, DRAM_W = 100.0, 20.0
 G_PER_KWH = 200.0
-Shown = Callable[[float], float | None]
+ExportedValue = Callable[[float], float | None]
 
 
-def of_node(end_s: float) -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
+def exporter_series(end_s: float) -> Iterator[tuple[Metric, dict[str, str], ExportedValue | float]]:
     """Yield metric, labels and values; the carbon provider fails 900 s before the end."""
     yield from _exporter(end_s)
     yield from _host(end_s)
     yield from _carbon()
 
 
-def _exporter(end_s: float) -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
+def _exporter(end_s: float) -> Iterator[tuple[Metric, dict[str, str], ExportedValue | float]]:
     yield m.BUILD_INFO, {"version": "0.1.0"}, 1.0
     yield m.STATE_UP, {}, 1.0
     yield m.PUSH_TIMESTAMP, {}, lambda t: t - 20.0
@@ -35,7 +35,7 @@ def _exporter(end_s: float) -> Iterator[tuple[Metric, dict[str, str], Shown | fl
         yield m.PROCESS_MEMORY, {"role": role}, used
 
 
-def _host(end_s: float) -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
+def _host(end_s: float) -> Iterator[tuple[Metric, dict[str, str], ExportedValue | float]]:
     for zone, watts in (("package", PACKAGE_W), ("core", 70.0), ("dram", DRAM_W)):
         yield m.CPU_POWER, {"package": "0", "zone": zone}, watts
         yield m.CPU_ENERGY, {"package": "0", "zone": zone}, lambda t, w=watts: w * (t - end_s + 4_000)
@@ -44,7 +44,7 @@ def _host(end_s: float) -> Iterator[tuple[Metric, dict[str, str], Shown | float]
     yield m.HOST_MEMORY_TOTAL, {}, 512e9
 
 
-def _carbon() -> Iterator[tuple[Metric, dict[str, str], Shown | float]]:
+def _carbon() -> Iterator[tuple[Metric, dict[str, str], ExportedValue | float]]:
     where = {"region": "GB", "provider": "gb", "basis": "average"}
     yield m.CARBON_INTENSITY, where | {"quality": "actual"}, G_PER_KWH
     yield m.CARBON_FETCHED_TIMESTAMP, {"provider": "gb", "basis": "average"}, lambda t: t // 600 * 600

@@ -25,7 +25,7 @@ _CALCS: dict[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-def matching(values: Sequence[str]) -> str:
+def selection_regex(values: Sequence[str]) -> str:
     """Return the regular expression that Grafana inserts for selected values, escaped for PromQL."""
     each = [re.sub(r"[$^*{}\[\]'+?.()|]", r"\\\\\g<0>", value.replace("\\", "\\\\\\\\")) for value in values]
     return each[0] if len(each) == 1 else f"({'|'.join(each)})"
@@ -101,7 +101,7 @@ class View:
         known = {"__range": f"{self.seconds}s", "__rate_interval": f"{rate_s}s", "__interval": f"{step_s}s"}
         known |= {"__interval_ms": f"{1_000 * step_s}"}
         for name, value in (ALL | dict(self.chosen)).items():
-            known[name] = value if isinstance(value, str) else matching(value)
+            known[name] = value if isinstance(value, str) else selection_regex(value)
         return re.sub(r"\$(\w+)", lambda name: known[name[1]], query)
 
 

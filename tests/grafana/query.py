@@ -37,7 +37,7 @@ def panel(board: str, title: str) -> dict[str, Any]:
     return next(each for each in panels(boards()[board]) if each["title"] == title)
 
 
-def filled(query: str, **chosen: str) -> str:
+def fill_variables(query: str, **chosen: str) -> str:
     """Fill in variables as Grafana does; an unknown variable stays, and the server rejects it."""
     for name, value in (BUILT_IN | CHOSEN | chosen).items():
         query = query.replace(f"${name}", value)
@@ -51,7 +51,7 @@ def fetch(server: str, path: str, **parameters: object) -> Any:
 
 
 def ask(server: str, target: Mapping[str, Any], end_s: float, **chosen: str) -> list[LastValue]:
-    query = filled(target["expr"], **chosen)
+    query = fill_variables(target["expr"], **chosen)
     if target.get("instant"):
         found = fetch(server, "query", query=query, time=end_s)["result"]
         return [LastValue(one["metric"], float(one["value"][1])) for one in found]

@@ -11,7 +11,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from grafana.board import as_json
 from grafana.boards import BOARDS
 from tests.grafana.promql import GRAFANA, PRICE, STEP_MS, meaning
-from tests.grafana.query import DASHBOARDS, boards, filled, panel, panels
+from tests.grafana.query import DASHBOARDS, boards, fill_variables, panel, panels
 
 UIDS = sorted(boards())
 QUERIES = [
@@ -23,10 +23,10 @@ QUERIES = [
 
 
 def read(target):
-    return meaning(filled(target["expr"], run="a-run", price=PRICE, __interval_ms=STEP_MS))
+    return meaning(fill_variables(target["expr"], run="a-run", price=PRICE, __interval_ms=STEP_MS))
 
 
-def organized(found):
+def sorted_document(found):
     return next(step["options"] for step in found["transformations"] if step["id"] == "organize")
 
 
@@ -46,7 +46,7 @@ def test_panel_unit_matches_its_query(found, target):
     defaults, custom = found["fieldConfig"]["defaults"], found["fieldConfig"].get("overrides", [])
     unit = defaults["unit"]
     if "transformations" in found:
-        names = organized(found)["renameByName"]
+        names = sorted_document(found)["renameByName"]
         column = names.get(f"Value #{target['refId']}", names.get("Value"))
         units = {each["matcher"]["options"]: each["properties"][0]["value"] for each in custom}
         unit = units.get(column, unit)
@@ -102,17 +102,17 @@ def test_dashboard_fields_are_known_to_grafanas_sdk(uid):
     again = json.loads(JSONEncoder().encode(Dashboard.from_json(document)))
 
     document.pop("annotations", None)  # the SDK lacks the fields of Prometheus annotations
-    assert list(lost(document, again, uid)) == []
+    assert list(dropped_values(document, again, uid)) == []
 
 
-def lost(before, after, where):
+def dropped_values(before, after, where):
     """Yield values that the SDK's model drops; added defaults are ignored."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key, value in before.items():
-            yield from lost(value, after.get(key), f"{where}.{key}")
+            yield from dropped_values(value, after.get(key), f"{where}.{key}")
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for number, pair in enumerate(zip(before, after, strict=True)):
-            yield from lost(*pair, f"{where}[{number}]")
+            yield from dropped_values(*pair, f"{where}[{number}]")
     elif before != after:
         yield f"{where}: {before!r} became {after!r}"
 

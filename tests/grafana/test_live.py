@@ -8,8 +8,8 @@ import pytest
 from exporter.simulation import Square
 from tests import daemon, servers
 from tests.grafana.panel_values import View
-from tests.grafana.query import boards, fetch, filled, panels
-from tests.waiting import eventually
+from tests.grafana.query import boards, fetch, fill_variables, panels
+from tests.polling import eventually
 
 LABELS = {
     "experiment": "caps",
@@ -41,7 +41,7 @@ AFTER_END = {
 """Panels that show ended runs only."""
 
 
-def unanswered(server):
+def panels_without_data(server):
     """Return the titles of panels with a query without results."""
     now_s, empty = time.time(), set()
     for uid, board in boards().items():
@@ -49,7 +49,7 @@ def unanswered(server):
             continue
         for panel in panels(board):
             for target in panel["targets"]:
-                query = filled(target["expr"], run="live", __range="60s", __rate_interval="10s")
+                query = fill_variables(target["expr"], run="live", __range="60s", __rate_interval="10s")
                 if not fetch(server, "query", query=query, time=now_s)["result"]:
                     empty.add(panel["title"])
     return empty - WITHOUT_DATA.keys()
@@ -77,15 +77,17 @@ def test_dashboards_show_a_live_run(tmp_path, kind):
             exporter.post("/api/v1/runs/live/work", {"contributor": "one", "generated_tokens": tokens})
             if kind == "victoria-metrics":  # which delays new samples by some seconds
                 urllib.request.urlopen(f"{server}/internal/force_flush").close()
-            return unanswered(server) <= AFTER_END
+            return panels_without_data(server) <= AFTER_END
 
-        eventually(shown, "every panel has data", lambda: f"none in {unanswered(server)}\n{exporter.log()}")
+        eventually(shown, "every panel has data", lambda: f"none in {panels_without_data(server)}\n{exporter.log()}")
         exporter.post("/api/v1/runs/live/end", {"outcome": "ok", "results": {"loss": 0.5}})
-        eventually(lambda: not unanswered(server) & AFTER_END, "the panels of ended runs have data", exporter.log)
-        shown_as_measured(View(server, time.time(), 600), exporter.get("/api/v1/runs/live")[1], tokens)
+        eventually(
+            lambda: not panels_without_data(server) & AFTER_END, "the panels of ended runs have data", exporter.log
+        )
+        compare_with_ledger(View(server, time.time(), 600), exporter.get("/api/v1/runs/live")[1], tokens)
 
 
-def shown_as_measured(view, run, tokens):
+def compare_with_ledger(view, run, tokens):
     """Compare panels with the ledger; one GPU alternates between 560 W and 640 W."""
     (joules,) = run["energy_joules"]["gpu"].values()
     row = view.table("wattline-runs", "Runs", "run")["live"]

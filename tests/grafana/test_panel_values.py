@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.grafana.fault_series import BLINKS, END_S, LLAMA, NODES, QWEN, TROUBLE_S, TWIN
+from tests.grafana.fault_series import END_S, LLAMA, NODES, QWEN, SHORT_RUNS, TROUBLE_S, TWIN
 from tests.grafana.panel_values import View
 from tests.grafana.query import boards, panels
 from tests.grafana.week_series import DAY_S, EMISSIONS_G, WEEK_END_S
@@ -48,7 +48,7 @@ def test_runs_table_has_one_complete_row_for_each_run(hour):
     assert runs["steady"]["energy, GPUs"] == pytest.approx(360_000)
     assert runs["steady"]["per token"] == pytest.approx(360_000 / 12_000)
     assert runs["steady"]["emissions"] == pytest.approx(20)
-    assert [runs[each.run_id]["energy, GPUs"] for each in BLINKS] == pytest.approx([2_000] * 5)
+    assert [runs[each.run_id]["energy, GPUs"] for each in SHORT_RUNS] == pytest.approx([2_000] * 5)
     # 200 W from its begin to the last scrape of the hour, over the exporter's restart
     assert runs["open"]["energy, GPUs"] == pytest.approx(200 * 588.2)
     assert runs["open"]["duration"] == pytest.approx(588.2)
@@ -69,8 +69,8 @@ def test_runs_table_two_node_run_adds_energy_and_counts_tokens_once(hour):
     ("chosen", "expected"),
     [
         ({"model": [LLAMA]}, {"steady"}),
-        ({"model": [QWEN]}, {run.run_id for run in BLINKS}),
-        ({"model": [LLAMA, QWEN]}, {"steady", *(run.run_id for run in BLINKS)}),
+        ({"model": [QWEN]}, {run.run_id for run in SHORT_RUNS}),
+        ({"model": [LLAMA, QWEN]}, {"steady", *(run.run_id for run in SHORT_RUNS)}),
         ({"node": [TWIN]}, {run.run_id for run in NODES[TWIN][1]}),
         ({"cluster": ["west.1"]}, RUN_IDS),
         ({"cluster": ["west?1", "westx1"]}, set()),

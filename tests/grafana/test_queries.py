@@ -3,7 +3,7 @@
 import pytest
 
 from tests.grafana.cluster import BEGIN_S, END_S, OFFSET_S, SCRAPE_S, SERVE
-from tests.grafana.query import ask, boards, fetch, filled, panel, panels
+from tests.grafana.query import ask, boards, fetch, fill_variables, panel, panels
 
 AT_S = END_S + 30
 QUERIES = [
@@ -207,7 +207,7 @@ def test_variables_list_their_values(addresses, uid):
             continue
         selector, _, label = variable["query"]["query"].removeprefix("label_values(").removesuffix(")").rpartition(", ")
         for server in addresses.values():
-            asked = {"match[]": filled(selector), "start": BEGIN_S, "end": AT_S}
+            asked = {"match[]": fill_variables(selector), "start": BEGIN_S, "end": AT_S}
             found = set(fetch(server, f"label/{label}/values", **asked))
             assert found == known[variable["name"]] if variable["name"] in known else "serve-1" in found
 

@@ -9,8 +9,8 @@ from tests.fakes import openai_server as sse
 from tests.fakes import podman as podman_service
 from tests.fakes.openai_server import OpenAiServer
 from tests.fakes.podman import IMAGE, Podman
-from tests.fakes.run_api import RunApi, serving
-from tests.fakes.web_api import serve_beside
+from tests.fakes.run_api import RunApi, run_api_server
+from tests.fakes.web_api import serve_in_thread
 from tests.workloads.caps_testbed import CapsTestbed
 from tests.workloads.jobs.llm_server_job import LlmServerJob
 from tests.workloads.programs import Exporter, free_port
@@ -19,7 +19,7 @@ from tests.workloads.programs import Exporter, free_port
 @pytest.fixture
 def exporter() -> Iterator[Exporter]:
     api = RunApi()
-    with serving(api) as address:
+    with run_api_server(api) as address:
         yield Exporter(api, address)
 
 
@@ -43,7 +43,7 @@ def write(tmp_path):
 
 @pytest.fixture(scope="module")
 def podman() -> Iterator[Podman]:
-    with podman_service.serving() as service:
+    with podman_service.podman_service() as service:
         yield service
 
 
@@ -101,5 +101,5 @@ def server_job(exporter, tmp_path):
 @pytest.fixture
 def server():
     """Server with OpenAI's API that answers with two tokens; tests can set another script."""
-    with serve_beside(OpenAiServer(script=lambda _: sse.answer(2, prompt=3))) as running:
+    with serve_in_thread(OpenAiServer(script=lambda _: sse.answer(2, prompt=3))) as running:
         yield running

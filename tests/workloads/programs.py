@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 from tests.fakes.run_api import RunApi
-from tests.forked import Nursery
+from tests.fork_server import ForkServer
 
 ROOT = Path(__file__).parents[2]
 _LAUNCHERS = ("RANK", "LOCAL_RANK", "MASTER_", "SLURM_", "TORCHELASTIC_")
 _REMOVED_PREFIXES = ("WATTLINE_", "CUDA_", "NVIDIA_", "PYTHON", *_LAUNCHERS)
-NURSERY = Nursery("workloads.cli", "workloads.runner.runner", "workloads.plans.cli", "psutil", "rich.live", "yaml")
+NURSERY = ForkServer("workloads.cli", "workloads.runner.runner", "workloads.plans.cli", "psutil", "rich.live", "yaml")
 
 
 class Exporter:

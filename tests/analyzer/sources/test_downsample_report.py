@@ -16,7 +16,7 @@ from analyzer.sources.runs.load import MARGIN_S, Clock, load_run
 from analyzer.sources.runs.studies import with_throttling_samples
 from exporter.contract import metrics as m
 from tests.bench import long_run
-from tests.bench.long_run import Stored, uuid
+from tests.bench.long_run import StoredSeries, uuid
 
 START_S = 1_789_000_000.0
 RUN_S = 30_000
@@ -87,9 +87,9 @@ def carbon():
     labels = {"region": "GB", "provider": "gb", "basis": "average", "quality": "actual", "instance": "node-1:9847"}
     available, slot = ~((since > 14_000) & (since < 14_900)), np.floor(since / SLOT_S)
     t_ms = np.rint((START_S + since) * 1_000).astype(np.int64)
-    yield Stored(m.SOURCE_UP, {"source": "carbon", "instance": "node-1:9847"}, t_ms, available.astype(float))
-    yield Stored(m.CARBON_INTENSITY, labels, t_ms[available], (100 + 20 * slot % 70)[available])
-    yield Stored(m.CARBON_INTENSITY_TIMESTAMP, labels, t_ms[available], (START_S + slot * SLOT_S)[available])
+    yield StoredSeries(m.SOURCE_UP, {"source": "carbon", "instance": "node-1:9847"}, t_ms, available.astype(float))
+    yield StoredSeries(m.CARBON_INTENSITY, labels, t_ms[available], (100 + 20 * slot % 70)[available])
+    yield StoredSeries(m.CARBON_INTENSITY_TIMESTAMP, labels, t_ms[available], (START_S + slot * SLOT_S)[available])
 
 
 @pytest.fixture(scope="module")

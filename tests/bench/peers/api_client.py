@@ -16,12 +16,12 @@ import pandas as pd
 from prometheus_api_client import MetricRangeDataFrame, PrometheusConnect
 
 
-def framed(data: list[dict[str, Any]]) -> Iterator[tuple[str, float]]:
+def energy_by_frame(data: list[dict[str, Any]]) -> Iterator[tuple[str, float]]:
     for uuid, rows in MetricRangeDataFrame(data, ts_as_datetime=False).groupby("uuid"):
         yield uuid, float(np.trapezoid(rows["value"], rows.index))
 
 
-def listed(data: list[dict[str, Any]]) -> Iterator[tuple[str, float]]:
+def energy_by_lists(data: list[dict[str, Any]]) -> Iterator[tuple[str, float]]:
     for one in data:
         rows = pd.DataFrame(one["values"], columns=["t", "value"]).astype(float)
         yield one["metric"]["uuid"], float(np.trapezoid(rows["value"], rows["t"]))
@@ -31,7 +31,7 @@ def main() -> None:
     way, address, metric, start_s, end_s = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]), float(sys.argv[5])
     start, end = (datetime.fromtimestamp(each, UTC) for each in (start_s - 1, end_s))
     data = PrometheusConnect(url=address).get_metric_range_data(metric, start_time=start, end_time=end)
-    print(json.dumps(dict({"frame": framed, "lists": listed}[way](data))))
+    print(json.dumps(dict({"frame": energy_by_frame, "lists": energy_by_lists}[way](data))))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def _no_token_from_outside(monkeypatch):
 def test_check_prints_one_line_per_carbon_basis(tmp_path):
     now = datetime.now(UTC)
     (tmp_path / "token").write_text(BOTH)
-    with web_api.serve_beside(ElectricityMapsApi(now, free=True)) as em:
+    with web_api.serve_in_thread(ElectricityMapsApi(now, free=True)) as em:
         options = ("--carbon.provider", "electricitymaps", "--carbon.region", "DE", "--carbon.url", em.url)
         marginal = ("--carbon.marginal-provider", "watttime", "--carbon.marginal-region", "CAISO_NORTH")
         nowhere = ("--carbon.marginal-url", "http://127.0.0.1:1", "--carbon.token-file", str(tmp_path / "token"))

@@ -27,7 +27,7 @@ def test_regions_of_providers_without_token_are_listed_offline():
 
 def test_regions_of_other_providers_are_requested():
     now = datetime.now(UTC)
-    with web_api.serve_beside(ElectricityMapsApi(now)) as em, web_api.serve_beside(WattTimeApi(now)) as wt:
+    with web_api.serve_in_thread(ElectricityMapsApi(now)) as em, web_api.serve_in_thread(WattTimeApi(now)) as wt:
         zones = exporter("regions", "--carbon.provider", "electricitymaps", "--carbon.url", em.url)
         account = f"{watttime.USER}:{watttime.PASSWORD}"
         options = ("regions", "--carbon.provider", "watttime", "--carbon.url", wt.url)

@@ -31,7 +31,7 @@ FAULTS = ["429", "500", "503", "garbage", "truncated", "cut off", "html", "empty
 async def failing(fault: str):
     """URL of an API with that fault."""
     if fault == "silence":
-        async with web_api.silence() as url:
+        async with web_api.unresponsive_server() as url:
             yield url
     elif fault == "no name":
         yield "http://no-such-host.invalid"
@@ -102,7 +102,7 @@ def gb(url: str) -> tuple[str, ...]:
 
 
 def test_restart_in_outage_uses_the_cached_forecast(tmp_path):
-    with web_api.serve_beside(CarbonApi(datetime.now(UTC))) as api:
+    with web_api.serve_in_thread(CarbonApi(datetime.now(UTC))) as api:
         with daemon(tmp_path, *OPTIONS, *gb(api.url)) as first:
             assert first.wait_for_metric(bool, INTENSITY, provider="gb", quality="forecast") == 200
             assert first.value(FORECAST, provider="gb", basis="average", horizon_hours="48") == 200
@@ -117,7 +117,7 @@ def test_restart_in_outage_uses_the_cached_forecast(tmp_path):
 @pytest.mark.parametrize("fault", ["500", "html", "slow"])
 def test_api_failing_from_start_uses_static_mean_and_logs_once(tmp_path, fault):
     with (
-        web_api.serve_beside(CarbonApi(datetime.now(UTC), fault)) as api,
+        web_api.serve_in_thread(CarbonApi(datetime.now(UTC), fault)) as api,
         daemon(tmp_path, *OPTIONS, *gb(api.url)) as one,
     ):
         assert one.wait_for_metric(bool, INTENSITY, provider="static", quality="static", region="GBR") == 268.255
@@ -134,7 +134,7 @@ def test_daemon_without_network_starts_and_is_ready(tmp_path):
 
 
 def test_silent_api_does_not_block_shutdown(tmp_path):
-    slow = web_api.serve_beside(CarbonApi(datetime.now(UTC), "slow"))
+    slow = web_api.serve_in_thread(CarbonApi(datetime.now(UTC), "slow"))
     with slow as api, daemon(tmp_path, *OPTIONS, *gb(api.url)) as one:
         eventually(lambda: bool(api.asked), "a request", one.log)
         assert one.get("/metrics")[0] == 200
@@ -163,7 +163,7 @@ def test_hanging_resolver_does_not_block_shutdown(tmp_path):
 def test_both_bases_are_exported_without_secrets_in_the_log(tmp_path):
     (tmp_path / "token").write_text(f"watttime={USER}:{PASSWORD}\n")
     now = datetime.now(UTC)
-    with web_api.serve_beside(CarbonApi(now)) as average, web_api.serve_beside(WattTimeApi(now)) as marginal:
+    with web_api.serve_in_thread(CarbonApi(now)) as average, web_api.serve_in_thread(WattTimeApi(now)) as marginal:
         options = ("--carbon.marginal-provider", "watttime", "--carbon.marginal-region", "CAISO_NORTH")
         where = ("--carbon.marginal-url", marginal.url, "--carbon.token-file", str(tmp_path / "token"))
         with daemon(tmp_path, *OPTIONS, *gb(average.url), *options, *where, "--log.level", "debug") as one:

@@ -15,7 +15,7 @@ from exporter.push.config import push_target
 from exporter.storage.history import History
 from tests import servers
 from tests.exporter.push.proxy import in_file, on_server
-from tests.waiting import eventually
+from tests.polling import eventually
 
 VICTORIA, PROMETHEUS = "/api/v1/import/prometheus", "/api/v1/write"
 TIMING = PushTiming(first_backoff_s=0.02)

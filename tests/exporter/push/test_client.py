@@ -9,7 +9,7 @@ from exporter.storage.push_queue import split_samples
 from tests import servers
 from tests.exporter.push.node import PROMETHEUS, VICTORIA, Node, agrees, count, remember, times
 from tests.exporter.push.proxy import in_file, lines, on_server, proxy
-from tests.waiting import eventually
+from tests.polling import eventually
 
 
 @pytest.mark.parametrize("path", [VICTORIA, PROMETHEUS])

@@ -18,10 +18,10 @@ from tests import servers
 from tests.daemon import begin, end, environment
 from tests.exporter.push.node import PROMETHEUS, VICTORIA, agrees
 from tests.exporter.push.proxy import proxy
-from tests.forked import Nursery
-from tests.waiting import eventually
+from tests.fork_server import ForkServer
+from tests.polling import eventually
 
-ANALYZER = Nursery("analyzer.cli")
+ANALYZER = ForkServer("analyzer.cli")
 
 
 @dataclass

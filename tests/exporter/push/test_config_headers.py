@@ -3,7 +3,7 @@
 from tests.daemon import begin
 from tests.exporter.push.node import PROMETHEUS
 from tests.exporter.push.proxy import proxy
-from tests.waiting import eventually
+from tests.polling import eventually
 
 
 def test_push_headers_are_in_each_request_and_not_in_the_log(tmp_path, start):

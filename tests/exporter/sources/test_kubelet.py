@@ -13,7 +13,7 @@ from exporter.contract.metrics import GPU_POD_INFO  # noqa: E402  # after the ch
 from exporter.model import SourceError  # noqa: E402
 from exporter.sources import kubelet as source  # noqa: E402
 from exporter.sources.kubelet import KubeletSource  # noqa: E402
-from tests.fakes.kubelet import FakeKubelet, container, devices, pod, serving  # noqa: E402
+from tests.fakes.kubelet import FakeKubelet, container, devices, kubelet_server, pod  # noqa: E402
 
 A, B = "GPU-aaaaaaaa-1111-2222-3333-444444444444", "GPU-bbbbbbbb-1111-2222-3333-444444444444"
 MIG = "MIG-cccccccc-1111-2222-3333-444444444444"
@@ -43,7 +43,7 @@ def test_kubelet_containers_are_exported_with_their_gpus(path, reader):
         pod("net", "dpdk", container("main", devices("intel.com/sriov", "0000:03:02.0"))),
         pod("kube-system", "dns", container("dns")),
     ]
-    with serving(path, FakeKubelet(pods)):
+    with kubelet_server(path, FakeKubelet(pods)):
         batch = reader.read()
     assert batch.problems == ()
     assert shown(batch) == {
@@ -59,7 +59,7 @@ def test_kubelet_time_sliced_gpu_is_exported_once_per_pod(path, reader):
         pod("ml", "two", container("main", devices("nvidia.com/gpu", f"{A}::11"))),
         pod("ml", "three", container("main", devices("nvidia.com/mig-1g.10gb.shared", f"{MIG}::1"))),
     ]
-    with serving(path, FakeKubelet(pods)):
+    with kubelet_server(path, FakeKubelet(pods)):
         batch = reader.read()
     assert shown(batch) == {
         ("0", A, "ml", "one", "main"),
@@ -71,13 +71,13 @@ def test_kubelet_time_sliced_gpu_is_exported_once_per_pod(path, reader):
 
 @pytest.mark.parametrize("device", ["1", "nvidia1", "nvidia1/vgpu0"])
 def test_kubelet_numbered_gpu_is_exported_by_uuid(path, reader, device):
-    with serving(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", device)))])):
+    with kubelet_server(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", device)))])):
         assert shown(reader.read()) == {("1", B, "ml", "one", "main")}
 
 
 def test_kubelet_unknown_device_is_a_problem_and_hides_no_other(path, reader):
     other = "GPU-dddddddd"
-    with serving(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", other, A)))])):
+    with kubelet_server(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", other, A)))])):
         batch = reader.read()
     assert shown(batch) == {("0", A, "ml", "one", "main")}
     assert batch.problems == (
@@ -86,7 +86,7 @@ def test_kubelet_unknown_device_is_a_problem_and_hides_no_other(path, reader):
 
 
 def test_kubelet_node_without_gpu_pods_is_up_and_empty(path, reader):
-    with serving(path, FakeKubelet([])):
+    with kubelet_server(path, FakeKubelet([])):
         assert reader.read().readings == ()
 
 
@@ -95,16 +95,16 @@ def test_kubelet_started_later_is_found(path, reader):
         SourceError, match=r"cannot open .*: no such socket; check that the kubelet runs; in a pod, mount"
     ):
         reader.read()
-    with serving(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", A)))])):
+    with kubelet_server(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", A)))])):
         assert shown(reader.read()) == {("0", A, "ml", "one", "main")}
 
 
 def test_kubelet_restarted_is_called_on_its_new_socket(path, reader):
-    with serving(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", A)))])):
+    with kubelet_server(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", A)))])):
         assert shown(reader.read()) == {("0", A, "ml", "one", "main")}
     with pytest.raises(SourceError, match="no such socket"):
         reader.read()
-    with serving(path, FakeKubelet([pod("ml", "two", container("main", devices("nvidia.com/gpu", B)))])):
+    with kubelet_server(path, FakeKubelet([pod("ml", "two", container("main", devices("nvidia.com/gpu", B)))])):
         assert shown(reader.read()) == {("1", B, "ml", "two", "main")}
 
 
@@ -118,7 +118,7 @@ def test_kubelet_stale_socket_is_reported(path, reader):
 
 def test_kubelet_hanging_times_out_and_is_called_again(path, reader, monkeypatch):
     monkeypatch.setattr(source, "TIMEOUT_S", 0.2)
-    with serving(path, FakeKubelet([], delay_s=60)) as fake:
+    with kubelet_server(path, FakeKubelet([], delay_s=60)) as fake:
         with pytest.raises(
             SourceError, match=r"cannot read .*: no response from the kubelet within 0.2 s; see: journalctl -u kubelet"
         ):
@@ -132,14 +132,14 @@ def test_kubelet_hanging_times_out_and_is_called_again(path, reader, monkeypatch
 def test_kubelet_refusal_is_one_line(path, reader):
     refusing = FakeKubelet(refusal=grpc.StatusCode.UNIMPLEMENTED)
     with (
-        serving(path, refusing),
+        kubelet_server(path, refusing),
         pytest.raises(SourceError, match="the kubelet answered UNIMPLEMENTED the API is switched off; see"),
     ):
         reader.read()
 
 
 def test_kubelet_invalid_response_is_reported(path, reader):
-    with serving(path, FakeKubelet(answer=b"\xff\xff\xff")), pytest.raises(SourceError) as caught:
+    with kubelet_server(path, FakeKubelet(answer=b"\xff\xff\xff")), pytest.raises(SourceError) as caught:
         reader.read()
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
@@ -147,7 +147,7 @@ def test_kubelet_invalid_response_is_reported(path, reader):
 
 def test_kubelet_pods_are_exported_by_the_daemon(path, start):
     ours = pod("ml", "train-0", container("main", devices("nvidia.com/gpu", "1")))
-    with serving(path, FakeKubelet([ours])), start("--kubelet.pod-resources", str(path)) as exporter:
+    with kubelet_server(path, FakeKubelet([ours])), start("--kubelet.pod-resources", str(path)) as exporter:
         exporter.wait_for_metric(lambda value: value == 1, "wattline_gpu_pod_info")
         metrics = exporter.metrics()
     ((labels, _),) = metrics["wattline_gpu_pod_info"]
@@ -171,7 +171,7 @@ def _open_files():
 
 
 def test_kubelet_hundred_reads_leave_no_file_open(path, reader):
-    with serving(path, FakeKubelet([])):
+    with kubelet_server(path, FakeKubelet([])):
         for _ in range(3):
             reader.read()
         before = _open_files()

@@ -10,7 +10,7 @@ import pytest
 from exporter.contract.history import HISTORY_FILE
 from tests.exporter.push.node import VICTORIA, agrees, count, remember
 from tests.exporter.push.proxy import on_server, proxy
-from tests.waiting import eventually
+from tests.polling import eventually
 
 AWAY = "http://127.0.0.1:9" + VICTORIA
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from exporter.simulation import Fault
-from tests.waiting import eventually
+from tests.polling import eventually
 
 BEFORE_W = [700.0, 500.0]
 

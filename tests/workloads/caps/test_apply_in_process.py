@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.waiting import eventually
+from tests.polling import eventually
 from workloads.caps import apply as caps
 from workloads.caps import journal as caps_journal
 from workloads.caps.gpu_set import Cap, CapsError, open_gpu_set

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from exporter.simulation import Fault
-from tests.waiting import eventually
+from tests.polling import eventually
 from tests.workloads.caps_testbed import WITHIN_S
 from workloads.caps import journal as caps_journal
 from workloads.caps import watchdog as caps_watchdog

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.waiting import eventually
+from tests.polling import eventually
 from tests.workloads.programs import ROOT, plain_environment
 from workloads import client
 from workloads.client import barrier

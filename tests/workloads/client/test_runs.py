@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from exporter.contract.run import MAX_RESULTS, MAX_UNITS
-from tests.waiting import eventually
+from tests.polling import eventually
 
 
 def test_run_of_python_job_reports_work_phase_and_result(exporter, script):

@@ -1,7 +1,7 @@
 import pytest
 
 from exporter import simulation
-from tests.fakes.run_api import RunApi, serving
+from tests.fakes.run_api import RunApi, run_api_server
 from tests.workloads.programs import Exporter
 
 
@@ -26,5 +26,5 @@ def simulated(tmp_path):
     gpus = simulation.make_gpus(2, simulation.PRODUCTS["H200"])
     simulation.create(path, gpus, simulation.boottime())
     api = RunApi(known_gpus=tuple(gpu.uuid for gpu in gpus), simulation=str(path))
-    with simulation.Simulation.open(path) as opened, serving(api) as address:
+    with simulation.Simulation.open(path) as opened, run_api_server(api) as address:
         yield Exporter(api, address), opened

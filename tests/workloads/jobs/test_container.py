@@ -13,7 +13,7 @@ import pytest
 from tests import daemon
 from tests.fakes.podman import IMAGE
 from tests.fakes.run_api import RunApi
-from tests.waiting import eventually
+from tests.polling import eventually
 from tests.workloads.programs import Exporter
 from workloads.jobs.containers import lifecycle
 from workloads.runner.watchdog import Watchdog

@@ -7,12 +7,12 @@ import pytest
 
 from tests.fakes import docker as docker_service
 from tests.fakes.docker import IMAGE, Docker
-from tests.waiting import eventually
+from tests.polling import eventually
 
 
 @pytest.fixture(scope="module")
 def docker() -> Iterator[Docker]:
-    with docker_service.serving() as service:
+    with docker_service.docker_service() as service:
         yield service
 
 

@@ -34,7 +34,7 @@ def test_container_image_short_name_is_resolved(exporter, podman):
 
 def test_container_image_missing_is_pulled_once_with_option(exporter, podman, tmp_path):
     podman("push", IMAGE, f"oci:{tmp_path}:1")
-    with registry.serving(tmp_path) as address:
+    with registry.registry_server(tmp_path) as address:
         image = f"{address}/far/tiny:1"
         options = ("--host", podman.host, "--pull", "missing")
         pulled = exporter.workloads("job", "container", *options, image, "echo", "pulled")

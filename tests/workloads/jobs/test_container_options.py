@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tests.fakes.podman import IMAGE
-from tests.fakes.run_api import RunApi, serving
+from tests.fakes.run_api import RunApi, run_api_server
 from tests.workloads.programs import Exporter
 
 
@@ -77,7 +77,7 @@ def test_container_receives_gpus_of_run(podman):
     if os.getuid() != 0:
         pytest.skip("only root may describe devices in /var/run/cdi")
     api = RunApi(known_gpus=("GPU-1", podman.gpu))
-    with serving(api) as address:
+    with run_api_server(api) as address:
         command = ("job", "container", "--gpus", "1", "--host", podman.host, IMAGE, "--", "sh", "-c", "echo $SEEN_GPU")
         done = Exporter(api, address).workloads(*command)
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.fakes import openai_server as sse
 from tests.fakes.openai_server import DONE, OpenAiServer, Script
-from tests.fakes.web_api import serve_beside
+from tests.fakes.web_api import serve_in_thread
 
 
 def test_llm_server_request_is_work_and_event(server_job, server):
@@ -38,7 +38,7 @@ def test_llm_server_latencies_match_scripted_server(server_job, server):
 
 def test_llm_server_open_loop_latency_includes_queueing(server_job):
     """Use a server that takes 0.3 s for one request at a time: request n, due at 0.1 n, is answered at 0.3 (n + 1)."""
-    with serve_beside(OpenAiServer(script=lambda _: sse.answer(1, first_s=0.3), slots=1)) as slow:
+    with serve_in_thread(OpenAiServer(script=lambda _: sse.answer(1, first_s=0.3), slots=1)) as slow:
         server_job("--url", slow.url, "--rate", "10", "--arrivals", "fixed", "--requests", "8")
 
     latencies_s = [event["latency_seconds"] for event in server_job.iterations]

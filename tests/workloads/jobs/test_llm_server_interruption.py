@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes import openai_server as sse
 from tests.fakes.openai_server import Script
-from tests.waiting import eventually
+from tests.polling import eventually
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])

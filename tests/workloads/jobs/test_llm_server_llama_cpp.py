@@ -13,8 +13,8 @@ import urllib.request
 import pytest
 
 from tests.fakes import tiny_gguf
+from tests.polling import eventually
 from tests.servers import free_port
-from tests.waiting import eventually
 
 COUNTERS = ("prompt_tokens_total", "prompt_tokens_cached_total", "tokens_predicted_total")
 IGNORE_EOS = ("--extra-body", '{"ignore_eos": true}')

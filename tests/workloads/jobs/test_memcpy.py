@@ -2,7 +2,7 @@ import signal
 
 import pytest
 
-from tests.waiting import eventually
+from tests.polling import eventually
 from tests.workloads.caps_testbed import power_steps_w
 from workloads.jobs import memcpy
 

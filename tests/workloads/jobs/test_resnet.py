@@ -6,8 +6,8 @@ import pytest
 
 from exporter import simulation
 from exporter.contract.run import RECORD_EVENT, IterationEvent
-from tests.fakes.run_api import RunApi, serving
-from tests.waiting import eventually
+from tests.fakes.run_api import RunApi, run_api_server
+from tests.polling import eventually
 from tests.workloads.programs import Exporter
 from workloads.jobs import resnet
 
@@ -97,7 +97,7 @@ def test_resnet_simulated_gpus_share_each_batch(tmp_path):
     gpus = simulation.make_gpus(2, simulation.PRODUCTS["H200"])
     simulation.create(path, gpus, simulation.boottime())
     api = RunApi(known_gpus=tuple(gpu.uuid for gpu in gpus), simulation=str(path))
-    with serving(api) as address:
+    with run_api_server(api) as address:
         exporter = Exporter(api, address)
         done = exporter.workloads("job", "resnet", "--gpus", "all", "--batch-size", "128", "--iterations", "20")
 

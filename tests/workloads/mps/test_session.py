@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import mps_control
-from tests.waiting import eventually
+from tests.polling import eventually
 from tests.workloads.programs import ROOT, plain_environment
 from workloads.mps import session as mps
 from workloads.mps.daemon import MpsError
@@ -36,7 +36,7 @@ with mps.run_mps_daemon(Path(sys.argv[1]), os.environ) as session:
 @pytest.fixture
 def environ(tmp_path, monkeypatch):
     """Environment with the fake control program on PATH, which is also set in this process."""
-    path = f"{mps_control.installed(tmp_path)}:{os.environ['PATH']}"
+    path = f"{mps_control.install_mps_control(tmp_path)}:{os.environ['PATH']}"
     monkeypatch.setenv("PATH", path)
     return {**plain_environment(), "PATH": path}
 

@@ -9,7 +9,7 @@ import pytest
 
 from exporter.simulation import Fault
 from tests import daemon
-from tests.waiting import eventually
+from tests.polling import eventually
 from tests.workloads.plans.plan_files import read_journal, write_file
 from tests.workloads.programs import NURSERY
 

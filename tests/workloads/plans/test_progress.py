@@ -4,7 +4,7 @@ import io
 import pytest
 from rich.console import Console
 
-from tests.fakes.run_api import RunApi, serving
+from tests.fakes.run_api import RunApi, run_api_server
 from workloads.client.api import Api
 from workloads.plans import progress, runner
 from workloads.plans.model import CoolDown
@@ -42,7 +42,7 @@ def test_hottest_celsius_considers_gpus_of_run():
 
 def test_work_rates_are_per_second():
     times = iter([10.0, 12.0])
-    with serving(RunApi()) as address:
+    with run_api_server(RunApi()) as address:
         api, rates = Api(address), WorkRates()
         api.post("/runs", {"workload": "w", "run_id": "r"})
         api.post("/runs/r/work", {"generated_tokens": 100})

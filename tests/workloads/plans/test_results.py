@@ -7,8 +7,8 @@ import signal
 import psutil
 import pytest
 
-from tests.fakes.run_api import RunApi, serving
-from tests.waiting import eventually
+from tests.fakes.run_api import RunApi, run_api_server
+from tests.polling import eventually
 from tests.workloads.plans.plan_files import TWO_REPEATS, read_journal, run_plan, write_file
 from tests.workloads.programs import Exporter
 from workloads.plans.results import JournalEntry, ResultsFolder
@@ -174,7 +174,7 @@ def test_plan_lost_exporter_stops_and_leaves_steps_open(tmp_path):
     job = f"name: wait, command: [sh, -c, 'until [ -e {release_file} ]; do sleep 0.05; done']"
     plan = write_file(tmp_path, f"name: waits\nrepeats: 2\nruns: [{{{job}}}]\n")
     api = RunApi()
-    with serving(api) as address:
+    with run_api_server(api) as address:
         process = Exporter(api, address).start("-m", "workloads", "plan", str(plan), "--out", str(results))
         eventually(lambda: api.pids and len(next(iter(api.pids.values()))) == 2)
     release_file.touch()

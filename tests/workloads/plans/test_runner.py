@@ -49,7 +49,7 @@ def test_plan_command_is_run_and_output_is_kept(exporter, tmp_path):
 def test_plan_nsys_keeps_report_and_requires_program(exporter, tmp_path):
     plan = write_file(tmp_path, "name: traced\nruns: [{job: sleep, nsys: true, options: {duration: 0.1}}]\n")
     without = run_plan(exporter, plan, "--out", str(tmp_path / "none"))
-    path = f"{nsys.installed(tmp_path)}:{os.environ['PATH']}"
+    path = f"{nsys.install_nsys(tmp_path)}:{os.environ['PATH']}"
     done = run_plan(exporter, plan, PATH=path)
 
     (line,) = read_journal(tmp_path / "results")

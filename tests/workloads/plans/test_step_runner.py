@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from exporter.contract.run import EndEvent, IterationEvent, StartEvent
-from tests.fakes.run_api import RunApi, serving
+from tests.fakes.run_api import RunApi, run_api_server
 from tests.workloads.plans.plan_files import read_journal, run_plan, write_file
 from tests.workloads.programs import Exporter
 from workloads.plans import results
@@ -128,7 +128,7 @@ def test_placement_runs_see_only_their_gpu(tmp_path):
         "name: placed\njobs:\n  show: {command: [sh, -c, 'echo sees $CUDA_VISIBLE_DEVICES']}\n"
         "runs: [{placement: {0: show, 1: idle, 2: show}}]\n"
     )
-    with serving(RunApi(known_gpus=("GPU-a", "GPU-b", "GPU-c"))) as address:
+    with run_api_server(RunApi(known_gpus=("GPU-a", "GPU-b", "GPU-c"))) as address:
         exporter = Exporter(RunApi(), address)
         done = run_plan(exporter, write_file(tmp_path, text))
         unknown_gpu = run_plan(

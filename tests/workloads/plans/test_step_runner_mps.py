@@ -31,7 +31,7 @@ with attached(), client.run("tenant") as run:
 @pytest.fixture
 def path(tmp_path):
     """PATH with a fake of NVIDIA's control program."""
-    return f"{mps_control.installed(tmp_path)}:{os.environ['PATH']}"
+    return f"{mps_control.install_mps_control(tmp_path)}:{os.environ['PATH']}"
 
 
 def test_tenants_under_mps_are_verified_and_daemon_ends(exporter, tmp_path, path):

@@ -14,7 +14,7 @@ import threading
 import pytest
 import trustme
 
-from tests.fakes.run_api import RunApi, serving
+from tests.fakes.run_api import RunApi, run_api_server
 from tests.workloads.programs import ROOT, free_port, plain_environment
 from workloads.client.api import AccessDeniedError, Api
 from workloads.runner.exporter import find_exporter as find_named
@@ -123,7 +123,7 @@ def test_find_or_start_exporter_unwritable_state_folder_fails(find, tmp_path):
 
 
 def test_find_or_start_exporter_uses_exporter_at_port(find, port):
-    with serving(RunApi(), port):
+    with run_api_server(RunApi(), port):
         assert _finish(find("false")) == (0, "None", "")
 
 
@@ -132,7 +132,7 @@ def test_find_or_start_exporter_waits_for_starting_exporter(find, port):
     ready = threading.Event()
     answer = api.answer
     api.answer = lambda *request: answer(*request) if ready.is_set() else (503, {})
-    with serving(api, port):
+    with run_api_server(api, port):
         process = find("false")
         threading.Timer(0.5, ready.set).start()
         assert _finish(process) == (0, "None", "")

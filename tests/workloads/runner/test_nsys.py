@@ -9,7 +9,7 @@ from tests.fakes import nsys
 
 @pytest.fixture
 def path(tmp_path):
-    return f"{nsys.installed(tmp_path)}:{os.environ['PATH']}"
+    return f"{nsys.install_nsys(tmp_path)}:{os.environ['PATH']}"
 
 
 def _calls(tmp_path):

@@ -1,7 +1,7 @@
 import yaml
 
 from exporter.contract.run import RECORD_EVENT
-from tests.fakes.run_api import RunApi, serving
+from tests.fakes.run_api import RunApi, run_api_server
 from tests.workloads.programs import Exporter
 
 
@@ -24,7 +24,7 @@ def test_run_folder_records_job_options(exporter, tmp_path):
 
 def test_run_folder_metrics_sum_energy_per_component(tmp_path):
     api = RunApi(known_gpus=("GPU-a", "GPU-b"))
-    with serving(api) as address:
+    with run_api_server(api) as address:
         Exporter(api, address).workloads("run", "--out", str(tmp_path), "--run-id", "a", "--gpus", "all", "true")
 
     metrics = yaml.safe_load((tmp_path / "a" / "metrics.yml").read_text())
@@ -66,7 +66,7 @@ def test_run_folder_of_failed_start_is_removed(exporter, closed_address, tmp_pat
 
 def test_run_folder_exporter_lost_records_end_without_metrics(tmp_path):
     api = RunApi()
-    with serving(api) as address:
+    with run_api_server(api) as address:
         process = Exporter(api, address).start(
             *("-m", "workloads", "run", "--out", str(tmp_path), "--run-id", "a"),
             *("sh", "-c", "echo ready; sleep 1; exit 3"),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.run_api import RunApi, serving
-from tests.waiting import eventually
+from tests.fakes.run_api import RunApi, run_api_server
+from tests.polling import eventually
 from tests.workloads.programs import Exporter
 
 _PRINTS_SIGNALS = """
@@ -164,7 +164,7 @@ def test_signal_sentinel_ends_with_killed_runner(exporter, write, tmp_path):
 
 def test_run_command_exporter_lost_keeps_exit_code(tmp_path):
     api = RunApi()
-    with serving(api) as address:
+    with run_api_server(api) as address:
         exporter = Exporter(api, address)
         process = exporter.start("-m", "workloads", "run", "sh", "-c", f"echo ready; {_until(tmp_path)}; exit 3")
         assert process.stdout.readline() == "ready\n"
@@ -181,14 +181,14 @@ def test_run_command_exporter_lost_keeps_exit_code(tmp_path):
 
 def test_run_command_end_waits_for_exporter_restart(tmp_path):
     api = RunApi()
-    with serving(api) as address:
+    with run_api_server(api) as address:
         exporter = Exporter(api, address)
         process = exporter.start("-m", "workloads", "run", "sh", "-c", f"echo ready; {_until(tmp_path)}")
         assert process.stdout.readline() == "ready\n"
         eventually(lambda: len(api.bodies("/processes")) == 2)
     (tmp_path / "go").touch()
     time.sleep(1)
-    with serving(api, int(address.rpartition(":")[2])), process:
+    with run_api_server(api, int(address.rpartition(":")[2])), process:
         process.communicate(timeout=60)
 
     assert process.returncode == 0

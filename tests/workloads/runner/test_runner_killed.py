@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from tests import daemon
-from tests.waiting import eventually
+from tests.polling import eventually
 
 
 @pytest.fixture(scope="module")

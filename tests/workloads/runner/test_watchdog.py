@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from tests.waiting import eventually
+from tests.polling import eventually
 from workloads.runner import watchdog
 from workloads.runner.watchdog import ProcessIdentity, Watchdog
 

@@ -104,7 +104,7 @@ def test_slow_api_times_out():
 
 def test_silent_connection_times_out():
     async def run() -> None:
-        async with web_api.silence() as url, aiohttp.ClientSession() as session:
+        async with web_api.unresponsive_server() as url, aiohttp.ClientSession() as session:
             with pytest.raises(SourceError, match=r"no response within 0\.05 s"):
                 await CarbonApi(url, timeout_s=0.05).get(session, "/", Anything)
 

@@ -4,7 +4,7 @@ import time
 import pytest
 
 from exporter import simulation
-from tests.fakes.run_api import RunApi, serving
+from tests.fakes.run_api import RunApi, run_api_server
 from tests.workloads.programs import Exporter
 
 PEAK = 67e12  # FLOP/s of an H200
@@ -19,7 +19,7 @@ def simulated(tmp_path):
     simulation.create(path, gpus, simulation.boottime())
     (tmp_path / "torch.py").write_text("raise SystemExit('torch is imported')\n")
     api = RunApi(known_gpus=tuple(gpu.uuid for gpu in gpus), simulation=str(path))
-    with simulation.Simulation.open(path) as opened, serving(api) as address:
+    with simulation.Simulation.open(path) as opened, run_api_server(api) as address:
         yield Exporter(api, address), opened, str(tmp_path)
 
 

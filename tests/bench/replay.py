@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 from statistics import fmean
 
-from tests.bench.statistics_of import quantile
+from tests.bench.window_errors import quantile
 from tests.exporter.energy.replay import Sensor, measure, square_wave
 
 PERIODS_S = (0.05, 0.31, 1.0, 1.73, 7.0)
@@ -26,7 +26,7 @@ RUNS: Mapping[float, int] = {1.0: 40, 10.0: 30, 30.0: 16, 100.0: 8}
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadResult:
     """Results of one load: relative errors, coverage of the interval, and median ratio of its half-width."""
 
     period_s: float
@@ -44,12 +44,12 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     """Results of all loads for one sensor and length of run; each load has the same number of runs."""
 
     sensor: Sensor
     seconds: float
-    loads: tuple[Load, ...]
+    loads: tuple[LoadResult, ...]
 
     @property
     def p95(self) -> float:
@@ -60,24 +60,24 @@ class Replayed:
         return fmean(held for load in self.loads for held in load.held)
 
     @property
-    def worst(self) -> Load:
+    def worst(self) -> LoadResult:
         return max(self.loads, key=lambda load: load.p95)
 
     @property
-    def least_held(self) -> Load:
+    def least_held(self) -> LoadResult:
         return min(self.loads, key=lambda load: fmean(load.held))
 
 
-def replay(share: float, stopped: threading.Event) -> list[Replayed]:
+def replay(share: float, stopped: threading.Event) -> list[ReplayResult]:
     """Replay `share` of `RUNS` on all cores."""
-    jobs: dict[tuple[Sensor, float], list[Future[Load]]] = {}
+    jobs: dict[tuple[Sensor, float], list[Future[LoadResult]]] = {}
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         try:
             for sensor, seconds in product(SENSORS, SECONDS):
                 runs = max(4, round(share * RUNS[seconds]))
                 loads = product(PERIODS_S, DUTIES)
                 jobs[sensor, seconds] = [pool.submit(_load, sensor, seconds, *load, runs) for load in loads]
-            found = [Replayed(*key, tuple(future.result() for future in futures)) for key, futures in jobs.items()]
+            found = [ReplayResult(*key, tuple(future.result() for future in futures)) for key, futures in jobs.items()]
         except KeyboardInterrupt:
             stopped.set()
             pool.shutdown(cancel_futures=True)
@@ -85,7 +85,7 @@ def replay(share: float, stopped: threading.Event) -> list[Replayed]:
     return found
 
 
-def _load(sensor: Sensor, seconds: float, period_s: float, duty: float, runs: int) -> Load:
+def _load(sensor: Sensor, seconds: float, period_s: float, duty: float, runs: int) -> LoadResult:
     chance = random.Random(f"{sensor} {seconds} {period_s} {duty}")
     errors, held = [], []
     for _ in range(runs):
@@ -93,4 +93,4 @@ def _load(sensor: Sensor, seconds: float, period_s: float, duty: float, runs: in
         off_j = abs(energy.joules - true_j)
         errors.append(off_j / true_j)
         held.append(off_j <= energy.half_width_j)
-    return Load(period_s, duty, tuple(errors), tuple(held))
+    return LoadResult(period_s, duty, tuple(errors), tuple(held))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked import Nursery
-from tests.waiting import eventually
+from tests.fork_server import ForkServer
+from tests.polling import eventually
 
 PROGRAMS = {
     "code": ("-c", "import sys; print(sys.argv, __name__); print('talk', file=sys.stderr); sys.exit(3)", "a", "b c"),
@@ -26,7 +26,7 @@ PROGRAMS = {
 
 @pytest.fixture(scope="module")
 def nursery():
-    made = Nursery("json")
+    made = ForkServer("json")
     yield made
     made.close()
 
@@ -50,7 +50,7 @@ def test_forked_program_has_output_and_exit_code_of_a_new_process(nursery, tmp_p
 
 
 def test_nursery_serves_several_threads_at_once():
-    made = Nursery("json")
+    made = ForkServer("json")
     with ThreadPoolExecutor(8) as pool:
         done = list(pool.map(lambda number: made.run(["-c", f"print({number})"], {}), range(8)))
     made.close()

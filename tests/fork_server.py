@@ -29,7 +29,7 @@ _OF_NEW_PROCESSES = ("LD_", "PYTHON", "MALLOC_", "OMP_", "GLIBC_")
 _READY_S = 60.0
 
 
-class Nursery:
+class ForkServer:
     """Process that imports `modules` once and forks programs. `flags` are interpreter options.
 
     Without `forks` all programs are new processes.
@@ -59,7 +59,7 @@ class Nursery:
 
     def start(
         self, program: Sequence[str], env: Mapping[str, str], out: IO[bytes], err: IO[bytes], *, cwd: Path | None = None
-    ) -> subprocess.Popen[bytes] | Forked:
+    ) -> subprocess.Popen[bytes] | ForkedProcess:
         """Start the program in a new session, without input."""
         if not (self._forks and can_fork(env)):
             command = [sys.executable, *self._flags, *program]
@@ -70,12 +70,12 @@ class Nursery:
             socket.send_fds(connection, [b"."], [nothing.fileno(), out.fileno(), err.fileno()])
         asked = {"program": list(program), "env": dict(env), "cwd": str(cwd or Path.cwd())}
         connection.sendall(json.dumps(asked).encode() + b"\n")
-        return Forked(connection)
+        return ForkedProcess(connection)
 
     def _connect(self) -> socket.socket:
         with self._starting:
             if self._process is None:
-                command = [sys.executable, *self._flags, "-m", "tests.forked", self._address[1:], *self._modules]
+                command = [sys.executable, *self._flags, "-m", "tests.fork_server", self._address[1:], *self._modules]
                 self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True)
                 atexit.register(self.close)
         connection = socket.socket(socket.AF_UNIX)
@@ -97,7 +97,7 @@ class Nursery:
             self._process = None
 
 
-class Forked:
+class ForkedProcess:
     """Subset of subprocess.Popen for a process that is another's child."""
 
     def __init__(self, connection: socket.socket) -> None:

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from tests.bench.wattline import Window
 
-Truth = Callable[[int, float, float], float]
+TrueEnergy = Callable[[int, float, float], float]
 """Energy of a GPU between two instants of CLOCK_BOOTTIME, in joules."""
 
 
@@ -19,7 +19,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Errors:
+class WindowErrors:
     """Signed relative errors of single GPUs, and of the sum over the GPUs of a window.
 
     `held_ratio` is the coverage of the tool's intervals; None for tools without intervals.
@@ -43,7 +43,7 @@ class Errors:
         return fmean(self.gpus)
 
 
-def errors(windows: Iterable[Window], truth_j: Truth) -> Errors:
+def window_errors(windows: Iterable[Window], truth_j: TrueEnergy) -> WindowErrors:
     gpus, sums, held, took = [], [], [], []
     for window in windows:
         true_j = {gpu: truth_j(gpu, window.begin_s, window.end_s) for gpu in window.joules}
@@ -51,4 +51,4 @@ def errors(windows: Iterable[Window], truth_j: Truth) -> Errors:
         sums.append(sum(window.joules.values()) / sum(true_j.values()) - 1)
         held += [abs(window.joules[gpu] - true_j[gpu]) <= half_j for gpu, half_j in window.half_width_j.items()]
         took.append(window.begin_took_s)
-    return Errors(tuple(gpus), tuple(sums), fmean(held) if held else None, tuple(took))
+    return WindowErrors(tuple(gpus), tuple(sums), fmean(held) if held else None, tuple(took))
