@@ -71,7 +71,7 @@ class Page:
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         return self._browser.send(method, self._session, **parameters)
 
-    def look(
+    def emulate(
         self, width: int = 1280, height: int = 900, *, dark: bool = False, scripts: bool = True, print_: bool = False
     ) -> None:
         self.send(
@@ -81,10 +81,10 @@ class Page:
         self.send("Emulation.setEmulatedMedia", media="print" if print_ else "", features=features)
         self.send("Emulation.setScriptExecutionDisabled", value=not scripts)
 
-    def open(self, file: Path, drawn: str = "document.documentElement.dataset.charts") -> None:
-        """Open the page and wait until it has loaded and `drawn` is true."""
+    def open(self, file: Path, ready: str = "document.documentElement.dataset.charts") -> None:
+        """Open the page and wait until it has loaded and `ready` is true."""
         self.send("Page.navigate", url=file.as_uri())
-        self.wait(f"document.readyState === 'complete' && location.href !== 'about:blank' && Boolean({drawn})")
+        self.wait(f"document.readyState === 'complete' && location.href !== 'about:blank' && Boolean({ready})")
 
     def wait(self, condition: str) -> None:
         until_s = time.monotonic() + PATIENCE_S
@@ -99,9 +99,9 @@ class Page:
         return answer["result"].get("value")
 
     def press(self, key: str) -> None:
-        known = {"key": key, "windowsVirtualKeyCode": _PRESSED[key]} | ({"text": "\r"} if key == "Enter" else {})
+        parameters = {"key": key, "windowsVirtualKeyCode": _PRESSED[key]} | ({"text": "\r"} if key == "Enter" else {})
         for kind in ("keyDown", "keyUp"):
-            self.send("Input.dispatchKeyEvent", type=kind, **known)
+            self.send("Input.dispatchKeyEvent", type=kind, **parameters)
 
     def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
         left = {"button": "left", "buttons": 1, "clickCount": 1}
@@ -115,7 +115,7 @@ class Page:
         data = self.send("Page.captureScreenshot", captureBeyondViewport=whole, format="png")["data"]
         to.write_bytes(base64.b64decode(data))
 
-    def printed(self) -> bytes:
+    def pdf(self) -> bytes:
         """Return the page as a PDF on A4."""
         return base64.b64decode(
             self.send("Page.printToPDF", paperWidth=8.27, paperHeight=11.69, preferCSSPageSize=True)["data"]
@@ -123,10 +123,10 @@ class Page:
 
     @property
     def problems(self) -> list[str]:
-        mine = [event for event in self._browser.events if event.get("sessionId") == self._session]
+        own_events = [event for event in self._browser.events if event.get("sessionId") == self._session]
         return [
             json.dumps(event["params"])
-            for event in mine
+            for event in own_events
             if event["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")
             or (event["method"] == "Runtime.consoleAPICalled" and event["params"]["type"] in ("error", "warning"))
         ]
@@ -134,8 +134,10 @@ class Page:
     @property
     def requests(self) -> list[str]:
         """Return all requests except the page and inlined data."""
-        mine = [event for event in self._browser.events if event.get("sessionId") == self._session]
-        urls = [event["params"]["request"]["url"] for event in mine if event["method"] == "Network.requestWillBeSent"]
+        own_events = [event for event in self._browser.events if event.get("sessionId") == self._session]
+        urls = [
+            event["params"]["request"]["url"] for event in own_events if event["method"] == "Network.requestWillBeSent"
+        ]
         return [url for url in urls if not url.startswith(("data:", "file:", "about:"))]
 
 

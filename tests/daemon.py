@@ -63,16 +63,16 @@ class Daemon:
 
     def metrics(self) -> dict[str, list[tuple[dict[str, str], float]]]:
         """Return labels and value of each sample, by metric name."""
-        found: dict[str, list[tuple[dict[str, str], float]]] = {}
+        result: dict[str, list[tuple[dict[str, str], float]]] = {}
         for sample in self.samples():
-            found.setdefault(sample.name, []).append((sample.labels, sample.value))
-        return found
+            result.setdefault(sample.name, []).append((sample.labels, sample.value))
+        return result
 
     def value(self, name: str, /, **labels: str) -> float | None:
         """Return the only sample with at least these labels, or None."""
-        found = [v for given, v in self.metrics().get(name, ()) if labels.items() <= given.items()]
-        assert len(found) <= 1, f"{name}{labels} is {len(found)} series"
-        return found[0] if found else None
+        result = [v for series_labels, v in self.metrics().get(name, ()) if labels.items() <= series_labels.items()]
+        assert len(result) <= 1, f"{name}{labels} is {len(result)} series"
+        return result[0] if result else None
 
     def simulation(self) -> Simulation:
         """Open the simulation of `--simulate`; the caller closes it."""
@@ -154,9 +154,9 @@ def daemon(
 def wait_until_it_serves(started: Daemon) -> None:
     def serves() -> bool:
         assert started.process.poll() is None, f"the exporter ended: {started.log()}"
-        found = re.search(r"serving on (https?://[^\s,]+)", started.log())
-        started.url = found[1] if found else ""
-        return bool(found)
+        result = re.search(r"serving on (https?://[^\s,]+)", started.log())
+        started.url = result[1] if result else ""
+        return bool(result)
 
     eventually(serves, "an address in the log", started.log, READY_WITHIN_S)
 

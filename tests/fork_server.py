@@ -68,8 +68,8 @@ class ForkServer:
         connection = self._connect()
         with Path(os.devnull).open("rb") as nothing:
             socket.send_fds(connection, [b"."], [nothing.fileno(), out.fileno(), err.fileno()])
-        asked = {"program": list(program), "env": dict(env), "cwd": str(cwd or Path.cwd())}
-        connection.sendall(json.dumps(asked).encode() + b"\n")
+        request = {"program": list(program), "env": dict(env), "cwd": str(cwd or Path.cwd())}
+        connection.sendall(json.dumps(request).encode() + b"\n")
         return ForkedProcess(connection)
 
     def _connect(self) -> socket.socket:
@@ -157,7 +157,7 @@ def _next_program(listening: socket.socket) -> list[str]:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _, descriptors, *_ = socket.recv_fds(connection, 1, 3)
     with connection.makefile("rb") as asking:
-        asked = json.loads(asking.readline())
+        request = json.loads(asking.readline())
     pid = os.fork()
     if pid:
         for descriptor in descriptors:
@@ -172,10 +172,10 @@ def _next_program(listening: socket.socket) -> list[str]:
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    os.chdir(asked["cwd"])
+    os.chdir(request["cwd"])
     os.environ.clear()
-    os.environ.update(asked["env"])
-    return list(asked["program"])
+    os.environ.update(request["env"])
+    return list(request["program"])
 
 
 def _become(program: list[str]) -> None:

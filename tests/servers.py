@@ -27,9 +27,9 @@ _READY_S = 60.0
 
 def require(binary: str, packages: str = "prometheus victoria-metrics") -> str:
     """Return the path of the program; skip the test without it, or fail if CI=true."""
-    found = shutil.which(binary)
-    if found:
-        return found
+    result = shutil.which(binary)
+    if result:
+        return result
     reason = f"{binary} is not installed: apt-get install {packages}"
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
@@ -93,7 +93,7 @@ def victoria_metrics(
 def query(server: str, selector: str) -> list[float]:
     """Return the values of an instant query."""
     with urllib.request.urlopen(f"{server}/api/v1/query?{urllib.parse.urlencode({'query': selector})}") as answer:
-        return [float(found["value"][1]) for found in json.load(answer)["data"]["result"]]
+        return [float(result["value"][1]) for result in json.load(answer)["data"]["result"]]
 
 
 def scrape_config(

@@ -26,9 +26,9 @@ PROGRAMS = {
 
 @pytest.fixture(scope="module")
 def nursery():
-    made = ForkServer("json")
-    yield made
-    made.close()
+    started = ForkServer("json")
+    yield started
+    started.close()
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
@@ -50,20 +50,20 @@ def test_forked_program_has_output_and_exit_code_of_a_new_process(nursery, tmp_p
 
 
 def test_nursery_serves_several_threads_at_once():
-    made = ForkServer("json")
+    started = ForkServer("json")
     with ThreadPoolExecutor(8) as pool:
-        done = list(pool.map(lambda number: made.run(["-c", f"print({number})"], {}), range(8)))
-    made.close()
+        completed = list(pool.map(lambda number: started.run(["-c", f"print({number})"], {}), range(8)))
+    started.close()
 
-    assert [each.stdout for each in done] == [f"{number}\n" for number in range(8)]
+    assert [each.stdout for each in completed] == [f"{number}\n" for number in range(8)]
 
 
 def test_forked_script_imports_modules_of_its_folder(nursery, tmp_path):
     (tmp_path / "sibling.py").write_text("value = 7")
     (tmp_path / "script.py").write_text("import sys, sibling; print(sibling.value, sys.argv[1:], __file__)")
-    done = nursery.run([str(tmp_path / "script.py"), "x"], {"PATH": ""})
+    completed = nursery.run([str(tmp_path / "script.py"), "x"], {"PATH": ""})
 
-    assert (done.stdout, done.stderr) == (f"7 ['x'] {tmp_path}/script.py\n", "")
+    assert (completed.stdout, completed.stderr) == (f"7 ['x'] {tmp_path}/script.py\n", "")
 
 
 def test_forked_programs_share_imports_but_not_changes(nursery):
@@ -75,9 +75,9 @@ def test_forked_programs_share_imports_but_not_changes(nursery):
 
 def test_nursery_starts_new_process_for_loader_variables(nursery, tmp_path):
     (tmp_path / "found_there.py").write_text("")
-    done = nursery.run(["-c", "import found_there"], {"PYTHONPATH": str(tmp_path)})
+    completed = nursery.run(["-c", "import found_there"], {"PYTHONPATH": str(tmp_path)})
 
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
 
 
 def test_forked_program_is_killed_after_timeout(nursery, tmp_path):

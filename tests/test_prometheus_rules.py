@@ -27,9 +27,9 @@ TESTS = ("wattline.rules.test.yml", "wattline.rules.edges.test.yml")
 )
 def test_recording_rules_pass_promtool_and_vmalert(program, arguments):
     call = [servers.require(program), *arguments]
-    done = subprocess.run(call, cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False)
+    completed = subprocess.run(call, cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False)
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def test_recording_rules_have_equal_results_in_victoria_metrics(tmp_path):
@@ -41,9 +41,9 @@ def test_recording_rules_have_equal_results_in_victoria_metrics(tmp_path):
     for name in TESTS:
         (tmp_path / name).write_text((FOLDER / name).read_text().replace("promql_expr_test:", "metricsql_expr_test:"))
     call = [tool, "unittest", "--disableAlertgroupLabel", *(f"--files={name}" for name in TESTS)]
-    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    completed = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def test_recording_rules_use_existing_metrics_and_policies():

@@ -12,6 +12,6 @@ import pytest
 def test_program_prints_its_version(program):
     command = [Path(sys.executable).with_name(program), "--version"]
 
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{program} {version('wattline')}\n", "")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, f"{program} {version('wattline')}\n", "")

@@ -108,81 +108,81 @@ def main() -> int:
 
 
 def _bench(folder: Path, options: argparse.Namespace, stopped: threading.Event) -> int:
-    found, programs, measured_code = BenchResults(load_average=os.getloadavg()[0]), None, _digest()
+    results, programs, measured_code = BenchResults(load_average=os.getloadavg()[0]), None, _digest()
     if {"cost", "energy", "fetch"} & set(options.only):
         try:
             _say("the peers")
             programs = peer.install()
         except peer.NoPeersError as error:
-            found.trouble.append(str(error))
-            _say(found.trouble[-1])
+            results.trouble.append(str(error))
+            _say(results.trouble[-1])
     stage = Stage(folder, programs, QUICK if options.quick else FULL, stopped)
     try:
         for part in (part for part in PARTS if part in options.only):
-            _measure(part, found, stage)
+            _measure(part, results, stage)
     finally:  # also for parts measured before Ctrl-C
         if _digest() != measured_code:
-            found.trouble.append("the exporter's code changed during the run: the figures mix two versions")
-        print((markdown if options.markdown else table)(found.figures))
-        for line in found.trouble:
+            results.trouble.append("the exporter's code changed during the run: the figures mix two versions")
+        print((markdown if options.markdown else table)(results.figures))
+        for line in results.trouble:
             print(line)
         if options.json:
-            options.json.write_text(json.dumps(document(found), indent=1) + "\n")
-    return int(any(each.errors is None and each.tool == cost.OURS for each in found.energy))
+            options.json.write_text(json.dumps(document(results), indent=1) + "\n")
+    return int(any(each.errors is None and each.tool == cost.OURS for each in results.energy))
 
 
-def _measure(part: str, found: BenchResults, stage: Stage) -> None:
+def _measure(part: str, results: BenchResults, stage: Stage) -> None:
     folder, programs, lengths, stopped = stage.folder, stage.programs, stage.lengths, stage.stopped
     match part:
         case "cost":
             _say("scrapes, CPU and memory")
             costs = cost.measure(folder, programs, lengths.cost, stopped)
-            found.figures += cost_figures(costs)
-            found.trouble += costs.trouble
-            found.samples = {server: scrapes[-1].samples for (server, _), scrapes in costs.alone.items()}
+            results.figures += cost_figures(costs)
+            results.trouble += costs.trouble
+            results.samples = {server: scrapes[-1].samples for (server, _), scrapes in costs.alone.items()}
         case "slowdown":
             _say("a CPU-bound neighbour")
-            found.figures += slowdown_figures(slowdown.measure(folder, lengths.pairs, stopped))
+            results.figures += slowdown_figures(slowdown.measure(folder, lengths.pairs, stopped))
         case "scale":
             _say("up to 64 GPUs, and slow drivers")
             scales, trouble = scale.measure(folder, lengths.scale_span_s, stopped)
-            found.figures += scale_figures(scales)
-            found.trouble += trouble
+            results.figures += scale_figures(scales)
+            results.trouble += trouble
         case "fleet":
             _say(f"a fleet of {lengths.fleet.gpus} GPUs over {lengths.fleet.days:g} days")
-            found.figures += fleet.figures(fleet.measure(folder, lengths.fleet))
+            results.figures += fleet.figures(fleet.measure(folder, lengths.fleet))
         case "fetch":
             _say("fetching, and whole reports")
-            fetched = fetch.measure(folder, programs, lengths.fetch)
-            found.figures += fetch_figures(fetched)
-            found.trouble += fetched.trouble
+            fetch_results = fetch.measure(folder, programs, lengths.fetch)
+            results.figures += fetch_figures(fetch_results)
+            results.trouble += fetch_results.trouble
         case "replay":
             _say("energy, replayed")
-            found.figures += replay_figures(replayed.replay(lengths.replayed_share, stopped))
+            results.figures += replay_figures(replayed.replay(lengths.replayed_share, stopped))
         case "energy":
             _say("energy, live")
-            found.energy = energy.measure(folder, programs, lengths.energy_s, threading.Event())  # set at its end
-            found.figures += energy_figures(found.energy)
-            found.trouble += [f"{each.sensor}: {each.trouble}" for each in found.energy if each.trouble]
+            results.energy = energy.measure(folder, programs, lengths.energy_s, threading.Event())  # set at its end
+            results.figures += energy_figures(results.energy)
+            results.trouble += [f"{each.sensor}: {each.trouble}" for each in results.energy if each.trouble]
 
 
-def document(found: BenchResults) -> dict[str, Any]:
+def document(results: BenchResults) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "cores": os.cpu_count(),
         "peers": peer.VERSIONS,
-        "samples": found.samples,
-        "figures": [{**asdict(figure), "ratio": figure.ratio, "met": figure.met} for figure in found.figures],
+        "samples": results.samples,
+        "figures": [{**asdict(figure), "ratio": figure.ratio, "met": figure.met} for figure in results.figures],
         "energy": [
             {
                 **{name: getattr(each, name) for name in ("sensor", "tool", "seconds", "trouble", "aliasing")},
                 "errors": asdict(each.errors) if each.errors else None,
                 "mean": each.errors.mean if each.errors else None,
             }
-            for each in found.energy
+            for each in results.energy
         ],
-        "trouble": found.trouble,
-        "load_average": found.load_average,
+        "trouble": results.trouble,
+        "load_average": results.load_average,
     }
 
 

@@ -32,13 +32,13 @@ def cost_figures(cost: Cost) -> Iterator[Figure]:
     yield _beside(pss, f"memory, PSS, {after}", "MB", PSS_GOAL_BYTES)
     yield _beside({name: memory.rss_bytes for name, memory in cost.memory.items()}, f"memory, RSS, {after}", "MB")
     for form in FORMS:
-        scrapes = {server: found for (server, name), found in cost.alone.items() if name == form.name}
+        scrapes = {server: costs for (server, name), costs in cost.alone.items() if name == form.name}
         yield _beside(_latency(scrapes, 0.5), f"scrape p50, {form.name}", "ms")
         per_sample = _latency_per_sample(scrapes)
         yield _beside(per_sample, f"scrape p50 per sample, {form.name}", "µs", per_sample.get(THEIRS))
         yield _beside(_latency(scrapes, 0.99), f"scrape p99, {form.name}", "ms", P99_GOAL_S)
     for name in dict.fromkeys(name for _, name in cost.two):
-        scrapes = {server: found for (server, form), found in cost.two.items() if form == name}
+        scrapes = {server: costs for (server, form), costs in cost.two.items() if form == name}
         yield _beside(_latency(scrapes, 0.5), f"two at once p50, {name}", "ms")
         yield _beside(_latency(scrapes, 0.99), f"two at once p99, {name}", "ms", P99_GOAL_S)
 
@@ -55,32 +55,32 @@ def _cpu(name: str, spans: dict[str, list[float]], goal: float) -> Figure:
 
 
 def _latency(scrapes: dict[str, list[Scrape]], share: float) -> dict[str, float]:
-    return {server: quantile([each.seconds for each in found], share) for server, found in scrapes.items()}
+    return {server: quantile([each.seconds for each in costs], share) for server, costs in scrapes.items()}
 
 
 def _latency_per_sample(scrapes: dict[str, list[Scrape]]) -> dict[str, float]:
-    return {server: quantile([each.seconds / each.samples for each in found], 0.5) for server, found in scrapes.items()}
+    return {server: quantile([each.seconds / each.samples for each in costs], 0.5) for server, costs in scrapes.items()}
 
 
-def slowdown_figures(found: Iterable[Slowdown]) -> Iterator[Figure]:
+def slowdown_figures(costs: Iterable[Slowdown]) -> Iterator[Figure]:
     """Yield the slowdown of a neighbour process.
 
     On the same core it loses all of the exporter's CPU time; the goal applies where the kernel may choose the core. An
     interval that contains the goal neither meets nor misses it.
     """
-    for each in found:
+    for each in costs:
         least, most = each.interval
-        asked = each.where.startswith("any core") or "idle" in each.where
-        goal = SLOWDOWN_GOAL if asked and not least <= SLOWDOWN_GOAL < most else None
+        requested = each.where.startswith("any core") or "idle" in each.where
+        goal = SLOWDOWN_GOAL if requested and not least <= SLOWDOWN_GOAL < most else None
         note = "no clear difference" if least <= 0 <= most else ""
         yield Figure(
             f"a neighbour's slowdown, {each.where}", "%", each.ratio, goal=goal, spread=each.interval, note=note
         )
 
 
-def scale_figures(found: list[Scale]) -> Iterator[Figure]:
-    for latency_s in dict.fromkeys(each.latency_s for each in found):
-        of = [each for each in found if each.latency_s == latency_s]
+def scale_figures(costs: list[Scale]) -> Iterator[Figure]:
+    for latency_s in dict.fromkeys(each.latency_s for each in costs):
+        of = [each for each in costs if each.latency_s == latency_s]
         call = f"{1e6 * latency_s:g} µs a driver call" if latency_s else "no time for a driver call"
         for each in of:
             where = f"{each.gpus} GPUs, {call}"

@@ -135,7 +135,7 @@ class _Runs:
         try:
             self.exporter.until_ready()
             stopped.wait(3.0)
-            found = window_errors(list(self._windows(stopped.wait)), self.node.truth_j)
+            found = window_errors(list(self._windows(stopped.wait)), self.node.true_j)
             fires = exported_values(self.exporter.port, "wattline_gpu_energy_suspect", 'reason="aliasing"')
         except (ProgramError, OSError, KeyError) as error:
             return [ToolErrors(self.sensor.name, "Wattline", self.seconds, None, f"{type(error).__name__}: {error}")]
@@ -163,7 +163,7 @@ def _of_peer(sensor: Sensor, node: Node, program: Program, count: int, stopped: 
     for method, window in peer.reported_windows(program):
         methods.setdefault(method, []).append(window)
     found = [
-        ToolErrors(sensor.name, f"{name} ({method})", PEER_WINDOW_S, window_errors(windows, node.truth_j), trouble)
+        ToolErrors(sensor.name, f"{name} ({method})", PEER_WINDOW_S, window_errors(windows, node.true_j), trouble)
         for method, windows in methods.items()
     ]
     return found or [ToolErrors(sensor.name, name, PEER_WINDOW_S, None, trouble or f"{name} told no window")]

@@ -18,36 +18,36 @@ HELD_GOAL = 0.95
 _REPLAYED_WITH_GOALS = ("counter", "sees all")
 
 
-def replay_figures(found: Iterable[ReplayResult]) -> Iterator[Figure]:
+def replay_figures(results: Iterable[ReplayResult]) -> Iterator[Figure]:
     """Yield rows of all loads together, which have goals, and of the worst load."""
-    for each in found:
+    for each in results:
         of = f"{each.seconds:g} s, {each.sensor}, {len(each.loads)} loads replayed"
         goal = P95_GOALS[each.seconds] if each.sensor in _REPLAYED_WITH_GOALS else None
-        worst, least = each.worst, each.least_held
-        told = f"worst {worst.name}: {100 * worst.p95:.2g} %"
-        yield Figure(f"energy error p95, {of}", "%", each.p95, goal=goal, note=told)
-        told = f"least {least.name}: {100 * fmean(least.held):.0f} %"
+        worst, least = each.worst, each.least_covered
+        note = f"worst {worst.name}: {100 * worst.p95:.2g} %"
+        yield Figure(f"energy error p95, {of}", "%", each.p95, goal=goal, note=note)
+        note = f"least {least.name}: {100 * fmean(least.covered):.0f} %"
         yield Figure(
-            f"interval covers the true value, {of}", "%", each.held_ratio, goal=HELD_GOAL, at_least=True, note=told
+            f"interval covers the true value, {of}", "%", each.held_ratio, goal=HELD_GOAL, at_least=True, note=note
         )
 
 
 def energy_figures(measured: Iterable[ToolErrors]) -> Iterator[Figure]:
-    found = [each for each in measured if each.errors]
-    for each in found:
+    results = [each for each in measured if each.errors]
+    for each in results:
         if each.tool != OURS or each.errors is None:
             continue
         name = f"energy error p95, {each.seconds:g} s, {each.sensor}"
         goal = P95_GOALS.get(each.seconds) if each.sensor in energy.SENSORS_WITH_GOALS else None
         peers = [
             (peer.tool, peer.errors.p95)
-            for peer in found
+            for peer in results
             if peer.errors and peer.tool != OURS and (peer.sensor, peer.seconds) == (each.sensor, each.seconds)
         ]
         for tool, p95 in peers or [("", None)]:
             yield Figure(name, "%", each.errors.p95, tool, p95, goal)
         yield from _more_of(each, each.errors)
-    yield from _begins(found)
+    yield from _begins(results)
 
 
 def _begins(measured: Iterable[ToolErrors]) -> Iterator[Figure]:

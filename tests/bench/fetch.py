@@ -65,19 +65,19 @@ class Fetch:
 
 def measure(folder: Path, programs: Path | None, lengths: Lengths) -> Fetch:
     """Measure; `programs` are the peers' commands, if installed."""
-    found = Fetch()
+    result = Fetch()
     for name, part in (("prometheus", _day), ("victoria-metrics", _reports)):
         if shutil.which(name) is None:
-            found.trouble.append(f"{name} is not installed: apt-get install prometheus victoria-metrics")
+            result.trouble.append(f"{name} is not installed: apt-get install prometheus victoria-metrics")
         else:
-            part(found, folder, programs, lengths)
-    return found
+            part(result, folder, programs, lengths)
+    return result
 
 
-def _day(found: Fetch, folder: Path, programs: Path | None, lengths: Lengths) -> None:
+def _day(result: Fetch, folder: Path, programs: Path | None, lengths: Lengths) -> None:
     start_s = math.floor(time.time()) - 2 * DAY_S
     text, blocks = folder / "power.txt", folder / "blocks"
-    found.samples = long_run.openmetrics(long_run.power(start_s, DAY_S), text)
+    result.samples = long_run.openmetrics(long_run.power(start_s, DAY_S), text)
     _done(["promtool", "tsdb", "create-blocks-from", "openmetrics", text, blocks])
     (folder / "prometheus.yml").write_text("global: {}\n")
     end_s = start_s + DAY_S - 1
@@ -86,17 +86,17 @@ def _day(found: Fetch, folder: Path, programs: Path | None, lengths: Lengths) ->
     ) as address:
         commands = {OURS: [sys.executable, "-m", "tests.bench.fetch_energy", address, f"{start_s}", f"{end_s}"]}
         for name, way in ((THEIRS, "frame"), (LEANEST, "lists")) if programs else ():
-            given = [way, address, "wattline_gpu_power_watts", f"{start_s}", f"{end_s}"]
-            commands[name] = [programs / "python", _PEER, *given]
+            arguments = [way, address, "wattline_gpu_power_watts", f"{start_s}", f"{end_s}"]
+            commands[name] = [programs / "python", _PEER, *arguments]
         for _ in range(lengths.rounds):
             for name, command in commands.items():
-                found.day.setdefault(name, []).append(_run(command))
-    _agree(found)
+                result.day.setdefault(name, []).append(_run(command))
+    _agree(result)
 
 
-def _agree(found: Fetch) -> None:
+def _agree(result: Fetch) -> None:
     """Raise ProgramError if an energy differs from the true one."""
-    for name, spent in found.day.items():
+    for name, spent in result.day.items():
         for gpu in range(long_run.GPUS):
             true_j = (300.0 + gpu) * DAY_S
             energy_j = json.loads(spent[0].stdout)[long_run.uuid(gpu)]
@@ -104,10 +104,10 @@ def _agree(found: Fetch) -> None:
                 raise ProgramError(f"{name} says {energy_j:.0f} J of GPU {gpu}, which drew {true_j:.0f} J")
 
 
-def _reports(found: Fetch, folder: Path, _programs: Path | None, lengths: Lengths) -> None:
+def _reports(result: Fetch, folder: Path, _programs: Path | None, lengths: Lengths) -> None:
     analyzer = [Path(sys.executable).with_name("analyzer")]
     for _ in range(lengths.rounds):
-        found.help.append(_run([*analyzer, "--help"]))
+        result.help.append(_run([*analyzer, "--help"]))
     for seconds in (HOUR_S, DAY_S, lengths.long_s):
         of_it = folder / f"{seconds}"
         of_it.mkdir()
@@ -116,7 +116,7 @@ def _reports(found: Fetch, folder: Path, _programs: Path | None, lengths: Length
             _load(address, start_s, seconds)
             command = [*analyzer, "report", "--run-id", long_run.RUN_ID, "--source", address, "--format", "json"]
             rounds = lengths.rounds if seconds == HOUR_S else 1
-            found.reports[seconds] = [_run(command) for _ in range(rounds)]
+            result.reports[seconds] = [_run(command) for _ in range(rounds)]
         shutil.rmtree(of_it)
 
 
@@ -160,16 +160,18 @@ def _run(command: Sequence[str | Path]) -> ProcessCost:
         seconds = time.perf_counter() - begin_s
         process.returncode = os.waitstatus_to_exitcode(status)
         errors.seek(0)
-        said = errors.read().strip().splitlines() or ["it said nothing"]
+        last_line = errors.read().strip().splitlines() or ["it said nothing"]
     if process.returncode:
-        raise ProgramError(f"{' '.join(map(str, command[:3]))} ended with {process.returncode}: {said[-1]}")
+        raise ProgramError(f"{' '.join(map(str, command[:3]))} ended with {process.returncode}: {last_line[-1]}")
     return ProcessCost(seconds, spent.ru_utime + spent.ru_stime, spent.ru_maxrss * 1_024, stdout)
 
 
 def _done(command: Sequence[str | Path]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ProgramError(f"{command[0]} ended with {done.returncode}: {done.stderr.strip().splitlines()[-1]}")
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise ProgramError(
+            f"{command[0]} ended with {completed.returncode}: {completed.stderr.strip().splitlines()[-1]}"
+        )
 
 
 def typical(spent: Sequence[ProcessCost], what: str) -> float:

@@ -11,31 +11,31 @@ FASTER_GOAL, MEMORY_GOAL = 4.0, 1 / 3
 HELP_GOAL_S, REPORT_GOAL_S, REPORT_GOAL_BYTES = 0.3, 2.5, 300e6
 
 
-def fetch_figures(found: Fetch) -> Iterator[Figure]:
-    if OURS in found.day:
-        yield from _day(found)
-    if found.help:
-        yield _alone("analyzer --help", "ms", typical(found.help, "seconds"), HELP_GOAL_S)
-    for length_s, spent in found.reports.items():
+def fetch_figures(results: Fetch) -> Iterator[Figure]:
+    if OURS in results.day:
+        yield from _day(results)
+    if results.help:
+        yield _alone("analyzer --help", "ms", typical(results.help, "seconds"), HELP_GOAL_S)
+    for length_s, spent in results.reports.items():
         what = "an hour" if length_s == HOUR_S else f"{length_s / DAY_S:g} days" if length_s > DAY_S else "a day"
         goal_s = REPORT_GOAL_S if length_s == HOUR_S else None
         yield _alone(f"report of {what}, 8 GPUs at 1 s", "ms", typical(spent, "seconds"), goal_s)
         yield _alone(f"report of {what}, peak memory", "MB", typical(spent, "peak_bytes"), REPORT_GOAL_BYTES)
 
 
-def _day(found: Fetch) -> Iterator[Figure]:
+def _day(results: Fetch) -> Iterator[Figure]:
     """Yield rows with the goal for the peer's documented usage."""
-    what = f"{found.samples} samples fetched and integrated"
+    what = f"{results.samples} samples fetched and integrated"
     for name, unit, label in (
         ("seconds", "ms", ""),
         ("cpu_s", "ms", ", CPU time"),
         ("peak_bytes", "MB", ", peak memory"),
     ):
-        ours = typical(found.day[OURS], name)
-        if THEIRS not in found.day:
+        ours = typical(results.day[OURS], name)
+        if THEIRS not in results.day:
             yield _alone(f"{what}{label}", unit, ours, None)
             continue
-        theirs, leanest = (typical(found.day[peer], name) for peer in (THEIRS, LEANEST))
+        theirs, leanest = (typical(results.day[peer], name) for peer in (THEIRS, LEANEST))
         goal = theirs * (MEMORY_GOAL if name == "peak_bytes" else 1 / FASTER_GOAL)
         yield Figure(f"{what}{label}", unit, ours, THEIRS, theirs, goal)
         yield Figure(f"{what}{label}", unit, ours, LEANEST, leanest)

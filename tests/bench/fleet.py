@@ -82,17 +82,17 @@ def measure(folder: Path, size: Size) -> FleetFigures:
     return FleetFigures(samples, runs, load_s, readings)
 
 
-def figures(found: FleetFigures) -> Iterator[Figure]:
-    for each in found.readings:
+def figures(result: FleetFigures) -> Iterator[Figure]:
+    for each in result.readings:
         where = f"fleet, {each.days:g} d"
-        note = f"{found.samples / 1e6:.0f} M samples, {found.runs:,} runs, loaded in {found.load_s:.0f} s"
+        note = f"{result.samples / 1e6:.0f} M samples, {result.runs:,} runs, loaded in {result.load_s:.0f} s"
         yield Figure(f"{where}: whole process", "ms", each.seconds, goal=TIME_GOAL_S, note=note)
         yield Figure(f"{where}: the server's CPU", "ms", each.server_cpu_s)
         yield Figure(f"{where}: moved", "MB", each.moved_bytes, goal=MOVED_GOAL)
         yield Figure(f"{where}: from raw samples, at most", "%", each.error, goal=ERROR_GOAL)
         yield Figure(f"{where}: parts against counters", "%", abs(each.apart), goal=ERROR_GOAL)
-    if len(found.readings) > 1:
-        short, long = found.readings
+    if len(result.readings) > 1:
+        short, long = result.readings
         name = f"fleet, bytes for {long.days:g} d to 1 d"
         yield Figure(name, "×", long.moved_bytes / short.moved_bytes, goal=GROWTH_GOAL)
 
@@ -121,10 +121,10 @@ def _asked(address: str, end_s: float, days: float, by: str) -> tuple[float, dic
     command = [sys.executable, "-c", "from analyzer.cli import main; main()", "fleet", "--format", "json"]
     command += ["--source", address, "--until", f"{end_s:.0f}", "--since", f"{days:g}d", "--by", by, "--top", "10000"]
     begun_s = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    if done.returncode:
-        raise ProgramError(f"analyzer fleet: {done.stderr.strip()}")
-    return time.monotonic() - begun_s, json.loads(done.stdout)
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    if completed.returncode:
+        raise ProgramError(f"analyzer fleet: {completed.stderr.strip()}")
+    return time.monotonic() - begun_s, json.loads(completed.stdout)
 
 
 def _joules(document: dict, node: int) -> float:
@@ -163,10 +163,10 @@ def _load(address: str, start_s: float, end_s: float, nodes: int) -> tuple[int, 
             counts[1] += len(runs)
             times = node.times()
             texts = list(map(str, np.rint(times * 1_000).astype(np.int64).tolist()))
-            for one in filter(_wanted, node_series(node, runs)):
-                counts[0] += len(one.t)
-                first = int(np.searchsorted(times, one.t[0]))
-                yield _line(one, texts[first : first + len(one.t)])
+            for series in filter(_wanted, node_series(node, runs)):
+                counts[0] += len(series.t)
+                first = int(np.searchsorted(times, series.t[0]))
+                yield _line(series, texts[first : first + len(series.t)])
 
     parts = urlsplit(address)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=900)
@@ -178,16 +178,18 @@ def _load(address: str, start_s: float, end_s: float, nodes: int) -> tuple[int, 
     return counts[0], counts[1]
 
 
-def _wanted(one: NodeSeries) -> bool:
+def _wanted(series: NodeSeries) -> bool:
     """Return the metrics of GPUs with one policy."""
-    policy, component = one.labels.get("policy", "idle_shared"), one.labels.get("component", "gpu")
-    return bool(len(one.t)) and one.labels["__name__"] in _LOADED and (policy, component) == ("idle_shared", "gpu")
+    policy, component = series.labels.get("policy", "idle_shared"), series.labels.get("component", "gpu")
+    return (
+        bool(len(series.t)) and series.labels["__name__"] in _LOADED and (policy, component) == ("idle_shared", "gpu")
+    )
 
 
-def _line(one: NodeSeries, stamps: list[str]) -> bytes:
+def _line(series: NodeSeries, stamps: list[str]) -> bytes:
     """Return a JSON line; `stamps` are times in milliseconds, and joules and tokens are whole numbers."""
-    values = ",".join(map(str, one.value.astype(np.int64).tolist()))
-    return f'{{"metric":{json.dumps(one.labels)},"values":[{values}],"timestamps":[{",".join(stamps)}]}}\n'.encode()
+    values = ",".join(map(str, series.value.astype(np.int64).tolist()))
+    return f'{{"metric":{json.dumps(series.labels)},"values":[{values}],"timestamps":[{",".join(stamps)}]}}\n'.encode()
 
 
 def _runs(node: int, start_s: float, end_s: float) -> list[FleetRun]:

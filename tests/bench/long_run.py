@@ -43,8 +43,8 @@ def uuid(gpu: int) -> str:
 def energy_j(gpu: int, since_start_s: FloatArray, duration_s: float) -> FloatArray:
     """Return the energy of one GPU since the start of the run; half of each two minutes is at high power."""
     inside = np.clip(since_start_s, 0.0, duration_s)
-    whole, rest = np.divmod(inside, 2 * _HALF_S)
-    high_s = whole * _HALF_S + np.minimum(rest, _HALF_S)
+    full_lines, rest = np.divmod(inside, 2 * _HALF_S)
+    high_s = full_lines * _HALF_S + np.minimum(rest, _HALF_S)
     outside_s = since_start_s - inside
     return high_s * (_HIGH_W + gpu) + (inside - high_s) * (_LOW_W + gpu) + outside_s * _IDLE_W
 
@@ -71,48 +71,48 @@ def run(start_s: float, duration_s: int) -> Iterator[StoredSeries]:
     times, on = _ms(start_s + since), since >= 0
     ended = since >= duration_s
     node = {"instance": "node-1:9847", "job": "wattline"}
-    own = {"run_id": RUN_ID, **node}
+    run_labels = {"run_id": RUN_ID, **node}
 
-    def shown(
+    def stored(
         metric: Metric, labels: Mapping[str, str], values: FloatArray | float, when: object = ...
     ) -> StoredSeries:
         every = np.broadcast_to(np.asarray(values, dtype=np.float64), since.shape)
         return StoredSeries(metric, labels, times[when], every[when])  # type: ignore[index]  # a mask or a slice
 
-    yield shown(m.BUILD_INFO, {**node, "version": "0.1.0"}, 1.0)
+    yield stored(m.BUILD_INFO, {**node, "version": "0.1.0"}, 1.0)
     for source in ("nvml", "rapl", "host"):
-        yield shown(m.SOURCE_UP, {**node, "source": source}, 1.0)
-        yield shown(m.SOURCE_READ_TIMESTAMP, {**node, "source": source}, start_s + since - 0.1)
+        yield stored(m.SOURCE_UP, {**node, "source": source}, 1.0)
+        yield stored(m.SOURCE_READ_TIMESTAMP, {**node, "source": source}, start_s + since - 0.1)
     for gpu in range(GPUS):
-        yield from _gpu(gpu, since, duration_s, node, shown)
-    yield shown(m.CPU_POWER, {**node, "package": "0", "zone": "package"}, 90 + np.sin(since))
-    yield shown(m.CPU_ENERGY_METHOD, {**node, "package": "0", "method": "rapl"}, 1.0)
-    yield shown(m.RUN_INFO, {**own, "workload": "train"}, 1.0, on)
-    yield shown(m.RUN_START, own, start_s, on)
-    yield shown(m.RUN_DURATION, own, np.clip(since, 0, duration_s), on)
-    yield shown(m.RUN_PHASE_SECONDS, {**own, "phase": "measure"}, np.clip(since, 0, duration_s), on)
-    yield shown(m.RUN_END, own, start_s + duration_s, ended)
-    yield shown(m.RUN_OUTCOME, {**own, "outcome": "ok"}, 1.0, ended)
-    yield shown(m.RUN_WORK, {**own, "unit": "steps"}, np.clip(since, 0, duration_s), on)
+        yield from _gpu(gpu, since, duration_s, node, stored)
+    yield stored(m.CPU_POWER, {**node, "package": "0", "zone": "package"}, 90 + np.sin(since))
+    yield stored(m.CPU_ENERGY_METHOD, {**node, "package": "0", "method": "rapl"}, 1.0)
+    yield stored(m.RUN_INFO, {**run_labels, "workload": "train"}, 1.0, on)
+    yield stored(m.RUN_START, run_labels, start_s, on)
+    yield stored(m.RUN_DURATION, run_labels, np.clip(since, 0, duration_s), on)
+    yield stored(m.RUN_PHASE_SECONDS, {**run_labels, "phase": "measure"}, np.clip(since, 0, duration_s), on)
+    yield stored(m.RUN_END, run_labels, start_s + duration_s, ended)
+    yield stored(m.RUN_OUTCOME, {**run_labels, "outcome": "ok"}, 1.0, ended)
+    yield stored(m.RUN_WORK, {**run_labels, "unit": "steps"}, np.clip(since, 0, duration_s), on)
     for gpu in range(GPUS):
         joules = energy_j(gpu, np.clip(since, 0, duration_s), duration_s)
-        device = {**own, "component": "gpu", "device": uuid(gpu)}
-        yield shown(m.RUN_GPU_INFO, {**own, "gpu": str(gpu), "uuid": uuid(gpu)}, 1.0, on)
-        yield shown(m.RUN_ENERGY, device, joules, on)
-        yield shown(m.RUN_ENERGY_UNCERTAINTY, device, 100.0, on)
-        yield shown(m.RUN_COVERED_RATIO, device, 1.0, on)
+        device = {**run_labels, "component": "gpu", "device": uuid(gpu)}
+        yield stored(m.RUN_GPU_INFO, {**run_labels, "gpu": str(gpu), "uuid": uuid(gpu)}, 1.0, on)
+        yield stored(m.RUN_ENERGY, device, joules, on)
+        yield stored(m.RUN_ENERGY_UNCERTAINTY, device, 100.0, on)
+        yield stored(m.RUN_COVERED_RATIO, device, 1.0, on)
 
 
-def _gpu(gpu, since, duration_s, node, shown):
-    card = {**node, "gpu": str(gpu), "uuid": uuid(gpu)}
+def _gpu(gpu, since, duration_s, node, stored):
+    gpu_labels = {**node, "gpu": str(gpu), "uuid": uuid(gpu)}
     info = {"name": "NVIDIA H100 80GB HBM3", "architecture": "hopper", "pci_bus_id": f"0000:0{gpu}:00.0"}
-    yield shown(m.GPU_INFO, {**card, **info, "driver_version": "570.1"}, 1.0)
-    yield shown(m.GPU_POWER, card, power_w(gpu, since, duration_s))
-    yield shown(m.GPU_ENERGY, card, 1e6 + energy_j(gpu, since, duration_s))
-    yield shown(m.GPU_ENERGY_METHOD, {**card, "method": "counter"}, 1.0)
-    yield shown(m.GPU_POWER_LIMIT, {**card, "kind": "enforced"}, 700.0)
+    yield stored(m.GPU_INFO, {**gpu_labels, **info, "driver_version": "570.1"}, 1.0)
+    yield stored(m.GPU_POWER, gpu_labels, power_w(gpu, since, duration_s))
+    yield stored(m.GPU_ENERGY, gpu_labels, 1e6 + energy_j(gpu, since, duration_s))
+    yield stored(m.GPU_ENERGY_METHOD, {**gpu_labels, "method": "counter"}, 1.0)
+    yield stored(m.GPU_POWER_LIMIT, {**gpu_labels, "kind": "enforced"}, 700.0)
     busy = (since >= 0) & (since < duration_s)
-    yield shown(m.GPU_UTILIZATION, {**card, "engine": "gpu"}, np.where(busy, 0.97, 0.0))
+    yield stored(m.GPU_UTILIZATION, {**gpu_labels, "engine": "gpu"}, np.where(busy, 0.97, 0.0))
 
 
 def _ms(t_s: FloatArray) -> npt.NDArray[np.int64]:
@@ -121,11 +121,11 @@ def _ms(t_s: FloatArray) -> npt.NDArray[np.int64]:
 
 def json_lines(series: Iterator[StoredSeries]) -> Iterator[str]:
     """Yield lines for VictoriaMetrics's /api/v1/import."""
-    for one in series:
-        head = json.dumps({"__name__": one.metric.name, **one.labels})
-        for first in range(0, len(one.t_ms), _LINE_SAMPLES):
+    for each in series:
+        head = json.dumps({"__name__": each.metric.name, **each.labels})
+        for first in range(0, len(each.t_ms), _LINE_SAMPLES):
             part = slice(first, first + _LINE_SAMPLES)
-            values, times = one.value[part].tolist(), one.t_ms[part].tolist()
+            values, times = each.value[part].tolist(), each.t_ms[part].tolist()
             yield f'{{"metric":{head},"values":{json.dumps(values)},"timestamps":{json.dumps(times)}}}\n'
 
 
@@ -133,13 +133,13 @@ def openmetrics(series: Iterator[StoredSeries], path: Path) -> int:
     """Write series of one metric for promtool and return the number of samples."""
     count = 0
     with path.open("w", encoding="utf-8") as file:
-        for one in series:
+        for each in series:
             if not count:
-                file.write(f"# TYPE {one.metric.name} {one.metric.kind}\n")
-            inner = ",".join(f'{name}="{escape(text)}"' for name, text in one.labels.items())
-            start = f"{one.metric.name}{{{inner}}} "
-            pairs = zip(one.value.tolist(), (one.t_ms / 1_000).tolist(), strict=True)
+                file.write(f"# TYPE {each.metric.name} {each.metric.kind}\n")
+            inner = ",".join(f'{name}="{escape(text)}"' for name, text in each.labels.items())
+            start = f"{each.metric.name}{{{inner}}} "
+            pairs = zip(each.value.tolist(), (each.t_ms / 1_000).tolist(), strict=True)
             file.writelines(f"{start}{value!r} {t_s:.3f}\n" for value, t_s in pairs)
-            count += len(one.t_ms)
+            count += len(each.t_ms)
         file.write("# EOF\n")
     return count

@@ -47,7 +47,7 @@ class Node:
     def environment(self) -> dict[str, str]:
         return nvml.environment(self.simulation.path)
 
-    def truth_j(self, gpu: int, begin_s: float, end_s: float) -> float:
+    def true_j(self, gpu: int, begin_s: float, end_s: float) -> float:
         """Return the true energy between two instants of CLOCK_BOOTTIME, in closed form."""
         return self.simulation.energy_j(gpu, begin_s, end_s)
 

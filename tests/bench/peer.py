@@ -29,20 +29,20 @@ class NoPeersError(Exception):
 
 def install() -> Path:
     """Return the folder of the peers' programs. Raise NoPeersError."""
-    wanted = [f"{name}=={version}" for name, version in VERSIONS.items()]
+    expected = [f"{name}=={version}" for name, version in VERSIONS.items()]
     installed = _FOLDER / "installed.txt"
-    if not installed.exists() or installed.read_text().split() != wanted:
+    if not installed.exists() or installed.read_text().split() != expected:
         _run([sys.executable, "-m", "venv", "--clear", str(_FOLDER)])
-        _run([str(_FOLDER / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *wanted])
-        installed.write_text("\n".join(wanted))
+        _run([str(_FOLDER / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *expected])
+        installed.write_text("\n".join(expected))
     return _FOLDER / "bin"
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
-        raise NoPeersError(f"no peers: {' '.join(command[:3])} ended with {done.returncode}: {said[-1]}")
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        last_line = (completed.stderr or completed.stdout).strip().splitlines() or ["it said nothing"]
+        raise NoPeersError(f"no peers: {' '.join(command[:3])} ended with {completed.returncode}: {last_line[-1]}")
 
 
 def start_nvitop(node: Node, programs: Path) -> tuple[Program, int]:
@@ -64,8 +64,8 @@ def start_windows(node: Node, programs: Path, script: str, windows: int, seconds
     smi.write_text("#!/bin/sh\n")
     smi.chmod(0o755)
     environment = {**node.environment, "PATH": f"{tools}:/usr/local/bin:/usr/bin:/bin"}
-    given = ["--windows", str(windows), "--seconds", f"{seconds:g}"]
-    command = [programs / "python", _SCRIPTS / f"{script}.py", *given]
+    options = ["--windows", str(windows), "--seconds", f"{seconds:g}"]
+    command = [programs / "python", _SCRIPTS / f"{script}.py", *options]
     return Program(script, command, environment, node.folder)
 
 
@@ -74,6 +74,6 @@ def reported_windows(program: Program) -> Iterator[tuple[str, Window]]:
     for line in program.lines():
         if not line.startswith('{"method"'):
             continue
-        told = json.loads(line)
-        joules = {int(gpu): float(joules) for gpu, joules in told["joules"].items()}
-        yield told["method"], Window(told["begin_s"], told["end_s"], joules, {}, told["begin_took_s"])
+        report = json.loads(line)
+        joules = {int(gpu): float(joules) for gpu, joules in report["joules"].items()}
+        yield report["method"], Window(report["begin_s"], report["end_s"], joules, {}, report["begin_took_s"])

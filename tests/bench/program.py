@@ -73,13 +73,13 @@ class Program:
 
     def trouble(self) -> str:
         """Return its exit status and last line."""
-        said = [line for line in self._err.read_text(errors="replace").splitlines() if line.strip()]
-        return f"{self.name} ended with {self.code}: {said[-1].strip() if said else 'it said nothing'}"
+        last_line = [line for line in self._err.read_text(errors="replace").splitlines() if line.strip()]
+        return f"{self.name} ended with {self.code}: {last_line[-1].strip() if last_line else 'it last_line nothing'}"
 
-    def until(self, done: Callable[[], bool], within_s: float) -> None:
+    def until(self, is_done: Callable[[], bool], within_s: float) -> None:
         """Wait for `done`; raise ProgramError if the program ends first or the wait takes too long."""
         end_s = time.monotonic() + within_s
-        while not done():
+        while not is_done():
             if self.code is not None:
                 raise ProgramError(self.trouble())
             if time.monotonic() > end_s:

@@ -32,7 +32,7 @@ class LoadResult:
     period_s: float
     duty: float
     errors: tuple[float, ...]
-    held: tuple[bool, ...]
+    covered: tuple[bool, ...]
 
     @property
     def name(self) -> str:
@@ -57,15 +57,15 @@ class ReplayResult:
 
     @property
     def held_ratio(self) -> float:
-        return fmean(held for load in self.loads for held in load.held)
+        return fmean(covered for load in self.loads for covered in load.covered)
 
     @property
     def worst(self) -> LoadResult:
         return max(self.loads, key=lambda load: load.p95)
 
     @property
-    def least_held(self) -> LoadResult:
-        return min(self.loads, key=lambda load: fmean(load.held))
+    def least_covered(self) -> LoadResult:
+        return min(self.loads, key=lambda load: fmean(load.covered))
 
 
 def replay(share: float, stopped: threading.Event) -> list[ReplayResult]:
@@ -77,20 +77,22 @@ def replay(share: float, stopped: threading.Event) -> list[ReplayResult]:
                 runs = max(4, round(share * RUNS[seconds]))
                 loads = product(PERIODS_S, DUTIES)
                 jobs[sensor, seconds] = [pool.submit(_load, sensor, seconds, *load, runs) for load in loads]
-            found = [ReplayResult(*key, tuple(future.result() for future in futures)) for key, futures in jobs.items()]
+            results = [
+                ReplayResult(*key, tuple(future.result() for future in futures)) for key, futures in jobs.items()
+            ]
         except KeyboardInterrupt:
             stopped.set()
             pool.shutdown(cancel_futures=True)
             raise
-    return found
+    return results
 
 
 def _load(sensor: Sensor, seconds: float, period_s: float, duty: float, runs: int) -> LoadResult:
     chance = random.Random(f"{sensor} {seconds} {period_s} {duty}")
-    errors, held = [], []
+    errors, covered = [], []
     for _ in range(runs):
         energy, true_j = measure(square_wave(chance, sensor, period_s, duty), seconds, chance)
         off_j = abs(energy.joules - true_j)
         errors.append(off_j / true_j)
-        held.append(off_j <= energy.half_width_j)
-    return LoadResult(period_s, duty, tuple(errors), tuple(held))
+        covered.append(off_j <= energy.half_width_j)
+    return LoadResult(period_s, duty, tuple(errors), tuple(covered))

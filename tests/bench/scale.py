@@ -47,7 +47,7 @@ class Scale:
 
 def measure(folder: Path, span_s: float, stopped: threading.Event) -> tuple[list[Scale], list[str]]:
     """Return the figures and the failures."""
-    found, trouble = [], []
+    result, trouble = [], []
     for gpus in SIZES:
         node = make_node(folder / f"scale-{gpus}", gpus=gpus)
         exporter = start_exporter(node.environment, node.folder)
@@ -58,16 +58,16 @@ def measure(folder: Path, span_s: float, stopped: threading.Event) -> tuple[list
                 for latency_s in LATENCIES_S:
                     node.simulation.set_call_latency(latency_s)
                     cpu, received_hz = _of_exporter(exporter, gpus, span_s, stopped)
-                    found.append(
+                    result.append(
                         Scale(gpus, latency_s, cpu, received_hz, *_of_sampler(node.environment, span_s, node.folder))
                     )
                     if stopped.is_set():
-                        return found, trouble
+                        return result, trouble
         except (ProgramError, OSError) as error:
             trouble.append(f"{gpus} GPUs: {error}")
         finally:
             node.simulation.close()
-    return found, trouble
+    return result, trouble
 
 
 def _of_exporter(exporter: Exporter, gpus: int, span_s: float, stopped: threading.Event) -> tuple[float, float]:
@@ -102,13 +102,13 @@ def _of_sampler(environment: Mapping[str, str], span_s: float, folder: Path) -> 
         begin_s = boottime() + 2 * SETTLE_S  # each GPU is attached by then
         for line in sampler.stdout:
             now_s = boottime()
-            found = [(poll.device.id, poll.after_s) for poll in decode_message(line).polls]
-            for uuid, after_s in found:
+            result = [(poll.device.id, poll.after_s) for poll in decode_message(line).polls]
+            for uuid, after_s in result:
                 if after_s >= begin_s and uuid in last_s:
                     polls, gap_s = polls + 1, max(gap_s, after_s - last_s[uuid])
                 last_s[uuid] = after_s
-            if found and now_s >= begin_s:
-                age_s = max(age_s, now_s - max(after_s for _, after_s in found))
+            if result and now_s >= begin_s:
+                age_s = max(age_s, now_s - max(after_s for _, after_s in result))
             if now_s > begin_s + span_s:
                 return polls / (now_s - begin_s) / len(last_s), gap_s, age_s
         raise ProgramError("the sampler ended unexpectedly")

@@ -25,7 +25,7 @@ from tests.bench.program import Program
 from tests.bench.wattline import start_exporter
 
 SLICE_S = 1.0
-TAKEN_UP_S = 0.3
+RESUME_S = 0.3
 """Pause after the exporter continues; its catching up is not part of its cost."""
 _NEIGHBOUR = """
 import sys, time
@@ -52,27 +52,27 @@ def measure(folder: Path, pairs: int, stopped: threading.Event) -> list[Slowdown
     """Measure on separate cores and on one core; with an open run unless the name has `idle`."""
     node = make_node(folder / "slowdown", pids=[os.getpid()])
     exporter = start_exporter(node.environment, node.folder)
-    found = []
+    result = []
     try:
         with exporter.program:
             exporter.until_ready()
             stopped.wait(3.0)
             core = max(os.sched_getaffinity(0))
-            found.append(_pairs("same core, idle at 1 Hz", exporter.program, core, pairs, stopped))
+            result.append(_pairs("same core, idle at 1 Hz", exporter.program, core, pairs, stopped))
             run_id = exporter.begin("bench", pids=[os.getpid()])
             stopped.wait(2.0)
-            found.append(_pairs("same core, run open", exporter.program, core, pairs, stopped))
-            found.append(_pairs("any core, run open", exporter.program, None, pairs, stopped))
+            result.append(_pairs("same core, run open", exporter.program, core, pairs, stopped))
+            result.append(_pairs("any core, run open", exporter.program, None, pairs, stopped))
             exporter.end(run_id)
     finally:
         node.simulation.close()
-    return found
+    return result
 
 
 def _pairs(where: str, program: Program, core: int | None, pairs: int, stopped: threading.Event) -> Slowdown:
     cores = os.sched_getaffinity(0) if core is None else {core}
     _pin(program, cores)
-    chance, lost = random.Random(where), []
+    chance, losses = random.Random(where), []
     with _neighbour(cores) as neighbour:
         _speed(neighbour)  # warm-up
         for _ in range(pairs):
@@ -82,16 +82,16 @@ def _pairs(where: str, program: Program, core: int | None, pairs: int, stopped: 
             for runs in chance.sample((True, False), 2):
                 with _stopped(program, so=not runs):
                     speeds[runs] = _speed(neighbour)
-                stopped.wait(TAKEN_UP_S)
-            lost.append(1 - speeds[True] / speeds[False])
-    return Slowdown(where, median(lost), _interval(lost))
+                stopped.wait(RESUME_S)
+            losses.append(1 - speeds[True] / speeds[False])
+    return Slowdown(where, median(losses), _interval(losses))
 
 
-def _interval(lost: list[float]) -> tuple[float, float]:
+def _interval(losses: list[float]) -> tuple[float, float]:
     """Return the CI of the median from order statistics, without an assumption about the distribution."""
-    reach = 0.98 * math.sqrt(len(lost))  # 1.96 standard deviations of a binomial at 1/2
-    low = max(0, math.floor(len(lost) / 2 - reach))
-    return sorted(lost)[low], sorted(lost)[len(lost) - 1 - low]
+    reach = 0.98 * math.sqrt(len(losses))  # 1.96 standard deviations of a binomial at 1/2
+    low = max(0, math.floor(len(losses) / 2 - reach))
+    return sorted(losses)[low], sorted(losses)[len(losses) - 1 - low]
 
 
 def _pin(program: Program, cores: set[int]) -> None:

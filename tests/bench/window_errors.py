@@ -43,12 +43,12 @@ class WindowErrors:
         return fmean(self.gpus)
 
 
-def window_errors(windows: Iterable[Window], truth_j: TrueEnergy) -> WindowErrors:
-    gpus, sums, held, took = [], [], [], []
+def window_errors(windows: Iterable[Window], true_energy_j: TrueEnergy) -> WindowErrors:
+    gpus, sums, covered, begin_took_s = [], [], [], []
     for window in windows:
-        true_j = {gpu: truth_j(gpu, window.begin_s, window.end_s) for gpu in window.joules}
+        true_j = {gpu: true_energy_j(gpu, window.begin_s, window.end_s) for gpu in window.joules}
         gpus += [joules / true_j[gpu] - 1 for gpu, joules in window.joules.items()]
         sums.append(sum(window.joules.values()) / sum(true_j.values()) - 1)
-        held += [abs(window.joules[gpu] - true_j[gpu]) <= half_j for gpu, half_j in window.half_width_j.items()]
-        took.append(window.begin_took_s)
-    return WindowErrors(tuple(gpus), tuple(sums), fmean(held) if held else None, tuple(took))
+        covered += [abs(window.joules[gpu] - true_j[gpu]) <= half_j for gpu, half_j in window.half_width_j.items()]
+        begin_took_s.append(window.begin_took_s)
+    return WindowErrors(tuple(gpus), tuple(sums), fmean(covered) if covered else None, tuple(begin_took_s))

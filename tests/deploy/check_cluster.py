@@ -73,9 +73,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "handler": "runc",
     }
     if "runtimeclass.node.k8s.io/nvidia" not in kubectl("get", "runtimeclass", "-o=name"):
-        kubectl("create", "-f", "-", given=runtime)
+        kubectl("create", "-f", "-", manifest=runtime)
     spaces = namespace(SPACE), namespace(JOBS, runs="true")
-    kubectl("apply", "-f", "-", given=list_objects(*spaces, secret(SPACE), secret(JOBS)))
+    kubectl("apply", "-f", "-", manifest=list_objects(*spaces, secret(SPACE), secret(JOBS)))
     yield Cluster(image, job_image, tmp_path_factory.mktemp("overlay"), secrets.token_hex(8))
     kubectl("delete", "namespace", SPACE, JOBS)
 
@@ -91,7 +91,7 @@ def runs(cluster: Cluster) -> Cluster:
     """Yield the runs, with a device plugin that gives the simulated GPUs to pods."""
     cluster.apply("runs")
     text = (REPOSITORY / "tests/deploy/device_plugin.py").read_text()
-    kubectl("apply", "-f", "-", given=list_objects(*device_plugin(cluster, text, list(cluster.energy_j()))))
+    kubectl("apply", "-f", "-", manifest=list_objects(*device_plugin(cluster, text, list(cluster.energy_j()))))
     nodes = ("get", "nodes", "-l", "nvidia.com/gpu.present=true", "-o=jsonpath={.items[*].status.allocatable}")
     eventually(lambda: '"nvidia.com/gpu":"2"' in kubectl(*nodes), "the node offers two GPUs")
     return cluster
@@ -123,10 +123,10 @@ def test_rollout_replaces_the_pod_with_a_ready_one(metrics: Cluster) -> None:
 def test_pod_starts_a_run_on_the_gpu_assigned_by_the_kubelet(runs: Cluster) -> None:
     burn = f"import time; until = time.monotonic() + {RUN_S}\nwhile time.monotonic() < until: pass"
     job(runs, "train", "workloads", "run", "--run-id", runs.mark, "-l", "model=probe", "--", "python3", "-c", burn)
-    given = eventually(
+    assigned = eventually(
         lambda: runs.metric("wattline_gpu_pod_info"), "the kubelet has assigned GPUs", lambda: phase("train")
     )
-    ((labels, _),) = given
+    ((labels, _),) = assigned
     assert (labels["namespace"], labels["pod"], labels["container"]) == (JOBS, "train", "train")
     assert wait_for_completion("train") == "Succeeded", pod_log("train")
     ended = runs.run(runs.mark)
@@ -167,9 +167,9 @@ def test_scrape_discovers_the_pod_and_continues_after_a_rollout(runs: Cluster, t
     energy = 'wattline_gpu_energy_joules_total{job="wattline"}'
     file = tmp_path / "kubernetes.yml"
     with api() as address:
-        wanted = {"global": {"scrape_interval": "1s"}} | example("scrape_configs")
-        wanted["scrape_configs"][0]["kubernetes_sd_configs"][0]["api_server"] = address
-        file.write_text(yaml.safe_dump(wanted))
+        expected = {"global": {"scrape_interval": "1s"}} | example("scrape_configs")
+        expected["scrape_configs"][0]["kubernetes_sd_configs"][0]["api_server"] = address
+        file.write_text(yaml.safe_dump(expected))
         at_once = ["-promscrape.kubernetesSDCheckInterval=1s", "-search.latencyOffset=1s"]
         with victoria_metrics(tmp_path, [], flags=[f"-promscrape.config={file}", *at_once]) as server:
             eventually(lambda: len(query(server, energy)) == 2, "both GPUs are scraped")

@@ -24,13 +24,13 @@ TOKEN = "0123456789abcdef0123456789abcdef"  # of a temporary cluster
 READY_S = 180.0
 
 
-def kubectl(*arguments: str, given: object = None, within_s: float = READY_S) -> str:
+def kubectl(*arguments: str, manifest: object = None, within_s: float = READY_S) -> str:
     """Return kubectl's output; `given` are objects on its stdin."""
-    document = None if given is None else json.dumps(given)
+    document = None if manifest is None else json.dumps(manifest)
     command = [require("kubectl", "kubernetes-client"), *arguments]
-    done = subprocess.run(command, input=document, capture_output=True, text=True, timeout=within_s, check=False)
-    assert done.returncode == 0, f"{arguments}: {done.stderr}"
-    return done.stdout
+    completed = subprocess.run(command, input=document, capture_output=True, text=True, timeout=within_s, check=False)
+    assert completed.returncode == 0, f"{arguments}: {completed.stderr}"
+    return completed.stdout
 
 
 def list_objects(*objects: dict[str, Any]) -> dict[str, Any]:
@@ -63,12 +63,12 @@ class Cluster:
         if overlay != "metrics" and not is_registered("service.spec.internalTrafficPolicy"):
             older = [{"op": "remove", "path": "/spec/internalTrafficPolicy"}]
             patches.append({"target": {"kind": "Service"}, "patch": json.dumps(older)})
-        wanted = {
+        expected = {
             "resources": [os.path.relpath(OVERLAYS / overlay, self.folder)],
             "images": [{"name": "wattline-exporter", "newName": name, "newTag": tag}],
             "patches": patches,
         }
-        (self.folder / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
+        (self.folder / "kustomization.yaml").write_text(yaml.safe_dump(expected))
         kubectl("apply", "-k", str(self.folder))
         self.rolled_out()
 
@@ -106,12 +106,12 @@ class Cluster:
 
     def energy_j(self) -> dict[str, float]:
         """Return the energy of each GPU once all are read."""
-        found = eventually(
+        result = eventually(
             lambda: {labels["uuid"]: value for labels, value in self.metric("wattline_gpu_energy_joules_total")},
             "the GPUs' energy",
         )
-        assert len(found) == 2
-        return found
+        assert len(result) == 2
+        return result
 
 
 def is_registered(field: str) -> bool:
@@ -146,8 +146,8 @@ def device_plugin(cluster: Cluster, text: str, uuids: list[str]) -> tuple[dict[s
 def example(key: str) -> dict[str, Any]:
     """Return the README's example that begins with this text."""
     blocks = (OVERLAYS.parent / "README.md").read_text().split("```yaml\n")[1:]
-    (found,) = [block.partition("```")[0] for block in blocks if block.startswith(f"{key}:")]
-    content: dict[str, Any] = yaml.safe_load(found)
+    (result,) = [block.partition("```")[0] for block in blocks if block.startswith(f"{key}:")]
+    content: dict[str, Any] = yaml.safe_load(result)
     return content
 
 
@@ -175,7 +175,7 @@ def job(cluster: Cluster, name: str, *command: str, gpus: int = 1) -> None:
         "hostAliases": [{"ip": service, "hostnames": ["wattline-runs.wattline"]}],
     }
     metadata = {"name": name, "namespace": JOBS}
-    kubectl("apply", "-f", "-", given={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    kubectl("apply", "-f", "-", manifest={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
 
 def phase(name: str) -> str:

@@ -134,9 +134,9 @@ class Node:
         )
 
     def output(self, *command: str) -> str:
-        done = self.run(*command)
-        assert done.returncode == 0, done.stderr + self.log()
-        return done.stdout
+        completed = self.run(*command)
+        assert completed.returncode == 0, completed.stderr + self.log()
+        return completed.stdout
 
     def ours(self, program: str, *arguments: str) -> str:
         """Return a command of Wattline, outside of any container."""

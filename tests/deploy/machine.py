@@ -87,8 +87,8 @@ class Machine:
 
     def write(self, path: str, text: str, mode: str = "0644") -> None:
         script = f"mkdir -p $(dirname {path}) && cat > {path} && chmod {mode} {path}"
-        done = self.run("sh", "-c", script, input_=text)
-        assert done.returncode == 0, done.stderr
+        completed = self.run("sh", "-c", script, input_=text)
+        assert completed.returncode == 0, completed.stderr
 
     def _init(self) -> int:
         """Return the PID of its systemd on the host."""

@@ -13,7 +13,7 @@ _VMALERT = r"""
 ENTRYPOINT ["sh", "-c", "exec vmalert $(echo \"$@\" | sed s,-notifier.blackhole,-notifier.url=http://127.0.0.1:9,)", ""]
 """
 """Debian 12's vmalert lacks that option."""
-_STAND_INS = {
+_SUBSTITUTES = {
     "prom/prometheus": ("prometheus", "/prometheus", 'USER nobody\nENTRYPOINT ["/bin/prometheus"]\n'),
     "victoriametrics/victoria-metrics": ("victoria-metrics", "/none", 'ENTRYPOINT ["/bin/victoria-metrics"]\n'),
     "victoriametrics/vmalert": ("vmalert", "/none", _VMALERT),
@@ -39,8 +39,8 @@ def substitute_images(engine: Podman, exporter: str) -> None:
             folder = engine.folder / name.replace("/", "-")
             (folder / "none").mkdir(parents=True, exist_ok=True)
             text = _NO_GRAFANA.format(exporter=exporter)
-            if name in _STAND_INS:
-                program, data, rest = _STAND_INS[name]
+            if name in _SUBSTITUTES:
+                program, data, rest = _SUBSTITUTES[name]
                 shutil.copy(require(program), folder / program)
                 text = _DEBIAN.format(program=program, data=data) + rest
             (folder / "Dockerfile").write_text(text)

@@ -34,10 +34,10 @@ def alerts() -> list[dict[str, Any]]:
 )
 def test_alert_cases_pass_promtool_and_vmalert(command: tuple[str, ...]) -> None:
     program, *arguments = command
-    done = subprocess.run(
+    completed = subprocess.run(
         [require(program), *arguments], cwd=FOLDER, capture_output=True, text=True, timeout=120, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def test_alert_has_a_firing_and_a_silent_case() -> None:
@@ -59,6 +59,6 @@ def test_alerts_use_existing_metrics() -> None:
     known = {metric.name for metric in m.METRICS}
     recorded = set(re.findall(r"record: (\S+)", (FOLDER / "wattline.rules.yml").read_text()))
     for rule in alerts():
-        asked = set(re.findall(r"(?<![\w:])wattline_\w+(?![\w:])", rule["expr"]))
-        assert asked <= known
+        queried = set(re.findall(r"(?<![\w:])wattline_\w+(?![\w:])", rule["expr"]))
+        assert queried <= known
         assert set(re.findall(r"\w+:wattline_\w+:\w+", rule["expr"])) <= recorded

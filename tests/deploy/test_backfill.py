@@ -31,19 +31,19 @@ def node() -> NodeSeries:
 
 
 def run(*call: Any) -> None:
-    done = subprocess.run([*map(str, call)], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run([*map(str, call)], capture_output=True, text=True, timeout=120, check=False)
+    assert completed.returncode == 0, completed.stderr
 
 
 def test_promtool_backfill_has_the_rules_timestamps(tmp_path: Path) -> None:
     """Backfill twice: equal samples of one rule file are stored once."""
     keep = ["--storage.tsdb.retention.time=3000d"]
     write_prometheus_blocks(tmp_path, [node()])
-    found: list[list[float]] = []
+    result: list[list[float]] = []
     for parts in ([(0, 1), (2, 3)], [(0.5, 2.5)], [(0, 3)], []):
         with servers.prometheus(tmp_path, [], flags=keep) as address:
             if not parts:
-                found += [servers.query(address, what) for what in (SUM, NUMBER, HOUR)]
+                result += [servers.query(address, what) for what in (SUM, NUMBER, HOUR)]
             for begin_h, end_h in parts:
                 run(
                     *(servers.require("promtool"), "tsdb", "create-blocks-from", "rules", f"--url={address}"),
@@ -51,7 +51,7 @@ def test_promtool_backfill_has_the_rules_timestamps(tmp_path: Path) -> None:
                     *(f"--output-dir={tmp_path / 'prometheus'}", RULES),
                 )
 
-    assert found == [[36 * 300 * 300], [36], [300 * 3_600]]
+    assert result == [[36 * 300 * 300], [36], [300 * 3_600]]
 
 
 def test_vmalert_backfill_fills_a_gap_exactly(tmp_path: Path) -> None:
@@ -69,6 +69,6 @@ def test_vmalert_backfill_fills_a_gap_exactly(tmp_path: Path) -> None:
                 f"-httpListenAddr=127.0.0.1:{servers.free_port()}",
             )
         urllib.request.urlopen(f"{address}/internal/force_flush").close()
-        found = [servers.query(address, what)[0] for what in (SUM, NUMBER)]
+        result = [servers.query(address, what)[0] for what in (SUM, NUMBER)]
 
-    assert found == [pytest.approx(37 * 300 * 300), 37]
+    assert result == [pytest.approx(37 * 300 * 300), 37]

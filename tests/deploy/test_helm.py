@@ -36,13 +36,13 @@ def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def template(*values: str, namespace: str = "wattline") -> list[dict[str, Any]]:
     sets = [part for value in (IMAGE, *values) for part in ("--set", value)]
-    done = helm("template", "wattline", CHART, "--namespace", namespace, *sets)
-    assert done.returncode == 0, done.stderr
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
+    completed = helm("template", "wattline", CHART, "--namespace", namespace, *sets)
+    assert completed.returncode == 0, completed.stderr
+    return [document for document in yaml.safe_load_all(completed.stdout) if document]
 
 
-def object_named(found: list[dict[str, Any]], kind: str, name: str = "wattline-exporter") -> dict[str, Any]:
-    (one,) = [d for d in found if d["kind"] == kind and d["metadata"]["name"] == name]
+def object_named(objects: list[dict[str, Any]], kind: str, name: str = "wattline-exporter") -> dict[str, Any]:
+    (one,) = [d for d in objects if d["kind"] == kind and d["metadata"]["name"] == name]
     return one
 
 
@@ -60,9 +60,9 @@ def without_release(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def by_kind(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    kinds = {document["kind"]: without_release(document) for document in found}
-    assert len(kinds) == len(found)
+def by_kind(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    kinds = {document["kind"]: without_release(document) for document in objects}
+    assert len(kinds) == len(objects)
     return kinds
 
 
@@ -84,9 +84,9 @@ def test_chart_monitor_equals_the_component(component: str, value: str, kind: st
 
 
 def test_chart_objects_have_the_release_labels() -> None:
-    found = template("mode=rapl", *ALL)
-    assert len(found) == 5 + 2 + 2 + 8
-    for document in found:
+    objects = template("mode=rapl", *ALL)
+    assert len(objects) == 5 + 2 + 2 + 8
+    for document in objects:
         assert OF_THE_RELEASE.items() <= document["metadata"]["labels"].items()
 
 
@@ -103,18 +103,18 @@ def test_chart_with_all_values_renders_valid_objects(version: str) -> None:
         "networkPolicy.extraEgress[0].ports[0].port=8428",
         "dashboards.enabled=true",
     )
-    found = template(*values)
-    assert {"ConfigMap", "DaemonSet", "NetworkPolicy", "PriorityClass", "Service"} <= {d["kind"] for d in found}
-    for document in found:
+    objects = template(*values)
+    assert {"ConfigMap", "DaemonSet", "NetworkPolicy", "PriorityClass", "Service"} <= {d["kind"] for d in objects}
+    for document in objects:
         kubernetes_validate.validate(document, version, strict=True)
-    assert {"ports": [{"port": 8428}]} in object_named(found, "NetworkPolicy")["spec"]["egress"]
+    assert {"ports": [{"port": 8428}]} in object_named(objects, "NetworkPolicy")["spec"]["egress"]
 
 
 def test_chart_passes_options_and_namespace_to_the_exporter() -> None:
-    found = template(
+    objects = template(
         "mode=runs", "clusterDomain=k8s.example.org", "extraArgs={--carbon.provider=gb}", namespace="power"
     )
-    arguments = object_named(found, "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["args"]
+    arguments = object_named(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["args"]
     hosts = [
         "wattline-runs",
         "wattline-runs.power",
@@ -123,15 +123,15 @@ def test_chart_passes_options_and_namespace_to_the_exporter() -> None:
     ]
     assert [a.partition("=")[2] for a in arguments if a.startswith("--web.allowed-host=")] == hosts
     assert arguments[-1] == "--carbon.provider=gb"
-    assert {document["metadata"].get("namespace", "power") for document in found} == {"power"}
+    assert {document["metadata"].get("namespace", "power") for document in objects} == {"power"}
 
 
 def test_chart_omits_disabled_objects() -> None:
     off = ("runtimeClassName=", "priorityClass.create=false", "priorityClass.name=", "networkPolicy.enabled=false")
-    found = template(*off, "tolerations=null", "nodeSelector.nvidia\\.com/gpu\\.present=null")
-    spec = object_named(found, "DaemonSet")["spec"]["template"]["spec"]
+    objects = template(*off, "tolerations=null", "nodeSelector.nvidia\\.com/gpu\\.present=null")
+    spec = object_named(objects, "DaemonSet")["spec"]["template"]["spec"]
     assert not {"runtimeClassName", "priorityClassName", "tolerations", "nodeSelector"} & set(spec)
-    assert {document["kind"] for document in found} == {"DaemonSet", "ServiceAccount"}
+    assert {document["kind"] for document in objects} == {"DaemonSet", "ServiceAccount"}
 
 
 def test_chart_image_uses_the_digest_if_given() -> None:
@@ -142,9 +142,9 @@ def test_chart_image_uses_the_digest_if_given() -> None:
 
 @pytest.mark.parametrize("kind", ["PrometheusRule", "VMRule"])
 def test_chart_rules_and_alerts_equal_the_tested_files(kind: str) -> None:
-    found = template(f"rules.kind={kind}", "rules.labels.release=monitoring")
+    objects = template(f"rules.kind={kind}", "rules.labels.release=monitoring")
     for name in ("rules", "alerts"):
-        rule = object_named(found, kind, f"wattline-{name}")
+        rule = object_named(objects, kind, f"wattline-{name}")
         theirs = yaml.safe_load((REPOSITORY / "deploy" / "prometheus" / f"wattline.{name}.yml").read_text())
         assert rule["spec"] == theirs
         assert rule["metadata"]["labels"]["release"] == "monitoring"
@@ -160,7 +160,7 @@ def test_chart_dashboards_equal_the_repository() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ("mode=everything", "mode"),
         ("image.repository=", "image.repository"),
@@ -171,28 +171,28 @@ def test_chart_dashboards_equal_the_repository() -> None:
         ("podMonitor.interval=often", "podMonitor.interval"),
     ],
 )
-def test_chart_invalid_value_is_rejected_by_name(value: str, said: str) -> None:
-    done = helm("template", "wattline", CHART, "--set", IMAGE, "--set", value)
-    assert done.returncode != 0
-    assert said in done.stderr
+def test_chart_invalid_value_is_rejected_by_name(value: str, message: str) -> None:
+    completed = helm("template", "wattline", CHART, "--set", IMAGE, "--set", value)
+    assert completed.returncode != 0
+    assert message in completed.stderr
 
 
 def test_chart_passes_the_linter() -> None:
-    done = helm("lint", "--strict", CHART, "--set", IMAGE)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = helm("lint", "--strict", CHART, "--set", IMAGE)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def test_chart_package_contains_linked_files(tmp_path: Path) -> None:
-    done = helm("package", CHART, "--destination", tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = helm("package", CHART, "--destination", tmp_path)
+    assert completed.returncode == 0, completed.stderr
     with tarfile.open(tmp_path / "wattline-exporter-0.1.0.tgz") as package:
-        held = {member.name: member for member in package.getmembers()}
+        contents = {member.name: member for member in package.getmembers()}
         for name, theirs in {
             "wattline.rules.yml": "deploy/prometheus/wattline.rules.yml",
             "wattline.alerts.yml": "deploy/prometheus/wattline.alerts.yml",
             "dashboards/wattline-node.json": "grafana/dashboards/wattline-node.json",
         }.items():
-            file = package.extractfile(held[f"wattline-exporter/files/{name}"])
+            file = package.extractfile(contents[f"wattline-exporter/files/{name}"])
             assert file is not None
             assert file.read() == (REPOSITORY / theirs).read_bytes()
 
@@ -202,9 +202,9 @@ def test_chart_notes_list_the_remaining_steps(tmp_path: Path) -> None:
     chart = shutil.copytree(CHART, tmp_path / "chart")
     (chart / "templates" / "NOTES.txt").rename(chart / "NOTES.txt")
     (chart / "templates" / "notes.yaml").write_text('kind: Notes\ntext: {{ tpl (.Files.Get "NOTES.txt") . | quote }}\n')
-    done = helm("template", "wattline", chart, "--namespace", "power", "--set", IMAGE, "--set", "mode=runs")
-    assert done.returncode == 0, done.stderr
-    (notes,) = [d["text"] for d in yaml.safe_load_all(done.stdout) if d and d["kind"] == "Notes"]
+    completed = helm("template", "wattline", chart, "--namespace", "power", "--set", IMAGE, "--set", "mode=runs")
+    assert completed.returncode == 0, completed.stderr
+    (notes,) = [d["text"] for d in yaml.safe_load_all(completed.stdout) if d and d["kind"] == "Notes"]
     assert "WATTLINE_EXPORTER=http://wattline-runs.power:9847" in notes
     assert "kubectl -n power create secret generic wattline-token --from-file=token" in notes
     assert "enforce=privileged" in notes

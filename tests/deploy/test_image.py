@@ -66,8 +66,8 @@ def _base() -> Path:
         debootstrap = require("debootstrap", "debootstrap")
         _BASE.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir="/var/tmp") as root:
-            made = [debootstrap, "--variant=minbase", "trixie", root]
-            subprocess.run(made, check=True, capture_output=True, timeout=500)
+            built = [debootstrap, "--variant=minbase", "trixie", root]
+            subprocess.run(built, check=True, capture_output=True, timeout=500)
             unfinished = _BASE.with_suffix(f".{os.getpid()}")
             subprocess.run(["tar", "-C", root, "-cf", unfinished, "."], check=True)
             unfinished.rename(_BASE)
@@ -135,12 +135,12 @@ def test_image_sbom_equals_the_installed_packages(podman: Podman, address: str) 
     offline = {**os.environ, "SYFT_CHECK_FOR_APP_UPDATE": "false"}
     listed = subprocess.run(syft, env=offline, capture_output=True, check=True, timeout=180).stdout
     saved.unlink()
-    found = [(part.get("purl", "").split("/")[0], part) for part in json.loads(listed)["components"]]
+    result = [(part.get("purl", "").split("/")[0], part) for part in json.loads(listed)["components"]]
     versions = "import importlib.metadata as m; print(*(f'{d.name}={d.version}' for d in m.distributions()))"
     python = podman("exec", "exporter", "python3", "-c", versions).lower().replace("_", "-").split()
     debian = podman("exec", "exporter", "dpkg-query", "--show", "--showformat=${Package}=${Version}\n").split()
-    assert sorted(f"{part['name']}={part['version']}" for kind, part in found if kind == "pkg:pypi") == sorted(python)
-    assert sorted(f"{part['name']}={part['version']}" for kind, part in found if kind == "pkg:deb") == sorted(debian)
+    assert sorted(f"{part['name']}={part['version']}" for kind, part in result if kind == "pkg:pypi") == sorted(python)
+    assert sorted(f"{part['name']}={part['version']}" for kind, part in result if kind == "pkg:deb") == sorted(debian)
     names = {part.partition("=")[0] for part in (*python, *debian)}
     assert {"wattline", "aiohttp", "nvidia-ml-py", "prometheus-client", "grpcio", "ca-certificates"} <= names
     assert not {"pip", "python3-pip", "python3-pip-whl", "python3-venv", "pandas", "torch"} & names
@@ -217,8 +217,8 @@ def test_compose_works_with_victoria_metrics(node: Node) -> None:
         scraped = ENDED.format("other")
         eventually(lambda: node.values(VICTORIA_METRICS, scraped) == [1.0], "the run is scraped", node.log)
         assert node.reported_j("other", VICTORIA_METRICS) == pytest.approx(drawn_j, rel=0.02)
-        asked = ("{source}/api/v1/query?query=up&nocache=1", "http://vmalert:8880/api/v1/rules")
-        up, rules = node.grafana_finds("victoria-metrics.yml", *asked)
+        query = ("{source}/api/v1/query?query=up&nocache=1", "http://vmalert:8880/api/v1/rules")
+        up, rules = node.grafana_finds("victoria-metrics.yml", *query)
         assert json.loads(up)["data"]["result"][0]["value"][1] == "1"
         assert {group["name"] for group in json.loads(rules)["data"]["groups"]} == GROUPS
         running = node.output("podman", "ps", "--format={{.Names}}").split()

@@ -36,11 +36,11 @@ _ACCEPTED_OF_RUNS = {
 @cache
 def render(overlay: str) -> str:
     kubectl = require("kubectl", "kubernetes-client")
-    done = subprocess.run(
+    completed = subprocess.run(
         [kubectl, "kustomize", FOLDER / "overlays" / overlay], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 def documents(overlay: str) -> list[dict[str, Any]]:
@@ -48,8 +48,8 @@ def documents(overlay: str) -> list[dict[str, Any]]:
 
 
 def single_object(overlay: str, kind: str) -> dict[str, Any]:
-    (found,) = [document for document in documents(overlay) if document["kind"] == kind]
-    return found
+    (result,) = [document for document in documents(overlay) if document["kind"] == kind]
+    return result
 
 
 def pod(overlay: str) -> dict[str, Any]:
@@ -60,9 +60,9 @@ def pod(overlay: str) -> dict[str, Any]:
 @pytest.mark.parametrize("overlay", LEVELS)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_objects_are_valid_for_oldest_and_newest_api(overlay: str, version: str) -> None:
-    found = documents(overlay)
-    assert {"DaemonSet", "NetworkPolicy", "PriorityClass", "ServiceAccount"} <= {d["kind"] for d in found}
-    for document in found:
+    result = documents(overlay)
+    assert {"DaemonSet", "NetworkPolicy", "PriorityClass", "ServiceAccount"} <= {d["kind"] for d in result}
+    for document in result:
         kubernetes_validate.validate(document, version, strict=True)
 
 
@@ -141,14 +141,14 @@ def test_containers_have_no_privileges_and_reserve_no_gpu(overlay: str) -> None:
     assert (context["allowPrivilegeEscalation"], context["readOnlyRootFilesystem"]) == (False, True)
     assert context["capabilities"] == {"drop": ["ALL"]}
     assert spec["automountServiceAccountToken"] is False
-    assert not any("nvidia.com" in name for asked in container["resources"].values() for name in asked)
+    assert not any("nvidia.com" in name for requested in container["resources"].values() for name in requested)
     written = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
     assert written == {"state", "tmp"}
 
 
 @pytest.mark.parametrize("overlay", ["runs", "rapl"])
 def test_token_is_readable_by_the_owner_only(overlay: str) -> None:
-    """Check that no fsGroup is set: it would open the file to a group, whatever its mode."""
+    """Check that no fsGroup is set: it would open the file to a group, even with mode 0400."""
     (token,) = [volume["secret"] for volume in pod(overlay)["volumes"] if volume["name"] == "token"]
     assert token["defaultMode"] == 0o400
     assert "fsGroup" not in pod(overlay)["securityContext"]
@@ -165,8 +165,8 @@ def test_job_reaches_its_nodes_exporter_by_an_allowed_name() -> None:
     assert service["spec"]["internalTrafficPolicy"] == "Local"
     name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
     arguments = pod("runs")["containers"][0]["args"]
-    called = {name, f"{name}.{namespace}", f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"}
-    assert called == {text.partition("=")[2] for text in arguments if text.startswith("--web.allowed-host=")}
+    addressed = {name, f"{name}.{namespace}", f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"}
+    assert addressed == {text.partition("=")[2] for text in arguments if text.startswith("--web.allowed-host=")}
 
 
 @pytest.mark.parametrize("beside", LEVELS)
@@ -177,8 +177,8 @@ def test_operator_scrape_selects_pods_and_labels_the_node(component: str, beside
     overlay = FOLDER / "overlays" / f"test-{component}-{tmp_path.name}"
     overlay.mkdir()
     try:
-        wanted = {"resources": [f"../{beside}"], "components": [f"../../components/{component}"]}
-        (overlay / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
+        expected = {"resources": [f"../{beside}"], "components": [f"../../components/{component}"]}
+        (overlay / "kustomization.yaml").write_text(yaml.safe_dump(expected))
         scrape = single_object(overlay.name, kind)
         template = single_object(overlay.name, "DaemonSet")["spec"]["template"]
     finally:
@@ -199,10 +199,10 @@ def test_policy_linter_reports_only_intended_exceptions(overlay: str, tmp_path: 
     (tmp_path / "rendered.yaml").write_text(render(overlay))
     accepted = _ACCEPTED | (_ACCEPTED_OF_RUNS if overlay != "metrics" else {})
     options = ["--framework", "kubernetes", "--compact", "--quiet", "--skip-check", ",".join(accepted)]
-    done = subprocess.run(
+    completed = subprocess.run(
         [_linter(), "-d", tmp_path, *options], capture_output=True, text=True, check=False, timeout=300
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def _linter() -> Path:

@@ -43,8 +43,8 @@ def node(machine: Machine) -> Iterator[Machine]:
     simulated = Simulation.open(path)
     for gpu in range(2):
         simulated.set_load(gpu, Constant(POWER_W))
-    done = machine.run(f"{FILES}/install.sh")
-    assert done.returncode == 0, done.stderr
+    completed = machine.run(f"{FILES}/install.sh")
+    assert completed.returncode == 0, completed.stderr
     machine.write(f"/etc/systemd/system/{UNIT}.service.d/gpus.conf", GPUS)
     model = f"--cpu.power-model idle=10,max={10 + CORE_W * (os.cpu_count() or 1):g}"
     machine.run("sed", "-i", f's/^\\(WATTLINE_ARGS=".*\\)"/\\1 {model}"/', f"/etc/default/{UNIT}")
@@ -92,9 +92,9 @@ def run_workload(machine: Machine, around: Sequence[str], run_id: str, command: 
 
 def exposure(machine: Machine) -> float:
     judged = machine.run("systemd-analyze", "security", "--no-pager", UNIT).stdout
-    found = re.search(r"Overall exposure level for .*: ([\d.]+)", judged)
-    assert found, judged
-    return float(found[1])
+    match = re.search(r"Overall exposure level for .*: ([\d.]+)", judged)
+    assert match, judged
+    return float(match[1])
 
 
 def test_unit_is_valid_and_as_restricted_as_documented(node: Machine) -> None:
@@ -141,13 +141,13 @@ def test_check_runs_with_the_services_rights_and_options(node: Machine) -> None:
 
 def test_socket_accepts_runs_from_its_group_only(node: Machine) -> None:
     """Check that changes over TCP are rejected when a socket is configured."""
-    done = run_workload(node, ["runuser", "-u", "ann", "--"], "of-ann", "sleep 1")
-    assert done.returncode == 0, done.stderr
+    completed = run_workload(node, ["runuser", "-u", "ann", "--"], "of-ann", "sleep 1")
+    assert completed.returncode == 0, completed.stderr
     assert metric(node, r'wattline_run_duration_seconds\{run_id="of-ann"\}')[0] > 1
-    done = run_workload(node, ["runuser", "-u", "bob", "--"], "of-bob", "sleep 1")
-    assert done.returncode != 0
-    assert SOCKET in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = run_workload(node, ["runuser", "-u", "bob", "--"], "of-bob", "sleep 1")
+    assert completed.returncode != 0
+    assert SOCKET in completed.stderr
+    assert "Traceback" not in completed.stderr
     assert metric(node, r'wattline_run_duration_seconds\{run_id="of-bob"\}') == []
 
 
@@ -155,10 +155,12 @@ def test_job_in_the_slice_includes_short_lived_children(node: Machine) -> None:
     """Children live for milliseconds, much less than the second between two process scans."""
     moments = "for i in $(seq 300); do /usr/bin/env true; done; times; sleep 2"
     scope = ["systemd-run", "--scope", "--slice=wattline.slice", "--quiet", "--"]
-    done = run_workload(node, scope, "moments", moments)
-    assert done.returncode == 0, done.stderr
-    assert "control group" not in done.stderr
-    spent_s = sum(60 * float(minutes) + float(rest) for minutes, rest in re.findall(r"(\d+)m([\d.]+)s", done.stdout))
+    completed = run_workload(node, scope, "moments", moments)
+    assert completed.returncode == 0, completed.stderr
+    assert "control group" not in completed.stderr
+    spent_s = sum(
+        60 * float(minutes) + float(rest) for minutes, rest in re.findall(r"(\d+)m([\d.]+)s", completed.stdout)
+    )
     share = r'wattline_run_attributed_energy_joules_total\{component="cpu",.*policy="idle_apart",run_id="moments"\}'
     assert spent_s > 0.1
     assert sum(metric(node, share)) > 0.5 * spent_s * CORE_W
@@ -192,7 +194,7 @@ def test_rapl_files_are_readable_by_the_group_only(node: Machine) -> None:
         node.write(path, "1\n", "0400")
     node.run("mkdir", "/root/tree/etc")
     node.run("cp", "/etc/passwd", "/etc/group", "/root/tree/etc/")
-    done = node.run("systemd-tmpfiles", "--create", "--root=/root/tree", "/usr/lib/tmpfiles.d/wattline-rapl.conf")
-    assert done.returncode == 0, done.stderr
+    completed = node.run("systemd-tmpfiles", "--create", "--root=/root/tree", "/usr/lib/tmpfiles.d/wattline-rapl.conf")
+    assert completed.returncode == 0, completed.stderr
     for path in (f"{zone}/energy_uj", f"{zone}/intel-rapl:0:0/energy_uj"):
         assert node.run("stat", "-c", "%U %G %a", path).stdout.split() == ["root", "wattline", "440"]

@@ -74,11 +74,11 @@ def collect_findings() -> dict[str, set[str]]:
 
     A code with a computed part ends with `*`; a computed level means any level.
     """
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for path in sorted((ROOT / "analyzer").rglob("*.py")):
         for level, code in _findings(ast.parse(path.read_text())):
-            found.setdefault(code, set()).update(level)
-    return found
+            result.setdefault(code, set()).update(level)
+    return result
 
 
 def table() -> str:

@@ -29,8 +29,8 @@ class Block:
 def blocks(page: Path) -> list[Block]:
     text = page.read_text()
     return [
-        Block(page, text.count("\n", 0, found.start()) + 1, found[1] or _language(found[2]), found[2])
-        for found in _FENCE.finditer(text)
+        Block(page, text.count("\n", 0, result.start()) + 1, result[1] or _language(result[2]), result[2])
+        for result in _FENCE.finditer(text)
     ]
 
 

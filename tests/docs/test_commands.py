@@ -36,11 +36,11 @@ def options_of(words):
     """Return the options a command takes, and its words after the command's name."""
     program, rest = PurePath(words[0]).name, words[1:]
     known = option_tables.option_names(program)
-    path, taken = [], 0
-    while taken < len(rest) and " ".join([*path, rest[taken]]) in known:
-        path.append(rest[taken])
-        taken += 1
-    return known, " ".join(path), rest[taken:]
+    path, consumed = [], 0
+    while consumed < len(rest) and " ".join([*path, rest[consumed]]) in known:
+        path.append(rest[consumed])
+        consumed += 1
+    return known, " ".join(path), rest[consumed:]
 
 
 def unknown_options(words):
@@ -50,8 +50,8 @@ def unknown_options(words):
     allowed = set(known[command])
     if command in JOB_COMMANDS:
         allowed |= {option for job in rest if job in option_tables.jobs.job_names() for option in job_options(job)}
-    given = [word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
-    return [option for option in given if option not in allowed]
+    arguments = [word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
+    return [option for option in arguments if option not in allowed]
 
 
 def job_options(job):

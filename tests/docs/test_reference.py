@@ -33,9 +33,9 @@ def test_every_finding_code_has_a_meaning():
 
 
 def test_finding_codes_of_known_findings_have_their_levels():
-    found = finding_codes.collect_findings()
+    result = finding_codes.collect_findings()
 
-    assert (found["stuck_sensor"], found["gap"], found["rapl_wrap"]) == ({"bad"}, {"warning"}, {"note", "warning"})
+    assert (result["stuck_sensor"], result["gap"], result["rapl_wrap"]) == ({"bad"}, {"warning"}, {"note", "warning"})
 
 
 def test_hidden_options_are_left_out():

@@ -59,7 +59,7 @@ class RunComparison:
     nodes: int
     gpus: int
     duration_s: float
-    truth_j: float
+    true_j: float
     energies: Mapping[str, ReportedEnergy]
     trouble: tuple[str, ...] = ()
 
@@ -75,9 +75,7 @@ class RunComparison:
     @property
     def deviation(self) -> float:
         """Return the largest relative deviation from the true value."""
-        offs = [
-            energies.joules / self.truth_j - 1 for energies in self.energies.values() if energies.joules is not None
-        ]
+        offs = [energies.joules / self.true_j - 1 for energies in self.energies.values() if energies.joules is not None]
         return max(offs, key=abs, default=math.nan)
 
     @property
@@ -93,18 +91,18 @@ class RunComparison:
     def problems(self) -> Iterator[str]:
         yield from self.trouble
         (_, first), *others = self.energies.items()
-        for where, energies in others:
+        for source, energies in others:
             if energies.joules is not None and not math.isclose(energies.joules, first.joules or 0.0, rel_tol=ROUNDING):
-                yield f"{where} tells {energies.joules:.1f} J, the ledger {first.joules or 0.0:.1f} J"
-        for where, energies in self.energies.items():
+                yield f"{source} reports {energies.joules:.1f} J, the ledger {first.joules or 0.0:.1f} J"
+        for source, energies in self.energies.items():
             off_j, bound_j = self._off_j(energies), self._bound_j(energies) * (1.0 if self.is_long else MAX_HALF_WIDTHS)
             if energies.joules is None:
-                yield f"{where} has no such run: {' '.join(energies.notes)}"
+                yield f"{source} has no such run: {' '.join(energies.notes)}"
             elif off_j > bound_j:
-                yield f"{where} is {off_j:.1f} J above the true value, by more than {bound_j:.1f} J"
+                yield f"{source} is {off_j:.1f} J above the true value, by more than {bound_j:.1f} J"
             elif off_j < -bound_j - energies.missing_j:
                 declared = f"{bound_j:.1f} J, and {energies.unseen_s:.2f} s of a GPU unseen"
-                yield f"{where} is {-off_j:.1f} J below the true value; declared are {declared}"
+                yield f"{source} is {-off_j:.1f} J below the true value; declared are {declared}"
 
     @property
     def is_outside(self) -> bool:
@@ -112,16 +110,16 @@ class RunComparison:
         return not (self.is_long or self.unseen_s or self.agrees)
 
     def _off_j(self, energies: ReportedEnergy) -> float:
-        return math.inf if energies.joules is None else energies.joules - self.truth_j
+        return math.inf if energies.joules is None else energies.joules - self.true_j
 
     def _bound_j(self, energies: ReportedEnergy) -> float:
-        return TOLERANCE * self.truth_j if self.is_long else energies.half_j
+        return TOLERANCE * self.true_j if self.is_long else energies.half_j
 
 
-def too_many_outside(compared: Sequence[RunComparison]) -> bool:
+def too_many_outside(comparisons: Sequence[RunComparison]) -> bool:
     """Return True if more short runs miss their 95 % intervals than chance explains."""
-    seen = [run for run in compared if not run.is_long and not run.unseen_s]
-    return sum(run.is_outside for run in seen) > binom.isf(_CHANCE, len(seen), 0.05) if seen else False
+    sampled = [run for run in comparisons if not run.is_long and not run.unseen_s]
+    return sum(run.is_outside for run in sampled) > binom.isf(_CHANCE, len(sampled), 0.05) if sampled else False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,7 @@ class RunLedgers:
 
     answers: tuple[dict[str, Any], ...]
     energies: ReportedEnergy
-    truth_j: float
+    true_j: float
 
     @property
     def duration_s(self) -> float:
@@ -140,17 +138,23 @@ class RunLedgers:
 def sum_ledgers(nodes: Sequence[Node], run_id: str, gpus: Sequence[int]) -> RunLedgers:
     """Sum the ledgers; `gpus` are the run's GPUs on each node. Without energy if a ledger lacks a GPU."""
     answers = [node.run(run_id) for node in nodes]
-    truths_j = [node.truth_j(run, gpus) for node, run in zip(nodes, answers, strict=True)]
+    true_by_node_j = [node.true_j(run, gpus) for node, run in zip(nodes, answers, strict=True)]
     energies_j = [run["energy_joules"].get("gpu", {}) for run in answers]
     halves_j = [run["energy_uncertainty_joules"].get("gpu", {}) for run in answers]
-    whole = all(set(energy) == set(truth) for energy, truth in zip(energies_j, truths_j, strict=True))
+    complete = all(
+        set(energy) == set(true_by_gpu_j) for energy, true_by_gpu_j in zip(energies_j, true_by_node_j, strict=True)
+    )
     energies = ReportedEnergy(
-        math.fsum(joules for energy in energies_j for joules in energy.values()) if whole else None,
+        math.fsum(joules for energy in energies_j for joules in energy.values()) if complete else None,
         math.fsum(joules for half in halves_j for joules in half.values()),
         math.fsum(_unseen_s(run["covered_ratio"].get("gpu", {}), run["duration_seconds"]) for run in answers),
         notes=tuple(note for run in answers for note in run["notes"]),
     )
-    return RunLedgers(tuple(answers), energies, math.fsum(joules for truth in truths_j for joules in truth.values()))
+    return RunLedgers(
+        tuple(answers),
+        energies,
+        math.fsum(joules for true_by_gpu_j in true_by_node_j for joules in true_by_gpu_j.values()),
+    )
 
 
 def _unseen_s(covered: Mapping[str, float], duration_s: float) -> float:

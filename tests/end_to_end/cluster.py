@@ -60,42 +60,46 @@ class ClusterResult:
         return of_runs + of_nodes + of_intervals
 
 
-def compare_cluster(folder: Path, size: Size, scrape_s: float, seed: int, say: Callable[[str], None]) -> ClusterResult:
+def compare_cluster(folder: Path, size: Size, scrape_s: float, seed: int, log: Callable[[str], None]) -> ClusterResult:
     """Run the scene and compare its energies. No process is left running."""
     chance = random.Random(seed)
     nodes = [make_node(folder / f"node-{i}", f"node-{i}", size.gpus, chance) for i in range(size.nodes)]
     targets = [node.target for node in nodes]
-    places = [folder / "prometheus", folder / "victoria-metrics"]
-    for place in places:
-        place.mkdir()
-    prometheus = cluster_servers.prometheus(places[0], targets, f"{scrape_s:g}s")
-    victoria_metrics = cluster_servers.victoria_metrics(places[1], targets, f"{scrape_s:g}s")
-    scene = Scene(nodes, prometheus, victoria_metrics, size, say)
+    folders = [folder / "prometheus", folder / "victoria-metrics"]
+    for data_folder in folders:
+        data_folder.mkdir()
+    prometheus = cluster_servers.prometheus(folders[0], targets, f"{scrape_s:g}s")
+    victoria_metrics = cluster_servers.victoria_metrics(folders[1], targets, f"{scrape_s:g}s")
+    scene = Scene(nodes, prometheus, victoria_metrics, size, log)
     with ExitStack() as stack:
         stack.callback(scene.stop)
         scene.start()
-        say(f"{size.nodes} nodes of {size.gpus} GPUs are up")
+        log(f"{size.nodes} nodes of {size.gpus} GPUs are up")
         time.sleep(WARM_UP_S)
-        tagged, refused = scene.play(chance)
-        say(f"{len(tagged)} runs have ended; the last scrape")
+        started_runs, refused = scene.play(chance)
+        log(f"{len(started_runs)} runs have ended; the last scrape")
         scene.until_scraped(scrape_s)
         deviation = {node.name: node.attribution_deviation() for node in nodes}
         reads = [node.reads() for node in nodes]
-        plans = [run.plan for run in tagged]
+        plans = [run.plan for run in started_runs]
         run_ledgers = [sum_ledgers([nodes[number] for number in plan.nodes], plan.run_id, plan.gpus) for plan in plans]
         scene.stop_nodes()
-        say("comparing")
-        compared = _compared(tagged, run_ledgers, scene.servers)
-    return ClusterResult(compared, refused, deviation, (sum(each[0] for each in reads), sum(each[1] for each in reads)))
+        log("comparing")
+        comparisons = _compare(started_runs, run_ledgers, scene.servers)
+    return ClusterResult(
+        comparisons, refused, deviation, (sum(each[0] for each in reads), sum(each[1] for each in reads))
+    )
 
 
-def _compared(
-    tagged: list[StartedRun], run_ledgers: list[RunLedgers], servers: Sequence[Server]
+def _compare(
+    started_runs: list[StartedRun], run_ledgers: list[RunLedgers], servers: Sequence[Server]
 ) -> list[RunComparison]:
     """Compare runs in separate processes, because the reports take most of the time."""
     with ProcessPoolExecutor(_REPORTERS, get_context("spawn")) as pool:
         reports = {
-            server.name: [pool.submit(server_energy, server.url, run.plan.run_id, run.plan.labels) for run in tagged]
+            server.name: [
+                pool.submit(server_energy, server.url, run.plan.run_id, run.plan.labels) for run in started_runs
+            ]
             for server in servers
         }
         return [
@@ -104,29 +108,32 @@ def _compared(
                 len(run.plan.nodes),
                 len(run.plan.nodes) * len(run.plan.gpus),
                 ledger.duration_s,
-                ledger.truth_j,
+                ledger.true_j,
                 {"ledger": ledger.energies, **{name: answers[i].result() for name, answers in reports.items()}},
-                tuple(text for answer in ledger.answers for text in _of_its_window(answer, run)),
+                tuple(text for answer in ledger.answers for text in _window_problems(answer, run)),
             )
-            for i, (run, ledger) in enumerate(zip(tagged, run_ledgers, strict=True))
+            for i, (run, ledger) in enumerate(zip(started_runs, run_ledgers, strict=True))
         ]
 
 
-def _of_its_window(run: Mapping[str, Any], tagged: StartedRun) -> Iterator[str]:
-    """Check the ledger's start and end against the calls, since the true value is computed for that window."""
-    for call, recorded_s, what in ((tagged.begun, run["started_at"], "start"), (tagged.ended, run["ended_at"], "end")):
+def _window_problems(run: Mapping[str, Any], started_run: StartedRun) -> Iterator[str]:
+    """Compare the ledger's start and end with the calls, because the true value is for that window."""
+    for call, recorded_s, edge in (
+        (started_run.begun, run["started_at"], "start"),
+        (started_run.ended, run["ended_at"], "end"),
+    ):
         if not call.from_s - CLOCKS_DIFFER_S <= recorded_s <= call.until_s + CLOCKS_DIFFER_S:
             took_s = call.until_s - call.from_s
-            yield f"its recorded {what} is {recorded_s - call.from_s:+.3f} s from the call, which took {took_s:.3f} s"
+            yield f"its recorded {edge} is {recorded_s - call.from_s:+.3f} s from the call, which took {took_s:.3f} s"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.end_to_end.cluster", description=__doc__.splitlines()[0])
-    parser.add_argument("--nodes", type=int, default=20, help="exporters (default: 20, at least 3)")
-    parser.add_argument("--gpus", type=int, default=8, help="of each (default: 8, at least 2)")
-    parser.add_argument("--seconds", type=float, default=180.0, help="in which runs are tagged (default: 180)")
+    parser.add_argument("--nodes", type=int, default=20, help="number of exporters (default: 20, at least 3)")
+    parser.add_argument("--gpus", type=int, default=8, help="GPUs of each exporter (default: 8, at least 2)")
+    parser.add_argument("--seconds", type=float, default=180.0, help="duration in which runs start (default: 180)")
     parser.add_argument("--scrape-seconds", type=float, default=5.0, help="scrape interval (default: 5)")
-    parser.add_argument("--seed", type=int, default=1, help="of what is done at random (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of all random choices (default: 1)")
     options = parser.parse_args()
     if options.nodes < 3 or not 2 <= options.gpus <= 64 or options.seconds < SHORTEST_SCENE_S:
         parser.error(f"it takes 3 nodes, 2 to 64 GPUs on each, and {SHORTEST_SCENE_S:g} s at least")
@@ -136,25 +143,25 @@ def main() -> int:
     begun_s = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="wattline-cluster-") as folder:
-            found = compare_cluster(Path(folder), size, options.scrape_seconds, options.seed, _said_since(begun_s))
+            result = compare_cluster(Path(folder), size, options.scrape_seconds, options.seed, _log_since(begun_s))
     except KeyboardInterrupt:
         return 130
     except (AssertionError, RefusedError, pytest.skip.Exception, pytest.fail.Exception) as error:
         print(f"cluster: {error}", file=sys.stderr)
         return 1
-    print(table(found.runs))
-    problems = found.problems()
-    for line in (*summary(found.runs, found.refused, found.attribution_deviation, found.reads), *problems):
+    print(table(result.runs))
+    problems = result.problems()
+    for line in (*summary(result.runs, result.refused, result.attribution_deviation, result.reads), *problems):
         print(line)
     print(f"{time.monotonic() - begun_s:.0f} s in all; {len(problems)} problems")
     return int(bool(problems))
 
 
-def _said_since(begun_s: float) -> Callable[[str], None]:
-    def say(text: str) -> None:
+def _log_since(begun_s: float) -> Callable[[str], None]:
+    def log(text: str) -> None:
         print(f"{time.monotonic() - begun_s:5.0f} s  {text}", file=sys.stderr, flush=True)
 
-    return say
+    return log
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ class Node:
         answer = self._answered(lambda: requests.get(f"http://{self.target}/api/v1/runs/{run_id}", timeout=30))
         return dict(answer.json())
 
-    def truth_j(self, run: Mapping[str, Any], gpus: Sequence[int]) -> dict[str, float]:
+    def true_j(self, run: Mapping[str, Any], gpus: Sequence[int]) -> dict[str, float]:
         """Return the true energy of GPUs between the ledger's start and end of the run, by UUID."""
         begin_s = boottime_of(run["started_at"])
         end_s = begin_s + run["duration_seconds"]
@@ -95,27 +95,27 @@ class Node:
     def attribution_deviation(self) -> float:
         """Return the largest relative deviation of attributed plus unattributed energy from the counters."""
         assert self._exporter is not None
-        shown = self._exporter.metrics()
-        counters_j = {labels["uuid"]: joules for labels, joules in shown[m.GPU_ENERGY.name]}
+        series = self._exporter.metrics()
+        counters_j = {labels["uuid"]: joules for labels, joules in series[m.GPU_ENERGY.name]}
         parts_j: dict[tuple[str, str], float] = {}
-        for labels, joules in shown[m.RUN_ATTRIBUTED_ENERGY.name]:
-            whose = labels["device"], labels["policy"]
-            parts_j[whose] = parts_j.get(whose, 0.0) + joules
+        for labels, joules in series[m.RUN_ATTRIBUTED_ENERGY.name]:
+            key = labels["device"], labels["policy"]
+            parts_j[key] = parts_j.get(key, 0.0) + joules
         assert {device for device, _ in parts_j} == set(counters_j), (parts_j, counters_j)
         return max(abs(joules / counters_j[device] - 1) for (device, _), joules in parts_j.items())
 
     def reads(self) -> tuple[float, float]:
         """Return the number of reads of the driver, and of late or failed ones."""
         assert self._exporter is not None
-        shown = [(labels, value) for labels, value in self._exporter.metrics()[m.SOURCE_READS.name]]
-        count = {labels["outcome"]: value for labels, value in shown if labels["source"] == "nvml"}
+        series = [(labels, value) for labels, value in self._exporter.metrics()[m.SOURCE_READS.name]]
+        count = {labels["outcome"]: value for labels, value in series if labels["source"] == "nvml"}
         return sum(count.values()), count.get("late", 0.0) + count.get("failed", 0.0)
 
-    def _answered(self, ask: Callable[[], requests.Response]) -> requests.Response:
+    def _answered(self, request: Callable[[], requests.Response]) -> requests.Response:
         give_up_s = time.monotonic() + PATIENCE_S
         while True:
             try:
-                answer = ask()
+                answer = request()
             except requests.ConnectionError:
                 assert time.monotonic() < give_up_s, f"{self.name} does not answer at {self.target}"
             else:

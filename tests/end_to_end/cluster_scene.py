@@ -63,7 +63,7 @@ class Scene:
     prometheus: Server
     victoria_metrics: Server
     size: Size
-    say: Callable[[str], None]
+    log: Callable[[str], None]
 
     @property
     def servers(self) -> tuple[Server, Server]:
@@ -82,41 +82,55 @@ class Scene:
         with ThreadPoolExecutor(_WORKERS) as pool:
             runs = [_Run(plan, self.nodes) for plan in self._plan(chance)]
             events = [*self._faults(), *(event for run in runs for event in run.events())]
-            done: list[Future[object]] = []
+            futures: list[Future[object]] = []
             for at_s, action in sorted(events, key=lambda event: event[0]):
                 time.sleep(max(0.0, begun_s + at_s - time.monotonic()))
-                done.append(pool.submit(action))
-            for each in done:
+                futures.append(pool.submit(action))
+            for each in futures:
                 each.result()
-        tagged = [StartedRun(run.plan, run.begun, run.ended) for run in runs if run.begun and run.ended]
-        return tagged, [run.refused for run in runs if run.refused]
+        started_runs = [StartedRun(run.plan, run.begun, run.ended) for run in runs if run.begun and run.ended]
+        return started_runs, [run.refused for run in runs if run.refused]
 
     def _plan(self, chance: random.Random) -> Iterator[PlannedRun]:
         """Return random runs and the runs that the faults affect."""
-        hit, whole_s = faults(self.size.seconds), self.size.seconds
+        fault_times, length_s = faults(self.size.seconds), self.size.seconds
         yield from random_runs(self.size, chance)
-        yield two_node_run((0, 1), 0.2 * whole_s, 0.5 * whole_s, chance)
-        yield fault_run("killed-under", 0, (0, 1), hit.exporter[0] - 0.15 * whole_s, hit.exporter[1] + 0.15 * whole_s)
-        yield fault_run("lost-and-back", 1, (0, 1), hit.gpu[0] - 0.1 * whole_s, hit.gpu[1] + 0.2 * whole_s)
-        yield fault_run("ended-while-lost", 1, (0, 1), hit.gpu[0] - 0.2 * whole_s, hit.gpu[1] - 0.05 * whole_s)
-        yield fault_run("while-both-are-away", 2, (1,), hit.victoria_metrics[0] + 1, hit.prometheus[1] - 1)
+        yield two_node_run((0, 1), 0.2 * length_s, 0.5 * length_s, chance)
+        yield fault_run(
+            "killed-under",
+            0,
+            (0, 1),
+            fault_times.exporter[0] - 0.15 * length_s,
+            fault_times.exporter[1] + 0.15 * length_s,
+        )
+        yield fault_run(
+            "lost-and-back", 1, (0, 1), fault_times.gpu[0] - 0.1 * length_s, fault_times.gpu[1] + 0.2 * length_s
+        )
+        yield fault_run(
+            "ended-while-lost", 1, (0, 1), fault_times.gpu[0] - 0.2 * length_s, fault_times.gpu[1] - 0.05 * length_s
+        )
+        yield fault_run(
+            "while-both-are-away", 2, (1,), fault_times.victoria_metrics[0] + 1, fault_times.prometheus[1] - 1
+        )
 
     def _faults(self) -> Iterator[tuple[float, Action]]:
-        hit, killed, unlucky = faults(self.size.seconds), self.nodes[0], self.nodes[1]
-        yield hit.exporter[0], self._said(f"{killed.name}'s exporter is killed", killed.kill)
-        yield hit.exporter[1], self._said(f"{killed.name}'s exporter is started again", killed.start)
-        yield hit.gpu[0], self._said(f"{unlucky.name} loses GPU 0", lambda: unlucky.lose(0))
-        yield hit.gpu[1], self._said(f"{unlucky.name} has GPU 0 again", lambda: unlucky.find(0))
-        for server, (from_s, until_s) in zip(self.servers, (hit.prometheus, hit.victoria_metrics), strict=True):
-            yield from_s, self._said(f"{server.name} is killed", server.kill)
-            yield until_s, self._said(f"{server.name} is started again", server.start)
+        fault_times, killed, unlucky = faults(self.size.seconds), self.nodes[0], self.nodes[1]
+        yield fault_times.exporter[0], self._logged(f"{killed.name}'s exporter is killed", killed.kill)
+        yield fault_times.exporter[1], self._logged(f"{killed.name}'s exporter is started again", killed.start)
+        yield fault_times.gpu[0], self._logged(f"{unlucky.name} loses GPU 0", lambda: unlucky.lose(0))
+        yield fault_times.gpu[1], self._logged(f"{unlucky.name} has GPU 0 again", lambda: unlucky.find(0))
+        for server, (from_s, until_s) in zip(
+            self.servers, (fault_times.prometheus, fault_times.victoria_metrics), strict=True
+        ):
+            yield from_s, self._logged(f"{server.name} is killed", server.kill)
+            yield until_s, self._logged(f"{server.name} is started again", server.start)
 
-    def _said(self, text: str, action: Action) -> Action:
-        def said() -> None:
-            self.say(text)
+    def _logged(self, text: str, action: Action) -> Action:
+        def logged_action() -> None:
+            self.log(text)
             action()
 
-        return said
+        return logged_action
 
     def until_scraped(self, scrape_s: float) -> None:
         """Wait until both servers have scraped every node again."""

@@ -11,33 +11,33 @@ from tests.end_to_end.cluster_runs import Size
 
 SIZE = Size(nodes=3, gpus=4, seconds=28.0, longest_s=16.0, pause_s=6.0)
 SCRAPE_S = 2.0
-BEFALLEN = ("killed-under", "lost-and-back", "ended-while-lost")
+RUNS_WITH_FAULTS = ("killed-under", "lost-and-back", "ended-while-lost")
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    def say(text):
+def result(tmp_path_factory):
+    def log(text):
         print(text, file=sys.stderr)
 
-    return compare_cluster(tmp_path_factory.mktemp("cluster"), SIZE, SCRAPE_S, seed=2, say=say)
+    return compare_cluster(tmp_path_factory.mktemp("cluster"), SIZE, SCRAPE_S, seed=2, log=log)
 
 
 @pytest.fixture(scope="module")
-def by_id(found):
-    return {run.run_id: run for run in found.runs}
+def by_id(result):
+    return {run.run_id: run for run in result.runs}
 
 
-def test_cluster_run_energies_agree_or_declare_missing_energy(found):
-    assert len(found.runs) >= 10
-    assert found.problems() == []
+def test_cluster_run_energies_agree_or_declare_missing_energy(result):
+    assert len(result.runs) >= 10
+    assert result.problems() == []
 
 
-def test_cluster_fully_sampled_runs_agree_with_the_true_value(found):
-    seen = [run for run in found.runs if not run.unseen_s]
+def test_cluster_fully_sampled_runs_agree_with_the_true_value(result):
+    sampled = [run for run in result.runs if not run.unseen_s]
 
-    assert len(seen) >= 4
-    assert any(run.is_long for run in seen)
-    assert [run.run_id for run in seen if run.is_long and not run.agrees] == []
+    assert len(sampled) >= 4
+    assert any(run.is_long for run in sampled)
+    assert [run.run_id for run in sampled if run.is_long and not run.agrees] == []
 
 
 def test_cluster_servers_have_final_energy_of_runs_ended_in_downtime(by_id):
@@ -52,10 +52,10 @@ def test_cluster_two_node_run_adds_the_energy_of_both(by_id):
 
     assert run.nodes == 2
     assert run.gpus == 4
-    assert all(energy.joules == pytest.approx(run.truth_j, rel=0.005) for energy in run.energies.values())
+    assert all(energy.joules == pytest.approx(run.true_j, rel=0.005) for energy in run.energies.values())
 
 
-@pytest.mark.parametrize("run_id", BEFALLEN)
+@pytest.mark.parametrize("run_id", RUNS_WITH_FAULTS)
 def test_cluster_unseen_time_of_faults_is_declared(by_id, run_id):
     assert all(energy.missing_j > 0 for energy in by_id[run_id].energies.values())
 
@@ -68,9 +68,9 @@ def test_cluster_energy_during_exporter_downtime_is_recovered(by_id, run_id):
 def test_cluster_energy_of_a_lost_gpu_is_missing_not_invented(by_id):
     run = by_id["ended-while-lost"]
 
-    assert all(run.truth_j - energy.missing_j < energy.joules < 0.995 * run.truth_j for energy in run.energies.values())
+    assert all(run.true_j - energy.missing_j < energy.joules < 0.995 * run.true_j for energy in run.energies.values())
 
 
-def test_cluster_attributed_parts_add_up_to_the_counters(found):
-    assert len(found.attribution_deviation) == SIZE.nodes
-    assert max(found.attribution_deviation.values()) < 1e-9
+def test_cluster_attributed_parts_add_up_to_the_counters(result):
+    assert len(result.attribution_deviation) == SIZE.nodes
+    assert max(result.attribution_deviation.values()) < 1e-9

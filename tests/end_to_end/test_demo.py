@@ -31,34 +31,34 @@ def start(out: Path) -> subprocess.Popen[str]:
 
 def processes_of(out: Path) -> list[psutil.Process]:
     """Return the processes with the demo's folder in their command line or environment."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             texts = [*process.cmdline(), *process.environ().values()]
         except psutil.Error:
             continue
         if process.pid != psutil.Process().pid and any(str(out) in text for text in texts):
-            found.append(process)
-    return found
+            processes.append(process)
+    return processes
 
 
 def test_demo_prints_hardware_and_report_files(tmp_path):
     out = tmp_path / "demo"
     with start(out) as demo:
-        said, _ = demo.communicate(timeout=240)
+        output, _ = demo.communicate(timeout=240)
 
-    lines = said.splitlines()
-    assert demo.returncode == 0, said
+    lines = output.splitlines()
+    assert demo.returncode == 0, output
     assert lines[0] == "SIMULATED 2 x H200: no GPU on this machine" or lines[0].startswith("Measuring ")
     assert lines[-3:-1] == [f"report.html: {out}/report/report.html", f"report.png: {out}/report/report.png"]
     again = lines[-1].removeprefix("To print the report again from the stored history: ")
-    reported = subprocess.run(shlex.split(again), capture_output=True, text=True, check=False, timeout=60)
-    assert "energy, GPU" in reported.stdout, reported
+    repeated = subprocess.run(shlex.split(again), capture_output=True, text=True, check=False, timeout=60)
+    assert "energy, GPU" in repeated.stdout, repeated
     assert (out / "report/report.png").read_bytes().startswith(b"\x89PNG")
     if lines[0].startswith("SIMULATED"):
-        assert "SIMULATED hardware" in said
+        assert "SIMULATED hardware" in output
         assert "SIMULATED hardware" in (out / "report/report.html").read_text()
-        assert "net of idle" in said
+        assert "net of idle" in output
     assert processes_of(out) == []
 
 
@@ -71,8 +71,8 @@ def test_demo_interrupted_leaves_no_process(tmp_path, sign):
         )
         time.sleep(1)
         demo.send_signal(sign)
-        said, _ = demo.communicate(timeout=INTERRUPTED_WITHIN_S)
+        output, _ = demo.communicate(timeout=INTERRUPTED_WITHIN_S)
 
     assert demo.returncode == 128 + sign
-    assert "Traceback" not in said
+    assert "Traceback" not in output
     assert processes_of(out) == []

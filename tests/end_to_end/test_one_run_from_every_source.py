@@ -35,7 +35,7 @@ class Scene:
 
     sources: dict[str, str]
     run_ids: list[str]
-    truth_j: dict[str, dict[str, float]]
+    true_j: dict[str, dict[str, float]]
     reports: dict[tuple[str, str], dict[str, Any]]
 
 
@@ -49,7 +49,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         simulation = stack.enter_context(Simulation.open(state))
         for index in range(8):
             simulation.set_load(index, Square(72, 640, 1.73, phase_s=0.21 * index))
-        stack.enter_context(ticking(tree))
+        stack.enter_context(CountingPackages(tree))
         options = ("--path.sysfs", str(folder / "sys"), "--carbon.intensity", "230")
         exporter = stack.enter_context(daemon.daemon(folder, *options, env=nvml.environment(state)))
         sources = {"exporter": exporter.url, "history": str(exporter.folder / "history.sqlite")}
@@ -60,16 +60,16 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
                 target = exporter.url.removeprefix("http://")
                 sources[f"{name} {every_s} s"] = stack.enter_context(start(place, [target], f"{every_s}s"))
         time.sleep(SPARSE_S + 1)
-        truth_j = {}
+        true_j = {}
         for length_s in RUNS_S:
             ended = measured_run(exporter, length_s)
-            truth_j[ended["run_id"]] = true_energy(simulation, ended)
-        run_ids = list(truth_j)
+            true_j[ended["run_id"]] = true_energy(simulation, ended)
+        run_ids = list(true_j)
         reports = {(name, run_id): report(url, run_id) for name, url in sources.items() for run_id in run_ids}
-        yield Scene(sources, run_ids, truth_j, reports)
+        yield Scene(sources, run_ids, true_j, reports)
 
 
-class ticking:  # noqa: N801  # a context manager, named like those of contextlib
+class CountingPackages:
     """Context in which both packages use PACKAGE_W in real time."""
 
     def __init__(self, tree: powercap.Powercap) -> None:
@@ -108,43 +108,43 @@ def true_energy(simulation: Simulation, run: dict[str, Any]) -> dict[str, float]
 def report(source: str, run_id: str) -> dict[str, Any]:
     analyzer = Path(sys.executable).with_name("analyzer")
     command = [analyzer, "report", "--run-id", run_id, "--source", source, "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
-def gpus(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {device["device"]: device for device in found["devices"] if device["component"] == "gpu"}
+def gpus(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {device["device"]: device for device in document["devices"] if device["component"] == "gpu"}
 
 
 def test_run_energy_is_equal_from_all_sources(scene: Scene):
     for run_id in scene.run_ids:
         first = scene.reports["exporter", run_id]
         for name in scene.sources:
-            found = scene.reports[name, run_id]
-            assert found["duration_seconds"] == pytest.approx(first["duration_seconds"], rel=1e-9)
+            document = scene.reports[name, run_id]
+            assert document["duration_seconds"] == pytest.approx(first["duration_seconds"], rel=1e-9)
             for component in ("gpu", "cpu"):
                 for field in ("energy_joules", "energy_uncertainty_joules"):
                     expected = first["energy"][component][field]
-                    assert found["energy"][component][field] == pytest.approx(expected, rel=1e-9), name
-            for uuid, device in gpus(found).items():
+                    assert document["energy"][component][field] == pytest.approx(expected, rel=1e-9), name
+            for uuid, device in gpus(document).items():
                 assert device["energy_joules"] == pytest.approx(gpus(first)[uuid]["energy_joules"], rel=1e-9), name
 
 
 def test_run_energy_interval_covers_the_true_value(scene: Scene):
     errors, outside = [], 0
     for run_id in scene.run_ids:
-        found = scene.reports["exporter", run_id]
-        truth_j = scene.truth_j[run_id]
-        total = found["energy"]["gpu"]
-        total_error_j = abs(total["energy_joules"] - sum(truth_j.values()))
+        document = scene.reports["exporter", run_id]
+        true_j = scene.true_j[run_id]
+        total = document["energy"]["gpu"]
+        total_error_j = abs(total["energy_joules"] - sum(true_j.values()))
 
-        assert total_error_j <= 0.0015 * sum(truth_j.values())
+        assert total_error_j <= 0.0015 * sum(true_j.values())
         assert total_error_j <= total["energy_uncertainty_joules"]
 
-        for uuid, device in gpus(found).items():
-            error_j = abs(device["energy_joules"] - truth_j[uuid])
-            errors.append(error_j / truth_j[uuid])
+        for uuid, device in gpus(document).items():
+            error_j = abs(device["energy_joules"] - true_j[uuid])
+            errors.append(error_j / true_j[uuid])
             outside += error_j > device["energy_uncertainty_joules"]
     assert len(errors) == 8 * len(RUNS_S)
     assert sorted(errors)[int(0.95 * len(errors)) - 1] <= 0.004
@@ -157,39 +157,43 @@ def test_raw_sample_energy_bound_covers_the_true_value(scene: Scene, name: str):
         for uuid, device in gpus(scene.reports[name, run_id]).items():
             low_j, high_j = device["raw_samples_energy_low_joules"], device["raw_samples_energy_high_joules"]
 
-            assert low_j <= scene.truth_j[run_id][uuid] <= high_j
-            assert high_j - low_j < 0.5 * scene.truth_j[run_id][uuid]
+            assert low_j <= scene.true_j[run_id][uuid] <= high_j
+            assert high_j - low_j < 0.5 * scene.true_j[run_id][uuid]
 
 
 def test_cpu_energy_equals_the_powercap_tree(scene: Scene):
     for run_id in scene.run_ids:
-        found = scene.reports["prometheus 1 s", run_id]
-        packages = [device for device in found["devices"] if device["component"] == "cpu"]
+        document = scene.reports["prometheus 1 s", run_id]
+        packages = [device for device in document["devices"] if device["component"] == "cpu"]
 
         assert len(packages) == 2
         for package in packages:
-            expected_j = PACKAGE_W * found["duration_seconds"]
+            expected_j = PACKAGE_W * document["duration_seconds"]
             assert package["energy_joules"] == pytest.approx(expected_j, abs=PACKAGE_W * 10 * TICK_S)
 
 
 def test_emissions_are_energy_times_intensity(scene: Scene):
     for name in scene.sources:
-        found = scene.reports[name, scene.run_ids[0]]
-        grams = {e["component"]: e["emissions_grams"] for e in found["emissions"] if e["component"] in ("gpu", "cpu")}
+        document = scene.reports[name, scene.run_ids[0]]
+        emissions_g = {
+            e["component"]: e["emissions_grams"] for e in document["emissions"] if e["component"] in ("gpu", "cpu")
+        }
 
-        for component, total_g in grams.items():
-            assert total_g == pytest.approx(found["energy"][component]["energy_joules"] / 3.6e6 * 230, rel=1e-9)
-        assert set(grams) == {"gpu", "cpu"}
+        for component, total_g in emissions_g.items():
+            assert total_g == pytest.approx(document["energy"][component]["energy_joules"] / 3.6e6 * 230, rel=1e-9)
+        assert set(emissions_g) == {"gpu", "cpu"}
 
 
 def test_energy_per_token_is_ratio_of_totals(scene: Scene):
-    found = scene.reports["victoria-metrics 15 s", scene.run_ids[0]]
-    tokens = found["work"]["generated_tokens"]
+    document = scene.reports["victoria-metrics 15 s", scene.run_ids[0]]
+    tokens = document["work"]["generated_tokens"]
 
     assert tokens["amount"] == 1000
-    assert tokens["energy_per_unit_joules"] == pytest.approx(found["energy"]["gpu"]["energy_joules"] / 1000, rel=1e-9)
+    assert tokens["energy_per_unit_joules"] == pytest.approx(
+        document["energy"]["gpu"]["energy_joules"] / 1000, rel=1e-9
+    )
 
 
 def test_runs_are_fully_covered(scene: Scene):
-    for found in scene.reports.values():
-        assert all(device["covered_ratio"] == pytest.approx(1.0, abs=0.02) for device in found["devices"])
+    for document in scene.reports.values():
+        assert all(device["covered_ratio"] == pytest.approx(1.0, abs=0.02) for device in document["devices"])

@@ -56,22 +56,22 @@ def report(tmp_path_factory) -> Path:
     return folder / "out"
 
 
-def rendered(folder: Path, width: int, profile: Path) -> dict:
+def rendered_pages(folder: Path, width: int, profile: Path) -> dict:
     """Return the layout of the page in a browser of that width."""
     (folder / "probe.html").write_text(PROBE.format(width=width))
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/probe.html"
         command = [servers.require("chromium"), *CHROMIUM, f"--user-data-dir={profile}", url]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
         server.shutdown()
-    title = done.stdout.partition("<title>")[2].partition("</title>")[0]
+    title = completed.stdout.partition("<title>")[2].partition("</title>")[0]
     return json.loads(title.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&amp;", "&"))
 
 
 @pytest.mark.parametrize("width", [360, 1200])
 def test_page_is_self_contained_and_fits_a_phone(report, tmp_path, width):
-    page = rendered(report, width, tmp_path)
+    page = rendered_pages(report, width, tmp_path)
 
     assert page["loaded"] == []
     assert page["broken"] == 0
@@ -79,7 +79,7 @@ def test_page_is_self_contained_and_fits_a_phone(report, tmp_path, width):
 
 
 def test_page_shows_the_measured_energy(report, tmp_path):
-    text = rendered(report, 1200, tmp_path)["text"]
+    text = rendered_pages(report, 1200, tmp_path)["text"]
 
     assert "SIMULATED hardware" in text
     assert "generated token" in text

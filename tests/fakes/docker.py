@@ -29,11 +29,11 @@ class Docker:
         return f"unix://{self.folder / 'docker.sock'}"
 
     def __call__(self, *arguments: str) -> str:
-        done = subprocess.run(
+        completed = subprocess.run(
             ["docker", "--host", self.host, *arguments], capture_output=True, text=True, timeout=60, check=False
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
 
     def containers(self) -> list[str]:
         return self("ps", "--all", "--quiet", "--no-trunc").split()
@@ -42,7 +42,7 @@ class Docker:
 @contextlib.contextmanager
 def docker_service() -> Iterator[Docker]:
     if os.getuid() != 0 or not shutil.which("dockerd") or not shutil.which("docker"):
-        pytest.skip("no Docker of its own can be started: not root, or no dockerd (apt-get install docker.io)")
+        pytest.skip("cannot start a separate Docker: not root, or no dockerd (apt-get install docker.io)")
     with tempfile.TemporaryDirectory(prefix="docker-") as name:
         docker = Docker(Path(name))
         options = [f"--{option}={name}/{option}" for option in ("data-root", "exec-root")]

@@ -37,8 +37,8 @@ class Reader:
         rows: Rows = {}
         own = (str(index), self.gpu(index).info.uuid)
         for metric, labels, value, _ in self.gpu(index).readings():
-            shown = labels[2:] if labels[:2] == own else labels[1:]
-            key = " ".join([metric.name.removeprefix("wattline_gpu_"), *shown])
+            labels_text = labels[2:] if labels[:2] == own else labels[1:]
+            key = " ".join([metric.name.removeprefix("wattline_gpu_"), *labels_text])
             assert key not in rows, f"{key} twice"
             rows[key] = value
         return rows
@@ -59,8 +59,8 @@ class Reader:
         return self._xids.register(self.gpu(index).handle)
 
     def xid(self, timeout_s: float = 0.0) -> list[Any] | None:
-        found = self._xids.wait(timeout_s)
-        return None if found is None else list(found)
+        result = self._xids.wait(timeout_s)
+        return None if result is None else list(result)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class OpenAiServer(WebApi):
     models: Any = field(default_factory=lambda: {"object": "list", "data": [{"id": "tiny"}, {"id": "other"}]})
     models_status: int = 200
     slots: int = 1_000
-    seen: list[ReceivedRequest] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
     wrote: asyncio.Event = field(default_factory=asyncio.Event)
     finished: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -67,26 +67,26 @@ class OpenAiServer(WebApi):
         return web.json_response(self.models, status=self.models_status)
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
-        seen = ReceivedRequest(time.monotonic(), request.path, await request.json(), dict(request.headers))
-        self.seen.append(seen)
-        script = self.script(len(self.seen) - 1)
+        received = ReceivedRequest(time.monotonic(), request.path, await request.json(), dict(request.headers))
+        self.requests.append(received)
+        script = self.script(len(self.requests) - 1)
         try:
             async with self._free:
-                return await self._play(request, script, seen)
+                return await self._play(request, script, received)
         except (asyncio.CancelledError, ConnectionError):
-            seen.cancelled = True
+            received.cancelled = True
             raise
         finally:
-            seen.ended_s = time.monotonic()
+            received.ended_s = time.monotonic()
             self.finished.set()
 
-    async def _play(self, request: web.Request, script: Script, seen: ReceivedRequest) -> web.StreamResponse:
+    async def _play(self, request: web.Request, script: Script, received: ReceivedRequest) -> web.StreamResponse:
         headers = {"Content-Type": script.content_type, **script.headers}
         response = web.StreamResponse(status=script.status, headers=headers)
         await response.prepare(request)
         for step in script.steps:
             if isinstance(step, bytes):
-                seen.written_s.append(time.monotonic())
+                received.written_s.append(time.monotonic())
                 await response.write(step)
                 self.wrote.set()
             elif step == CUT or await self._is_released_within(step):

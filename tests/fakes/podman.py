@@ -62,11 +62,11 @@ class Podman:
 
     def __call__(self, *arguments: str, within_s: float = 60.0) -> str:
         command = self.command(*arguments)
-        done = subprocess.run(
+        completed = subprocess.run(
             command, env=self.environment, capture_output=True, text=True, timeout=within_s, check=False
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
 
     def containers(self) -> list[str]:
         """Return the ids of all containers, running or not."""
@@ -74,12 +74,12 @@ class Podman:
 
     def pids(self) -> list[int]:
         """Return the PID of the first process of each running container."""
-        found = [self.state(container)["Pid"] for container in self.containers()]
-        return [pid for pid in found if pid]
+        result = [self.state(container)["Pid"] for container in self.containers()]
+        return [pid for pid in result if pid]
 
     def state(self, container: str) -> dict[str, Any]:
-        (found,) = json.loads(self("container", "inspect", container))
-        state: dict[str, Any] = found["State"]
+        (result,) = json.loads(self("container", "inspect", container))
+        state: dict[str, Any] = result["State"]
         return state
 
 

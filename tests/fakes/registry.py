@@ -30,7 +30,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if with_content:
             self.wfile.write(content)
 
-    def _asked(self) -> tuple[str, str]:
+    def _requested(self) -> tuple[str, str]:
         """Return content type and digest; "" for a request to the registry itself."""
         *_, what, reference = self.path.split("/")
         if what == "blobs":

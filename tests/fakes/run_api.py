@@ -77,12 +77,12 @@ class RunApi:
                 return 200, Gpus(gpus=self._resolved(None), simulation=self.simulation).model_dump()
             if path == "/api/v1/runs":
                 return self._begin(BeginRequest.model_validate(body))
-            found = re.fullmatch(r"/api/v1/runs/([^/]+)(?:/(\w+))?", path)
-            if not found or found[1] not in self.runs:
+            match = re.fullmatch(r"/api/v1/runs/([^/]+)(?:/(\w+))?", path)
+            if not match or match[1] not in self.runs:
                 raise ProblemError(404, f"there is no {path}")
-            if found[2]:
-                self._change(found[1], found[2], body)
-            return 200, self.runs[found[1]].model_dump()
+            if match[2]:
+                self._change(match[1], match[2], body)
+            return 200, self.runs[match[1]].model_dump()
 
     def _begin(self, request: BeginRequest) -> tuple[int, dict[str, Any]]:
         run_id = request.run_id or f"run-{len(self.runs)}"
@@ -95,12 +95,12 @@ class RunApi:
         return status, self.runs[run_id].model_dump()
 
     def _resolved(self, gpus: list[str] | None) -> list[RunGpu]:
-        wanted = self.known_gpus if gpus is None else gpus
+        names = self.known_gpus if gpus is None else gpus
         by_name = {name: i for i, uuid in enumerate(self.known_gpus) for name in (uuid, str(i))}
-        for gpu in wanted:
+        for gpu in names:
             if gpu not in by_name:
                 raise ProblemError(422, f"gpus: there is no GPU {gpu} here")
-        indices = [by_name[gpu] for gpu in wanted]
+        indices = [by_name[gpu] for gpu in names]
         return [RunGpu(gpu=str(i), uuid=self.known_gpus[i], name="a GPU") for i in indices]
 
     def _change(self, run_id: str, action: str, body: Any) -> None:
@@ -109,10 +109,10 @@ class RunApi:
             raise ProblemError(409, f"run {run_id} has ended")
         match action:
             case "processes":
-                told = ProcessesRequest.model_validate(body)
-                if self.refuses_pids and told.pids:
+                request = ProcessesRequest.model_validate(body)
+                if self.refuses_pids and request.pids:
                     raise ProblemError(422, "pids: they are of another PID namespace")
-                self.pids.setdefault(run_id, []).extend(told.pids)
+                self.pids.setdefault(run_id, []).extend(request.pids)
             case "work":
                 self._work(run, WorkRequest.model_validate(body))
             case "phase":

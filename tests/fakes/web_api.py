@@ -26,21 +26,21 @@ BODIES = {
 
 @dataclass
 class WebApi:
-    """Web API. `asked` has all requested paths with queries; `retry_after` is sent with each fault that is a status."""
+    """Web API. `requested_paths` include queries; `retry_after` is sent with each fault that is a status."""
 
     now: datetime
     fault: str = ""
     retry_after: str = ""
     bodies: dict[str, str] = field(default_factory=lambda: dict(BODIES))
     url: str = ""
-    asked: list[str] = field(default_factory=list)
+    requested_paths: list[str] = field(default_factory=list)
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def routes(self) -> list[web.RouteDef]:
         raise NotImplementedError
 
     async def answer(self, request: web.Request, document: Any, status: int = 200) -> web.StreamResponse:
-        self.asked.append(str(request.rel_url))
+        self.requested_paths.append(str(request.rel_url))
         text = json.dumps(document)
         if self.fault == "cut off":
             return await self._cut_off(request, text)

@@ -65,54 +65,54 @@ SWEEP_GPU_LABELS = {"gpu": "0", "uuid": "GPU-00000000"}
 
 
 def series() -> Iterator[NodeSeries]:
-    for one in hour(NODES, TROUBLE_S):
-        match one.labels["instance"]:
+    for entry in hour(NODES, TROUBLE_S):
+        match entry.labels["instance"]:
             case "gpu-3.example.com:9847":
-                yield from _late(one)
+                yield from _joining_node(entry)
             case "gpu-1.example.com:9847":
-                yield from _restarted(one)
+                yield from _with_restart(entry)
             case _:
-                yield from _renamed(one)
-    yield from _held()
+                yield from _with_newer_driver(entry)
+    yield from _clock_event_series()
 
 
-def _cut(one: NodeSeries, where: np.ndarray) -> Iterator[NodeSeries]:
+def _cut(entry: NodeSeries, where: np.ndarray) -> Iterator[NodeSeries]:
     if where.any():
-        yield NodeSeries(one.labels, one.t[where], one.value[where])
+        yield NodeSeries(entry.labels, entry.t[where], entry.value[where])
 
 
-def _late(one: NodeSeries) -> Iterator[NodeSeries]:
-    name, t = one.labels["__name__"], one.t - TROUBLE_S
-    if name == m.GPU_UP.name and one.labels["gpu"] == "0":
-        one = replace(one, value=np.where(t < LOST_S, 1.0, 0.0))
+def _joining_node(entry: NodeSeries) -> Iterator[NodeSeries]:
+    name, t = entry.labels["__name__"], entry.t - TROUBLE_S
+    if name == m.GPU_UP.name and entry.labels["gpu"] == "0":
+        entry = replace(entry, value=np.where(t < LOST_S, 1.0, 0.0))
     elif name == m.EMISSIONS.name or (name.endswith("_total") and "_energy_" in name):
-        one = replace(one, value=one.value - np.interp(JOINED_S, t, one.value))
+        entry = replace(entry, value=entry.value - np.interp(JOINED_S, t, entry.value))
     of_lost = (
-        one.labels.get("gpu", one.labels.get("device")) in {"0", SWEEP_GPU_LABELS["uuid"]} and name != m.GPU_UP.name
+        entry.labels.get("gpu", entry.labels.get("device")) in {"0", SWEEP_GPU_LABELS["uuid"]} and name != m.GPU_UP.name
     )
     present = (t >= JOINED_S) & (t < (LOST_S if of_lost else np.inf))
-    yield from _cut(replace(one, labels=one.labels | {"instance": TWIN}), present)
+    yield from _cut(replace(entry, labels=entry.labels | {"instance": TWIN}), present)
 
 
-def _restarted(one: NodeSeries) -> Iterator[NodeSeries]:
-    t = one.t - TROUBLE_S
-    yield from _cut(one, (t < AWAY_S[0]) | (t >= AWAY_S[1]))
+def _with_restart(entry: NodeSeries) -> Iterator[NodeSeries]:
+    t = entry.t - TROUBLE_S
+    yield from _cut(entry, (t < AWAY_S[0]) | (t >= AWAY_S[1]))
 
 
-def _renamed(one: NodeSeries) -> Iterator[NodeSeries]:
+def _with_newer_driver(entry: NodeSeries) -> Iterator[NodeSeries]:
     """Yield the series with the GPU name that the newer driver reports."""
-    if one.labels["__name__"] != m.GPU_INFO.name:
-        yield one
+    if entry.labels["__name__"] != m.GPU_INFO.name:
+        yield entry
         return
     newer = {"driver_version": "570", "name": "NVIDIA H100 80GB HBM3"}
-    yield from _cut(one, one.t < TROUBLE_S + DRIVER_S)
-    yield from _cut(replace(one, labels=one.labels | newer), one.t >= TROUBLE_S + DRIVER_S)
+    yield from _cut(entry, entry.t < TROUBLE_S + DRIVER_S)
+    yield from _cut(replace(entry, labels=entry.labels | newer), entry.t >= TROUBLE_S + DRIVER_S)
 
 
-def _held() -> Iterator[NodeSeries]:
+def _clock_event_series() -> Iterator[NodeSeries]:
     """Yield one reason active for half of 1,200 s to 1,560 s (180 s), and one that never applies."""
     t = np.round(np.arange(TROUBLE_S + 3.2, END_S + 60, 15), 3)
-    held = np.clip(t - TROUBLE_S - 1_200, 0, 360) / 2
-    own = {"instance": "gpu-1xexample.com:9847", "job": "wattline", "cluster": "west.1", **SWEEP_GPU_LABELS}
-    for reason, seconds in (("hw_slowdown", held), ("sw_thermal_slowdown", 0 * held)):
-        yield NodeSeries({"__name__": m.GPU_CLOCK_EVENT_SECONDS.name, **own, "reason": reason}, t, seconds)
+    active_s = np.clip(t - TROUBLE_S - 1_200, 0, 360) / 2
+    labels = {"instance": "gpu-1xexample.com:9847", "job": "wattline", "cluster": "west.1", **SWEEP_GPU_LABELS}
+    for reason, seconds in (("hw_slowdown", active_s), ("sw_thermal_slowdown", 0 * active_s)):
+        yield NodeSeries({"__name__": m.GPU_CLOCK_EVENT_SECONDS.name, **labels, "reason": reason}, t, seconds)

@@ -43,33 +43,33 @@ class View:
 
     def figures(self, board: str, title: str) -> dict[str, float]:
         """Return the values of numbers and gauges by legend."""
-        found = panel(board, title)
-        assert found["options"]["reduceOptions"] == {"calcs": ["lastNotNull"], "values": False}
-        return _distinct((one.legend, one.value[-1]) for one in self.answers(found))
+        model = panel(board, title)
+        assert model["options"]["reduceOptions"] == {"calcs": ["lastNotNull"], "values": False}
+        return _distinct((one.legend, one.value[-1]) for one in self.answers(model))
 
     def legend(self, board: str, title: str) -> dict[str, dict[str, float]]:
         """Return the legend's calculations of each line by name."""
-        found = panel(board, title)
-        calcs = found["options"]["legend"]["calcs"]
-        return _distinct((one.legend, {calc: _CALCS[calc](one.value) for calc in calcs}) for one in self.answers(found))
+        model = panel(board, title)
+        calcs = model["options"]["legend"]["calcs"]
+        return _distinct((one.legend, {calc: _CALCS[calc](one.value) for calc in calcs}) for one in self.answers(model))
 
     def lines(self, board: str, title: str) -> dict[str, dict[float, float]]:
         """Return the values of each line by time, by name."""
-        found = self.answers(panel(board, title))
-        return _distinct((one.legend, dict(zip(one.t, one.value, strict=True))) for one in found)
+        result = self.answers(panel(board, title))
+        return _distinct((one.legend, dict(zip(one.t, one.value, strict=True))) for one in result)
 
     def table(self, board: str, title: str, *key: str) -> dict[Any, dict[str, Any]]:
         """Return rows by the texts of the columns `key`; also for bars and points."""
-        found = panel(board, title)
-        _, shown = rows(found, self.answers(found))
-        names = [tuple(row.get(name, "") for name in key) for row in shown]
-        return _distinct((name if len(key) > 1 else name[0], row) for name, row in zip(names, shown, strict=True))
+        model = panel(board, title)
+        _, values = rows(model, self.answers(model))
+        names = [tuple(row.get(name, "") for name in key) for row in values]
+        return _distinct((name if len(key) > 1 else name[0], row) for name, row in zip(names, values, strict=True))
 
-    def answers(self, found: Mapping[str, Any]) -> list[ResultSeries]:
-        return [one for target in found["targets"] for one in self._answer(found, target)]
+    def answers(self, model: Mapping[str, Any]) -> list[ResultSeries]:
+        return [one for target in model["targets"] for one in self._answer(model, target)]
 
-    def _answer(self, found: Mapping[str, Any], target: Mapping[str, Any]) -> list[ResultSeries]:
-        step_s = self._step_s(found, target)
+    def _answer(self, model: Mapping[str, Any], target: Mapping[str, Any]) -> list[ResultSeries]:
+        step_s = self._step_s(model, target)
         query = self._filled(target["expr"], step_s)
         if target.get("instant"):
             when: dict[str, object] = {"time": self.end_s}
@@ -85,30 +85,30 @@ class View:
                 r"\{\{(\w+)\}\}", lambda name, of=labels: of.get(name[1], ""), target.get("legendFormat", "")
             )
             times, values = zip(*((float(t), float(value)) for t, value in samples), strict=True)
-            assert all(map(math.isfinite, values)), f"{found['title']}: {values[-1]} of {labels}"
+            assert all(map(math.isfinite, values)), f"{model['title']}: {values[-1]} of {labels}"
             answers.append(ResultSeries(target["refId"], " ".join(legend.split()), labels, times, values))
         return answers
 
-    def _step_s(self, found: Mapping[str, Any], target: Mapping[str, Any]) -> int:
+    def _step_s(self, model: Mapping[str, Any], target: Mapping[str, Any]) -> int:
         """Return the time range per pixel, rounded to one of Grafana's steps and at least the minimum step."""
-        wanted_s = self.seconds / (self.screen_px * found["gridPos"]["w"] / 24)
+        wanted_s = self.seconds / (self.screen_px * model["gridPos"]["w"] / 24)
         usual_s = min(_STEPS_S, key=lambda step_s: abs(step_s - wanted_s))
         least = target.get("interval", f"{SCRAPE_S}s")
         return max(usual_s, int(least[:-1]) * _UNITS_S[least[-1]])
 
     def _filled(self, query: str, step_s: int) -> str:
         rate_s = max(step_s + SCRAPE_S, 4 * SCRAPE_S)
-        known = {"__range": f"{self.seconds}s", "__rate_interval": f"{rate_s}s", "__interval": f"{step_s}s"}
-        known |= {"__interval_ms": f"{1_000 * step_s}"}
+        variables = {"__range": f"{self.seconds}s", "__rate_interval": f"{rate_s}s", "__interval": f"{step_s}s"}
+        variables |= {"__interval_ms": f"{1_000 * step_s}"}
         for name, value in (ALL | dict(self.chosen)).items():
-            known[name] = value if isinstance(value, str) else selection_regex(value)
-        return re.sub(r"\$(\w+)", lambda name: known[name[1]], query)
+            variables[name] = value if isinstance(value, str) else selection_regex(value)
+        return re.sub(r"\$(\w+)", lambda name: variables[name[1]], query)
 
 
 def _distinct(pairs: Any) -> dict[Any, Any]:
     """Return the pairs as a dict; raise AssertionError for a duplicate name."""
-    found = {}
+    result = {}
     for name, value in pairs:
-        assert name not in found, f"duplicate name {name!r}"
-        found[name] = value
-    return found
+        assert name not in result, f"duplicate name {name!r}"
+        result[name] = value
+    return result

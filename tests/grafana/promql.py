@@ -165,8 +165,8 @@ def _function_call(call: ql.Call) -> Meaning:
     return inner
 
 
-def _has(found: Meaning, label: str) -> bool:
-    return label in found.labels or ("label_…" in found.labels and label.startswith("label_"))
+def _has(result: Meaning, label: str) -> bool:
+    return label in result.labels or ("label_…" in result.labels and label.startswith("label_"))
 
 
 def _aggregation(node: ql.AggregateExpr) -> Meaning:
@@ -179,10 +179,10 @@ def _aggregation(node: ql.AggregateExpr) -> Meaning:
         assert _has(inner, label), f"{how} by {label}, which is missing"
     if how in ("topk", "bottomk"):
         return inner
-    lost = inner.apart - by - (frozenset() if how == "sum" else {"run_id"})
+    missing = inner.apart - by - (frozenset() if how == "sum" else {"run_id"})
     if how == "count":
         return Meaning(by, frozenset(), {}, 1.0)
-    assert not lost, f"{how} over {', '.join(sorted(lost))}"
+    assert not missing, f"{how} over {', '.join(sorted(missing))}"
     return replace(inner, labels=by, apart=inner.apart & by)
 
 

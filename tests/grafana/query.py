@@ -53,7 +53,7 @@ def fetch(server: str, path: str, **parameters: object) -> Any:
 def ask(server: str, target: Mapping[str, Any], end_s: float, **chosen: str) -> list[LastValue]:
     query = fill_variables(target["expr"], **chosen)
     if target.get("instant"):
-        found = fetch(server, "query", query=query, time=end_s)["result"]
-        return [LastValue(one["metric"], float(one["value"][1])) for one in found]
-    found = fetch(server, "query_range", query=query, start=end_s - 3_600, end=end_s, step=STEP_S)["result"]
-    return [LastValue(one["metric"], float(one["values"][-1][1])) for one in found]
+        result = fetch(server, "query", query=query, time=end_s)["result"]
+        return [LastValue(one["metric"], float(one["value"][1])) for one in result]
+    result = fetch(server, "query_range", query=query, start=end_s - 3_600, end=end_s, step=STEP_S)["result"]
+    return [LastValue(one["metric"], float(one["values"][-1][1])) for one in result]

@@ -30,14 +30,14 @@ def read(text):
 
 def with_victoria_metrics():
     """Return both files merged as Compose does: the later mount wins, services with a profile do not start."""
-    found, more = read(COMPOSE.read_text()), read(VICTORIA_METRICS.read_text())
+    result, more = read(COMPOSE.read_text()), read(VICTORIA_METRICS.read_text())
     for name, service in more["services"].items():
-        before = found["services"].setdefault(name, {})
+        before = result["services"].setdefault(name, {})
         mounts = {mount.split(":")[1]: mount for mount in before.get("volumes", []) + service.get("volumes", [])}
         before.update(copy.deepcopy(service), volumes=list(mounts.values()))
-    found["services"] = {name: service for name, service in found["services"].items() if "profiles" not in service}
-    found["volumes"] |= more["volumes"]
-    return found
+    result["services"] = {name: service for name, service in result["services"].items() if "profiles" not in service}
+    result["volumes"] |= more["volumes"]
+    return result
 
 
 ALTERNATIVES = {
@@ -48,20 +48,22 @@ ALTERNATIVES = {
 
 @pytest.fixture(params=ALTERNATIVES)
 def services(request):
-    found, expected = ALTERNATIVES[request.param]
-    assert set(found["services"]) == expected
-    return found["services"], found["volumes"]
+    result, expected = ALTERNATIVES[request.param]
+    assert set(result["services"]) == expected
+    return result["services"], result["volumes"]
 
 
 def test_mounted_files_exist(services):
-    found, volumes = services
+    result, volumes = services
 
-    for service in found.values():
+    for service in result.values():
         for mount in service["volumes"]:
             source, target, *_ = mount.split(":")
             assert source in volumes or (COMPOSE.parent / source).exists(), mount
             assert target.startswith("/")
-    assert (COMPOSE.parent / found["exporter"]["build"]["context"] / found["exporter"]["build"]["dockerfile"]).exists()
+    assert (
+        COMPOSE.parent / result["exporter"]["build"]["context"] / result["exporter"]["build"]["dockerfile"]
+    ).exists()
 
 
 def test_exporter_allows_the_host_name_used_by_the_scraper(services):
@@ -122,10 +124,10 @@ def etc_prometheus(tmp_path):
 def test_prometheus_accepts_configuration_and_both_rule_files(etc_prometheus):
     call = [servers.require("promtool"), "check", "config", etc_prometheus / "prometheus.yml"]
 
-    done = subprocess.run(call, check=False, capture_output=True, text=True, timeout=60)
+    completed = subprocess.run(call, check=False, capture_output=True, text=True, timeout=60)
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 rule files found" in done.stdout
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "2 rule files found" in completed.stdout
 
 
 def test_victoria_metrics_and_vmalert_accept_the_files(etc_prometheus):
@@ -134,8 +136,8 @@ def test_victoria_metrics_and_vmalert_accept_the_files(etc_prometheus):
         [servers.require("victoria-metrics"), *scrape, "-promscrape.config.strictParse=false"],
         [servers.require("vmalert"), "-dryRun", f"-rule={etc_prometheus}/rules/*.yml"],
     ):
-        done = subprocess.run(call, check=False, capture_output=True, text=True, timeout=60, cwd=etc_prometheus)
-        assert done.returncode == 0, done.stderr
+        completed = subprocess.run(call, check=False, capture_output=True, text=True, timeout=60, cwd=etc_prometheus)
+        assert completed.returncode == 0, completed.stderr
 
 
 @pytest.mark.parametrize("name", ["prometheus", "victoria-metrics"])

@@ -26,8 +26,8 @@ def read(target):
     return meaning(fill_variables(target["expr"], run="a-run", price=PRICE, __interval_ms=STEP_MS))
 
 
-def sorted_document(found):
-    return next(step["options"] for step in found["transformations"] if step["id"] == "organize")
+def organize_options(panel):
+    return next(step["options"] for step in panel["transformations"] if step["id"] == "organize")
 
 
 def test_dashboard_files_match_the_generator():
@@ -36,17 +36,17 @@ def test_dashboard_files_match_the_generator():
         assert (DASHBOARDS / f"{board.uid}.json").read_text() == as_json(board), "try: python -m grafana"
 
 
-@pytest.mark.parametrize(("found", "target"), QUERIES)
-def test_query_follows_the_contract(found, target):
+@pytest.mark.parametrize(("panel", "target"), QUERIES)
+def test_query_follows_the_contract(panel, target):
     assert read(target).dimension is not None
 
 
-@pytest.mark.parametrize(("found", "target"), QUERIES)
-def test_panel_unit_matches_its_query(found, target):
-    defaults, custom = found["fieldConfig"]["defaults"], found["fieldConfig"].get("overrides", [])
+@pytest.mark.parametrize(("panel", "target"), QUERIES)
+def test_panel_unit_matches_its_query(panel, target):
+    defaults, custom = panel["fieldConfig"]["defaults"], panel["fieldConfig"].get("overrides", [])
     unit = defaults["unit"]
-    if "transformations" in found:
-        names = sorted_document(found)["renameByName"]
+    if "transformations" in panel:
+        names = organize_options(panel)["renameByName"]
         column = names.get(f"Value #{target['refId']}", names.get("Value"))
         units = {each["matcher"]["options"]: each["properties"][0]["value"] for each in custom}
         unit = units.get(column, unit)

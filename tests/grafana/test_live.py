@@ -91,7 +91,7 @@ def compare_with_ledger(view, run, tokens):
     """Compare panels with the ledger; one GPU alternates between 560 W and 640 W."""
     (joules,) = run["energy_joules"]["gpu"].values()
     row = view.table("wattline-runs", "Runs", "run")["live"]
-    swept = view.table("wattline-sweep", "Power limit of least energy", "workload")["llm-server"]
+    sweep_folder = view.table("wattline-sweep", "Power limit of least energy", "workload")["llm-server"]
     by_gpu = view.table("wattline-variability", "Time and energy per unit of work, by GPU", "GPU")["0"]
 
     assert joules == pytest.approx(600 * run["duration_seconds"], rel=0.1)
@@ -102,6 +102,6 @@ def compare_with_ledger(view, run, tokens):
     assert row["emissions"] == pytest.approx(row["energy, all devices"] / 3.6e6 * 230)
     assert row["start"] == pytest.approx(run["started_at"] * 1_000)
     # without the time before the phase started
-    assert swept["power limit, W"] == by_gpu["power limit, W"] == "400"
-    assert swept["per unit"] == by_gpu["energy per unit"] == pytest.approx(joules / tokens, rel=0.1)
+    assert sweep_folder["power limit, W"] == by_gpu["power limit, W"] == "400"
+    assert sweep_folder["per unit"] == by_gpu["energy per unit"] == pytest.approx(joules / tokens, rel=0.1)
     assert by_gpu["time per unit"] == pytest.approx(run["duration_seconds"] / tokens, rel=0.1)

@@ -98,11 +98,11 @@ def test_run_detail_shows_total_energy_and_power_of_the_run_only(hour):
 def test_annotations_mark_first_start_and_last_end_over_nodes(hour):
     view = hour()
     marks = {each["name"]: each["expr"] for each in boards()["wattline-runs"]["annotations"]["list"]}
-    asked = {"title": "marks", "gridPos": {"w": 24}}
+    queries = {"title": "marks", "gridPos": {"w": 24}}
 
     for name, after_s in (("run start", 1_200), ("run end", 1_230 + 900)):
-        found = view.answers(asked | {"targets": [{"refId": "A", "expr": marks[name], "interval": "60s"}]})
-        (moments,) = (set(one.value) for one in found if one.labels["run_id"] == "wide")
+        result = view.answers(queries | {"targets": [{"refId": "A", "expr": marks[name], "interval": "60s"}]})
+        (moments,) = (set(one.value) for one in result if one.labels["run_id"] == "wide")
         assert (TROUBLE_S + after_s) * 1_000 in moments
         assert min(moments) == (TROUBLE_S + 1_200) * 1_000 or name == "run end"
 
@@ -120,7 +120,7 @@ def test_sweep_counts_successful_runs_of_the_same_model(hour):
     expected = {("tiny", "300"): 28, ("tiny", "400"): 40, ("big", "300"): 56}
 
     def column(title, name):
-        return {row: found[name] for row, found in hour().table(key[0], title, *key[1:]).items()}
+        return {row: result[name] for row, result in hour().table(key[0], title, *key[1:]).items()}
 
     assert column("Energy per unit of work", "per unit") == pytest.approx(expected)
     assert column("Energy of the phase measure", "energy") == pytest.approx({c: 900 * j for c, j in expected.items()})
@@ -132,13 +132,13 @@ def test_sweep_counts_successful_runs_of_the_same_model(hour):
         "big": ("300", pytest.approx(56)),
     }
     runs = hour().table("wattline-sweep", "Runs of each power limit", "model", "power limit, W")
-    assert {row: found["runs"] for row, found in runs.items()} == dict.fromkeys(expected, 1)
+    assert {row: result["runs"] for row, result in runs.items()} == dict.fromkeys(expected, 1)
 
 
 def test_variability_counts_successful_runs_by_power_limit(hour):
-    found = hour().table("wattline-variability", "Time and energy per unit of work, by GPU", "model", "power limit, W")
+    result = hour().table("wattline-variability", "Time and energy per unit of work, by GPU", "model", "power limit, W")
 
-    assert {row: (each["time per unit"], each["energy per unit"]) for row, each in found.items()} == {
+    assert {row: (each["time per unit"], each["energy per unit"]) for row, each in result.items()} == {
         ("tiny", "300"): (pytest.approx(0.1), pytest.approx(28)),
         ("tiny", "400"): (pytest.approx(0.1), pytest.approx(40)),
         ("big", "300"): (pytest.approx(0.1), pytest.approx(56)),
@@ -169,12 +169,12 @@ def test_tenant_on_two_nodes_adds_energy_and_tokens(hour):
 
 
 def test_clock_event_reason_is_shown_as_share_of_time(hour):
-    held = hour().legend("wattline-node", "Clock event reasons")
+    ratio = hour().legend("wattline-node", "Clock event reasons")
 
     # half of 360 s of the hour
-    assert held[f"{OTHER} GPU 0 hw_slowdown"]["mean"] == pytest.approx(180 / 3_600, rel=0.05)
-    assert held[f"{OTHER} GPU 0 hw_slowdown"]["max"] == pytest.approx(0.5, rel=0.01)
-    assert f"{OTHER} GPU 0 sw_thermal_slowdown" not in held
+    assert ratio[f"{OTHER} GPU 0 hw_slowdown"]["mean"] == pytest.approx(180 / 3_600, rel=0.05)
+    assert ratio[f"{OTHER} GPU 0 hw_slowdown"]["max"] == pytest.approx(0.5, rel=0.01)
+    assert f"{OTHER} GPU 0 sw_thermal_slowdown" not in ratio
 
 
 def test_lost_gpu_is_counted_and_read_age_is_that_at_scrape(hour):
@@ -198,13 +198,13 @@ def test_emissions_by_node_are_energy_times_intensity(hour):
 def test_emissions_by_hour_are_at_their_hour(server):
     day = View(server, DAY_S + 25 * 3_600 + 1_800, 86_400)
 
-    found = day.lines("wattline-carbon", "Emissions by hour")["gpu"]
+    result = day.lines("wattline-carbon", "Emissions by hour")["gpu"]
 
     # the provider fails after ten hours and the counter continues under another quality
     expected = {DAY_S + 3_600 * hour: emitted_g for hour, emitted_g in enumerate(EMISSIONS_G)}
-    assert len(found) == 25
+    assert len(result) == 25
     # tolerance: one scrape of a minute at up to 70 g/h
-    assert found == pytest.approx({t: expected[t] for t in found}, abs=70 / 60)
+    assert result == pytest.approx({t: expected[t] for t in result}, abs=70 / 60)
 
 
 def fleet_week(server):

@@ -23,8 +23,8 @@ def test_dashboards_query_the_selected_data_source():
         choice = board["templating"]["list"][0]
         assert (choice["name"], choice["type"], choice["query"]) == ("datasource", "datasource", "prometheus")
         marks = board.get("annotations", {}).get("list", [])
-        asked = [each["datasource"] for each in [*board["panels"], *marks] if each.get("type") != "row"]
-        assert {source["uid"] for source in asked} == {"${datasource}"}, uid
+        queried = [each["datasource"] for each in [*board["panels"], *marks] if each.get("type") != "row"]
+        assert {source["uid"] for source in queried} == {"${datasource}"}, uid
 
 
 def test_dashboard_provider_has_known_keys_only():

@@ -17,8 +17,8 @@ QUERIES = [
 def values(server, board, title, ref="A", key=None, **chosen):
     """Return values by the label `key`, or by all labels."""
     target = next(each for each in panel(board, title)["targets"] if each["refId"] == ref)
-    found = ask(server, target, AT_S, run=SERVE.run_id, **chosen)
-    return {one.labels.get(key, "") if key else tuple(sorted(one.labels.items())): one.value for one in found}
+    result = ask(server, target, AT_S, run=SERVE.run_id, **chosen)
+    return {one.labels.get(key, "") if key else tuple(sorted(one.labels.items())): one.value for one in result}
 
 
 @pytest.mark.parametrize("target", QUERIES)
@@ -92,9 +92,9 @@ def test_tenants_sharing_a_gpu_get_half_of_its_power_each(server):
     assert set(values(server, "wattline-tenants", "Tenants", key="label_mps")) == {"on"}
 
 
-def by_gpu_and_cap(*asked):
-    found = ((dict(labels), value) for labels, value in values(*asked).items())
-    return {(labels["gpu"], labels["label_power_limit_watts"]): value for labels, value in found}
+def by_gpu_and_cap(*queries):
+    result = ((dict(labels), value) for labels, value in values(*queries).items())
+    return {(labels["gpu"], labels["label_power_limit_watts"]): value for labels, value in result}
 
 
 def test_variability_shows_time_and_energy_per_unit_by_gpu(server):
@@ -118,8 +118,8 @@ def last_used_scrape_s(server):
 
     Prometheus derives the evaluation offset from the name of the rules' file.
     """
-    found = fetch(server, "query", query="instance:wattline_device_energy_joules:increase5m[1h]", time=AT_S)["result"]
-    last_s = max(float(t) for one in found for t, _ in one["values"])
+    result = fetch(server, "query", query="instance:wattline_device_energy_joules:increase5m[1h]", time=AT_S)["result"]
+    last_s = max(float(t) for one in result for t, _ in one["values"])
     return (last_s - 60 - BEGIN_S - OFFSET_S) // SCRAPE_S * SCRAPE_S + OFFSET_S
 
 
@@ -207,9 +207,9 @@ def test_variables_list_their_values(addresses, uid):
             continue
         selector, _, label = variable["query"]["query"].removeprefix("label_values(").removesuffix(")").rpartition(", ")
         for server in addresses.values():
-            asked = {"match[]": fill_variables(selector), "start": BEGIN_S, "end": AT_S}
-            found = set(fetch(server, f"label/{label}/values", **asked))
-            assert found == known[variable["name"]] if variable["name"] in known else "serve-1" in found
+            queries = {"match[]": fill_variables(selector), "start": BEGIN_S, "end": AT_S}
+            result = set(fetch(server, f"label/{label}/values", **queries))
+            assert result == known[variable["name"]] if variable["name"] in known else "serve-1" in result
 
 
 def test_annotations_mark_start_and_end_of_runs(server):
@@ -217,5 +217,5 @@ def test_annotations_mark_start_and_end_of_runs(server):
 
     for mark, moment_s in ((begin, SERVE.begin_s), (end, SERVE.end_s)):
         assert mark["useValueForTime"] is True
-        found = {one.labels["run_id"]: one.value for one in ask(server, {"expr": mark["expr"]}, AT_S)}
-        assert found["serve-1"] == moment_s * 1_000
+        result = {one.labels["run_id"]: one.value for one in ask(server, {"expr": mark["expr"]}, AT_S)}
+        assert result["serve-1"] == moment_s * 1_000

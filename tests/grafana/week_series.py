@@ -26,20 +26,20 @@ EMISSIONS_G = [10.0 * (hour % 7 + 1) for hour in range(26)]
 def week() -> Iterator[NodeSeries]:
     # a sample covers the five minutes that end a minute before it
     t = np.arange(WEEK_S + 360, WEEK_END_S + 61, 300)
-    served = np.where(np.arange(len(t)) % 2 == 0, LOW_J, HIGH_J)
-    tuned = np.where(np.arange(len(t)) < len(t) // 2, served / 2, 0)
+    serving_j = np.where(np.arange(len(t)) % 2 == 0, LOW_J, HIGH_J)
+    tuned = np.where(np.arange(len(t)) < len(t) // 2, serving_j / 2, 0)
     gpu, tokens = {"component": "gpu"}, {"unit": "generated_tokens"}
     for name, labels, values in (
-        ("instance:wattline_device_energy_joules:increase5m", NODE | gpu, served + tuned + IDLE_J),
-        ("instance:wattline_unclaimed_energy_joules:increase5m", NODE | gpu, 0 * served + IDLE_J),
+        ("instance:wattline_device_energy_joules:increase5m", NODE | gpu, serving_j + tuned + IDLE_J),
+        ("instance:wattline_unclaimed_energy_joules:increase5m", NODE | gpu, 0 * serving_j + IDLE_J),
         (
             "instance:wattline_emissions_grams:increase5m",
             NODE | gpu | {"basis": "average", "quality": "actual"},
             0 * t + 5,
         ),
-        ("owner:wattline_run_attributed_energy_joules:increase5m", OWNER | gpu, served),
+        ("owner:wattline_run_attributed_energy_joules:increase5m", OWNER | gpu, serving_j),
         ("owner:wattline_run_attributed_energy_joules:increase5m", OWNER | gpu | {"workload": "tune"}, tuned),
-        ("owner:wattline_run_work:increase5m", OWNER | tokens, served / 3),
+        ("owner:wattline_run_work:increase5m", OWNER | tokens, serving_j / 3),
     ):
         present = values > 0
         yield NodeSeries({"__name__": name, **labels}, t[present], values[present])
@@ -50,9 +50,9 @@ def day() -> Iterator[NodeSeries]:
     emitted_g = np.interp(
         t - DAY_S, 3_600 * np.arange(len(EMISSIONS_G) + 1), np.concatenate([[0], np.cumsum(EMISSIONS_G)])
     )
-    own = {**NODE, "job": "wattline", "component": "gpu", "device": "GPU-1", "basis": "average"}
+    labels = {**NODE, "job": "wattline", "component": "gpu", "device": "GPU-1", "basis": "average"}
     # after ten hours the provider fails and the counter continues under another quality
     actual = np.minimum(emitted_g, sum(EMISSIONS_G[:10]))
-    yield NodeSeries({"__name__": m.EMISSIONS.name, **own, "quality": "actual"}, t, actual)
+    yield NodeSeries({"__name__": m.EMISSIONS.name, **labels, "quality": "actual"}, t, actual)
     late = t >= DAY_S + 36_000
-    yield NodeSeries({"__name__": m.EMISSIONS.name, **own, "quality": "static"}, t[late], (emitted_g - actual)[late])
+    yield NodeSeries({"__name__": m.EMISSIONS.name, **labels, "quality": "static"}, t[late], (emitted_g - actual)[late])

@@ -22,9 +22,9 @@ def energy_by_frame(data: list[dict[str, Any]]) -> Iterator[tuple[str, float]]:
 
 
 def energy_by_lists(data: list[dict[str, Any]]) -> Iterator[tuple[str, float]]:
-    for one in data:
-        rows = pd.DataFrame(one["values"], columns=["t", "value"]).astype(float)
-        yield one["metric"]["uuid"], float(np.trapezoid(rows["value"], rows["t"]))
+    for series in data:
+        rows = pd.DataFrame(series["values"], columns=["t", "value"]).astype(float)
+        yield series["metric"]["uuid"], float(np.trapezoid(rows["value"], rows["t"]))
 
 
 def main() -> None:

@@ -16,8 +16,8 @@ def options(description: str | None) -> tuple[int, float]:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--windows", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
-    given = parser.parse_args()
-    return given.windows, given.seconds
+    arguments = parser.parse_args()
+    return arguments.windows, arguments.seconds
 
 
 def print_window(

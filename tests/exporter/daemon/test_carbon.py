@@ -107,11 +107,11 @@ def test_restart_in_outage_uses_the_cached_forecast(tmp_path):
             assert first.wait_for_metric(bool, INTENSITY, provider="gb", quality="forecast") == 200
             assert first.value(FORECAST, provider="gb", basis="average", horizon_hours="48") == 200
         api.fault = "500"
-        asked = list(api.asked)
+        asked = list(api.requested_paths)
         held_s = 1_800 - time.time() % 1_800
         with daemon(tmp_path, *OPTIONS, *gb(api.url)) as again:
             assert again.value(INTENSITY, provider="gb", quality="forecast") == 200
-            assert held_s < 10 or api.asked == asked  # unless the slot has just ended
+            assert held_s < 10 or api.requested_paths == asked  # unless the slot has just ended
 
 
 @pytest.mark.parametrize("fault", ["500", "html", "slow"])
@@ -136,7 +136,7 @@ def test_daemon_without_network_starts_and_is_ready(tmp_path):
 def test_silent_api_does_not_block_shutdown(tmp_path):
     slow = web_api.serve_in_thread(CarbonApi(datetime.now(UTC), "slow"))
     with slow as api, daemon(tmp_path, *OPTIONS, *gb(api.url)) as one:
-        eventually(lambda: bool(api.asked), "a request", one.log)
+        eventually(lambda: bool(api.requested_paths), "a request", one.log)
         assert one.get("/metrics")[0] == 200
         assert one.stop() == 0
 

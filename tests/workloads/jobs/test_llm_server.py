@@ -32,7 +32,7 @@ def test_llm_server_latencies_match_scripted_server(server_job, server):
     assert results["ttft_seconds_mean"] + 2 * results["itl_seconds_mean"] >= 0.4 + 2 * 0.3
     assert results["itl_seconds_mean"] <= results["tpot_seconds_mean"] + 1e-9
     client_times_s = sorted(event["latency_seconds"] for event in server_job.iterations)
-    server_times_s = sorted(seen.written_s[-1] - seen.received_s for seen in server.seen)
+    server_times_s = sorted(seen.written_s[-1] - seen.received_s for seen in server.requests)
     assert all(client_s >= server_s for client_s, server_s in zip(client_times_s, server_times_s, strict=True))
 
 
@@ -61,7 +61,7 @@ def test_llm_server_warm_up_is_sent_but_not_measured(server_job, server):
     server.script = lambda number: Script([b"no"], status=500) if number == 0 else sse.answer(2, prompt=3)
     server_job("--url", server.url, "--requests", "3", "--warmup", "2")
 
-    assert len(server.seen) == 5
+    assert len(server.requests) == 5
     assert server_job.run.work == {"requests": 3, "prompt_tokens": 9, "generated_tokens": 6}
     assert server_job.run.results["requests_failed"] == 0
     assert [event["name"] for event in server_job.events if event["event"] == "phase"] == ["warmup", "measure", "rest"]

@@ -46,7 +46,7 @@ def test_llm_server_failed_warm_up_measures_nothing(server_job, server):
     done = server_job("--url", server.url, "--requests", "3", "--warmup", "2")
 
     assert done.returncode == 1
-    assert len(server.seen) == 2
+    assert len(server.requests) == 2
     assert "none of the 2 warm-up requests succeeded: 2 http_500 (broken)" in done.stderr
 
 

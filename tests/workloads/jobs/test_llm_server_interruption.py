@@ -20,7 +20,7 @@ def test_llm_server_signal_reports_results_so_far(server_job, server, name):
     arguments = ["-m", "workloads", "job", "llm-server", "--url", server.url, "--concurrency", "2"]
     with server_job.exporter.start(*arguments) as process:
         eventually(lambda: server_job.exporter.api.runs and server_job.run.work.get("requests") == 3)
-        eventually(lambda: len(server.seen) == 5)
+        eventually(lambda: len(server.requests) == 5)
         process.send_signal(signal.Signals[name])
         _, errors = process.communicate(timeout=60)
 
@@ -40,7 +40,7 @@ def test_llm_server_missing_tenant_stops_before_measure(server_job, server, tmp_
     done = server_job("--url", server.url, "--warmup", "1", "--requests", "5", WATTLINE_BARRIER=f"{tmp_path}:2:0.3")
 
     assert done.returncode == 1
-    assert len(server.seen) == 1
+    assert len(server.requests) == 1
     assert "tenants not started: 1 of 2 were ready" in done.stderr
 
 

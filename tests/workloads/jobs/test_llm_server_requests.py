@@ -7,7 +7,7 @@ from tests.fakes.openai_server import Script
 def test_llm_server_without_model_uses_first_listed(server_job, server):
     done = server_job("--url", f"{server.url}/v1/", "--requests", "1")
 
-    assert server.seen[0].body["model"] == "tiny"
+    assert server.requests[0].body["model"] == "tiny"
     assert "asking tiny" in done.stderr
 
 
@@ -19,7 +19,7 @@ def test_llm_server_key_file_is_sent_and_never_written(server_job, server, tmp_p
         "--url", server.url, "--requests", "2", "--api-key-file", str(path), OPENAI_API_KEY="sk-environment"
     )
 
-    assert [seen.headers["Authorization"] for seen in server.seen] == ["Bearer sk-file"] * 2
+    assert [seen.headers["Authorization"] for seen in server.requests] == ["Bearer sk-file"] * 2
     written = [each.read_text() for each in server_job.out.glob("*/*")]
     assert len(written) == 2
     assert not [text for text in (*written, done.stderr) if "sk-" in text]
@@ -28,7 +28,7 @@ def test_llm_server_key_file_is_sent_and_never_written(server_job, server, tmp_p
 def test_llm_server_key_of_environment_is_sent(server_job, server):
     server_job("--url", server.url, "--requests", "1", OPENAI_API_KEY="sk-environment")
 
-    assert server.seen[0].headers["Authorization"] == "Bearer sk-environment"
+    assert server.requests[0].headers["Authorization"] == "Bearer sk-environment"
 
 
 def test_llm_server_prompt_file_sets_prompts_and_lengths(server_job, server, tmp_path):
@@ -46,12 +46,12 @@ def test_llm_server_prompt_file_sets_prompts_and_lengths(server_job, server, tmp
     ]
     server_job("--url", server.url, "--requests", "3", *options)
 
-    assert [(seen.body["prompt"], seen.body["max_tokens"]) for seen in server.seen] == [
+    assert [(seen.body["prompt"], seen.body["max_tokens"]) for seen in server.requests] == [
         ("one", 5),
         ("two", 7),
         ("one", 5),
     ]
-    assert all(seen.body["ignore_eos"] is True and seen.path == "/v1/completions" for seen in server.seen)
+    assert all(seen.body["ignore_eos"] is True and seen.path == "/v1/completions" for seen in server.requests)
     config = server_job.events[0]["config"]
     assert (config["prompts"], config["max_tokens"], config["slo"]) == (str(path), "7", None)
 
@@ -63,7 +63,7 @@ def test_llm_server_messages_require_chat_api(server_job, server, tmp_path):
 
     assert done.returncode == 2
     assert "use --api chat" in done.stderr
-    assert server.seen == []
+    assert server.requests == []
 
 
 def test_llm_server_unreadable_prompts_fail_before_run(server_job):

@@ -38,7 +38,7 @@ def chromium(tmp_path_factory):
 @pytest.fixture(scope="module")
 def opened(chromium, file):
     page = Page(chromium)
-    page.look()
+    page.emulate()
     page.open(file)
     return page
 
@@ -47,7 +47,7 @@ def opened(chromium, file):
 def tab(opened):
     """Page at desktop width, reset before each test."""
     yield opened
-    opened.look()
+    opened.emulate()
     opened.value(AS_OPENED)
     opened.wait("document.querySelectorAll('#chart-power .scatterlayer .trace').length === 4")
     assert opened.problems == []
@@ -194,7 +194,7 @@ def test_page_fits_window_width_and_colour_scheme(tab, width, dark):
     paper = "rgb(20, 23, 27)" if dark else "rgb(255, 255, 255)"
     chart = "document.querySelector('#chart-power .main-svg')"
 
-    tab.look(width, dark=dark)
+    tab.emulate(width, dark=dark)
 
     tab.wait(f"innerWidth === {width} && {chart}.getBoundingClientRect().right <= {width}")
     tab.wait(f"getComputedStyle({chart}).backgroundColor === '{paper}'")
@@ -204,7 +204,7 @@ def test_page_fits_window_width_and_colour_scheme(tab, width, dark):
 
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (1280, False)])
 def test_page_has_no_accessibility_violations(tab, width, dark):
-    tab.look(width, dark=dark)
+    tab.emulate(width, dark=dark)
     tab.wait(f"innerWidth === {width}")
 
     assert _axe(tab) == []
@@ -212,8 +212,8 @@ def test_page_has_no_accessibility_violations(tab, width, dark):
 
 def test_page_without_scripts_shows_tables_and_plot(chromium, file):
     page = Page(chromium)
-    page.look(scripts=False)
-    page.open(file, drawn="document.querySelector('footer')")
+    page.emulate(scripts=False)
+    page.open(file, ready="document.querySelector('footer')")
 
     assert page.value("document.documentElement.dataset.charts") is None
     text = page.value("document.body.innerText")
@@ -229,7 +229,7 @@ def test_page_without_scripts_shows_tables_and_plot(chromium, file):
 
 def test_page_without_decompression_shows_plot(chromium, file):
     page = Page(chromium)
-    page.look()
+    page.emulate()
     page.send("Page.addScriptToEvaluateOnNewDocument", source="delete window.DecompressionStream")
     page.open(file)
 
@@ -240,7 +240,7 @@ def test_page_without_decompression_shows_plot(chromium, file):
 
 
 def test_page_print_hides_controls_and_uses_light_colours(tab):
-    tab.look(dark=True)
+    tab.emulate(dark=True)
     tab.wait("getComputedStyle(document.querySelector('#chart-power .main-svg')).backgroundColor === 'rgb(20, 23, 27)'")
     tab.value(
         "addEventListener('beforeprint', () => { const svg = document.querySelector('#chart-power .main-svg');"
@@ -248,11 +248,11 @@ def test_page_print_hides_controls_and_uses_light_colours(tab):
         "window.seen = [getComputedStyle(svg).backgroundColor, svg.clientWidth, ink]; }, {once: true})"
     )
 
-    assert tab.printed().startswith(b"%PDF")
+    assert tab.pdf().startswith(b"%PDF")
 
     assert tab.value("window.seen") == ["rgb(255, 255, 255)", 680, "rgb(93, 102, 112)"]
     tab.wait("getComputedStyle(document.querySelector('#chart-power .main-svg')).backgroundColor === 'rgb(20, 23, 27)'")
-    tab.look(print_=True)
+    tab.emulate(print_=True)
     hidden = [".controls", ".skip", "details"]
     assert tab.value(f"{hidden}.map(one => getComputedStyle(document.querySelector(one)).display)") == ["none"] * 3
     assert tab.value("getComputedStyle(document.querySelector('.key')).display") == "flex"

@@ -28,8 +28,12 @@ def test_electricity_maps_slots_have_the_right_quality():
         assert (at(slots, NOON_S - 3 * HOUR_S).grams_per_kwh, at(slots, NOON_S - 3 * HOUR_S).quality) == (300, "actual")
         assert (at(slots, NOON_S + HOUR_S).grams_per_kwh, at(slots, NOON_S + HOUR_S).quality) == (350, "forecast")
         assert max(s.begin_s for s in slots) == NOON_S + 48 * HOUR_S
-        assert [path.partition("?")[0].rpartition("/")[2] for path in api.asked] == ["latest", "history", "forecast"]
-        assert all("zone=DE" in path and TOKEN not in path for path in api.asked)
+        assert [path.partition("?")[0].rpartition("/")[2] for path in api.requested_paths] == [
+            "latest",
+            "history",
+            "forecast",
+        ]
+        assert all("zone=DE" in path and TOKEN not in path for path in api.requested_paths)
 
     visit(ElectricityMapsApi(LATER), body)
 
@@ -39,7 +43,7 @@ def test_electricity_maps_missing_forecast_is_retried_after_a_day():
         provider = ElectricityMaps("DE", TOKEN, api.url)
         for now_s in (LATER_S, LATER_S + HOUR_S, LATER_S + DAY_S + 1):
             assert {s.quality for s in await provider.slots(session, now_s)} >= {"actual", "estimated"}
-        assert len([path for path in api.asked if "forecast" in path]) == 2
+        assert len([path for path in api.requested_paths if "forecast" in path]) == 2
 
     visit(ElectricityMapsApi(LATER, free=True), body)
 

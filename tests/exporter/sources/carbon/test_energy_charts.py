@@ -21,7 +21,7 @@ def test_energy_charts_slots_have_the_right_quality():
         assert slots[last_s] == Slot(last_s, last_s + 900, 400.0, "de", "energy-charts", "average", "actual")
         assert slots[NOON_S] == Slot(NOON_S, NOON_S + 900, 450.0, "de", "energy-charts", "average", "forecast")
         assert max(slots) == NOON_S + 12 * 3_600 - 900  # until midnight
-        assert api.asked == ["/co2eq?country=de"]
+        assert api.requested_paths == ["/co2eq?country=de"]
 
     visit(EnergyChartsApi(NOON), body)
 

@@ -26,7 +26,7 @@ def test_gb_national_slots_are_actual_then_forecast():
 def test_gb_request_includes_the_last_two_hours():
     async def body(api, session):
         await GbCarbonIntensity(base_url=api.url + "/").slots(session, NOON_S + 1_799)
-        assert api.asked == ["/intensity/2018-01-20T10:00Z/2018-01-22T12:30Z"]
+        assert api.requested_paths == ["/intensity/2018-01-20T10:00Z/2018-01-22T12:30Z"]
 
     visit(CarbonApi(NOON), body)
 
@@ -36,7 +36,7 @@ def test_gb_region_as_list_or_object_is_parsed(in_a_list):
     async def body(api, session):
         api.regions_in_a_list = in_a_list
         slots = await GbCarbonIntensity("london", base_url=api.url).slots(session, NOON_S)
-        assert api.asked == ["/regional/intensity/2018-01-20T10:00Z/2018-01-22T12:30Z/regionid/13"]
+        assert api.requested_paths == ["/regional/intensity/2018-01-20T10:00Z/2018-01-22T12:30Z/regionid/13"]
         assert {(s.region, s.quality, s.grams_per_kwh) for s in slots} == {("London", "forecast", 200.0)}
         assert len(slots) == 102  # 50.5 hours, and the half hour before
 
@@ -85,7 +85,7 @@ def test_gb_postcode_returns_forecasts(in_a_list):
     async def body(api, session):
         api.regions_in_a_list = in_a_list
         slots = await GbCarbonIntensity("OX1 3QD", base_url=api.url).slots(session, NOON_S)
-        assert api.asked == ["/regional/intensity/2018-01-20T10:00Z/2018-01-22T12:30Z/postcode/OX1"]
+        assert api.requested_paths == ["/regional/intensity/2018-01-20T10:00Z/2018-01-22T12:30Z/postcode/OX1"]
         assert {(s.region, s.quality, s.grams_per_kwh) for s in slots} == {("OX1", "forecast", 200.0)}
 
     visit(CarbonApi(NOON), body)

@@ -60,7 +60,7 @@ def test_watttime_coordinates_are_resolved_once_a_month():
         for days in (0, 1, 31):
             slots = await marginal.slots(session, LATER_S + days * 86_400)
             assert {s.region for s in slots} == {"CAISO_NORTH"}
-        asked = [path for path in api.asked if "region-from-loc" in path]
+        asked = [path for path in api.requested_paths if "region-from-loc" in path]
         assert asked == ["/v3/region-from-loc?latitude=37.77&longitude=-122.42&signal_type=co2_moer"] * 2
 
     visit(WattTimeApi(LATER), body)
@@ -71,7 +71,7 @@ def test_watttime_without_history_uses_the_forecast():
         marginal = provider(api)
         for _ in range(2):
             assert {s.quality for s in await marginal.slots(session, LATER_S)} == {"forecast"}
-        assert len([path for path in api.asked if "historical" in path]) == 1
+        assert len([path for path in api.requested_paths if "historical" in path]) == 1
 
     visit(WattTimeApi(LATER, history=False), body)
 

@@ -23,7 +23,7 @@ def send(script, request=REQUEST, *, key=None, due_s=None, **target):
         async with serve(OpenAiServer(script=lambda _: script)) as server, endpoint.open_session(key) as session:
             options = {"api": "chat", "model": "tiny", "extra": {}, "timeout_s": 30.0} | target
             answer = await endpoint.send_request(session, RequestTarget(f"{server.url}/v1", **options), request, due_s)
-        return answer, server.seen[-1]
+        return answer, server.requests[-1]
 
     return asyncio.run(send_once())
 
@@ -256,6 +256,6 @@ def test_send_request_cancelled_closes_connection():
             task.cancel()
             await asyncio.wait([task])
             await server.finished.wait()
-            return task.cancelled(), server.seen[0].cancelled
+            return task.cancelled(), server.requests[0].cancelled
 
     assert asyncio.run(cancelled()) == (True, True)
