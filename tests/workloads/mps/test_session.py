@@ -17,8 +17,8 @@ from workloads.mps.daemon import MpsError
 
 _CLIENT = """
 import sys
-from tests.fakes.mps_control import attached
-with attached() as is_client:
+from tests.fakes.mps_control import mps_client
+with mps_client() as is_client:
     print(is_client, flush=True)
     sys.stdin.read()
 """

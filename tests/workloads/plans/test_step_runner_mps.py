@@ -19,9 +19,9 @@ runs:
 """
 ATTACHED = """
 import time
-from tests.fakes.mps_control import attached
+from tests.fakes.mps_control import mps_client
 from workloads import client
-with attached(), client.run("tenant") as run:
+with mps_client(), client.run("tenant") as run:
     run.barrier()
     time.sleep(0.2)
     run.work(steps=1)
