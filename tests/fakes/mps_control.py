@@ -1,6 +1,6 @@
 """Fake of nvidia-cuda-mps-control: a daemon that serves the `control` socket in the pipe folder.
 
-A process that connects and sends `attach` (as `mps_client()` does, in place of CUDA) is a client until the connection is
+A process that connects and sends `attach` (as `mps_client()` does in place of CUDA) is a client until the connection is
 closed; the first client starts a server process. FAKE_MPS_FAULT: `refuses` and `silent` (no daemon, with and without a
 message), `no-clients` (an empty list), `late` (it quits after three seconds), `deaf` (it never quits).
 """
