@@ -34,12 +34,17 @@ def generate_pages(text: str) -> str:
     return _BLOCK.sub(lambda block: f"{block['start']}\n{BLOCKS[block['name']]()}\n\n{block['end']}", text)
 
 
+def pages_with_tables() -> list[Path]:
+    """Return the pages that have generated parts."""
+    return [*(path for path in markdown_files() if _BLOCK.search(path.read_text())), METRICS_PAGE]
+
+
 @cache
 def pages() -> dict[Path, str]:
     """Return the up-to-date text of each page that has generated parts."""
-    texts = {path: path.read_text() for path in markdown_files()}
-    return {path: generate_pages(text) for path, text in texts.items() if _BLOCK.search(text)} | {
-        METRICS_PAGE: metrics.markdown()
+    return {
+        path: metrics.markdown() if path == METRICS_PAGE else generate_pages(path.read_text())
+        for path in pages_with_tables()
     }
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
+NEEDS_TORCH = pytest.mark.skipif(not (find_spec("torch") and find_spec("transformers")), reason="needs the extra torch")
+"""Mark that imports neither: every worker of pytest collects every module, and torch takes seconds to import."""
 SIZE = 16
 """Number of tokens, positions and dimensions."""
 EOS = 15

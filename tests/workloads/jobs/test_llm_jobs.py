@@ -8,16 +8,13 @@ import pytest
 
 from exporter.contract.run import RECORD_EVENT, IterationEvent, PhaseEvent, RunView
 from tests.workloads.job_environment import job_environment
-from tests.workloads.jobs.llm_models import EOS, SIZE, counting_model, uniform_model
+from tests.workloads.jobs.llm_models import EOS, NEEDS_TORCH, SIZE, counting_model, uniform_model
+from workloads import client
+from workloads.jobs import llm_forward, llm_generate, llm_train
+from workloads.jobs.base import percentile_results
+from workloads.jobs.llm.common import World
 
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-pytest.importorskip("transformers", reason="needs the extra torch")
-
-from workloads import client  # noqa: E402  # after the checks that may skip this module
-from workloads.jobs import llm_forward, llm_generate, llm_train  # noqa: E402
-from workloads.jobs.base import percentile_results  # noqa: E402  # after the checks that may skip this module
-from workloads.jobs.llm.common import World  # noqa: E402
-
+pytestmark = NEEDS_TORCH
 TINY = ("--random", "tiny", "--device", "cpu")
 
 

@@ -10,14 +10,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from importlib.util import find_spec
 
 import pytest
 
 from tests.servers import free_port
 
-for module in ("torch", "transformers", "fastapi", "uvicorn", "openai"):
-    pytest.importorskip(module)
-
+_NEEDED = ("torch", "transformers", "fastapi", "uvicorn", "openai")
+pytestmark = pytest.mark.skipif(not all(map(find_spec, _NEEDED)), reason=f"needs {', '.join(_NEEDED)}")
 PROMPTS = ["hello", "a longer prompt", "one more"]
 """Texts of 5, 15 and 8 letters."""
 

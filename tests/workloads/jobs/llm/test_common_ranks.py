@@ -2,12 +2,11 @@
 
 import pytest
 
+from tests.workloads.jobs.llm_models import NEEDS_TORCH
 from tests.workloads.programs import free_port
 
-pytest.importorskip("torch", reason="needs the extra torch")
-pytest.importorskip("transformers", reason="needs the extra torch")
 
-
+@NEEDS_TORCH
 def test_llm_train_two_ranks_share_one_run_and_model(exporter):
     """Start two ranks as torchrun does. Gradients are averaged, so 9 samples make two steps of two samples per rank."""
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}

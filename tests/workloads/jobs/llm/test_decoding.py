@@ -2,11 +2,10 @@ import argparse
 
 import pytest
 
-from tests.workloads.jobs.llm_models import EOS, counting_model
+from tests.workloads.jobs.llm_models import EOS, NEEDS_TORCH, counting_model
 from workloads.jobs.llm import decoding, models
 
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-pytest.importorskip("transformers", reason="needs the extra torch")
+pytestmark = NEEDS_TORCH
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +52,8 @@ def test_generate_tokens_limit_of_one_generates_one_token(model):
 
 @pytest.mark.parametrize(("top_k", "top_p"), [(1, None), (None, 1e-6)])
 def test_sampling_chooser_single_candidate_is_most_likely(top_k, top_p):
+    import torch
+
     logits = torch.tensor([[0.0, 2.0, 1.0], [5.0, 4.0, 4.9]])
 
     assert decoding.sampling_chooser(1.0, top_k, top_p)(logits).tolist() == [1, 0]
@@ -61,6 +62,8 @@ def test_sampling_chooser_single_candidate_is_most_likely(top_k, top_p):
 @pytest.mark.parametrize(("top_k", "top_p"), [(2, None), (None, 0.8)])
 def test_sampling_chooser_chooses_only_allowed_tokens(top_k, top_p):
     """Use probabilities 0.5, 0.1 and 0.4: the two largest reach 0.8."""
+    import torch
+
     torch.manual_seed(0)
     logits = torch.tensor([[0.5, 0.1, 0.4]]).log().repeat(400, 1)
 
@@ -68,6 +71,8 @@ def test_sampling_chooser_chooses_only_allowed_tokens(top_k, top_p):
 
 
 def test_sampling_chooser_temperature_scales_distribution():
+    import torch
+
     torch.manual_seed(0)
     logits = torch.tensor([[0.6, 0.4]]).log().repeat(2000, 1)
     shares = [decoding.sampling_chooser(t, None, None)(logits).float().mean().item() for t in (0.1, 100.0)]

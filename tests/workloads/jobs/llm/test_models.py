@@ -5,13 +5,11 @@ import json
 import pytest
 
 from tests.workloads.job_environment import job_environment
-
-pytest.importorskip("torch", reason="needs the extra torch")
-pytest.importorskip("transformers", reason="needs the extra torch")
-
+from tests.workloads.jobs.llm_models import NEEDS_TORCH
 from workloads.client import barrier
 from workloads.jobs import llm_forward, llm_generate, llm_train
 
+pytestmark = NEEDS_TORCH
 TINY = ("--random", "tiny", "--device", "cpu")
 
 
