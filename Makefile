@@ -1,6 +1,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# pytest rewrites its plugins and the tests in each of its processes, unless it finds them compiled
+unexport PYTHONDONTWRITEBYTECODE
+
 .DELETE_ON_ERROR:
 .PHONY: demo test lint types layers bench gpu docs metrics format venv servers clean
 
@@ -8,9 +11,7 @@ demo: ## measure a short run on this machine and report it (one to two minutes)
 	@$(PYTHON) deploy/demo.py
 
 test: lint types layers servers ## all checks, the same as in CI
-	$(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder || \
-		{ echo "Retrying the failed tests, one at a time."; \
-		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
+	$(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder
 
 lint: .venv/test.stamp
 	$(BIN)/ruff check .

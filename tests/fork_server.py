@@ -7,6 +7,7 @@ that only a new process obeys, such as LD_LIBRARY_PATH, starts a new process.
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -197,6 +198,8 @@ def _become(program: list[str]) -> None:
 def _main(address: str, modules: Sequence[str]) -> None:
     for module in modules:
         __import__(module)
+    gc.collect()
+    gc.freeze()  # else each fork copies the pages of all these objects in its last collection
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(f"\0{address}")
     listening.listen(64)
