@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -52,6 +53,8 @@ class HistorySource:
         self, metrics: Sequence[Metric], matchers: Mapping[str, str], start_s: float, end_s: float
     ) -> Iterator[list[Series]]:
         """Yield samples in time order; the length of a part adapts to the number of samples."""
+        first_s, last_s = self._span_s()
+        start_s, end_s = max(start_s, first_s), min(end_s, last_s)
         equal = tuple(Matcher(label, "=", text) for label, text in matchers.items())
         chunk_s, position_s = FIRST_CHUNK_S, start_s - 0.001  # the range excludes its start
         try:
@@ -73,11 +76,23 @@ class HistorySource:
     def close(self) -> None:
         self._connection.close()
 
+    def _span_s(self) -> tuple[float, float]:
+        """Return the times of the first and the last sample; of an empty file, a range without time."""
+        span = "SELECT (SELECT min(t_ms) FROM samples), (SELECT max(t_ms) FROM samples)"  # each from the index
+        try:
+            first_ms, last_ms = self._connection.execute(span).fetchone()
+        except sqlite3.Error as error:
+            raise self._cannot_read(error) from error
+        return (math.inf, -math.inf) if first_ms is None else (first_ms / 1_000, last_ms / 1_000)
+
     def _select(self, query: RangeQuery, end_s: float) -> Iterator[Series]:
         try:
             found = select_series(self._connection, query, end_s)
         except sqlite3.Error as error:
-            raise FetchError(f"cannot read {self._path}: {error}", "check the file and its disk") from error
+            raise self._cannot_read(error) from error
         for one in found:
             pairs = np.array(one.samples, dtype=np.float64).reshape(-1, 2)
             yield one.labels, pairs[:, 0], pairs[:, 1]
+
+    def _cannot_read(self, error: sqlite3.Error) -> FetchError:
+        return FetchError(f"cannot read {self._path}: {error}", "check the file and its disk")
