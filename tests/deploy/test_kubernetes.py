@@ -211,6 +211,6 @@ def _linter() -> Path:
     program = folder / "bin" / "checkov"
     if not program.exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        install = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", _LINTER]
+        install = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", _LINTER]
         subprocess.run(install, check=True, timeout=500)
     return program
