@@ -1,7 +1,9 @@
 """Settings of all tests."""
 
+import gc
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,30 +22,48 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 for ignored in (signal.SIGHUP, signal.SIGQUIT):
     signal.signal(ignored, signal.SIG_DFL)
 
-_LONGEST = {
-    "test_kill.py",
-    "test_demo.py",
-    "test_one_run_from_every_source.py",
-    "test_crowd.py",
-    "test_llm_real_server.py",
-    "test_attributed_runs.py",
-    "test_hostile_requests.py",
-    "test_clocks.py",
-    "test_real_exporter.py",
-    "test_resnet.py",
-    "test_faults.py",
-    "test_hangs.py",
-    "test_lost.py",
-    "test_meter_accuracy.py",
-    "test_cluster.py",
-    "test_disk.py",
-    "test_image.py",
-    "test_kubernetes.py",
-    "test_recommend_sweep.py",
-}
+LONGEST_FILES = (
+    "deploy/test_image.py",
+    "exporter/daemon/test_many_runs.py",
+    "end_to_end/test_one_run_from_every_source.py",
+    "end_to_end/test_demo.py",
+    "exporter/daemon/test_clock_steps.py",
+    "deploy/test_kubernetes.py",
+    "workloads/jobs/test_resnet.py",
+    "exporter/energy/test_meter_accuracy.py",
+    "exporter/daemon/test_restart.py",
+    "exporter/storage/test_disk_faults.py",
+    "exporter/runs/test_attribution.py",
+    "exporter/cli/test_check.py",
+    "exporter/web/test_server_hostile_requests.py",
+    "exporter/daemon/test_sigkill.py",
+    "exporter/daemon/test_driver_faults.py",
+    "exporter/daemon/eight_gpus/test_hangs.py",
+    "exporter/daemon/eight_gpus/test_lost.py",
+    "exporter/daemon/test_gpu_metrics.py",
+    "exporter/push/test_client_daemon.py",
+    "exporter/web/test_access.py",
+    "end_to_end/test_cluster.py",
+    "end_to_end/test_pages.py",
+    "workloads/jobs/test_container.py",
+    "workloads/jobs/test_llm_server_transformers.py",
+    "analyzer/sources/runs/test_load_real_exporter.py",
+    "analyzer/output/html/test_page.py",
+    "grafana/test_live.py",
+    "deploy/test_systemd.py",
+)
+"""Files of tests from the longest on, below the folder of this one."""
+_FOLDER = Path(__file__).parent
+_RANKS = {_FOLDER / name: rank for rank, name in enumerate(LONGEST_FILES)}
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """Run the longest files first, so that no worker is left alone with one at the end."""
-    items.sort(key=lambda item: item.path.name not in _LONGEST)
+    items.sort(key=lambda item: _RANKS.get(item.path, len(_RANKS)))
+
+
+def pytest_collection_finish():
+    """Leave what collection created out of every garbage collection."""
+    gc.collect()
+    gc.freeze()
