@@ -5,12 +5,15 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint types layers bench gpu docs metrics format venv servers clean
+.PHONY: demo test pytest lint types layers bench gpu docs metrics format venv servers clean
 
 demo: ## measure a short run on this machine and report it (one to two minutes)
 	@$(PYTHON) deploy/demo.py
 
-test: lint types layers servers ## all checks, the same as in CI
+test: servers .venv/test.stamp ## all checks, the same as in CI
+	$(MAKE) --no-print-directory -j 2 lint types layers pytest
+
+pytest: .venv/test.stamp
 	$(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder
 
 lint: .venv/test.stamp
@@ -57,7 +60,7 @@ venv: .venv/run.stamp
 	@touch $@
 
 .venv/test.stamp: .venv/run.stamp
-	@$(BIN)/pip install --quiet --disable-pip-version-check --group lint --group test --group torch
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --group lint --group test --group torch
 	@touch $@
 
 servers: ## install the servers, browser, container engine and systemd that the tests use

@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ settings.load_profile("wattline")
 
 # the tests start programs hundreds of times: always cache compiled modules
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # one thread per BLAS: parallel tests would otherwise compete for the cores
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
