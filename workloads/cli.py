@@ -189,8 +189,8 @@ def _run(
     sees_only_its_gpus: bool = False,
     config: Mapping[str, Any] | None = None,
 ) -> NoReturn:
-    from workloads.runner import exporter as reach
     from workloads.runner import nsys, run_folder, runner
+    from workloads.runner.exporter import find_exporter
 
     try:
         choice = gpu_choice.choose_gpus(options.gpus, os.environ)
@@ -207,7 +207,7 @@ def _run(
             config or {},
             options.nsys,
         )
-        code = runner.run_command(job_to_run, lambda: reach.find_exporter(options.exporter, os.environ), os.environ)
+        code = runner.run_command(job_to_run, lambda: find_exporter(options.exporter, os.environ), os.environ)
     except (gpu_choice.GpusError, runner.InvalidRunError) as error:
         raise typer.BadParameter(str(error)) from error
     except (ExporterError, nsys.NsysError, run_folder.RunFolderError) as error:

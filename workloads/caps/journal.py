@@ -126,27 +126,27 @@ def lock_journals(folder: Path) -> Iterator[None]:
         yield
 
 
-def restore_gpus(journal: Journal, cards: GpuSet) -> list[str]:
+def restore_gpus(journal: Journal, gpus: GpuSet) -> list[str]:
     """Restore the initial limits of every GPU that responds; return one message per error."""
     errors = []
     for initial in journal.cards:
         try:
-            _restore_gpu(initial, journal, cards)
+            _restore_gpu(initial, journal, gpus)
         except CapsError as error:
             errors.append(str(error))
     return errors
 
 
-def _restore_gpu(initial: InitialPowerLimit, journal: Journal, cards: GpuSet) -> None:
+def _restore_gpu(initial: InitialPowerLimit, journal: Journal, gpus: GpuSet) -> None:
     has_rebooted = journal.holder.boot_id != kernel_boot_id()  # a reboot resets the limits and locks of real GPUs
     if journal.clock_is_locked and (not has_rebooted or journal.simulation):
-        cards.lock_sm_clock(initial.uuid, None)
+        gpus.lock_sm_clock(initial.uuid, None)
     if journal.limit_w is None:
         return
-    if has_rebooted and abs(cards.power(initial.uuid).now_w - journal.limit_w) > TOLERANCE_W:
+    if has_rebooted and abs(gpus.power(initial.uuid).now_w - journal.limit_w) > TOLERANCE_W:
         return  # the driver or another program has changed the limit since
-    cards.set_power_limit(initial.uuid, initial.power_limit_w)
-    now_w = cards.power(initial.uuid).now_w
+    gpus.set_power_limit(initial.uuid, initial.power_limit_w)
+    now_w = gpus.power(initial.uuid).now_w
     if abs(now_w - initial.power_limit_w) > TOLERANCE_W:
         raise CapsError(
             f"cannot restore {initial.name}: it stays at {now_w:g} W instead of {initial.power_limit_w:g} W; "
@@ -154,24 +154,24 @@ def _restore_gpu(initial: InitialPowerLimit, journal: Journal, cards: GpuSet) ->
         )
 
 
-def restore_journal(path: Path, open_cards: Callable[[Journal], GpuSet], log: Callable[[str], None]) -> bool:
+def restore_journal(path: Path, open_gpus: Callable[[Journal], GpuSet], log: Callable[[str], None]) -> bool:
     """Restore and remove a journal; return False if it remains. Call it within `lock_journals`."""
     try:
         journal = read_journal(path)
-        cards = open_cards(journal)
+        gpus = open_gpus(journal)
     except FileNotFoundError:  # its watchdog has just restored it
         return True
     except CapsError as error:
         log(f"{path}: {error}")
         return False
     try:
-        errors = restore_gpus(journal, cards)
+        errors = restore_gpus(journal, gpus)
     finally:
-        cards.close()
+        gpus.close()
     for text in errors:
         log(text)
     if not errors:
-        log(f"{restored_text(journal)}; it was set by process {journal.holder.pid}")
+        log(f"{restored_text(journal)}; the caps were set by process {journal.holder.pid}")
         remove_journal(path)
     return not errors
 

@@ -76,8 +76,8 @@ def restore_abandoned_caps(parent: WatchedParent, journal: str) -> int:
     path = Path(journal).absolute()
     os.chdir("/")  # keeps no file system busy
     try:
-        cards = open_journal_gpus(caps_journal.read_journal(path))
-        with contextlib.closing(cards):  # keeps the driver loaded, which would reset the limits
+        gpus = open_journal_gpus(caps_journal.read_journal(path))
+        with contextlib.closing(gpus):  # keeps the driver loaded, which would reset the limits
             attempts = 1  # the process that dismisses or terminates the watchdog waits for it
             with contextlib.suppress(_TerminatedError):
                 signal.signal(signal.SIGTERM, _terminate)

@@ -183,23 +183,23 @@ class Run:
         _begun[self._workload] += 1
         ids = ranks.candidate_run_ids(environ, self._workload, _begun[self._workload])
         if not ranks.is_launched(environ):
-            self._begin(run_id.new_run_id(self._workload))
+            self._begin(run_id.unique_run_id(self._workload))
         elif self._leads:
             self._begin(ranks.first_free_run_id(self._api, ids, ranks.process_started_at()))
         else:
-            self._join_first_process(ranks.await_run_of_leader(self._api, ids, ranks.process_started_at()))
+            self._join_run_of_leader(ranks.await_run_of_leader(self._api, ids, ranks.process_started_at()))
 
-    def _join_first_process(self, found: Mapping[str, Any] | None) -> None:
-        if found is None:
+    def _join_run_of_leader(self, leader_run: Mapping[str, Any] | None) -> None:
+        if leader_run is None:
             log_message_once(
                 f"this process's work is not counted: the process with LOCAL_RANK=0 started no run {self._workload!r}"
             )
-        elif found["state"] != "running":
-            log_message_once(f"this process's work is not counted: its run {found['run_id']} has already ended")
+        elif leader_run["state"] != "running":
+            log_message_once(f"this process's work is not counted: its run {leader_run['run_id']} has already ended")
         else:
-            self._stack.enter_context(ranks.hold_presence(found["run_id"]))
-            self._join(found["run_id"])
-            self.simulation = self.simulation or found.get("simulation")
+            self._stack.enter_context(ranks.hold_presence(leader_run["run_id"]))
+            self._join(leader_run["run_id"])
+            self.simulation = self.simulation or leader_run.get("simulation")
 
     def _join(self, joined: str) -> None:
         self._register(joined)

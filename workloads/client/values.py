@@ -60,5 +60,5 @@ def run_id_for(workload: str, unique: str) -> str:
     return f"{name or 'run'}-{unique}"
 
 
-def new_run_id(workload: str) -> str:
+def unique_run_id(workload: str) -> str:
     return run_id_for(workload, secrets.token_hex(5))

@@ -24,7 +24,7 @@ _JOB = "llm-generate"
 
 
 @dataclass(frozen=True, slots=True)
-class _Answered:
+class _GeneratedBatch:
     """Result of one batch of prompts."""
 
     prompt_tokens: int
@@ -69,9 +69,9 @@ def parser() -> JobParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = (made := parser()).parse_args(arguments)
+    options = (job_options := parser()).parse_args(arguments)
     if options.temperature is None and (options.top_k or options.top_p):
-        made.error("--top-k and --top-p require sampling; add --temperature 1")
+        job_options.error("--top-k and --top-p require sampling; add --temperature 1")
     return run_job(_JOB, options, _measure)
 
 
@@ -99,16 +99,16 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
         choose = decoding.sampling_chooser(options.temperature, options.top_k, options.top_p)
     with join_world(loaded.device) as world:
 
-        def answer() -> _Answered:
+        def generate() -> _GeneratedBatch:
             batch = next(batches)
             steps, _ = decoding.generate_tokens(loaded, batch, limits, choose, world.clock)
-            return _Answered(batch.tokens, batch.padding, steps)
+            return _GeneratedBatch(batch.tokens, batch.padding, steps)
 
         run.phase("warmup")
         for _ in range(options.warmup):
-            answer()
+            generate()
         world.barrier(run)
-        _answers(run, options, answer, world)
+        _measure_batches(run, options, generate, world)
 
 
 def _batches(options: argparse.Namespace, loaded: LoadedModel) -> Iterator[TokenBatch]:
@@ -133,21 +133,23 @@ def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
         raise ModelError("on simulated GPUs prompts are synthetic; give --prompt-tokens instead of --prompts")
     texts, seeds = options.batch_size, itertools.count(options.seed)
 
-    def answer() -> _Answered:
+    def generate() -> _GeneratedBatch:
         lengths = [len(row) for row in synthetic_texts(texts, options.prompt_tokens, 1, next(seeds))]
         steps = model.generate(texts, max(lengths), options.new_tokens)
-        return _Answered(sum(lengths), texts * max(lengths) - sum(lengths), steps)
+        return _GeneratedBatch(sum(lengths), texts * max(lengths) - sum(lengths), steps)
 
     run.barrier()
     with open_simulated_model(_JOB, options, state) as model:
-        _answers(run, options, answer, World.alone())
+        _measure_batches(run, options, generate, World.alone())
 
 
-def _answers(run: client.Run, options: argparse.Namespace, answer: Callable[[], _Answered], world: World) -> None:
+def _measure_batches(
+    run: client.Run, options: argparse.Namespace, generate: Callable[[], _GeneratedBatch], world: World
+) -> None:
     run.phase("measure")
     sums, times = TokenRates(time.perf_counter()), TokenTimes()
     for _ in measured_rounds(options.iterations, options.duration, world.any):
-        one = answer()
+        one = generate()
         times.add(one.steps)
         latency_s = one.steps.latency_s
         values = sums.add(one.steps.generated, latency_s, time.perf_counter())

@@ -96,14 +96,14 @@ def _measure(run: client.Run, options: argparse.Namespace) -> None:
     models.require_causal(loaded)
     with join_world(loaded.device) as world:
         rows = _rows(options, loaded, world)
-        learn = _learner(options, loaded, world)
+        train = _trainer(options, loaded, world)
         batches = _batches(rows, options.batch_size)
         run.phase("warmup")
         for _ in range(options.warmup):
-            learn(next(batches))
+            train(next(batches))
         world.barrier(run)
         batches = _batches(rows, options.batch_size)
-        _steps(run, options, lambda: learn(next(batches)), _count(options, len(rows)), world)
+        _steps(run, options, lambda: train(next(batches)), _count(options, len(rows)), world)
 
 
 def _rows(options: argparse.Namespace, loaded: LoadedModel, world: World) -> list[TokenIds]:
@@ -116,11 +116,13 @@ def _rows(options: argparse.Namespace, loaded: LoadedModel, world: World) -> lis
         rows = decoding.synthetic_texts(options.samples, options.sample_tokens, loaded.vocabulary, options.seed)
     rows = [row[: options.seq_len] for row in rows]
     models.check_positions(loaded, max(map(len, rows)))
-    each, left = divmod(len(rows), world.size)
+    each, unused = divmod(len(rows), world.size)
     if each == 0:
         raise models.ModelError(f"{len(rows)} samples are too few for {world.size} processes; increase --samples")
-    if left and world.rank == 0:
-        log_message(f"the last {left} of {len(rows)} samples are left out, so that all {world.size} ranks have as many")
+    if unused and world.rank == 0:
+        log_message(
+            f"the last {unused} of {len(rows)} samples are unused, so that all {world.size} ranks have equal numbers"
+        )
     return rows[world.rank :: world.size][:each]
 
 
@@ -137,13 +139,13 @@ def _count(options: argparse.Namespace, rows: int) -> int:
     return int(options.iterations or options.epochs * math.ceil(rows / options.batch_size))
 
 
-def _learner(options: argparse.Namespace, loaded: LoadedModel, world: World) -> Callable[[TokenBatch], _Step]:
+def _trainer(options: argparse.Namespace, loaded: LoadedModel, world: World) -> Callable[[TokenBatch], _Step]:
     import torch
 
     module = world.distributed(loaded.module.train())
     optimizer = torch.optim.AdamW(module.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay)
 
-    def learn(batch: TokenBatch) -> _Step:
+    def train(batch: TokenBatch) -> _Step:
         began_s = world.clock()
         ids, mask = batch.ids.to(loaded.device), batch.mask.to(loaded.device)
         labels = ids.masked_fill(mask == 0, -100)  # padding is excluded from the loss
@@ -153,7 +155,7 @@ def _learner(options: argparse.Namespace, loaded: LoadedModel, world: World) -> 
         optimizer.zero_grad()
         return _Step(world.clock() - began_s, len(ids), batch.tokens, batch.padding, float(loss.detach()))
 
-    return learn
+    return train
 
 
 def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
@@ -166,7 +168,7 @@ def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
     rows = synthetic_texts(options.samples, options.sample_tokens, 1, options.seed)
     slices = itertools.cycle(range(0, len(rows), options.batch_size))
 
-    def learn() -> _Step:
+    def train() -> _Step:
         begin = next(slices)
         lengths = [len(row) for row in rows[begin : begin + options.batch_size]]
         columns = len(lengths) * max(lengths)
@@ -174,7 +176,7 @@ def _simulate(run: client.Run, options: argparse.Namespace, state: str) -> None:
 
     run.barrier()
     with open_simulated_model(_JOB, options, state) as model:
-        _steps(run, options, learn, _count(options, len(rows)), World.alone())
+        _steps(run, options, train, _count(options, len(rows)), World.alone())
 
 
 def _steps(run: client.Run, options: argparse.Namespace, step: Callable[[], _Step], count: int, world: World) -> None:

@@ -60,9 +60,9 @@ def parser() -> JobParser:
 
 def parse_size(text: str) -> int:
     """Parse `1GiB` to 1073741824, `1.5kB` to 1500, `8` to 8."""
-    found = _SIZE.fullmatch(text.strip())
-    size = float(found[1]) * (1024 if found[3] else 1000) ** _POWERS[found[2]] if found else 0
-    if not found or size < 1:
+    match = _SIZE.fullmatch(text.strip())
+    size = float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2]] if match else 0
+    if not match or size < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a size; give bytes, like 1GiB, 500MB or 4096")
     return int(size)
 
@@ -84,9 +84,9 @@ def _devices(direction: _Direction, size: int, simulation: str | None) -> Iterat
         with drive_simulated_gpus(Path(simulation), visible, buffers * size, direction.simulated_utilization) as gpus:
             yield [timed_kernels.simulated_launcher(gpu, size / direction.simulated_bytes_per_s) for gpu in gpus]
         return
-    found = torch_device.torch_devices() if importlib.util.find_spec("torch") is not None else []
-    if any(device.type == "cuda" for device in found):
-        yield [_cuda(device, direction, size) for device in found]
+    devices = torch_device.torch_devices() if importlib.util.find_spec("torch") is not None else []
+    if any(device.type == "cuda" for device in devices):
+        yield [_cuda(device, direction, size) for device in devices]
     else:
         log_message("no CUDA device: copying within host memory")
         yield [_memory(size)]
@@ -95,9 +95,9 @@ def _devices(direction: _Direction, size: int, simulation: str | None) -> Iterat
 def _cuda(device: torch.device, direction: _Direction, size: int) -> KernelLauncher:
     import torch
 
-    def buffer(place: str) -> torch.Tensor:
+    def buffer(memory: str) -> torch.Tensor:
         # random bytes, since zeros may be compressed and need less power
-        if place == "cpu":
+        if memory == "cpu":
             return torch.randint(256, (size,), dtype=torch.uint8, pin_memory=True)
         return torch.randint(256, (size,), dtype=torch.uint8, device=device)
 

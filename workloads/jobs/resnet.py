@@ -99,8 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             run.phase("load")
             images = training.find_images(options.images) if options.images else None
-            stepping = _simulated(run.simulation, options) if run.simulation else _real(options, images)
-            with stepping as step:
+            step_context = _simulated(run.simulation, options) if run.simulation else _real(options, images)
+            with step_context as step:
                 run.result(**_train(run, step, options, _steps(options, images)))
         except (ValueError, BarrierError) as error:
             sys.exit(f"resnet: {error}")
@@ -146,7 +146,7 @@ def _steps(options: argparse.Namespace, images: training.ImageFolder | None) -> 
 def _real(options: argparse.Namespace, images: training.ImageFolder | None) -> Iterator[Step]:
     torch_device.require_modules("torch", "transformers", *(["PIL"] if images else []))
     devices = torch_device.torch_devices()
-    recipe = training.TrainingSettings(
+    settings = training.TrainingSettings(
         options.batch_size,
         options.image_size,
         len(images.classes) if images else _IMAGENET_CLASSES,
@@ -155,11 +155,11 @@ def _real(options: argparse.Namespace, images: training.ImageFolder | None) -> I
         options.label_smoothing,
         options.seed,
     )
-    trainer = training.ResnetTrainer(devices, recipe)
+    trainer = training.ResnetTrainer(devices, settings)
     if images:
-        batches = training.read_images(images, devices[0], recipe, options.workers)
+        batches = training.read_images(images, devices[0], settings, options.workers)
     else:
-        batches = training.synthetic_images(devices[0], recipe)
+        batches = training.synthetic_images(devices[0], settings)
 
     def step() -> dict[str, float]:
         batch, labels = next(batches)

@@ -42,10 +42,11 @@ class PowerLaw:
     best_w: float | None = None
 
     def __post_init__(self) -> None:
-        make = self.product
-        if self.name == "compute" and not make.limit_min_w <= self.cheapest_w <= make.peak_w:
+        product = self.product
+        if self.name == "compute" and not product.limit_min_w <= self.cheapest_w <= product.peak_w:
             raise ValueError(
-                f"--best {self.cheapest_w:g}: {make.name} takes caps of {make.limit_min_w:g} to {make.peak_w:g} W"
+                f"--best {self.cheapest_w:g}: {product.name} supports caps of {product.limit_min_w:g} to "
+                f"{product.peak_w:g} W"
             )
 
     @property
@@ -55,9 +56,9 @@ class PowerLaw:
     @property
     def utilization(self) -> float:
         """Demanded share of the GPU's dynamic power."""
-        make = self.product
-        demanded_w = _LIGHT_SHARE * make.limit_min_w if self.name == "light" else make.peak_w
-        return (demanded_w - make.idle_w) / (make.peak_w - make.idle_w)
+        product = self.product
+        demanded_w = _LIGHT_SHARE * product.limit_min_w if self.name == "light" else product.peak_w
+        return (demanded_w - product.idle_w) / (product.peak_w - product.idle_w)
 
     def speed(self, power_w: float, clock_ratio: float) -> float:
         """Return the speed at this power and, for `light`, this clock ratio, as a share of full speed."""
@@ -123,15 +124,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _import_all()
             run.barrier()
             with run.phase("measure"), _loaded(Path(run.simulation), options) as (gpus, law):
-                done = _step(run, gpus, law, options)
-            run.result(**_results(done))
+                measured = _step(run, gpus, law, options)
+            run.result(**_results(measured))
         except (ValueError, BarrierError) as error:
             sys.exit(f"{_JOB}: {error}")
     return 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
+class _MeasuredSteps:
+    """Steps of the measurement."""
+
     latencies_s: Sequence[float]
     took_s: float
     joules: float
@@ -142,7 +145,7 @@ def _import_all() -> None:
     """Import slow modules before the measurement."""
     import numpy as np  # noqa: F401  # slow to import
 
-    from workloads.runner import simulated_gpu as simulated  # noqa: F401  # of the contract: see shadow
+    from workloads.runner import simulated_gpu as simulated  # noqa: F401  # slow to import
 
 
 @contextlib.contextmanager
@@ -158,8 +161,8 @@ def _loaded(path: Path, options: argparse.Namespace) -> Iterator[tuple[list[GpuL
         yield gpus, law
 
 
-def _step(run: client.Run, gpus: Sequence[GpuLoad], law: PowerLaw, options: argparse.Namespace) -> _Done:
-    """Run the steps; a step ends when the slowest GPU is done."""
+def _step(run: client.Run, gpus: Sequence[GpuLoad], law: PowerLaw, options: argparse.Namespace) -> _MeasuredSteps:
+    """Run the steps; a step ends when the slowest GPU has finished."""
     latencies_s: list[float] = []
     joules = 0.0
     begin_s = time.monotonic()
@@ -172,15 +175,15 @@ def _step(run: client.Run, gpus: Sequence[GpuLoad], law: PowerLaw, options: argp
             gpu.work_for(took_s)
         latencies_s.append(time.monotonic() - step_begin_s)
         run.iteration(latencies_s[-1], steps=1)
-    return _Done(latencies_s, time.monotonic() - begin_s, joules)
+    return _MeasuredSteps(latencies_s, time.monotonic() - begin_s, joules)
 
 
-def _results(done: _Done) -> dict[str, float]:
-    steps = len(done.latencies_s)
+def _results(measured: _MeasuredSteps) -> dict[str, float]:
+    steps = len(measured.latencies_s)
     return {
-        "steps_per_second": steps / done.took_s,
-        "law_joules_per_step": done.joules / steps,
-        **percentile_results("step_seconds", done.latencies_s),
+        "steps_per_second": steps / measured.took_s,
+        "law_joules_per_step": measured.joules / steps,
+        **percentile_results("step_seconds", measured.latencies_s),
     }
 
 

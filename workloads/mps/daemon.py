@@ -23,7 +23,7 @@ PIPE_DIRECTORY, LOG_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTO
 _MARK = "WATTLINE_MPS"
 """Variable of the daemon's environment, inherited by its servers, by which their processes are found."""
 _CALL_TIMEOUT_S = 20.0
-_ANSWERS_WITHIN_S = 20.0
+_RESPONDS_WITHIN_S = 20.0
 _KILLED_WITHIN_S = 10.0
 _POLL_S = 0.05
 _STOP_ABANDONED_WITHIN_S = 5.0
@@ -72,7 +72,7 @@ class MpsDaemon:
         self._await_response(message)
 
     def _await_response(self, message: str) -> None:
-        give_up_s = time.monotonic() + _ANSWERS_WITHIN_S
+        give_up_s = time.monotonic() + _RESPONDS_WITHIN_S
         while True:
             try:
                 self.send_command("get_server_list")
@@ -130,13 +130,13 @@ class MpsDaemon:
     def processes(self) -> list[int]:
         """Return the pids of the daemon and its servers, without zombies."""
         wanted = f"{_MARK}={self.mark}".encode()
-        found = []
+        pids = []
         for folder in Path("/proc").iterdir():
             if folder.name.isdecimal():
                 with contextlib.suppress(OSError):
                     if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                        found.append(int(folder.name))
-        return sorted(found)
+                        pids.append(int(folder.name))
+        return sorted(pids)
 
     def last_log_line(self, name: str) -> str:
         try:

@@ -42,24 +42,24 @@ class ChildRun:
     It gets SIGTERM when the plan's runner is killed: no run may go on without the cap in its labels.
     """
 
-    def __init__(self, run: PlannedRun, place: PlanContext, environ: Mapping[str, str]) -> None:
+    def __init__(self, run: PlannedRun, context: PlanContext, environ: Mapping[str, str]) -> None:
         self.run = run
-        self.run_id = values.new_run_id(run.title)
-        self.labels = {**run.labels, "plan": place.label}
-        self.folder = place.folder / self.run_id
+        self.run_id = values.unique_run_id(run.title)
+        self.labels = {**run.labels, "plan": context.label}
+        self.folder = context.folder / self.run_id
         self.started_at = time.time()
         self.ended_at: float | None = None
         self.note: str | None = None
         self.is_stopped = False
-        self._log = place.folder / f"{self.run_id}.log"
+        self._log = context.folder / f"{self.run_id}.log"
         self._shown = 0
         with self._log.open("xb") as log:
             self._process = subprocess.Popen(
-                terminated_with_parent(_command(run, self.run_id, self.labels, place)),
+                terminated_with_parent(_command(run, self.run_id, self.labels, context)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**environ, **_visible(run)},
+                env={**environ, **_visible_gpus(run)},
                 process_group=0,
             )
 
@@ -116,26 +116,26 @@ class ChildRun:
         path = self._log if self._log.exists() else self.folder / LOG_FILE
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         output = [line.strip().removeprefix("wattline: ") for line in lines if line.strip()]
-        own = [line for line in output if not line.startswith(f"run {self.run_id} ")]
-        return (own or output or ["no output"])[-1]
+        without_summary = [line for line in output if not line.startswith(f"run {self.run_id} ")]
+        return (without_summary or output or ["no output"])[-1]
 
 
-def _visible(run: PlannedRun) -> dict[str, str]:
+def _visible_gpus(run: PlannedRun) -> dict[str, str]:
     """Limit a command to the GPUs of its run; `workloads job` does so for built-in jobs."""
     if run.job is not None or run.gpus is None or "all" in run.gpus:
         return {}
     return {"CUDA_VISIBLE_DEVICES": ",".join(run.gpus)}
 
 
-def _command(run: PlannedRun, chosen_id: str, labels: Mapping[str, str], place: PlanContext) -> list[str]:
+def _command(run: PlannedRun, chosen_id: str, labels: Mapping[str, str], context: PlanContext) -> list[str]:
     """Return the command; `-P` keeps a user's file from shadowing a module of this package."""
-    options = ["--out", str(place.folder), "--run-id", chosen_id]
+    options = ["--out", str(context.folder), "--run-id", chosen_id]
     for name, value in labels.items():
         options += ["-l", f"{name}={value}"]
     if run.gpus is not None:
         options += ["--gpus", ",".join(run.gpus)]
-    if place.exporter is not None:
-        options += ["--exporter", place.exporter]
+    if context.exporter is not None:
+        options += ["--exporter", context.exporter]
     if run.nsys:
         options.append("--nsys")
     program = [sys.executable, "-P", "-m", "workloads"]

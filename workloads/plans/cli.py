@@ -36,8 +36,8 @@ def sweep_document(
     if {POWER_LIMIT, SM_CLOCK} <= grid.keys():
         raise SweepError("--power-limits and --sm-clocks cannot be set together; give one of the two")
     entry = {"job": job, "arguments": list(arguments), "sweep": {name: list(each) for name, each in grid.items()}}
-    given = {name: value for name, value in settings.items() if value is not None and value != []}
-    return {"name": f"{job}-sweep", **given, "runs": [entry]}
+    set_options = {name: value for name, value in settings.items() if value is not None and value != []}
+    return {"name": f"{job}-sweep", **set_options, "runs": [entry]}
 
 
 Exporter = Annotated[
@@ -177,8 +177,8 @@ def sweep_command(  # a command's options are its arguments
     except SweepError as error:
         raise typer.BadParameter(str(error)) from error
     except plan_file.PlanFileError as error:
-        said = "; ".join(re.sub(r"^workloads sweep:\d+: ", "", line) for line in str(error).splitlines())
-        raise typer.BadParameter(said.removeprefix("runs.0.").removeprefix("job: ")) from error
+        message = "; ".join(re.sub(r"^workloads sweep:\d+: ", "", line) for line in str(error).splitlines())
+        raise typer.BadParameter(message.removeprefix("runs.0.").removeprefix("job: ")) from error
     if dry_run:
         _print_dry_run(read, out, exporter)
         return
@@ -186,19 +186,18 @@ def sweep_command(  # a command's options are its arguments
 
 
 def _print_dry_run(read: PlanFile, out: Path | None, exporter: str | None) -> None:
-    from workloads.client.values import run_id_for as fitting
+    from workloads.client.values import run_id_for
     from workloads.plans import dry_run, steps
     from workloads.plans import results as plan_results
 
-    named = exporter or os.environ.get(EXPORTER)
-    asked = f"reports its runs to the exporter at {named}" if named else "starts an exporter unless one answers here"
-    results = str(out or plan_results.DEFAULT_FOLDER / fitting(read.plan.name, "TIME"))
-    for line in dry_run.lines(read.plan, steps.complete_schedule(read.plan, read.steps), results, asked):
+    address = exporter or os.environ.get(EXPORTER)
+    use = f"reports its runs to the exporter at {address}" if address else "starts an exporter unless one runs here"
+    results = str(out or plan_results.DEFAULT_FOLDER / run_id_for(read.plan.name, "TIME"))
+    for line in dry_run.lines(read.plan, steps.complete_schedule(read.plan, read.steps), results, use):
         print(line)
 
 
 def _grid(power_limits: str | None, sm_clocks: str | None, vary: list[str]) -> dict[str, list[Any]]:
-
     grid: dict[str, list[Any]] = parse_variations(vary)
     if power_limits is not None:
         grid["power_limit_watts"] = parse_numbers("--power-limits", power_limits)
@@ -252,16 +251,16 @@ def _run_all(read: PlanFile, results: ResultsFolder, exporter: str | None, *, li
     from workloads.plans import runner as plan_runner
     from workloads.plans import steps
     from workloads.plans.child import PlanContext
-    from workloads.runner import exporter as reach
+    from workloads.runner.exporter import find_exporter
 
-    reached = reach.find_exporter(exporter, os.environ)
-    is_persistent = bool(exporter or EXPORTER in os.environ) or reached.source is None
+    connection = find_exporter(exporter, os.environ)
+    is_persistent = bool(exporter or EXPORTER in os.environ) or connection.source is None
     if not is_persistent and read.plan.cool_down is not None:
         log_message("cool-down cannot be measured: the exporter stops after each run; start one first: exporter serve")
-    place = PlanContext(results.folder, exporter, results.folder.name, read.plan.barrier_timeout_seconds)
+    plan_context = PlanContext(results.folder, exporter, results.folder.name, read.plan.barrier_timeout_seconds)
     environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with _progress(reached.api, live=live and sys.stderr.isatty()) as progress:
-        context = plan_runner.RunnerContext(reached.api, is_persistent, progress, environ, place)
+    with _progress(connection.api, live=live and sys.stderr.isatty()) as progress:
+        context = plan_runner.RunnerContext(connection.api, is_persistent, progress, environ, plan_context)
         all_steps = steps.complete_schedule(read.plan, read.steps)
         plan_runner.PlanRunner(read.plan, all_steps, results, context).run_all()
 
@@ -284,11 +283,11 @@ def _report_end(read: PlanFile, results: ResultsFolder) -> int:
     count = len(steps.complete_schedule(read.plan, read.steps))
     left = count - len(results.steps_done())
     outcomes = Counter(
-        "background" if made.background and not made.is_bad else made.outcome for made in results.entries
+        "background" if entry.background and not entry.is_bad else entry.outcome for entry in results.entries
     )
-    said = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items())) or "none"
-    log_message(f"runs: {said}; results: {results.folder}")
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items())) or "none"
+    log_message(f"runs: {counts}; results: {results.folder}")
     if left:
-        again = shlex.join(["workloads", "plan", str(results.folder / "plan.yaml"), "--resume", str(results.folder)])
-        log_message(f"{left} of {count} steps remain; continue with: {again}")
-    return 1 if left or any(made.is_bad for made in results.entries) else 0
+        command = shlex.join(["workloads", "plan", str(results.folder / "plan.yaml"), "--resume", str(results.folder)])
+        log_message(f"{left} of {count} steps remain; continue with: {command}")
+    return 1 if left or any(entry.is_bad for entry in results.entries) else 0

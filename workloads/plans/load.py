@@ -62,12 +62,12 @@ def _check_caps(entry: PlanEntry, path: StepPath) -> None:
 
 
 def _unique(kind: str, names: Iterable[tuple[str | None, StepPath]]) -> None:
-    seen: set[str] = set()
+    earlier: set[str] = set()
     for name, path in names:
-        if name in seen:
+        if name in earlier:
             raise StepError(f"another {kind} has the name {name!r}; give each a unique name", *path)
         if name is not None:
-            seen.add(name)
+            earlier.add(name)
 
 
 def _labels(plan: WorkloadPlan) -> Iterator[tuple[Mapping[str, str], StepPath]]:
@@ -160,14 +160,15 @@ def _reject_duplicate_keys(node: yaml.Node, path: str) -> None:
         for item in node.value:
             _reject_duplicate_keys(item, path)
     if isinstance(node, yaml.MappingNode):
-        seen: dict[str, int] = {}
+        earlier: dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+            if isinstance(key, yaml.ScalarNode) and key.value in earlier:
                 raise PlanFileError(
-                    f"{path}:{line}: {key.value}: duplicate of the key on line {seen[key.value]}; remove one of the two"
+                    f"{path}:{line}: {key.value}: duplicate of the key on line {earlier[key.value]}; remove one of "
+                    "the two"
                 )
-            seen[str(key.value)] = line
+            earlier[str(key.value)] = line
             _reject_duplicate_keys(value, path)
 
 

@@ -34,31 +34,31 @@ Name = Annotated[str, Field(min_length=1, max_length=128)]
 _FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
 
 
-def parse_range(given: object) -> object:
+def parse_range(value: object) -> object:
     """Expand `300:700:50` to 300, 350 … 700 and return a list unchanged. Raises ValueError."""
-    if not isinstance(given, str):
-        return given
-    found = _RANGE.fullmatch(given)
-    if not found:
-        raise ValueError(f"{given!r} is not a range; give FIRST:LAST:STEP like 300:700:50, or a list like [300, 500]")
-    first, last, step = (int(part) for part in found.groups())
+    if not isinstance(value, str):
+        return value
+    match = _RANGE.fullmatch(value)
+    if not match:
+        raise ValueError(f"{value!r} is not a range; give FIRST:LAST:STEP like 300:700:50, or a list like [300, 500]")
+    first, last, step = (int(part) for part in match.groups())
     if not step or last < first:
-        raise ValueError(f"{given} has no values; give FIRST:LAST:STEP with FIRST up to LAST and a STEP above 0")
+        raise ValueError(f"{value} has no values; give FIRST:LAST:STEP with FIRST up to LAST and a STEP above 0")
     return list(range(first, last + 1, step))
 
 
-def _texts(given: object) -> object:
+def _texts(value: object) -> object:
     """Convert the notations 0, [0, 1] and all to a list of texts."""
-    entries = given if isinstance(given, list) else [given]
+    entries = value if isinstance(value, list) else [value]
     return [str(each) if isinstance(each, int) and not isinstance(each, bool) else each for each in entries]
 
 
-def _text_of(given: object) -> object:
-    return str(given) if isinstance(given, int | float) else given
+def _text_of(value: object) -> object:
+    return str(value) if isinstance(value, int | float) else value
 
 
-def _by_text(given: object) -> object:
-    return {str(gpu): job for gpu, job in given.items()} if isinstance(given, dict) else given
+def _by_text(value: object) -> object:
+    return {str(gpu): job for gpu, job in value.items()} if isinstance(value, dict) else value
 
 
 Swept = Annotated[list[Scalar], BeforeValidator(parse_range), Field(min_length=1, max_length=_MOST_VALUES)]
@@ -215,9 +215,9 @@ def parse_numbers(option: str, text: str) -> list[int]:
     """Parse `300:700:50` or `300,500`. Raises SweepError."""
     try:
         if ":" in text:
-            found = parse_range(text)
-            assert isinstance(found, list)
-            return found
+            values = parse_range(text)
+            assert isinstance(values, list)
+            return values
         return [int(part) for part in text.split(",")]
     except ValueError as error:
         reason = str(error) if ":" in text else f"{text!r} is not a list of whole numbers; give 300,500 or 300:700:50"
@@ -226,10 +226,10 @@ def parse_numbers(option: str, text: str) -> list[int]:
 
 def parse_variations(pairs: Sequence[str]) -> dict[str, list[Any]]:
     """Parse `batch-size=1,8` to {"batch-size": ["1", "8"]}. Raises SweepError."""
-    found: dict[str, list[Any]] = {}
+    values: dict[str, list[Any]] = {}
     for pair in pairs:
-        name, equals, texts = pair.partition("=")
-        if not equals or not name or "" in (given := texts.split(",")):
+        name, equals, text = pair.partition("=")
+        if not equals or not name or "" in (texts := text.split(",")):
             raise SweepError(f"--vary {pair}: give OPTION=VALUE,VALUE like --vary batch-size=1,8")
-        found[name.removeprefix("--")] = given
-    return found
+        values[name.removeprefix("--")] = texts
+    return values

@@ -83,19 +83,19 @@ def is_multitenant_file(document: Mapping[str, Any]) -> bool:
 
 def convert_multitenant(document: Mapping[str, Any]) -> tuple[WorkloadPlan, tuple[str, ...]]:
     """Return the equivalent plan, and notes for the user. Raises ValidationError and ValueError."""
-    given = MultitenantFile.model_validate(document)
-    mps, note = _is_on(given.mps)
-    if given.single_model is not None:
-        options = _options(given.single_model, given.device)
-        labels = {"tag": given.single_model.tag} if given.single_model.tag else {}
-        entry = PlanEntry(name=given.single_model.name, job=JOB, options=options, labels=labels)
+    file = MultitenantFile.model_validate(document)
+    mps, note = _is_on(file.mps)
+    if file.single_model is not None:
+        options = _options(file.single_model, file.device)
+        labels = {"tag": file.single_model.tag} if file.single_model.tag else {}
+        entry = PlanEntry(name=file.single_model.name, job=JOB, options=options, labels=labels)
     else:
         tenants = [
-            Tenant(name=each.name or each.model_name, job=JOB, options=_options(each, given.device))
-            for each in given.tenants or ()
+            Tenant(name=each.name or each.model_name, job=JOB, options=_options(each, file.device))
+            for each in file.tenants or ()
         ]
         entry = PlanEntry(tenants=tenants, mps=mps)
-    plan = WorkloadPlan(name=given.experiment_name, runs=[entry], pause_seconds=given.sleep_duration, mps=mps)
+    plan = WorkloadPlan(name=file.experiment_name, runs=[entry], pause_seconds=file.sleep_duration, mps=mps)
     return plan, (note,) if note else ()
 
 
@@ -107,7 +107,7 @@ def original_path(path: Sequence[str | int]) -> tuple[str | int, ...]:
 
 
 def _options(model: MultitenantModel, device: str | None) -> dict[str, Any]:
-    given = model.model_dump(exclude_none=True, include=set(_OPTIONS))
+    values = model.model_dump(exclude_none=True, include=set(_OPTIONS))
     if device is not None:
-        given.setdefault("device", device)
-    return {_OPTIONS[key]: value for key, value in given.items()}
+        values.setdefault("device", device)
+    return {_OPTIONS[key]: value for key, value in values.items()}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from workloads.client import messages
+from workloads.client.api import Api, ExporterError
 from workloads.client.messages import log_message
 from workloads.plans.child import ChildRun
 
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
     from rich.table import Table
-from collections.abc import Iterable
-from dataclasses import field
-
-from workloads.client.api import Api, ExporterError
 
 POWER, TEMPERATURE = "wattline_gpu_power_watts", "wattline_gpu_temperature_celsius"
 _READ_EVERY_S = 1.0

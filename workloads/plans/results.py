@@ -109,7 +109,7 @@ class ResultsFolder:
         try:
             self._journal = (self.folder / JOURNAL_FILE).open("a+", encoding="utf-8")
         except OSError as error:
-            raise ResultsError(f"{self.folder / JOURNAL_FILE} cannot be opened: {error.strerror}") from error
+            raise ResultsError(f"cannot open {self.folder / JOURNAL_FILE}: {error.strerror}") from error
         try:
             fcntl.flock(self._journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -191,13 +191,13 @@ def read_events(folder: Path) -> list[RecordEvent]:
         lines = (folder / EVENTS_FILE).read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-    found: list[RecordEvent] = []
+    events: list[RecordEvent] = []
     for line in lines:
         try:
-            found.append(RECORD_EVENT.validate_json(line))
+            events.append(RECORD_EVENT.validate_json(line))
         except ValidationError:  # a truncated line
             continue
-    return found
+    return events
 
 
 def read_end_event(folder: Path) -> EndEvent | None:
@@ -231,11 +231,11 @@ def overlap_share(overlap: Overlap, tenant: Sequence[RecordEvent]) -> dict[str, 
     """Return a tenant's journal fields; iterations count if they end within the overlap."""
     within = [event for event in tenant if isinstance(event, IterationEvent) and overlap.begin < event.t <= overlap.end]
     seconds = overlap.end - overlap.begin
-    found: dict[str, Any] = {"begin": overlap.begin, "end": overlap.end, "seconds": seconds, "iterations": len(within)}
+    share: dict[str, Any] = {"begin": overlap.begin, "end": overlap.end, "seconds": seconds, "iterations": len(within)}
     if within:
-        found["latency_seconds_mean"] = statistics.fmean(event.latency_seconds for event in within)
-        found["work"] = _work(within)
-    return found
+        share["latency_seconds_mean"] = statistics.fmean(event.latency_seconds for event in within)
+        share["work"] = _work(within)
+    return share
 
 
 def _work(within: Sequence[IterationEvent]) -> Mapping[str, float]:

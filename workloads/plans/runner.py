@@ -74,7 +74,7 @@ class RunnerContext:
     """True if the exporter also runs between the runs."""
     progress: ProgressDisplay
     environ: Mapping[str, str]
-    place: PlanContext
+    plan_context: PlanContext
 
 
 class PlanRunner:
@@ -93,7 +93,7 @@ class PlanRunner:
         self._confirmed_s = 0.0
         self._here = Gpus(gpus=[])
         self._resolved: dict[tuple[str, ...], list[str]] = {}
-        self._doubts: set[str] = set()
+        self._mps_warnings: set[str] = set()
 
     def run_all(self) -> None:
         """Run all remaining steps.
@@ -112,7 +112,7 @@ class PlanRunner:
         with self._capped([step for _, step in left]):
             self._first_celsius = self._hottest(None)
             for position, (number, step) in enumerate(left):
-                self._make(number, step, [each.title for _, each in left[position + 1 :]])
+                self._run_step(number, step, [each.title for _, each in left[position + 1 :]])
 
     def _left(self) -> list[tuple[int, Step]]:
         """Return the remaining steps; warm-ups are repeated if any measurement remains."""
@@ -150,7 +150,7 @@ class PlanRunner:
             named = gpu_choice.choose_gpus(None, self._context.environ).gpus or None
         if named is None and len(self._here.gpus) != 1:
             raise PlanError(
-                f"{step.case}: the cap applies to an unknown one of {len(self._here.gpus)} GPUs; give gpus: [0] in the "
+                f"{step.case}: cannot choose one of {len(self._here.gpus)} GPUs for the cap; give gpus: [0] in the "
                 "plan, or --gpus"
             )
         return self._uuids(named)
@@ -161,10 +161,10 @@ class PlanRunner:
             return [gpu.uuid for gpu in self._here.gpus]
         if tuple(named) not in self._resolved:
             try:
-                found = gpu_choice.choose_gpus(",".join(named), self._context.environ).gpus or ()
+                chosen = gpu_choice.choose_gpus(",".join(named), self._context.environ).gpus or ()
             except gpu_choice.GpusError as error:
                 raise PlanError(str(error)) from error
-            self._resolved[tuple(named)] = [self._uuid(name) for name in found]
+            self._resolved[tuple(named)] = [self._uuid(name) for name in chosen]
         return self._resolved[tuple(named)]
 
     def _by_uuid(self, run: PlannedRun) -> PlannedRun:
@@ -178,7 +178,7 @@ class PlanRunner:
                 return gpu.uuid
         raise PlanError(unknown_gpu(name, [f"{gpu.gpu} ({gpu.uuid})" for gpu in self._here.gpus]))
 
-    def _make(self, number: int, step: Step, left: Sequence[str]) -> None:
+    def _run_step(self, number: int, step: Step, left: Sequence[str]) -> None:
         begin_s = time.monotonic()
         now = PlanStatus(number, len(self._steps), step.title, "pausing", left, self._left_s(len(left) + 1))
         progress = self._context.progress
@@ -198,7 +198,7 @@ class PlanRunner:
         if self._setter is not None:
             self._setter.apply(cap)
         progress.show(replace(now, activity="running"))
-        self._run(number, step)
+        self._execute(number, step)
         self._took_s.append(time.monotonic() - begin_s)
 
     def _await_exporter(self, now: PlanStatus) -> None:
@@ -221,7 +221,7 @@ class PlanRunner:
             self._context.progress.show(now)
             time.sleep(min(_POLL_S, max(0.0, until_s - time.monotonic())))
 
-    def _run(self, number: int, step: Step) -> None:
+    def _execute(self, number: int, step: Step) -> None:
         step = replace(step, runs=tuple(self._by_uuid(run) for run in step.runs))
         attempt = self._results.attempts(number) + 1
         logs = self._results.folder / f"step-{number}-{attempt}"
@@ -230,12 +230,12 @@ class PlanRunner:
         ) as shared:
             tick = self._confirm_caps if SM_CLOCK in step.settings else self._context.progress.follow
             hooks = StepHooks(tick, shared.verify)
-            step_runner = StepRunner(step, self._context.place, shared.environ, hooks)
-            if shared.doubt is not None and shared.doubt not in self._doubts:
-                self._doubts.add(shared.doubt)
-                self._context.progress.say(f"{step.title}: {shared.doubt}")
+            step_runner = StepRunner(step, self._context.plan_context, shared.environ, hooks)
+            if shared.mps_warning is not None and shared.mps_warning not in self._mps_warnings:
+                self._mps_warnings.add(shared.mps_warning)
+                self._context.progress.say(f"{step.title}: {shared.mps_warning}")
             try:
-                self._record(number, attempt, step, step_runner, shared.doubt)
+                self._record(number, attempt, step, step_runner, shared.mps_warning)
             finally:
                 self._report_failures(step, step_runner)
 

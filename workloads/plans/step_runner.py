@@ -77,9 +77,9 @@ class StepHooks:
 class StepRunner:
     """Runs of one step; `children` stays valid after `run` has raised."""
 
-    def __init__(self, step: Step, place: PlanContext, environ: Mapping[str, str], hooks: StepHooks) -> None:
+    def __init__(self, step: Step, context: PlanContext, environ: Mapping[str, str], hooks: StepHooks) -> None:
         self._step = step
-        self._place = place
+        self._context = context
         self._environ = environ
         self._hooks = hooks
         self._checked: set[str] = set()
@@ -93,7 +93,7 @@ class StepRunner:
         needs_barrier = len(self._step.runs) > 1 or self._hooks.before_release is not None
         waiting = sum(run.waits for run in self._step.runs) if needs_barrier else 0
         self.has_barrier = waiting > 0
-        with open_tenant_barrier(waiting, self._place.barrier_timeout_s) as tenant_barrier:
+        with open_tenant_barrier(waiting, self._context.barrier_timeout_s) as tenant_barrier:
             try:
                 self._start(tenant_barrier)
                 self._watch(tenant_barrier)
@@ -110,7 +110,7 @@ class StepRunner:
     def _start(self, tenant_barrier: TenantBarrier | None) -> None:
         for run in self._step.runs:
             environ = {**self._environ, **(tenant_barrier.environment if tenant_barrier and run.waits else {})}
-            self.children.append(ChildRun(run, self._place, environ))
+            self.children.append(ChildRun(run, self._context, environ))
 
     def _watch(self, tenant_barrier: TenantBarrier | None) -> None:
         while any(child.exit_code is None for child in self.children):
@@ -132,10 +132,10 @@ class StepRunner:
         if not child.is_stopped and (child.exit_code or ended_early):
             if tenant_barrier is not None:
                 tenant_barrier.abandon()
-            what = "ended" if child.exit_code == 0 else "failed"
+            event = "ended" if child.exit_code == 0 else "failed"
             if ended_early and child.exit_code == 0:
                 child.note = "not measured: it ended before all tenants were ready"
-            self._end_all(f"stopped: {child.run.title} {what} ({child.run_id})")
+            self._end_all(f"stopped: {child.run.title} {event} ({child.run_id})")
         elif all(each.exit_code is not None for each in self.children if not each.run.background):
             self._end_all("background job, stopped with the others")
 
@@ -160,7 +160,7 @@ class JobEnvironment:
     environ: Mapping[str, str]
     verify: Callable[[Sequence[int]], None] | None = None
     """Check that processes use MPS; None without MPS. Raises StepFailedError."""
-    doubt: str | None = None
+    mps_warning: str | None = None
     """Reason why jobs of a step without MPS may still use it."""
 
 
@@ -170,7 +170,7 @@ def open_job_environment(
 ) -> Iterator[JobEnvironment]:
     """Start MPS if wanted; `gpus` are UUIDs. Raises MpsError if the daemon does not start."""
     if not wanted:
-        yield JobEnvironment(environ, doubt=mps.interception_warning(environ, gpus, proc))
+        yield JobEnvironment(environ, mps_warning=mps.interception_warning(environ, gpus, proc))
         return
     with mps.run_mps_daemon(folder, environ, gpus) as session:
 

@@ -106,15 +106,15 @@ def step_gpus(step: Step) -> tuple[str, ...] | None:
 
 def option_arguments(options: Mapping[str, Value]) -> list[str]:
     """Convert `{"batch-size": 8, "verbose": true}` to `--batch-size=8 --verbose`."""
-    found: list[str] = []
+    arguments: list[str] = []
     for name, value in options.items():
         flag = option_flag(name)
         for each in value if isinstance(value, list) else [value]:
             if each is True:
-                found.append(flag)
+                arguments.append(flag)
             elif each is not False:
-                found.append(f"{flag}={each}")
-    return found
+                arguments.append(f"{flag}={each}")
+    return arguments
 
 
 def option_flag(key: str) -> str:
@@ -151,8 +151,8 @@ def _entry_steps(plan: WorkloadPlan, entry: PlanEntry, case: str, index: int) ->
                 )
             if mps and not all(run.waits for run in runs):
                 raise StepError(
-                    "under mps a command has to come to the barrier, or it cannot be verified that it uses MPS; make "
-                    "it a tenant with barrier: true that calls run.barrier() of workloads.client",
+                    "cannot verify that the command uses MPS: it does not wait at the barrier; make it a tenant with "
+                    "barrier: true that calls run.barrier() of workloads.client",
                     *("runs", index),
                 )
             if any(len(run.labels) >= MAX_LABELS for run in runs):  # the label `plan` is added later
@@ -201,8 +201,8 @@ def _run(spec: JobSpec, swept: Mapping[str, Scalar], gpus: Iterable[str] | None,
     neighbour = spec if isinstance(spec, ConcurrentJob) else None
     labels = dict(spec.labels)
     if spec.command is not None:
-        for key, given in (("options", spec.options), ("sweep", swept)):
-            if given:
+        for key, values in (("options", spec.options), ("sweep", swept)):
+            if values:
                 raise StepError(f"a command takes no {key}; add them to the command line", *at, key)
         arguments = (*spec.command, *spec.arguments)
     else:
@@ -223,7 +223,7 @@ def _run(spec: JobSpec, swept: Mapping[str, Scalar], gpus: Iterable[str] | None,
 def _checked(job: str, arguments: tuple[str, ...], options: set[str], swept: set[str], at: StepPath) -> dict[str, str]:
     """Check the job's options and return the reserved labels that they set. Raises StepError."""
     try:
-        found = parse_job_options(job, arguments)
+        parsed = parse_job_options(job, arguments)
     except KeyError as error:
         names = job_names()
         hint = suggest_name(job, names) or f"; known jobs: {', '.join(names)}"
@@ -235,7 +235,7 @@ def _checked(job: str, arguments: tuple[str, ...], options: set[str], swept: set
                 if option_flag(name) == error.flag:
                     raise StepError(f"job {job}: {error}", *at, key, name) from error
         raise StepError(f"job {job}: {error}", *at) from error
-    return {name: str(found[name]) for name in ("batch_size", "seed") if isinstance(found.get(name), int)}
+    return {name: str(parsed[name]) for name in ("batch_size", "seed") if isinstance(parsed.get(name), int)}
 
 
 def _labels(

@@ -132,7 +132,7 @@ def _request(job: JobRequest) -> BeginRequest:
             {
                 "workload": job.workload,
                 "labels": dict(job.labels),
-                "run_id": job.run_id or values.new_run_id(job.workload),
+                "run_id": job.run_id or values.unique_run_id(job.workload),
                 "lease_seconds": run_api.LEASE_S,
                 **job.gpus.field(),
             }

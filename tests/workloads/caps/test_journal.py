@@ -34,7 +34,7 @@ def test_journal_of_killed_sweep_is_restored_by_next(testbed):
     assert sweep.advance() == "ready"
     assert testbed.limits_w() == [700, 400]
     assert sweep.advance() == "left"
-    assert f"it was set by process {killed.process.pid}" in sweep.wait()[1]
+    assert f"the caps were set by process {killed.process.pid}" in sweep.wait()[1]
     assert testbed.limits_w() == BEFORE_W
 
 

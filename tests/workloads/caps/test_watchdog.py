@@ -54,7 +54,7 @@ def test_caps_watchdog_restores_limits_of_killed_sweep(nvml_testbed, capped_swee
     eventually(lambda: not nvml_testbed.has_journal())
     assert nvml_testbed.limits_w() == BEFORE_W
     assert (
-        f"it was set by process {capped_sweep.process.pid}"
+        f"the caps were set by process {capped_sweep.process.pid}"
         in (nvml_testbed.journals / caps_journal.LOG_FILE).read_text()
     )
 

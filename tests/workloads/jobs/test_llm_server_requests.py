@@ -70,4 +70,4 @@ def test_llm_server_unreadable_prompts_fail_before_run(server_job):
     done = server_job("--url", "http://localhost", "--prompts", "/gone.txt")
 
     assert (done.returncode, server_job.exporter.api.runs) == (2, {})
-    assert "/gone.txt cannot be read" in done.stderr
+    assert "cannot read /gone.txt" in done.stderr

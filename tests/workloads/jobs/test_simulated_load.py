@@ -52,7 +52,7 @@ def test_compute_law_best_option_moves_cheapest_cap():
     law = PowerLaw("compute", H200, best_w=375)
 
     assert min(range(300, 701), key=lambda cap_w: step_j(law, cap_w)) == 375
-    with pytest.raises(ValueError, match="--best 150: SIMULATED NVIDIA H200 takes caps of 200 to 700 W"):
+    with pytest.raises(ValueError, match="--best 150: SIMULATED NVIDIA H200 supports caps of 200 to 700 W"):
         PowerLaw("compute", H200, best_w=150)
 
 
@@ -141,4 +141,4 @@ def test_simulated_load_unsupported_best_is_one_line_error(simulated):
     done = exporter.workloads("job", "simulated-load", "--best", "900")
 
     assert done.returncode == 1
-    assert "simulated-load: --best 900: SIMULATED NVIDIA H200 takes caps of 200 to 700 W" in done.stderr
+    assert "simulated-load: --best 900: SIMULATED NVIDIA H200 supports caps of 200 to 700 W" in done.stderr

@@ -42,6 +42,6 @@ def test_list_mps_daemons_unreadable_environment_uses_default(proc):
 
 def test_plan_step_without_mps_has_interception_warning(proc, tmp_path):
     with tenants.open_job_environment(tmp_path, {PIPES: "/run/mps"}, ["GPU-a"], wanted=False, proc=proc) as intercepted:
-        assert "pid 4711" in intercepted.doubt
+        assert "pid 4711" in intercepted.mps_warning
     with tenants.open_job_environment(tmp_path, {}, ["GPU-a"], wanted=False, proc=proc) as separate:
-        assert separate.doubt is None
+        assert separate.mps_warning is None

@@ -197,7 +197,7 @@ def test_option_arguments_true_is_flag_and_list_repeats():
         ),
         (
             "name: a\nmps: true\nruns:\n  - command: [ls]\n",
-            "plan.yaml:4: runs.0: under mps a command has to come to the barrier",
+            "plan.yaml:4: runs.0: cannot verify that the command uses MPS",
         ),
         (
             "name: a\nruns:\n  - tenants: [{name: x, job: sleep, background: true}]\n",

@@ -110,8 +110,10 @@ class World:
         return DistributedDataParallel(module)
 
     def _reduced(self, value: float, operation: str) -> float:
-        """Returns once gloo has let go of the tensor: its thread takes Python's lock for that, and a process group that
-        is destroyed meanwhile waits for that thread while it holds the lock itself, for ever (seen with torch 2.13).
+        """Reduce the value over all processes, and wait until gloo has released the tensor.
+
+        Its thread needs Python's lock for the release. With torch 2.13, destroying the process group meanwhile causes a
+        deadlock: it waits for that thread while it holds the lock.
         """
         if self.size == 1:
             return value

@@ -136,8 +136,8 @@ class TokenBatch:
 
 def synthetic_texts(count: int, lengths: tuple[int, int], vocabulary: int, seed: int) -> list[TokenIds]:
     """Return texts of random token ids with uniformly distributed lengths, both ends included."""
-    chance = random.Random(seed)  # noqa: S311  # to be repeatable, not secret
-    return [chance.choices(range(vocabulary), k=chance.randint(*lengths)) for _ in range(count)]
+    rng = random.Random(seed)  # noqa: S311  # reproducible texts, not a secret
+    return [rng.choices(range(vocabulary), k=rng.randint(*lengths)) for _ in range(count)]
 
 
 def tokenize_file(file: str, tokenizer: Callable[..., Any]) -> list[TokenIds]:
@@ -145,7 +145,7 @@ def tokenize_file(file: str, tokenizer: Callable[..., Any]) -> list[TokenIds]:
     try:
         lines = [line for line in Path(file).read_text().splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"{file} cannot be read as text: {error}") from error
+        raise ModelError(f"cannot read {file} as text: {error}") from error
     rows = [list(tokenizer(line)["input_ids"]) for line in lines]
     if not rows or not all(rows):
         raise ModelError(f"{file} has no text, or a line without tokens; write one text per line")
@@ -200,7 +200,7 @@ def sampling_chooser(temperature: float, top_k: int | None, top_p: float | None)
         if top_p is not None:
             order = scaled.sort(descending=True)
             shares = order.values.softmax(-1)
-            beyond = shares.cumsum(-1) - shares >= top_p  # the likeliest never is
+            beyond = shares.cumsum(-1) - shares >= top_p  # the most likely token is always kept
             scaled = scaled.masked_fill(beyond.scatter(-1, order.indices, beyond), -torch.inf)
         return torch.multinomial(scaled.softmax(-1), 1)[:, 0]
 
@@ -216,20 +216,20 @@ def generate_tokens(
     began_s = clock()
     ids, mask = batch.ids.to(loaded.device), batch.mask.to(loaded.device)
     ends = torch.tensor(sorted(limits.eos), device=loaded.device, dtype=torch.long)
-    going = torch.ones(len(ids), dtype=torch.bool, device=loaded.device)
+    unfinished = torch.ones(len(ids), dtype=torch.bool, device=loaded.device)
     step, cache = _Step(loaded.module), None
     token_times_s, live, chosen = list[float](), list[int](), []
     with torch.no_grad():
         while len(live) < limits.new_tokens:
-            left = int(going.sum()) if limits.eos else len(going)
-            if left == 0:
+            count = int(unfinished.sum()) if limits.eos else len(unfinished)
+            if count == 0:
                 break
             logits, cache = step(ids, mask, cache)
             tokens = choose(logits)
             token_times_s.append(clock())
-            live.append(left)
+            live.append(count)
             chosen.append(tokens)
-            going &= ~torch.isin(tokens, ends)
+            unfinished &= ~torch.isin(tokens, ends)
             ids = tokens[:, None]
             mask = torch.cat([mask, torch.ones_like(ids)], dim=-1)
     return DecodingSteps(began_s, tuple(token_times_s), tuple(live)), torch.stack(chosen, dim=-1)
@@ -240,13 +240,13 @@ class _Step:
 
     def __init__(self, module: Any) -> None:
         self._module = module
-        known = inspect.signature(module.forward).parameters
-        self._takes_positions = "position_ids" in known
-        self._more = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
+        parameters = inspect.signature(module.forward).parameters
+        self._takes_positions = "position_ids" in parameters
+        self._more = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
 
     def __call__(self, ids: torch.Tensor, mask: torch.Tensor, cache: Any) -> tuple[torch.Tensor, Any]:
         more = dict[str, Any](self._more)
-        if self._takes_positions:  # else padding on the left would shift them
+        if self._takes_positions:  # otherwise padding on the left would shift the positions
             more["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        answer = self._module(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **more)
-        return answer.logits[:, -1], answer.past_key_values
+        output = self._module(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **more)
+        return output.logits[:, -1], output.past_key_values

@@ -68,7 +68,7 @@ def load_model(options: argparse.Namespace) -> LoadedModel:
 
 
 def load_tokenizer(loaded: LoadedModel) -> Any:
-    """Raises ModelError."""
+    """Load the tokenizer of the model. Raises ModelError."""
     from transformers import AutoTokenizer
 
     name = loaded.tokenizer_name
@@ -80,13 +80,13 @@ def load_tokenizer(loaded: LoadedModel) -> Any:
 
 
 def check_positions(loaded: LoadedModel, tokens: int) -> None:
-    """Raises ModelError."""
+    """Check the length of a text. Raises ModelError."""
     if loaded.positions is not None and tokens > loaded.positions:
         raise ModelError(f"{tokens} tokens exceed the model's maximum of {loaded.positions}; reduce the length")
 
 
 def require_causal(loaded: LoadedModel) -> None:
-    """Raises ModelError."""
+    """Check that the model predicts next tokens. Raises ModelError."""
     if not loaded.is_causal:
         raise ModelError(
             "the model does not predict next tokens; give a causal model like gpt2, or use the job llm-forward"
@@ -108,12 +108,14 @@ def _device(name: str) -> torch.device:
 
     if name != "auto":
         try:
-            asked = torch.device(name)
+            device = torch.device(name)
         except RuntimeError as error:
             raise ModelError(f"{name!r} is not a device; give cpu, cuda or cuda:1") from error
-        if asked.type == "cuda" and (asked.index or 0) >= torch.cuda.device_count():
-            raise ModelError(f"there is no {name}: torch sees {torch.cuda.device_count()} GPUs")
-        return asked
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            raise ModelError(
+                f"unknown device {name}: torch has {torch.cuda.device_count()} GPUs; give a lower number, or cpu"
+            )
+        return device
     if "LOCAL_RANK" in os.environ and torch.cuda.is_available():
         return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     first, *others = torch_device.torch_devices()
@@ -134,15 +136,15 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 
 def _random(kind: Any, config: Any, shape: str, dtype: torch.dtype, device: torch.device) -> Any:
     try:
-        with _born_as(dtype), device:
+        with _default_dtype(dtype), device:
             return kind.from_config(config)
     except (ValueError, TypeError, AttributeError) as error:
-        raise ModelError(f"no model can be made of {shape}: {str(error).strip().splitlines()[0]}") from error
+        raise ModelError(f"cannot create a model of shape {shape}: {str(error).strip().splitlines()[0]}") from error
 
 
 @contextlib.contextmanager
-def _born_as(dtype: torch.dtype) -> Iterator[None]:
-    """Within, new parameters have this type: a model that is halved afterwards needs twice the memory first."""
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Create new parameters with this type, since a later conversion needs more memory."""
     import torch
 
     before = torch.get_default_dtype()
@@ -160,7 +162,7 @@ def _config(shape: str) -> Any:
     if preset is not None:
         return AutoConfig.for_model(preset.model_type, **preset.config)
     if not Path(shape).exists():
-        raise ModelError(f"there is no shape {shape!r}; give one of {', '.join(PRESETS)}, a config.json or its folder")
+        raise ModelError(f"unknown shape {shape!r}; give one of {', '.join(PRESETS)}, a config.json or its folder")
     return _readable(shape, functools.partial(AutoConfig.from_pretrained, shape))
 
 
@@ -187,7 +189,7 @@ def _readable(name: str, read: Callable[..., Any]) -> Any:
 def _unreadable(name: str, error: Exception) -> ModelError:
     cause = str(error).strip().partition("\n")[0] or type(error).__name__
     known = f", or --random {name} for random weights of its shape" if find_preset(name) else ""
-    return ModelError(f"the model {name} cannot be read ({cause[:200]}); give the folder of one that is here{known}")
+    return ModelError(f"cannot load model {name}: {cause[:200]}; give the folder of a local model{known}")
 
 
 def _kind(config: Any) -> tuple[bool, Any]:
@@ -204,9 +206,9 @@ def _kind(config: Any) -> tuple[bool, Any]:
 
 def _eos(module: Any) -> frozenset[int]:
     generation = getattr(module, "generation_config", None)
-    told = getattr(generation, "eos_token_id", None)
-    if told is None:
-        told = getattr(module.config, "eos_token_id", None)
-    if told is None:
+    eos = getattr(generation, "eos_token_id", None)
+    if eos is None:
+        eos = getattr(module.config, "eos_token_id", None)
+    if eos is None:
         return frozenset()
-    return frozenset(told if isinstance(told, list | tuple) else [told])
+    return frozenset(eos if isinstance(eos, list | tuple) else [eos])

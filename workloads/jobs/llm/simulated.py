@@ -1,7 +1,7 @@
 """Transformer models on a simulated GPU: only their time and power are simulated.
 
 A token costs 2 operations for each parameter, 6 in training (Kaplan et al., 2020, https://arxiv.org/abs/2001.08361).
-Decoding waits for the memory: a step costs no less than one of `_FEWEST` texts, and the GPU draws less.
+Decoding is limited by memory: a step takes as long as one of at least `_FEWEST` texts, and the GPU draws less power.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workloads.jobs.llm.models import ModelError
 from workloads.jobs.llm.options import PRESETS, ModelPreset, find_preset
 from workloads.runner.simulated_gpu import GpuLoad, drive_simulated_gpus
 
-_FEWEST = 28  # a data centre's GPU does so many 32-bit operations, in pairs, while it reads one parameter
+_FEWEST = 28  # pairs of 32-bit operations that a data center GPU computes while it reads one parameter
 _BYTES_PER_PARAMETER = 4
 _FORWARD, _TRAINING = 2.0, 6.0
 UTILIZATION = {"llm-generate": 0.6, "llm-forward": 1.0, "llm-train": 1.0}
@@ -33,7 +33,7 @@ class SimulatedModel:
         self._gpu = gpu
         self._preset = preset
         self._utilization = utilization
-        self._has_begun = False
+        self._has_started = False
 
     def forward(self, tokens: int) -> float:
         """Simulate a forward pass and return its duration in seconds."""
@@ -53,9 +53,9 @@ class SimulatedModel:
         return DecodingSteps(began_s, tuple(token_times_s), (texts,) * new_tokens)
 
     def _compute(self, operations_per_parameter: float) -> float:
-        if not self._has_begun:
+        if not self._has_started:
             self._gpu.start(0.0)  # the idle time before is not caught up
-            self._has_begun = True
+            self._has_started = True
         began_s = time.perf_counter()
         self._gpu.compute(operations_per_parameter * self._preset.parameters / self._utilization)
         return time.perf_counter() - began_s

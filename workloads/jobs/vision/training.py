@@ -46,7 +46,7 @@ def find_images(folder: Path) -> ImageFolder:
     try:
         classes = sorted(path for path in folder.iterdir() if path.is_dir())
     except OSError as error:
-        raise ImagesError(f"{folder} cannot be read: {error.strerror}; give another --images") from error
+        raise ImagesError(f"cannot read {folder}: {error.strerror}; give another --images") from error
     files = tuple(
         (path, index)
         for index, each in enumerate(classes)
@@ -84,10 +84,10 @@ def load_image_batches(
 
 
 def _shuffled(files: Sequence[tuple[Path, int]], batch_size: int, seed: int) -> Iterator[Sequence[tuple[Path, int]]]:
-    chance = random.Random(seed)  # noqa: S311  # an order, not a secret
+    rng = random.Random(seed)  # noqa: S311  # an order, not a secret
     order = list(files)
     while True:
-        chance.shuffle(order)
+        rng.shuffle(order)
         for first in range(0, len(order) - batch_size + 1, batch_size):
             yield order[first : first + batch_size]
 
@@ -123,21 +123,21 @@ class ResnetTrainer:
     The learning rate is 0.1 for 256 images a batch and proportional to them, see https://arxiv.org/abs/1706.02677.
     """
 
-    def __init__(self, devices: Sequence[torch.device], recipe: TrainingSettings) -> None:
+    def __init__(self, devices: Sequence[torch.device], settings: TrainingSettings) -> None:
         import torch
 
         transformers: Any = importlib.import_module("transformers")  # its stubs lack the models
-        torch.manual_seed(recipe.seed)
+        torch.manual_seed(settings.seed)
         torch.backends.cudnn.benchmark = True  # all batches have one shape
-        config = transformers.ResNetConfig(depths=list(recipe.depths), num_labels=recipe.classes)
+        config = transformers.ResNetConfig(depths=list(settings.depths), num_labels=settings.classes)
         self._devices = list(devices)
-        self._dtype = getattr(torch, recipe.dtype)
-        self._label_smoothing = recipe.label_smoothing
+        self._dtype = getattr(torch, settings.dtype)
+        self._label_smoothing = settings.label_smoothing
         self._model = transformers.ResNetForImageClassification(config).to(devices[0]).train()
-        rate = _RATE_OF_256_IMAGES * recipe.batch_size / 256
+        rate = _RATE_OF_256_IMAGES * settings.batch_size / 256
         self._optimizer: Any = torch.optim.SGD(self._model.parameters(), rate, momentum=0.9, weight_decay=1e-4)
         # only float16 loses small gradients
-        self._scaler: Any = torch.amp.GradScaler(devices[0].type, enabled=recipe.dtype == "float16")
+        self._scaler: Any = torch.amp.GradScaler(devices[0].type, enabled=settings.dtype == "float16")
 
     def step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Train on a batch and return the loss, still on the device."""
@@ -175,27 +175,27 @@ class ResnetTrainer:
         return forward
 
 
-def synthetic_images(device: torch.device, recipe: TrainingSettings) -> Generator[ImageBatch, None, None]:
+def synthetic_images(device: torch.device, settings: TrainingSettings) -> Generator[ImageBatch, None, None]:
     """Yield one batch endlessly, created once on the device."""
     import torch
 
-    random = torch.Generator(device).manual_seed(recipe.seed)
-    shape = recipe.batch_size, 3, recipe.size_px, recipe.size_px
+    random = torch.Generator(device).manual_seed(settings.seed)
+    shape = settings.batch_size, 3, settings.size_px, settings.size_px
     images = torch.randn(shape, device=device, generator=random)
-    labels = torch.randint(recipe.classes, (recipe.batch_size,), device=device, generator=random)
+    labels = torch.randint(settings.classes, (settings.batch_size,), device=device, generator=random)
     while True:
         yield images, labels
 
 
 def read_images(
-    images: ImageFolder, device: torch.device, recipe: TrainingSettings, threads: int
+    images: ImageFolder, device: torch.device, settings: TrainingSettings, threads: int
 ) -> Generator[ImageBatch, None, None]:
     """Yield batches of a folder, copied as bytes and normalized on the device. Raises ImagesError."""
     import torch
 
     mean, deviation = (torch.tensor(each, device=device).view(1, 3, 1, 1) for each in (_MEAN, _DEVIATION))
     for pixels, labels in load_image_batches(
-        images, recipe.size_px, recipe.batch_size, seed=recipe.seed, threads=threads
+        images, settings.size_px, settings.batch_size, seed=settings.seed, threads=threads
     ):
         batch = torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2).float() / 255
         yield (batch - mean) / deviation, torch.tensor(labels, device=device)

@@ -22,11 +22,11 @@ def environment(exporter, tmp_path):
 @pytest.mark.parametrize(
     ("module", "arguments", "message"),
     [
-        (llm_train, ("--model", "/nowhere"), "give the folder of one that is here"),
-        (llm_forward, ("--random", "nonsense"), "there is no shape 'nonsense'; give one of tiny, distilgpt2"),
+        (llm_train, ("--model", "/nowhere"), "give the folder of a local model"),
+        (llm_forward, ("--random", "nonsense"), "unknown shape 'nonsense'; give one of tiny, distilgpt2"),
         (llm_forward, (*TINY, "--seq-len", "257"), "257 tokens exceed the model's maximum of 256"),
         (llm_generate, (*TINY, "--prompt-tokens", "200", "--new-tokens", "57"), "257 tokens exceed the model"),
-        (llm_forward, ("--random", "tiny", "--device", "cuda:9"), "there is no cuda:9"),
+        (llm_forward, ("--random", "tiny", "--device", "cuda:9"), "unknown device cuda:9"),
         (llm_forward, ("--random", "tiny", "--device", "gpu"), "'gpu' is not a device"),
         (llm_generate, (*TINY, "--prompts", __file__), "needs the model's tokenizer"),
     ],
@@ -69,7 +69,7 @@ def test_load_model_too_large_is_one_line_error(environment, tmp_path):
 
 def test_load_model_inconsistent_shape_is_one_line_error(environment, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_embd": 10, "n_head": 3}))
-    with pytest.raises(SystemExit, match=r"no model can be made of .*config.json: .*divisible"):
+    with pytest.raises(SystemExit, match=r"cannot create a model of shape .*config.json: .*divisible"):
         llm_forward.main(["--random", str(tmp_path / "config.json")])
 
 

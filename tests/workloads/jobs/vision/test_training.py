@@ -64,7 +64,7 @@ def test_find_images_empty_or_missing_folder_names_layout(tmp_path):
     (tmp_path / "cat").mkdir()
     with pytest.raises(ImagesError, match=r"has no images in subfolders, one per class, like .*/cat/1\.jpeg"):
         training.find_images(tmp_path)
-    with pytest.raises(ImagesError, match=r"gone cannot be read: No such file or directory; give another --images"):
+    with pytest.raises(ImagesError, match=r"cannot read .*gone: No such file or directory; give another --images"):
         training.find_images(tmp_path / "gone")
 
 
