@@ -141,24 +141,24 @@ def _gauges(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries
     axes.set_xticks([])
     axes.set_xlim(0, 1.2 * max(*values, 1e-9))
     axes.invert_yaxis()
-    for place, value in enumerate(values):
-        axes.text(value, place, f" {amount(value, unit)}", va="center", fontsize=_SMALL + 1, color=TEXT)
+    for position, value in enumerate(values):
+        axes.text(value, position, f" {amount(value, unit)}", va="center", fontsize=_SMALL + 1, color=TEXT)
 
 
 def rows(panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> tuple[list[str], list[dict[str, Any]]]:
     """Return ordered columns and rows by column, as Grafana's transformations of the panel produce them."""
     steps = next(step["options"] for step in panel["transformations"] if step["id"] == "organize")
     names, several = steps["renameByName"], len(panel["targets"]) > 1
-    found: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
+    table_rows: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
     for one in results:
         value = f"Value #{one.ref}" if several else "Value"
-        row = found.setdefault(tuple(sorted(one.labels.items())), {})
+        row = table_rows.setdefault(tuple(sorted(one.labels.items())), {})
         for name, shown in {**one.labels, value: one.value[-1]}.items():
             if name in names:
                 row[names[name]] = shown
     ordered = sorted(names, key=lambda name: int(steps["indexByName"][name]))
-    present = {column for row in found.values() for column in row}
-    return [names[name] for name in ordered if names[name] in present], list(found.values())
+    present = {column for row in table_rows.values() for column in row}
+    return [names[name] for name in ordered if names[name] in present], list(table_rows.values())
 
 
 def column_units(panel: Mapping[str, Any]) -> dict[str, str]:
@@ -168,7 +168,7 @@ def column_units(panel: Mapping[str, Any]) -> dict[str, str]:
 
 def _table(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
     axes.axis("off")
-    columns, found = rows(panel, results)
+    columns, table_rows = rows(panel, results)
     units, lines = column_units(panel), max(2, int(panel["gridPos"]["h"]) - 1)
     cells = [
         [
@@ -177,12 +177,13 @@ def _table(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]
             else amount(row[name], units.get(name, _unit(panel)))
             for name in columns
         ]
-        for row in found
+        for row in table_rows
     ]
     if len(cells) > lines:
         cells = [*cells[: lines - 1], [f"… and {len(cells) - lines + 1} more", *[""] * (len(columns) - 1)]]
     widths = [
-        max(len(text) for text in (name, *(row[place] for row in cells))) + 2 for place, name in enumerate(columns)
+        max(len(text) for text in (name, *(row[position] for row in cells))) + 2
+        for position, name in enumerate(columns)
     ]
     for line, row in enumerate([columns, *cells]):
         y, x = 1 - (line + 0.5) / (lines + 1), 0.0
@@ -198,23 +199,23 @@ def _table(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]
 def _bars(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
     _quiet(axes)
     axes.grid(visible=False, axis="x")
-    columns, found = rows(panel, results)
+    columns, table_rows = rows(panel, results)
     x, y = columns[0], columns[-1]
-    found.sort(key=lambda row: -row[y])
-    axes.bar(range(len(found)), [row[y] for row in found], color=COLORS[0], width=0.5)
-    axes.set_xticks(range(len(found)), [row.get(x, "") for row in found])
+    table_rows.sort(key=lambda row: -row[y])
+    axes.bar(range(len(table_rows)), [row[y] for row in table_rows], color=COLORS[0], width=0.5)
+    axes.set_xticks(range(len(table_rows)), [row.get(x, "") for row in table_rows])
     _y_axis(axes, _unit(panel))
-    axes.set_xlim(-0.6, max(len(found), 4) - 0.4)
-    for place, row in enumerate(found):
-        axes.text(place, row[y], amount(row[y], _unit(panel)), ha="center", va="bottom", fontsize=_SMALL, color=TEXT)
+    axes.set_xlim(-0.6, max(len(table_rows), 4) - 0.4)
+    for position, row in enumerate(table_rows):
+        axes.text(position, row[y], amount(row[y], _unit(panel)), ha="center", va="bottom", fontsize=_SMALL, color=TEXT)
 
 
 def _points(axes: Axes, panel: Mapping[str, Any], results: Sequence[ResultSeries]) -> None:
     _quiet(axes)
-    columns, found = rows(panel, results)
+    columns, table_rows = rows(panel, results)
     x, *keys, y = columns
     lines: dict[str, list[tuple[float, float]]] = {}
-    for row in found:
+    for row in table_rows:
         lines.setdefault(" ".join(str(row.get(name, "")) for name in keys), []).append((float(row[x]), row[y]))
     for number, (name, points) in enumerate(lines.items()):
         xs, ys = zip(*sorted(points), strict=True)

@@ -38,7 +38,7 @@ class Window:
     def filled(self, text: str, step_s: int = 15) -> str:
         times = {"__range": self.seconds, "__rate_interval": 4 * step_s, "__interval": step_s}
         known = {name: f"{seconds}s" for name, seconds in times.items()} | {"__interval_ms": f"{step_s}000"}
-        return re.sub(r"\$(\w+)", lambda found: (known | dict(self.chosen))[found[1]], text)
+        return re.sub(r"\$(\w+)", lambda match: (known | dict(self.chosen))[match[1]], text)
 
     def step_s(self, target: Mapping[str, Any]) -> int:
         """Return a step that gives at most 240 points, and at least the query's minimum step (default: 15 s)."""
@@ -69,7 +69,7 @@ class Window:
 
 
 def _label_of(labels: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
-    return lambda found: labels.get(found[1], "")
+    return lambda match: labels.get(match[1], "")
 
 
 def fetch(server: str, path: str, **parameters: object) -> list[dict[str, Any]]:
@@ -89,9 +89,9 @@ def picture(board: Mapping[str, Any], window: Window) -> Figure:
 
     times = Times(window.end_s - window.seconds, window.end_s, list(window.marks(board)))
     for panel in board["panels"]:
-        place = panel["gridPos"]
-        left, top = place["x"] * _COLUMN_PX, _TITLE_PX + place["y"] * _ROW_PX
-        right, bottom = left + place["w"] * _COLUMN_PX, top + place["h"] * _ROW_PX
+        position = panel["gridPos"]
+        left, top = position["x"] * _COLUMN_PX, _TITLE_PX + position["y"] * _ROW_PX
+        right, bottom = left + position["w"] * _COLUMN_PX, top + position["h"] * _ROW_PX
         title = window.filled(panel["title"])
         if panel["type"] == "row":
             figure.text((left + 12) / width_px, 1 - (top + 18) / height_px, title, fontsize=9, va="center", color=TEXT)
@@ -119,8 +119,8 @@ def _inside(
 
 def _newest_run(server: str, end_s: float, seconds: int) -> str:
     starts = "max by (run_id) (last_over_time(wattline_run_start_timestamp_seconds[{}s]))"
-    found = fetch(server, "query", query=f"topk(1, {starts.format(seconds)})", time=end_s)
-    return str(found[0]["metric"]["run_id"]) if found else ""
+    series = fetch(server, "query", query=f"topk(1, {starts.format(seconds)})", time=end_s)
+    return str(series[0]["metric"]["run_id"]) if series else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

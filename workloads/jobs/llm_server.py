@@ -101,12 +101,12 @@ def parse_rate(text: str) -> float:
 
 def parse_json_object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"invalid JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise argparse.ArgumentTypeError("""not a JSON object; give one like {"ignore_eos": true}""")
-    return found
+    return document
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

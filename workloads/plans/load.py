@@ -216,19 +216,19 @@ def _mark(node: yaml.Node, where: Sequence[str | int]) -> yaml.Mark:
     """Return the position of the key, else of the innermost parent that exists."""
     mark = node.start_mark
     for part in where:
-        found = _child(node, part)
-        if found is None:
+        child = _child(node, part)
+        if child is None:
             break
-        mark, node = found
+        mark, node = child
     return mark
 
 
 def _depth(node: yaml.Node, where: Sequence[str | int]) -> int:
     for depth, part in enumerate(where):
-        found = _child(node, part)
-        if found is None:
+        child = _child(node, part)
+        if child is None:
             return depth
-        node = found[1]
+        node = child[1]
     return len(where)
 
 

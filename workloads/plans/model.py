@@ -196,8 +196,8 @@ def parse_job_options(job: str, arguments: tuple[str, ...]) -> Mapping[str, Any]
 
 def suggest_name(given: str, known: list[str]) -> str:
     """Return `; did you mean x?`, empty without a similar name."""
-    found = difflib.get_close_matches(given, known, 1, 0.6)
-    return f"; did you mean {found[0]}?" if found else ""
+    matches = difflib.get_close_matches(given, known, 1, 0.6)
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def _hint(message: str, flag: str | None, help_text: str) -> str:

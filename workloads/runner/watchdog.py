@@ -136,7 +136,7 @@ class Watchdog:
             self._process.stdin.flush()
 
     def dismiss(self) -> None:
-        """Tell the watchdog that its action is not needed."""
+        """Make the action unnecessary: the watchdog then ends without it."""
         self.send(_DISMISSED)
 
     def close(self, within_s: float | None = None) -> int:

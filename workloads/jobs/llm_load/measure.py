@@ -103,11 +103,11 @@ def _measure(
     load = LoadGenerator(sender.send_one, lambda answer: _report(run, answer))
     interrupted_by = loop.run(run_until_signal(sender.send(load, "measure", _until(options))))
     run.phase("rest")
-    found = summary.load_results(load, options.slo)
-    run.result(**found)
+    results = summary.load_results(load, options.slo)
+    run.result(**results)
     if interrupted_by is None:
         _exit_unless_answered(load, "requests", key)
-    for text in summary.load_summary_lines(load, found, key):
+    for text in summary.load_summary_lines(load, results, key):
         log_message(text)
     if interrupted_by is not None:
         raise SignalInterrupt(interrupted_by)
