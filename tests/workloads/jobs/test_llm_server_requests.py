@@ -8,7 +8,7 @@ def test_llm_server_without_model_uses_first_listed(server_job, server):
     done = server_job("--url", f"{server.url}/v1/", "--requests", "1")
 
     assert server.requests[0].body["model"] == "tiny"
-    assert "asking tiny" in done.stderr
+    assert "using model tiny" in done.stderr
 
 
 def test_llm_server_key_file_is_sent_and_never_written(server_job, server, tmp_path):
