@@ -48,7 +48,6 @@ from analyzer.model.report import (
 )
 from analyzer.model.samples import RunFrames, Samples
 from analyzer.model.timeline import Window, other_runs, windows
-from exporter.contract import metrics as m
 from exporter.contract.power_sensors import sensor_window
 
 
@@ -106,7 +105,7 @@ def _measure(frames: RunFrames) -> _Measured:
         if device.instance in known
     )
     if not devices:
-        raise NoEnergyError(f"no {m.RUN_ENERGY.selector(run_id=frames.run_id)} at {frames.source}")
+        raise NoEnergyError(f"run {frames.run_id} has no energy at {frames.source}")
     found = [one.device for one in devices]
     run, phase_findings = measured_run(ledger, RunOrigin(frames.source, frames.untagged), known, found)
     findings = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from enum import StrEnum
@@ -22,6 +23,7 @@ from exporter.contract.command_line import with_option_groups
 
 if TYPE_CHECKING:
     from analyzer.carbon.best_start import Forecast, Profile
+    from analyzer.sources.base import SampleSource
 
 _LONGEST_H = 1_000.0
 
@@ -72,9 +74,11 @@ def best_start_command(
     from analyzer.output.studies.best_start import best_start_output
 
     now_s = time.time()
-    profile = constant or _profile_of_run(connection, str(run_id), since_s)
+    with contextlib.nullcontext() if constant and forecast else connection.open() as source:
+        profile = constant or _profile_of_run(source, str(run_id), since_s)
+        intensities = _forecast(source, forecast, basis, region, now_s)
     try:
-        found = starts.starts(_forecast(connection, forecast, basis, region, now_s), profile, now_s, within_s, step_s)
+        found = starts.starts(intensities, profile, now_s, within_s, step_s)
     except starts.NoStartError as error:
         exit_with_error(f"no start found: {error}; give a longer forecast (--forecast FILE), or a shorter run")
     print_output(best_start_output(found), form)
@@ -98,14 +102,14 @@ def _constant_profile(run_id: str | None, energy_kwh: float | None, hours: float
     return Profile((hours * 3_600,), (energy_kwh * JOULES_PER_KWH,), "given, drawn evenly")
 
 
-def _profile_of_run(connection: ConnectionOptions, run_id: str, since_s: float) -> Profile:
+def _profile_of_run(source: SampleSource | None, run_id: str, since_s: float) -> Profile:
     from analyzer.assess import run as assess
     from analyzer.sources.carbon.intensity import with_cpu_counters
     from analyzer.sources.runs.load import Clock, load_run
 
-    with connection.open() as source:
-        frames = load_run(source, run_id, since_s, Clock(time.time, time.sleep), print_message)
-        frames = with_cpu_counters(source, frames)
+    assert source is not None
+    frames = load_run(source, run_id, since_s, Clock(time.time, time.sleep), print_message)
+    frames = with_cpu_counters(source, frames)
     try:
         found = assess.run_power_profile(frames, assess.assess(frames))
     except assess.NoEnergyError as error:
@@ -114,11 +118,11 @@ def _profile_of_run(connection: ConnectionOptions, run_id: str, since_s: float) 
 
 
 def _forecast(
-    connection: ConnectionOptions, path: Path | None, basis: Basis, region: str | None, now_s: float
+    source: SampleSource | None, path: Path | None, basis: Basis, region: str | None, now_s: float
 ) -> Forecast:
     from analyzer.sources.carbon.intensity import fetch_forecast, read_forecast_file
 
     if path is not None:
         return read_forecast_file(path, basis)
-    with connection.open() as source:
-        return fetch_forecast(source, now_s, basis, region)
+    assert source is not None
+    return fetch_forecast(source, now_s, basis, region)

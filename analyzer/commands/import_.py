@@ -114,12 +114,16 @@ def _read_contents(paths: list[Path], form: str, options: ReadOptions, *, skip: 
 def _print_summary(found: Assembly, contents: list[FileContent], out: Path, count: int, *, zone_given: bool) -> None:
     """Print what was read on stderr; the runs, and the commands that report them, on stdout."""
     for content in contents:
-        print_message(f"read {content.path} ({content.form}): {len(content.series)} samples, {len(content.runs)} runs")
+        runs = f", {_count(len(content.runs), 'run')}" if content.runs else ""
+        print_message(f"read {content.path} ({content.form}): {_count(len(content.series), 'sample')}{runs}")
         for note in content.notes:
             print_message(note)
     if not zone_given and any(content.form != _WATTLINE for content in contents):
         print_message(f"using local time ({time.strftime('%z')}) for times without a time zone; see --timezone")
-    print_message(f"wrote {len(found.runs)} run{'s' if len(found.runs) > 1 else ''}, {count} samples, to {out}")
+    made = "" if any(content.runs for content in contents) else " made from the log"
+    print_message(
+        f"wrote {_count(len(found.runs), 'run')}{made}, {_count(count, 'sample')} with its metadata, to {out}"
+    )
     for run in found.runs:
         print(f"{run.run_id}: {_energy_text(run)}")
     first = min(run.file_run.start_s for run in found.runs)
@@ -127,6 +131,10 @@ def _print_summary(found: Assembly, contents: list[FileContent], out: Path, coun
     for run in found.runs:
         if run.energies:
             print(f"  analyzer report --source {shlex.quote(str(out))} --since {days}d --run-id {run.run_id}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _energy_text(run: ImportedRun) -> str:

@@ -140,8 +140,9 @@ def _load_runs(
     scraped_s = find_sweep_runs(source, experiment, since_s, clock.now()) if experiment else {}
     found = []
     for number, run_id in enumerate(scraped_s or run_ids, 1):
-        if number % 20 == 0:
-            print_message(f"{number} of {len(scraped_s or run_ids)} runs read")
+        count = len(scraped_s or run_ids)
+        if number % 20 == 0 or number == count > 20:
+            print_message(f"{number} of {count} runs read")
         frames = (
             load_found_run(source, run_id, scraped_s[run_id], clock, print_message)
             if run_id in scraped_s

@@ -85,8 +85,8 @@ def _assess(frames: RunFrames, given: UserInputs) -> Report:
         exit_with_error(str(error))
     except assess.NoEnergyError as error:
         exit_with_error(
-            f"{error}: none of its processes used a GPU, and no CPU energy is known (not readable, or the run began "
-            "seconds ago); name its GPUs (workloads run --gpus 0,1 or all), and run on the node: exporter check"
+            f"{error}: none of its processes used a GPU, and CPU energy is not readable, or the run began seconds ago; "
+            "repeat it with --gpus 0,1 or all, and see exporter check on the node"
         )
 
 

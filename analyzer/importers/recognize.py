@@ -81,7 +81,9 @@ def _read(path: Path, form: str, options: ReadOptions) -> FileContent:
         )
     kind = recognize_format(path) if form == AUTO else form
     if kind is None:
-        raise UnreadableError(f"cannot import {path}: unknown format; give --format-of {'|'.join(READERS)}")
+        raise UnreadableError(
+            f"cannot import {path}: unknown format, not a file of {', '.join(READERS)}; if it is one, give --format-of"
+        )
     return READERS[kind](path, options)
 
 

@@ -137,7 +137,7 @@ def _whole(value: float | None) -> str:
 
 
 def _runs(state: WatchState, width: int) -> Table:
-    heads = ("run", "state", "duration", "energy", "per unit", "rate")
+    heads = ("run", "state", "duration", "energy", "per unit, whole run", "rate")
     of_j = units.largest(_used(run) for run in state.runs)
     return _fitted(heads, [_run(run, of_j) for run in state.runs], width, ("duration",))
 

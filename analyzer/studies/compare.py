@@ -13,7 +13,7 @@ from exporter.contract import metrics as m
 
 _SAVES = ("saves {}", "costs {} more")
 _LASTS = ("takes {} less time", "takes {} more time")
-_RATES = ("is {} slower", "is {} faster")
+_RATES = ("has a {} lower rate", "has a {} higher rate")
 _EMITS = ("emits {} less", "emits {} more")
 
 
@@ -103,8 +103,10 @@ def _boundary(report: Report) -> str:
         flags = (("shared", component in shared), ("estimated", component in report.estimated))
         notes = [note for note, holds in flags if holds]
         parts.append(component.upper() + (f" ({', '.join(notes)})" if notes else ""))
-    phases = sorted({" + ".join(work.phases) or "the whole run" for work in report.work})
-    return " + ".join(parts) + (f", work of {' and '.join(phases)}" if phases else "")
+    phases = sorted(
+        {f"the phase {' + '.join(work.phases)}" if work.phases else "the whole run" for work in report.work}
+    )
+    return " + ".join(parts) + (f", energy per unit of {' and '.join(phases)}" if phases else "")
 
 
 def _figures(report: Report) -> list[tuple[RunFigure, Interval]]:
@@ -140,13 +142,19 @@ def compare_groups(groups: Sequence[RunGroup], *, force: bool = False) -> GroupC
     _refuse_twice(groups)
     mixed = [_mixture(aspect, texts) for aspect, texts in differing_aspects(groups).items()]
     if mixed and not force:
-        raise MixedRunsError("the runs differ in " + "; in ".join(mixed))
+        raise MixedRunsError("the runs differ in " + "; in ".join(mixed) + _whole_run_hint(mixed))
     warnings = [f"pooled with --force although the runs differ in {text}" for text in mixed]
     if len({one.gpus for group in groups for one in group.members}) > 1:
         warnings.append(
             "the runs used different GPUs; GPUs of one model differ by some percent, see: analyzer variability"
         )
     return GroupComparison(tuple(groups), tuple(_lines(groups)), tuple(warnings))
+
+
+def _whole_run_hint(mixed: Sequence[str]) -> str:
+    if not any("of the whole run" in text and "of the phase" in text for text in mixed):
+        return ""
+    return "; a phase shorter than 1 s has no energy, so that its work counts for the whole run: repeat it for longer"
 
 
 def _mixture(aspect: str, texts: Mapping[str, Sequence[str]]) -> str:

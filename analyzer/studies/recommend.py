@@ -188,7 +188,7 @@ def _broken_constraints(candidate: Candidate, base: Candidate, question: SweepQu
     """Return the violated constraints; each run of the setting has to meet an SLO."""
     found = []
     if question.max_slowdown is not None and candidate.slowdown.value > question.max_slowdown:
-        found.append(f"{100 * candidate.slowdown.value:.1f} % slower than {base.setting}")
+        found.append(f"takes {100 * candidate.slowdown.value:.1f} % longer than {base.setting}")
     for name, most in question.slos.items():
         values = [run.results[name] for run in candidate.runs if name in run.results]
         if not values:

@@ -40,7 +40,16 @@ def _notes(report: Report) -> list[str]:
     notes = []
     missing = [name.upper() for name in ("cpu", "dram") if not any(name in one.components for one in report.boundaries)]
     if missing:
-        notes.append(f"Not included: {' and '.join(missing)} (not measured on every node, or shared with other runs).")
+        shared = {device.component.upper() for device in report.devices if device.shared}
+        reasons = {
+            "not measured": [name for name in missing if name.lower() not in report.energy],
+            "shared with other runs": [name for name in missing if name.lower() in report.energy and name in shared],
+            "not measured on every node": [
+                name for name in missing if name.lower() in report.energy and name not in shared
+            ],
+        }
+        parts = [f"{' and '.join(names)} ({reason})" for reason, names in reasons.items() if names]
+        notes.append(f"Not included: {', '.join(parts)}.")
     if any(device.shared for device in report.gpus):
         notes.append("GPUs that other runs used at the same time are included as a whole.")
     pues = [boundary.pue for boundary in report.boundaries if boundary.pue is not None]
@@ -66,7 +75,7 @@ def boundary_work_table(report: Report) -> Table | None:
     rows = [list(_work_row(report, boundary, work, largest_j[work.unit])) for boundary, work in every]
     phases = dict.fromkeys(name for boundary in report.boundaries for work in boundary.work for name in work.phases)
     note = (
-        f"Energy per unit covers phase {' and '.join(phases)}, in which the work was done. The rate over the whole run "
+        f"Energy per unit covers the phase {' and '.join(phases)}, in which the work was done. The rate over the whole run "
         "is lower than the rate in that phase."
     )
     return Table("Work by boundary", columns, rows, notes=(note,) if phases else ())

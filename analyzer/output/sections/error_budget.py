@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from analyzer.energy import error_budget as budget
@@ -45,7 +46,7 @@ def budget_table(report: Report) -> Table | None:
         return None
     whole = _all_gpus(report)
     lines = [*known, *([("GPUs, total", whole)] if whole and len(report.gpus) > 1 else [])]
-    notes = ["Start/end and sampling are random. Gaps, sensor and aliasing are limits, outside the 95 % CI."]
+    notes: list[str] = []
     if report.simulated:
         notes.append("Simulated sensors have no error.")
     advice = _advice(report)
@@ -54,7 +55,16 @@ def budget_table(report: Report) -> Table | None:
     largest_j = [units.largest(parts) for parts in zip(*(_sizes_j(one) for _, one in lines), strict=True)]
     columns = [Column("Device", text=True, whole=True), *figure_columns(*_TITLES)]
     rows = [[text_cell(name), *_cells(one, largest_j)] for name, one in lines]
-    return Table("Uncertainty budget", columns, rows, notes=notes).without_empty_columns()
+    table = Table("Uncertainty budget", columns, rows, notes=notes).without_empty_columns()
+    return replace(table, notes=[*_column_notes([column.title for column in table.columns]), *notes])
+
+
+def _column_notes(titles: Sequence[str]) -> list[str]:
+    """Return what the columns are: random errors with a 95 % CI, or limits."""
+    random = [title.removesuffix(", 95 % CI") for title in titles if title.endswith(", 95 % CI")]
+    limits = [title.removesuffix(", at most") for title in titles if title in ("Gaps", "Sensor", _TITLES[-1])]
+    notes = [f"Random errors, with a 95 % CI: {', '.join(random)}."] if random else []
+    return notes + ([f"Limits outside the 95 % CI: {', '.join(limits)}."] if limits else [])
 
 
 def _all_gpus(report: Report) -> UncertaintyBudget | None:

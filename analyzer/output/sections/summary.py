@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from analyzer.model.interval import Interval
@@ -33,13 +33,13 @@ def report_summary_lines(report: Report) -> Iterator[tuple[str, str]]:
     yield from _energy_lines(report)
     for work in report.work:
         pace = f", {units.rate(work.per_second, work.unit)}" if work.per_second is not None else ""
-        where = f" in phase {' and '.join(work.phases)}" if work.phases else " over the whole run" if pace else ""
+        where = _phase_text(work.phases) if work.phases else " over the whole run"
         yield "work", f"{units.amount(work.amount, work.unit)}{pace}{where}"
         if work.energy_per_unit:
             each = units.marked(units.energy_per_unit(work.energy_per_unit, work.unit), report.headline_estimated)
             yield "", f"{each}{where}"
     for sum_ in report.emission_totals:
-        origin = f"{sum_.components}; {sum_.basis}, {sum_.qualities}, {sum_.origin}"
+        origin = f"{sum_.components}; {sum_.basis} intensity, {sum_.qualities}, {sum_.origin}"
         origin += f"; {sum_.estimated} is an estimate" if sum_.estimated else ""
         yield "emissions", f"{units.mass(sum_.mass_g)} ({origin})"
 
@@ -60,9 +60,16 @@ def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
         of = "samples as old as their exporter allows" if report.untagged else "counters updated every 0.1 s"
         yield "from raw samples", f"{units.energy_bound(report.own)}, bounds for {of}"
     if report.integral_j is not None:
-        yield "integral of power", units.energy(Interval(report.integral_j))
+        yield (
+            "integral of power",
+            f"{units.energy(Interval(report.integral_j))} (cross-check, less accurate for short runs)",
+        )
     if report.mean_power_w:
         yield "mean power", units.marked(units.power(report.mean_power_w), report.headline_estimated)
+
+
+def _phase_text(phases: Sequence[str]) -> str:
+    return f" during the phase{'s' if len(phases) > 1 else ''} {' and '.join(phases)}"
 
 
 def _marked(report: Report, component: str, quantity: Interval) -> str:
@@ -121,7 +128,7 @@ def _interval(energy: Interval, estimated: bool) -> str:
 def _work_sentence(report: Report, work: Work, energy: Interval) -> Sentence:
     figure = units.marked(units.energy_per_unit(energy, work.unit), report.headline_estimated)
     rate = f", at {units.rate(work.per_second, work.unit)}" if work.per_second is not None else ""
-    where = f", {'both ' if rate else ''}in phase {' and '.join(work.phases)}" if work.phases else ""
+    where = f", {'both' if rate else ''}{_phase_text(work.phases)}".replace(",  ", ", ") if work.phases else ""
     uncertainty = "" if energy.half else "; its uncertainty is unknown"
     return Sentence(f"{units.amount(work.amount, work.unit)} took", figure, f"{rate}{where}{uncertainty}.")
 

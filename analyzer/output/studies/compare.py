@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from analyzer.model.interval import Interval
@@ -11,20 +12,27 @@ from analyzer.output.table import Cell, Column, CommandOutput, Table, estimate_r
 from analyzer.studies.compare import ComparisonLine, GroupComparison, RunFigure
 from analyzer.studies.stats import RatioDifference
 
+_SINGLE = "measurement uncertainty only; repeats may scatter more"
+_MARK = "*"
+
 
 def comparison_output(found: GroupComparison) -> CommandOutput:
-    names = [f"{group.name} (n = {len(group.members)})" for group in found.groups]
+    short = _differing_labels([group.name for group in found.groups])
+    names = [f"{name} (n = {len(group.members)})" for name, group in zip(short, found.groups, strict=True)]
     rows = [[text_cell(_name(line.figure)), *_value_cells(line)] for line in found.lines]
     differences = [
-        [text_cell(text) for text in (_name(line.figure), found.groups[at].name, _text(line, difference))]
+        [text_cell(text) for text in (_name(line.figure), short[at], _marked_text(line, difference))]
         for line in found.lines
         for at, difference in enumerate(line.differences)
         if difference
     ]
     base = found.groups[0].name
+    is_single = any(one and not one.repeated for line in found.lines for one in line.differences)
+    notes = [f"{_MARK} {_SINGLE}."] if is_single else []
+    titles = ("Figure", "Group", f"Difference from {short[0]}")
     parts: list[str | Table] = [
         Table("", [Column("Figure", text=True), *map(Column, names)], rows, notes=["Geometric means with 95 % CI."]),
-        Table("", [Column(title, text=True) for title in ("Figure", "Group", f"Difference from {base}")], differences),
+        Table("", [Column(title, text=True) for title in titles], differences, notes=notes),
         *(f"warning: {text}" for text in found.warnings),
     ]
     records = [record for line in found.lines for record in _records(found, line)]
@@ -44,6 +52,18 @@ def _name(figure: RunFigure) -> str:
 
 def _text(line: ComparisonLine, difference: RatioDifference) -> str:
     return difference_text(difference, line.less, line.more)
+
+
+def _marked_text(line: ComparisonLine, difference: RatioDifference) -> str:
+    return _text(line, difference).replace(f", {_SINGLE}", _MARK)
+
+
+def _differing_labels(names: Sequence[str]) -> list[str]:
+    """Return the names of groups without the labels that all of them have."""
+    labels = [name.split(",") for name in names]
+    common = set(labels[0]).intersection(*labels[1:])
+    short = [",".join(one for one in each if one not in common) for each in labels]
+    return short if all(short) else list(names)
 
 
 def _value_cells(line: ComparisonLine) -> list[Cell]:
@@ -95,10 +115,10 @@ def _records(found: GroupComparison, line: ComparisonLine) -> list[dict[str, Any
 
 def difference_text(found: RatioDifference, less: str, more: str) -> str:
     """Return `saves 7 % (4 to 10 %, n = 12)`; `less` and `more` are templates such as `saves {}`."""
-    count = f"n = {found.n}"
+    count = f"n = {found.n}" if found.repeated or found.n != 2 else "1 vs. 1 run"
     if found.low is None or found.high is None:
         return f"{signed_percent(found.ratio - 1)}, confidence unknown ({count})"
-    basis = "" if found.repeated else ", measurement uncertainty only; repeats may scatter more"
+    basis = "" if found.repeated else f", {_SINGLE}"
     if not found.clear:
         interval = f"{signed_percent(found.low - 1).removesuffix(' %')} to {signed_percent(found.high - 1)}"
         return f"no clear difference ({interval}, {count}{basis})"

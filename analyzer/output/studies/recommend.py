@@ -14,6 +14,7 @@ from analyzer.output.studies.recommend_text import (
     advice_headline,
     advice_remarks,
     cost_text,
+    is_within_tolerance,
     percent_interval,
     question_text,
 )
@@ -29,6 +30,7 @@ from analyzer.output.table import (
     text_cell,
 )
 from analyzer.studies.objective import Advice, Candidate
+from analyzer.studies.recommend import NEGLIGIBLE
 from analyzer.studies.sweep import SweepRun
 
 DOCUMENT_VERSION = 1
@@ -42,7 +44,8 @@ def recommendation_output(advices: Sequence[Advice], source: str) -> CommandOutp
 def _parts(advice: Advice) -> list[str | Text | Table]:
     title = Text(f"{advice.sweep.title}\n", "bold").append(question_text(advice), "not bold dim")
     headline = Text(advice_headline(advice), "bold")
-    for command in advice_commands(advice):
+    commands = [] if any(run.simulated for run in advice.sweep.runs) else advice_commands(advice)
+    for command in commands:
         headline.append(f"\n  {command}   (as root)", "not bold")
     table = [_table(advice)] if advice.candidates else []
     return [title, headline, *table, "\n".join(f"- {line}" for line in advice_remarks(advice))]
@@ -52,7 +55,7 @@ def _table(advice: Advice) -> Table:
     assert advice.costs
     unit = (advice.costs.unit or "runs").replace("_", " ")
     columns = [
-        *(Column("Setting", text=True, whole=True), *figure_columns("n", advice.costs.measure, "Saves", "Slower")),
+        *(Column("Setting", text=True, whole=True), *figure_columns("n", advice.costs.measure, "Saves", "Extra time")),
         *(*figure_columns(f"{unit}/s", "p95 W"), Column("Binds", text=True), Column("°C"), Column("Marks", text=True)),
     ]
     return Table("", columns, [_row(advice, each) for each in advice.candidates])
@@ -83,10 +86,12 @@ def _rounded_cell(value: float | None, unit: str) -> Cell:
 
 
 def _marks(advice: Advice, each: Candidate) -> list[str]:
+    best = "best allowed" if any(one.broken for one in advice.candidates) else "best"
+    like_best = f"within {100 * NEGLIGIBLE:g} % of best" if is_within_tolerance(each) else "like the best"
     marks = {
         "advised": advice.verdict == "apply" and advice.advised is not None and each.setting == advice.advised.setting,
-        "best": advice.best is not None and each.setting == advice.best.setting,
-        "like the best": each.like_best and advice.best is not None and each.setting != advice.best.setting,
+        best: advice.best is not None and each.setting == advice.best.setting,
+        like_best: each.like_best and advice.best is not None and each.setting != advice.best.setting,
         "baseline": advice.baseline is not None and each.setting == advice.baseline.setting,
         "frontier": each.on_front,
     }

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from analyzer.model.interval import Interval
 from analyzer.output import units
 from analyzer.studies.objective import Advice, Candidate, Objective, units_of_one
-from analyzer.studies.recommend import FEWEST_REPEATS
-from analyzer.studies.stats import FEWEST_FOR_OUTLIERS
+from analyzer.studies.recommend import FEWEST_REPEATS, NEGLIGIBLE
+from analyzer.studies.stats import CONFIDENCE, FEWEST_FOR_OUTLIERS
 
 _OBJECTIVES = {
     Objective.ENERGY: "minimum energy for the same work",
@@ -60,10 +60,10 @@ def _repeats(advice: Advice) -> str:
 
 def _gain(advice: Advice, chosen: Candidate) -> str:
     assert advice.baseline
-    what = "slower" if chosen.slowdown.value >= 0 else "faster"
+    what = "longer" if chosen.slowdown.value >= 0 else "less time"
     interval = "" if chosen.slowdown.low is None else f" ({percent_limits(chosen.slowdown)})"
     return (
-        f"saves {percent_interval(chosen.saving)} and is {100 * abs(chosen.slowdown.value):.1f} % {what}{interval} "
+        f"saves {percent_interval(chosen.saving)} and takes {100 * abs(chosen.slowdown.value):.1f} % {what}{interval} "
         f"than {advice.baseline.setting}, n = {len(chosen.runs)}"
     )
 
@@ -86,19 +86,15 @@ def question_text(advice: Advice) -> str:
     words = {"unit": units_of_one(price.unit), "units": (price.unit or "").replace("_", " "), "eta": question.eta}
     parts = [_OBJECTIVES[price.objective].format(**words)]
     if question.max_slowdown is not None:
-        parts.append(f"at most {100 * question.max_slowdown:g} % slower")
+        parts.append(f"at most {100 * question.max_slowdown:g} % longer")
     parts += [f"{name} ≤ {most:g}" for name, most in question.slos.items()]
     return ", ".join(parts)
 
 
 def advice_remarks(advice: Advice) -> Iterator[str]:
     """Yield the basis of the recommendation, and what would improve it."""
-    names = [str(each.setting) for each in advice.best_candidates]
-    if advice.best and len(names) > 1 and advice.verdict in ("apply", "keep", "no_clear_difference"):
-        yield (
-            f"no clear difference from the best ({advice.best.setting}): {'; '.join(names)}"
-            + ("; the fastest of them is recommended" if advice.verdict == "apply" else "")
-        )
+    if advice.verdict in ("apply", "keep", "no_clear_difference"):
+        yield from _settings_near_best(advice)
     if advice.detectable is not None:
         way = "paired by repeat" if advice.paired else "unpaired"
         yield f"bootstrap {way}, Holm's correction; smallest detectable difference: {100 * advice.detectable:.1f} %"
@@ -111,12 +107,48 @@ def advice_remarks(advice: Advice) -> Iterator[str]:
     unknown = [str(each.setting) for each in advice.candidates if each.binds is None]
     if unknown:
         yield f"unknown whether binding (no clock events and no power): {'; '.join(unknown)}"
-    for each in advice.candidates:
-        if each.broken:
-            yield f"{each.setting} violates a constraint: {', '.join(each.broken)}"
+    yield from _constraint_remarks(advice)
     yield from _excluded_runs(advice)
     if advice.candidates and any(run.simulated for run in advice.sweep.runs):
         yield "SIMULATED hardware: the figures do not describe a real GPU"
+
+
+def _constraint_remarks(advice: Advice) -> Iterator[str]:
+    broken = [_broken_text(each) for each in advice.candidates if each.broken]
+    if broken:
+        yield f"not allowed by the constraints: {'; '.join(broken)}"
+    is_open = advice.verdict == "apply" and advice.question.max_slowdown is None
+    if is_open and advice.advised and advice.advised.slowdown.value > NEGLIGIBLE:
+        yield "limit the extra time with --max-slowdown PERCENT"
+
+
+def _broken_text(candidate: Candidate) -> str:
+    """Return the setting and its violations; the table has the extra time."""
+    results = [text for text in candidate.broken if not text.startswith("takes ")]
+    return f"{candidate.setting} ({', '.join(results)})" if results else str(candidate.setting)
+
+
+def _settings_near_best(advice: Advice) -> Iterator[str]:
+    if advice.best is None:
+        return
+    others = [each for each in advice.best_candidates if each.setting != advice.best.setting]
+    unclear = [str(each.setting) for each in others if not is_within_tolerance(each)]
+    is_chosen_here = advice.verdict == "apply" and advice.advised and advice.advised.setting != advice.best.setting
+    if unclear:
+        yield f"no clear difference from the best ({advice.best.setting}): {'; '.join(unclear)}"
+    for each in filter(is_within_tolerance, others):
+        more = each.cost.value / advice.best.cost.value - 1
+        yield (
+            f"{each.setting} costs {100 * more:.1f} % more than the best ({advice.best.setting}), within the tolerance "
+            f"of {100 * NEGLIGIBLE:g} %"
+        )
+    if is_chosen_here and advice.advised:
+        yield f"{advice.advised.setting} is the fastest of these, so it is recommended"
+
+
+def is_within_tolerance(candidate: Candidate) -> bool:
+    """Return whether the setting costs clearly more than the best one, but at most the tolerance."""
+    return candidate.like_best and candidate.p_worse is not None and candidate.p_worse < 1 - CONFIDENCE
 
 
 def _excluded_runs(advice: Advice) -> Iterator[str]:

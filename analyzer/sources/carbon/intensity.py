@@ -78,7 +78,7 @@ def fetch_forecast(source: SampleSource, now_s: float, basis: str, region: str |
     rows = last(first, m.CARBON_FORECAST)
     if not rows:
         where = f" for {region}" if region else ""
-        raise FetchError(f"{source.name} has no {basis} forecast{where} of the last 24 h", _REMEDY)
+        raise FetchError(f"{source.name} has no forecast of {basis} intensity{where} from the last 24 h", _REMEDY)
     regions = sorted({row.labels["region"] for row in rows})
     if len(regions) > 1:
         raise FetchError(f"{source.name} has forecasts for {', '.join(regions)}", "select one with --region")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -234,6 +235,9 @@ def _run_not_found(source: SampleSource, run_id: str, since_s: float, clock: Clo
     if not names:
         return FetchError(f"{cause}, nor any other run", "check that its exporter is scraped, --source and --since")
     more = f" and {len(names) - _NAMED_RUNS} more" if len(names) > _NAMED_RUNS else ""
+    similar = difflib.get_close_matches(run_id, names, 1)
+    if similar:
+        return FetchError(cause, f"did you mean {similar[0]}? analyzer runs lists all")
     return FetchError(cause, f"known runs: {', '.join(names[:_NAMED_RUNS])}{more}; see: analyzer runs")
 
 

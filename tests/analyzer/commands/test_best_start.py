@@ -82,7 +82,7 @@ def test_best_start_takes_forecast_from_file_and_run_from_source(analyzer, tmp_p
             2,
             "--within: expected a duration above 0 in s",
         ),
-        (["--energy-kwh", "1", "--hours", "1"], 1, "has no average forecast of the last 24 h"),
+        (["--energy-kwh", "1", "--hours", "1"], 1, "has no forecast of average intensity from the last 24 h"),
         (["--energy-kwh", "1", "--hours", "1", "--forecast", "nowhere.csv"], 1, "cannot read nowhere.csv"),
     ],
 )

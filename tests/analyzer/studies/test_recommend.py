@@ -114,7 +114,7 @@ def test_advise_slowdown_limit_takes_cheapest_allowed_cap():
     assert watts([advise(near_exact_sweep(rows), SweepQuestion(max_slowdown=0.05)).advised]) == [600]
     assert watts([advise(near_exact_sweep(rows), SweepQuestion(max_slowdown=0.5)).advised]) == [500]  # 400 W costs more
     broken = advise(near_exact_sweep(rows), SweepQuestion(max_slowdown=0.05)).candidates[0].broken
-    assert broken == ("30.0 % slower than 700 W",)
+    assert broken == ("takes 30.0 % longer than 700 W",)
 
 
 def test_advise_only_baseline_meets_constraints_is_reported():
