@@ -75,8 +75,8 @@ def boundary_work_table(report: Report) -> Table | None:
     rows = [list(_work_row(report, boundary, work, largest_j[work.unit])) for boundary, work in every]
     phases = dict.fromkeys(name for boundary in report.boundaries for work in boundary.work for name in work.phases)
     note = (
-        f"Energy per unit covers the phase {' and '.join(phases)}, in which the work was done. The rate over the whole run "
-        "is lower than the rate in that phase."
+        f"Energy per unit covers the phase {' and '.join(phases)}, in which the work was done. The rate over the whole "
+        "run is lower than the rate in that phase."
     )
     return Table("Work by boundary", columns, rows, notes=(note,) if phases else ())
 
