@@ -63,7 +63,7 @@ def test_caps_watchdog_restores_limits_of_zombie(nvml_testbed, capped_sweep):
     capped_sweep.process.kill()
 
     eventually(lambda: not nvml_testbed.has_journal())
-    assert psutil.Process(capped_sweep.process.pid).status() == psutil.STATUS_ZOMBIE
+    eventually(lambda: psutil.Process(capped_sweep.process.pid).status() == psutil.STATUS_ZOMBIE)
     assert nvml_testbed.limits_w() == BEFORE_W
 
 
