@@ -1,4 +1,4 @@
-"""What the tests of the run API share."""
+"""Helpers of the run API's tests."""
 
 import subprocess
 import sys
@@ -10,8 +10,8 @@ def sleeper(seconds=600):
     return subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds})"])
 
 
-def refused(answer, status, *words):
-    """It is a problem of this status whose text has these words."""
+def assert_problem(answer, status, *words):
+    """Assert a problem document with this status whose detail contains the words."""
     assert answer[0] == status, answer
     assert answer[1]["status"] == status
     assert set(answer[1]) == {"type", "title", "status", "detail"}

@@ -1,4 +1,4 @@
-"""The exporter's command line as its user types it."""
+"""Calls of the exporter's command line."""
 
 from tests.daemon import environment
 from tests.fork_server import ForkServer
@@ -11,9 +11,9 @@ def exporter(*arguments, **env):
     return NURSERY.run(["-m", "exporter", *arguments], environment(env), timeout_s=60)
 
 
-def one_line(done, code, *words):
-    """It says one line on stderr with these words, and ends with this code."""
-    assert (done.returncode, done.stdout) == (code, ""), done
-    (line,) = done.stderr.splitlines()
+def assert_one_line(result, code, *words):
+    """Assert one line on stderr with these words, nothing on stdout, and this exit code."""
+    assert (result.returncode, result.stdout) == (code, ""), result
+    (line,) = result.stderr.splitlines()
     for word in words:
         assert word in line

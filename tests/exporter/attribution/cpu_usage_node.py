@@ -1,4 +1,4 @@
-"""A node whose processes, cgroups and clock are files and numbers."""
+"""Fake node whose processes and cgroups are files and whose clock is a number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.fakes.process_tree import ProcessTree
 
 
 class Node:
-    """Times are in ticks of 10 ms, as the kernel gives them."""
+    """Fake node; times are in ticks of 10 ms, as in procfs."""
 
     def __init__(self, folder, **more):
         self.proc = ProcessTree(folder / "proc", **more)
@@ -18,13 +18,13 @@ class Node:
         self.usage = CpuUsageReader(self.proc.root, self.groups.root, clock=lambda: self.now_s)
         self.runs: dict[str, RunProcesses] = {}
 
-    def look(self):
+    def read(self):
         self.proc.show()
         self.now_s += 1
         return self.usage.read(self.runs)
 
     def cpu_s(self):
-        return {run_id: run.cpu_s for run_id, run in self.look().runs.items()}
+        return {run_id: run.cpu_s for run_id, run in self.read().runs.items()}
 
     def run(self, run_id, *pids, cgroup=None):
         self.runs[run_id] = RunProcesses(tuple(find_process(pid, self.proc.root) for pid in pids), cgroup)

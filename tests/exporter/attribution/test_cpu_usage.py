@@ -29,11 +29,11 @@ def test_cpu_usage_starts_at_0_and_grows_with_processes(node):
 def test_cpu_usage_waited_for_child_is_not_counted_twice(node):
     root = node.proc.add(10)
     node.run("a", 10)
-    node.look()
+    node.read()
     node.proc.add(11, parent=10, started=10_500, own=40)
     assert node.cpu_s() == {"a": pytest.approx(0.4)}
     node.proc.remove(11)
-    root.waited = 70  # it had used 300 ms more before it ended
+    root.waited = 70  # it used 300 ms more before its end
     assert node.cpu_s() == {"a": pytest.approx(0.7)}
     assert node.cpu_s() == {"a": pytest.approx(0.7)}
 
@@ -41,18 +41,18 @@ def test_cpu_usage_waited_for_child_is_not_counted_twice(node):
 def test_cpu_usage_short_lived_children_count_once_waited_for(node):
     root = node.proc.add(10)
     node.run("a", 10)
-    node.look()
+    node.read()
     root.waited = 150
     assert node.cpu_s() == {"a": pytest.approx(1.5)}
 
 
-def test_cpu_usage_zombie_counts_but_is_no_process_of_the_run(node):
+def test_cpu_usage_zombie_counts_without_being_a_member(node):
     root = node.proc.add(10)
     node.run("a", 10)
-    node.look()
+    node.read()
     node.proc.add(11, parent=10, started=10_500, own=40, state="Z")
-    found = node.look().runs["a"]
-    assert (found.cpu_s, found.pids) == (pytest.approx(0.4), {10})
+    result = node.read().runs["a"]
+    assert (result.cpu_s, result.pids) == (pytest.approx(0.4), {10})
     node.proc.remove(11)
     root.waited = 40
     assert node.cpu_s() == {"a": pytest.approx(0.4)}
@@ -61,27 +61,27 @@ def test_cpu_usage_zombie_counts_but_is_no_process_of_the_run(node):
 def test_cpu_usage_child_never_waited_for_stays_counted(node):
     root = node.proc.add(10)
     node.run("a", 10)
-    node.look()
+    node.read()
     node.proc.add(11, parent=10, started=10_500, own=40)
-    node.look()
+    node.read()
     node.proc.remove(11)  # its parent ignores SIGCHLD
     assert node.cpu_s() == {"a": pytest.approx(0.4)}
-    node.look()
-    root.waited = 25  # it has come to wait for its children
+    node.read()
+    root.waited = 25  # it has waited for its children
     assert node.cpu_s() == {"a": pytest.approx(0.65)}
 
 
 def test_cpu_usage_orphan_stays_with_the_run_after_its_root_ends(node):
     node.proc.add(10, own=10)
     node.run("a", 10)
-    node.look()
+    node.read()
     orphan = node.proc.add(11, parent=10, started=10_500, own=40)
-    node.look()
+    node.read()
     node.proc.remove(10)
     orphan.parent, orphan.own = 1, 60
     grandchild = node.proc.add(12, parent=11, started=10_700, own=5)
-    found = node.look().runs["a"]
-    assert (found.cpu_s, found.pids) == (pytest.approx(0.65), {11, 12})
+    result = node.read().runs["a"]
+    assert (result.cpu_s, result.pids) == (pytest.approx(0.65), {11, 12})
     grandchild.own = 15
     assert node.cpu_s() == {"a": pytest.approx(0.75)}
 
@@ -89,17 +89,17 @@ def test_cpu_usage_orphan_stays_with_the_run_after_its_root_ends(node):
 def test_cpu_usage_reused_pid_does_not_belong_to_the_run(node):
     node.proc.add(10, started=1_000)
     node.run("a", 10)
-    node.look()
+    node.read()
     node.proc.remove(10)
     node.proc.add(10, started=10_200, own=500)
-    found = node.look().runs["a"]
-    assert (found.cpu_s, found.pids) == (0.0, frozenset())
+    result = node.read().runs["a"]
+    assert (result.cpu_s, result.pids) == (0.0, frozenset())
 
 
 def test_cpu_usage_before_a_process_was_added_does_not_count(node):
     node.proc.add(10)
     node.run("a", 10)
-    node.look()
+    node.read()
     late = node.proc.add(20, started=10_500, own=7_000)
     node.run("a", 10, 20)
     assert node.cpu_s() == {"a": 0.0}
@@ -113,12 +113,12 @@ def test_cpu_usage_nested_trees_inner_run_has_its_processes(node):
     rank = node.proc.add(12, parent=11)
     node.run("outer", 10)
     node.run("inner", 11)
-    node.look()
+    node.read()
     shell.own, job.own, rank.own = 10, 20, 40
-    found = node.look().runs
-    assert (found["outer"].cpu_s, found["inner"].cpu_s) == (pytest.approx(0.1), pytest.approx(0.6))
-    assert (found["outer"].pids, found["inner"].pids) == ({10}, {11, 12})
-    assert (found["outer"].family, found["inner"].family) == ({10, 11, 12}, {11, 12})
+    result = node.read().runs
+    assert (result["outer"].cpu_s, result["inner"].cpu_s) == (pytest.approx(0.1), pytest.approx(0.6))
+    assert (result["outer"].pids, result["inner"].pids) == ({10}, {11, 12})
+    assert (result["outer"].family, result["inner"].family) == ({10, 11, 12}, {11, 12})
 
 
 def test_cpu_usage_last_moments_of_inner_tree_belong_to_it(node):
@@ -126,9 +126,9 @@ def test_cpu_usage_last_moments_of_inner_tree_belong_to_it(node):
     node.proc.add(11, parent=10)
     node.run("outer", 10)
     node.run("inner", 11)
-    node.look()
+    node.read()
     node.proc.processes[11].own = 50
-    node.look()
+    node.read()
     node.proc.remove(11)
     shell.waited = 80
     assert node.cpu_s() == {"outer": 0.0, "inner": pytest.approx(0.8)}
@@ -139,9 +139,9 @@ def test_cpu_usage_after_inner_run_ends_outer_has_its_processes(node):
     job = node.proc.add(11, parent=10)
     node.run("outer", 10)
     node.run("inner", 11)
-    node.look()
+    node.read()
     job.own = 50
-    node.look()
+    node.read()
     del node.runs["inner"]
     job.own = 70
     assert node.cpu_s() == {"outer": pytest.approx(0.2)}
@@ -151,15 +151,15 @@ def test_cpu_usage_shared_process_belongs_to_the_latest_run(node):
     process = node.proc.add(10)
     node.run("first", 10)
     node.run("second", 10)
-    node.look()
+    node.read()
     process.own = 100
     assert node.cpu_s() == {"first": 0.0, "second": pytest.approx(1.0)}
 
 
 def test_cpu_usage_reports_node_time_and_scan_time(node):
     node.proc.busy(12_345, idle=99, steal=3)
-    found = node.look()
-    assert (found.at_s, found.busy_s, found.runs) == (101.0, pytest.approx(123.45), {})
+    result = node.read()
+    assert (result.at_s, result.busy_s, result.runs) == (101.0, pytest.approx(123.45), {})
 
 
 BURN = """
@@ -178,7 +178,7 @@ def used():
     return sum(one.ru_utime + one.ru_stime for one in of)
 sys.stdin.readline()
 start = used()
-for _ in range(5):  # too short-lived to be seen
+for _ in range(5):  # too short-lived for a scan
     os.waitpid(forked(lambda: burn(0.03)), 0)
 nested = forked(lambda: os.waitpid(forked(lambda: burn(0.1)), 0))
 burn(0.1)
@@ -207,16 +207,16 @@ def test_cpu_usage_of_real_processes_equals_rusage():
         assert say() == "half"
         half = usage.read(runs).runs["a"].cpu_s
         true_s = float(say())
-        found = usage.read(runs)
+        result = usage.read(runs)
     finally:
         shell.communicate("\n")
     assert true_s >= 0.4  # 5 x 0.03 + 0.1 + 0.1 + 0.05
-    assert 0.2 <= half <= found.runs["a"].cpu_s
-    assert found.runs["a"].cpu_s == pytest.approx(true_s, abs=0.06)  # two ticks for each of three processes
-    assert found.busy_s - busy_s >= 0.3
-    assert usage.read(runs).runs["a"].cpu_s == found.runs["a"].cpu_s
+    assert 0.2 <= half <= result.runs["a"].cpu_s
+    assert result.runs["a"].cpu_s == pytest.approx(true_s, abs=0.06)  # two ticks for each of three processes
+    assert result.busy_s - busy_s >= 0.3
+    assert usage.read(runs).runs["a"].cpu_s == result.runs["a"].cpu_s
 
 
 def test_cpu_usage_of_dead_processes_is_0():
-    found = CpuUsageReader().read({"a": RunProcesses((ProcessKey(os.getpid(), 0.0),))})
-    assert (found.runs["a"].cpu_s, found.runs["a"].pids) == (0.0, frozenset())
+    result = CpuUsageReader().read({"a": RunProcesses((ProcessKey(os.getpid(), 0.0),))})
+    assert (result.runs["a"].cpu_s, result.runs["a"].pids) == (0.0, frozenset())

@@ -30,16 +30,16 @@ def divided(*steps, idle_w=100.0, device=GPU):
     attribution = Attribution(idle_w={device: idle_w})
     now_s = energy_j = 0.0
     attribution.divide(device, 1e-6, now_s)
-    for seconds, watts, held in steps:
-        attribution.hold(device, DeviceLoads(held), now_s)
+    for seconds, watts, loads in steps:
+        attribution.hold(device, DeviceLoads(loads), now_s)
         now_s, energy_j = now_s + seconds, energy_j + watts * seconds
         attribution.divide(device, energy_j + 1e-6, now_s)
     return attribution
 
 
 @given(st.integers(0, 10**15), st.integers(0, 10**15), loads, st.sampled_from(POLICIES), st.booleans())
-def test_split_energy_adds_up_to_the_microjoule(energy_uj, idle_uj, held, policy, by_load):
-    shares = split_energy(energy_uj, idle_uj, DeviceLoads(held), policy, idle_by_load=by_load)
+def test_split_energy_adds_up_to_the_microjoule(energy_uj, idle_uj, loads, policy, by_load):
+    shares = split_energy(energy_uj, idle_uj, DeviceLoads(loads), policy, idle_by_load=by_load)
 
     assert sum(shares.values()) == energy_uj
     assert min(shares.values()) >= 0
@@ -83,11 +83,11 @@ def test_attribution_sole_holder_gets_all_energy():
 
 
 def test_attribution_run_between_two_scans_gets_its_share_of_time():
-    # 10 s at 400 W, of which "a" held 2.5 s and "b" the next 5 s
+    # 10 s at 400 W, of which run "a" used 2.5 s and run "b" the next 5 s
     attribution = Attribution()
     attribution.divide(GPU, 1e-6, 0.0)
-    for from_s, held in ((2.0, {"a": 1.0}), (4.5, {"b": 1.0}), (9.5, {})):
-        attribution.hold(GPU, DeviceLoads(held), from_s)
+    for from_s, loads in ((2.0, {"a": 1.0}), (4.5, {"b": 1.0}), (9.5, {})):
+        attribution.hold(GPU, DeviceLoads(loads), from_s)
     attribution.divide(GPU, 4_000 + 1e-6, 10.0)
 
     assert joules(attribution, "idle_shared", "a") == pytest.approx(1_000)
@@ -189,7 +189,7 @@ def test_attribution_continues_after_a_restart():
     assert sum(n for key, n in second.microjoules.items() if key.policy == "idle_apart") == 5_600_000_001
 
 
-def test_attribution_keep_removes_other_runs_for_good():
+def test_attribution_keep_removes_other_runs_permanently():
     attribution = divided((10.0, 500.0, {"a": 1.0, "b": 1.0}))
     attribution.take_changes()
     attribution.keep({"b"})
@@ -211,10 +211,10 @@ def test_attribution_shares_never_fall():
         before = dict(attribution.microjoules)
 
 
-def test_attribution_readings_only_of_shown_devices():
+def test_attribution_readings_are_of_exported_devices_only():
     attribution = divided((10.0, 500.0, {"a": 1.0}))
 
     assert list(attribution.readings([])) == []
-    found = {reading.labels: reading.value for reading in attribution.readings([GPU])}
-    assert found["a", "gpu", "GPU-0", "idle_shared"] == pytest.approx(5_000)
-    assert found["gpu", "GPU-0"] == 100.0
+    values = {reading.labels: reading.value for reading in attribution.readings([GPU])}
+    assert values["a", "gpu", "GPU-0", "idle_shared"] == pytest.approx(5_000)
+    assert values["gpu", "GPU-0"] == 100.0

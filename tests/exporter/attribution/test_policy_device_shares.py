@@ -9,7 +9,7 @@ def test_gpu_loads_are_the_kernel_times_of_each_runs_processes():
     assert loads.loads == {"a": 0.5, "b": 0.1, NO_RUN: 0.4}
 
 
-def test_gpu_loads_without_kernel_time_are_memory_and_without_that_processes():
+def test_gpu_loads_without_kernel_time_use_memory_or_process_counts():
     pids = {"a": {1}}
 
     assert gpu_loads(["a"], [GpuProcess(1, 300), GpuProcess(9, 100)], pids).loads == {"a": 300, NO_RUN: 100}
@@ -22,7 +22,7 @@ def test_gpu_loads_of_no_run_go_to_the_runs_without_processes_equally():
     assert gpu_loads(["a", "b", "c"], processes, {"a": {1}}).loads == {"a": 0.2, "b": 0.3, "c": 0.3}
 
 
-def test_gpu_loads_include_a_holder_without_processes_there_and_no_other_run():
+def test_gpu_loads_include_holders_without_processes_and_no_other_run():
     assert gpu_loads(["a"], [], {"a": {1}}).loads == {"a": 0}
     assert gpu_loads([], [GpuProcess(1, None, 0.5)], {"a": {1}}).loads == {NO_RUN: 0.5}
 

@@ -1,4 +1,4 @@
-"""The rule of tree_time on a model of the kernel: processes fork, work, end and are waited for, also while we look."""
+"""Process tree time with a model of the kernel whose processes change during a scan."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from exporter.processes.procfs import ProcessKey
 
 ROOT = 1
 OUTSIDE = 0
-BEGUN_S = 5.0
+START_S = 5.0
 
 
 @dataclass
-class Modelled:
+class ModelProcess:
     pid: int
     parent: int
     born_s: float
     own: int = 0
     waited: int = 0
-    is_over: bool = False
+    has_ended: bool = False
 
     @property
     def process(self) -> ProcessKey:
@@ -31,24 +31,27 @@ class Modelled:
 
 @dataclass
 class Kernel:
-    """`all_are_waited_for`: no process ends before it has waited for its children, and none ignores them."""
+    """Model of the kernel.
+
+    With `all_are_waited_for` a process ends only after it has waited for its children, and none ignores them.
+    """
 
     all_are_waited_for: bool
-    processes: dict[int, Modelled] = field(default_factory=lambda: {ROOT: Modelled(ROOT, OUTSIDE, 1.0)})
-    now_s: float = BEGUN_S
+    processes: dict[int, ModelProcess] = field(default_factory=lambda: {ROOT: ModelProcess(ROOT, OUTSIDE, 1.0)})
+    now_s: float = START_S
     used: int = 0
     _pids: int = ROOT
 
     def do(self, event: tuple[str, int, int]) -> None:
         kind, which, amount = event
-        alive = [process for process in self.processes.values() if not process.is_over]
+        alive = [process for process in self.processes.values() if not process.has_ended]
         if not alive:
             return
         process = alive[which % len(alive)]
         self.now_s += 0.01
         if kind == "fork":
             self._pids += 1
-            self.processes[self._pids] = Modelled(self._pids, process.pid, self.now_s)
+            self.processes[self._pids] = ModelProcess(self._pids, process.pid, self.now_s)
         elif kind == "work":
             process.own += amount
             self.used += amount
@@ -57,67 +60,67 @@ class Kernel:
         elif kind == "wait":
             self._wait(process)
 
-    def _children(self, process: Modelled) -> list[Modelled]:
+    def _children(self, process: ModelProcess) -> list[ModelProcess]:
         return [child for child in self.processes.values() if child.parent == process.pid]
 
-    def _end(self, process: Modelled, *, is_ignored: bool) -> None:
+    def _end(self, process: ModelProcess, *, is_ignored: bool) -> None:
         children = self._children(process)
         if self.all_are_waited_for and (children or process.pid == ROOT):
             return
         for child in children:
             child.parent = OUTSIDE
-            if child.is_over:
+            if child.has_ended:
                 del self.processes[child.pid]
-        process.is_over = True
+        process.has_ended = True
         if process.parent == OUTSIDE or is_ignored:
             del self.processes[process.pid]
 
-    def _wait(self, process: Modelled) -> None:
-        over = [child for child in self._children(process) if child.is_over]
-        if over:
-            process.waited += over[0].own + over[0].waited
-            del self.processes[over[0].pid]
+    def _wait(self, process: ModelProcess) -> None:
+        ended = [child for child in self._children(process) if child.has_ended]
+        if ended:
+            process.waited += ended[0].own + ended[0].waited
+            del self.processes[ended[0].pid]
 
 
-def look(kernel, known, meanwhile, owner_of):
-    """As CpuUsage looks: each process after its parent, also those known from before; the world goes on meanwhile."""
-    found: dict[ProcessKey, TreeMember] = {}
+def scan(kernel, known, meanwhile, owner_of):
+    """Scan like CpuUsageReader: each process after its parent, then known ones; `meanwhile` are concurrent events."""
+    members: dict[ProcessKey, TreeMember] = {}
     by_pid: dict[int, ProcessKey] = {}
     waiting = [ROOT, *(process.pid for process in known)]
     while waiting:
         pid = waiting.pop(0)
         now = kernel.processes.get(pid)
-        if now is not None and now.process not in found:
+        if now is not None and now.process not in members:
             parent = by_pid.get(now.parent)
-            found[now.process] = TreeMember(
-                owner_of(now, found, parent, known), parent, float(now.own), float(now.waited)
+            members[now.process] = TreeMember(
+                owner_of(now, members, parent, known), parent, float(now.own), float(now.waited)
             )
             by_pid[pid] = now.process
             if meanwhile:
                 kernel.do(meanwhile.pop())
             if pid in kernel.processes:
                 waiting = [child.pid for child in kernel._children(kernel.processes[pid])] + waiting
-    return found
+    return members
 
 
-def only_one(_now, _found, _parent, _known):
+def only_one(_now, _members, _parent, _known):
     return CpuOwner("run")
 
 
 EVENTS = st.tuples(st.sampled_from(["fork", "work", "work", "end", "wait"]), st.integers(0, 30), st.integers(1, 50))
 ROUNDS = st.lists(st.tuples(st.lists(EVENTS, max_size=12), st.lists(EVENTS, max_size=6)), max_size=8)
-SINCE = {"run": BEGUN_S, "outer": BEGUN_S, "inner": BEGUN_S}
+SINCE = {"run": START_S, "outer": START_S, "inner": START_S}
 
 
-def follow(kernel, rounds, owner_of=only_one):
-    """The totals after each look, and what was truly used by then."""
+def run_rounds(kernel, rounds, owner_of=only_one):
+    """Yield the attributed totals and the actual time after each scan."""
     tree, known, total = ProcessTreeTime(), {}, {}
-    tree.take(look(kernel, known, [], owner_of), SINCE)
+    tree.take(scan(kernel, known, [], owner_of), SINCE)
     known = dict(tree.members)
     for events, meanwhile in rounds:
         for event in events:
             kernel.do(event)
-        used = tree.take(look(kernel, known, list(meanwhile), owner_of), SINCE)
+        used = tree.take(scan(kernel, known, list(meanwhile), owner_of), SINCE)
         known = dict(tree.members)
         assert all(seconds >= 0 for seconds in used.values())
         for part, seconds in used.items():
@@ -128,7 +131,7 @@ def follow(kernel, rounds, owner_of=only_one):
 @settings(max_examples=400, deadline=None)
 @given(ROUNDS)
 def test_tree_time_never_exceeds_actual_time_while_processes_change(rounds):
-    for total, used in follow(Kernel(all_are_waited_for=False), rounds):
+    for total, used in run_rounds(Kernel(all_are_waited_for=False), rounds):
         assert sum(total.values()) <= used + 1e-6
 
 
@@ -137,17 +140,17 @@ def test_tree_time_never_exceeds_actual_time_while_processes_change(rounds):
 def test_tree_time_is_exact_after_a_quiet_scan_if_all_are_waited_for(rounds):
     kernel = Kernel(all_are_waited_for=True)
     quiet = [([("wait", ROOT, 1)], []), ([], [])]
-    for total, used in follow(kernel, [*rounds, *quiet]):
+    for total, used in run_rounds(kernel, [*rounds, *quiet]):
         assert sum(total.values()) <= used + 1e-6
     assert abs(sum(total.values()) - kernel.used) < 1e-6
 
 
-def nested(now, found, parent, known):
+def nested(now, members, parent, known):
     """The second process is another run's root."""
     if now.pid == ROOT + 1:
         return CpuOwner("inner")
     if parent:
-        return found[parent].owner
+        return members[parent].owner
     return known[now.process].owner if now.process in known else CpuOwner("outer")
 
 
@@ -155,8 +158,8 @@ def nested(now, found, parent, known):
 @given(ROUNDS)
 def test_tree_time_of_nested_trees_adds_up(rounds):
     kernel = Kernel(all_are_waited_for=True)
-    begun = [([("fork", 0, 1), ("work", 1, 30)], []), *rounds, ([], []), ([], [])]
-    for total, used in follow(kernel, begun, nested):
+    all_rounds = [([("fork", 0, 1), ("work", 1, 30)], []), *rounds, ([], []), ([], [])]
+    for total, used in run_rounds(kernel, all_rounds, nested):
         assert sum(total.values()) <= used + 1e-6
     assert abs(sum(total.values()) - kernel.used) < 1e-6
 
@@ -164,7 +167,7 @@ def test_tree_time_of_nested_trees_adds_up(rounds):
 def test_tree_time_lacks_processes_never_waited_for():
     kernel = Kernel(all_are_waited_for=False)
     rounds = [([("fork", 0, 1)], []), ([("work", 1, 30), ("end", 1, 2)], []), ([], [])]
-    totals = [dict(total) for total, _ in follow(kernel, rounds)]
+    totals = [dict(total) for total, _ in run_rounds(kernel, rounds)]
     assert kernel.used == 30
     assert totals[-1] == {} or sum(totals[-1].values()) == 0
 

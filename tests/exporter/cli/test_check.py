@@ -10,14 +10,14 @@ import pytest
 from exporter.model import boottime
 from exporter.simulation import FILE_NAME, PRODUCTS, Fault, Simulation, create, make_gpus
 from tests.daemon import daemon
-from tests.exporter.commands import SIMULATED, exporter, one_line
+from tests.exporter.commands import SIMULATED, assert_one_line, exporter
 from tests.fakes import nvml, powercap
 
 
 def test_state_path_that_is_a_file_is_one_line_in_serve_and_check(tmp_path):
     path = tmp_path / "state"
     path.write_text("")
-    one_line(exporter("serve", "--state.path", str(path)), 1, f"cannot use {path}: it is a file", "--state.path")
+    assert_one_line(exporter("serve", "--state.path", str(path)), 1, f"cannot use {path}: it is a file", "--state.path")
     checked = exporter("check", "--simulate", "1xH200", "--idle-seconds", "0", "--state.path", str(path))
     assert f"state   cannot use {path}: it is a file; set --state.path to a folder" in checked.stdout
     sealed = exporter("check", "--simulate", "1xH200", "--idle-seconds", "0", "--state.path", "/proc")
@@ -25,14 +25,14 @@ def test_state_path_that_is_a_file_is_one_line_in_serve_and_check(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("mounted", "said", "advice"),
+    ("mounted", "error", "advice"),
     [
         ("size=32k", "No space left on device", "make room on its disk"),
         ("ro", "Read-only file system", "let this user write there"),
     ],
 )
 @pytest.mark.parametrize("below", ["", "/state"])
-def test_check_and_serve_report_a_full_disk_alike(tmp_path, mounted, said, advice, below):
+def test_check_and_serve_report_a_full_disk_alike(tmp_path, mounted, error, advice, below):
     """Run in a separate mount namespace, which ends with the command."""
     if os.geteuid() != 0:
         pytest.skip("to mount a disk takes root")
@@ -42,8 +42,8 @@ def test_check_and_serve_report_a_full_disk_alike(tmp_path, mounted, said, advic
         script = f'mount -t tmpfs -o {mounted} disk "$1"; {fill}exec {words}'
         inside = ["unshare", "--mount", "sh", "-c", script, "sh", tmp_path]
         done = subprocess.run(inside, capture_output=True, text=True, check=False, timeout=60)
-        shown = done.stdout if command.startswith("check") else done.stderr
-        assert f"cannot write to {tmp_path}{below}: {said}; {advice}, or choose another folder" in shown
+        output = done.stdout if command.startswith("check") else done.stderr
+        assert f"cannot write to {tmp_path}{below}: {error}; {advice}, or choose another folder" in output
 
 
 def test_check_prints_one_line_per_source(tmp_path):

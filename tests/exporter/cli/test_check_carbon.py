@@ -14,7 +14,7 @@ BOTH = f"# the node's\nelectricitymaps={electricity_maps.TOKEN}\n\nwatttime={wat
 
 
 @pytest.fixture(autouse=True)
-def _no_token_from_outside(monkeypatch):
+def _unset_token(monkeypatch):
     monkeypatch.delenv("WATTLINE_CARBON_TOKEN", raising=False)
 
 

@@ -26,7 +26,7 @@ def simulation(tmp_path):
         yield opened
 
 
-def measured(simulation, indices="0,1,2"):
+def measure(simulation, indices="0,1,2"):
     """Use the loadable fake driver in the child process."""
     command = [sys.executable, "-P", "-m", "exporter.cli.idle_power", "1.5", indices]
     environment = {**os.environ, **nvml.environment(simulation.path)}
@@ -37,7 +37,7 @@ def measured(simulation, indices="0,1,2"):
 def test_idle_power_unaffected_by_polling_is_equal_in_both_parts(simulation):
     simulation.set_fault(1, Fault.NO_COUNTER, on=True)
     simulation.drive(2, 0.5, pid=os.getpid())
-    idle, silent, busy = measured(simulation)
+    idle, silent, busy = measure(simulation)
 
     # a counter is behind by up to 0.1 s at both ends of 1.5 s: 7 %
     assert idle.unwatched_w == pytest.approx(IDLE_W, rel=0.08)
@@ -51,14 +51,14 @@ def test_idle_power_unaffected_by_polling_is_equal_in_both_parts(simulation):
 def test_idle_power_excludes_energy_before_the_pause(simulation):
     simulation.set_load(0, Constant(600.0), at=boottime() - 5)
     simulation.set_load(0, Constant(IDLE_W))
-    (found,) = measured(simulation, "0")
+    (idle_power,) = measure(simulation, "0")
     # up to 0.1 s at 600 W may be missing in the counter's first value
-    assert found.unwatched_w < IDLE_W + 0.11 * 600 / 1.5
+    assert idle_power.unwatched_w < IDLE_W + 0.11 * 600 / 1.5
 
 
 def test_idle_power_equal_values_are_described():
-    told = describe_idle_power(IdlePower(0, 4.0, 78.0, 79.5, 0, 0.0))
-    assert told == (
+    text = describe_idle_power(IdlePower(0, 4.0, 78.0, 79.5, 0, 0.0))
+    assert text == (
         "GPU 0 draws 78.0 W without polling, 79.5 W polled once a second (± 2.0 W each); polling does not keep it awake"
     )
 
@@ -69,9 +69,9 @@ def test_idle_power_increase_by_polling_is_described_with_remedy():
 
 
 def test_idle_power_of_gpu_in_use_is_not_idle():
-    told = describe_idle_power(IdlePower(3, 4.0, 300.0, 310.0, 2, 0.35))
-    assert "while in use (2 processes, utilization up to 35 %); not idle power" in told
-    assert "awake" not in told
+    text = describe_idle_power(IdlePower(3, 4.0, 300.0, 310.0, 2, 0.35))
+    assert "while in use (2 processes, utilization up to 35 %); not idle power" in text
+    assert "awake" not in text
 
 
 def test_idle_power_without_counter_is_unknown():

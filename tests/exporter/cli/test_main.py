@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.daemon import daemon
-from tests.exporter.commands import SIMULATED, exporter, one_line
+from tests.exporter.commands import SIMULATED, assert_one_line, exporter
 
 
 @pytest.mark.parametrize(
@@ -38,26 +38,26 @@ from tests.exporter.commands import SIMULATED, exporter, one_line
     ],
 )
 def test_option_invalid_value_is_one_line(tmp_path, options, words):
-    one_line(exporter("serve", "--state.path", str(tmp_path / "state"), *options), 2, *words)
+    assert_one_line(exporter("serve", "--state.path", str(tmp_path / "state"), *options), 2, *words)
     assert not (tmp_path / "state" / "state.sqlite").exists() or "--simulate" in options
 
 
 def test_command_unknown_is_one_line():
-    one_line(exporter("sevre"), 2, "sevre", "--help")
+    assert_one_line(exporter("sevre"), 2, "sevre", "--help")
 
 
 @pytest.mark.parametrize("folder", ["/dev/null/state", "/proc/wattline"])
 def test_state_folder_not_writable_is_one_line(folder):
-    one_line(exporter("serve", "--simulate", "1xH200", "--state.path", folder), 1, folder, "--state.path")
+    assert_one_line(exporter("serve", "--simulate", "1xH200", "--state.path", folder), 1, folder, "--state.path")
 
 
 def test_port_in_use_is_one_line(tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
         options = ("--simulate", "1xH200", "--state.path", str(tmp_path), "--web.listen-address", address)
-        one_line(exporter("serve", *options), 1, address, "in use", "ss -ltnp", "--web.listen-address")
+        assert_one_line(exporter("serve", *options), 1, address, "in use", "ss -ltnp", "--web.listen-address")
 
 
 @pytest.mark.parametrize("address", ["192.0.2.1:9847", "no-such-host.invalid:9847"])
@@ -65,7 +65,7 @@ def test_listen_address_of_other_host_is_one_line(tmp_path, address):
     options = ("--simulate", "1xH200", "--state.path", str(tmp_path), "--web.listen-address", address)
     done = exporter("serve", *options)
 
-    one_line(done, 1, address, "--web.listen-address")
+    assert_one_line(done, 1, address, "--web.listen-address")
     assert "ss -ltnp" not in done.stderr
 
 
@@ -90,7 +90,7 @@ def test_regions_are_listed_by_provider():
 
     assert any(line.startswith("DEU  Germany: ") for line in countries.stdout.splitlines())
     assert {"GB Great Britain", "13 London"} <= set(britain.stdout.splitlines())
-    one_line(exporter("regions", "--carbon.provider", "us"), 2, "--carbon.provider", "gb, static")
+    assert_one_line(exporter("regions", "--carbon.provider", "us"), 2, "--carbon.provider", "gb, static")
 
 
 def test_log_lines_can_be_json(tmp_path):

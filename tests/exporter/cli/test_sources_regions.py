@@ -14,7 +14,7 @@ from tests.fakes.watttime import WattTimeApi
 
 
 @pytest.fixture(autouse=True)
-def _no_token_from_outside(monkeypatch):
+def _unset_token(monkeypatch):
     monkeypatch.delenv("WATTLINE_CARBON_TOKEN", raising=False)
 
 

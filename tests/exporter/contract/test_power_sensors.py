@@ -14,7 +14,7 @@ from exporter.contract.power_sensors import sensor_window, systematic_band
         ("NVIDIA RTX A3000", "ampere", 1),
     ],
 )
-def test_sensor_window_metered_gpu_has_its_seen_ratio(name, architecture, seen_ratio):
+def test_sensor_window_known_gpu_has_its_measured_ratio(name, architecture, seen_ratio):
     assert sensor_window(name, architecture).seen_ratio == seen_ratio
 
 
@@ -22,7 +22,7 @@ def test_sensor_window_metered_gpu_has_its_seen_ratio(name, architecture, seen_r
     ("name", "architecture"),
     [("NVIDIA B200", "blackwell"), ("NVIDIA H200", "hopper"), ("NVIDIA GH200 480GB", "hopper")],
 )
-def test_sensor_window_unmetered_gpu_is_none(name, architecture):
+def test_sensor_window_unknown_gpu_is_none(name, architecture):
     assert sensor_window(name, architecture) is None
 
 
@@ -40,7 +40,7 @@ def test_sensor_window_unmetered_gpu_is_none(name, architecture):
         ("NVIDIA B200", "blackwell", ("no GPU of this architecture was metered; the band of most GPUs", -9, 3)),
     ],
 )
-def test_systematic_band_architecture_has_its_metered_band(name, architecture, expected):
+def test_systematic_band_of_architecture_is_the_measured_one(name, architecture, expected):
     band = systematic_band(name, architecture)
 
     assert (band.architecture, band.low_percent, band.high_percent) == expected

@@ -29,7 +29,7 @@ FAULTS = ["429", "500", "503", "garbage", "truncated", "cut off", "html", "empty
 
 @asynccontextmanager
 async def failing(fault: str):
-    """URL of an API with that fault."""
+    """Yield the URL of an API with that fault."""
     if fault == "silence":
         async with web_api.unresponsive_server() as url:
             yield url
@@ -40,11 +40,11 @@ async def failing(fault: str):
             yield api.url
 
 
-def seen(feed: CarbonFeed, now_s: float) -> list[tuple[str, str, float]]:
-    """Current provider, quality and intensity in a scrape, and the age of the response."""
-    shown = list(carbon_readings([feed], now_s))
-    ages = [("age", r.labels[0], now_s - r.value) for r in shown if "fetched" in r.metric.name]
-    return [(r.labels[1], r.labels[3], r.value) for r in shown if r.metric.name == INTENSITY] + ages
+def exported(feed: CarbonFeed, now_s: float) -> list[tuple[str, str, float]]:
+    """Return provider, quality and intensity in a scrape, and the age of the response."""
+    readings = list(carbon_readings([feed], now_s))
+    ages = [("age", r.labels[0], now_s - r.value) for r in readings if "fetched" in r.metric.name]
+    return [(r.labels[1], r.labels[3], r.value) for r in readings if r.metric.name == INTENSITY] + ages
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -58,9 +58,9 @@ def test_outage_uses_forecast_then_static_mean_then_provider(fault):
         await feed.refresh(session)
 
     async def run() -> None:
-        async with aiohttp.ClientSession() as session, web_api.serve(CarbonApi(NOON)) as well:
-            await refresh(session, well.url, 5)
-            assert seen(feed, clock()) == [("gb", "forecast", 200), ("age", "gb", 0)]
+        async with aiohttp.ClientSession() as session, web_api.serve(CarbonApi(NOON)) as healthy_api:
+            await refresh(session, healthy_api.url, 5)
+            assert exported(feed, clock()) == [("gb", "forecast", 200), ("age", "gb", 0)]
             async with failing(fault) as url:
                 for now_s, expected in [
                     (NOON_S + DAY_S, ("gb", "forecast", 200)),
@@ -69,11 +69,11 @@ def test_outage_uses_forecast_then_static_mean_then_provider(fault):
                     clock.now_s = now_s
                     with pytest.raises(SourceError):
                         await refresh(session, url, 0.2 if fault in ("slow", "silence") else 5)
-                    assert seen(feed, now_s) == [expected, ("age", "gb", now_s - NOON_S - 60)]
+                    assert exported(feed, now_s) == [expected, ("age", "gb", now_s - NOON_S - 60)]
                     assert feed.due_s > now_s
-            well.now = datetime.fromtimestamp(clock(), UTC)
-            await refresh(session, well.url, 5)
-            assert seen(feed, clock()) == [("gb", "forecast", 200), ("age", "gb", 0)]
+            healthy_api.now = datetime.fromtimestamp(clock(), UTC)
+            await refresh(session, healthy_api.url, 5)
+            assert exported(feed, clock()) == [("gb", "forecast", 200), ("age", "gb", 0)]
 
     asyncio.run(run())
 
@@ -92,7 +92,7 @@ def test_retry_after_is_respected(fault):
     asyncio.run(run())
 
 
-# -- the daemon
+# -- whole daemon
 
 OPTIONS = ("--no-collector.nvml", "--no-collector.rapl", "--no-history")
 
@@ -118,19 +118,19 @@ def test_restart_in_outage_uses_the_cached_forecast(tmp_path):
 def test_api_failing_from_start_uses_static_mean_and_logs_once(tmp_path, fault):
     with (
         web_api.serve_in_thread(CarbonApi(datetime.now(UTC), fault)) as api,
-        daemon(tmp_path, *OPTIONS, *gb(api.url)) as one,
+        daemon(tmp_path, *OPTIONS, *gb(api.url)) as exporter,
     ):
-        assert one.wait_for_metric(bool, INTENSITY, provider="static", quality="static", region="GBR") == 268.255
-        assert one.value("wattline_carbon_intensity_fetched_timestamp_seconds") is None
-        assert one.log().count("until then the intensity is the yearly mean of GBR") == 1
-        assert one.log().count("level=warning") == 1
-        assert one.value("wattline_source_up", source="carbon") == 0
+        assert exporter.wait_for_metric(bool, INTENSITY, provider="static", quality="static", region="GBR") == 268.255
+        assert exporter.value("wattline_carbon_intensity_fetched_timestamp_seconds") is None
+        assert exporter.log().count("until then the intensity is the yearly mean of GBR") == 1
+        assert exporter.log().count("level=warning") == 1
+        assert exporter.value("wattline_source_up", source="carbon") == 0
 
 
 def test_daemon_without_network_starts_and_is_ready(tmp_path):
-    with daemon(tmp_path, *OPTIONS, *gb("http://no-such-host.invalid")) as one:
-        assert one.get("/-/ready")[0] == 200
-        assert one.wait_for_metric(bool, INTENSITY, provider="static") == 268.255
+    with daemon(tmp_path, *OPTIONS, *gb("http://no-such-host.invalid")) as exporter:
+        assert exporter.get("/-/ready")[0] == 200
+        assert exporter.wait_for_metric(bool, INTENSITY, provider="static") == 268.255
 
 
 def test_silent_api_does_not_block_shutdown(tmp_path):
@@ -155,9 +155,9 @@ main()
 
 
 def test_hanging_resolver_does_not_block_shutdown(tmp_path):
-    with daemon(tmp_path, *OPTIONS, *gb("http://slow.invalid"), program=("-c", SLOW_RESOLVER)) as one:
-        eventually(lambda: "resolving" in one.log(), "a look-up", one.log)
-        assert one.stop() == 0  # within 15 s
+    with daemon(tmp_path, *OPTIONS, *gb("http://slow.invalid"), program=("-c", SLOW_RESOLVER)) as exporter:
+        eventually(lambda: "resolving" in exporter.log(), "a look-up", exporter.log)
+        assert exporter.stop() == 0  # within 15 s
 
 
 def test_both_bases_are_exported_without_secrets_in_the_log(tmp_path):
@@ -165,9 +165,11 @@ def test_both_bases_are_exported_without_secrets_in_the_log(tmp_path):
     now = datetime.now(UTC)
     with web_api.serve_in_thread(CarbonApi(now)) as average, web_api.serve_in_thread(WattTimeApi(now)) as marginal:
         options = ("--carbon.marginal-provider", "watttime", "--carbon.marginal-region", "CAISO_NORTH")
-        where = ("--carbon.marginal-url", marginal.url, "--carbon.token-file", str(tmp_path / "token"))
-        with daemon(tmp_path, *OPTIONS, *gb(average.url), *options, *where, "--log.level", "debug") as one:
-            assert one.wait_for_metric(bool, INTENSITY, basis="average") == 200
-            found = one.wait_for_metric(bool, INTENSITY, basis="marginal", provider="watttime")
-            assert found == pytest.approx(453.59237)
-            assert not any(secret in one.log() for secret in (PASSWORD, "s3cret-jwt"))
+        marginal_options = ("--carbon.marginal-url", marginal.url, "--carbon.token-file", str(tmp_path / "token"))
+        with daemon(
+            tmp_path, *OPTIONS, *gb(average.url), *options, *marginal_options, "--log.level", "debug"
+        ) as exporter:
+            assert exporter.wait_for_metric(bool, INTENSITY, basis="average") == 200
+            intensity = exporter.wait_for_metric(bool, INTENSITY, basis="marginal", provider="watttime")
+            assert intensity == pytest.approx(453.59237)
+            assert not any(secret in exporter.log() for secret in (PASSWORD, "s3cret-jwt"))

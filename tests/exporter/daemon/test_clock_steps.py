@@ -1,4 +1,4 @@
-"""The wall clock is set and the machine sleeps, under a real daemon and its sampler: no joule comes or goes by it."""
+"""Steps of the wall clock and system sleep: energy and durations are unaffected."""
 
 import time
 from itertools import pairwise
@@ -34,7 +34,7 @@ def clock(tmp_path):
 
 @pytest.fixture
 def node(tmp_path, clock):
-    """Two GPUs, the first of which draws 500 W."""
+    """Yield two GPUs; the first one draws 500 W."""
     path = tmp_path / FILE_NAME
     create(path, make_gpus(2, PRODUCTS["H200"]), clock.boottime() - 10)
     with Simulation.open(path) as simulation:
@@ -53,24 +53,24 @@ def started(tmp_path, environment):
         yield exporter
 
 
-def rising(exporter):
+def counters(exporter):
     return {(name, labels["uuid"]): value for name in RISING for labels, value in exporter.metrics().get(name, ())}
 
 
-def none_fell(before, after):
+def no_counter_fell(before, after):
     return set(before) <= set(after) and all(after[series] >= value for series, value in before.items())
 
 
-def of_history(exporter, at, window_s, name=RISING[0], gpu="0"):
+def history_of(exporter, at, window_s, name=RISING[0], gpu="0"):
     query = f'{name}{{gpu="{gpu}"}}[{window_s:.3f}s]'
     parameters = {"query": query, "time": f"{at:.3f}"}
-    found = requests.get(f"{exporter.url}/api/v1/query", params=parameters, timeout=30).json()["data"]["result"]
-    return [(t, float(value)) for t, value in found[0]["values"]] if found else []
+    samples = requests.get(f"{exporter.url}/api/v1/query", params=parameters, timeout=30).json()["data"]["result"]
+    return [(t, float(value)) for t, value in samples[0]["values"]] if samples else []
 
 
-def holds_the_truth(run, node, i, truth_j):
+def interval_contains(run, node, i, true_j):
     uuid = node.gpus[i].uuid
-    return abs(run["energy_joules"]["gpu"][uuid] - truth_j) <= run["energy_uncertainty_joules"]["gpu"][uuid]
+    return abs(run["energy_joules"]["gpu"][uuid] - true_j) <= run["energy_uncertainty_joules"]["gpu"][uuid]
 
 
 STEPS = {
@@ -82,26 +82,26 @@ STEPS = {
 
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS.keys())
 def test_clock_step_during_a_run_changes_neither_energy_nor_duration(clock, node, started, steps):
-    asked_s = clock.boottime()
+    before_begin_s = clock.boottime()
     run = begin(started)
-    answered_s = clock.boottime()
-    shown = [rising(started)]
+    after_begin_s = clock.boottime()
+    scrapes = [counters(started)]
     for step_s in steps:
         time.sleep(1.2)
         clock.step(step_s)
-        shown.append(rising(started))
+        scrapes.append(counters(started))
     time.sleep(1.2)
-    ending_s = clock.boottime()
+    before_end_s = clock.boottime()
     run = end(started, run["run_id"])
-    ended_s = clock.boottime()
+    after_end_s = clock.boottime()
 
-    assert ending_s - answered_s <= run["duration_seconds"] <= ended_s - asked_s
-    assert holds_the_truth(run, node, 0, LOAD_W * run["duration_seconds"])
-    assert holds_the_truth(run, node, 1, 78.0 * run["duration_seconds"])
+    assert before_end_s - after_begin_s <= run["duration_seconds"] <= after_end_s - before_begin_s
+    assert interval_contains(run, node, 0, LOAD_W * run["duration_seconds"])
+    assert interval_contains(run, node, 1, 78.0 * run["duration_seconds"])
     assert run["covered_ratio"]["gpu"][node.gpus[0].uuid] > 0.9
     integrated_j = run["integrated_energy_joules"][node.gpus[0].uuid]
     assert integrated_j == pytest.approx(LOAD_W * run["duration_seconds"], rel=0.1)
-    assert all(none_fell(before, after) for before, after in pairwise([*shown, rising(started)]))
+    assert all(no_counter_fell(before, after) for before, after in pairwise([*scrapes, counters(started)]))
     assert "Traceback" not in started.log()
 
 
@@ -127,14 +127,14 @@ def test_clock_step_keeps_history_of_a_run_in_order_and_complete(clock, started,
     time.sleep(2.2)
     run = end(started, run_id)
     time.sleep(1.2)
-    everything = of_history(started, clock.time() + 2 * HOUR_S, 4 * HOUR_S)
-    found = of_history(started, run["ended_at"], run["duration_seconds"])
+    all_samples = history_of(started, clock.time() + 2 * HOUR_S, 4 * HOUR_S)
+    samples = history_of(started, run["ended_at"], run["duration_seconds"])
 
-    assert all(a[1] <= b[1] for a, b in pairwise(everything))
-    assert everything[-1][0] == pytest.approx(clock.time(), abs=5)
-    assert found[-1][0] - found[0][0] > run["duration_seconds"] - 2.5
+    assert all(a[1] <= b[1] for a, b in pairwise(all_samples))
+    assert all_samples[-1][0] == pytest.approx(clock.time(), abs=5)
+    assert samples[-1][0] - samples[0][0] > run["duration_seconds"] - 2.5
     # 500 W, also across each step
-    joules, seconds = found[-1][1] - found[0][1], found[-1][0] - found[0][0]
+    joules, seconds = samples[-1][1] - samples[0][1], samples[-1][0] - samples[0][0]
     assert joules == pytest.approx(LOAD_W * seconds, rel=0.1, abs=LOAD_W * 1.1)
 
 
@@ -143,34 +143,34 @@ def test_clock_step_during_downtime_continues_the_run(tmp_path, clock, node, env
         with daemon(tmp_path, *OPTIONS, env=environment) as first:
             run_id = begin(first)["run_id"]
             time.sleep(1.5)
-            before = rising(first)
+            before = counters(first)
         clock.step(step_s)
         with daemon(tmp_path, *OPTIONS, env=environment) as second:
-            after = rising(second)
+            after = counters(second)
             time.sleep(1.0)
             run = end(second, run_id)
 
-        assert none_fell(before, after)
-        assert holds_the_truth(run, node, 0, LOAD_W * run["duration_seconds"])
+        assert no_counter_fell(before, after)
+        assert interval_contains(run, node, 0, LOAD_W * run["duration_seconds"])
         assert run["duration_seconds"] < 60
 
 
 def test_clock_step_to_another_slot_keeps_past_energy_in_its_slot():
-    """An hour forward at a second's tick: what was drawn before belongs to the slot in which it was drawn."""
+    """An hour forward at a tick: energy before the step belongs to the slot in which it was consumed."""
     now_at = 1_800_001_000.0
-    moment = [ClockReading(100.0, now_at, 100.0)]
+    clock_reading = [ClockReading(100.0, now_at, 100.0)]
 
     def slots_at(at):
         begin_s = at - at % 1_800.0
         return (Slot(begin_s, begin_s + 1_800.0, 230.0, "GB", "gb", "average", "actual"),)
 
     live = LiveState(slots_at=slots_at)
-    ledger = Ledger(live, RunAttribution(live, Attribution(), 0.0), None, clock=lambda: moment[0])
+    ledger = Ledger(live, RunAttribution(live, Attribution(), 0.0), None, clock=lambda: clock_reading[0])
     run = run_of(Cut(90.0, None, slots_at(now_at - 10)))
     ledger.runs[run.run_id] = run
     ledger.tick()
     before = [cut.t_s for cut in run.cuts]
-    moment[0] = ClockReading(101.0, now_at + 1 + HOUR_S, 101.0)
+    clock_reading[0] = ClockReading(101.0, now_at + 1 + HOUR_S, 101.0)
     ledger.tick()
 
     assert before == [90.0]
@@ -178,11 +178,14 @@ def test_clock_step_to_another_slot_keeps_past_energy_in_its_slot():
     assert run.cuts[-1].slots == slots_at(now_at + 1 + HOUR_S)
 
 
-# -- the machine sleeps: its GPUs draw nothing, CLOCK_BOOTTIME and the wall clock go on, CLOCK_MONOTONIC does not
+# -- system sleep: GPUs draw nothing, CLOCK_BOOTTIME and the wall clock go on, CLOCK_MONOTONIC stops
 
 
-def fall_asleep(clock, node):
-    """For ten minutes. Returns when it woke up; both instants are written down before, so that the truth is known."""
+def suspend(clock, node):
+    """Suspend the system for ten minutes and return the time of resume.
+
+    Both instants are in the simulation before, so the true energy is known.
+    """
     asleep_s = clock.boottime() + 0.3
     for i, awake_w in ((0, LOAD_W), (1, 78.0)):
         node.set_load(i, Constant(0.0), at=asleep_s)
@@ -198,29 +201,29 @@ def test_system_sleep_adds_no_energy(tmp_path, clock, node, environment, fault):
     with daemon(tmp_path, *OPTIONS, env=environment) as started:
         time.sleep(1.0)
         run = begin(started, gpus=["0"])
-        before = rising(started)
+        before = counters(started)
         time.sleep(1.5)
-        fall_asleep(clock, node)
+        suspend(clock, node)
         time.sleep(2.0)
-        after = rising(started)
+        after = counters(started)
         run = end(started, run["run_id"])
     uuid = node.gpus[0].uuid
     awake_s = run["duration_seconds"] - SLEEP_S
-    truth_j = LOAD_W * awake_s
+    true_j = LOAD_W * awake_s
 
     assert 3.0 < awake_s < 30.0
-    assert none_fell(before, after)
-    assert holds_the_truth(run, node, 0, truth_j)
-    assert run["energy_joules"]["gpu"][uuid] < truth_j + LOAD_W * 0.5
-    assert run["integrated_energy_joules"][uuid] < truth_j + LOAD_W * 0.5
-    if fault is Fault.NONE:  # the counter bridges the time
-        assert run["energy_joules"]["gpu"][uuid] == pytest.approx(truth_j, rel=0.05)
+    assert no_counter_fell(before, after)
+    assert interval_contains(run, node, 0, true_j)
+    assert run["energy_joules"]["gpu"][uuid] < true_j + LOAD_W * 0.5
+    assert run["integrated_energy_joules"][uuid] < true_j + LOAD_W * 0.5
+    if fault is Fault.NONE:  # the counter covers the sleep
+        assert run["energy_joules"]["gpu"][uuid] == pytest.approx(true_j, rel=0.05)
     assert run["covered_ratio"]["gpu"][uuid] == pytest.approx(awake_s / run["duration_seconds"], abs=0.003)
 
 
 def test_system_sleep_gpus_recover_without_a_new_worker(clock, node, started):
     (sampler,) = started.children()
-    fall_asleep(clock, node)
+    suspend(clock, node)
     for gpu in ("0", "1"):
         started.wait_for_metric(lambda up: up == 1, "wattline_gpu_up", gpu=gpu)
 
@@ -231,7 +234,7 @@ def test_system_sleep_gpus_recover_without_a_new_worker(clock, node, started):
 def test_system_sleep_extends_the_lease(clock, node, started):
     run_id = begin(started, lease_seconds=60)["run_id"]
     time.sleep(1.0)
-    fall_asleep(clock, node)
+    suspend(clock, node)
     time.sleep(2.5)
 
     assert started.get(f"/api/v1/runs/{run_id}")[1]["state"] == "running"

@@ -1,4 +1,4 @@
-"""The real pynvml on the loadable library, with faults that are switched at run time."""
+"""Faults of a loadable NVML library during operation, with the real pynvml."""
 
 import time
 
@@ -14,7 +14,7 @@ OPTIONS = ("--no-collector.rapl", "--no-collector.host")
 
 @pytest.fixture
 def node(tmp_path):
-    """Three GPUs behind a libnvidia-ml.so.1."""
+    """Yield three GPUs behind a libnvidia-ml.so.1."""
     path = tmp_path / FILE_NAME
     create(path, make_gpus(3, PRODUCTS["H200"]), boottime())
     with Simulation.open(path) as simulation:
@@ -33,7 +33,7 @@ def ups(exporter):
     return {labels["gpu"]: value for labels, value in exporter.metrics().get("wattline_gpu_up", ())}
 
 
-def truth_is_held(simulation, run, i):
+def interval_contains_true_energy(simulation, run, i):
     uuid = simulation.gpus[i].uuid
     truth = 78.0 * run["duration_seconds"]
     return abs(run["energy_joules"]["gpu"][uuid] - truth) <= run["energy_uncertainty_joules"]["gpu"][uuid]
@@ -52,11 +52,13 @@ def test_hanging_gpu_disappears_and_others_keep_their_rate(node, started):
     time.sleep(0.5)
     node.set_fault(1, Fault.HANG, on=True)
     started.wait_for_metric(lambda up: up == 0, "wattline_gpu_up", gpu="1")
-    found = started.metrics()
-    own = [labels for samples in found.values() for labels, _ in samples if "uuid" in labels and "run_id" not in labels]
-    shown = [labels["gpu"] for labels in own]
+    metrics = started.metrics()
+    own = [
+        labels for samples in metrics.values() for labels, _ in samples if "uuid" in labels and "run_id" not in labels
+    ]
+    gpu_indices = [labels["gpu"] for labels in own]
 
-    assert shown.count("1") == 1
+    assert gpu_indices.count("1") == 1
     assert ups(started) == {"0": 1, "1": 0, "2": 1}
     node.set_fault(1, Fault.HANG, on=False)
     started.wait_for_metric(lambda up: up == 1, "wattline_gpu_up", gpu="1")
@@ -64,7 +66,7 @@ def test_hanging_gpu_disappears_and_others_keep_their_rate(node, started):
     run = end(started, run_id)
     assert run["covered_ratio"]["gpu"][node.gpus[0].uuid] > 0.9
     assert run["covered_ratio"]["gpu"][node.gpus[1].uuid] < 0.9
-    assert all(truth_is_held(node, run, i) for i in range(3))
+    assert all(interval_contains_true_energy(node, run, i) for i in range(3))
     assert started.value("wattline_source_restarts_total", source="nvml") == 0
 
 
@@ -147,7 +149,7 @@ def test_driver_without_field_values_uses_older_calls(tmp_path, node):
         run_id = begin(exporter, gpus=["0"])["run_id"]
         time.sleep(1.5)
         run = end(exporter, run_id)
-    assert truth_is_held(node, run, 0)
+    assert interval_contains_true_energy(node, run, 0)
 
 
 def test_unsupported_readings_are_absent(tmp_path, node):
@@ -169,7 +171,7 @@ def test_two_exporters_read_the_same_gpus(tmp_path, node):
         time.sleep(1.5)
         ended = [end(exporter, run_id) for exporter, run_id in runs]
 
-    assert all(truth_is_held(node, run, i) for run in ended for i in range(3))
+    assert all(interval_contains_true_energy(node, run, i) for run in ended for i in range(3))
 
 
 def test_killed_worker_is_replaced(node, started):

@@ -1,4 +1,4 @@
-"""The whole table of a card on the page: the real pynvml on the loadable library, through the daemon."""
+"""Complete GPU metrics of a scrape, with the real pynvml on a loadable library."""
 
 import time
 
@@ -15,7 +15,7 @@ GIB = 1 << 30
 
 @pytest.fixture
 def node(tmp_path):
-    """An H200, and a card with a fan and without ECC."""
+    """Yield an H200 and a GPU with a fan and without ECC."""
     path = tmp_path / FILE_NAME
     h200, rtx = make_gpus(2, PRODUCTS["H200"])[0], make_gpus(2, PRODUCTS["RTX4090"])[1]
     create(path, (h200, rtx), boottime())
@@ -23,19 +23,19 @@ def node(tmp_path):
         yield simulation
 
 
-def serving(tmp_path, node):
+def serve(tmp_path, node):
     return daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path))
 
 
 def test_gpu_metrics_of_each_product_are_complete(tmp_path, node):
-    with serving(tmp_path, node) as exporter:
+    with serve(tmp_path, node) as exporter:
         exporter.wait_for_metric(lambda up: up == 1, "wattline_gpu_up", gpu="1")
-        found = exporter.metrics()
+        metrics = exporter.metrics()
 
     def of(name, gpu):
         return [
             tuple(v for k, v in sorted(g.items()) if k not in ("gpu", "uuid"))
-            for g, _ in found[name]
+            for g, _ in metrics[name]
             if g["gpu"] == gpu
         ]
 
@@ -59,8 +59,8 @@ def test_gpu_metrics_of_each_product_are_complete(tmp_path, node):
 
 
 def test_gpu_error_counters_start_at_0_and_survive_a_restart(tmp_path, node):
-    node.add_ecc(0, corrected=41, uncorrected=2)  # of the time before us
-    with serving(tmp_path, node) as exporter:
+    node.add_ecc(0, corrected=41, uncorrected=2)  # before the start of the exporter
+    with serve(tmp_path, node) as exporter:
         assert exporter.value("wattline_gpu_ecc_errors_total", gpu="0", type="corrected") == 0
         node.add_ecc(0, corrected=3, uncorrected=0)
         node.raise_xid(0, 79)
@@ -68,14 +68,14 @@ def test_gpu_error_counters_start_at_0_and_survive_a_restart(tmp_path, node):
         exporter.wait_for_metric(lambda n: n == 3, "wattline_gpu_ecc_errors_total", gpu="0", type="corrected")
         exporter.wait_for_metric(lambda n: n == 2, "wattline_gpu_xid_errors_total", gpu="0", xid="79")
         assert "XID 79" in exporter.log()
-    node.add_ecc(0, corrected=1, uncorrected=0)  # while none looked
-    with serving(tmp_path, node) as exporter:
+    node.add_ecc(0, corrected=1, uncorrected=0)  # during the downtime
+    with serve(tmp_path, node) as exporter:
         exporter.wait_for_metric(lambda n: n == 4, "wattline_gpu_ecc_errors_total", gpu="0", type="corrected")
         assert exporter.value("wattline_gpu_xid_errors_total", gpu="0", xid="79") == 2
 
 
 def test_gpu_clock_event_seconds_count_time_under_a_power_cap(tmp_path, node):
-    with serving(tmp_path, node) as exporter:
+    with serve(tmp_path, node) as exporter:
         node.set_limit(0, 300.0)
         node.set_load(0, Constant(640.0))
         time.sleep(1.5)
@@ -89,29 +89,31 @@ def test_gpu_clock_event_seconds_count_time_under_a_power_cap(tmp_path, node):
             time.monotonic(),
         )
 
-    assert after[0] - before[0] == pytest.approx(after[1] - before[1], abs=1.6)  # each is up to a second old
+    assert after[0] - before[0] == pytest.approx(after[1] - before[1], abs=1.6)  # both values are up to a second old
 
 
 def test_mig_instances_have_memory_and_the_gpu_has_the_energy(tmp_path, node):
     node.set_mig(0, ["3g.71gb", "1g.18gb"])
     large, _ = (instance.uuid for instance in node.gpus[0].instances)
     node.drive_instance(0, 1, 0.3, pid=41, memory_bytes=20 * GIB)
-    with serving(tmp_path, node) as exporter:
+    with serve(tmp_path, node) as exporter:
         exporter.wait_for_metric(bool, "wattline_gpu_utilization_ratio", uuid=large)
-        found = exporter.metrics()
+        metrics = exporter.metrics()
         run = begin(exporter, gpus=[large])
         end(exporter, run["run_id"])
 
-    of_instances = {name for name, samples in found.items() for g, _ in samples if g.get("uuid", "").startswith("MIG-")}
+    of_instances = {
+        name for name, samples in metrics.items() for g, _ in samples if g.get("uuid", "").startswith("MIG-")
+    }
     assert of_instances == {
         "wattline_gpu_mig_info",
         "wattline_gpu_memory_used_bytes",
         "wattline_gpu_memory_total_bytes",
         "wattline_gpu_utilization_ratio",
     }
-    used = {g["uuid"]: v for g, v in found["wattline_gpu_memory_used_bytes"]}
+    used = {g["uuid"]: v for g, v in metrics["wattline_gpu_memory_used_bytes"]}
     assert used[large] == 20 * GIB
-    assert [gpu["uuid"] for gpu in run["gpus"]] == [node.gpus[0].uuid]  # whose energy it is
+    assert [gpu["uuid"] for gpu in run["gpus"]] == [node.gpus[0].uuid]  # the GPU that has the energy
 
 
 def test_gpu_process_metrics_are_shown_with_the_option(tmp_path, node):
@@ -121,7 +123,7 @@ def test_gpu_process_metrics_are_shown_with_the_option(tmp_path, node):
     ) as exporter:
         memory = exporter.wait_for_metric(bool, "wattline_gpu_process_memory_bytes", gpu="0", pid="1")
         share = exporter.wait_for_metric(bool, "wattline_gpu_process_utilization_ratio", gpu="0", pid="1")
-    with serving(tmp_path, node) as exporter:
+    with serve(tmp_path, node) as exporter:
         assert "wattline_gpu_process_memory_bytes" not in exporter.metrics()
 
     assert (memory, share) == (3 * GIB, pytest.approx(0.4, abs=0.05))

@@ -1,4 +1,4 @@
-"""As many runs as are allowed, an hour of them in a minute, and many scrapes: memory stays, and nothing is late."""
+"""Maximum number of runs and scrapes, an hour of them in a minute: memory and latency."""
 
 import http.client
 import random
@@ -22,27 +22,27 @@ from tests.daemon import begin, daemon, end
 
 OPTIONS = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host", "--carbon.intensity", "230")
 RUNS = 1_000
-AT_ONCE = 20
-SHOWN_IN_AN_HOUR = 167
-"""Ended runs that a scrape shows where 1,000 end in an hour."""
+CONCURRENT_RUNS = 20
+EXPORTED_PER_HOUR = 167
+"""Number of ended runs in a scrape if 1,000 runs end in an hour."""
 WARM_UP_RUNS = 350
 CLIENTS, SCRAPES_A_SECOND = 20, 100
-MOST_CPU_S = 0.01
-"""A scrape, with its part of all else that the exporter does: time of its own, which no other process stretches."""
+MAX_CPU_S = 0.01
+"""CPU time of a scrape with its part of the background work; unlike wall time it excludes other processes."""
 GROWTH_BYTES = 5 << 20
-HURRIED_SHOWN_S = 3.0
-HURRIED = f"""
+RETENTION_S = 3.0
+SHORT_RETENTION = f"""
 from exporter.cli import main
 from exporter.runs import ledger
 
-ledger.SHOWN_S = {HURRIED_SHOWN_S}  # for which an ended run is shown: ten minutes elsewhere, and no clock hurries them
+ledger.SHOWN_S = {RETENTION_S}  # retention of an ended run's series, ten minutes by default
 main.main()
 """
 LABELS = {f"label_number_{n}": f"value {n} of a run" for n in range(16)}
 
 
 class Clients:
-    """20 of them, that scrape 5 times a second each."""
+    """Twenty clients that scrape 5 times a second each."""
 
     def __init__(self, exporter):
         self.took_s = []
@@ -55,17 +55,17 @@ class Clients:
         connection = http.client.HTTPConnection(self._address, timeout=30)
         due_s = time.monotonic() + random.Random(number).uniform(0, period_s)
         while not self._ended.wait(max(0.0, due_s - time.monotonic())):
-            self.took_s.append(self._ask(connection, "/metrics"))
+            self.took_s.append(self._get(connection, "/metrics"))
             due_s = max(due_s + period_s, time.monotonic())
         connection.close()
 
-    def _ask(self, connection, path):
-        begun_s = time.monotonic()
+    def _get(self, connection, path):
+        started_s = time.monotonic()
         connection.request("GET", path)
-        answer = connection.getresponse()
-        answer.read()
-        assert answer.status == 200
-        return time.monotonic() - begun_s
+        response = connection.getresponse()
+        response.read()
+        assert response.status == 200
+        return time.monotonic() - started_s
 
     def __enter__(self):
         for thread in self._threads:
@@ -78,8 +78,8 @@ class Clients:
             thread.join()
 
 
-def own_bytes(exporter):
-    """Without what is shared with other processes, which changes as those come and go."""
+def private_bytes(exporter):
+    """Return the private memory; shared memory depends on other processes."""
     processes = [psutil.Process(exporter.process.pid), *exporter.children()]
     return sum(process.memory_full_info().uss for process in processes)
 
@@ -97,41 +97,41 @@ def one_run(exporter, number):
 
 @pytest.mark.timeout(600)
 def test_many_runs_and_scrapes_cost_no_memory_and_no_sample(tmp_path):
-    with daemon(tmp_path, *OPTIONS, program=("-c", HURRIED), nursery=None) as exporter:
+    with daemon(tmp_path, *OPTIONS, program=("-c", SHORT_RETENTION), nursery=None) as exporter:
         with exporter.simulation() as simulation:
             for i in range(2):
                 simulation.set_load(i, Square(72.0, 640.0, 1.73))
-        for number in range(MAX_RUNNING - AT_ONCE):
+        for number in range(MAX_RUNNING - CONCURRENT_RUNS):
             begin(exporter, "crowd", run_id=f"long-{number}", labels=LABELS, gpus=["0"])
-        seen_bytes, before_s = [], cpu_s(exporter)
-        with Clients(exporter) as clients, ThreadPoolExecutor(AT_ONCE) as pool:
-            for first in range(0, RUNS, SHOWN_IN_AN_HOUR):
-                numbers = range(first, min(RUNS, first + SHOWN_IN_AN_HOUR))
+        memory_bytes, before_s = [], cpu_s(exporter)
+        with Clients(exporter) as clients, ThreadPoolExecutor(CONCURRENT_RUNS) as pool:
+            for first in range(0, RUNS, EXPORTED_PER_HOUR):
+                numbers = range(first, min(RUNS, first + EXPORTED_PER_HOUR))
                 ended = list(pool.map(lambda number: one_run(exporter, number), numbers))
                 assert all(run["outcome"] == "ok" for run in ended)
                 if first >= WARM_UP_RUNS:
-                    seen_bytes.append(own_bytes(exporter))
-                time.sleep(HURRIED_SHOWN_S + 2.5)  # those that have ended are shown no longer
+                    memory_bytes.append(private_bytes(exporter))
+                time.sleep(RETENTION_S + 2.5)  # until the series of ended runs disappear
         scrape_cpu_s = (cpu_s(exporter) - before_s) / len(clients.took_s)
-        shown = {labels["run_id"] for labels, _ in exporter.metrics()["wattline_run_info"]}
+        exported_run_ids = {labels["run_id"] for labels, _ in exporter.metrics()["wattline_run_info"]}
         covered = [value for _, value in exporter.metrics()["wattline_run_covered_ratio"]]
         long_run = end(exporter, "long-0")
     p99_s = quantiles(clients.took_s, n=100)[98]
     print(f"{len(clients.took_s)} scrapes, median {median(clients.took_s):.4f} s, p99 {p99_s:.4f} s")
     print(f"CPU {scrape_cpu_s:.4f} s a scrape")
-    print("own", [f"{seen / 1e6:.1f} MB" for seen in seen_bytes])
+    print("own", [f"{size / 1e6:.1f} MB" for size in memory_bytes])
 
-    assert shown == {f"long-{number}" for number in range(MAX_RUNNING - AT_ONCE)}
-    assert max(seen_bytes) - seen_bytes[0] < GROWTH_BYTES
-    assert scrape_cpu_s < MOST_CPU_S
+    assert exported_run_ids == {f"long-{number}" for number in range(MAX_RUNNING - CONCURRENT_RUNS)}
+    assert max(memory_bytes) - memory_bytes[0] < GROWTH_BYTES
+    assert scrape_cpu_s < MAX_CPU_S
     assert min(covered) > 0.98
     assert min(long_run["covered_ratio"]["gpu"].values()) > 0.98
-    waits_s = between_samples(exporter.folder)
-    assert len(waits_s) > 20
-    assert sum(wait_s > 2.0 for wait_s in waits_s) <= 0.05 * len(waits_s), waits_s
+    intervals_s = sample_intervals(exporter.folder)
+    assert len(intervals_s) > 20
+    assert sum(interval_s > 2.0 for interval_s in intervals_s) <= 0.05 * len(intervals_s), intervals_s
 
 
-def between_samples(folder):
+def sample_intervals(folder):
     with closing(sqlite3.connect(folder / HISTORY_FILE)) as connection:
         rows = connection.execute(
             "SELECT t_ms FROM samples JOIN series ON id = series_id WHERE name = 'wattline_run_info'"
@@ -140,12 +140,12 @@ def between_samples(folder):
     return [(b - a) / 1e3 for (a,), (b,) in pairwise(rows)]
 
 
-# -- a client that died without a word
+# -- killed clients
 
 
 @contextmanager
-def full(tmp_path, **last):
-    """An exporter with as many runs as it takes; the last of them as given."""
+def full_exporter(tmp_path, **last):
+    """Yield an exporter with the maximum number of runs; `last` are the fields of the last one."""
     with daemon(tmp_path, *OPTIONS) as exporter:
         for number in range(MAX_RUNNING - 1):
             begin(exporter, run_id=f"other-{number}", gpus=["0"])
@@ -153,20 +153,20 @@ def full(tmp_path, **last):
         yield exporter
 
 
-def one_more(exporter):
+def begin_another(exporter):
     return exporter.post("/api/v1/runs", {"workload": "more", "run_id": "more", "gpus": ["0"]})
 
 
 def wait_for_a_slot(exporter):
     give_up_s = time.monotonic() + 30
-    while (answer := one_more(exporter))[0] == 429 and time.monotonic() < give_up_s:
+    while (response := begin_another(exporter))[0] == 429 and time.monotonic() < give_up_s:
         time.sleep(0.2)
-    return answer[0]
+    return response[0]
 
 
 def test_expired_lease_frees_the_slot_of_a_run(tmp_path):
-    with full(tmp_path, lease_seconds=4) as exporter:
-        status, refused = one_more(exporter)
+    with full_exporter(tmp_path, lease_seconds=4) as exporter:
+        status, refused = begin_another(exporter)
         assert (status, refused["status"]) == (429, 429)
         assert wait_for_a_slot(exporter) == 201
         last = exporter.get("/api/v1/runs/last")[1]
@@ -179,8 +179,8 @@ def test_expired_lease_frees_the_slot_of_a_run(tmp_path):
 def test_killed_processes_free_the_slot_of_a_run(tmp_path):
     job = subprocess.Popen(["sleep", "600"])
     try:
-        with full(tmp_path, pids=[job.pid], gpus=["1"]) as exporter:
-            assert one_more(exporter)[0] == 429
+        with full_exporter(tmp_path, pids=[job.pid], gpus=["1"]) as exporter:
+            assert begin_another(exporter)[0] == 429
             time.sleep(1.5)
             job.kill()
             job.wait()

@@ -1,4 +1,4 @@
-"""Exporter, driver and machine go and come back; no joule is lost that a counter kept, and none is counted twice."""
+"""Restarts of exporter, driver and host: energy is neither lost nor counted twice."""
 
 import signal
 import sqlite3
@@ -14,7 +14,7 @@ OPTIONS = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
 RISING = ("wattline_gpu_energy_joules_total", "wattline_gpu_integrated_energy_joules_total")
 
 
-def rising(exporter):
+def counters(exporter):
     return {(name, labels["uuid"]): value for name in RISING for labels, value in exporter.metrics().get(name, ())}
 
 
@@ -23,20 +23,20 @@ def test_restart_continues_a_run(tmp_path, sign):
     with daemon(tmp_path, *OPTIONS) as first, first.simulation() as simulation:
         simulation.set_load(0, Constant(500.0))
         run_id = begin(first, labels={"a": "b"})["run_id"]
-        time.sleep(6.5)  # by then its begin is settled, and its energy shown
-        shown = first.get(f"/api/v1/runs/{run_id}")[1]
-        before = rising(first)
+        time.sleep(6.5)  # until its start is final and its energy is exported
+        before_restart = first.get(f"/api/v1/runs/{run_id}")[1]
+        before = counters(first)
         assert first.stop(sign) == (0 if sign == signal.SIGTERM else -signal.SIGKILL)
     time.sleep(2.5)
     with daemon(tmp_path, *OPTIONS) as second:
-        taken_up = second.get(f"/api/v1/runs/{run_id}")[1]
-        after = rising(second)
+        after_restart = second.get(f"/api/v1/runs/{run_id}")[1]
+        after = counters(second)
         time.sleep(1.5)
         run = end(second, run_id)
 
-    assert taken_up["state"] == "running"
-    assert taken_up["started_at"] == shown["started_at"]
-    assert taken_up["energy_joules"]["gpu"][UUIDS[0]] >= shown["energy_joules"]["gpu"][UUIDS[0]]
+    assert after_restart["state"] == "running"
+    assert after_restart["started_at"] == before_restart["started_at"]
+    assert after_restart["energy_joules"]["gpu"][UUIDS[0]] >= before_restart["energy_joules"]["gpu"][UUIDS[0]]
     assert set(after) == set(before)
     assert all(after[series] >= value for series, value in before.items())
     assert any("was not running" in note for note in run["notes"])
@@ -82,7 +82,7 @@ def test_restart_extends_the_lease_by_the_downtime(tmp_path):
         assert end(second, run_id)["outcome"] == "ok"
 
 
-@pytest.mark.parametrize("before_w", [500.0, 80.0], ids=["it falls", "it passes its old value unseen"])
+@pytest.mark.parametrize("before_w", [500.0, 80.0], ids=["counter below its old value", "counter above its old value"])
 def test_driver_reload_during_a_run_detects_the_counter_reset(tmp_path, before_w):
     with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation:
         simulation.set_load(0, Constant(before_w))
@@ -90,7 +90,7 @@ def test_driver_reload_during_a_run_detects_the_counter_reset(tmp_path, before_w
         run = begin(exporter)
         run_id = run["run_id"]
         time.sleep(1.0)
-        before = rising(exporter)
+        before = counters(exporter)
         simulation.unload_driver()
         exporter.wait_for_metric(lambda up: up == 0, "wattline_gpu_up", gpu="0")
         assert exporter.value("wattline_gpu_power_watts", gpu="0") is None
@@ -99,7 +99,7 @@ def test_driver_reload_during_a_run_detects_the_counter_reset(tmp_path, before_w
         simulation.load_driver()
         exporter.wait_for_metric(lambda up: up == 1, "wattline_gpu_up", gpu="0")
         time.sleep(1.0)
-        after = rising(exporter)
+        after = counters(exporter)
         run = end(exporter, run_id)
         assert exporter.value("wattline_source_restarts_total", source="nvml") >= 1
 
@@ -116,22 +116,22 @@ def test_reboot_ends_the_run_when_last_recorded(tmp_path):
     with daemon(tmp_path, *OPTIONS) as first:
         run_id = begin(first)["run_id"]
         time.sleep(1.5)
-        before = rising(first)
+        before = counters(first)
     with sqlite3.connect(tmp_path / "state" / "state.sqlite") as connection:
         connection.execute("UPDATE meta SET value = 'another' WHERE key = 'boot_id'")
         saved_at = float(connection.execute("SELECT value FROM meta WHERE key = 'saved_at'").fetchone()[0])
     connection.close()
     with daemon(tmp_path, *OPTIONS) as second:
         run = second.get(f"/api/v1/runs/{run_id}")[1]
-        after = rising(second)
+        after = counters(second)
 
     assert (run["state"], run["outcome"]) == ("ended", "interrupted")
     assert run["ended_at"] == pytest.approx(saved_at, abs=0.01)
     assert any("machine was restarted" in note for note in run["notes"])
     assert run["energy_joules"]["gpu"][UUIDS[0]] == pytest.approx(
         78 * run["duration_seconds"], abs=78 * 0.3
-    )  # polls on their way
-    # raw values of another boot tell nothing: what was drawn meanwhile is not added
+    )  # polls in transit
+    # raw values of different boots cannot be compared: energy of the downtime is not added
     assert all(value <= after[series] <= value + 78 * 2 for series, value in before.items())
 
 
@@ -160,7 +160,7 @@ def test_unreadable_state_is_one_line(tmp_path, edit, words):
         connection.execute(edit)
     connection.close()
     second = start(tmp_path, *OPTIONS)
-    if not words:  # a table that is missing is made anew
+    if not words:  # a missing table is created again
         eventually(lambda: "serving on" in second.log(), "it serves", second.log)
         assert second.stop() == 0
         return
@@ -169,9 +169,9 @@ def test_unreadable_state_is_one_line(tmp_path, edit, words):
     assert all(word in line for word in words)
 
 
-def test_state_file_that_is_no_database_is_one_line(tmp_path):
+def test_state_file_of_other_format_is_one_line(tmp_path):
     (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "state.sqlite").write_text("not a database, but long enough to be looked at " * 10)
+    (tmp_path / "state" / "state.sqlite").write_text("not a database, but longer than a database header " * 10)
     exporter = start(tmp_path, *OPTIONS)
 
     assert exporter.process.wait(30) == 1

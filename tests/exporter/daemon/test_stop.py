@@ -1,4 +1,4 @@
-"""How it ends: by a signal at any moment, by SIGKILL, with its last run."""
+"""Stop of the exporter by a signal, SIGKILL, or the end of its last run."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Polls of a device, and meters fed with them."""
+"""Polls of a device, and meters that receive them."""
 
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Device, Poll

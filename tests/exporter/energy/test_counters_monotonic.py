@@ -1,4 +1,4 @@
-"""Counters that never fall, from raw counters that do."""
+"""Monotonic counters from raw counters that may restart."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -101,7 +101,7 @@ def test_meter_driver_reload_continues_and_counts_a_reset():
 
 
 def test_meter_restarted_counter_above_its_old_value_counts_from_zero():
-    # 500 W; read at 1,000 J, then the driver was gone for 3 s and has counter_polls 1,100 J since it is back
+    # 500 W; read at 1,000 J, then the driver is unloaded for 3 s and counts 1,100 J after its return
     meter = meter_of([poll(0.0, 500.0, 500.0), poll(1.0, 1_000.0, 500.0)])
     meter.counter_restarts = True
     meter.push(poll(6.2, 1_100.0, 500.0))

@@ -49,7 +49,7 @@ def test_integral_gap_without_counter_widens_the_interval():
     assert energy.half_width_j >= 3_000.0
 
 
-def test_integral_change_to_fast_polls_is_no_gap():
+def test_integral_change_to_fast_polls_has_no_gap():
     meter = meter_of(counter_polls(300.0, [0.0, 1.0]))
     meter.period_s = 0.047
     for one in counter_polls(300.0, [2.0, 2.047, 2.094]):

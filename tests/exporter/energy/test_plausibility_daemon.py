@@ -112,15 +112,15 @@ def replayed(load, *, product="H200"):
 
 def reported_reasons(polls, period_s):
     """Return all reasons reported, those at the end, and the meter, checked once a second."""
-    meter, check, found, checked_s = DeviceMeter(period_s=period_s), EnergyCheck(), set(), 0.0
+    meter, check, all_reasons, checked_s = DeviceMeter(period_s=period_s), EnergyCheck(), set(), 0.0
     meter.max_w = MOST_W
     for poll in polls:
         meter.push(poll)
         if poll.after_s - checked_s >= 1.0:
             checked_s = poll.after_s
             check.update(meter, checked_s)
-            found |= check.reasons
-    return found, check.reasons, meter
+            all_reasons |= check.reasons
+    return all_reasons, check.reasons, meter
 
 
 def poll_every(period_s, seconds, gpu, fault=lambda _t, poll: poll):
@@ -132,9 +132,9 @@ def poll_every(period_s, seconds, gpu, fault=lambda _t, poll: poll):
 @pytest.mark.parametrize(("period_s", "minutes"), [(0.047, 3), (1.0, 15)], ids=["polled fast", "polled slowly"])
 def test_replay_healthy_gpu_with_bursts_is_never_flagged(burst_s, duty, period_s, minutes):
     gpu = replayed(Square(72.0, 640.0, burst_s, duty=duty))
-    found, _, meter = reported_reasons(poll_every(period_s, 60 * minutes, gpu), period_s)
+    all_reasons, _, meter = reported_reasons(poll_every(period_s, 60 * minutes, gpu), period_s)
 
-    assert found == set()
+    assert all_reasons == set()
     assert meter.totals.energy_j == pytest.approx(gpu.joules(START_S, meter.latest.after_s), abs=640 * 0.3)
 
 
@@ -152,8 +152,8 @@ def test_replay_counter_with_wrong_scale_disagrees_after_two_minutes(share, peri
         return poll._replace(counter_j=poll.counter_j * share)
 
     assert reported_reasons(poll_every(period_s, 55, gpu, fault), period_s)[0] == set()
-    found, at_end, _ = reported_reasons(poll_every(period_s, 200, gpu, fault), period_s)
-    assert found == at_end == {"disagrees"}
+    all_reasons, at_end, _ = reported_reasons(poll_every(period_s, 200, gpu, fault), period_s)
+    assert all_reasons == at_end == {"disagrees"}
 
 
 @pytest.mark.parametrize("period_s", [0.047, 1.0])
@@ -163,10 +163,10 @@ def test_replay_implausible_jump_is_excluded_and_flagged_for_a_minute(period_s):
     def fault(t, poll):
         return poll if t < START_S + 20 else poll._replace(counter_j=poll.counter_j + JUMP_J)
 
-    found, _, _ = reported_reasons(poll_every(period_s, 40, gpu, fault), period_s)
-    assert found == {"implausible"}
-    found, at_end, meter = reported_reasons(poll_every(period_s, 100, gpu, fault), period_s)
-    assert (found, at_end) == ({"implausible"}, frozenset())
+    all_reasons, _, _ = reported_reasons(poll_every(period_s, 40, gpu, fault), period_s)
+    assert all_reasons == {"implausible"}
+    all_reasons, at_end, meter = reported_reasons(poll_every(period_s, 100, gpu, fault), period_s)
+    assert (all_reasons, at_end) == ({"implausible"}, frozenset())
     truth_j = gpu.joules(START_S, meter.latest.after_s)
     assert truth_j - LOAD_W * (2 * period_s + 0.2) <= meter.totals.energy_j <= truth_j + LOAD_W * 0.2
 
@@ -191,6 +191,6 @@ def test_replay_frozen_counter_is_flagged_and_catches_up(period_s):
     def fault(t, poll):
         return poll._replace(counter_j=frozen_j) if START_S + 20 <= t < START_S + 50 else poll
 
-    found, at_end, meter = reported_reasons(poll_every(period_s, 58, gpu, fault), period_s)
-    assert (found, at_end) == ({"frozen"}, frozenset())
+    all_reasons, at_end, meter = reported_reasons(poll_every(period_s, 58, gpu, fault), period_s)
+    assert (all_reasons, at_end) == ({"frozen"}, frozenset())
     assert meter.totals.energy_j == pytest.approx(gpu.joules(START_S, meter.latest.after_s), abs=LOAD_W * 0.2)

@@ -44,9 +44,9 @@ def test_page_of_the_fixed_node_is_the_golden_page(page):
 
 
 def test_page_has_every_metric_of_the_contract(page):
-    shown = {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")}
+    families = {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")}
 
-    assert shown == {metric.name for metric in METRICS}
+    assert families == {metric.name for metric in METRICS}
 
 
 def test_page_passes_promtool(page):

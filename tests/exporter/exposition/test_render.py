@@ -95,7 +95,7 @@ def test_renderer_bytes_equal_prometheus_client(accept, encode):
 def test_renderer_text_and_openmetrics_have_the_same_samples():
     readings = (Reading(GPU_ENERGY, ("0", "GPU-0"), 1234.5), Reading(GPU_POWER, ("0", "GPU-0"), 300.0))
     text, modern = page_of(*readings), page_of(*readings, accept=OPENMETRICS)
-    shown = [
+    samples = [
         {(s.name, s.labels["uuid"], s.value) for family in parse(page.body.decode()) for s in family.samples}
         for page, parse in ((text, plain), (modern, openmetrics))
     ]
@@ -103,7 +103,7 @@ def test_renderer_text_and_openmetrics_have_the_same_samples():
     assert text.content_type.startswith("text/plain")
     assert modern.content_type.startswith("application/openmetrics-text")
     assert modern.body.endswith(b"# EOF\n")
-    assert shown[0] == shown[1] == {(GPU_ENERGY.name, "GPU-0", 1234.5), (GPU_POWER.name, "GPU-0", 300.0)}
+    assert samples[0] == samples[1] == {(GPU_ENERGY.name, "GPU-0", 1234.5), (GPU_POWER.name, "GPU-0", 300.0)}
 
 
 def test_renderer_compressed_page_has_the_same_content():

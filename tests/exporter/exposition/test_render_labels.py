@@ -1,4 +1,4 @@
-"""Whatever a run is called, the scrape stays readable and says the same again."""
+"""Labels of any content survive a scrape unchanged."""
 
 import subprocess
 
@@ -90,6 +90,6 @@ def test_history_keeps_hostile_labels_unchanged(tmp_path):
     from exporter.contract.history import open_read_only, parse_query, select_series
 
     connection = open_read_only(tmp_path / "history.sqlite")
-    found = select_series(connection, parse_query("wattline_run_info[10s]"), 1_001.0)
+    series_list = select_series(connection, parse_query("wattline_run_info[10s]"), 1_001.0)
     connection.close()
-    assert {series.labels["workload"] for series in found} == {value or "x" for value in HOSTILE}
+    assert {series.labels["workload"] for series in series_list} == {value or "x" for value in HOSTILE}

@@ -94,9 +94,9 @@ class Node:
 
 @pytest.fixture
 def gpus():
-    made = [AttachedGpu(i) for i in range(3)]
-    yield made
-    for gpu in made:
+    fake_gpus = [AttachedGpu(i) for i in range(3)]
+    yield fake_gpus
+    for gpu in fake_gpus:
         gpu.fails_with = pynvml.NVML_ERROR_GPU_IS_LOST  # ends its thread
         gpu.responds.set()
 

@@ -40,13 +40,13 @@ time.sleep(600)
 def child(tmp_path, monkeypatch):
     """Return a function that makes a module with this source, and returns its name and the PIDs that ran it."""
 
-    def made(source):
+    def make_module(source):
         pids = tmp_path / "pids"
         (tmp_path / "worker_of_a_test.py").write_text(source.format(pids=str(pids)))
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
         return "worker_of_a_test", lambda: [int(line) for line in pids.read_text().split()] if pids.exists() else []
 
-    return made
+    return make_module
 
 
 def supervise(supervisor, until):

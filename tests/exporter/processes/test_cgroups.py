@@ -37,9 +37,9 @@ def test_resolve_container_by_id_prefix_in_every_layout(tree, layout):
     path = layout(tree)
     assert resolve_cgroup(f"container:{ID[:12]}", tree.root) == path
     assert resolve_cgroup(f"container:{ID}", tree.root) == path
-    found = parse_cgroup_path(path)
-    assert (found.kind, found.id, found.container) == ("container", ID, ID)
-    assert found.text == f"container:{ID[:12]}"
+    parsed = parse_cgroup_path(path)
+    assert (parsed.kind, parsed.id, parsed.container) == ("container", ID, ID)
+    assert parsed.text == f"container:{ID[:12]}"
 
 
 @pytest.mark.parametrize("layout", [kubernetes_containerd_systemd, kubernetes_cgroupfs, kubernetes_in_docker])
@@ -95,13 +95,13 @@ def test_resolve_slurm_job_and_step_by_number(tree):
     ],
 )
 def test_parse_cgroup_path_returns_the_owner(path, identity):
-    found = parse_cgroup_path(path)
-    assert (found.kind, found.id) == identity
+    parsed = parse_cgroup_path(path)
+    assert (parsed.kind, parsed.id) == identity
 
 
 def test_parse_cgroup_path_of_container_in_slurm_job_has_the_job():
-    found = parse_cgroup_path(f"/system.slice/slurmstepd.scope/job_5/step_0/user/docker-{ID}.scope")
-    assert (found.job, found.step) == ("5", "0")
+    parsed = parse_cgroup_path(f"/system.slice/slurmstepd.scope/job_5/step_0/user/docker-{ID}.scope")
+    assert (parsed.job, parsed.step) == ("5", "0")
 
 
 def test_resolve_path_returns_it_unchanged(tree):

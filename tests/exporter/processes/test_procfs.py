@@ -63,9 +63,9 @@ def test_snapshot_yields_parents_first(tmp_path, has_children_lists):
     proc = ProcessTree(tmp_path, has_children_lists=has_children_lists)
     for pid, parent in ((10, 1), (9, 10), (12, 10), (8, 9), (7, 8), (50, 1), (51, 50)):
         proc.add(pid, parent)
-    found = [stat.process.pid for stat in ProcessSnapshot(tmp_path).tree(find_process(10, tmp_path))]
-    assert sorted(found) == [7, 8, 9, 10, 12]
-    assert all(found.index(proc.processes[pid].parent) < found.index(pid) for pid in found if pid != 10)
+    found_pids = [stat.process.pid for stat in ProcessSnapshot(tmp_path).tree(find_process(10, tmp_path))]
+    assert sorted(found_pids) == [7, 8, 9, 10, 12]
+    assert all(found_pids.index(proc.processes[pid].parent) < found_pids.index(pid) for pid in found_pids if pid != 10)
 
 
 def test_snapshot_without_children_lists_reads_all_processes_once(tmp_path):

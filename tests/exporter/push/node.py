@@ -14,7 +14,7 @@ from exporter.push.client import PushClient, PushTiming
 from exporter.push.config import push_target
 from exporter.storage.history import History
 from tests import servers
-from tests.exporter.push.proxy import in_file, on_server
+from tests.exporter.push.proxy import server_samples, stored_samples
 from tests.polling import eventually
 
 VICTORIA, PROMETHEUS = "/api/v1/import/prometheus", "/api/v1/write"
@@ -22,8 +22,8 @@ TIMING = PushTiming(first_backoff_s=0.02)
 
 
 @dataclass
-class Node:
-    """A history and its push client; `push` runs until all samples are sent, `again` restarts the exporter."""
+class PushNode:
+    """A history and its push client; `push` runs until all samples are sent, `restart` restarts the exporter."""
 
     folder: Path
     url: str
@@ -31,7 +31,7 @@ class Node:
     every_s: float = 0.05
     timing: PushTiming = TIMING
     history: History | None = None
-    pusher: PushClient | None = None
+    client: PushClient | None = None
 
     def open(self):
         settings = Settings(state_path=self.folder, push_url=self.url)
@@ -39,22 +39,22 @@ class Node:
         self.history = History(self.folder)
         self.history.follow(target.url)
 
-        async def in_history(ask):
+        async def call_history(ask):
             return await asyncio.to_thread(ask, self.history)
 
-        self.pusher = PushClient(target, in_history, self.timing)
+        self.client = PushClient(target, call_history, self.timing)
         return self
 
-    def again(self):
+    def restart(self):
         self.history.close()
         return self.open()
 
-    def counted(self):
+    def sample_counts(self):
         position = self.history.backlog.position()
         return {outcome: getattr(position, outcome) for outcome in ("accepted", "refused", "dropped")}
 
     @property
-    def done_ms(self):
+    def position_ms(self):
         return self.history.backlog.position().t_ms
 
     def is_done(self):
@@ -66,8 +66,8 @@ class Node:
         Nothing is sent while `until` runs.
         """
 
-        async def go_on():
-            task = asyncio.create_task(self.pusher.run())
+        async def run_client():
+            task = asyncio.create_task(self.client.run())
             try:
                 async with asyncio.timeout(60):
                     while not (until or self.is_done)():
@@ -78,14 +78,14 @@ class Node:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
 
-        asyncio.run(go_on())
+        asyncio.run(run_client())
 
 
 LATE = "storage:\n  tsdb:\n    out_of_order_time_window: 2h\n"
 
 
 @dataclass(frozen=True)
-class Both:
+class PushServers:
     victoria: str
     prometheus: str
 
@@ -94,8 +94,8 @@ class Both:
 
 
 @contextlib.contextmanager
-def both_servers(folder):
-    """A VictoriaMetrics with deduplication, and a Prometheus that accepts late samples."""
+def start_servers(folder):
+    """Start VictoriaMetrics with deduplication and Prometheus with a window for late samples."""
     for name in ("victoria", "prometheus"):
         (folder / name).mkdir()
     flags = ["--web.enable-remote-write-receiver"]
@@ -103,7 +103,7 @@ def both_servers(folder):
         servers.victoria_metrics(folder / "victoria", [], flags=["-dedup.minScrapeInterval=1ms"]) as victoria,
         servers.prometheus(folder / "prometheus", [], flags=flags, config=LATE) as prometheus,
     ):
-        yield Both(victoria, prometheus)
+        yield PushServers(victoria, prometheus)
 
 
 def readings(second):
@@ -117,23 +117,25 @@ def readings(second):
     ]
 
 
-def remember(history, begin_s, seconds, *, run_open=True):
+def add_samples(history, begin_s, seconds, *, run_open=True):
     for second in range(seconds):
         history.add(begin_s + second, readings(second), run_open=run_open)
 
 
-def agrees(server, node, now):
+def compare_with_server(server, node, now):
     """Return the number of samples after comparing series and times of history and server."""
-    written = in_file(node.folder)
-    wanted = count(written)
+    stored = stored_samples(node.folder)
+    expected_count = count(stored)
     with contextlib.suppress(AssertionError):
-        eventually(lambda: count(on_server(server, node.name, now)) >= wanted, "what was pushed", within_s=20)
-    found = on_server(server, node.name, now)
-    assert times(found) == times(written)
+        eventually(
+            lambda: count(server_samples(server, node.name, now)) >= expected_count, "the pushed samples", within_s=20
+        )
+    found = server_samples(server, node.name, now)
+    assert times(found) == times(stored)
     # VictoriaMetrics stores decimal numbers of about 15 digits
-    for labels, samples in written.items():
+    for labels, samples in stored.items():
         assert [v for _, v in found[labels]] == pytest.approx([v for _, v in samples], rel=1e-12, abs=0)
-    return wanted
+    return expected_count
 
 
 def times(samples):

@@ -7,68 +7,70 @@ import pytest
 from exporter.push.client import MAX_SAMPLES
 from exporter.storage.push_queue import split_samples
 from tests import servers
-from tests.exporter.push.node import PROMETHEUS, VICTORIA, Node, agrees, count, remember, times
-from tests.exporter.push.proxy import in_file, lines, on_server, proxy
+from tests.exporter.push.node import PROMETHEUS, VICTORIA, PushNode, add_samples, compare_with_server, count, times
+from tests.exporter.push.proxy import lines, proxy, server_samples, stored_samples
 from tests.polling import eventually
 
 
 @pytest.mark.parametrize("path", [VICTORIA, PROMETHEUS])
-def test_push_after_outage_and_restart_delivers_each_sample_once(both, sender, path):
+def test_push_after_outage_and_restart_delivers_each_sample_once(push_servers, sender, path):
     now = round(time.time(), 3)
-    with proxy(both.of(path)) as between:
+    with proxy(push_servers.of(path)) as between:
         pushed = sender(between.url + path)
-        remember(pushed.history, now - 3_660, 60)
+        add_samples(pushed.history, now - 3_660, 60)
         pushed.push()
-        assert pushed.counted()["accepted"] == 300
+        assert pushed.sample_counts()["accepted"] == 300
         between.always = "away"
-        remember(pushed.history, now - 3_600, 1_800)
-        pushed.push(until=lambda: len(between.seen) > 3)
-        assert pushed.done_ms < (now - 3_600) * 1_000
-        pushed.again()
-        remember(pushed.history, now - 1_800, 1_800)
-        pushed.push(until=lambda: len(between.seen) > 6)
+        add_samples(pushed.history, now - 3_600, 1_800)
+        pushed.push(until=lambda: len(between.faults_applied) > 3)
+        assert pushed.position_ms < (now - 3_600) * 1_000
+        pushed.restart()
+        add_samples(pushed.history, now - 1_800, 1_800)
+        pushed.push(until=lambda: len(between.faults_applied) > 6)
         between.faults = [500, "garbage", 502, "page", 429, 404, "pass", "away", 401, 503]
         between.always = "pass"
         pushed.push()
 
-    assert agrees(both.of(path), pushed, now) == 5 * 3_660
-    assert pushed.counted()["refused"] == pushed.counted()["dropped"] == 0
-    assert pushed.counted()["accepted"] == 5 * 3_660
+    assert compare_with_server(push_servers.of(path), pushed, now) == 5 * 3_660
+    assert pushed.sample_counts()["refused"] == pushed.sample_counts()["dropped"] == 0
+    assert pushed.sample_counts()["accepted"] == 5 * 3_660
     assert max(between.sizes) < 2_000_000
 
 
 @pytest.mark.parametrize("path", [VICTORIA, PROMETHEUS])
-def test_push_unacknowledged_samples_are_sent_again(both, sender, path):
+def test_push_unacknowledged_samples_are_sent_again(push_servers, sender, path):
     now = round(time.time(), 3)
-    with proxy(both.of(path)) as between:
+    with proxy(push_servers.of(path)) as between:
         pushed = sender(between.url + path)
-        remember(pushed.history, now - 600, 300)
+        add_samples(pushed.history, now - 600, 300)
         between.faults = ["cut", "cut"]
         pushed.push()
-        remember(pushed.history, now - 300, 300)
+        add_samples(pushed.history, now - 300, 300)
         between.faults = ["cut"]
-        pushed.again()
+        pushed.restart()
         pushed.push()
 
-    assert between.seen.count("cut") == 3
-    assert agrees(both.of(path), pushed, now) == 5 * 600
+    assert between.faults_applied.count("cut") == 3
+    assert compare_with_server(push_servers.of(path), pushed, now) == 5 * 600
 
 
-def test_push_refused_series_does_not_block_others(both, sender, caplog):
+def test_push_refused_series_does_not_block_others(push_servers, sender, caplog):
     now = round(time.time(), 3)
-    with proxy(both.victoria) as between:
+    with proxy(push_servers.victoria) as between:
         between.refuses = lambda body: any('gpu="1",uuid="GPU-1"' in line for line in lines(body))
         pushed = sender(between.url + VICTORIA)
-        remember(pushed.history, now - 60, 40)
+        add_samples(pushed.history, now - 60, 40)
         pushed.push()
 
-    written = in_file(pushed.folder)
-    kept = {labels: samples for labels, samples in written.items() if ("uuid", "GPU-1") not in labels}
-    eventually(lambda: times(on_server(both.victoria, pushed.name, now)) == times(kept), "the other series")
-    assert pushed.counted() == {"accepted": 160, "refused": 40, "dropped": 0}
-    (said,) = [r.getMessage() for r in caplog.records if "refuses samples" in r.getMessage()]
-    assert "out of order sample" in said
-    assert "storage.tsdb.out_of_order_time_window" in said
+    stored = stored_samples(pushed.folder)
+    kept = {labels: samples for labels, samples in stored.items() if ("uuid", "GPU-1") not in labels}
+    eventually(
+        lambda: times(server_samples(push_servers.victoria, pushed.name, now)) == times(kept), "the other series"
+    )
+    assert pushed.sample_counts() == {"accepted": 160, "refused": 40, "dropped": 0}
+    (message,) = [r.getMessage() for r in caplog.records if "refuses samples" in r.getMessage()]
+    assert "out of order sample" in message
+    assert "storage.tsdb.out_of_order_time_window" in message
 
 
 def test_push_without_out_of_order_window_delivers_accepted_samples(tmp_path, sender):
@@ -76,60 +78,60 @@ def test_push_without_out_of_order_window_delivers_accepted_samples(tmp_path, se
     now = round(time.time(), 3)
     (tmp_path / "server").mkdir()
     with servers.prometheus(tmp_path / "server", [], flags=["--web.enable-remote-write-receiver"]) as prometheus:
-        other = Node(tmp_path / "server", prometheus + PROMETHEUS, "other").open()
-        remember(other.history, now, 1)
+        other = PushNode(tmp_path / "server", prometheus + PROMETHEUS, "other").open()
+        add_samples(other.history, now, 1)
         other.push()
         other.history.close()
         pushed = sender(prometheus + PROMETHEUS)
-        remember(pushed.history, now - 5_400, 5_390)
+        add_samples(pushed.history, now - 5_400, 5_390)
         pushed.push()
-        found = on_server(prometheus, pushed.name, now)
+        received = server_samples(prometheus, pushed.name, now)
 
-    counted = pushed.counted()
+    counts = pushed.sample_counts()
     oldest_ms = round(now * 1_000) - 3_600_000
     expected = {
         labels: kept
-        for labels, samples in in_file(pushed.folder).items()
+        for labels, samples in stored_samples(pushed.folder).items()
         if (kept := [sample for sample in samples if sample[0] >= oldest_ms])
     }
-    missing = {labels: sorted(set(samples) - set(found.get(labels, []))) for labels, samples in expected.items()}
-    assert counted["accepted"] + counted["refused"] == 5 * 5_390
-    assert counted["accepted"] == count(found)
+    missing = {labels: sorted(set(samples) - set(received.get(labels, []))) for labels, samples in expected.items()}
+    assert counts["accepted"] + counts["refused"] == 5 * 5_390
+    assert counts["accepted"] == count(received)
     # the batch on the border is halved six times at least: of its 2,000 seconds at most 32 more may be lost
     assert max(map(len, missing.values())) <= 32
-    assert all(set(samples) <= set(expected[labels]) for labels, samples in found.items())
+    assert all(set(samples) <= set(expected[labels]) for labels, samples in received.items())
 
 
-def test_push_too_large_response_reduces_the_batch(both, sender):
+def test_push_too_large_response_reduces_the_batch(push_servers, sender):
     now = round(time.time(), 3)
-    with proxy(both.victoria) as between:
+    with proxy(push_servers.victoria) as between:
         pushed = sender(between.url + VICTORIA)
-        remember(pushed.history, now - 600, 600)
+        add_samples(pushed.history, now - 600, 600)
         between.faults = [413, 413]
         pushed.push()
 
-    assert agrees(both.victoria, pushed, now) == 3_000
+    assert compare_with_server(push_servers.victoria, pushed, now) == 3_000
     assert between.sizes[2] < between.sizes[0] / 3
-    assert pushed.counted() == {"accepted": 3_000, "refused": 0, "dropped": 0}
+    assert pushed.sample_counts() == {"accepted": 3_000, "refused": 0, "dropped": 0}
 
 
-def test_push_retry_after_delays_the_next_request(both, sender):
+def test_push_retry_after_delays_the_next_request(push_servers, sender):
     now = round(time.time(), 3)
-    with proxy(both.victoria) as between:
+    with proxy(push_servers.victoria) as between:
         between.faults, between.retry_after = [503], "3"
         waiting = sender(between.url + VICTORIA)
-        remember(waiting.history, now, 10)
+        add_samples(waiting.history, now, 10)
         asked_s = time.monotonic()
         waiting.push()
         again_s = time.monotonic()
 
-    assert between.seen == [503, "pass"]
+    assert between.faults_applied == [503, "pass"]
     assert again_s - asked_s >= 3.0
 
 
 def test_push_batch_size_is_limited(tmp_path, sender):
     pushed = sender("http://127.0.0.1:9/api/v1/write")
-    remember(pushed.history, time.time() - 3_600, 3_000)
+    add_samples(pushed.history, time.time() - 3_600, 3_000)
     batch = pushed.history.backlog.oldest(pushed.history.settled_ms, MAX_SAMPLES)
 
     assert len(batch.samples) == MAX_SAMPLES
@@ -138,7 +140,7 @@ def test_push_batch_size_is_limited(tmp_path, sender):
 
 def test_split_samples_splits_by_time_then_by_series(sender):
     pushed = sender("http://127.0.0.1:9/api/v1/write")
-    remember(pushed.history, 1_790_000_000, 5)
+    add_samples(pushed.history, 1_790_000_000, 5)
     samples = pushed.history.backlog.oldest(pushed.history.settled_ms, MAX_SAMPLES).samples
 
     older, newer = split_samples(samples)

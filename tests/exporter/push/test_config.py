@@ -5,7 +5,7 @@ import pytest
 from exporter.config.settings import Settings, UsageError
 from exporter.push.config import push_target
 from exporter.push.encoding import REMOTE_WRITE, TEXT
-from tests.exporter.cli.test_main import exporter, one_line
+from tests.exporter.commands import assert_one_line, exporter
 
 URL = "https://metrics.example/api/v1/write"
 
@@ -79,7 +79,7 @@ def test_push_secret_file_is_reloaded(tmp_path):
     ],
 )
 def test_push_invalid_options_are_one_line(tmp_path, options, words):
-    one_line(exporter("serve", "--state.path", str(tmp_path / "state"), *options), 2, *words)
+    assert_one_line(exporter("serve", "--state.path", str(tmp_path / "state"), *options), 2, *words)
     assert not (tmp_path / "state").exists()
 
 
@@ -107,9 +107,9 @@ def test_push_invalid_options_are_one_line(tmp_path, options, words):
 def test_push_invalid_header_is_refused_without_its_value(tmp_path, headers, words):
     with pytest.raises(UsageError) as refused:
         target(tmp_path, push_headers=tuple(headers))
-    said = str(refused.value)
-    assert [word for word in words if word not in said] == []
-    assert [hidden for hidden in ("hunter", "hünter", "\n", "\r") if hidden in said] == []
+    message = str(refused.value)
+    assert [word for word in words if word not in message] == []
+    assert [hidden for hidden in ("hunter", "hünter", "\n", "\r") if hidden in message] == []
 
 
 @pytest.mark.parametrize("secret", ["hunter2\nhunter3", "hunter2\x00", b"hunter2\xff", ""])

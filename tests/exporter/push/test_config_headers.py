@@ -23,13 +23,13 @@ def test_push_headers_are_in_each_request_and_not_in_the_log(tmp_path, start):
             between.always = 401
             exporter.wait_for_metric(lambda value: value == 0.0, "wattline_push_up")
             landing = exporter.get("/")[1]
-            said = exporter.log()
+            log = exporter.log()
 
     assert {headers["x-scope-orgid"] for headers in between.headers} == {"team north"}
     assert {headers["x-api-key"] for headers in between.headers[:first]} == {"hunter2"}
     assert {headers["content-type"] for headers in between.headers} == {"application/x-protobuf"}
     assert {headers["x-prometheus-remote-write-version"] for headers in between.headers} == {"0.1.0"}
-    assert "reloaded " in said
+    assert "reloaded " in log
     for hidden in ("hunter", "team north"):
-        assert hidden not in said
+        assert hidden not in log
         assert hidden not in str(landing)

@@ -29,11 +29,11 @@ from exporter.push.http import classify_response
     ],
 )
 def test_push_response_is_classified(status, headers, body, kind, words):
-    said = classify_response(status, headers, body)
+    outcome = classify_response(status, headers, body)
 
-    assert said.kind == kind
-    assert words in said.text
-    assert said.retry_after_s == (7.0 if status == 429 else None)
+    assert outcome.kind == kind
+    assert words in outcome.text
+    assert outcome.retry_after_s == (7.0 if status == 429 else None)
 
 
 def test_push_retry_after_date_is_at_most_an_hour():

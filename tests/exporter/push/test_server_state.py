@@ -11,8 +11,8 @@ import pytest
 
 from exporter.push.client import PushTiming
 from tests import servers
-from tests.exporter.push.node import LATE, PROMETHEUS, VICTORIA, agrees, count, remember
-from tests.exporter.push.proxy import lines, on_server, proxy
+from tests.exporter.push.node import LATE, PROMETHEUS, VICTORIA, add_samples, compare_with_server, count
+from tests.exporter.push.proxy import lines, proxy, server_samples
 
 ONCE = ["-dedup.minScrapeInterval=1ms"]
 RECEIVES = ["--web.enable-remote-write-receiver"]
@@ -33,10 +33,10 @@ def started(tmp_path):
 
         def start(path=VICTORIA):
             if path == PROMETHEUS:
-                made = servers.prometheus(folder, [], flags=RECEIVES, config=LATE, port=port)
+                context = servers.prometheus(folder, [], flags=RECEIVES, config=LATE, port=port)
             else:
-                made = servers.victoria_metrics(folder, [], flags=ONCE, port=port)
-            return stack.enter_context(made)
+                context = servers.victoria_metrics(folder, [], flags=ONCE, port=port)
+            return stack.enter_context(context)
 
         yield start
 
@@ -47,22 +47,22 @@ def test_victoria_metrics_killed_between_pushes_gets_lost_samples_again(started,
     now = round(time.time(), 3)
     url = started()
     pushed = sender(url + path)
-    remember(pushed.history, now - 120, 60)
-    forgotten = []
+    add_samples(pushed.history, now - 120, 60)
+    counts_after_kill = []
 
     def killed_meanwhile():
-        if len(forgotten) < 2 and pushed.is_done():
+        if len(counts_after_kill) < 2 and pushed.is_done():
             kill(url)
             started()
-            forgotten.append(count(on_server(url, pushed.name, now)))
-            remember(pushed.history, now - 90 + 30 * len(forgotten), 30)
-        return len(forgotten) == 2 and pushed.is_done()
+            counts_after_kill.append(count(server_samples(url, pushed.name, now)))
+            add_samples(pushed.history, now - 90 + 30 * len(counts_after_kill), 30)
+        return len(counts_after_kill) == 2 and pushed.is_done()
 
     pushed.push(until=killed_meanwhile)
 
-    assert forgotten == [0, 0]
-    assert agrees(url, pushed, now) == 600
-    assert pushed.counted() == {"accepted": 600, "refused": 0, "dropped": 0}
+    assert counts_after_kill == [0, 0]
+    assert compare_with_server(url, pushed, now) == 600
+    assert pushed.sample_counts() == {"accepted": 600, "refused": 0, "dropped": 0}
     assert "cannot push" not in caplog.text
 
 
@@ -70,28 +70,28 @@ def test_victoria_metrics_killed_while_exporter_is_down_gets_samples_again(start
     now = round(time.time(), 3)
     url = started()
     pushed = sender(url + VICTORIA)
-    remember(pushed.history, now - 60, 60)
+    add_samples(pushed.history, now - 60, 60)
     pushed.push()
     kill(url)
     started()
-    pushed.again()
+    pushed.restart()
     assert pushed.is_done()
-    pushed.push(until=lambda: pushed.is_done() and count(on_server(url, pushed.name, now)) == 300)
+    pushed.push(until=lambda: pushed.is_done() and count(server_samples(url, pushed.name, now)) == 300)
 
-    assert agrees(url, pushed, now) == 300
-    assert pushed.counted() == {"accepted": 300, "refused": 0, "dropped": 0}
+    assert compare_with_server(url, pushed, now) == 300
+    assert pushed.sample_counts() == {"accepted": 300, "refused": 0, "dropped": 0}
 
 
 def test_prometheus_killed_gets_no_sample_twice(started, sender):
     now = round(time.time(), 3)
     url = started(PROMETHEUS)
     pushed = sender(url + PROMETHEUS)
-    remember(pushed.history, now - 60, 60)
+    add_samples(pushed.history, now - 60, 60)
     pushed.push()
     kill(url)
     started(PROMETHEUS)
 
-    assert agrees(url, pushed, now) == 300
+    assert compare_with_server(url, pushed, now) == 300
     position = pushed.history.backlog.position()
     assert position.durable == position.done
 
@@ -102,47 +102,47 @@ def test_victoria_metrics_killed_gets_lost_samples_again(tmp_path, sender):
     (tmp_path / "server").mkdir()
     with servers.victoria_metrics(tmp_path / "server", [], flags=ONCE) as victoria, proxy(victoria) as between:
         pushed = sender(between.url + VICTORIA)
-        remember(pushed.history, now - 120, 60)
+        add_samples(pushed.history, now - 120, 60)
         pushed.push()
-        assert pushed.counted()["accepted"] == 300
+        assert pushed.sample_counts()["accepted"] == 300
         kill(victoria)
-        remember(pushed.history, now - 60, 60)
-        pushed.push(until=lambda: len(between.seen) > 2)
-        with servers.victoria_metrics(tmp_path / "server", [], flags=ONCE) as started_anew:
-            between.server = started_anew
+        add_samples(pushed.history, now - 60, 60)
+        pushed.push(until=lambda: len(between.faults_applied) > 2)
+        with servers.victoria_metrics(tmp_path / "server", [], flags=ONCE) as restarted_server:
+            between.server = restarted_server
             pushed.push()
-            assert agrees(started_anew, pushed, now) == 600
+            assert compare_with_server(restarted_server, pushed, now) == 600
 
-    assert pushed.counted() == {"accepted": 600, "refused": 0, "dropped": 0}
+    assert pushed.sample_counts() == {"accepted": 600, "refused": 0, "dropped": 0}
 
 
 def joules(server, name, now):
     """Return the increase by PromQL over the last minute of the samples."""
     selector = f'wattline_gpu_energy_joules_total{{instance="{name}"}}'
-    found = {}
+    values = {}
     for function in ("increase", "delta", "count_over_time"):
-        asked = {"query": f"sum({function}({selector}[60s]))", "time": f"{now:.3f}", "nocache": "1"}
-        with urllib.request.urlopen(f"{server}/api/v1/query?{urllib.parse.urlencode(asked)}") as answer:
-            found[function] = float(json.load(answer)["data"]["result"][0]["value"][1])
-    return found
+        parameters = {"query": f"sum({function}({selector}[60s]))", "time": f"{now:.3f}", "nocache": "1"}
+        with urllib.request.urlopen(f"{server}/api/v1/query?{urllib.parse.urlencode(parameters)}") as answer:
+            values[function] = float(json.load(answer)["data"]["result"][0]["value"][1])
+    return values
 
 
 @pytest.mark.parametrize("path", [VICTORIA, PROMETHEUS])
-def test_samples_sent_twice_do_not_double_joules(both, sender, path):
+def test_samples_sent_twice_do_not_double_joules(push_servers, sender, path):
     now = float(int(time.time()))
-    with proxy(both.of(path)) as between:
+    with proxy(push_servers.of(path)) as between:
         pushed = sender(between.url + path)
-        remember(pushed.history, now - 120, 121)
+        add_samples(pushed.history, now - 120, 121)
         between.faults = ["cut", "cut"]
         pushed.push()
-    assert between.seen.count("cut") == 2
-    agrees(both.of(path), pushed, now + 1)
+    assert between.faults_applied.count("cut") == 2
+    compare_with_server(push_servers.of(path), pushed, now + 1)
 
     # 300 W and 1 W for 60 s; newer servers exclude the window's first sample
-    found = joules(both.of(path), pushed.name, now)
-    assert found["increase"] == pytest.approx(18_060, rel=1e-6)
-    assert found["delta"] == pytest.approx(18_060, rel=1e-6)
-    assert found["count_over_time"] in {120, 122}
+    values = joules(push_servers.of(path), pushed.name, now)
+    assert values["increase"] == pytest.approx(18_060, rel=1e-6)
+    assert values["delta"] == pytest.approx(18_060, rel=1e-6)
+    assert values["count_over_time"] in {120, 122}
 
 
 def test_samples_kept_twice_by_the_server_do_not_double_joules(tmp_path, sender):
@@ -150,57 +150,57 @@ def test_samples_kept_twice_by_the_server_do_not_double_joules(tmp_path, sender)
     (tmp_path / "server").mkdir()
     with servers.victoria_metrics(tmp_path / "server", []) as victoria, proxy(victoria) as between:
         pushed = sender(between.url + VICTORIA)
-        remember(pushed.history, now - 120, 121)
+        add_samples(pushed.history, now - 120, 121)
         between.faults = ["cut"]
         pushed.push()
-        on_server(victoria, pushed.name, now)  # makes the samples visible
-        found = joules(victoria, pushed.name, now)
+        server_samples(victoria, pushed.name, now)  # makes the samples visible
+        values = joules(victoria, pushed.name, now)
 
-    assert found["count_over_time"] >= 240
-    assert found["increase"] == pytest.approx(18_060, rel=1e-6)
-    assert found["delta"] == pytest.approx(18_060, rel=1e-6)
+    assert values["count_over_time"] >= 240
+    assert values["increase"] == pytest.approx(18_060, rel=1e-6)
+    assert values["delta"] == pytest.approx(18_060, rel=1e-6)
 
 
-@pytest.mark.parametrize("closes", ["", "said", "silently"])
-def test_server_that_closes_connections_gets_few_samples_twice(both, sender, closes, caplog):
+@pytest.mark.parametrize("closes", ["", "announced", "silently"])
+def test_server_that_closes_connections_gets_few_samples_twice(push_servers, sender, closes, caplog):
     """Closed connections are not an outage; on a kept connection nothing is sent twice."""
     now = round(time.time(), 3)
-    with proxy(both.victoria) as between:
+    with proxy(push_servers.victoria) as between:
         between.closes = closes
         pushed = sender(between.url + VICTORIA)
-        remember(pushed.history, now - 6_010, 6_010)
+        add_samples(pushed.history, now - 6_010, 6_010)
         pushed.push()
 
-    assert agrees(both.victoria, pushed, now) == 30_050
+    assert compare_with_server(push_servers.victoria, pushed, now) == 30_050
     assert "cannot push" not in caplog.text
     # four batches; each at most three times more if the close is not announced
-    assert len(between.seen) == 4 if closes in {"", "said"} else len(between.seen) <= 16
+    assert len(between.faults_applied) == 4 if closes in {"", "announced"} else len(between.faults_applied) <= 16
 
 
 @pytest.mark.parametrize(("name", "status"), [("a-victoria-metrics", 503), ("", 502)])
-def test_misleading_responses_do_not_repeat_samples(both, sender, name, status):
+def test_misleading_responses_do_not_repeat_samples(push_servers, sender, name, status):
     """A responding VictoriaMetrics has lost nothing; behind a proxy it may have, so samples are sent once more."""
     now = round(time.time(), 3)
     sent = []
-    with proxy(both.victoria) as between:
+    with proxy(push_servers.victoria) as between:
         between.name = name
         between.refuses = lambda body: sent.append(len(lines(body))) is not None
         between.faults = ["pass", *["pass", status] * 4]
         pushed = sender(between.url + VICTORIA)
-        remember(pushed.history, now - 6_010, 6_010)
+        add_samples(pushed.history, now - 6_010, 6_010)
         pushed.push()
 
-    assert agrees(both.victoria, pushed, now) == 30_050
-    assert between.seen.count(status) == (2 if name else 4)
+    assert compare_with_server(push_servers.victoria, pushed, now) == 30_050
+    assert between.faults_applied.count(status) == (2 if name else 4)
     assert sum(sent) == (30_050 if name else 50_050)
 
 
-def test_short_connections_do_not_repeat_samples_without_end(both, sender, caplog):
+def test_short_connections_do_not_repeat_samples_without_end(push_servers, sender, caplog):
     """Connections through a proxy that closes idle ones. Fourteen pushes of five samples each."""
     caplog.set_level("INFO")
     now = round(time.time(), 3)
     sent, rounds = [], []
-    with proxy(both.victoria) as between:
+    with proxy(push_servers.victoria) as between:
         between.closes = "silently"
         between.refuses = lambda body: sent.append(len(lines(body))) is not None
         pushed = sender(between.url + VICTORIA)
@@ -210,7 +210,7 @@ def test_short_connections_do_not_repeat_samples_without_end(both, sender, caplo
                 return False
             rounds.append(len(rounds))
             if len(rounds) <= 14:
-                remember(pushed.history, now - 20 + len(rounds), 1)
+                add_samples(pushed.history, now - 20 + len(rounds), 1)
             return len(rounds) > 14
 
         pushed.push(until=one_more)
@@ -219,8 +219,8 @@ def test_short_connections_do_not_repeat_samples_without_end(both, sender, caplo
     assert sum(sent) == 70 + 275
     assert caplog.text.count("are closed within 30 s, by a proxy") == 1
     assert "cannot push" not in caplog.text
-    assert agrees(both.victoria, pushed, now) == 70
-    assert pushed.counted() == {"accepted": 70, "refused": 0, "dropped": 0}
+    assert compare_with_server(push_servers.victoria, pushed, now) == 70
+    assert pushed.sample_counts() == {"accepted": 70, "refused": 0, "dropped": 0}
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -228,7 +228,7 @@ def test_rare_pushes_check_the_server_in_between(started, sender, killed):
     now = round(time.time(), 3)
     url = started()
     pushed = sender(url + VICTORIA, every_s=5.0, timing=PushTiming(first_backoff_s=0.02, flush_s=0.5))
-    remember(pushed.history, now - 60, 60)
+    add_samples(pushed.history, now - 60, 60)
     begun_s = []
 
     def proved():
@@ -242,5 +242,5 @@ def test_rare_pushes_check_the_server_in_between(started, sender, killed):
 
     pushed.push(until=proved)
 
-    assert agrees(url, pushed, now) == 300
-    assert pushed.counted() == {"accepted": 300, "refused": 0, "dropped": 0}
+    assert compare_with_server(url, pushed, now) == 300
+    assert pushed.sample_counts() == {"accepted": 300, "refused": 0, "dropped": 0}

@@ -1,4 +1,4 @@
-"""Devices that each run holds."""
+"""Devices assigned to each run."""
 
 from exporter.attribution.policy import NO_RUN, Attribution
 from exporter.model import Device, GpuInfo, GpuProcess, Poll
@@ -43,13 +43,13 @@ def loads_of(run, processes=None):
     return {device: changes[-1][1].loads for device, changes in energies._holders.items()}
 
 
-def test_run_holds_its_gpus_before_its_processes_are_there_and_no_others():
+def test_run_with_named_gpus_holds_them_before_its_processes_start():
     loads = loads_of(run_on(GPU), {OTHER: [GpuProcess(1, None, 0.5)]})
 
     assert loads == {GPU: {"a": 0}, OTHER: {NO_RUN: 0.5}}
 
 
-def test_run_that_discovers_its_gpus_holds_those_with_its_processes():
+def test_run_with_discovered_gpus_holds_those_of_its_processes():
     loads = loads_of(run_on(GPU, OTHER, discovers=True, seen_on=["GPU-1"]))
 
     assert loads == {GPU: {}, OTHER: {"a": 0}}

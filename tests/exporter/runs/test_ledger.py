@@ -1,4 +1,4 @@
-"""A run whose end was under way when the exporter was killed, and a carbon slot that changes in a run, or after it."""
+"""Interrupted ends of runs, changes of the carbon slot, and unsaved runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def slot(begin_s: float, grams_per_kwh: float) -> Slot:
 
 
 class FakeSensors:
-    """Sensors that take 0.3 s to be updated, in the time of the node."""
+    """Sensors whose update takes 0.3 s of virtual time."""
 
     def __init__(self, node) -> None:
         self.node = node
@@ -49,7 +49,7 @@ class NoStorage:
 
 
 class Node:
-    """Sensors and ledger of a GPU of 360 W, in virtual time."""
+    """Sensors and ledger of a node with a 360 W GPU, in virtual time."""
 
     def __init__(self, file: StateFile, slots_at=lambda _: (), is_alive=lambda _: True) -> None:
         self.now_s = self.first_s = boottime()
@@ -66,8 +66,8 @@ class Node:
         return ClockReading(self.now_s, self.first_at + self.now_s - self.first_s, self.now_s)
 
     def begin(self, **request):
-        shown, _ = asyncio.run(self.service.begin(BeginRequest(workload="test", **request)))
-        return self.ledger.runs[shown.run_id]
+        values, _ = asyncio.run(self.service.begin(BeginRequest(workload="test", **request)))
+        return self.ledger.runs[values.run_id]
 
     def end(self, run_id):
         asyncio.run(self.service.end(run_id, EndRequest()))
@@ -122,7 +122,7 @@ def test_ledger_run_begun_after_slot_change_leaves_others_the_new_slot(tmp_path)
 
     grams = sum(emission.grams for emission in ended.emissions)
     seconds = (ended.end_s or 0) - ended.begin_s
-    before_s = 8.3  # until the slot changed: 8 s, and the moment in which the sensors were read at the begin
+    before_s = 8.3  # 8 s until the slot changed, and the update of the sensors at the begin
     expected = 360 / 3.6e6 * (100 * before_s + 300 * (seconds - before_s))
     assert abs(grams - expected) < 0.05 * expected
 
@@ -133,7 +133,7 @@ def test_ledger_emissions_use_each_slot_of_a_system_sleep(tmp_path):
     run = node.begin()
     node.run_for(8)
     node.ledger.tick()
-    node.now_s += 7_200.0  # 360 W go on: two hours, four slots
+    node.now_s += 7_200.0  # 360 W continue for two hours, which are four slots
     node.run_for(0.05)
     node.ledger.tick()
     node.run_for(8)
@@ -149,8 +149,8 @@ def test_ledger_emissions_use_each_slot_of_a_system_sleep(tmp_path):
     assert sum(emission.grams for emission in ended.emissions) == pytest.approx(expected, rel=0.01)
 
 
-class Dying(Node):
-    """Its run has a process that is there for ten seconds; `after_s` later another slot of intensity begins."""
+class DyingRunNode(Node):
+    """Node with a run whose process lives ten seconds; `after_s` later the carbon slot changes."""
 
     def __init__(self, state: StateFile, after_s: float) -> None:
         self.is_there, self.changes_at = True, float("inf")
@@ -174,20 +174,20 @@ class Dying(Node):
 @pytest.mark.parametrize("after_s", [2, 6, 1_000])
 def test_ledger_slot_change_after_death_adds_no_energy(tmp_path, after_s):
     state = StateFile(tmp_path)
-    node = Dying(state, after_s)
+    node = DyingRunNode(state, after_s)
     node.tick_for(10)
     state.close()
 
     run = node.run
     joules = run.final[GPU].joules - run.begin[GPU].joules
     assert run.outcome == "interrupted"
-    assert joules == pytest.approx(360.0 * 10.3, abs=1.0)  # 0.3 s are those of the begin
+    assert joules == pytest.approx(360.0 * 10.3, abs=1.0)  # 0.3 s is the update at the begin
     assert sum(emission.grams for emission in run.emissions) == pytest.approx(joules * 100.0 / 3.6e6)
 
 
 def test_ledger_slot_change_between_two_processes_counts(tmp_path):
     state = StateFile(tmp_path)
-    node = Dying(state, after_s=2.5)
+    node = DyingRunNode(state, after_s=2.5)
     node.tick_for(5)
     node.is_there = True
     node.tick_for(10)
@@ -203,7 +203,7 @@ def test_ledger_maximum_power_is_within_start_and_end(tmp_path):
     state = StateFile(tmp_path)
     node = Node(state)
     run = node.begin()
-    node.live.energy.push(Poll(GPU, run.begin_s - 0.01, run.begin_s - 0.01, 0.0, 700.0))  # polls come in late
+    node.live.energy.push(Poll(GPU, run.begin_s - 0.01, run.begin_s - 0.01, 0.0, 700.0))  # polls arrive late
     node.run_for(2)
     run.end_s = node.now_s  # as `end` does before it waits
     node.live.energy.push(Poll(GPU, run.end_s - 0.01, run.end_s - 0.01, 0.0, 500.0))
@@ -215,7 +215,7 @@ def test_ledger_maximum_power_is_within_start_and_end(tmp_path):
 
 
 def half_hour(at: float) -> Slot:
-    """Each half hour's intensity is another."""
+    """Return the slot of a half hour, each with another intensity."""
     begin_s = at // 1_800 * 1_800
     return slot(begin_s, 100.0 + begin_s // 1_800 % 7 * 50)
 
@@ -247,13 +247,13 @@ def test_run_view_counters_do_not_fall_while_start_settles(tmp_path):
     state = StateFile(tmp_path)
     node = Node(state)
     run = node.begin()
-    shown: list[float] = []
+    values: list[float] = []
     for _ in range(60):
         node.run_for(0.25)
         node.ledger.tick()
-        seen = run_view(run, node.live.energy.meters, node.now_s, None).energy_joules.get("gpu", {})
-        shown += seen.values()
+        energies = run_view(run, node.live.energy.meters, node.now_s, None).energy_joules.get("gpu", {})
+        values += energies.values()
     state.close()
 
-    assert shown == sorted(shown)
-    assert len(shown) > 20
+    assert values == sorted(values)
+    assert len(values) > 20

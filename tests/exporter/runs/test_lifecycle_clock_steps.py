@@ -17,7 +17,7 @@ def test_clock_steps_set_clock_is_reported_as_step(step_s):
     assert wall.take(ClockReading(108.0, 1_700_000_008.0 + step_s, 98.0)) == (0.0, 0.0)
 
 
-def test_clock_steps_system_sleep_is_no_step():
+def test_clock_steps_system_sleep_is_not_a_step():
     wall = ClockSteps()
     wall.take(ClockReading(100.0, 1_700_000_000.0, 90.0))
 

@@ -1,4 +1,4 @@
-"""The marks of a run without any process: what lies between them is booked once, and adds up."""
+"""Energy between the marks of a run without processes."""
 
 import math
 import random
@@ -38,7 +38,7 @@ def run_of(*cuts):
 
 
 def line_until(until_s, watts=lambda t: 300.0):
-    """A counter that moves each 0.1 s, polled at 47 ms."""
+    """Return a meter with a counter that updates every 0.1 s, polled every 47 ms."""
     line, joules, done_s = DeviceMeter(period_s=0.047), 0.0, 95.0
     for k in range(int((until_s - 95.0) / 0.047) + 1):
         t = 95.0 + 0.047 * k
@@ -71,24 +71,24 @@ def test_phases_from_the_start_add_up_to_the_run():
 
 
 def true_j(begin_s, end_s):
-    """`bursts` as the counter has it: one power for each 0.1 s."""
+    """Return the energy of `bursts`, whose power is constant for each 0.1 s."""
     edges = [95.0 + 0.1 * k for k in range(200)]
     overlaps = ((min(end_s, a + 0.1) - max(begin_s, a), bursts(a + 0.05)) for a in edges)
     return math.fsum(seconds * watts for seconds, watts in overlaps if seconds > 0)
 
 
 def test_phase_energy_interval_contains_true_energy():
-    rng, held, phases = random.Random(5), 0, 0
+    rng, covering, phases = random.Random(5), 0, 0
     for _ in range(30):
         first_s, second_s = sorted(BEGIN_S + rng.uniform(0.2, 9.8) for _ in range(2))
         run, _ = ended(Cut(BEGIN_S, "a"), Cut(first_s, "b"), Cut(second_s, "a"))
         truths = {"a": true_j(BEGIN_S, first_s) + true_j(second_s, END_S), "b": true_j(first_s, second_s)}
         for phase in run.phases:
-            held += abs(phase.joules[GPU] - truths[phase.name]) <= phase.half_widths_j[GPU]
+            covering += abs(phase.joules[GPU] - truths[phase.name]) <= phase.half_widths_j[GPU]
             phases += 1
             assert 0 < phase.half_widths_j[GPU] < 4 * 0.1 * 640  # at most a sensor period at each of its edges
     assert phases == 60
-    assert held >= 0.95 * phases
+    assert covering >= 0.95 * phases
 
 
 def test_emissions_use_the_slot_of_each_joule():

@@ -5,7 +5,7 @@ import pytest
 import requests
 
 from tests.daemon import begin, end
-from tests.exporter.api import UUIDS, refused
+from tests.exporter.api import UUIDS, assert_problem
 
 
 def test_begin_without_gpus_takes_the_whole_node(exporter):
@@ -42,7 +42,9 @@ def test_begin_repeated_returns_same_run_and_other_body_conflicts(exporter):
     assert (first[0], second[0]) == (201, 200)
     assert exporter.post("/api/v1/runs", body)[0] == 200
     assert first[1]["started_at"] == second[1]["started_at"]
-    refused(exporter.post("/api/v1/runs", body | {"workload": "other"}), 409, "run_id", "same-1", "choose another")
+    assert_problem(
+        exporter.post("/api/v1/runs", body | {"workload": "other"}), 409, "run_id", "same-1", "choose another"
+    )
 
 
 def test_begin_by_eight_clients_at_once_creates_one_run(exporter):
@@ -59,9 +61,9 @@ def test_end_during_begin_ends_the_run(exporter):
     with ThreadPoolExecutor(8) as pool:
         for i in range(10):
             name = f"brief-{i}"
-            begun = pool.submit(exporter.post, "/api/v1/runs", {"workload": "x", "run_id": name})
+            begin_request = pool.submit(exporter.post, "/api/v1/runs", {"workload": "x", "run_id": name})
             ended = pool.submit(exporter.post, f"/api/v1/runs/{name}/end", {})
-            assert begun.result()[0] == 201
+            assert begin_request.result()[0] == 201
             assert ended.result()[0] in (200, 404)
             end(exporter, name)
 
@@ -90,7 +92,7 @@ def test_end_during_begin_ends_the_run(exporter):
     ],
 )
 def test_begin_invalid_request_names_the_field(exporter, body, words):
-    refused(exporter.post("/api/v1/runs", body), 422, *words)
+    assert_problem(exporter.post("/api/v1/runs", body), 422, *words)
 
 
 def test_begin_accepts_sixteen_labels_of_any_text(exporter):
@@ -98,9 +100,9 @@ def test_begin_accepts_sixteen_labels_of_any_text(exporter):
     run = begin(exporter, 'a "b" \\ \n', labels=labels)
 
     assert run["labels"] == labels
-    ((shown, _),) = [s for s in exporter.metrics()["wattline_run_info"] if s[0]["run_id"] == run["run_id"]]
-    assert shown["workload"] == 'a "b" \\ \n'
-    assert {f"label_{name}": value for name, value in labels.items()}.items() <= shown.items()
+    ((exported, _),) = [s for s in exporter.metrics()["wattline_run_info"] if s[0]["run_id"] == run["run_id"]]
+    assert exported["workload"] == 'a "b" \\ \n'
+    assert {f"label_{name}": value for name, value in labels.items()}.items() <= exported.items()
     end(exporter, run["run_id"])
 
 
@@ -120,7 +122,7 @@ def test_begin_65th_open_run_is_rejected(start):
     with start() as exporter:
         for i in range(64):
             begin(exporter, run_id=f"run-{i}")
-        refused(exporter.post("/api/v1/runs", {"workload": "x"}), 429, "64", "end one")
+        assert_problem(exporter.post("/api/v1/runs", {"workload": "x"}), 429, "64", "end one")
         assert exporter.post("/api/v1/runs", {"workload": "test", "run_id": "run-0"})[0] == 200
         end(exporter, "run-0")
 

@@ -5,7 +5,7 @@ import pytest
 
 from exporter.simulation import Constant, Fault
 from tests.daemon import begin, end
-from tests.exporter.api import UUIDS, refused
+from tests.exporter.api import UUIDS, assert_problem
 
 
 def test_end_twice_returns_the_first_outcome(exporter):
@@ -25,7 +25,7 @@ def test_end_makes_run_reject_further_changes(exporter):
     end(exporter, run_id)
 
     for verb, body in (("work", {"tokens": 1}), ("phase", {"name": "x"}), ("processes", {"pids": [os.getpid()]})):
-        refused(exporter.post(f"/api/v1/runs/{run_id}/{verb}", body), 409, "ended")
+        assert_problem(exporter.post(f"/api/v1/runs/{run_id}/{verb}", body), 409, "ended")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_end_makes_run_reject_further_changes(exporter):
 )
 def test_end_invalid_request_leaves_the_run_open(exporter, body):
     run_id = begin(exporter)["run_id"]
-    refused(exporter.post(f"/api/v1/runs/{run_id}/end", body), 422)
+    assert_problem(exporter.post(f"/api/v1/runs/{run_id}/end", body), 422)
 
     assert exporter.get(f"/api/v1/runs/{run_id}")[1]["state"] == "running"
     end(exporter, run_id, results={f"r{i}": i for i in range(64)})
@@ -81,24 +81,24 @@ def test_end_energy_interval_contains_true_energy(exporter):
 def test_run_counters_only_rise(exporter):
     run_id = begin(exporter)["run_id"]
     exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "p"})
-    seen = []
+    rows = []
 
-    def look():
-        found = exporter.metrics()
-        seen.append(
+    def counters():
+        metrics = exporter.metrics()
+        rows.append(
             [
-                sum(v for labels, v in found.get(name, ()) if labels.get("run_id") == run_id)
+                sum(v for labels, v in metrics.get(name, ()) if labels.get("run_id") == run_id)
                 for name in ("wattline_run_energy_joules_total", "wattline_run_phase_energy_joules_total")
             ]
         )
 
     for _ in range(30):
-        look()
+        counters()
         time.sleep(0.26)
     end(exporter, run_id)
     time.sleep(0.3)
-    look()
+    counters()
 
-    for column in zip(*seen, strict=True):
+    for column in zip(*rows, strict=True):
         assert list(column) == sorted(column)
         assert column[-1] > 0

@@ -2,7 +2,7 @@ import requests
 
 from exporter.contract.run import MAX_RECENT_PHASES
 from tests.daemon import begin, end
-from tests.exporter.api import refused
+from tests.exporter.api import assert_problem
 
 
 def test_phase_changes_too_often_are_rejected_and_noted(exporter):
@@ -13,7 +13,7 @@ def test_phase_changes_too_often_are_rejected_and_noted(exporter):
     late = [answer for answer in answers if answer.status_code != 200]
 
     assert len(answers) - len(late) >= MAX_RECENT_PHASES
-    refused((late[0].status_code, late[0].json()), 429, "phase", str(MAX_RECENT_PHASES))
+    assert_problem((late[0].status_code, late[0].json()), 429, "phase", str(MAX_RECENT_PHASES))
     assert late[0].headers["Retry-After"] == "1"
     assert late[0].headers["Content-Type"].startswith("application/problem+json")
     run = end(exporter, run_id)

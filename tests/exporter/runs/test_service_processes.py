@@ -8,7 +8,7 @@ from exporter.model import RunError
 from exporter.processes.procfs import ProcessKey, find_process
 from exporter.runs.requests import merge_processes
 from tests.daemon import begin, end, eventually
-from tests.exporter.api import UUIDS, refused, sleeper
+from tests.exporter.api import UUIDS, assert_problem, sleeper
 
 
 def test_add_processes_is_accepted_at_any_time(exporter):
@@ -20,11 +20,11 @@ def test_add_processes_is_accepted_at_any_time(exporter):
 
 
 def test_add_processes_of_other_pid_namespace_is_rejected(exporter):
-    """The job in a pod says 1: here that is the init of the whole machine."""
+    """PID 1 in a pod is the init process of the node for the exporter."""
     run = begin(exporter)
-    path, mine = f"/api/v1/runs/{run['run_id']}/processes", Path("/proc/self/ns/pid").stat().st_ino
-    refused(exporter.post(path, {"pids": [1], "pid_namespace": mine + 1}), 422, "pids", "WATTLINE_CGROUP")
-    status, _ = exporter.post(path, {"pids": [os.getpid()], "pid_namespace": mine})
+    path, namespace = f"/api/v1/runs/{run['run_id']}/processes", Path("/proc/self/ns/pid").stat().st_ino
+    assert_problem(exporter.post(path, {"pids": [1], "pid_namespace": namespace + 1}), 422, "pids", "WATTLINE_CGROUP")
+    status, _ = exporter.post(path, {"pids": [os.getpid()], "pid_namespace": namespace})
 
     assert status == 200
     end(exporter, run["run_id"])
@@ -33,8 +33,8 @@ def test_add_processes_of_other_pid_namespace_is_rejected(exporter):
 @pytest.mark.parametrize("pid", [2**22 + 1, 2**31, 2**63])
 def test_add_processes_unknown_pid_is_rejected(exporter, pid):
     run = begin(exporter)
-    refused(exporter.post(f"/api/v1/runs/{run['run_id']}/processes", {"pids": [pid]}), 422, "pids", str(pid))
-    refused(exporter.post("/api/v1/runs", {"workload": "x", "pids": [pid]}), 422, "pids", str(pid))
+    assert_problem(exporter.post(f"/api/v1/runs/{run['run_id']}/processes", {"pids": [pid]}), 422, "pids", str(pid))
+    assert_problem(exporter.post("/api/v1/runs", {"workload": "x", "pids": [pid]}), 422, "pids", str(pid))
     end(exporter, run["run_id"])
 
 
@@ -59,14 +59,14 @@ def test_run_with_only_a_zombie_process_ends(exporter):
     process = sleeper()
     process.kill()
     eventually(lambda: b"Z" in _state(process.pid), "a zombie")
-    refused(exporter.post("/api/v1/runs", {"workload": "x", "pids": [process.pid]}), 422, "pids")
+    assert_problem(exporter.post("/api/v1/runs", {"workload": "x", "pids": [process.pid]}), 422, "pids")
     process.wait()
 
 
 def test_merge_processes_beyond_limit_drops_dead_processes():
     living = [sleeper() for _ in range(3)]
     first, second, third = [ProcessKey(child.pid, find_process(child.pid).started_s) for child in living]
-    gone = ProcessKey(os.getpid(), -1.0)  # of that pid there is another now
+    gone = ProcessKey(os.getpid(), -1.0)  # the PID belongs to another process now
 
     try:
         assert merge_processes([gone, first], [first, second], limit=3) == [gone, first, second]

@@ -4,7 +4,7 @@ import pytest
 
 from exporter.simulation import Constant
 from tests.daemon import begin, end, eventually
-from tests.exporter.api import UUIDS, refused
+from tests.exporter.api import UUIDS, assert_problem
 
 
 def test_work_is_the_sum_of_contributors_and_never_falls(exporter):
@@ -13,7 +13,9 @@ def test_work_is_the_sum_of_contributors_and_never_falls(exporter):
     exporter.post(path, {"contributor": "rank-0", "generated_tokens": 100, "requests": 1})
     exporter.post(path, {"contributor": "rank-1", "generated_tokens": 50.5})
     exporter.post(path, {"contributor": "rank-0", "generated_tokens": 110})
-    refused(exporter.post(path, {"contributor": "rank-0", "generated_tokens": 90}), 422, "generated_tokens", "totals")
+    assert_problem(
+        exporter.post(path, {"contributor": "rank-0", "generated_tokens": 90}), 422, "generated_tokens", "totals"
+    )
     run = end(exporter, run_id, work={"steps": 7})
 
     assert run["work"] == {"generated_tokens": 160.5, "requests": 1.0, "steps": 7.0}
@@ -25,7 +27,7 @@ def test_work_is_the_sum_of_contributors_and_never_falls(exporter):
 )
 def test_work_invalid_amount_is_rejected(exporter, body):
     run_id = begin(exporter)["run_id"]
-    refused(exporter.post(f"/api/v1/runs/{run_id}/work", body), 422)
+    assert_problem(exporter.post(f"/api/v1/runs/{run_id}/work", body), 422)
     assert end(exporter, run_id)["work"] == {}
 
 
@@ -47,13 +49,13 @@ def test_work_empty_body_renews_the_lease(exporter):
 def test_work_is_assigned_to_the_phase_of_its_report(exporter):
     run_id = begin(exporter)["run_id"]
     work, phase = (f"/api/v1/runs/{run_id}/{name}" for name in ("work", "phase"))
-    exporter.post(work, {"contributor": "a", "steps": 1})  # of no phase
+    exporter.post(work, {"contributor": "a", "steps": 1})  # outside of phases
     exporter.post(phase, {"name": "train"})
     exporter.post(work, {"contributor": "a", "steps": 5})
     exporter.post(work, {"contributor": "b", "steps": 2, "images": 64})
     exporter.post(phase, {"name": "validate"})
     exporter.post(work, {"contributor": "a", "steps": 6})
-    run = end(exporter, run_id, work={"images": 8})  # of all phases, for all that is known
+    run = end(exporter, run_id, work={"images": 8})  # sum over all phases
 
     assert {shown["name"]: shown["work"] for shown in run["phases"]} == {
         "train": {"steps": 6.0, "images": 64.0},
@@ -67,7 +69,7 @@ def test_phase_17th_name_is_rejected(exporter):
     run_id = begin(exporter)["run_id"]
     for i in range(16):
         assert exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": f"p{i}"})[0] == 200
-    refused(exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "p16"}), 422, "name", "16", "p0")
+    assert_problem(exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "p16"}), 422, "name", "16", "p0")
     assert exporter.post(f"/api/v1/runs/{run_id}/phase", {"name": "p0"})[0] == 200
     run = end(exporter, run_id)
 
@@ -94,7 +96,7 @@ def test_phases_and_emissions_add_up_to_the_runs_energy(exporter):
     assert grams["grams"] == pytest.approx(joules / 3.6e6 * 230, rel=1e-9)
     assert (grams["component"], grams["basis"], grams["quality"]) == ("gpu", "average", "static")
     phased_j = sum(phase["energy_joules"]["gpu"] for phase in phases.values())
-    assert joules - phased_j == pytest.approx(78 * before_s, abs=1.0)  # from the begin to the first phase
+    assert joules - phased_j == pytest.approx(78 * before_s, abs=1.0)  # between the start and the first phase
     assert phases["measure"]["energy_joules"]["gpu"] == pytest.approx(
         600 * phases["measure"]["duration_seconds"], rel=0.05
     )

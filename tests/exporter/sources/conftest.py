@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def open_folder():
-    """A folder into which everybody may look; pytest's own is closed to others."""
+    """Return a folder readable by everyone, unlike tmp_path."""
     with tempfile.TemporaryDirectory(prefix="sysfs-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)

@@ -139,14 +139,14 @@ def test_hwmon_failing_sensor_is_absent_and_named_once(tmp_path):
     source = HwmonSource(tmp_path, clock)
     assert len(source.read().polls) == 4
     silence(grace, "power1_average")
-    told = set()
+    all_problems = set()
     for _ in range(5):
         clock.now_s += 1
         batch = source.read()
-        told |= set(batch.problems)
+        all_problems |= set(batch.problems)
         assert f"{GRACE}/Grace Power Socket 0" not in watts(batch)
         assert len(batch.polls) == len(batch.readings) == 3
-    (problem,) = told
+    (problem,) = all_problems
     assert problem.startswith("cannot read Grace Power Socket 0 of power_meter-ACPI000D:01 (Is a directory): see: cat ")
 
 
@@ -154,14 +154,14 @@ def test_hwmon_intermittent_failure_is_named_once(tmp_path):
     _, grace, *_ = hwmon.grace_hopper(tmp_path)
     clock = Clock()
     source = HwmonSource(tmp_path, clock)
-    told = []
+    has_problem = []
     for second in range(100):
         clock.now_s += 1
         (grace / "power1_average").write_text("150000000\n" if second % 2 or second > 20 else "\n")
-        told.append(bool(source.read().problems))
-    assert told[0]
-    assert told == sorted(told, reverse=True)  # it starts once and ends once
-    assert not told[-1]
+        has_problem.append(bool(source.read().problems))
+    assert has_problem[0]
+    assert has_problem == sorted(has_problem, reverse=True)  # it starts once and ends once
+    assert not has_problem[-1]
 
 
 @pytest.mark.parametrize("text", ["-5000000", "", "nan", "none", "99999999999999999999", "1e6"])

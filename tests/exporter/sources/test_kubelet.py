@@ -30,7 +30,7 @@ def reader(path):
     return KubeletSource(path, lambda: GPUS)
 
 
-def shown(batch):
+def pods_of(batch):
     """(gpu, uuid, namespace, pod, container)"""
     assert all(reading.metric is GPU_POD_INFO and reading.value == 1 for reading in batch.readings)
     return {reading.labels for reading in batch.readings}
@@ -46,7 +46,7 @@ def test_kubelet_containers_are_exported_with_their_gpus(path, reader):
     with kubelet_server(path, FakeKubelet(pods)):
         batch = reader.read()
     assert batch.problems == ()
-    assert shown(batch) == {
+    assert pods_of(batch) == {
         ("0", A, "ml", "train-0", "main"),
         ("1", B, "ml", "train-0", "main"),
         ("1", MIG, "web", "llm-7f", "server"),
@@ -61,7 +61,7 @@ def test_kubelet_time_sliced_gpu_is_exported_once_per_pod(path, reader):
     ]
     with kubelet_server(path, FakeKubelet(pods)):
         batch = reader.read()
-    assert shown(batch) == {
+    assert pods_of(batch) == {
         ("0", A, "ml", "one", "main"),
         ("0", A, "ml", "two", "main"),
         ("1", MIG, "ml", "three", "main"),
@@ -72,14 +72,14 @@ def test_kubelet_time_sliced_gpu_is_exported_once_per_pod(path, reader):
 @pytest.mark.parametrize("device", ["1", "nvidia1", "nvidia1/vgpu0"])
 def test_kubelet_numbered_gpu_is_exported_by_uuid(path, reader, device):
     with kubelet_server(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", device)))])):
-        assert shown(reader.read()) == {("1", B, "ml", "one", "main")}
+        assert pods_of(reader.read()) == {("1", B, "ml", "one", "main")}
 
 
 def test_kubelet_unknown_device_is_a_problem_and_hides_no_other(path, reader):
     other = "GPU-dddddddd"
     with kubelet_server(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", other, A)))])):
         batch = reader.read()
-    assert shown(batch) == {("0", A, "ml", "one", "main")}
+    assert pods_of(batch) == {("0", A, "ml", "one", "main")}
     assert batch.problems == (
         "unknown GPUs assigned to pods: GPU-dddddddd; compare with nvidia-smi -L, and check that NVML works",
     )
@@ -96,16 +96,16 @@ def test_kubelet_started_later_is_found(path, reader):
     ):
         reader.read()
     with kubelet_server(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", A)))])):
-        assert shown(reader.read()) == {("0", A, "ml", "one", "main")}
+        assert pods_of(reader.read()) == {("0", A, "ml", "one", "main")}
 
 
 def test_kubelet_restarted_is_called_on_its_new_socket(path, reader):
     with kubelet_server(path, FakeKubelet([pod("ml", "one", container("main", devices("nvidia.com/gpu", A)))])):
-        assert shown(reader.read()) == {("0", A, "ml", "one", "main")}
+        assert pods_of(reader.read()) == {("0", A, "ml", "one", "main")}
     with pytest.raises(SourceError, match="no such socket"):
         reader.read()
     with kubelet_server(path, FakeKubelet([pod("ml", "two", container("main", devices("nvidia.com/gpu", B)))])):
-        assert shown(reader.read()) == {("1", B, "ml", "two", "main")}
+        assert pods_of(reader.read()) == {("1", B, "ml", "two", "main")}
 
 
 def test_kubelet_stale_socket_is_reported(path, reader):
@@ -146,8 +146,8 @@ def test_kubelet_invalid_response_is_reported(path, reader):
 
 
 def test_kubelet_pods_are_exported_by_the_daemon(path, start):
-    ours = pod("ml", "train-0", container("main", devices("nvidia.com/gpu", "1")))
-    with kubelet_server(path, FakeKubelet([ours])), start("--kubelet.pod-resources", str(path)) as exporter:
+    gpu_pod = pod("ml", "train-0", container("main", devices("nvidia.com/gpu", "1")))
+    with kubelet_server(path, FakeKubelet([gpu_pod])), start("--kubelet.pod-resources", str(path)) as exporter:
         exporter.wait_for_metric(lambda value: value == 1, "wattline_gpu_pod_info")
         metrics = exporter.metrics()
     ((labels, _),) = metrics["wattline_gpu_pod_info"]
@@ -158,9 +158,9 @@ def test_kubelet_pods_are_exported_by_the_daemon(path, start):
 def test_kubelet_without_extra_names_the_package(tmp_path):
     code = "import sys; sys.modules['grpc'] = None; from exporter.cli.main import main; sys.argv = sys.argv[1:]; main()"
     options = ["exporter", "serve", "--state.path", str(tmp_path), "--kubelet.pod-resources", "/run/kubelet.sock"]
-    found = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, check=False)
-    assert found.returncode == 1
-    assert found.stderr == (
+    result = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stderr == (
         "exporter: --kubelet.pod-resources: grpc is not installed; in the clone of Wattline, run: pip install "
         "'.[kubernetes]'\n"
     )

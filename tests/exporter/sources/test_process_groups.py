@@ -56,9 +56,9 @@ def test_gpu_groups_overlapping_utilization_is_at_most_one():
 
 def test_gpu_groups_of_the_node_are_the_50_largest():
     rows = {f"GPU-{n}": [GpuProcess(pid, pid * 1_000) for pid in range(1, 31)] for n in range(8)}
-    found = largest_gpu_groups(rows, lambda pid: ProcessGroup("python3", str(pid)))
-    assert len(found) == MAX_SERIES
-    assert min(group.memory_bytes for group in found) == 24_000  # 8 GPUs x pids 25 to 30 are 48, and two of pid 24
+    groups = largest_gpu_groups(rows, lambda pid: ProcessGroup("python3", str(pid)))
+    assert len(groups) == MAX_SERIES
+    assert min(group.memory_bytes for group in groups) == 24_000  # 8 GPUs x pids 25 to 30 are 48, and two of pid 24
 
 
 def test_select_largest_replaces_only_by_clearly_larger():
@@ -70,13 +70,13 @@ def test_select_largest_replaces_only_by_clearly_larger():
 
 def test_select_largest_without_use_keeps_the_selection():
     sizes = dict.fromkeys("abcdef", 0.0)
-    shown = select_largest(sizes, {"e", "f"}, 2)
-    assert shown == {"e", "f"}
+    largest = select_largest(sizes, {"e", "f"}, 2)
+    assert largest == {"e", "f"}
 
 
 @given(st.dictionaries(st.integers(), st.floats(0, 1e12), max_size=200), st.sets(st.integers(), max_size=80))
-def test_select_largest_is_bounded_and_omits_none_above_all(sizes, shown):
-    chosen = select_largest(sizes, shown)
+def test_select_largest_is_bounded_and_omits_none_above_all(sizes, largest):
+    chosen = select_largest(sizes, largest)
     assert len(chosen) == min(len(sizes), MAX_SERIES)
     left = [sizes[key] for key in sizes.keys() - chosen]
     assert not left or max(left) <= max(sizes[key] for key in chosen) * 1.5

@@ -28,7 +28,7 @@ class Node:
     def table(self, *args, **more):
         return ProcessTable(*args, **more, proc=self.proc.root, clock=lambda: self.now_s)
 
-    def look(self, table, after_s=5.0):
+    def scan(self, table, after_s=5.0):
         self.proc.show()
         self.now_s += after_s
         return table.read()
@@ -53,38 +53,38 @@ def test_process_cpu_time_of_a_name_is_summed_from_first_read(node):
     one, other = node.proc.add(10, own=500), node.proc.add(11, own=70)
     node.proc.add(12, name="bash")
     table = node.table()
-    assert cpu(node.look(table)) == {"python3": 0.0, "bash": 0.0}
+    assert cpu(node.scan(table)) == {"python3": 0.0, "bash": 0.0}
     one.own, other.own = 520, 100
-    assert cpu(node.look(table)) == {"python3": pytest.approx(0.5), "bash": 0.0}
+    assert cpu(node.scan(table)) == {"python3": pytest.approx(0.5), "bash": 0.0}
 
 
 def test_process_end_keeps_total_and_start_counts_fully(node):
     node.proc.add(10)
     node.proc.add(11)
     table = node.table()
-    node.look(table)
+    node.scan(table)
     node.proc.processes[10].own = 300
-    node.look(table)
+    node.scan(table)
     node.proc.remove(10)
     node.proc.add(12, started=101_200, own=40)
-    assert cpu(node.look(table)) == {"python3": pytest.approx(3.4)}
+    assert cpu(node.scan(table)) == {"python3": pytest.approx(3.4)}
 
 
 def test_process_older_than_exporter_counts_from_first_read(node):
     table = node.table()
-    node.look(table)
+    node.scan(table)
     node.proc.add(10, started=5, own=900_000)
-    assert cpu(node.look(table)) == {"python3": 0.0}
+    assert cpu(node.scan(table)) == {"python3": 0.0}
 
 
-def test_process_with_new_name_counts_there(node):
+def test_process_with_new_name_counts_for_its_new_group(node):
     shell = node.proc.add(10, name="sh")
     table = node.table()
-    node.look(table)
+    node.scan(table)
     shell.own = 100
-    node.look(table)
+    node.scan(table)
     shell.name, shell.own = "train", 250
-    assert cpu(node.look(table)) == {"train": pytest.approx(1.5)}
+    assert cpu(node.scan(table)) == {"train": pytest.approx(1.5)}
 
 
 def test_process_group_by_cgroup_is_its_owner(node):
@@ -93,39 +93,39 @@ def test_process_group_by_cgroup_is_its_owner(node):
     node.proc.add(12, cgroup="/system.slice/slurmstepd.scope/job_7/step_0/user/task_1")
     node.proc.add(13, cgroup="/system.slice/sshd.service")
     table = node.table("cgroup")
-    node.look(table)
+    node.scan(table)
     node.proc.processes[11].own = node.proc.processes[12].own = 50
-    assert cpu(node.look(table)) == {f"container:{ID[:12]}": 0.0, "slurm:7.0": pytest.approx(1), "sshd.service": 0.0}
+    assert cpu(node.scan(table)) == {f"container:{ID[:12]}": 0.0, "slurm:7.0": pytest.approx(1), "sshd.service": 0.0}
 
 
 def test_process_with_pids_has_its_own_series(node):
     node.proc.add(10)
     node.proc.add(11)
-    assert cpu(node.look(node.table(pids=True))) == {("python3", "10"): 0.0, ("python3", "11"): 0.0}
+    assert cpu(node.scan(node.table(pids=True))) == {("python3", "10"): 0.0, ("python3", "11"): 0.0}
 
 
 def test_kernel_workers_are_one_group(node):
     node.proc.add(10, name="kworker/3:1-events", is_kernel=True)
     node.proc.add(11, name="kworker/u8:0-nvidia", is_kernel=True)
     node.proc.add(12, name="a/b")
-    assert set(cpu(node.look(node.table()))) == {"kworker", "a/b"}
+    assert set(cpu(node.scan(node.table()))) == {"kworker", "a/b"}
 
 
 def test_process_of_1000_names_50_are_exported_without_flapping(node):
     for pid in range(10, 1_010):
         node.proc.add_quietly(pid, name=f"n{pid}", own=0)
     table = node.table()
-    node.look(table)
+    node.scan(table)
     for pid in range(10, 1_010):
         node.proc.processes[pid].own = pid if pid < 960 else 10 * pid
-    first = set(cpu(node.look(table)))
+    first = set(cpu(node.scan(table)))
     assert first == {f"n{pid}" for pid in range(960, 1_010)}
     for pid in range(900, 960):
         node.proc.processes[pid].own += 9_300  # now larger than an exported group, unlike before
-    assert set(cpu(node.look(table))) == first
+    assert set(cpu(node.scan(table))) == first
     node.proc.processes[10].own += 100_000
-    assert "n10" in cpu(node.look(table))
-    assert len(cpu(node.look(table))) == 50
+    assert "n10" in cpu(node.scan(table))
+    assert len(cpu(node.scan(table))) == 50
 
 
 def test_process_memory_needs_all_members_read(node):
@@ -133,7 +133,7 @@ def test_process_memory_needs_all_members_read(node):
         node.proc.add(pid, name=name, rss_bytes=8 * MIB)
         node.proc.smaps(pid, pss_kb=3_000, uss_kb=1_000)
     table = node.table()
-    batches = [node.look(table) for _ in range(3)]
+    batches = [node.scan(table) for _ in range(3)]
     pss = [values(batch, HOST_PROCESS_PSS) for batch in batches]
     assert all(len(one) <= 1 for one in pss[:2])  # one process per read
     assert pss[2] == {("a",): 6_000 * 1_024, ("b",): 3_000 * 1_024}
@@ -144,10 +144,10 @@ def test_process_memory_is_read_once_a_minute(node):
     node.proc.add(10, rss_bytes=8 * MIB)
     node.proc.smaps(10, pss_kb=3_000, uss_kb=1_000)
     table = node.table()
-    node.look(table)
+    node.scan(table)
     node.proc.smaps(10, pss_kb=9_000, uss_kb=1_000)
-    shown = [values(node.look(table), HOST_PROCESS_PSS)[("python3",)] >> 10 for _ in range(13)]
-    assert shown == [3_000] * 11 + [9_000] * 2
+    sizes = [values(node.scan(table), HOST_PROCESS_PSS)[("python3",)] >> 10 for _ in range(13)]
+    assert sizes == [3_000] * 11 + [9_000] * 2
 
 
 def test_process_above_16_gib_has_no_memory_series(node):
@@ -159,8 +159,8 @@ def test_process_above_16_gib_has_no_memory_series(node):
     (node.proc.root / "10/smaps_rollup").mkdir()  # reading it would raise
     table = node.table()
     for _ in range(20):
-        assert values(node.look(table), HOST_PROCESS_PSS) == {}
-    assert cpu(node.look(table)) == {"python3": 0.0}
+        assert values(node.scan(table), HOST_PROCESS_PSS) == {}
+    assert cpu(node.scan(table)) == {"python3": 0.0}
 
 
 def test_process_memory_reads_are_distributed(node):
@@ -168,7 +168,7 @@ def test_process_memory_reads_are_distributed(node):
         node.proc.add_quietly(pid, name=f"n{pid}", rss_bytes=3 << 30)
         node.proc.smaps(pid, pss_kb=3_000, uss_kb=1_000)
     table = node.table()
-    numbers = [len(values(node.look(table), HOST_PROCESS_PSS)) for _ in range(10)]
+    numbers = [len(values(node.scan(table), HOST_PROCESS_PSS)) for _ in range(10)]
     assert numbers == list(range(1, 11))  # 3 GiB and 3 GiB are more than 4
 
 
@@ -176,9 +176,9 @@ def test_process_new_member_does_not_hide_its_group(node):
     node.proc.add(10, rss_bytes=8 * MIB)
     node.proc.smaps(10, pss_kb=3_000, uss_kb=1_000)
     table = node.table()
-    node.look(table)
+    node.scan(table)
     node.proc.add(11, started=100_800, rss_bytes=8 * MIB)  # ended before its memory is read
-    assert values(node.look(table), HOST_PROCESS_PSS) == {("python3",): 3_000 * 1_024}
+    assert values(node.scan(table), HOST_PROCESS_PSS) == {("python3",): 3_000 * 1_024}
 
 
 def test_process_without_proc_fails_with_remedy(tmp_path):
@@ -201,11 +201,11 @@ def test_process_real_work_is_counted():
     worker = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         worker.stdout.readline()
-        shown = values(table.read(), HOST_PROCESS_CPU)
+        cpu_seconds = values(table.read(), HOST_PROCESS_CPU)
     finally:
         worker.communicate(b"\n")
-    mine = {pid: seconds for (_, pid), seconds in shown.items()}
-    assert mine[str(worker.pid)] >= 0.28  # one tick each of user and system may be missing
+    seconds_by_pid = {pid: seconds for (_, pid), seconds in cpu_seconds.items()}
+    assert seconds_by_pid[str(worker.pid)] >= 0.28  # one tick each of user and system may be missing
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become someone else")
@@ -224,16 +224,16 @@ def test_process_memory_without_cap_sys_ptrace_is_absent_and_reported():
         "names = {dict(r.extra)['pid'] for b in batches for r in b.readings if 'pss' in r.metric.name}\n"
         "print(len(problems), 'CAP_SYS_PTRACE' in ''.join(problems), '1' in names)\n"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["1", "True", "False"]
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["1", "True", "False"]
 
 
 def test_process_unknown_grouping_is_refused():
     code = "from exporter.cli.main import main; import sys; sys.argv = ['exporter', *sys.argv[1:]]; main()"
     options = ["serve", "--collector.processes", "--collector.processes.group", "user"]
-    found = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, check=False)
-    assert found.returncode == 2
-    assert found.stderr == "exporter: --collector.processes.group: expected name or cgroup, not 'user'\n"
+    result = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr == "exporter: --collector.processes.group: expected name or cgroup, not 'user'\n"
 
 
 def test_process_on_gpu_is_grouped_like_in_the_table(node):

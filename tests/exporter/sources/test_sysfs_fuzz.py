@@ -20,7 +20,7 @@ from exporter.sources.cpu_energy.powercap import RaplSource
 from exporter.sources.hwmon import GraceSocketSource, HwmonSource
 from tests.fakes import hwmon, power_pmu, powercap
 
-MOST_W = 100_000.0
+MAX_W = 100_000.0
 """Upper bound for a board sensor; that of a counter is lower."""
 
 NASTY = [
@@ -51,12 +51,12 @@ contents = st.binary(max_size=40) | st.sampled_from(NASTY) | st.integers(-(2**70
 fuzzed = settings(max_examples=60, deadline=None)
 
 
-class Line:
-    """Clock and energy meters of a source."""
+class SourceMeters:
+    """Energy meters of a source, and their clock."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
-        self.lines: dict[Device, DeviceMeter] = {}
+        self.meters: dict[Device, DeviceMeter] = {}
 
     def clock(self) -> float:
         self.now_s += 1e-6
@@ -75,9 +75,9 @@ class Line:
             assert all(label.isprintable() for label in reading.labels)
         for poll in batch.polls:
             assert 0 <= (poll.counter_j if poll.instant_w is None else poll.instant_w) < 2**64
-            added_j = self.lines.setdefault(poll.device, DeviceMeter(update_s=0.001)).push(poll)
+            added_j = self.meters.setdefault(poll.device, DeviceMeter(update_s=0.001)).push(poll)
             assert math.isfinite(added_j)
-            assert 0 <= added_j <= MOST_W * 100
+            assert 0 <= added_j <= MAX_W * 100
 
     def seconds(self, source: Source, count: int) -> None:
         for _ in range(count):
@@ -86,8 +86,8 @@ class Line:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory() as path:
+        yield Path(path)
 
 
 @fuzzed
@@ -96,18 +96,18 @@ def test_powercap_any_bytes_are_handled(energies, name, energy_range):
     with folder() as root:
         tree = powercap.intel_two_packages(root)
         zone = tree.energy_file("intel-rapl:0").parent
-        line = Line()
-        source = RaplSource(root, line.clock, lambda: 0.0)
+        source_meters = SourceMeters()
+        source = RaplSource(root, source_meters.clock, lambda: 0.0)
         (zone / "max_energy_range_uj").write_bytes(energy_range)
         for energy in energies:
             (zone / "energy_uj").write_bytes(energy)
-            line.read(source)
+            source_meters.read(source)
         (zone / "name").write_bytes(name)
-        line.now_s += 61
-        line.seconds(source, 3)
+        source_meters.now_s += 61
+        source_meters.seconds(source, 3)
 
         # the zones of the other package are always read
-        assert line.lines[Device("package", "1")].latest is not None
+        assert source_meters.meters[Device("package", "1")].latest is not None
 
 
 @fuzzed
@@ -116,13 +116,13 @@ def test_powercap_any_counters_add_at_most_the_possible_energy(energies_uj, rang
     with folder() as root:
         tree = powercap.Powercap(root)
         tree.zone("intel-rapl:0", "package-0", range_uj=range_uj)
-        line = Line()
-        source = RaplSource(root, line.clock, lambda: 0.0)
+        source_meters = SourceMeters()
+        source = RaplSource(root, source_meters.clock, lambda: 0.0)
         for energy_uj in energies_uj:
             tree.energy_file("intel-rapl:0").write_text(str(energy_uj))
-            line.read(source)
-        for energy in line.lines.values():
-            assert 0 <= energy.totals.energy_j <= 4_000 * (line.now_s - 1_000 + len(energies_uj))
+            source_meters.read(source)
+        for energy in source_meters.meters.values():
+            assert 0 <= energy.totals.energy_j <= 4_000 * (source_meters.now_s - 1_000 + len(energies_uj))
 
 
 @fuzzed
@@ -153,9 +153,9 @@ def test_perf_any_bytes_are_handled(files, package, die, counts):
             assert 0 <= cpu < 65_536
             return os.open(counter, os.O_RDONLY)
 
-        line = Line()
-        source = PerfSource(root, root, line.clock, open_counter)
-        line.seconds(source, 4)
+        source_meters = SourceMeters()
+        source = PerfSource(root, root, source_meters.clock, open_counter)
+        source_meters.seconds(source, 4)
         source.close()
 
 
@@ -174,8 +174,8 @@ def test_hwmon_any_bytes_are_handled(meter, rail, name):
         for file, content in rail.items():
             (rails / file).write_bytes(content)
         (root / "class/hwmon/hwmon3/name").write_bytes(name)
-        line = Line()
-        for source in (HwmonSource(root, line.clock), GraceSocketSource(root, line.clock)):
-            line.seconds(source, 3)
+        source_meters = SourceMeters()
+        for source in (HwmonSource(root, source_meters.clock), GraceSocketSource(root, source_meters.clock)):
+            source_meters.seconds(source, 3)
 
-        assert Device("hwmon", "power_meter-ACPI000D:00/Module Power Socket 0") in line.lines
+        assert Device("hwmon", "power_meter-ACPI000D:00/Module Power Socket 0") in source_meters.meters

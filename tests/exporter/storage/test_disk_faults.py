@@ -1,4 +1,4 @@
-"""The disk takes nothing, or gives back what was not written: the exporter serves on, says so once, and recovers."""
+"""Full, read-only and damaged disks: the exporter keeps serving, logs once, and recovers."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ LOAD_W = 400.0
 
 
 class FullDisk:
-    """A file system of its own, filled to the last byte."""
+    """Separate file system that is filled completely."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -44,7 +44,7 @@ class FullDisk:
                 if error.errno != errno.ENOSPC:
                     raise
 
-    def mend(self):
+    def repair(self):
         (self.folder / "filler").unlink()
 
     def close(self):
@@ -52,7 +52,7 @@ class FullDisk:
 
 
 class Quota:
-    """Files must not grow beyond 16 KiB, nor be written there."""
+    """Limit of 16 KiB for the size of files and the offset of writes."""
 
     def __init__(self, folder):
         self._limits = None
@@ -62,7 +62,7 @@ class Quota:
         _, hard = self._limits = resource.prlimit(self._pid, resource.RLIMIT_FSIZE)
         resource.prlimit(self._pid, resource.RLIMIT_FSIZE, (16 << 10, hard))
 
-    def mend(self):
+    def repair(self):
         resource.prlimit(self._pid, resource.RLIMIT_FSIZE, self._limits)
 
     def close(self):
@@ -70,10 +70,9 @@ class Quota:
 
 
 class ReadOnly:
-    """The files refuse every write, also through a descriptor that is open, as where the kernel has remounted.
+    """Immutable files: each write fails, also through an open descriptor, as after a read-only remount.
 
-    Not the one that is mapped: of a file that is immutable, unlike one on a file system that is read-only, that is a
-    SIGBUS.
+    The mapped file is excluded: a write to a mapped immutable file is a SIGBUS, unlike on a read-only file system.
     """
 
     def __init__(self, folder):
@@ -90,7 +89,7 @@ class ReadOnly:
                 return
             finally:
                 subprocess.run(["chattr", "-i", path], check=True)
-        pytest.skip("this file system lets open files be written")
+        pytest.skip("this file system permits writes to open files")
 
     def _files(self):
         return [self._folder / f"{name}{journal}" for name in (STATE_FILE, HISTORY_FILE) for journal in ("", "-wal")]
@@ -98,7 +97,7 @@ class ReadOnly:
     def begin(self, _exporter):
         subprocess.run(["chattr", "+i", *self._files()], check=True)
 
-    def mend(self):
+    def repair(self):
         subprocess.run(["chattr", "-i", *self._files()], check=True)
 
     def close(self):
@@ -121,11 +120,11 @@ def rows(path, question):
 def test_full_disk_metrics_are_served_and_state_is_saved_later(tmp_path, disk):
     with daemon(tmp_path, *OPTIONS) as exporter, exporter.simulation() as simulation:
         simulation.set_load(0, Constant(LOAD_W))
-        kept = begin(exporter, run_id="begun-before")
+        open_run = begin(exporter, run_id="begun-before")
         time.sleep(1.5)
         before = exporter.value("wattline_gpu_energy_joules_total", gpu="0")
         disk.begin(exporter)
-        eventually(lambda: "cannot write to" in exporter.log(), "it is said", exporter.log)
+        eventually(lambda: "cannot write to" in exporter.log(), "the log message", exporter.log)
         ended = begin(exporter, run_id="begun-meanwhile", gpus=["0"])
         begin(exporter, run_id="still-running")
         time.sleep(3.0)
@@ -135,7 +134,7 @@ def test_full_disk_metrics_are_served_and_state_is_saved_later(tmp_path, disk):
         ended = end(exporter, ended["run_id"])
         meanwhile_at = time.time()
         time.sleep(2.0)
-        disk.mend()
+        disk.repair()
         eventually(lambda: "again" in exporter.log(), "it writes again", exporter.log)
         exporter.wait_for_metric(lambda up: up == 1, "wattline_state_up")
         assert exporter.log().count("cannot write to") == 1
@@ -150,15 +149,15 @@ def test_full_disk_metrics_are_served_and_state_is_saved_later(tmp_path, disk):
     with daemon(tmp_path, *OPTIONS) as second:
         assert second.get("/api/v1/runs/begun-meanwhile") == (200, ended)
         assert end(second, "still-running")["outcome"] == "ok"
-        assert end(second, kept["run_id"])["duration_seconds"] > 6
+        assert end(second, open_run["run_id"])["duration_seconds"] > 6
 
     assert running == {"begun-before": 1, "begun-meanwhile": 0, "still-running": 1}
     assert sum(meanwhile_at - 3.0 < moment < meanwhile_at for moment in moments) >= 2
     assert "Traceback" not in exporter.log() + second.log()
 
 
-def one_line(tmp_path, *before):
-    """What an exporter that does not start says; `before` is a command that starts it."""
+def start_error(tmp_path, *before):
+    """Return the message of an exporter that does not start; `before` is a command that starts it."""
     command = [*before, sys.executable, "-m", "exporter.cli.main", "serve", "--web.listen-address", "127.0.0.1:0"]
     command += ["--state.path", str(tmp_path / "state"), *OPTIONS]
     ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
@@ -167,16 +166,16 @@ def one_line(tmp_path, *before):
     return line
 
 
-def test_full_disk_at_start_is_one_line_that_says_make_room(tmp_path):
+def test_full_disk_at_start_is_one_line_with_remedy(tmp_path):
     disk = FullDisk(tmp_path / "state")
     try:
         with daemon(tmp_path, *OPTIONS) as first:
             run_id = begin(first)["run_id"]
         disk.begin(first)
-        line = one_line(tmp_path)
+        line = start_error(tmp_path)
         assert "make room" in line
         assert "move it away" not in line
-        disk.mend()
+        disk.repair()
         with daemon(tmp_path, *OPTIONS) as second:
             assert end(second, run_id)["outcome"] == "ok"
     finally:
@@ -192,20 +191,20 @@ def test_read_only_state_folder_is_one_line(tmp_path):
     folder.chmod(0o500)
     powerless = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
     if powerless and not shutil.which("setpriv"):
-        pytest.skip("root writes everywhere, and setpriv is not there to take that from it")
-    line = one_line(tmp_path, *powerless)
+        pytest.skip("root ignores file modes and setpriv is not installed")
+    line = start_error(tmp_path, *powerless)
     folder.chmod(0o700)
 
     assert f"cannot write to {folder}" in line
     assert "--state.path" in line
 
 
-# -- what is read back is damaged
+# -- damaged files
 
 
 @pytest.fixture
-def left_behind(tmp_path):
-    """The folder of an exporter that was killed in the middle of a run, its journals beside its files."""
+def killed_exporter_folder(tmp_path):
+    """Return the folder of an exporter killed during a run, with journals next to the files."""
     with daemon(tmp_path, *OPTIONS) as exporter:
         for number in range(3):
             end(exporter, begin(exporter, run_id=f"run-{number}")["run_id"])
@@ -224,18 +223,18 @@ def damage(path, at=0, length=4_096):
 
 @pytest.mark.parametrize("name", [STATE_FILE, HISTORY_FILE])
 @pytest.mark.parametrize("at", [0, 100], ids=["its head", "its first page"])
-def test_damaged_file_is_one_line_and_left_unchanged(tmp_path, left_behind, name, at):
-    for path in left_behind.glob("*-wal"):  # what it holds would mend the damage
+def test_damaged_file_is_one_line_and_left_unchanged(tmp_path, killed_exporter_folder, name, at):
+    for path in killed_exporter_folder.glob("*-wal"):  # its content would repair the damage
         path.unlink()
-    damage(left_behind / name, at)
-    before = {path.name: path.read_bytes() for path in left_behind.glob(f"{name}")}
+    damage(killed_exporter_folder / name, at)
+    before = {path.name: path.read_bytes() for path in killed_exporter_folder.glob(f"{name}")}
     second = start(tmp_path, *OPTIONS)
 
     assert second.process.wait(30) == 1
     (line,) = second.log().splitlines()
     assert name in line
     assert "move it away" in line
-    assert {path.name: path.read_bytes() for path in left_behind.glob(f"{name}")} == before
+    assert {path.name: path.read_bytes() for path in killed_exporter_folder.glob(f"{name}")} == before
 
 
 def test_history_damaged_at_run_time_does_not_stop_serving(tmp_path):
@@ -245,27 +244,27 @@ def test_history_damaged_at_run_time_does_not_stop_serving(tmp_path):
         with closing(sqlite3.connect(exporter.folder / HISTORY_FILE)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         damage(exporter.folder / HISTORY_FILE, 0, 1 << 20)
-        eventually(lambda: "cannot write to" in exporter.log(), "it is said", exporter.log)
+        eventually(lambda: "cannot write to" in exporter.log(), "the log message", exporter.log)
         time.sleep(2.0)
         assert exporter.get("/metrics")[0] == 200
         assert exporter.get("/api/v1/query?query=wattline_gpu_up[60s]")[0] in (500, 503)
         assert end(exporter, run_id)["outcome"] == "ok"
         time.sleep(1.2)
         (running,) = rows(exporter.folder / STATE_FILE, "SELECT running FROM run")
-        assert exporter.log().count("cannot write to") <= 2  # it may turn out to be another trouble
+        assert exporter.log().count("cannot write to") <= 2  # another error message is possible
         assert exporter.stop() == 0
 
     assert running == (0,)
     assert "Traceback" not in exporter.log()
 
 
-def test_truncated_journal_loses_only_the_last_seconds(tmp_path, left_behind):
-    """As after a power cut: of what was not synced, any part may be missing."""
-    whole = {name: (left_behind / f"{name}-wal").read_bytes() for name in (STATE_FILE, HISTORY_FILE)}
+def test_truncated_journal_loses_only_the_last_seconds(tmp_path, killed_exporter_folder):
+    """After a power cut any part of the unsynced data may be missing."""
+    whole = {name: (killed_exporter_folder / f"{name}-wal").read_bytes() for name in (STATE_FILE, HISTORY_FILE)}
     rng = random.Random(2)
     for number in range(20):
         folder = tmp_path / f"cut-{number}"
-        shutil.copytree(left_behind, folder)
+        shutil.copytree(killed_exporter_folder, folder)
         for name, content in whole.items():
             (folder / f"{name}-wal").write_bytes(content[: rng.randrange(len(content) + 1)])
             (folder / f"{name}-shm").unlink(missing_ok=True)
@@ -279,11 +278,11 @@ def test_truncated_journal_loses_only_the_last_seconds(tmp_path, left_behind):
             assert rows(folder / name, "PRAGMA quick_check") == [("ok",)]
 
 
-def test_exporter_starts_after_a_power_cut(tmp_path, left_behind):
+def test_exporter_starts_after_a_power_cut(tmp_path, killed_exporter_folder):
     for name in (STATE_FILE, HISTORY_FILE):
-        journal = left_behind / f"{name}-wal"
+        journal = killed_exporter_folder / f"{name}-wal"
         journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2 + 7])
-        (left_behind / f"{name}-shm").unlink(missing_ok=True)
+        (killed_exporter_folder / f"{name}-shm").unlink(missing_ok=True)
     second = start(tmp_path, *OPTIONS)
     try:
         wait_until_it_serves(second)

@@ -12,7 +12,7 @@ NOW = 1_790_000_000.0
 
 
 @pytest.fixture
-def kept(tmp_path):
+def stored(tmp_path):
     history = History(tmp_path)
     yield history
     history.close()
@@ -29,9 +29,9 @@ def each_second(history, begin_s, end_s, *, run_open=False):
 
 def times(history):
     connection = contract.open_read_only(history.path)
-    found = [t_ms / 1_000 - NOW for (t_ms,) in connection.execute("SELECT DISTINCT t_ms FROM samples ORDER BY t_ms")]
+    result = [t_ms / 1_000 - NOW for (t_ms,) in connection.execute("SELECT DISTINCT t_ms FROM samples ORDER BY t_ms")]
     connection.close()
-    return found
+    return result
 
 
 def read(history, query, at):
@@ -42,9 +42,9 @@ def read(history, query, at):
         connection.close()
 
 
-def test_history_file_has_the_schema_of_the_contract(kept):
-    kept.add(NOW, [power(300.0), Reading(RUN_INFO, ("r-1", "w"), 1.0, (("label_b", 'x"'),))], run_open=True)
-    connection = contract.open_read_only(kept.path)
+def test_history_file_has_the_schema_of_the_contract(stored):
+    stored.add(NOW, [power(300.0), Reading(RUN_INFO, ("r-1", "w"), 1.0, (("label_b", 'x"'),))], run_open=True)
+    connection = contract.open_read_only(stored.path)
     tables = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
     names = connection.execute("SELECT name, labels FROM series ORDER BY name").fetchall()
     samples = connection.execute("SELECT t_ms, value FROM samples ORDER BY value").fetchall()
@@ -60,36 +60,36 @@ def test_history_file_has_the_schema_of_the_contract(kept):
     assert samples == [(1_790_000_000_000, 1.0), (1_790_000_000_000, 300.0)]
 
 
-def test_history_without_runs_keeps_a_sample_per_15_s(kept):
-    each_second(kept, 0, 61)
+def test_history_without_runs_keeps_a_sample_per_15_s(stored):
+    each_second(stored, 0, 61)
 
-    assert times(kept) == [0, 15, 30, 45, 60]
-
-
-def test_history_keeps_every_second_a_minute_around_a_run(kept):
-    each_second(kept, 0, 200)
-    each_second(kept, 200, 210, run_open=True)
-    each_second(kept, 210, 400)
-    found = times(kept)
-
-    assert [t for t in found if 140 <= t <= 269] == list(range(140, 270))
-    assert all(b - a == 15 for a, b in pairwise(t for t in found if t < 135))
-    assert all(b - a == 15 for a, b in pairwise(t for t in found if t > 290))
+    assert times(stored) == [0, 15, 30, 45, 60]
 
 
-def test_history_deletes_samples_older_than_30_days(kept):
-    each_second(kept, 0, 20)
-    kept.add(NOW + KEEP_S + 10, [power(1.0, "1")], run_open=False)
+def test_history_keeps_every_second_a_minute_around_a_run(stored):
+    each_second(stored, 0, 200)
+    each_second(stored, 200, 210, run_open=True)
+    each_second(stored, 210, 400)
+    result = times(stored)
 
-    assert times(kept) == [15, KEEP_S + 10]
+    assert [t for t in result if 140 <= t <= 269] == list(range(140, 270))
+    assert all(b - a == 15 for a, b in pairwise(t for t in result if t < 135))
+    assert all(b - a == 15 for a, b in pairwise(t for t in result if t > 290))
 
 
-def test_history_deletes_series_without_samples(kept):
-    kept.add(NOW, [power(1.0, "0")], run_open=True)
-    kept.add(NOW + 2 * KEEP_S, [power(1.0, "1")], run_open=True)
-    kept.add(NOW + 2 * KEEP_S + 1, [power(1.0, "1")], run_open=True)
+def test_history_deletes_samples_older_than_30_days(stored):
+    each_second(stored, 0, 20)
+    stored.add(NOW + KEEP_S + 10, [power(1.0, "1")], run_open=False)
 
-    assert [series.labels["gpu"] for series in read(kept, "wattline_gpu_power_watts[90d]", NOW + 2 * KEEP_S + 1)] == [
+    assert times(stored) == [15, KEEP_S + 10]
+
+
+def test_history_deletes_series_without_samples(stored):
+    stored.add(NOW, [power(1.0, "0")], run_open=True)
+    stored.add(NOW + 2 * KEEP_S, [power(1.0, "1")], run_open=True)
+    stored.add(NOW + 2 * KEEP_S + 1, [power(1.0, "1")], run_open=True)
+
+    assert [series.labels["gpu"] for series in read(stored, "wattline_gpu_power_watts[90d]", NOW + 2 * KEEP_S + 1)] == [
         "1"
     ]
 
@@ -98,94 +98,96 @@ def test_history_too_large_deletes_oldest_samples(tmp_path):
     history = History(tmp_path, keep_bytes=200_000)
     for second in range(1_300):
         history.add(NOW + second, [power(float(second), str(gpu)) for gpu in range(20)], run_open=True)
-    found = times(history)
+    result = times(history)
     history.close()
 
-    assert found[-1] == 1_299
-    assert 0 < found[0] < 1_290
-    assert len(found) > 200
+    assert result[-1] == 1_299
+    assert 0 < result[0] < 1_290
+    assert len(result) > 200
 
 
-def test_history_clock_set_back_continues(kept):
-    each_second(kept, 10_000, 10_020)
-    each_second(kept, 0, 31)
+def test_history_clock_set_back_continues(stored):
+    each_second(stored, 10_000, 10_020)
+    each_second(stored, 0, 31)
 
-    assert [t for t in times(kept) if t < 100] == [0, 15, 30]
+    assert [t for t in times(stored) if t < 100] == [0, 15, 30]
 
 
 BOOTED = NOW - 500.0
 
 
-def on_clocks(history, now_s, set_by_s):
-    """A sample at `now_s` after boot, of that value, where the wall clock has been set by `set_by_s`."""
+def add_on_clocks(history, now_s, set_by_s):
+    """Add a sample at `now_s` after boot, with the wall clock `set_by_s` off."""
     history.add(BOOTED + now_s + set_by_s, [power(now_s)], run_open=True, now_s=now_s)
 
 
-def taken(history):
-    """(time, value) of all samples, in order."""
+def all_samples(history):
+    """Return (time, value) of all samples in order."""
     series = read(history, "wattline_gpu_power_watts[90d]", NOW + 100_000)
     return [(round(t - BOOTED, 3), value) for t, value in series[0].samples]
 
 
 @pytest.mark.parametrize("steps", [[3_600.0], [-3_600.0], [3_600.0, 0.0], [-3_600.0, 0.0], [-2.5], [2.5, -30.0]])
-def test_history_clock_step_moves_recent_samples_in_order(kept, steps):
+def test_history_clock_step_moves_recent_samples_in_order(stored, steps):
     set_by_s, now_s = 0.0, 10.0
     for step_s in [0.0, *steps]:
         set_by_s = step_s
         for _ in range(10):
-            on_clocks(kept, now_s, set_by_s)
+            add_on_clocks(stored, now_s, set_by_s)
             now_s += 1.0
 
-    assert taken(kept) == [(value + set_by_s, value) for value in [10.0 + n for n in range(10 * (len(steps) + 1))]]
+    assert all_samples(stored) == [
+        (value + set_by_s, value) for value in [10.0 + n for n in range(10 * (len(steps) + 1))]
+    ]
 
 
-def test_history_system_sleep_is_no_clock_step(kept):
-    on_clocks(kept, 10.0, 0.0)
-    on_clocks(kept, 610.0, 0.0)
+def test_history_system_sleep_is_not_a_clock_step(stored):
+    add_on_clocks(stored, 10.0, 0.0)
+    add_on_clocks(stored, 610.0, 0.0)
 
-    assert taken(kept) == [(10.0, 10.0), (610.0, 610.0)]
+    assert all_samples(stored) == [(10.0, 10.0), (610.0, 610.0)]
 
 
-def test_history_clock_drift_moves_nothing(kept):
+def test_history_clock_drift_moves_nothing(stored):
     for n in range(20):
-        on_clocks(kept, 10.0 + n, 0.1 * n)
+        add_on_clocks(stored, 10.0 + n, 0.1 * n)
 
-    assert [t for t, _ in taken(kept)] == [pytest.approx(10.0 + 1.1 * n, abs=0.002) for n in range(20)]
+    assert [t for t, _ in all_samples(stored)] == [pytest.approx(10.0 + 1.1 * n, abs=0.002) for n in range(20)]
 
 
-def test_history_step_of_a_year_moves_nothing(kept):
-    on_clocks(kept, 10.0, 0.0)
-    on_clocks(kept, 11.0, -50 * 365 * 86_400.0)
-    on_clocks(kept, 12.0, 0.0)
+def test_history_step_of_a_year_moves_nothing(stored):
+    add_on_clocks(stored, 10.0, 0.0)
+    add_on_clocks(stored, 11.0, -50 * 365 * 86_400.0)
+    add_on_clocks(stored, 12.0, 0.0)
 
-    assert [value for _, value in taken(kept)] == [10.0, 12.0]
+    assert [value for _, value in all_samples(stored)] == [10.0, 12.0]
 
 
 DAY_S = 86_400.0
 HOUR_S = 3_600.0
 
 
-def test_history_one_sample_40_days_ahead_deletes_nothing(kept):
+def test_history_one_sample_40_days_ahead_deletes_nothing(stored):
     for n in range(200):
-        on_clocks(kept, 15.0 * n, 0.0)
-    on_clocks(kept, 15.0 * 200, 40 * DAY_S)
-    on_clocks(kept, 15.0 * 201, 0.0)
+        add_on_clocks(stored, 15.0 * n, 0.0)
+    add_on_clocks(stored, 15.0 * 200, 40 * DAY_S)
+    add_on_clocks(stored, 15.0 * 201, 0.0)
 
-    assert [value for _, value in taken(kept)] == [15.0 * n for n in (*range(200), 201)]
+    assert [value for _, value in all_samples(stored)] == [15.0 * n for n in (*range(200), 201)]
 
 
-def test_history_lasting_wrong_clock_deletes_a_tenth_after_an_hour(kept):
+def test_history_lasting_wrong_clock_deletes_a_tenth_after_an_hour(stored):
     for n in range(200):
-        on_clocks(kept, 15.0 * n, 0.0)
+        add_on_clocks(stored, 15.0 * n, 0.0)
 
-    def left_after(since_s):
-        on_clocks(kept, 15.0 * 200 + since_s, 40 * DAY_S)
-        return sum(t < 3_000 for t in (t + NOW - BOOTED for t in times(kept)))
+    def samples_left_after(since_s):
+        add_on_clocks(stored, 15.0 * 200 + since_s, 40 * DAY_S)
+        return sum(t < 3_000 for t in (t + NOW - BOOTED for t in times(stored)))
 
-    # of 201 samples and those of the wrong clock 10 %, which is the 21 oldest, then of 183 the 19 oldest
-    assert [left_after(since_s) for since_s in (0.0, 1_800.0, 3_590.0)] == [200, 200, 200]
-    assert left_after(HOUR_S + 600.0) == 200 - 21
-    assert left_after(HOUR_S + 1_200.0) == 200 - 21 - 19
+    # 10 % of 201 samples and those of the wrong clock: the 21 oldest; then of 183 the 19 oldest
+    assert [samples_left_after(since_s) for since_s in (0.0, 1_800.0, 3_590.0)] == [200, 200, 200]
+    assert samples_left_after(HOUR_S + 600.0) == 200 - 21
+    assert samples_left_after(HOUR_S + 1_200.0) == 200 - 21 - 19
 
 
 def test_history_future_samples_do_not_empty_a_large_file(tmp_path):
@@ -193,40 +195,40 @@ def test_history_future_samples_do_not_empty_a_large_file(tmp_path):
     history.add(NOW + 365 * DAY_S, [power(0.0)], run_open=True)
     for second in range(1_300):
         history.add(NOW + second, [power(float(second), str(gpu)) for gpu in range(20)], run_open=True)
-    found = times(history)
+    result = times(history)
     history.close()
 
-    assert len([t for t in found if t < 1_300]) > 200
+    assert len([t for t in result if t < 1_300]) > 200
 
 
 def test_history_step_overwrites_older_exporters_samples(tmp_path):
     former = History(tmp_path)
     for n in range(100):
-        on_clocks(former, 100.0 + n, 0.0)
+        add_on_clocks(former, 100.0 + n, 0.0)
     former.close()
     history = History(tmp_path)
     for n in range(5):
-        on_clocks(history, 200.0 + n, 0.0)
-    on_clocks(history, 205.0, -50.0)
-    found = taken(history)
+        add_on_clocks(history, 200.0 + n, 0.0)
+    add_on_clocks(history, 205.0, -50.0)
+    result = all_samples(history)
     history.close()
 
-    assert found == [*((100.0 + n, 100.0 + n) for n in range(50)), *((150.0 + n, 200.0 + n) for n in range(6))]
+    assert result == [*((100.0 + n, 100.0 + n) for n in range(50)), *((150.0 + n, 200.0 + n) for n in range(6))]
 
 
-def test_history_run_during_full_disk_is_written_later(kept):
-    kept.add(NOW, [power(0.0)], run_open=True)
-    blocker = sqlite3.connect(kept.path, isolation_level=None)
+def test_history_run_during_full_disk_is_written_later(stored):
+    stored.add(NOW, [power(0.0)], run_open=True)
+    blocker = sqlite3.connect(stored.path, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
-    kept._connection.execute("PRAGMA busy_timeout = 0")
+    stored._connection.execute("PRAGMA busy_timeout = 0")
     for second in (1, 2):
         with pytest.raises(sqlite3.OperationalError):
-            kept.add(NOW + second, [power(1.0), Reading(RUN_INFO, ("new", "w"), 1.0)], run_open=True)
+            stored.add(NOW + second, [power(1.0), Reading(RUN_INFO, ("new", "w"), 1.0)], run_open=True)
     blocker.execute("COMMIT")
     blocker.close()
-    kept.add(NOW + 3, [power(2.0)], run_open=True)
+    stored.add(NOW + 3, [power(2.0)], run_open=True)
 
-    (info,) = read(kept, 'wattline_run_info{run_id="new"}[60s]', NOW + 3)
+    (info,) = read(stored, 'wattline_run_info{run_id="new"}[60s]', NOW + 3)
     assert [t - NOW for t, _ in info.samples] == [1, 2]
 
 
@@ -243,7 +245,7 @@ def test_history_full_disk_queue_is_limited(tmp_path):
     blocker.close()
     last = MAX_WAITING + 100
     history.add(NOW + last, [power(1.0)], run_open=True)
-    found = times(history)
+    result = times(history)
     history.close()
 
-    assert found == [0, *range(last - MAX_WAITING + 1, last + 1)]
+    assert result == [0, *range(last - MAX_WAITING + 1, last + 1)]

@@ -1,4 +1,4 @@
-"""What has not been pushed yet, as the history changes under it."""
+"""Unsent samples while the history changes."""
 
 import pytest
 
@@ -18,48 +18,48 @@ def opened(folder, url=URL):
 
 
 @pytest.fixture
-def kept(tmp_path):
+def stored(tmp_path):
     history = opened(tmp_path)
     yield history
     history.close()
 
 
 def add(history, *seconds, run_open=False, ahead_s=0.0, from_s=None):
-    """`ahead_s`: so far is the clock ahead of the one that no one sets."""
+    """Add samples; `ahead_s` is the offset of the wall clock from the monotonic clock."""
     for second in seconds:
         readings = [Reading(GPU_POWER, (gpu, ""), float(second)) for gpu in ("0", "1")]
         now_s = None if from_s is None else from_s + second
         history.add(NOW + second + ahead_s, readings, run_open=run_open, now_s=now_s)
 
 
-def waiting(history, until_ms=None):
-    """Seconds of what is to be pushed."""
+def pending_seconds(history, until_ms=None):
+    """Return the times of the samples to be pushed, in seconds."""
     batch = history.backlog.oldest(history.settled_ms if until_ms is None else until_ms, 100_000)
     return sorted({sample.t_ms / 1_000 - NOW for sample in batch.samples})
 
 
 def push(history, until_ms=None, outcome="accepted", sure=None):
-    """As the pusher does with a server that answers. The seconds that were sent."""
-    sent = waiting(history, until_ms)
+    """Send as with a responding server and return the seconds of the samples sent."""
+    sent = pending_seconds(history, until_ms)
     batch = history.backlog.oldest(history.settled_ms if until_ms is None else until_ms, 100_000)
     history.backlog.acknowledge(batch.samples, batch.position.moves, outcome, sure)
     return sent
 
 
-def test_push_queue_seconds_before_a_run_are_pushed_in_order(kept):
-    add(kept, *range(100))
-    first = push(kept)
-    assert first == [0, 15, 30]  # of the last minute nothing: a run may still put in each second
+def test_push_queue_seconds_before_a_run_are_pushed_in_order(stored):
+    add(stored, *range(100))
+    first = push(stored)
+    assert first == [0, 15, 30]  # samples of the last minute are not final: a run may still add each second
 
-    add(kept, 100, run_open=True)
-    assert push(kept) == list(range(39, 101))
-    assert waiting(kept) == []
+    add(stored, 100, run_open=True)
+    assert push(stored) == list(range(39, 101))
+    assert pending_seconds(stored) == []
 
 
-def test_push_queue_continues_after_restart_for_each_server(tmp_path, kept):
-    add(kept, *range(10), run_open=True)
-    batch = kept.backlog.oldest(EVER, 7)
-    kept.backlog.acknowledge(batch.samples, batch.position.moves, "accepted")
+def test_push_queue_continues_after_restart_for_each_server(tmp_path, stored):
+    add(stored, *range(10), run_open=True)
+    batch = stored.backlog.oldest(EVER, 7)
+    stored.backlog.acknowledge(batch.samples, batch.position.moves, "accepted")
     again, other = opened(tmp_path), opened(tmp_path, "http://other/api/v1/write")
 
     rest = again.backlog.oldest(again.settled_ms, 100)
@@ -71,72 +71,72 @@ def test_push_queue_continues_after_restart_for_each_server(tmp_path, kept):
 
 
 @pytest.mark.parametrize("step_s", [-3_600, -20, 20, 3_600])
-def test_push_queue_clock_step_neither_repeats_nor_skips(kept, step_s):
-    add(kept, *range(100), run_open=True, from_s=50.0)
-    half = kept.backlog.oldest((NOW + 49) * 1_000, 1_000)
-    kept.backlog.acknowledge(half.samples, half.position.moves, "accepted")
-    add(kept, *range(100, 110), run_open=True, ahead_s=step_s, from_s=50.0)
+def test_push_queue_clock_step_neither_repeats_nor_skips(stored, step_s):
+    add(stored, *range(100), run_open=True, from_s=50.0)
+    half = stored.backlog.oldest((NOW + 49) * 1_000, 1_000)
+    stored.backlog.acknowledge(half.samples, half.position.moves, "accepted")
+    add(stored, *range(100, 110), run_open=True, ahead_s=step_s, from_s=50.0)
 
-    assert waiting(kept) == [second + step_s for second in range(50, 110)]
-
-
-def test_push_queue_batch_in_flight_at_clock_step_is_sent_again(kept):
-    add(kept, *range(10), run_open=True, from_s=50.0)
-    batch = kept.backlog.oldest(kept.settled_ms, 1_000)
-    add(kept, 10, run_open=True, ahead_s=20, from_s=50.0)
-    kept.backlog.acknowledge(batch.samples, batch.position.moves, "accepted")
-
-    assert waiting(kept) == [second + 20 for second in range(11)]
+    assert pending_seconds(stored) == [second + step_s for second in range(50, 110)]
 
 
-def test_push_queue_clock_back_after_days_ahead_sends_new_samples(kept):
-    add(kept, *range(10), run_open=True, ahead_s=10 * 86_400.0)
-    push(kept)
-    add(kept, *range(10, 20), run_open=True)
+def test_push_queue_batch_in_flight_at_clock_step_is_sent_again(stored):
+    add(stored, *range(10), run_open=True, from_s=50.0)
+    batch = stored.backlog.oldest(stored.settled_ms, 1_000)
+    add(stored, 10, run_open=True, ahead_s=20, from_s=50.0)
+    stored.backlog.acknowledge(batch.samples, batch.position.moves, "accepted")
 
-    assert waiting(kept) == list(range(10, 20))
-
-
-def test_push_queue_counts_deleted_unsent_samples(kept):
-    add(kept, *range(10), run_open=True)
-    push(kept, (NOW + 3) * 1_000)
-    add(kept, *(KEEP_S + 700 * n for n in range(1, 20)))  # not all at once: a tenth each time that it looks
-
-    assert kept.backlog.position().dropped == 2 * 6
-    assert kept.backlog.position().accepted == 2 * 4
+    assert pending_seconds(stored) == [second + 20 for second in range(11)]
 
 
-def test_push_queue_repeated_samples_count_once(kept):
-    add(kept, *range(10), run_open=True)
-    before = kept.backlog.position()
-    push(kept, sure=before)
-    kept.backlog.rewind()
-    assert waiting(kept) == list(range(10))
+def test_push_queue_clock_back_after_days_ahead_sends_new_samples(stored):
+    add(stored, *range(10), run_open=True, ahead_s=10 * 86_400.0)
+    push(stored)
+    add(stored, *range(10, 20), run_open=True)
 
-    add(kept, 10, run_open=True)
-    push(kept)
-    assert kept.backlog.position().accepted == 22
-    kept.backlog.rewind()
-    assert waiting(kept) == []
+    assert pending_seconds(stored) == list(range(10, 20))
+
+
+def test_push_queue_counts_deleted_unsent_samples(stored):
+    add(stored, *range(10), run_open=True)
+    push(stored, (NOW + 3) * 1_000)
+    add(stored, *(KEEP_S + 700 * n for n in range(1, 20)))  # a tenth at each cleanup
+
+    assert stored.backlog.position().dropped == 2 * 6
+    assert stored.backlog.position().accepted == 2 * 4
+
+
+def test_push_queue_repeated_samples_count_once(stored):
+    add(stored, *range(10), run_open=True)
+    before = stored.backlog.position()
+    push(stored, sure=before)
+    stored.backlog.rewind()
+    assert pending_seconds(stored) == list(range(10))
+
+    add(stored, 10, run_open=True)
+    push(stored)
+    assert stored.backlog.position().accepted == 22
+    stored.backlog.rewind()
+    assert pending_seconds(stored) == []
 
 
 @pytest.mark.parametrize("step_s", [-3_600, -20, 20, 3_600])
-def test_push_queue_go_back_works_after_clock_step(kept, step_s):
-    add(kept, *range(100), run_open=True, from_s=50.0)
-    push(kept, (NOW + 39) * 1_000)
-    push(kept, (NOW + 49) * 1_000, sure=kept.backlog.position())
-    add(kept, *range(100, 110), run_open=True, ahead_s=step_s, from_s=50.0)
-    kept.backlog.rewind()
+def test_push_queue_go_back_works_after_clock_step(stored, step_s):
+    add(stored, *range(100), run_open=True, from_s=50.0)
+    push(stored, (NOW + 39) * 1_000)
+    push(stored, (NOW + 49) * 1_000, sure=stored.backlog.position())
+    add(stored, *range(100, 110), run_open=True, ahead_s=step_s, from_s=50.0)
+    stored.backlog.rewind()
 
-    assert waiting(kept) == [second + step_s for second in range(40, 110)]
+    assert pending_seconds(stored) == [second + step_s for second in range(40, 110)]
 
 
-def test_push_queue_deleted_accepted_samples_are_not_dropped(kept):
-    add(kept, *range(10), run_open=True)
-    push(kept, sure=kept.backlog.position())
-    kept.backlog.rewind()
-    add(kept, *(KEEP_S + 700 * n for n in range(1, 20)))
+def test_push_queue_deleted_accepted_samples_are_not_dropped(stored):
+    add(stored, *range(10), run_open=True)
+    push(stored, sure=stored.backlog.position())
+    stored.backlog.rewind()
+    add(stored, *(KEEP_S + 700 * n for n in range(1, 20)))
 
-    assert waiting(kept, EVER)[0] > 0
-    assert kept.backlog.position().dropped == 0
-    assert kept.backlog.position().accepted == 20
+    assert pending_seconds(stored, EVER)[0] > 0
+    assert stored.backlog.position().dropped == 0
+    assert stored.backlog.position().accepted == 20

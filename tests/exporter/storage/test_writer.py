@@ -1,4 +1,4 @@
-"""The two files have a thread each: a history that is busy holds up no run."""
+"""Separate threads of the two files: a busy history does not delay runs."""
 
 import asyncio
 import sqlite3
@@ -28,7 +28,7 @@ from exporter.storage.writer import (
 
 
 class BusyHistory(History):
-    """Is in the midst of something, such as the daily sweep, until the test lets it go on."""
+    """History that is busy, as in the daily cleanup, until the test releases it."""
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -78,7 +78,7 @@ def node(tmp_path):
 
 
 def test_writer_saves_runs_while_the_history_is_busy(node):
-    async def lived():
+    async def run_node():
         node.begin("run-0")
         await node.writer.save_each_second()
         await asyncio.to_thread(node.history.is_in_it.wait)
@@ -88,18 +88,18 @@ def test_writer_saves_runs_while_the_history_is_busy(node):
             assert node.stored()[-1] == f"run-{number}"
             assert len(await asyncio.to_thread(node.state.runs, 10)) == number + 1
             await node.writer.save_each_second()
-            await asyncio.sleep(0.002)  # another millisecond, by which the history tells moments apart
+            await asyncio.sleep(0.002)  # another millisecond, the resolution of the history
         assert node.moments() == 0
         node.history.may_go_on.set()
         await node.close()
 
-    asyncio.run(asyncio.wait_for(lived(), 60))
+    asyncio.run(asyncio.wait_for(run_node(), 60))
 
-    assert node.moments() == 5  # four seconds, and the last save of all
+    assert node.moments() == 5  # four seconds, and the final save
 
 
 def test_writer_limits_seconds_queued_for_a_busy_history(node):
-    async def lived():
+    async def run_node():
         node.begin("run-0")
         for _ in range(MAX_QUEUED_SECONDS + 20):
             await node.writer.save_each_second()
@@ -107,6 +107,6 @@ def test_writer_limits_seconds_queued_for_a_busy_history(node):
         node.history.may_go_on.set()
         await node.close()
 
-    asyncio.run(asyncio.wait_for(lived(), 60))
+    asyncio.run(asyncio.wait_for(run_node(), 60))
 
-    assert MAX_QUEUED_SECONDS <= node.moments() <= MAX_QUEUED_SECONDS + 2  # and the one that it was at
+    assert MAX_QUEUED_SECONDS <= node.moments() <= MAX_QUEUED_SECONDS + 2  # and the one being written

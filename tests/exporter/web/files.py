@@ -1,4 +1,4 @@
-"""A test CA, its certificates, and web configuration files."""
+"""Test CA, its certificates, and web configuration files."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Keys:
 
     def issue(self, name: str, *names: str, ca: trustme.CA | None = None) -> tuple[Path, Path]:
         """Write a chain and its key, replacing existing files atomically like a rotation tool."""
-        made = (ca or self.ca).issue_cert(*names)
+        certificate = (ca or self.ca).issue_cert(*names)
         chain, key = self.folder / f"{name}.crt", self.folder / f"{name}.key"
-        _replace(key, made.private_key_pem.bytes())
-        _replace(chain, b"".join(pem.bytes() for pem in made.cert_chain_pems))
+        _replace(key, certificate.private_key_pem.bytes())
+        _replace(chain, b"".join(pem.bytes() for pem in certificate.cert_chain_pems))
         return chain, key
 
     @property

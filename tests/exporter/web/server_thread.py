@@ -1,4 +1,4 @@
-"""A WebServer in a thread with a small application, for slow or numerous clients."""
+"""WebServer in a thread with a small application, for slow or numerous clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from exporter.web.listener import ConnectionLimits
 from exporter.web.server import WebServer
 
 
-class Served:
+class ServerThread:
     def __init__(self, server: WebServer, loop: asyncio.AbstractEventLoop, url: str) -> None:
         self.server = server
         self.loop = loop
@@ -32,7 +32,7 @@ class Served:
 
 
 @contextmanager
-def serving(settings: Settings, bounds: ConnectionLimits | None = None) -> Iterator[Served]:
+def run_server(settings: Settings, bounds: ConnectionLimits | None = None) -> Iterator[ServerThread]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -45,7 +45,7 @@ def serving(settings: Settings, bounds: ConnectionLimits | None = None) -> Itera
 
     server = call(make())
     try:
-        yield Served(server, loop, call(server.start(_application(server))))
+        yield ServerThread(server, loop, call(server.start(_application(server))))
     finally:
         call(server.close())
         call(loop.shutdown_default_executor())

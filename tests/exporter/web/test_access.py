@@ -8,7 +8,7 @@ import requests
 
 from tests.daemon import environment
 from tests.exporter.cli.test_main import exporter as command
-from tests.exporter.cli.test_main import one_line
+from tests.exporter.commands import assert_one_line
 from tests.exporter.web.files import PASSWORD, TOKEN, hashed, make_keys, web_config
 
 RUN = {"workload": "train"}
@@ -23,7 +23,7 @@ def token(tmp_path):
     return path
 
 
-def begun(exporter, **more):
+def begin_request(exporter, **more):
     return requests.post(f"{exporter.url}/api/v1/runs", json=RUN, timeout=30, **more)
 
 
@@ -36,7 +36,7 @@ def problem(answer, status, *words):
 
 def test_run_api_on_loopback_is_open(start):
     with start() as exporter:
-        assert begun(exporter).status_code == 201
+        assert begin_request(exporter).status_code == 201
         assert "level=warning" not in exporter.log()
 
 
@@ -45,22 +45,22 @@ def test_request_with_foreign_host_header_is_refused(start):
         for path in ("/", "/metrics", "/api/v1/runs", "/api/v1/query?query=up[1s]", "/-/healthy", "/nowhere"):
             answer = requests.get(exporter.url + path, headers={"Host": "evil.example"}, timeout=30)
             problem(answer, 421, "evil.example", "--web.allowed-host")
-        problem(begun(exporter, headers={"Host": "evil.example"}), 421)
-        assert begun(exporter, headers={"Host": "gpu.example.org:9847"}).status_code == 201
+        problem(begin_request(exporter, headers={"Host": "evil.example"}), 421)
+        assert begin_request(exporter, headers={"Host": "gpu.example.org:9847"}).status_code == 201
 
 
 def test_token_scraper_without_it_cannot_change_runs(start, token):
     with start("--web.api-token-file", str(token)) as exporter:
-        refused = begun(exporter)
-        problem(refused, 401, "--web.api-token-file", "WATTLINE_TOKEN_FILE")
-        assert refused.headers["WWW-Authenticate"].startswith("Bearer ")
-        wrong = begun(exporter, headers={"Authorization": "Bearer wrong"})
+        response = begin_request(exporter)
+        problem(response, 401, "--web.api-token-file", "WATTLINE_TOKEN_FILE")
+        assert response.headers["WWW-Authenticate"].startswith("Bearer ")
+        wrong = begin_request(exporter, headers={"Authorization": "Bearer wrong"})
         problem(wrong, 401, "invalid bearer token", "--web.api-token-file")
         problem(requests.post(f"{exporter.url}/api/v1/runs/x/end", json={}, timeout=30), 401)
         assert exporter.get("/metrics")[0] == exporter.get("/api/v1/runs")[0] == 200
         assert exporter.get("/api/v1/runs")[1] == []
 
-        run_id = begun(exporter, headers=BEARER).json()["run_id"]
+        run_id = begin_request(exporter, headers=BEARER).json()["run_id"]
         ended = requests.post(f"{exporter.url}/api/v1/runs/{run_id}/end", json={}, headers=BEARER, timeout=30)
         assert ended.json()["state"] == "ended"
 
@@ -68,14 +68,14 @@ def test_token_scraper_without_it_cannot_change_runs(start, token):
 def test_run_api_beyond_loopback_needs_authentication(start, tmp_path):
     with start("--web.listen-address", "0.0.0.0:0") as exporter:
         exporter.url = exporter.url.replace("0.0.0.0", "127.0.0.1")
-        problem(begun(exporter), 403, "--web.api-socket", "--web.api-token-file", "--web.config.file")
+        problem(begin_request(exporter), 403, "--web.api-socket", "--web.api-token-file", "--web.config.file")
         assert exporter.get("/metrics")[0] == 200
         assert exporter.log().count("run API disabled over TCP") == 1
 
     path = web_config(tmp_path, {"basic_auth_users": {"ann": hashed()}})
     with start("--web.listen-address", "0.0.0.0:0", "--web.config.file", str(path), ready=False) as exporter:
         exporter.url = exporter.url.replace("0.0.0.0", "127.0.0.1")
-        assert begun(exporter, auth=("ann", PASSWORD)).status_code == 201
+        assert begin_request(exporter, auth=("ann", PASSWORD)).status_code == 201
         assert "run API disabled" not in exporter.log()
 
 
@@ -88,7 +88,7 @@ def test_password_guards_all_routes(start, tmp_path):
             assert answer.headers["WWW-Authenticate"].startswith("Basic ")
             assert requests.get(exporter.url + where, auth=("ann", PASSWORD), timeout=30).status_code != 401
             assert requests.get(exporter.url + where, auth=("eve", PASSWORD), timeout=30).status_code == 401
-        problem(begun(exporter, headers=BEARER), 401, "bearer tokens are not accepted; send user and password")
+        problem(begin_request(exporter, headers=BEARER), 401, "bearer tokens are not accepted; send user and password")
 
 
 def test_password_and_token_scrape_and_change_runs(start, token, tmp_path):
@@ -97,14 +97,14 @@ def test_password_and_token_scrape_and_change_runs(start, token, tmp_path):
     with start(*options, ready=False) as exporter:
         assert requests.get(f"{exporter.url}/metrics", auth=("ann", PASSWORD), timeout=30).status_code == 200
         assert requests.get(f"{exporter.url}/-/ready", headers=BEARER, timeout=30).status_code in (200, 503)
-        problem(begun(exporter, auth=("ann", PASSWORD)), 401, "token")
-        problem(begun(exporter, headers={"Authorization": "Bearer wrong"}), 401, "invalid bearer token")
+        problem(begin_request(exporter, auth=("ann", PASSWORD)), 401, "token")
+        problem(begin_request(exporter, headers={"Authorization": "Bearer wrong"}), 401, "invalid bearer token")
         other = tmp_path / "other"
         other.write_text("x" * 32)
         more = {"WATTLINE_EXPORTER": exporter.url, "WATTLINE_TOKEN_FILE": str(other)}
-        told = python(None, more, "-m", "workloads", "run", "--", "true").stderr
-        assert f"the exporter rejected the token in {other} (WATTLINE_TOKEN_FILE): invalid bearer token" in told
-        assert begun(exporter, headers=BEARER).status_code == 201
+        message = python(None, more, "-m", "workloads", "run", "--", "true").stderr
+        assert f"the exporter rejected the token in {other} (WATTLINE_TOKEN_FILE): invalid bearer token" in message
+        assert begin_request(exporter, headers=BEARER).status_code == 201
 
 
 def test_client_and_runner_use_socket_or_token(start, token, tmp_path):
@@ -127,10 +127,10 @@ def test_client_and_runner_use_socket_or_token(start, token, tmp_path):
         labels = [run["labels"].get("by") for run in exporter.get("/api/v1/runs")[1]]
         assert sorted(filter(None, labels)) == sorted([f"unix://{socket_path}", exporter.url])
 
-        refused = python(client, {"WATTLINE_EXPORTER": exporter.url})
-        assert refused.returncode == 0  # a training job continues
-        assert "WATTLINE_TOKEN_FILE=FILE" in refused.stderr
-        assert len(refused.stderr.splitlines()) == 1
+        response = python(client, {"WATTLINE_EXPORTER": exporter.url})
+        assert response.returncode == 0  # a training job continues
+        assert "WATTLINE_TOKEN_FILE=FILE" in response.stderr
+        assert len(response.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,9 @@ def python(program, more, *arguments):
     ],
 )
 def test_web_option_invalid_value_is_one_line(tmp_path, options, words):
-    one_line(command("serve", "--simulate", "1xH200", "--state.path", str(tmp_path / "state"), *options), 2, *words)
+    assert_one_line(
+        command("serve", "--simulate", "1xH200", "--state.path", str(tmp_path / "state"), *options), 2, *words
+    )
     assert not (tmp_path / "state" / "state.sqlite").exists()
 
 

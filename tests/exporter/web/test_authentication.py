@@ -24,10 +24,10 @@ USERS = {"ann": hashed().encode()}
 class Checks:
     """Counter of bcrypt checks, which block until `go` is set."""
 
-    def __init__(self, held=False):
+    def __init__(self, blocked=False):
         self.hashes = []
         self.go = threading.Event()
-        if not held:
+        if not blocked:
             self.go.set()
 
     def __call__(self, password, stored):
@@ -36,9 +36,9 @@ class Checks:
         return bcrypt.checkpw(password, stored)
 
 
-def ask(passwords, *asked):
+def check_all(passwords, *credentials):
     async def all_of_them():
-        return [await passwords.accepts(USERS, name, password) for name, password in asked]
+        return [await passwords.accepts(USERS, name, password) for name, password in credentials]
 
     try:
         return asyncio.run(all_of_them())
@@ -50,21 +50,21 @@ def test_password_verdict_is_cached():
     checks = Checks()
     good, bad = ("ann", PASSWORD), ("ann", "wrong")
 
-    assert ask(PasswordChecker(checks), good, good, bad, bad, good) == [True, True, False, False, True]
+    assert check_all(PasswordChecker(checks), good, good, bad, bad, good) == [True, True, False, False, True]
     assert len(checks.hashes) == 2
 
 
 def test_unknown_user_costs_one_check_and_is_refused():
     checks = Checks()
 
-    assert ask(PasswordChecker(checks), ("bob", PASSWORD), ("", ""), ("ann\0", PASSWORD)) == [False] * 3
+    assert check_all(PasswordChecker(checks), ("bob", PASSWORD), ("", ""), ("ann\0", PASSWORD)) == [False] * 3
     assert len(checks.hashes) == 3
     assert {stored[:7] for stored in checks.hashes} == {USERS["ann"][:7]} == {b"$2b$04$"}
     assert not bcrypt.checkpw(b"", placeholder_hash(USERS))
 
 
 def test_changed_hash_is_checked_again():
-    async def asked():
+    async def run_checks():
         passwords = PasswordChecker()
         first = await passwords.accepts(USERS, "ann", PASSWORD)
         changed = await passwords.accepts({"ann": hashed("another").encode()}, "ann", PASSWORD)
@@ -72,7 +72,7 @@ def test_changed_hash_is_checked_again():
         passwords.close()
         return first, changed, gone
 
-    assert asyncio.run(asked()) == (True, False, False)
+    assert asyncio.run(run_checks()) == (True, False, False)
 
 
 def test_password_guesses_do_not_evict_valid_users():
@@ -81,7 +81,7 @@ def test_password_guesses_do_not_evict_valid_users():
         lambda password, stored: checks(password, stored) if password == PASSWORD.encode() else False
     )
     guesses = [("ann", f"guess {i}") for i in range(3 * MAX_VERDICTS)]
-    answers = ask(passwords, ("ann", PASSWORD), *guesses, ("ann", PASSWORD))
+    answers = check_all(passwords, ("ann", PASSWORD), *guesses, ("ann", PASSWORD))
 
     assert (answers[0], answers[-1], any(answers[1:-1])) == (True, True, False)
     assert len(checks.hashes) == 1
@@ -89,8 +89,8 @@ def test_password_guesses_do_not_evict_valid_users():
 
 
 def test_password_checks_do_not_block_and_are_limited():
-    async def asked():
-        checks = Checks(held=True)
+    async def run_checks():
+        checks = Checks(blocked=True)
         passwords = PasswordChecker(checks)
         waiting = [asyncio.create_task(passwords.accepts(USERS, "ann", f"{i}")) for i in range(32)]
         same = [asyncio.create_task(passwords.accepts(USERS, "ann", "0")) for _ in range(10)]
@@ -103,27 +103,27 @@ def test_password_checks_do_not_block_and_are_limited():
         passwords.close()
         return answers, len(checks.hashes)
 
-    answers, checked = asyncio.run(asked())
+    answers, checked = asyncio.run(run_checks())
     assert not any(answers)
     assert checked == 33  # the ten identical requests shared one check
 
 
 @pytest.mark.parametrize("password", ["", "x" * 73, "a\0b", "\udcff", "pässwörd", "x" * 8_000])
 def test_password_any_text_has_a_verdict(password):
-    assert ask(PasswordChecker(), ("ann", password)) == [False]
+    assert check_all(PasswordChecker(), ("ann", password)) == [False]
 
 
 def test_password_is_compared_up_to_72_bytes():
     """Go's bcrypt, and so other exporters, do the same."""
     users = {"ann": bcrypt.hashpw(b"x" * 72, bcrypt.gensalt(4))}
 
-    async def asked():
+    async def run_checks():
         passwords = PasswordChecker()
         answer = await passwords.accepts(users, "ann", "x" * 80)
         passwords.close()
         return answer
 
-    assert asyncio.run(asked())
+    assert asyncio.run(run_checks())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import requests
 from exporter.config.settings import Settings
 from exporter.web.listener import ConnectionLimits
 from tests.daemon import eventually
-from tests.exporter.web.server_thread import serving
+from tests.exporter.web.server_thread import run_server
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -18,19 +18,19 @@ def settings(tmp_path, **more):
     return Settings(state_path=tmp_path, listen_address="127.0.0.1:0", **more)
 
 
-def connected(served):
-    client = socket.create_connection(served.address, timeout=20)
+def connect(server):
+    client = socket.create_connection(server.address, timeout=20)
     client.settimeout(20)
     return client
 
 
-def drip(client, content):
+def send_slowly(client, content):
     for byte in content:
         client.send(bytes([byte]))
         time.sleep(0.01)
 
 
-def everything(client):
+def receive_all(client):
     """Receive until the server closes the connection."""
     received = b""
     try:
@@ -42,68 +42,68 @@ def everything(client):
 
 
 @pytest.fixture
-def served(tmp_path, request):
-    with serving(settings(tmp_path), getattr(request, "param", None)) as started:
-        yield started
+def server(tmp_path, request):
+    with run_server(settings(tmp_path), getattr(request, "param", None)) as server_thread:
+        yield server_thread
 
 
 def bounds(**given):
-    return pytest.mark.parametrize("served", [ConnectionLimits(**given)], indirect=True, ids=[""])
+    return pytest.mark.parametrize("server", [ConnectionLimits(**given)], indirect=True, ids=[""])
 
 
 @bounds(headers_s=0.5)
-def test_silent_connection_is_closed(served):
-    with connected(served) as client:
-        assert everything(client) == b""
-    eventually(lambda: served.open == 0, "no connection is open")
+def test_silent_connection_is_closed(server):
+    with connect(server) as client:
+        assert receive_all(client) == b""
+    eventually(lambda: server.open == 0, "no connection is open")
 
 
 @bounds(headers_s=0.5)
-def test_connection_with_slow_headers_is_closed(served):
-    with connected(served) as client, pytest.raises(ConnectionError):
-        drip(client, REQUEST[:-4] + b"\r\nX-Slow: " + b"x" * 4_000)
+def test_connection_with_slow_headers_is_closed(server):
+    with connect(server) as client, pytest.raises(ConnectionError):
+        send_slowly(client, REQUEST[:-4] + b"\r\nX-Slow: " + b"x" * 4_000)
 
 
 @bounds(headers_s=0.5)
-def test_connection_with_slow_second_request_is_closed(served):
-    with connected(served) as client:
+def test_connection_with_slow_second_request_is_closed(server):
+    with connect(server) as client:
         client.sendall(REQUEST + REQUEST[:20])
         assert client.recv(65536).startswith(b"HTTP/1.1 200")
         client.sendall(REQUEST[20:30])
-        assert everything(client) == b""
+        assert receive_all(client) == b""
 
 
 @bounds(headers_s=1.0, idle_s=5.0)
-def test_idle_connection_is_closed_and_active_one_kept(served):
-    with connected(served) as client:
+def test_idle_connection_is_closed_and_active_one_kept(server):
+    with connect(server) as client:
         for _ in range(3):
             client.sendall(REQUEST)
             assert client.recv(65536).startswith(b"HTTP/1.1 200")
             time.sleep(1.1)  # longer than the header limit, which starts with the next byte
-        assert everything(client) == b""
+        assert receive_all(client) == b""
 
 
 @bounds(unread_s=0.5)
-def test_connection_that_does_not_read_is_closed(served):
+def test_connection_that_does_not_read_is_closed(server):
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.connect(served.address)
+        client.connect(server.address)
         client.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        eventually(lambda: served.open == 1, "it is served")
-        eventually(lambda: served.open == 0, "it is cut off")
+        eventually(lambda: server.open == 1, "an open connection")
+        eventually(lambda: server.open == 0, "the connection is closed")
 
 
 @bounds(connections=8)
-def test_connection_above_the_limit_gets_503(served):
-    clients = [connected(served) for _ in range(8)]
-    eventually(lambda: served.open == 8, "all of them are open")
-    with connected(served) as one_more:
-        assert everything(one_more).startswith(b"HTTP/1.1 503 ")
+def test_connection_above_the_limit_gets_503(server):
+    clients = [connect(server) for _ in range(8)]
+    eventually(lambda: server.open == 8, "all of them are open")
+    with connect(server) as extra_client:
+        assert receive_all(extra_client).startswith(b"HTTP/1.1 503 ")
     for client in clients:
         client.close()
-    eventually(lambda: served.open == 0, "all of them are closed")
+    eventually(lambda: server.open == 0, "all of them are closed")
 
-    assert requests.get(served.url, timeout=20).text == "here\n"
+    assert requests.get(server.url, timeout=20).text == "here\n"
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_connection_above_the_limit_gets_503(served):
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 50 + b"\r\n", b"200"),
     ],
 )
-def test_request_line_and_headers_are_limited(served, head, status, caplog):
-    with connected(served) as client:
+def test_request_line_and_headers_are_limited(server, head, status, caplog):
+    with connect(server) as client:
         client.sendall(head)
         assert client.recv(65536).split()[1] == status
     assert caplog.text == ""

@@ -12,7 +12,7 @@ from tests.daemon import begin, daemon, end, eventually
 NOW = 1_790_000_000.0
 
 
-def served(exporter, query, **more):
+def query_history(exporter, query, **more):
     import requests
 
     answer = requests.get(f"{exporter.url}/api/v1/query", params={"query": query, **more}, timeout=30)
@@ -24,7 +24,7 @@ def test_query_result_equals_the_history_file(exporter):
     time.sleep(5.0)
     end(exporter, run_id)
     at = time.time()
-    status, answer = served(exporter, 'wattline_gpu_power_watts{gpu="1"}[60s]', time=str(at))
+    status, answer = query_history(exporter, 'wattline_gpu_power_watts{gpu="1"}[60s]', time=str(at))
     connection = contract.open_read_only(exporter.folder / contract.HISTORY_FILE)
     rows = connection.execute(
         "SELECT t_ms, value FROM samples JOIN series ON series.id = series_id WHERE name = 'wattline_gpu_power_watts'"
@@ -34,7 +34,7 @@ def test_query_result_equals_the_history_file(exporter):
     connection.close()
 
     assert (status, answer["status"], answer["data"]["resultType"]) == (200, "success", "matrix")
-    ((metric, values),) = [(found["metric"], found["values"]) for found in answer["data"]["result"]]
+    ((metric, values),) = [(series["metric"], series["values"]) for series in answer["data"]["result"]]
     assert metric["__name__"] == "wattline_gpu_power_watts"
     assert len(values) >= 3
     assert [(round(t * 1_000), float(value)) for t, value in values] == rows
@@ -45,11 +45,13 @@ def test_query_includes_the_minute_before_a_run(start):
         time.sleep(5.0)
         begun_at = begin(exporter)["started_at"]
         query = 'wattline_gpu_energy_joules_total{gpu="0"}[60s]'
-        eventually(lambda: served(exporter, query)[1]["data"]["result"], "the next second's sample", exporter.log)
-        _, answer = served(exporter, query)
+        eventually(
+            lambda: query_history(exporter, query)[1]["data"]["result"], "the next second's sample", exporter.log
+        )
+        _, answer = query_history(exporter, query)
 
-    (found,) = answer["data"]["result"]
-    before = [t for t, _ in found["values"] if t < begun_at]
+    (series,) = answer["data"]["result"]
+    before = [t for t, _ in series["values"] if t < begun_at]
     assert len(before) >= 3
     assert all(b - a == pytest.approx(1.0, abs=0.3) for a, b in pairwise(before))
 
@@ -70,7 +72,7 @@ def test_query_includes_the_minute_before_a_run(start):
     ],
 )
 def test_query_of_other_form_is_refused_with_reason(exporter, query, more, words):
-    status, answer = served(exporter, query, **more)
+    status, answer = query_history(exporter, query, **more)
 
     assert (status, answer["status"], answer["errorType"]) == (400, "error", "bad_data")
     assert words in answer["error"]
@@ -78,7 +80,7 @@ def test_query_of_other_form_is_refused_with_reason(exporter, query, more, words
 
 def test_query_without_history_is_refused_with_reason(start):
     with start("--no-history") as exporter:
-        status, answer = served(exporter, "x[60s]")
+        status, answer = query_history(exporter, "x[60s]")
         assert not (exporter.folder / contract.HISTORY_FILE).exists()
 
     assert status == 400
@@ -98,9 +100,9 @@ def test_query_works_while_the_disk_is_full(start):
         eventually(lambda: "again" in exporter.log(), "it writes again", exporter.log)
         assert end(exporter, "blocked")["outcome"] == "ok"
         rows = sqlite3.connect(exporter.folder / contract.STATE_FILE)
-        found = rows.execute("SELECT running FROM run WHERE run_id = 'blocked'").fetchall()
+        series = rows.execute("SELECT running FROM run WHERE run_id = 'blocked'").fetchall()
         rows.close()
-    assert found == [(0,)]
+    assert series == [(0,)]
 
 
 def test_query_of_invalid_database_is_one_line(tmp_path):
@@ -122,5 +124,5 @@ def test_query_returns_the_history_of_a_previous_exporter(tmp_path):
         time.sleep(1.2)
         end(first, run_id)
     with daemon(tmp_path, *options) as second:
-        _, answer = served(second, f'wattline_run_info{{run_id="{run_id}"}}[60s]')
+        _, answer = query_history(second, f'wattline_run_info{{run_id="{run_id}"}}[60s]')
     assert len(answer["data"]["result"]) == 1

@@ -12,7 +12,7 @@ import requests
 
 from exporter.config.settings import OperationError, Settings, UsageError
 from exporter.web.server import UnixAddress, WebServer, listen_unix, unix_address
-from tests.exporter.web.server_thread import serving
+from tests.exporter.web.server_thread import run_server
 
 
 def settings(tmp_path, **more):
@@ -22,17 +22,17 @@ def settings(tmp_path, **more):
 def test_api_socket_has_its_mode_and_accepts_any_host(tmp_path):
     path = tmp_path / "api.sock"
     given = settings(tmp_path, api_socket=path, api_socket_mode="0600", api_socket_group=str(os.getgid()))
-    with serving(given) as served:
+    with run_server(given) as server:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert path.stat().st_gid == os.getgid()
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
             client.sendall(b"POST /api/v1/runs HTTP/1.1\r\nHost: any.thing\r\nContent-Length: 2\r\n\r\nhi")
             assert client.recv(65536).endswith(b"hi")
-        refused = requests.post(f"{served.url}/api/v1/runs", data="hi", timeout=20)
+        refused = requests.post(f"{server.url}/api/v1/runs", data="hi", timeout=20)
         assert refused.status_code == 403
         assert f"WATTLINE_EXPORTER=unix://{path}" in refused.json()["detail"]
-        assert requests.get(f"{served.url}/api/v1/runs", timeout=20).status_code == 200
+        assert requests.get(f"{server.url}/api/v1/runs", timeout=20).status_code == 200
     assert not path.exists()
 
 
@@ -78,8 +78,8 @@ def test_api_socket_invalid_setting_is_one_line(tmp_path, more, words):
 
 
 def test_web_server_invalid_configuration_is_found_before_listening(tmp_path):
-    async def made():
+    async def open_socket():
         WebServer(settings(tmp_path, web_config=tmp_path / "none.yml"))
 
     with pytest.raises(UsageError, match=r"none.yml: cannot read the file: No such file"):
-        asyncio.run(made())
+        asyncio.run(open_socket())

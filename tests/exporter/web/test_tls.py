@@ -13,53 +13,53 @@ from exporter.config.settings import Settings
 from exporter.web.listener import ConnectionLimits
 from tests.daemon import eventually
 from tests.exporter.web.files import PASSWORD, TOKEN, hashed, make_keys, serial, web_config
-from tests.exporter.web.server_thread import serving
+from tests.exporter.web.server_thread import run_server
 from tests.servers import prometheus, query
 
 
 @pytest.fixture
 def keys(tmp_path):
-    made = make_keys(tmp_path)
-    made.server()
-    return made
+    test_keys = make_keys(tmp_path)
+    test_keys.server()
+    return test_keys
 
 
 def tls(keys, **more):
     return {"tls_server_config": {"cert_file": "server.crt", "key_file": "server.key", **more}}
 
 
-def served(keys, content, bounds=None, **more):
+def serve(keys, content, bounds=None, **more):
     settings = Settings(
         state_path=keys.folder,
         listen_address="127.0.0.1:0",
         web_config=web_config(keys.folder, content),
         **more,
     )
-    return serving(settings, bounds)
+    return run_server(settings, bounds)
 
 
-def get(started, keys, path="/", **more):
-    return requests.get(started.url + path, verify=keys.ca_file, timeout=20, **more)
+def get(server, keys, path="/", **more):
+    return requests.get(server.url + path, verify=keys.ca_file, timeout=20, **more)
 
 
 def test_tls_server_refuses_plain_http(keys):
-    with served(keys, tls(keys)) as started:
-        assert started.url.startswith("https://")
-        assert get(started, keys).text == "here\n"
+    with serve(keys, tls(keys)) as server:
+        assert server.url.startswith("https://")
+        assert get(server, keys).text == "here\n"
         with pytest.raises(requests.ConnectionError):
-            requests.get(started.url.replace("https", "http"), timeout=20)
+            requests.get(server.url.replace("https", "http"), timeout=20)
         with pytest.raises(requests.exceptions.SSLError):
-            requests.get(started.url, timeout=20)  # a client without the CA refuses it
-        assert get(started, keys).text == "here\n"
+            requests.get(server.url, timeout=20)  # a client without the CA refuses it
+        assert get(server, keys).text == "here\n"
 
 
 def test_tls_minimum_version_is_enforced(keys):
-    with served(keys, tls(keys, min_version="TLS13")) as started:
+    with serve(keys, tls(keys, min_version="TLS13")) as server:
         context = ssl.create_default_context(cafile=keys.ca_file)
         context.maximum_version = ssl.TLSVersion.TLSv1_2
-        with socket.create_connection(started.address, timeout=20) as client, pytest.raises(ssl.SSLError):
+        with socket.create_connection(server.address, timeout=20) as client, pytest.raises(ssl.SSLError):
             context.wrap_socket(client, server_hostname="localhost")
-        assert get(started, keys).status_code == 200
+        assert get(server, keys).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -74,54 +74,54 @@ def test_tls_minimum_version_is_enforced(keys):
 )
 def test_tls_client_certificate_is_required_as_configured(keys, kind, without, with_ours, with_others):
     more = {} if kind == "NoClientCert" else {"client_ca_file": str(keys.ca_file)}
-    certificates = (None, keys.issue("ours", "prometheus"), keys.issue("theirs", "prometheus", ca=trustme.CA()))
-    with served(keys, tls(keys, client_auth_type=kind, **more)) as started:
+    certificates = (None, keys.issue("trusted", "prometheus"), keys.issue("foreign", "prometheus", ca=trustme.CA()))
+    with serve(keys, tls(keys, client_auth_type=kind, **more)) as server:
         for certificate, accepted in zip(certificates, (without, with_ours, with_others), strict=True):
             if accepted:
-                assert get(started, keys, cert=certificate).status_code == 200
+                assert get(server, keys, cert=certificate).status_code == 200
             else:
                 with pytest.raises((requests.exceptions.SSLError, requests.ConnectionError)):
-                    get(started, keys, cert=certificate)
-        eventually(lambda: started.open == 0, "what was refused holds no connection")
+                    get(server, keys, cert=certificate)
+        eventually(lambda: server.open == 0, "rejected clients have no open connection")
 
 
 def test_tls_only_allowed_client_names_are_accepted(keys):
     more = {"client_auth_type": "RequireAndVerifyClientCert", "client_ca_file": str(keys.ca_file)}
-    with served(keys, tls(keys, client_allowed_sans=["prometheus", "10.0.0.1"], **more)) as started:
+    with serve(keys, tls(keys, client_allowed_sans=["prometheus", "10.0.0.1"], **more)) as server:
         for name, status in (("prometheus", 200), ("10.0.0.1", 200), ("grafana", 403)):
-            answer = get(started, keys, cert=keys.issue(name, name))
+            answer = get(server, keys, cert=keys.issue(name, name))
             assert answer.status_code == status
         assert "grafana" in answer.json()["detail"]
 
 
 def test_tls_rotated_certificate_is_served_without_restart(keys):
-    with served(keys, tls(keys)) as started, requests.Session() as kept:
-        assert kept.get(started.url, verify=keys.ca_file, timeout=20).status_code == 200
-        before = serial(started.address)
+    with serve(keys, tls(keys)) as server, requests.Session() as session:
+        assert session.get(server.url, verify=keys.ca_file, timeout=20).status_code == 200
+        before = serial(server.address)
         keys.server()
-        eventually(lambda: serial(started.address) != before, "the new certificate is served")
+        eventually(lambda: serial(server.address) != before, "the new certificate is served")
 
-        assert kept.get(started.url, verify=keys.ca_file, timeout=20).status_code == 200
+        assert session.get(server.url, verify=keys.ca_file, timeout=20).status_code == 200
         (keys.folder / "server.crt").write_text("broken")
         time.sleep(1.1)
-        assert get(started, keys).status_code == 200  # the last valid one stays
+        assert get(server, keys).status_code == 200  # the last valid one stays
 
 
 def test_tls_client_without_handshake_is_disconnected(keys):
-    with served(keys, tls(keys), ConnectionLimits(handshake_s=0.5, connections=4)) as started:
-        clients = [socket.create_connection(started.address, timeout=20) for _ in range(4)]
-        eventually(lambda: started.open == 4, "four that say nothing")
-        eventually(lambda: started.open == 0, "they are cut off")
-        assert get(started, keys).status_code == 200
+    with serve(keys, tls(keys), ConnectionLimits(handshake_s=0.5, connections=4)) as server:
+        clients = [socket.create_connection(server.address, timeout=20) for _ in range(4)]
+        eventually(lambda: server.open == 4, "four silent connections")
+        eventually(lambda: server.open == 0, "the connections are closed")
+        assert get(server, keys).status_code == 200
         for client in clients:
             client.close()
 
 
 def test_web_config_headers_are_in_each_response(keys):
     content = {"http_server_config": {"headers": {"X-Frame-Options": "deny"}}, "basic_auth_users": {"ann": hashed()}}
-    with served(keys, content) as started:
+    with serve(keys, content) as server:
         for more in ({}, {"auth": ("ann", PASSWORD)}):
-            assert requests.get(started.url, timeout=20, **more).headers["X-Frame-Options"] == "deny"
+            assert requests.get(server.url, timeout=20, **more).headers["X-Frame-Options"] == "deny"
 
 
 @pytest.mark.parametrize("how", ["basic", "bearer"])
@@ -146,8 +146,8 @@ def test_prometheus_scrapes_with_tls_and_password_or_token(start, keys, how):
 
 
 def test_tls_chain_is_accepted_by_openssl(keys):
-    with served(keys, tls(keys)) as started:
-        address = f"{started.address[0]}:{started.address[1]}"
+    with serve(keys, tls(keys)) as server:
+        address = f"{server.address[0]}:{server.address[1]}"
         done = subprocess.run(
             ["openssl", "s_client", "-connect", address, "-CAfile", keys.ca_file, "-verify_return_error", "-brief"],
             input=b"",

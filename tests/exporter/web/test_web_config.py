@@ -21,10 +21,10 @@ from tests.exporter.web.files import hashed, make_keys, web_config
 
 @pytest.fixture
 def keys(tmp_path):
-    made = make_keys(tmp_path)
-    made.server()
-    assert made.ca_file.exists()
-    return made
+    test_keys = make_keys(tmp_path)
+    test_keys.server()
+    assert test_keys.ca_file.exists()
+    return test_keys
 
 
 def tls(**more):

@@ -3,7 +3,7 @@ import pytest
 from exporter.model import boottime
 from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
 from tests.daemon import daemon
-from tests.exporter.daemon.eight_gpus.observation import watts
+from tests.exporter.daemon.eight_gpus.observation import load_w
 from tests.fakes import nvml
 from tests.fakes.powercap import Powercap
 
@@ -14,7 +14,7 @@ def node(tmp_path):
     create(path, make_gpus(8, PRODUCTS["H200"]), boottime() - 10)
     with Simulation.open(path) as simulation:
         for i in range(8):
-            simulation.set_load(i, Constant(watts(i)), at=boottime() - 9)
+            simulation.set_load(i, Constant(load_w(i)), at=boottime() - 9)
         yield simulation
         for i in range(8):
             simulation.set_fault(i, Fault.HANG | Fault.INIT_HANG, on=False)
@@ -22,12 +22,12 @@ def node(tmp_path):
 
 @pytest.fixture
 def serve(tmp_path, node):
-    """Exporters on this node, which also has a CPU."""
+    """Return a function that starts exporters on this node, which also has a CPU."""
     tree = Powercap(tmp_path / "sys")
     tree.zone("intel-rapl:0", "package-0", 1_000.0)
 
-    def served(**more):
+    def start_daemon(**more):
         environment = nvml.environment(node.path)
         return daemon(tmp_path, "--path.sysfs", str(tree.root), env=environment, **more)
 
-    return served
+    return start_daemon

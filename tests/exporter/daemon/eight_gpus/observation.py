@@ -1,4 +1,4 @@
-"""What a node of eight GPUs draws, what its exporter shows of it, and how fast."""
+"""Loads, metrics, intervals and scrape times of a node with eight GPUs."""
 
 import threading
 import time
@@ -6,52 +6,52 @@ from statistics import median
 
 import requests
 
-SICK = 3
-OTHERS = [i for i in range(8) if i != SICK]
-RISING = ("wattline_gpu_energy_joules_total", "wattline_gpu_integrated_energy_joules_total")
+FAULTY = 3
+OTHERS = [i for i in range(8) if i != FAULTY]
+COUNTERS = ("wattline_gpu_energy_joules_total", "wattline_gpu_integrated_energy_joules_total")
 
 
-def watts(i):
+def load_w(i):
     return 150.0 + 50.0 * i
 
 
-def ups(exporter):
+def up_by_gpu(exporter):
     return {int(labels["gpu"]): value for labels, value in exporter.metrics().get("wattline_gpu_up", ())}
 
 
-def rising(exporter):
-    return {(name, labels["uuid"]): value for name in RISING for labels, value in exporter.metrics().get(name, ())}
+def counters(exporter):
+    return {(name, labels["uuid"]): value for name in COUNTERS for labels, value in exporter.metrics().get(name, ())}
 
 
-def is_rising(looks):
-    """Whether no counter is lower than when it was last seen, be it away in between."""
+def is_monotonic(scrapes):
+    """Return True if no counter is lower than in an earlier scrape, even if absent in between."""
     highest = {}
-    for look in looks:
-        if any(value < highest.get(series, 0.0) for series, value in look.items()):
+    for scrape in scrapes:
+        if any(value < highest.get(series, 0.0) for series, value in scrape.items()):
             return False
-        highest |= look
+        highest |= scrape
     return True
 
 
-def untrue(run, node, of=range(8)):
-    """The GPUs whose interval does not hold the truth: joules, its ±, and the truth."""
-    found = {}
+def wrong_intervals(run, node, of=range(8)):
+    """Return GPUs whose interval does not contain the true energy: joules, half-width, true joules."""
+    wrong = {}
     for i in of:
-        uuid, truth_j = node.gpus[i].uuid, watts(i) * run["duration_seconds"]
+        uuid, true_j = node.gpus[i].uuid, load_w(i) * run["duration_seconds"]
         joules, plus_minus_j = run["energy_joules"]["gpu"][uuid], run["energy_uncertainty_joules"]["gpu"][uuid]
-        if abs(joules - truth_j) > plus_minus_j:
-            found[i] = (joules, plus_minus_j, truth_j)
-    return found
+        if abs(joules - true_j) > plus_minus_j:
+            wrong[i] = (joules, plus_minus_j, true_j)
+    return wrong
 
 
 def covered(run, node, i):
     return run["covered_ratio"]["gpu"][node.gpus[i].uuid]
 
 
-def reads(exporter):
-    """Good reads of each source so far, and when."""
-    counted = exporter.metrics()["wattline_source_reads_total"]
-    return {labels["source"]: value for labels, value in counted if labels["outcome"] == "ok"}, time.monotonic()
+def successful_reads(exporter):
+    """Return the number of successful reads of each source, and the time."""
+    samples = exporter.metrics()["wattline_source_reads_total"]
+    return {labels["source"]: value for labels, value in samples if labels["outcome"] == "ok"}, time.monotonic()
 
 
 def reads_a_second(before, after):
@@ -59,7 +59,7 @@ def reads_a_second(before, after):
 
 
 class Scraper:
-    """Scrapes 20 times a second, beside the test; `took_s` is what each scrape took."""
+    """Client that scrapes 20 times a second in a thread; `took_s` are the durations."""
 
     def __init__(self, exporter):
         self.took_s = []
@@ -70,9 +70,9 @@ class Scraper:
     def _scrape(self):
         with requests.Session() as session:
             while not self._ended.wait(0.05):
-                begun_s = time.monotonic()
+                started_s = time.monotonic()
                 assert session.get(self._url, timeout=30).status_code == 200
-                self.took_s.append(time.monotonic() - begun_s)
+                self.took_s.append(time.monotonic() - started_s)
 
     def __enter__(self):
         self._thread.start()
@@ -87,9 +87,9 @@ class Scraper:
         return len(self.took_s) > 20 and median(self.took_s) < 0.05 and max(self.took_s) < 1.0
 
 
-def _read(exporter):
-    """The GPUs that are up and whose energy is shown."""
-    shown = exporter.metrics()
-    up = {labels["uuid"] for labels, value in shown.get("wattline_gpu_up", ()) if value == 1}
-    counted = {labels["uuid"] for labels, _ in shown.get(RISING[0], ())}
-    return up if up == counted else None
+def gpus_up(exporter):
+    """Return the UUIDs of GPUs that are up, or None if energy is exported for others."""
+    metrics = exporter.metrics()
+    up = {labels["uuid"] for labels, value in metrics.get("wattline_gpu_up", ()) if value == 1}
+    samples = {labels["uuid"] for labels, _ in metrics.get(COUNTERS[0], ())}
+    return up if up == samples else None

@@ -74,7 +74,7 @@ def half() -> float:
     return 0.5
 
 
-def fed(clock: Clock, *answers: list[Slot], **options) -> CarbonFeed:
+def feed_after(clock: Clock, *answers: list[Slot], **options) -> CarbonFeed:
     """Return a feed after it has received the responses."""
     feed = CarbonFeed(Scripted(*answers), now=clock, chance=half, **options)
     for _ in answers:
@@ -82,7 +82,7 @@ def fed(clock: Clock, *answers: list[Slot], **options) -> CarbonFeed:
     return feed
 
 
-def refused(feed: CarbonFeed) -> SourceError:
+def refresh_error(feed: CarbonFeed) -> SourceError:
     with pytest.raises(SourceError) as caught:
         asyncio.run(feed.refresh(None))
     return caught.value

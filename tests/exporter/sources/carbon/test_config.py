@@ -15,7 +15,7 @@ BOTH = f"# the node's\nelectricitymaps={electricity_maps.TOKEN}\n\nwatttime={wat
 
 
 @pytest.fixture(autouse=True)
-def _no_token_from_outside(monkeypatch):
+def _unset_token(monkeypatch):
     monkeypatch.delenv("WATTLINE_CARBON_TOKEN", raising=False)
 
 
@@ -26,7 +26,7 @@ def settings(tmp_path: Path, secrets: str | None = None, **given) -> Settings:
     return Settings(state_path=tmp_path, **{f"carbon_{key}": value for key, value in given.items()})
 
 
-def made(tmp_path: Path, secrets: str | None = None, **given) -> list[tuple[str, str, str]]:
+def created_providers(tmp_path: Path, secrets: str | None = None, **given) -> list[tuple[str, str, str]]:
     return [(p.name, p.region, p.basis) for p in carbon_providers(settings(tmp_path, secrets, **given))]
 
 
@@ -49,7 +49,7 @@ def made(tmp_path: Path, secrets: str | None = None, **given) -> list[tuple[str,
     ],
 )
 def test_carbon_options_create_at_most_one_provider_per_basis(tmp_path, given, expected):
-    assert made(tmp_path, BOTH, **given) == expected
+    assert created_providers(tmp_path, BOTH, **given) == expected
     assert len(carbon_feeds(carbon_providers(settings(tmp_path, BOTH, **given)), None).feeds) == len(expected)
 
 
@@ -115,7 +115,7 @@ def test_carbon_token_single_line_is_used(tmp_path, monkeypatch):
 )
 def test_carbon_token_invalid_is_reported_without_it(tmp_path, secrets, words):
     with pytest.raises(UsageError) as caught:
-        made(tmp_path, secrets, provider="electricitymaps", region="DE")
+        created_providers(tmp_path, secrets, provider="electricitymaps", region="DE")
     assert words in str(caught.value)
     assert "s3cr" not in str(caught.value)
 
@@ -123,7 +123,7 @@ def test_carbon_token_invalid_is_reported_without_it(tmp_path, secrets, words):
 @pytest.mark.parametrize("secrets", ["ada", "ada:", ":pw", ""])
 def test_watttime_needs_user_and_password(tmp_path, secrets):
     with pytest.raises(UsageError, match="watttime needs USER:PASSWORD"):
-        made(tmp_path, secrets, provider="watttime", region="CAISO_NORTH")
+        created_providers(tmp_path, secrets, provider="watttime", region="CAISO_NORTH")
 
 
 def test_carbon_token_file_unreadable_is_one_line(tmp_path):
@@ -147,6 +147,6 @@ def test_carbon_token_file_unreadable_is_one_line(tmp_path):
     ],
 )
 def test_static_fallback_is_the_mean_of_the_country(tmp_path, given, region):
-    found = static_fallback(carbon_providers(settings(tmp_path, BOTH, **given))[0])
-    assert (found.region if found else None) == region
-    assert found is None or isinstance(found, StaticIntensity)
+    fallback = static_fallback(carbon_providers(settings(tmp_path, BOTH, **given))[0])
+    assert (fallback.region if fallback else None) == region
+    assert fallback is None or isinstance(fallback, StaticIntensity)

@@ -8,12 +8,23 @@ import pytest
 from exporter.model import SourceError
 from exporter.sources.carbon.feed import CarbonFeed
 from exporter.sources.carbon.gb import GbCarbonIntensity
-from tests.exporter.sources.carbon.feeds import DAY_S, NOON, NOON_S, Clock, Scripted, fed, half, refused, slot, visit
+from tests.exporter.sources.carbon.feeds import (
+    DAY_S,
+    NOON,
+    NOON_S,
+    Clock,
+    Scripted,
+    feed_after,
+    half,
+    refresh_error,
+    slot,
+    visit,
+)
 from tests.fakes.carbon_api import CarbonApi
 
 
 def test_feed_returns_the_current_slot():
-    feed = fed(Clock(), [slot(NOON_S, 200), slot(NOON_S + 1_800, 210)])
+    feed = feed_after(Clock(), [slot(NOON_S, 200), slot(NOON_S + 1_800, 210)])
     assert feed.slot_at(NOON_S - 1) is None
     assert feed.slot_at(NOON_S).grams_per_kwh == 200
     assert feed.slot_at(NOON_S + 1_799.9).grams_per_kwh == 200
@@ -23,18 +34,18 @@ def test_feed_returns_the_current_slot():
 
 def test_feed_prefers_actual_over_forecast_in_any_order():
     first, then = [slot(NOON_S, 200)], [slot(NOON_S, 190, "actual")]
-    assert fed(Clock(), first, then).slot_at(NOON_S).grams_per_kwh == 190
-    assert fed(Clock(), then, first).slot_at(NOON_S).grams_per_kwh == 190
+    assert feed_after(Clock(), first, then).slot_at(NOON_S).grams_per_kwh == 190
+    assert feed_after(Clock(), then, first).slot_at(NOON_S).grams_per_kwh == 190
 
 
 def test_feed_revision_replaces_slot_of_same_quality():
-    assert fed(Clock(), [slot(NOON_S, 200)], [slot(NOON_S, 205)]).slot_at(NOON_S).grams_per_kwh == 205
+    assert feed_after(Clock(), [slot(NOON_S, 200)], [slot(NOON_S, 205)]).slot_at(NOON_S).grams_per_kwh == 205
     actuals = [slot(NOON_S, 190, "actual")], [slot(NOON_S, 192, "actual")]
-    assert fed(Clock(), *actuals).slot_at(NOON_S).grams_per_kwh == 192
+    assert feed_after(Clock(), *actuals).slot_at(NOON_S).grams_per_kwh == 192
 
 
 def test_feed_sorts_slots_by_time():
-    feed = fed(Clock(), [slot(NOON_S + n * 1_800, 200 + n) for n in (3, 0, 2, 1)])
+    feed = feed_after(Clock(), [slot(NOON_S + n * 1_800, 200 + n) for n in (3, 0, 2, 1)])
     assert [s.grams_per_kwh for s in feed._slots] == [200, 201, 202, 203]
 
 
@@ -58,23 +69,23 @@ def test_feed_failures_back_off_from_1_to_15_minutes():
     feed = CarbonFeed(Scripted(*[down] * 20, [slot(NOON_S, 200)], down), now=clock, chance=half)
     waits = []
     for _ in range(20):
-        assert refused(feed).__cause__ is down
+        assert refresh_error(feed).__cause__ is down
         waits.append(feed.due_s - NOON_S)
     assert waits == [60, 120, 240, 480, *[900] * 16]
     asyncio.run(feed.refresh(None))
-    refused(feed)
+    refresh_error(feed)
     assert feed.due_s == NOON_S + 60  # a success resets the back-off
 
 
 def test_feed_response_without_current_slot_is_a_failure():
     feed = CarbonFeed(Scripted([slot(NOON_S - DAY_S, 200)]), now=Clock(), chance=half)
-    assert "has no slot for the current time; check the clock" in str(refused(feed))
+    assert "has no slot for the current time; check the clock" in str(refresh_error(feed))
     assert feed.due_s == NOON_S + 60
 
 
 def test_feed_after_clock_set_back_is_due():
     clock = Clock(NOON_S + 365 * DAY_S)
-    feed = fed(clock, [slot(clock(), 200)])
+    feed = feed_after(clock, [slot(clock(), 200)])
     clock.now_s = NOON_S
     assert feed.due_s <= clock()
 
@@ -86,9 +97,9 @@ def test_feed_drops_slots_older_than_two_days():
         clock.now_s = NOON_S + half_hours * 1_800
         feed.provider.answers.append([slot(clock() + n * 1_800, 200) for n in range(96)])
         asyncio.run(feed.refresh(None))
-    held = feed._slots
-    assert held[0].end_s > clock() - 2 * DAY_S
-    assert len(held) == 192  # two days of past and two of future
+    slots_kept = feed._slots
+    assert slots_kept[0].end_s > clock() - 2 * DAY_S
+    assert len(slots_kept) == 192  # two days of past and two of future
     assert feed.slot_at(clock() - DAY_S) is not None
 
 

@@ -19,7 +19,7 @@ from exporter.sources.carbon.energy_charts import EnergyCharts
 from exporter.sources.carbon.feed import CarbonFeed, carbon_readings
 from exporter.sources.carbon.gb import GbCarbonIntensity
 from exporter.sources.carbon.provider import extend_with_estimates, label_slots, parse_body
-from tests.exporter.sources.carbon.feeds import NOON_S, Clock, Scripted, fed
+from tests.exporter.sources.carbon.feeds import NOON_S, Clock, Scripted, feed_after
 
 MODELS = [
     gb.NationalResponse,
@@ -66,13 +66,13 @@ def assert_can_be(slots: list[Slot]) -> None:
 @pytest.mark.parametrize("model", MODELS)
 @given(st.one_of(st.binary(), JSON.map(lambda document: json.dumps(document).encode())))
 def test_response_any_body_is_parsed_or_one_line(model, body):
-    said = ""
+    message = ""
     try:
         parse_body("http://api", body, model)
     except SourceError as error:
-        said = str(error)
-    assert not said or said.isprintable()
-    assert len(said) < 1_000
+        message = str(error)
+    assert not message or message.isprintable()
+    assert len(message) < 1_000
 
 
 @pytest.mark.parametrize(
@@ -138,11 +138,11 @@ def test_feed_any_overlap_keeps_order_and_actuals(answers):
     actual: set[float] = set()
     for answer in answers:
         feed._merge(answer)
-        held = feed._slots
-        assert_can_be(held)
-        assert all(a.end_s <= b.begin_s for a, b in pairwise(held))
-        overlapping = {s.begin_s for s in held if s.quality == "actual"}
-        assert {begin for begin in actual if any(s.begin_s == begin for s in held)} <= overlapping
+        slots_kept = feed._slots
+        assert_can_be(slots_kept)
+        assert all(a.end_s <= b.begin_s for a, b in pairwise(slots_kept))
+        overlapping = {s.begin_s for s in slots_kept if s.quality == "actual"}
+        assert {begin for begin in actual if any(s.begin_s == begin for s in slots_kept)} <= overlapping
         actual |= overlapping
 
 
@@ -157,7 +157,7 @@ def test_cache_any_file_is_valid_or_ignored(tmp_path_factory, content):
 
 def test_gauges_export_at_most_48_horizons():
     clock = Clock()
-    feed = fed(
+    feed = feed_after(
         clock,
         [Slot(NOON_S + n * 60, NOON_S + n * 60 + 60, 1, "GB", "scripted", "average", "forecast") for n in range(6_000)],
     )

@@ -57,10 +57,10 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path) -> Iterator[Node]:
-    made = Node(tmp_path)
-    yield made
-    made.perf.close()
-    made.kernel.close()
+    fake_node = Node(tmp_path)
+    yield fake_node
+    fake_node.perf.close()
+    fake_node.kernel.close()
 
 
 def one_package(root: Path, joules: float) -> powercap.Powercap:

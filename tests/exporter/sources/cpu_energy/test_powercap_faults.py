@@ -17,7 +17,7 @@ from exporter.exposition.collector import NodeSnapshot, node_readings
 from exporter.model import Batch, Device, SourceError
 from exporter.sensors.live_state import LiveState
 from exporter.sources.cpu_energy.powercap import RaplSource
-from tests.exporter.sources.nobody import as_nobody
+from tests.exporter.sources.unprivileged import as_unprivileged_user
 from tests.fakes import powercap
 
 NOBODY = 65_534
@@ -115,26 +115,26 @@ def test_powercap_range_below_the_counter_is_ignored(tmp_path):
 def test_powercap_temporarily_unreadable_zone_is_bridged(open_folder):
     tree = powercap.intel_two_packages(open_folder)
     machine = Machine(open_folder)
-    told = set()
-    with as_nobody():
+    all_problems = set()
+    with as_unprivileged_user():
         machine.read()
     tree.forbid("intel-rapl:1")
     for _ in range(10):  # 100 W in each zone for 10 s
         machine.now_s += 1
         tree.tick(100)
-        with as_nobody():
+        with as_unprivileged_user():
             batch = machine.read()
-        told |= set(batch.problems)
+        all_problems |= set(batch.problems)
         assert len(batch.polls) == 6
     assert machine.joules() == pytest.approx(1_000)
     assert machine.joules(Device("package", "1")) == 0
-    (problem,) = told  # the same line each time, so that it is logged once
+    (problem,) = all_problems  # the same line each time, so that it is logged once
     assert problem.startswith("cannot read energy_uj of 1 of 7 RAPL zones (permission denied")
 
     tree.permit("intel-rapl:1")
     machine.now_s += 1
     tree.tick(100)
-    with as_nobody():
+    with as_unprivileged_user():
         batch = machine.read()
     assert batch.problems == ()
     assert machine.joules(Device("package", "1")) == pytest.approx(1_100)
@@ -147,7 +147,7 @@ def test_powercap_mmio_does_not_replace_a_forbidden_zone(open_folder):
     tree.forbid("intel-rapl:0")
     machine.now_s += 61  # after the next search for zones
     tree.tick(100)
-    with as_nobody():
+    with as_unprivileged_user():
         assert PACKAGE not in {poll.device for poll in machine.read().polls}
 
 
@@ -223,7 +223,7 @@ def test_powercap_offline_package_is_absent_without_stale_power(tmp_path):
         LiveState(),
     )
 
-    def shown() -> set[str]:
+    def exported_packages() -> set[str]:
         for _ in range(3):
             machine.now_s += 1
             tree.tick(100)
@@ -234,11 +234,11 @@ def test_powercap_offline_package_is_absent_without_stale_power(tmp_path):
             if reading.metric in (CPU_ENERGY, CPU_POWER)
         }
 
-    assert shown() == {"0", "1"}
+    assert exported_packages() == {"0", "1"}
     for entry in ("intel-rapl:1:0", "intel-rapl:1:1", "intel-rapl:1", "intel-rapl-mmio:1"):
         tree.remove(entry)
         tree.range_uj.pop(entry)
-    assert shown() == {"0"}
+    assert exported_packages() == {"0"}
 
 
 def test_powercap_register_reset_in_suspend_is_not_a_wrap(tmp_path):

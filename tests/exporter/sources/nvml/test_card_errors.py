@@ -48,7 +48,7 @@ def test_fields_one_call_reads_all_and_unsupported_are_dropped(make_node):
     reader = node.reader()
     requested = []
     fields = reader.nvml.api.nvmlDeviceGetFieldValues
-    reader.nvml.api.nvmlDeviceGetFieldValues = lambda handle, wanted: requested.append(wanted) or fields(handle, wanted)
+    reader.nvml.api.nvmlDeviceGetFieldValues = lambda handle, ids: requested.append(ids) or fields(handle, ids)
     reader.readings(0)
     node.later(1)
     reader.readings(0)

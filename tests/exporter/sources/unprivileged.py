@@ -1,4 +1,4 @@
-"""Root is denied nothing, so what is forbidden is looked at as somebody else."""
+"""Calls as an unprivileged user, because root has access to every file."""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ NOBODY = 65_534
 
 
 @contextmanager
-def as_nobody() -> Iterator[None]:
+def as_unprivileged_user() -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return

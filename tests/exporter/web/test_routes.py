@@ -1,3 +1,5 @@
+"""Routes of the run API, health and landing page."""
+
 import json
 import socket
 import sqlite3
@@ -12,10 +14,10 @@ import requests
 
 from exporter.contract.history import STATE_FILE
 from tests.daemon import begin, daemon, end
-from tests.exporter.api import refused
+from tests.exporter.api import assert_problem
 
 
-def test_other_content_types_are_refused(exporter):
+def test_post_with_other_content_type_is_rejected(exporter):
     answer = requests.post(f"{exporter.url}/api/v1/runs", data="workload=x", timeout=30)
 
     assert answer.status_code == 415
@@ -24,12 +26,12 @@ def test_other_content_types_are_refused(exporter):
 
 
 @pytest.mark.parametrize(
-    "said", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"\x16\x03\x01\x02\r\n\r\n"]
+    "payload", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"\x16\x03\x01\x02\r\n\r\n"]
 )
-def test_what_is_not_even_http_is_answered_as_a_problem_too(exporter, said):
+def test_malformed_http_gets_a_problem_document(exporter, payload):
     address = urlsplit(exporter.url)
     with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
-        connection.sendall(said)
+        connection.sendall(payload)
         with connection.makefile("rb") as answer:
             head, _, body = answer.read().partition(b"\r\n\r\n")
 
@@ -39,7 +41,7 @@ def test_what_is_not_even_http_is_answered_as_a_problem_too(exporter, said):
 
 
 @pytest.mark.parametrize("text", ["{", "\xff\xfe", "nope", '{"workload": "a"} x', "[" * 10_000])
-def test_what_is_not_json_is_refused(exporter, text):
+def test_begin_invalid_json_is_rejected(exporter, text):
     answer = requests.post(
         f"{exporter.url}/api/v1/runs",
         data=text.encode("latin-1"),
@@ -51,24 +53,24 @@ def test_what_is_not_json_is_refused(exporter, text):
     assert "JSON" in answer.json()["detail"]
 
 
-def test_a_body_that_is_too_large_is_refused(exporter):
-    refused(exporter.post("/api/v1/runs", {"workload": "x" * 300_000}), 413, "262144")
+def test_begin_too_large_body_is_rejected(exporter):
+    assert_problem(exporter.post("/api/v1/runs", {"workload": "x" * 300_000}), 413, "262144")
 
 
 @pytest.mark.parametrize("verb", ["end", "work", "phase", "processes"])
-def test_a_run_that_is_not_there_is_not_found(exporter, verb):
+def test_run_change_unknown_run_is_not_found(exporter, verb):
     body = {"name": "x"} if verb == "phase" else {}
-    refused(exporter.post(f"/api/v1/runs/none-such/{verb}", body), 404, "run_id", "none-such")
+    assert_problem(exporter.post(f"/api/v1/runs/none-such/{verb}", body), 404, "run_id", "none-such")
 
 
-def test_other_paths_and_methods_are_refused(exporter):
-    refused(exporter.get("/api/v1/runs/none-such"), 404, "none-such")
-    refused(exporter.get("/nowhere"), 404, "/nowhere")
-    refused(exporter.post("/metrics"), 405, "GET")
-    refused(exporter.get("/api/v1/runs?state=paused"), 400, "state", "running")
+def test_routes_unknown_path_method_or_query_is_rejected(exporter):
+    assert_problem(exporter.get("/api/v1/runs/none-such"), 404, "none-such")
+    assert_problem(exporter.get("/nowhere"), 404, "/nowhere")
+    assert_problem(exporter.post("/metrics"), 405, "GET")
+    assert_problem(exporter.get("/api/v1/runs?state=paused"), 400, "state", "running")
 
 
-def test_runs_are_listed_by_state_the_newest_first(start):
+def test_runs_route_filters_by_state_newest_first(start):
     with start() as exporter:
         for name in ("a", "b", "c"):
             begin(exporter, run_id=name)
@@ -86,13 +88,13 @@ def test_runs_are_listed_by_state_the_newest_first(start):
 
 
 @pytest.mark.parametrize("limit", ["0", "1001", "-1", "1.5", "many", "", "\u0664", "9" * 5_000])
-def test_a_limit_that_is_no_number_from_1_to_1000_is_refused(exporter, limit):
+def test_runs_route_limit_outside_1_to_1000_is_rejected(exporter, limit):
     answer = requests.get(f"{exporter.url}/api/v1/runs", params={"limit": limit}, timeout=30)
 
-    refused((answer.status_code, answer.json()), 400, "limit", "1000")
+    assert_problem((answer.status_code, answer.json()), 400, "limit", "1000")
 
 
-def test_a_long_list_holds_up_no_one_else(tmp_path):
+def test_runs_route_long_list_does_not_block_other_requests(tmp_path):
     options = ("--simulate", "8xH200", "--no-collector.rapl", "--no-collector.host", "--no-history")
     with daemon(tmp_path, *options) as exporter:
         begin(exporter, run_id="run-0")
@@ -104,18 +106,20 @@ def test_a_long_list_holds_up_no_one_else(tmp_path):
         rows = [(f"run-{n}", 1e9, 0, json.dumps(run | {"run_id": f"run-{n}"})) for n in range(1, 1_001)]
         state.executemany("INSERT INTO run VALUES (?, ?, ?, ?)", rows)
     with daemon(tmp_path, *options) as exporter, ThreadPoolExecutor(1) as pool:
-        answered_s = [time.monotonic()]
+        response_times_s = [time.monotonic()]
         listed = pool.submit(exporter.get, "/api/v1/runs")
         while not listed.done():
             assert exporter.get("/-/healthy")[0] == 200
-            answered_s.append(time.monotonic())
+            response_times_s.append(time.monotonic())
         runs = listed.result()[1]
 
     assert [len(runs), runs[0]["run_id"]] == [1_000, "run-0"]
-    assert max(later - earlier for earlier, later in pairwise(answered_s)) < 0.7 * (answered_s[-1] - answered_s[0])
+    assert max(later - earlier for earlier, later in pairwise(response_times_s)) < 0.7 * (
+        response_times_s[-1] - response_times_s[0]
+    )
 
 
-def test_health_readiness_and_the_landing_page(exporter):
+def test_health_readiness_and_landing_page_are_served(exporter):
     assert exporter.get("/-/healthy")[0] == exporter.get("/-/ready")[0] == 200
     status, page = exporter.get("/")
     assert status == 200
