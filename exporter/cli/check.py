@@ -23,8 +23,8 @@ from exporter.contract.history import STATE_FILE
 from exporter.model import DriverGone, GpuCount, Source, SourceError, WorkerMessage
 from exporter.nvml_worker.protocol import decode_message
 from exporter.nvml_worker.supervisor import cannot_run
-from exporter.sources.carbon.config import carbon_feeds, carbon_providers
 from exporter.sources.carbon.feed import CarbonFeed
+from exporter.sources.carbon.provider_factory import carbon_feeds, carbon_providers
 from exporter.sources.cpu_energy.choose import CpuSource
 from exporter.sources.host import HostSource
 from exporter.sources.hwmon import HwmonSource

@@ -23,19 +23,19 @@ from exporter.exposition.collector import Collector
 from exporter.exposition.render import MetricsRenderer, SavedMetrics
 from exporter.model import Service, boottime
 from exporter.nvml_worker.supervisor import WorkerSupervisor
+from exporter.polling.carbon import CarbonService
+from exporter.polling.hub import SensorHub
+from exporter.polling.live_state import LiveState
+from exporter.polling.meters import SavedTotals
 from exporter.push.client import PushClient
 from exporter.push.config import PushTarget, push_target
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
 from exporter.runs.service import RunService
-from exporter.sensors.carbon import CarbonService
-from exporter.sensors.hub import SensorHub
-from exporter.sensors.live_state import LiveState
-from exporter.sensors.meters import SavedTotals
 from exporter.sources.carbon.cache import CarbonCache
-from exporter.sources.carbon.config import carbon_feeds, carbon_providers
 from exporter.sources.carbon.feed import CarbonFeeds
 from exporter.sources.carbon.provider import CarbonProvider
+from exporter.sources.carbon.provider_factory import carbon_feeds, carbon_providers
 from exporter.storage.history import History
 from exporter.storage.state_file import StateError, StateFile, read_boot_id
 from exporter.storage.writer import DiskHealth, HistoryWriter, StateWriter, StorageFiles

@@ -17,13 +17,13 @@ from exporter.contract.metrics import GPU_MIG_INFO
 from exporter.contract.secret_file import PROVIDERS
 from exporter.model import GpuProcess, Source, SourceError, boottime
 from exporter.nvml_worker.supervisor import WorkerSupervisor
-from exporter.sensors.hub import PolledSource
-from exporter.sensors.live_state import LiveState
+from exporter.polling.hub import PolledSource
+from exporter.polling.live_state import LiveState
 from exporter.sources.carbon import electricity_maps, energy_charts, gb, static, watttime
-from exporter.sources.carbon.config import provider_token, watttime_account
-from exporter.sources.cpu_energy import model as cpu_model
+from exporter.sources.carbon.provider_factory import provider_token, watttime_account
+from exporter.sources.cpu_energy import estimate as cpu_model
 from exporter.sources.cpu_energy.choose import CpuSource
-from exporter.sources.cpu_energy.model import CpuModelSource, PowerModel
+from exporter.sources.cpu_energy.estimate import CpuModelSource, PowerModel
 from exporter.sources.cpu_energy.perf import PerfSource
 from exporter.sources.cpu_energy.powercap import RaplSource
 from exporter.sources.host import HostSource

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import NamedTuple
 
-from exporter.energy.counters import MAX_DEVICE_W, counter_step, is_plausible
+from exporter.energy.counter_wraps import MAX_DEVICE_W, counter_step, is_plausible
 from exporter.energy.interpolation import (
     NEIGHBOURHOOD_S,
     EnergyPoint,

@@ -42,8 +42,8 @@ from exporter.contract.run import RunView
 from exporter.energy.plausibility import REASONS
 from exporter.exposition.render import CollectedSeries, Families, group_families
 from exporter.model import ClockReading, Device, Reading, read_clocks
-from exporter.sensors.health import DeviceSnapshot, GpuSnapshot, SensorSnapshot
-from exporter.sensors.live_state import LiveState
+from exporter.polling.health import DeviceSnapshot, GpuSnapshot, SensorSnapshot
+from exporter.polling.live_state import LiveState
 from exporter.storage.writer import HistorySecond
 
 

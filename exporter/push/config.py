@@ -16,7 +16,7 @@ from exporter.config.reloadable_file import ConfigFileError, ReloadableFile
 from exporter.config.settings import Settings, UsageError, check_url
 from exporter.contract.metrics import METRICS
 from exporter.contract.secret_file import MAX_SECRET_BYTES, SecretFileError, read_secret
-from exporter.push.encoding import REMOTE_WRITE, TEXT, PushFormat
+from exporter.push.remote_write import REMOTE_WRITE, TEXT, PushFormat
 
 HeaderSupplier = Callable[[], dict[str, str]]
 """Function that returns the current headers; files with values are read again when they change."""

@@ -20,7 +20,7 @@ import aiohttp
 
 from exporter.model import boottime
 from exporter.push.config import PushTarget
-from exporter.push.encoding import TEXT
+from exporter.push.remote_write import TEXT
 from exporter.storage.push_queue import PushBatch, QueuedSample
 
 MAX_RETRY_AFTER_S = 3_600.0

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from exporter.attribution.cpu_usage import CpuUsageReader, NodeCpuUsage, RunProcesses
 from exporter.attribution.policy import Attribution, DeviceLoads, cpu_loads, gpu_loads
 from exporter.model import Device
+from exporter.polling.live_state import LiveState
 from exporter.runs.record import RunRecord
-from exporter.sensors.live_state import LiveState
 
 LINGER_S = 2.0
 """Time for which the driver may still name an ended process; its energy belongs to its run."""

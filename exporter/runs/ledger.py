@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Iterable
 from exporter.contract import run as contract
 from exporter.contract.run import MAX_PHASES, MAX_RUNNING, BeginRequest, EndRequest, ProcessesRequest, WorkRequest
 from exporter.model import ClockReading, Device, Reading, RunError, read_clocks
+from exporter.polling.live_state import LiveState
 from exporter.runs import lifecycle, marks, requests
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.lifecycle import ClockSteps, Shutdown, has_living_process
 from exporter.runs.record import STORED, Cut, RunArchive, RunRecord
 from exporter.runs.view import RunSnapshot, run_view
-from exporter.sensors.live_state import LiveState
 from exporter.storage.state_file import SHOWN_S, SavedState, StateChanges, StoredRun
 
 log = logging.getLogger(__name__)

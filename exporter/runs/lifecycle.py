@@ -10,13 +10,13 @@ from typing import NamedTuple
 from exporter.energy.emissions import SlotLookup, slots_since
 from exporter.energy.plausibility import REASON_TEXTS
 from exporter.model import ClockReading, Device
+from exporter.polling.health import GpuHealth
+from exporter.polling.live_state import LiveState
+from exporter.polling.meters import PowerSample
 from exporter.processes.cgroups import is_cgroup_populated
 from exporter.processes.procfs import is_process_alive
 from exporter.runs.marks import close
 from exporter.runs.record import Cut, Marks, RunRecord
-from exporter.sensors.health import GpuHealth
-from exporter.sensors.live_state import LiveState
-from exporter.sensors.meters import PowerSample
 
 STEP_S = 1.0
 """Smaller changes of the wall clock are drift, which its synchronization corrects slowly."""

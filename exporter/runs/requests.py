@@ -16,10 +16,10 @@ from exporter.contract.run import (
     unknown_gpu,
 )
 from exporter.model import Device, RunError
+from exporter.polling.live_state import LiveState
 from exporter.processes.cgroups import resolve_cgroup
 from exporter.processes.procfs import ProcessKey, find_process, is_process_alive
 from exporter.runs.record import RunRecord
-from exporter.sensors.live_state import LiveState
 
 
 def find_gpus(live: LiveState, names: list[str] | None) -> list[Device]:

@@ -9,10 +9,10 @@ from typing import Literal
 from exporter.contract import run as contract
 from exporter.contract.run import MAX_RUNS_LISTED, BeginRequest, EndRequest, ProcessesRequest, WorkRequest
 from exporter.model import RunError, Service, boottime
+from exporter.polling.hub import UPDATE_WITHIN_S, PollingDemand, SensorHub
 from exporter.runs.ledger import Ledger
 from exporter.runs.record import STORED, RunRecord
 from exporter.runs.view import run_view
-from exporter.sensors.hub import UPDATE_WITHIN_S, PollingDemand, SensorHub
 from exporter.storage.writer import StateWriter
 
 TICK_S = 1.0

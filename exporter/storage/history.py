@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exporter.contract.history import HISTORY_FILE, SCHEMA, SCHEMA_VERSION, canonical_labels
-from exporter.energy.counters import SeriesKey
+from exporter.energy.counter_wraps import SeriesKey
 from exporter.model import Reading, printable
 from exporter.storage.push_queue import PushQueue
 from exporter.storage.state_file import StateError, storage_remedy

@@ -16,7 +16,7 @@ from typing import IO, NamedTuple
 from exporter.attribution.policy import AttributedKey, AttributionChanges
 from exporter.config.settings import OperationError
 from exporter.contract.history import STATE_FILE
-from exporter.energy.counters import CounterTotal, SeriesKey
+from exporter.energy.counter_wraps import CounterTotal, SeriesKey
 from exporter.energy.emissions import EmissionKey
 from exporter.energy.marks import MeterTotals
 from exporter.model import Device

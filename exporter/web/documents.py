@@ -21,7 +21,7 @@ from exporter.contract.run import (
     RunView,
     WorkRequest,
 )
-from exporter.sensors.hub import SensorHub
+from exporter.polling.hub import SensorHub
 
 
 def landing_page(sensors: SensorHub, version: str) -> web.Response:

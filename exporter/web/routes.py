@@ -25,7 +25,7 @@ from exporter.contract.run import (
     error_reason,
 )
 from exporter.model import RunError
-from exporter.sensors.hub import SensorHub
+from exporter.polling.hub import SensorHub
 from exporter.web.access import AccessPolicy, access_middleware
 from exporter.web.documents import landing_page, openapi_document, problem_response
 from exporter.web.query import HistoryQueries

@@ -3,7 +3,7 @@ import uuid
 import pytest
 
 from tests.daemon import daemon
-from tests.exporter.push.node import PushNode, start_servers
+from tests.exporter.push.history_client import PushNode, start_servers
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ import requests
 
 from exporter.attribution.policy import Attribution
 from exporter.model import ClockReading, Slot
+from exporter.polling.live_state import LiveState
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
 from exporter.runs.record import Cut
-from exporter.sensors.live_state import LiveState
 from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
 from tests.daemon import begin, daemon, end
 from tests.exporter.runs.test_marks import run_of

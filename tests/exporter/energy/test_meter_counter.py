@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.energy.counters import counter_step
+from exporter.energy.counter_wraps import counter_step
 from exporter.energy.marks import MeterTotals, energy_between
 from exporter.energy.meter import DeviceMeter
 from tests.exporter.energy.polls import PACKAGE, counter_polls, meter_of, poll

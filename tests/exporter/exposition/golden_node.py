@@ -19,9 +19,9 @@ from exporter.model import (
     WorkerMessage,
     XidError,
 )
+from exporter.polling.live_state import LiveState
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
-from exporter.sensors.live_state import LiveState
 
 START_S, START_AT = 1_000.0, 1_790_000_000.0
 PERIOD_S = 0.125

@@ -10,7 +10,7 @@ import pytest
 from exporter.model import SamplingOrder, boottime
 from exporter.nvml_worker.protocol import decode_message, encode_order
 from exporter.nvml_worker.schedule import COALESCE_STEADY_S
-from exporter.sensors.meters import FAST_S
+from exporter.polling.meters import FAST_S
 from exporter.simulation import FILE_NAME, PRODUCTS, create, make_gpus
 
 GPUS = 64

@@ -7,7 +7,15 @@ import pytest
 from exporter.push.client import MAX_SAMPLES
 from exporter.storage.push_queue import split_samples
 from tests import servers
-from tests.exporter.push.node import PROMETHEUS, VICTORIA, PushNode, add_samples, compare_with_server, count, times
+from tests.exporter.push.history_client import (
+    PROMETHEUS,
+    VICTORIA,
+    PushNode,
+    add_samples,
+    compare_with_server,
+    count,
+    times,
+)
 from tests.exporter.push.proxy import lines, proxy, server_samples, stored_samples
 from tests.polling import eventually
 

@@ -16,7 +16,7 @@ import trustme
 from exporter.simulation import Square
 from tests import servers
 from tests.daemon import begin, end, environment
-from tests.exporter.push.node import PROMETHEUS, VICTORIA, compare_with_server
+from tests.exporter.push.history_client import PROMETHEUS, VICTORIA, compare_with_server
 from tests.exporter.push.proxy import proxy
 from tests.fork_server import ForkServer
 from tests.polling import eventually

@@ -8,7 +8,7 @@ import pytest
 
 from exporter.push.client import PushTiming
 from exporter.storage.history import KEEP_S
-from tests.exporter.push.node import PROMETHEUS, VICTORIA, add_samples, compare_with_server, readings
+from tests.exporter.push.history_client import PROMETHEUS, VICTORIA, add_samples, compare_with_server, readings
 from tests.exporter.push.proxy import proxy
 from tests.exporter.storage.test_disk_faults import FullDisk
 

@@ -4,7 +4,7 @@ import pytest
 
 from exporter.config.settings import Settings, UsageError
 from exporter.push.config import push_target
-from exporter.push.encoding import REMOTE_WRITE, TEXT
+from exporter.push.remote_write import REMOTE_WRITE, TEXT
 from tests.exporter.commands import assert_one_line, exporter
 
 URL = "https://metrics.example/api/v1/write"

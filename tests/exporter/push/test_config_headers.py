@@ -1,7 +1,7 @@
 """Additional headers of push requests, such as a tenant or a secret."""
 
 from tests.daemon import begin
-from tests.exporter.push.node import PROMETHEUS
+from tests.exporter.push.history_client import PROMETHEUS
 from tests.exporter.push.proxy import proxy
 from tests.polling import eventually
 

@@ -11,7 +11,7 @@ import pytest
 
 from exporter.push.client import PushTiming
 from tests import servers
-from tests.exporter.push.node import LATE, PROMETHEUS, VICTORIA, add_samples, compare_with_server, count
+from tests.exporter.push.history_client import LATE, PROMETHEUS, VICTORIA, add_samples, compare_with_server, count
 from tests.exporter.push.proxy import lines, proxy, server_samples
 
 ONCE = ["-dedup.minScrapeInterval=1ms"]

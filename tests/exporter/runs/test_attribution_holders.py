@@ -2,11 +2,11 @@
 
 from exporter.attribution.policy import NO_RUN, Attribution
 from exporter.model import Device, GpuInfo, GpuProcess, Poll
+from exporter.polling.health import GpuHealth
+from exporter.polling.live_state import LiveState
 from exporter.processes.procfs import ProcessKey
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.record import RunRecord
-from exporter.sensors.health import GpuHealth
-from exporter.sensors.live_state import LiveState
 
 GPU, OTHER = Device("gpu", "GPU-0"), Device("gpu", "GPU-1")
 

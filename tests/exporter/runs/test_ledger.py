@@ -11,13 +11,13 @@ from exporter.attribution.policy import Attribution, AttributionChanges
 from exporter.contract.run import BeginRequest, EndRequest
 from exporter.energy.marks import MeterTotals
 from exporter.model import ClockReading, Device, GpuInfo, Poll, Slot, boottime
+from exporter.polling.health import GpuHealth
+from exporter.polling.live_state import LiveState
 from exporter.processes.procfs import ProcessKey
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
 from exporter.runs.record import STORED
 from exporter.runs.service import RunService
-from exporter.sensors.health import GpuHealth
-from exporter.sensors.live_state import LiveState
 from exporter.storage.state_file import StateChanges, StateFile, StoredRun
 
 GPU = Device("gpu", "GPU-1")

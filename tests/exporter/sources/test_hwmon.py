@@ -7,7 +7,7 @@ from exporter.config.settings import Settings
 from exporter.contract.metrics import CPU_ENERGY_METHOD, HWMON_POWER
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Batch, Device, Reading, SourceError
-from exporter.sensors.live_state import LiveState
+from exporter.polling.live_state import LiveState
 from exporter.sources.hwmon import GraceSocketSource, HwmonSource, find_power_sensors
 from tests.fakes import hwmon
 

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from exporter.contract.history import HISTORY_FILE
-from tests.exporter.push.node import VICTORIA, add_samples, compare_with_server, count
+from tests.exporter.push.history_client import VICTORIA, add_samples, compare_with_server, count
 from tests.exporter.push.proxy import proxy, server_samples
 from tests.polling import eventually
 

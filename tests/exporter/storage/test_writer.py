@@ -12,9 +12,9 @@ from exporter.contract.history import HISTORY_FILE, STATE_FILE
 from exporter.contract.metrics import STATE_UP
 from exporter.contract.run import BeginRequest
 from exporter.model import Reading, read_clocks
+from exporter.polling.live_state import LiveState
 from exporter.runs.attribution import RunAttribution
 from exporter.runs.ledger import Ledger
-from exporter.sensors.live_state import LiveState
 from exporter.storage.history import History
 from exporter.storage.state_file import StateFile
 from exporter.storage.writer import (

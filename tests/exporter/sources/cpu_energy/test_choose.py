@@ -14,7 +14,7 @@ from exporter.energy.marks import MeterTotals
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Batch, Device, Poll, SourceError
 from exporter.sources.cpu_energy.choose import CpuSource
-from exporter.sources.cpu_energy.model import CpuModelSource, PowerModel
+from exporter.sources.cpu_energy.estimate import CpuModelSource, PowerModel
 from exporter.sources.cpu_energy.perf import PerfSource
 from exporter.sources.cpu_energy.powercap import RaplSource
 from exporter.sources.hwmon import GraceSocketSource

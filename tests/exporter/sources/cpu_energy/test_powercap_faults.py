@@ -15,7 +15,7 @@ from exporter.energy.marks import energy_between
 from exporter.energy.meter import DeviceMeter
 from exporter.exposition.collector import NodeSnapshot, node_readings
 from exporter.model import Batch, Device, SourceError
-from exporter.sensors.live_state import LiveState
+from exporter.polling.live_state import LiveState
 from exporter.sources.cpu_energy.powercap import RaplSource
 from tests.exporter.sources.unprivileged import as_unprivileged_user
 from tests.fakes import powercap

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 from exporter.contract.run import RunGpu
 from exporter.model import Batch, Device, SamplingOrder, Service, Source, SourceError, boottime
-from exporter.sensors.live_state import LiveState
-from exporter.sensors.meters import FAST_S, SLOW_S
+from exporter.polling.live_state import LiveState
+from exporter.polling.meters import FAST_S, SLOW_S
 
 BURST_S = 0.6
 UPDATE_WITHIN_S = 0.5

@@ -8,7 +8,7 @@ from exporter.contract.metrics import CPU_ENERGY_METHOD
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Device, Reading, SourceError
 from exporter.processes.procfs import host_cpu_seconds
-from exporter.sources.cpu_energy.model import CpuModelSource, PowerModel, parse_power_model
+from exporter.sources.cpu_energy.estimate import CpuModelSource, PowerModel, parse_power_model
 
 MODEL = PowerModel(40.0, 200.0)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from exporter.config.settings import Settings, UsageError
-from exporter.sources.carbon.config import carbon_feeds, carbon_providers, provider_token, static_fallback
+from exporter.sources.carbon.provider_factory import carbon_feeds, carbon_providers, provider_token, static_fallback
 from exporter.sources.carbon.static import StaticIntensity
 from tests.fakes import electricity_maps, watttime
 

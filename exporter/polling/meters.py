@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from exporter.energy.counters import CounterTotal, SeriesKey
+from exporter.energy.counter_wraps import CounterTotal, SeriesKey
 from exporter.energy.emissions import EmissionKey, SlotLookup, split_over_slots
 from exporter.energy.marks import ZERO_TOTALS, MeterTotals
 from exporter.energy.meter import DeviceMeter

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import aiohttp
 
 from exporter.model import Batch, Reading, Service, SourceError, boottime
-from exporter.sensors.live_state import LiveState
+from exporter.polling.live_state import LiveState
 from exporter.sources.carbon.feed import CarbonFeed, CarbonFeeds, carbon_readings
 
 PERIOD_S = 86_400.0

@@ -1,4 +1,4 @@
-"""Request bodies: VictoriaMetrics' text import, and Prometheus remote write."""
+"""Request bodies of Prometheus remote write and of VictoriaMetrics' text import."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.contract.metrics import GPU_ECC_ERRORS, GPU_FAN, GPU_XID_ERRORS, SOURCE_READS
-from exporter.energy.counters import MAX_SERIES, MonotonicCounters
+from exporter.energy.counter_wraps import MAX_SERIES, MonotonicCounters
 from exporter.model import Reading
 
 ECC = ("0", "GPU-0", "corrected")

@@ -12,7 +12,7 @@ from exporter.contract.metrics import (
     GPU_XID_ERRORS,
     HOST_CPU_UTILIZATION,
 )
-from exporter.energy.counters import MonotonicCounters
+from exporter.energy.counter_wraps import MonotonicCounters
 from exporter.energy.emissions import SlotLookup
 from exporter.energy.meter import LIMIT_MARGIN
 from exporter.energy.plausibility import REASON_TEXTS, sensor_share
@@ -28,7 +28,7 @@ from exporter.model import (
     WorkerMessage,
     read_clocks,
 )
-from exporter.sensors.health import (
+from exporter.polling.health import (
     DeviceSnapshot,
     GpuEnergySnapshot,
     GpuHealth,
@@ -36,7 +36,7 @@ from exporter.sensors.health import (
     SensorSnapshot,
     SourceHealth,
 )
-from exporter.sensors.meters import SLOW_S, EnergyMeters, SavedTotals
+from exporter.polling.meters import SLOW_S, EnergyMeters, SavedTotals
 
 _LATE_PERIODS = 3.0
 GPU_LATE_S = 2.5
