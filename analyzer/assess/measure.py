@@ -55,7 +55,9 @@ def measured_run(
         duration_s=run_duration_s(windows),
         devices=tuple(devices),
         energy=_by_component(devices),
-        own=total_limits(gpu.own for gpu in gpus if gpu.own) if gpus and all(gpu.own for gpu in gpus) else None,
+        from_raw_samples=total_limits(gpu.from_raw_samples for gpu in gpus if gpu.from_raw_samples)
+        if gpus and all(gpu.from_raw_samples for gpu in gpus)
+        else None,
         integral_j=_sum_known([gpu.integral_j for gpu in gpus]),
         net=total(gpu.net for gpu in gpus if gpu.net) if gpus and all(gpu.net for gpu in gpus) else None,
         phases=phases,

@@ -39,7 +39,9 @@ def range_report(report: Report, quality: RangeQuality) -> Report:
         device.component for device in report.devices if (device.instance, device.device) in quality.cut
     )
     devices = tuple(
-        ReportDevice(**fields_of(device) | {"own": None}) if (device.instance, device.device) in quality.cut else device
+        ReportDevice(**fields_of(device) | {"from_raw_samples": None})
+        if (device.instance, device.device) in quality.cut
+        else device
         for device in report.devices
     )
     kept = [one for one in report.findings if not (few and one.code == "counter_integral_apart")]
@@ -51,7 +53,7 @@ def range_report(report: Report, quality: RangeQuality) -> Report:
     units = _Units(report, quality.work_limits, partial)
     stage = fields_of(report) | {
         "devices": devices,
-        "own": None if quality.cut else report.own,
+        "from_raw_samples": None if quality.cut else report.from_raw_samples,
         "work": units.work(),
         "boundaries": units.boundaries(),
         "sci": units.sci(),

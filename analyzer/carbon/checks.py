@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analyzer.carbon.intensity import slot_pieces
-from analyzer.model.emissions import UNKNOWN, CarbonSlot, Past, Restatement
+from analyzer.model.emissions import UNKNOWN, CarbonSlot, PastIntensities, Restatement
 from analyzer.model.report import Finding
 from analyzer.model.samples import around, rows_of
 from analyzer.model.timeline import Window
@@ -130,7 +130,7 @@ def _old(raw: pd.DataFrame, where: Mapping[str, str], window: Window, subject: s
     return [Finding("warning", "carbon_old", subject, text)]
 
 
-def restatement_findings(restatements: Sequence[Restatement], pasts: Sequence[Past]) -> list[Finding]:
+def restatement_findings(restatements: Sequence[Restatement], pasts: Sequence[PastIntensities]) -> list[Finding]:
     found = [
         Finding("warning", "not_restated", "", f"not restated: {past.problem}; the ledger's emissions remain valid")
         for past in pasts

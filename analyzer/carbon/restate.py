@@ -1,4 +1,4 @@
-"""Restated emissions: by the intensities known after the run for the slots in which its energy was drawn.
+"""Restated emissions, from carbon intensities published after the run.
 
 The ledger's figure uses the intensities known during the run, forecasts included; it remains in the report.
 Average and marginal emissions are restated separately.
@@ -18,7 +18,7 @@ import numpy as np
 
 from analyzer.carbon.intensity import energy_share
 from analyzer.model.devices import MeasuredDevice
-from analyzer.model.emissions import CarbonSlot, Emission, Past, PastSlot, RestatedSlot, Restatement
+from analyzer.model.emissions import CarbonSlot, Emission, PastIntensities, PastSlot, RestatedSlot, Restatement
 from analyzer.model.interval import JOULES_PER_KWH, Interval
 from analyzer.model.report import AttributedRun
 from analyzer.model.samples import Samples, samples
@@ -32,14 +32,14 @@ _Slot = TypeVar("_Slot", PastSlot, CarbonSlot)
 _Z_95 = 1.96
 _ZONES = {"cpu": "package", "dram": "dram"}
 EnergyLines = Mapping[tuple[str, str], Sequence[Samples]]
-"""Rising energies in joules by instance and component; they divide the energy of a device over time."""
+"""Cumulative energies in joules by instance and component, which show when a device used its energy."""
 
 
 def restate(
     run: AttributedRun,
     windows: Mapping[str, Window],
     lines: EnergyLines,
-    past: Past,
+    past: PastIntensities,
     static_g_per_kwh: float | None = None,
 ) -> Restatement:
     """Restate the emissions of `run`; `static_g_per_kwh` is the fallback where no other intensity is known."""
@@ -59,7 +59,7 @@ def restate(
 def energy_lines(
     raw: pd.DataFrame, devices: Sequence[MeasuredDevice], gpu_lines: Mapping[str, Sequence[Samples]]
 ) -> EnergyLines:
-    """Add the counters of CPUs and DRAM to those of the GPUs; a device without a counter is left out."""
+    """Return the cumulative energies of GPUs, CPUs and DRAM; a device without a counter is left out."""
     found: dict[tuple[str, str], list[Samples]] = {
         (instance, "gpu"): list(lines) for instance, lines in gpu_lines.items()
     }
@@ -76,15 +76,15 @@ def energy_lines(
 
 
 def _of_instance(
-    run: AttributedRun, instance: str, window_s: tuple[float, float], lines: EnergyLines, past: Past
+    run: AttributedRun, instance: str, window_s: tuple[float, float], lines: EnergyLines, past: PastIntensities
 ) -> Iterator[RestatedSlot]:
     earlier = _Slots([slot for slot in run.carbon_slots if (slot.instance, slot.basis) == (instance, past.basis)])
     now = _Slots(past.slots)
-    own: dict[str, list[Interval]] = defaultdict(list)
+    energies: dict[str, list[Interval]] = defaultdict(list)
     for device in run.devices:
         if device.instance == instance:
-            own[device.component].append(device.energy)
-    whole = {component: _sum(each) for component, each in own.items()}
+            energies[device.component].append(device.energy)
+    whole = {component: _sum(each) for component, each in energies.items()}
     for start_s, end_s in _pieces(window_s, [*now.slots, *earlier.slots]):
         energy = {
             component: joules.scaled(
@@ -112,13 +112,13 @@ class _Slots(Generic[_Slot]):
         self._begins_s: list[float] = [slot.start_s for slot in self.slots]
 
     def over(self, start_s: float, end_s: float) -> _Slot | None:
-        """Return the slot that contains all of that time."""
+        """Return the slot that contains the whole time from `start_s` to `end_s`, or None."""
         place = bisect_right(self._begins_s, start_s) - 1
         return self.slots[place] if place >= 0 and end_s <= self.slots[place].end_s else None
 
 
 def _slot(empty: RestatedSlot, provider: str, now: PastSlot | None, then: CarbonSlot | None) -> RestatedSlot:
-    """Return the slot with the intensity known now, else with the one known during the run and its provider."""
+    """Add the intensity known now; if there is none, add that of the run, with its provider."""
     before = then.grams_per_kwh if then else None
     if now:
         known = replace(empty, provider=provider, quality=now.quality, grams_per_kwh=now.grams_per_kwh)
@@ -134,7 +134,7 @@ def _static(slot: RestatedSlot, grams_per_kwh: float) -> RestatedSlot:
 
 
 def _merged(parts: Iterable[RestatedSlot]) -> list[RestatedSlot]:
-    """Return the parts by time; nodes are added, and adjacent parts of the same intensity are merged."""
+    """Merge parts of the same intensity that overlap or adjoin, and add their energies; parts are from all nodes."""
     found: list[RestatedSlot] = []
     near: list[int] = []
     for part in sorted(parts, key=lambda part: part.start_s):
@@ -186,7 +186,10 @@ def _emissions(basis: str, slots: Sequence[RestatedSlot], estimated: frozenset[s
 
 
 def _against_ledger(run: AttributedRun, basis: str, emissions: Sequence[Emission]) -> tuple[float | None, float | None]:
-    """Return the ledger's emissions of the common components, and the relative difference; None without any."""
+    """Return the ledger's emissions in grams, and the relative change by the restatement.
+
+    Both cover the components that have emissions in both. None if there are none.
+    """
     ledger = [one for one in run.emissions if (one.basis, one.origin) == (basis, "ledger")]
     both = {one.component for one in ledger} & {one.component for one in emissions}
     if not both:
@@ -197,9 +200,12 @@ def _against_ledger(run: AttributedRun, basis: str, emissions: Sequence[Emission
 
 
 def emissions_by_slot(run: AttributedRun, windows: Mapping[str, Window], lines: EnergyLines) -> list[Emission]:
-    """Return the emissions of an untagged range, which no exporter counted, by the slots that were in force."""
+    """Return the emissions of an untagged range, from the intensities in force at the time.
+
+    The exporters counted none for it.
+    """
     found: list[Emission] = []
     for basis in dict.fromkeys(slot.basis for slot in run.carbon_slots):
-        by_slot = restate(run, windows, lines, Past("", "", basis))
+        by_slot = restate(run, windows, lines, PastIntensities("", "", basis))
         found += [replace(one, origin="by slot") for one in by_slot.emissions]
     return found

@@ -283,9 +283,9 @@ def coverage_findings(device: MeasuredDevice) -> list[Finding]:
 
 def _outside_findings(device: MeasuredDevice) -> list[Finding]:
     """Compare the ledger's interval with the limits from raw samples; they must overlap."""
-    if device.own is None:
+    if device.from_raw_samples is None:
         return []
-    low_j, high_j = device.own.ends
+    low_j, high_j = device.from_raw_samples.ends
     energy_j, half_j = device.energy.value, device.energy.half or 0
     if energy_j + half_j >= low_j and energy_j - half_j <= high_j:
         return []

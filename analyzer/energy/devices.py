@@ -206,7 +206,7 @@ def _with_samples(
     return replace(
         device,
         integral_j=integral.energy_j if device.integral_j is None and is_covered else device.integral_j,
-        own=_own(device, raw, window, signals),
+        from_raw_samples=_from_raw_samples(device, raw, window, signals),
         idle_power_w=idle_w,
         net=integrate.net_energy(device.energy, idle_w, device.duration_s) if idle_w else None,
         max_power_w=max(peaks_w, default=None),
@@ -214,7 +214,7 @@ def _with_samples(
     )
 
 
-def _own(device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals) -> Interval | None:
+def _from_raw_samples(device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals) -> Interval | None:
     """Return the energy by the raw counter; None for an integrated counter, which lags the power by up to 1 s."""
     possible = signals.power_range
     if possible is None or signals.missing_s or "integral" in device.methods:

@@ -18,12 +18,12 @@ SIMULATED = "SIMULATED"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredDevice:
-    """A device with its energy in joules between start and end of the run on its own instance.
+    """A device with its energy in joules between the run's start and end on the device's instance.
 
-    `energy` is the ledger's figure, `integral_j` the ledger's integral of power, `own` the analyzer's figure from raw
-    samples, `net` the energy above `idle_power_w`. `duration_s` is the time that the energy covers: less than the run
-    where an import or an untagged range lacks samples. `shared` says that other runs used the device at the same time.
-    `methods` names the sources of the energy in the order of time.
+    `energy` is the ledger's figure, `integral_j` the ledger's integral of power. `from_raw_samples` is the analyzer's
+    figure from raw samples, `net` the energy above `idle_power_w`. `duration_s` is the time that the energy covers:
+    less than the run where an import or an untagged range lacks samples. `shared` is True if other runs used the device
+    at the same time. `methods` names the sources of the energy in the order of time.
     """
 
     instance: str
@@ -34,7 +34,7 @@ class MeasuredDevice:
     energy: Interval
     duration_s: float
     integral_j: float | None = None
-    own: Interval | None = None
+    from_raw_samples: Interval | None = None
     idle_power_w: Interval | None = None
     net: Interval | None = None
     max_power_w: float | None = None

@@ -104,8 +104,8 @@ class PastSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """The intensities that a provider or a file now has for a past time; `problem` explains missing slots."""
+class PastIntensities:
+    """The intensities that a provider or a file now has for the time of a run; `problem` explains missing slots."""
 
     provider: str
     region: str
@@ -147,7 +147,7 @@ class Restatement:
     `ledger_g` is the exporters' figure for the same components; `difference_ratio` is the relative change.
     """
 
-    past: Past
+    past: PastIntensities
     slots: tuple[RestatedSlot, ...]
     emissions: tuple[Emission, ...]
     ledger_g: float | None

@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from analyzer.model.devices import AttributedDevice, Calibration, MeasuredDevice, ReportDevice
-from analyzer.model.emissions import CarbonSlot, Emission, EmissionTotal, Past, Restatement, Sci, total_emissions
+from analyzer.model.emissions import (
+    CarbonSlot,
+    Emission,
+    EmissionTotal,
+    PastIntensities,
+    Restatement,
+    Sci,
+    total_emissions,
+)
 from analyzer.model.interval import JOULES_PER_KWH, Interval, total
 
 YEAR_S = 365 * 86_400.0
@@ -59,7 +67,7 @@ class UserInputs:
     grams_per_kwh: float | None = None
     pue: float | None = None
     price: Price | None = None
-    past: tuple[Past, ...] = ()
+    past: tuple[PastIntensities, ...] = ()
     hardware: Hardware | None = None
     calibrations: tuple[Calibration, ...] = ()
 
@@ -162,7 +170,8 @@ class Calibrated:
 class MeasuredRun:
     """Run with its devices, energies and phases.
 
-    `energy` is by component. `own`, `integral_j` and `net` are sums over all GPUs, None if one of them lacks the value.
+    `energy` is by component. `from_raw_samples`, `integral_j` and `net` are sums over all GPUs, None if one of them
+    lacks the value.
     An `untagged` run is a time range without a run ID.
     """
 
@@ -179,7 +188,7 @@ class MeasuredRun:
     duration_s: float
     devices: tuple[MeasuredDevice, ...]
     energy: Mapping[str, Interval]
-    own: Interval | None
+    from_raw_samples: Interval | None
     integral_j: float | None
     net: Interval | None
     phases: tuple[RunPhase, ...]

@@ -56,7 +56,7 @@ def report_document(report: Report) -> dict[str, Any]:
             for component, share in report.shares.items()
         },
         "gpu": {
-            **_bound(report.own),
+            **_bound(report.from_raw_samples),
             "integrated_energy_joules": report.integral_j,
             **quantity(report.net, "net_of_idle_energy", "joules"),
         },

@@ -28,22 +28,22 @@ def advise(sweep: Sweep, question: SweepQuestion) -> Advice:
     """Recommend a setting. Raises QuestionError if the sweep cannot answer the question."""
     if len(sweep.settings) < 2:
         return Advice(sweep, question, None, "no_sweep")
-    price = sweep_costs(sweep, question)
+    costs = sweep_costs(sweep, question)
     groups = [[at for at, run in enumerate(sweep.runs) if run.setting == each] for each in sweep.settings]
-    outliers = stats.pooled_outliers([[price.cost[at] for at in group] for group in groups])
+    outliers = stats.pooled_outliers([[costs.cost[at] for at in group] for group in groups])
     kept = [
         [at for position, at in enumerate(group) if not (marks and marks[position])]
         for group, marks in zip(groups, outliers, strict=True)
     ]
     base = _baseline(sweep.settings, question)
-    cost, time = (_comparison(sweep, values, kept, question.seed) for values in (price.cost, price.time_s))
-    table = _Comparisons(sweep, price, kept, base, cost, time)
+    cost, time = (_comparison(sweep, values, kept, question.seed) for values in (costs.cost, costs.time_s))
+    table = _Comparisons(sweep, costs, kept, base, cost, time)
     candidates = [
         _candidate(table, number, None if marks is None else sum(marks)) for number, marks in enumerate(outliers)
     ]
     candidates = _with_fitted_rates(_with_pareto_front(candidates))
     broken = [replace(each, broken=tuple(_broken_constraints(each, candidates[base], question))) for each in candidates]
-    return _decide(Advice(sweep, question, price, "no_cap_bound", broken[base]), broken, base, cost)
+    return _decide(Advice(sweep, question, costs, "no_cap_bound", broken[base]), broken, base, cost)
 
 
 def _baseline(settings: Sequence[Setting], question: SweepQuestion) -> int:
@@ -63,8 +63,8 @@ def _comparison(
     if np.median([len(group) for group in kept]) < FEWEST_REPEATS:
         return None
     rows = [(values[at], number, sweep.runs[at].repeat) for number, group in enumerate(kept) for at in group]
-    costs_, numbers, repeats = zip(*rows, strict=True)
-    return stats.compare_settings(costs_, numbers, repeats, seed=seed)
+    measured, numbers, repeats = zip(*rows, strict=True)
+    return stats.compare_settings(measured, numbers, repeats, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class _Comparisons:
     """Runs without outliers by setting, and the comparisons of their costs and times."""
 
     sweep: Sweep
-    price: SweepCosts
+    costs: SweepCosts
     kept: Sequence[Sequence[int]]
     base: int
     cost: stats.SettingComparison | None
@@ -80,9 +80,9 @@ class _Comparisons:
 
 
 def _candidate(table: _Comparisons, number: int, outliers: int | None) -> Candidate:
-    price, kept, base, setting = table.price, table.kept, table.base, table.sweep.settings[number]
+    costs, kept, base, setting = table.costs, table.kept, table.base, table.sweep.settings[number]
     runs = tuple(table.sweep.runs[at] for at in kept[number])
-    seconds = _level([price.time_s[at] for at in kept[number]], table.time, number)
+    seconds = _level([costs.time_s[at] for at in kept[number]], table.time, number)
     shares = [run.capped_s / run.duration_s for run in runs if run.capped_s is not None and run.duration_s > 0]
     powers_w = [max(known) for run in runs if (known := [w for w in (run.p95_power_w, run.mean_power_w) if w])]
     heats = [run.temperature_celsius for run in runs if run.temperature_celsius is not None]
@@ -92,11 +92,11 @@ def _candidate(table: _Comparisons, number: int, outliers: int | None) -> Candid
         setting=setting,
         runs=runs,
         outliers=outliers,
-        cost=_level([price.cost[at] for at in kept[number]], table.cost, number),
+        cost=_level([costs.cost[at] for at in kept[number]], table.cost, number),
         rate=rate,
         fitted_rate=rate.value,
-        saving=_change(price.cost, kept, (base, number), table.cost, -1),
-        slowdown=_change(price.time_s, kept, (number, base), table.time, 1),
+        saving=_change(costs.cost, kept, (base, number), table.cost, -1),
+        slowdown=_change(costs.time_s, kept, (number, base), table.time, 1),
         p95_power_w=float(np.median(powers_w)) if powers_w else None,
         capped_share=float(np.median(shares)) if shares else None,
         temperature_celsius=float(np.median(heats)) if heats else None,

@@ -83,7 +83,7 @@ class _IdlePower:
         self.watts = watts
         self._window: deque[tuple[float, float]] = deque(maxlen=IDLE_S + 1)
 
-    def forget(self) -> None:
+    def discard_window(self) -> None:
         self._window.clear()
 
     def update(self, t_s: float, energy_j: float) -> None:
@@ -137,10 +137,10 @@ class Attribution:
         if not changes or changes[-1][1] != loads:
             changes.append((from_s, loads))
 
-    def load(self, device: Device) -> None:
-        """Note that the device is busy: its power now is not its idle power."""
+    def note_busy(self, device: Device) -> None:
+        """Discard the window of the device's idle power: the device is busy now."""
         if device in self._idle:
-            self._idle[device].forget()
+            self._idle[device].discard_window()
 
     def divide(self, device: Device, energy_j: float, at_s: float) -> None:
         """Attribute a device's energy up to `at_s`; `energy_j` is its total since the state folder was created.

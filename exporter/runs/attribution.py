@@ -85,7 +85,7 @@ class RunAttribution:
         """Attribute the energy up to now by the loads that the last scan found."""
         runs = list(runs)
         for device in self._live.busy_devices():
-            self.energies.load(device)
+            self.energies.note_busy(device)
         self._hold_since_last(runs)
         self.divide()
         self._since_s = now_s

@@ -1,4 +1,4 @@
-"""The ledger: all runs with their start, phases, work and end. It survives a restart of the exporter."""
+"""Ledger of runs with their start, phases, work and end; it survives a restart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Ledger:
-    """Running runs, and those that ended in the last ten minutes. `archive` has all others."""
+    """Runs that are running or ended in the last ten minutes. `archive` reads older runs from the state file."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Ledger:
         self._is_alive = is_alive
         self._steps = ClockSteps()
         self._changed: set[str] = set()
-        """Runs that changed since they were last taken to be saved."""
+        """Runs that changed since the last `take_changes`."""
         self._saving: set[str] = set()
         """Runs whose save is under way."""
         self._ended_s: dict[str, float] = {}
@@ -91,7 +91,10 @@ class Ledger:
     # -- requests
 
     def begin(self, request: BeginRequest) -> tuple[RunRecord, bool]:
-        """Return the run and whether it is new. `confirm_begin` follows for a new one."""
+        """Return the run and whether it is new.
+
+        After a new run, the caller reads the sensors and then calls `confirm_begin`. Raises RunError.
+        """
         if request.run_id is not None and (existing := self._find(request.run_id)):
             if BeginRequest.model_validate_json(existing.request) == request:
                 return existing, False
@@ -125,7 +128,7 @@ class Ledger:
         return run, True
 
     def confirm_begin(self, run: RunRecord) -> None:
-        """Improve the marks at the start of the run, once the sensors have been updated; give it its devices."""
+        """Take the start marks from newly read sensors, and attribute energy to the run from its start on."""
         if not run.begin_settled:
             self._mark_begin(run)
         self.attribution.change_holders(self.runs.values(), run.begin_s)
@@ -168,14 +171,17 @@ class Ledger:
         self._changed.add(run.run_id)
 
     def stop(self, run: RunRecord, request: EndRequest) -> None:
-        """Set the end of a running run; `finish` follows once its sensors have been read."""
+        """Set the end of a running run.
+
+        The caller then reads the sensors, calls `release`, and calls `finish` once the end is between two polls.
+        """
         self._follow_clock()
         requests.add_reported_work(run, "", request.work, in_phase=False)
         run.results.update(request.results)
         (run.end_s, run.ended_at, _), run.outcome = self._clock(), request.outcome
 
     def release(self, run: RunRecord) -> None:
-        """Take the run's devices from it, as of its end."""
+        """Stop the attribution of energy to the run at its end."""
         assert run.end_s is not None
         self.attribution.change_holders(self.runs.values(), run.end_s)
 
@@ -190,7 +196,10 @@ class Ledger:
     # -- time
 
     def tick(self) -> None:
-        """Settle marks, end dead runs, forget old runs and follow the carbon intensity, about once a second."""
+        """Update all runs, about once a second.
+
+        Take final marks, end dead runs, remove old ones, and start a segment where the carbon intensity changes.
+        """
         ticked_s = self._steps.read_s
         self._follow_clock()
         self._record_power()
@@ -220,7 +229,7 @@ class Ledger:
             del self.runs[run.run_id], self._ended_s[run.run_id]
 
     def _follow_clock(self) -> None:
-        """Move running runs along with wall clock steps and system sleep."""
+        """Adjust running runs to wall clock steps and system sleep."""
         step_s, sleep_s = self._steps.take(self._clock())
         if not step_s and not sleep_s:
             return
@@ -230,7 +239,7 @@ class Ledger:
                 self._changed.add(run.run_id)
 
     def _end_if_dead(self, run: RunRecord, now_s: float, now_at: float) -> None:
-        """End a run without processes or lease at the last instant at which it was known to live."""
+        """End a run whose processes have ended, at their last scan, or whose lease has expired, at its expiry."""
         death = lifecycle.find_death(run, now_s, self._is_alive)
         if death:
             run.end_s, reason = death
@@ -250,7 +259,7 @@ class Ledger:
         return run_view(run, self._live.energy.meters, self._clock().s, self._live.simulation)
 
     def update(self) -> None:
-        """Bring sensors, attribution and runs up to date, for snapshots."""
+        """Update sensor health, attribution and maximum powers before snapshots are taken."""
         self._live.update(self._clock().s)
         self.attribution.divide()
         self._record_power()
@@ -268,16 +277,17 @@ class Ledger:
         return RunSnapshot(self.view(run), dict(run.power_max_w))
 
     def take_changes(self) -> StateChanges:
-        """Return what changed since the last call, for the state file; `confirm` or `put_back` follows.
+        """Return what changed since the last call, for the state file.
 
-        All parts are of one instant, so that the shares of a device's energy add up to it after a SIGKILL, too.
+        The caller calls `confirm` once they are saved, else `put_back`. Energy totals and attributed shares are from
+        the same instant, so that the saved shares add up to the saved totals.
         """
         self.attribution.divide()
         runs = [self.runs[run_id] for run_id in self._changed if run_id in self.runs]
         self._saving |= {run.run_id for run in runs}
         self._changed = set()
         return StateChanges(
-            {device: line.totals for device, line in self._live.energy.meters.items()},
+            {device: meter.totals for device, meter in self._live.energy.meters.items()},
             dict(self._live.energy.emissions_grams),
             [StoredRun(run.run_id, run.started_at, run.is_open, STORED.dump_json(run).decode()) for run in runs],
             self._live.counters.take_changed(),
@@ -291,7 +301,7 @@ class Ledger:
         self._saving -= {run.run_id for run in changes.runs}
 
     def put_back(self, changes: StateChanges) -> None:
-        """Note that the changes could not be saved: they belong to the next ones."""
+        """Return changes that could not be saved to the next `take_changes`."""
         run_ids = {run.run_id for run in changes.runs}
         self._saving -= run_ids
         self._changed |= run_ids

@@ -22,8 +22,8 @@ STEP_S = 1.0
 """Smaller changes of the wall clock are drift, which its synchronization corrects slowly."""
 GONE_S = 8.0
 """Time without any process after which a run ends: a launcher may start the next one."""
-SILENT_S = 60.0
-"""No slot of carbon intensity is shorter than this."""
+MIN_SLOT_S = 60.0
+"""Shortest slot of carbon intensity; a shorter period contains at most one change."""
 
 
 class ClockSteps:
@@ -85,7 +85,7 @@ def cut_at_slots(run: RunRecord, slots_at: SlotLookup, from_s: float, until_s: f
     """
     last = run.cuts[-1]
     from_s = max(from_s, last.t_s)
-    if until_s < from_s or (until_s - from_s < SILENT_S and slots_at(until_at) == last.slots):
+    if until_s < from_s or (until_s - from_s < MIN_SLOT_S and slots_at(until_at) == last.slots):
         return
     for begin_at, slots in slots_since(slots_at, until_at, until_s - from_s):
         if slots != run.cuts[-1].slots:

@@ -175,4 +175,4 @@ def server_energy(address: str, run_id: str, labels: Mapping[str, str]) -> Repor
     unseen_s = math.fsum(
         (1.0 - device.covered_ratio) * device.duration_s for device in report.gpus if device.covered_ratio is not None
     )
-    return ReportedEnergy(report.headline.value, report.headline.half or 0.0, unseen_s, report.own)
+    return ReportedEnergy(report.headline.value, report.headline.half or 0.0, unseen_s, report.from_raw_samples)

@@ -1,4 +1,4 @@
-"""Setting of power limits and clock locks, with guaranteed restoration."""
+"""Setting of GPU power limits and SM clock locks that are restored afterwards."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ class CapSetter:
     def apply(self, cap: Cap | None) -> None:
         """Set `cap` on all GPUs and read it back; None restores the initial limits.
 
-        Raises CapsError; then no GPU has the cap.
+        Raises CapsError. If the watchdog has ended or the journal cannot be written, no limit was changed. After any
+        other error the initial limits are restored; if that fails too, the exit of `restoring_caps` tries again.
         """
         if not self._watchdog.is_running:
             raise CapsError(
@@ -89,7 +90,7 @@ class CapSetter:
                 for uuid in self._gpus.uuids:
                     _set(self._gpus, uuid, cap)
         except BaseException:
-            with contextlib.suppress(CapsError):  # report the first error; leaving `restoring_caps` tries again
+            with contextlib.suppress(CapsError):  # the first error is reported; the exit of `restoring_caps` retries
                 self._restore()
             self._cap = None
             raise
@@ -145,10 +146,11 @@ def _confirm(gpus: GpuSet, uuid: str, cap: Cap) -> None:
 def restoring_caps(
     gpus: GpuSet, folder: Path | None = None, log: Callable[[str], None] = log_message
 ) -> Iterator[CapSetter]:
-    """Yield a setter of caps; restore the initial limits at the end, also after signals. Raises CapsError.
+    """Yield a setter of caps; restore the initial limits on exit. Raises CapsError.
 
-    Caps that a killed process left set are restored first; then the permission to set the GPUs is checked. SIGTERM
-    unwinds this process, unless it is handled already.
+    The caps of a killed process are removed first, and the permission to set limits is checked. In the main thread of a
+    process without a handler of SIGTERM, the limits are also restored after SIGINT, SIGTERM and SIGHUP. If this process
+    is killed, a watchdog process restores them.
     """
     folder = folder or user_state_folder(os.environ) / caps_journal.FOLDER
     is_handled = threading.current_thread() is not threading.main_thread() or (
@@ -173,7 +175,7 @@ def restoring_caps(
 
 
 def _leave(path: Path, gpus: GpuSet, watchdog: Watchdog) -> None:
-    """Restore the limits; after a failure the watchdog tries again."""
+    """Restore the limits and end the watchdog, which tries again if this fails."""
     try:
         errors = caps_journal.restore_gpus(caps_journal.read_journal(path), gpus)
         if errors:
@@ -182,12 +184,12 @@ def _leave(path: Path, gpus: GpuSet, watchdog: Watchdog) -> None:
     except FileNotFoundError:  # the watchdog was terminated and has restored the limits
         pass
     finally:
-        watchdog.dismiss()  # it restores the limits of a remaining journal
+        watchdog.report_normal_end()  # if the journal still exists, the watchdog restores the limits
         watchdog.close(ENDS_WITHIN_S)
 
 
 def _claim(gpus: GpuSet, folder: Path, log: Callable[[str], None]) -> tuple[Path, Journal]:
-    """Write the journal before the first change; return its path and content."""
+    """Check that no running process holds these GPUs, and write the journal; return its path and content."""
     with caps_journal.lock_journals(folder):
         for path in caps_journal.journal_paths(folder):
             try:
@@ -199,8 +201,8 @@ def _claim(gpus: GpuSet, folder: Path, log: Callable[[str], None]) -> tuple[Path
             elif not caps_journal.restore_journal(path, open_journal_gpus, log) and other.shares_gpu(gpus):
                 raise CapsError("cannot restore the cap of an earlier sweep; fix the error above")
         initial = tuple(InitialPowerLimit(uuid, gpus.name(uuid), gpus.power(uuid).now_w) for uuid in gpus.uuids)
-        for gpu in initial:  # checks the permission, which is the same for clocks; not before the claim
-            gpus.set_power_limit(gpu.uuid, gpu.power_limit_w)
+        for limit in initial:  # this checks the permission, which clock locks need, too
+            gpus.set_power_limit(limit.uuid, limit.power_limit_w)
         journal = Journal(Holder.this_process(), gpus.simulation, initial)
         return journal.write(folder), journal
 
@@ -209,7 +211,8 @@ def _reject_shared(other: Journal, gpus: GpuSet) -> None:
     if other.holder == Holder.this_process():
         raise CapsError("this process already holds caps; leave `restoring_caps` before entering it again")
     if other.shares_gpu(gpus):
+        names = ", ".join(limit.name for limit in other.initial_limits)
         raise CapsError(
-            f"process {other.holder.pid} holds the power limit of {', '.join(gpu.name for gpu in other.cards)}; wait "
-            "for its end, or for an ended container use workloads caps restore --force"
+            f"process {other.holder.pid} holds the power limit of {names}; wait for its end, or for an ended container "
+            "use workloads caps restore --force"
         )

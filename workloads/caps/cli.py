@@ -123,7 +123,7 @@ def _row(gpus: GpuSet, uuid: str, journals: list[Journal]) -> dict[str, Any]:
     of_gpu = [
         (journal.holder, before.power_limit_w)
         for journal in journals
-        for before in journal.cards
+        for before in journal.initial_limits
         if before.uuid == uuid and journal.simulation == gpus.simulation
     ]
     holder, before_w = of_gpu[0] if of_gpu else (None, None)

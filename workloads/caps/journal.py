@@ -19,6 +19,8 @@ LOG_FILE = "watchdog.log"
 TOLERANCE_W = 1.0
 """Largest difference between requested and set limit: drivers round."""
 _SUFFIX = ".json"
+_LIMITS_KEY = "cards"
+"""Key of the initial limits in the file; journals of earlier versions have it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Journal:
 
     holder: Holder
     simulation: str | None
-    cards: tuple[InitialPowerLimit, ...]
+    initial_limits: tuple[InitialPowerLimit, ...]
     limit_w: float | None = None
     """Latest requested power limit; None if there was none."""
     clock_is_locked: bool = False
@@ -67,15 +69,17 @@ class Journal:
         return f"{self.holder.pid}-{self.holder.started_ticks}{_SUFFIX}"
 
     def shares_gpu(self, gpus: GpuSet) -> bool:
-        return self.simulation == gpus.simulation and any(initial.uuid in gpus.uuids for initial in self.cards)
+        return self.simulation == gpus.simulation and any(initial.uuid in gpus.uuids for initial in self.initial_limits)
 
     def write(self, folder: Path) -> Path:
         """Write the journal atomically and durably. Raises CapsError."""
         path = folder / self.file_name
         new = path.with_suffix(".new")
+        content = asdict(self)
+        content[_LIMITS_KEY] = content.pop("initial_limits")
         try:
             with new.open("w") as file:
-                json.dump(asdict(self), file, indent=2)
+                json.dump(content, file, indent=2)
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(path)
@@ -91,8 +95,8 @@ def read_journal(path: Path) -> Journal:
     """Parse a journal. Raises CapsError, and FileNotFoundError if it does not exist."""
     try:
         content: dict[str, Any] = json.loads(path.read_text())
-        cards = tuple(InitialPowerLimit(**card) for card in content.pop("cards"))
-        return Journal(Holder(**content.pop("holder")), cards=cards, **content)
+        limits = tuple(InitialPowerLimit(**limit) for limit in content.pop(_LIMITS_KEY))
+        return Journal(Holder(**content.pop("holder")), initial_limits=limits, **content)
     except FileNotFoundError:
         raise
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -129,7 +133,7 @@ def lock_journals(folder: Path) -> Iterator[None]:
 def restore_gpus(journal: Journal, gpus: GpuSet) -> list[str]:
     """Restore the initial limits of every GPU that responds; return one message per error."""
     errors = []
-    for initial in journal.cards:
+    for initial in journal.initial_limits:
         try:
             _restore_gpu(initial, journal, gpus)
         except CapsError as error:
@@ -178,7 +182,7 @@ def restore_journal(path: Path, open_gpus: Callable[[Journal], GpuSet], log: Cal
 
 def restored_text(journal: Journal) -> str:
     """Return the message that names the restored limits."""
-    limits = ", ".join(f"{initial.name} at {initial.power_limit_w:g} W" for initial in journal.cards)
+    limits = ", ".join(f"{initial.name} at {initial.power_limit_w:g} W" for initial in journal.initial_limits)
     return f"restored: {limits}{' and its default clocks' if journal.clock_is_locked else ''}"
 
 
@@ -206,4 +210,4 @@ def _sync_folder(folder: Path) -> None:
 
 def open_journal_gpus(journal: Journal) -> GpuSet:
     """Open the GPUs whose limits `journal` records. Raises CapsError."""
-    return open_gpu_set([initial.uuid for initial in journal.cards], journal.simulation)
+    return open_gpu_set([initial.uuid for initial in journal.initial_limits], journal.simulation)

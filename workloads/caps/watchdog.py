@@ -78,13 +78,13 @@ def restore_abandoned_caps(parent: WatchedParent, journal: str) -> int:
     try:
         gpus = open_journal_gpus(caps_journal.read_journal(path))
         with contextlib.closing(gpus):  # keeps the driver loaded, which would reset the limits
-            attempts = 1  # the process that dismisses or terminates the watchdog waits for it
+            attempts = 1  # after a normal end or SIGTERM, a process waits for this one
             with contextlib.suppress(_TerminatedError):
                 signal.signal(signal.SIGTERM, _terminate)
                 parent.report_ready()
-                is_dismissed = parent.await_end() is None
+                is_normal_end = parent.await_end() is None
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-                attempts = 1 if is_dismissed else _ATTEMPTS
+                attempts = 1 if is_normal_end else _ATTEMPTS
             return 0 if _restore(path, attempts) else 1
     except (CapsError, FileNotFoundError) as error:
         _log(str(error))

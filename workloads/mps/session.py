@@ -205,7 +205,7 @@ def _watched(daemon: MpsDaemon) -> Iterator[None]:
         yield
     finally:
         if not daemon.processes():  # a second Ctrl-C may have interrupted the stop
-            watchdog.dismiss()
+            watchdog.report_normal_end()
         watchdog.close()
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-_DISMISSED = "dismissed"
+_NORMAL_END = "normal end"
 _READY = b"ready\n"
 _POLL_S = 0.2
 _PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>; it outlives execve
@@ -135,12 +135,12 @@ class Watchdog:
             self._process.stdin.write(f"{message}\n".encode())
             self._process.stdin.flush()
 
-    def dismiss(self) -> None:
-        """Make the action unnecessary: the watchdog then ends without it."""
-        self.send(_DISMISSED)
+    def report_normal_end(self) -> None:
+        """Report that the parent has cleaned up. The action learns it from `WatchedParent.await_end`."""
+        self.send(_NORMAL_END)
 
     def close(self, within_s: float | None = None) -> int:
-        """Let the watchdog act unless it was dismissed, and return its exit code; kill it after `within_s`."""
+        """Close the pipe, wait for the action and return its exit code; kill the watchdog after `within_s`."""
         try:
             self._process.communicate(timeout=within_s)
         except subprocess.TimeoutExpired:
@@ -160,9 +160,9 @@ class WatchedParent:
             os.write(sys.stdout.fileno(), _READY)
 
     def await_end(self) -> list[str] | None:
-        """Wait for the end of the parent or of its pipe; return its messages, or None if it dismisses the watchdog."""
+        """Wait until the parent or its pipe ends; return its messages, or None if it reported a normal end."""
         messages = self._identity.await_end(sys.stdin.fileno()).decode().splitlines()
-        return None if _DISMISSED in messages else messages
+        return None if _NORMAL_END in messages else messages
 
 
 def terminated_with_parent(command: Sequence[str]) -> list[str]:

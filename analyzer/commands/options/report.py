@@ -17,7 +17,7 @@ from analyzer.commands.printing import print_message
 from analyzer.sources.untagged.request import AUTO, SCHEMA_NAMES, TOKEN_SERVER_NAMES
 
 if TYPE_CHECKING:
-    from analyzer.model.emissions import Past
+    from analyzer.model.emissions import PastIntensities
     from analyzer.model.report import Hardware, Price
     from analyzer.model.samples import RunFrames
     from analyzer.sources.base import SampleSource
@@ -263,7 +263,7 @@ class UserInputOptions:
 
 def load_restatement(
     options: UserInputOptions, source: SampleSource, frames: RunFrames
-) -> tuple[RunFrames, tuple[Past, ...]]:
+) -> tuple[RunFrames, tuple[PastIntensities, ...]]:
     """Return the intensities that --restate names, and the frames with the counters that they need.
 
     Raises FetchError.

@@ -65,13 +65,16 @@ def energy_table(report: Report) -> Table:
     of_component = {name: [one for one in report.devices if one.component == name] for name in report.energy}
     sums = {name: energy for name, energy in report.energy.items() if len(of_component[name]) > 1}
     largest_j = units.largest(
-        [*sums.values(), *(value for one in report.devices for value in (one.energy, one.own, one.integral_j))]
+        [
+            *sums.values(),
+            *(value for one in report.devices for value in (one.energy, one.from_raw_samples, one.integral_j)),
+        ]
     )
     totals = [
         [
             text_cell(f"{name.upper()}, total"),
             energy_cell(energy, largest_j, estimated=name in report.estimated),
-            bound_cell(report.own if name == "gpu" else None, largest_j),
+            bound_cell(report.from_raw_samples if name == "gpu" else None, largest_j),
             joules_cell(report.integral_j if name == "gpu" else None, largest_j),
             *(Cell(), Cell()),
         ]
@@ -114,7 +117,7 @@ def _row(device: ReportDevice, largest_j: float | None) -> list[Cell]:
     return [
         *(text_cell(text) for text in (device.instance, device.component, device.device, device.label, device.name)),
         replace(energy, note=shared if device.shared else ""),
-        bound_cell(device.own, largest_j),
+        bound_cell(device.from_raw_samples, largest_j),
         joules_cell(device.integral_j, largest_j),
         replace(watts_cell(idle.value), half=idle.half) if idle else Cell(),
         energy_cell(device.net, largest_j),

@@ -56,9 +56,9 @@ def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "energy, total", f"{units.energy(report.whole)}{f', of which {names} is an estimate' if names else ''}"
     if report.net:
         yield "net of idle, GPU", units.energy(report.net)
-    if report.own:
+    if report.from_raw_samples:
         of = "samples as old as their exporter allows" if report.untagged else "counters updated every 0.1 s"
-        yield "from raw samples", f"{units.energy_bound(report.own)}, bounds for {of}"
+        yield "from raw samples", f"{units.energy_bound(report.from_raw_samples)}, bounds for {of}"
     if report.integral_j is not None:
         yield (
             "integral of power",

@@ -107,15 +107,15 @@ def recommendation_document(advices: Sequence[Advice], source: str) -> dict[str,
 
 
 def _advice_record(advice: Advice) -> dict[str, Any]:
-    price, question = advice.costs, advice.question
+    costs, question = advice.costs, advice.question
     return {
         "title": advice.sweep.title,
         "verdict": advice.verdict,
         "answer": advice_headline(advice),
         "commands": advice_commands(advice),
-        "objective": str(price.objective) if price else None,
-        "cost_unit": price.measure if price else None,
-        "unit": price.unit if price else None,
+        "objective": str(costs.objective) if costs else None,
+        "cost_unit": costs.measure if costs else None,
+        "unit": costs.unit if costs else None,
         "max_slowdown_ratio": question.max_slowdown,
         "slos": dict(question.slos),
         "simulated": any(run.simulated for run in advice.sweep.runs),

@@ -80,11 +80,11 @@ def percent_limits(ratio: Interval) -> str:
 
 def question_text(advice: Advice) -> str:
     """Return the objective and the constraints."""
-    question, price = advice.question, advice.costs
-    if price is None:
+    question, costs = advice.question, advice.costs
+    if costs is None:
         return ""
-    words = {"unit": units_of_one(price.unit), "units": (price.unit or "").replace("_", " "), "eta": question.eta}
-    parts = [_OBJECTIVES[price.objective].format(**words)]
+    words = {"unit": units_of_one(costs.unit), "units": (costs.unit or "").replace("_", " "), "eta": question.eta}
+    parts = [_OBJECTIVES[costs.objective].format(**words)]
     if question.max_slowdown is not None:
         parts.append(f"at most {100 * question.max_slowdown:g} % longer")
     parts += [f"{name} ≤ {most:g}" for name, most in question.slos.items()]

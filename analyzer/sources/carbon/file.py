@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from analyzer.model.emissions import UNKNOWN, Past, PastSlot
+from analyzer.model.emissions import UNKNOWN, PastIntensities, PastSlot
 from analyzer.model.time_text import NoTimeZoneError, parse_date
 from analyzer.sources.base import FetchError
 
@@ -30,7 +30,7 @@ _LONGEST = 1.5
 """Length, in usual slots, from which on the rest of a slot is a gap."""
 
 
-def read_carbon_file(path: Path) -> tuple[Past, ...]:
+def read_carbon_file(path: Path) -> tuple[PastIntensities, ...]:
     """Return the intensities of each basis. Raises FetchError."""
     by_basis: defaultdict[str, list[tuple[float, float, str, float | None]]] = defaultdict(list)
     for number, row in enumerate(_rows(path), start=2):
@@ -111,7 +111,7 @@ def parse_slot_time(text: str) -> float:
         raise ValueError(f"time: expected ISO 8601 or Unix seconds, not {text[:40]!r}") from None
 
 
-def _past(path: Path, basis: str, points: list[tuple[float, float, str, float | None]]) -> Past:
+def _past(path: Path, basis: str, points: list[tuple[float, float, str, float | None]]) -> PastIntensities:
     points = sorted(points)
     begins_s = [point[0] for point in points]
     if len(set(begins_s)) < len(begins_s):
@@ -128,4 +128,4 @@ def _past(path: Path, basis: str, points: list[tuple[float, float, str, float | 
         PastSlot(begin_s, begin_s + length_s, grams, quality, sigma)
         for (begin_s, grams, quality, sigma), length_s in zip(points, lengths_s, strict=True)
     )
-    return Past(path.name, "", basis, slots)
+    return PastIntensities(path.name, "", basis, slots)

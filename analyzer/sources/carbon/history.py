@@ -1,4 +1,4 @@
-"""Past carbon intensities from the providers that publish them; failures become the problem of a `Past`."""
+"""Past carbon intensities from the providers that publish them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 import requests
 from pydantic import BaseModel
 
-from analyzer.model.emissions import Past, PastSlot
+from analyzer.model.emissions import PastIntensities, PastSlot
 from exporter.contract.carbon import electricity_maps, energy_charts, gb
 from exporter.contract.carbon.response import IntensitySlot, ResponseError, format_minute, one_line, parse_response
 from exporter.contract.secret_file import TOKEN_VARIABLE, SecretFileError, read_provider_secret
@@ -39,7 +39,9 @@ class PastIntensityRequest:
     timeout_s: float = TIMEOUT_S
 
 
-def fetch_past_intensity(request: PastIntensityRequest, run_regions: list[str], start_s: float, end_s: float) -> Past:
+def fetch_past_intensity(
+    request: PastIntensityRequest, run_regions: list[str], start_s: float, end_s: float
+) -> PastIntensities:
     """Return past intensities; `run_regions` are the provider's regions of the run's nodes, used as default.
 
     A failure is the `problem` of the result.
@@ -49,11 +51,11 @@ def fetch_past_intensity(request: PastIntensityRequest, run_regions: list[str], 
         region = request.region or _region(request.provider, run_regions)
         slots = _slots(request, region, start_s, end_s)
     except PastIntensityError as error:
-        return Past(request.provider, region, "average", problem=str(error))
+        return PastIntensities(request.provider, region, "average", problem=str(error))
     if not slots:
         problem = f"{request.provider} has no intensity of {region} for the run's time"
-        return Past(request.provider, region, "average", problem=problem)
-    return Past(request.provider, region, "average", slots)
+        return PastIntensities(request.provider, region, "average", problem=problem)
+    return PastIntensities(request.provider, region, "average", slots)
 
 
 def _slots(request: PastIntensityRequest, region: str, start_s: float, end_s: float) -> tuple[PastSlot, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from analyzer.carbon.best_start import Forecast
 from analyzer.model import timeline
-from analyzer.model.emissions import Past, PastSlot
+from analyzer.model.emissions import PastIntensities, PastSlot
 from analyzer.model.samples import Row, RunFrames, join_frames, last, rows_of
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.carbon import file as carbon_file
@@ -24,14 +24,14 @@ _REMEDY = "check that its --carbon.provider has forecasts (exporter check), or g
 
 def load_past_intensities(
     frames: RunFrames, wanted: Sequence[str], token_file: Path | None = None, base_url: str | None = None
-) -> tuple[Past, ...]:
+) -> tuple[PastIntensities, ...]:
     """Return the intensities of `PROVIDER`, `PROVIDER:REGION` or CSV files. Raises FetchError for a bad file.
 
     A provider's failure is the `problem` of its result.
     """
     windows = timeline.windows(frames.ledger, frames.run_id).values()
     start_s, end_s = min(window.start_s for window in windows), max(window.end_s for window in windows)
-    found: list[Past] = []
+    found: list[PastIntensities] = []
     for text in wanted:
         name, _, region = text.partition(":")
         if name not in carbon_history.PROVIDERS:
@@ -40,7 +40,7 @@ def load_past_intensities(
         try:
             token = carbon_history.read_provider_token(token_file, name) if name == "electricitymaps" else ""
         except carbon_history.PastIntensityError as error:
-            found.append(Past(name, region, "average", problem=str(error)))
+            found.append(PastIntensities(name, region, "average", problem=str(error)))
             continue
         request = carbon_history.PastIntensityRequest(name, region, base_url, token)
         run_regions = sorted(set(rows_of(frames.raw, m.CARBON_INTENSITY, provider=name)["region"]))

@@ -107,7 +107,7 @@ class XidWatch:
     def __init__(self, api: Any = pynvml) -> None:
         self._api = api
         self._lock = threading.Lock()
-        self._cards: dict[object, tuple[Any, str]] = {}
+        self._gpus: dict[object, tuple[Any, str]] = {}
         self._set: Any = None
 
     def register(self, handle: Any) -> bool:
@@ -124,11 +124,11 @@ class XidWatch:
                 with self._lock:
                     if self._set is None:
                         self._set = api.nvmlEventSetCreate()
-                    self._cards[_key(handle)] = handle, uuid
+                    self._gpus[_key(handle)] = handle, uuid
                     registered_in = self._set
                 api.nvmlDeviceRegisterEvents(handle, _XID, registered_in)  # without the lock: it may hang
         except pynvml.NVMLError as error:
-            self._cards.pop(_key(handle), None)
+            self._gpus.pop(_key(handle), None)
             if error.value in UNSUPPORTED:
                 return False
             raise
@@ -152,8 +152,8 @@ class XidWatch:
             elif error.value != pynvml.NVML_ERROR_TIMEOUT:
                 raise
             return None
-        card = self._cards.get(_key(event.device))
-        return (card[1], int(event.eventData)) if card else None
+        gpu = self._gpus.get(_key(event.device))
+        return (gpu[1], int(event.eventData)) if gpu else None
 
     def _drop_lost(self) -> None:
         """Replace the event set. XIDs that occur between the two sets are missed.
@@ -162,16 +162,16 @@ class XidWatch:
         """
         with self._lock:
             events = self._set = self._api.nvmlEventSetCreate()
-            cards = list(self._cards.items())
-        for key, (handle, _) in cards:
+            gpus = list(self._gpus.items())
+        for key, (handle, _) in gpus:
             try:
                 self._api.nvmlDeviceRegisterEvents(handle, _XID, events)
             except pynvml.NVMLError as error:
                 if error.value != pynvml.NVML_ERROR_GPU_IS_LOST:
                     raise
-                self._cards.pop(key, None)
+                self._gpus.pop(key, None)
         with self._lock:
-            if not self._cards:
+            if not self._gpus:
                 self._set = None
 
 

@@ -29,8 +29,8 @@ def test_report_headline_is_ledger_energy_and_half_widths_add(tmp_path):
 def test_report_energy_from_samples_covers_true_value(tmp_path):
     report = run_report(tmp_path)
 
-    assert report.own.low <= 6_000 <= report.own.high
-    assert report.own.value == pytest.approx(6_000, rel=0.03)
+    assert report.from_raw_samples.low <= 6_000 <= report.from_raw_samples.high
+    assert report.from_raw_samples.value == pytest.approx(6_000, rel=0.03)
 
 
 @pytest.mark.parametrize("interval_s", [1, 5, 15, 30])
@@ -38,7 +38,7 @@ def test_report_any_scrape_interval_has_ledger_energy(tmp_path, interval_s):
     report = run_report(tmp_path, times=scrape_times(interval_s, START_S - 61.3, START_S + 120))
 
     assert report.headline.value == 6_000
-    assert report.own.low <= 6_000 <= report.own.high
+    assert report.from_raw_samples.low <= 6_000 <= report.from_raw_samples.high
 
 
 def test_report_work_has_energy_per_unit_and_rate(tmp_path):
@@ -220,7 +220,7 @@ def test_report_run_without_gpus_has_cpu_energy_as_headline(tmp_path):
 
     assert report.headline.value == 1_000
     assert report.work[0].energy_per_unit.value == 1
-    assert report.own is None
+    assert report.from_raw_samples is None
     plot = run_plot(report, table)
     assert plot.startswith(b"\x89PNG")
     assert "on CPUs in" in html_page(report, frames, frames.raw, plot)
@@ -245,7 +245,7 @@ def test_report_gap_in_scrapes_is_finding_and_energy_covers_it(tmp_path):
 
     report = run_report(tmp_path, times=times)
 
-    assert report.own.value == pytest.approx(6_000, rel=0.03)
+    assert report.from_raw_samples.value == pytest.approx(6_000, rel=0.03)
     assert any(f.code == "gap" and "the longest 8.0 s, 4 s after the start" in f.text for f in report.findings)
 
 

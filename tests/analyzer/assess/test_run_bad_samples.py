@@ -35,7 +35,9 @@ LONG_RUN = NodeRun(end_s=LONG_END_S)
 
 def is_correct(report, true_j=6_000):
     """True if the headline is exact and the bound from samples, if present, covers the true energy."""
-    return report.headline.value == true_j and (report.own is None or report.own.low <= true_j <= report.own.high)
+    return report.headline.value == true_j and (
+        report.from_raw_samples is None or report.from_raw_samples.low <= true_j <= report.from_raw_samples.high
+    )
 
 
 def with_extra_sample(frames, metric, at_s, value, later_s=0.0):
@@ -142,7 +144,7 @@ def test_bad_samples_run_longer_than_retention_uses_ledger(tmp_path):
 
     assert report.headline.value == 120_000
     assert report.duration_s == 400
-    assert report.own is None
+    assert report.from_raw_samples is None
     assert report.devices[0].idle_power_w.value == 60  # from the time after the run
     ((_, text),) = finding_texts(report, "begin_missing")
     assert text.startswith("the source's samples start 250 s after the run")
@@ -161,7 +163,7 @@ def test_bad_samples_two_exporters_in_one_series_give_no_bound(tmp_path):
     report = assess(load_frames(tmp_path, [Series(dict(labels), sorted(both)) for labels, both in series.items()]))
 
     assert is_correct(report)
-    assert report.own is None
+    assert report.from_raw_samples is None
     ((_, text),) = finding_texts(report, "clock_mixed")
     assert "or two exporters write one series" in text
 

@@ -11,7 +11,7 @@ from analyzer.assess.run import assess, run_power_profile
 from analyzer.carbon.restate import energy_lines, restate
 from analyzer.energy.devices import RawSeries, gpu_energy_lines
 from analyzer.model import timeline
-from analyzer.model.emissions import Past, PastSlot
+from analyzer.model.emissions import PastIntensities, PastSlot
 from analyzer.model.report import UserInputs
 from analyzer.output.documents import report_document
 from analyzer.sources.carbon.intensity import with_cpu_counters
@@ -39,7 +39,7 @@ def past(*values, basis="average", quality="actual", sigma=None, provider="gb"):
         for begin_s, grams in zip(begins_s, values, strict=True)
         if grams is not None
     ]
-    return Past(provider, "GB", basis, tuple(slots))
+    return PastIntensities(provider, "GB", basis, tuple(slots))
 
 
 def restated_report(folder, *pasts, carbon=None, intensity=100.0, restatement=None, extra=lambda _: ()):
@@ -102,7 +102,9 @@ def test_restate_slot_without_actual_keeps_recorded_intensity(tmp_path):
 
 
 def test_restate_forecast_in_place_of_actual_is_labelled(tmp_path):
-    both = Past("gb", "GB", "average", (*past(150.0).slots, PastSlot(HALF_S, HALF_S + 1_800, 300.0, "forecast")))
+    both = PastIntensities(
+        "gb", "GB", "average", (*past(150.0).slots, PastSlot(HALF_S, HALF_S + 1_800, 300.0, "forecast"))
+    )
 
     report = restated_report(tmp_path, both)
 
@@ -184,7 +186,7 @@ def test_restate_cpu_and_dram_energy_follow_their_counters(tmp_path, with_counte
 
 
 def test_restate_provider_without_response_keeps_ledger_total(tmp_path):
-    report = restated_report(tmp_path, Past("gb", "GB", "average", problem="gb answered HTTP 500"))
+    report = restated_report(tmp_path, PastIntensities("gb", "GB", "average", problem="gb answered HTTP 500"))
 
     assert report.restated == ()
     assert [total.origin for total in report.emission_totals] == ["ledger"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from analyzer.assess.run import assess
-from analyzer.model.emissions import Past, PastSlot
+from analyzer.model.emissions import PastIntensities, PastSlot
 from analyzer.model.report import Hardware, UserInputs
 from analyzer.output.documents import report_document
 from exporter.contract import metrics as m
@@ -58,7 +58,7 @@ def test_sci_pue_multiplies_operational_part_only(tmp_path):
 
 def test_sci_prefers_restated_then_ledger_then_given_intensity(tmp_path):
     slot_s = START_S // 1_800 * 1_800
-    past = Past("gb", "GB", "average", (PastSlot(slot_s, slot_s + 1_800, 720.0, "actual"),))
+    past = PastIntensities("gb", "GB", "average", (PastSlot(slot_s, slot_s + 1_800, 720.0, "actual"),))
     run = NodeRun(emissions_g=0.5)
     (tmp_path / "a").mkdir()
 
@@ -71,7 +71,7 @@ def test_sci_prefers_restated_then_ledger_then_given_intensity(tmp_path):
 
 def test_sci_incomplete_restatement_is_not_used(tmp_path):
     """360 g/kWh for the first 10 of 20 s: 0.3 g of half the energy, compared with 0.5 g of the whole."""
-    past = Past("slots.csv", "", "average", (PastSlot(START_S - 60, START_S + 10, 360.0, "actual"),))
+    past = PastIntensities("slots.csv", "", "average", (PastSlot(START_S - 60, START_S + 10, 360.0, "actual"),))
     (tmp_path / "a").mkdir()
 
     (sci,) = sci_report(tmp_path, NodeRun(emissions_g=0.5), past=(past,)).sci

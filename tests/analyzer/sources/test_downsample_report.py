@@ -132,13 +132,13 @@ def test_downsampled_run_report_equals_report_of_all_samples(downsampled, comple
         assert (device.max_power_w, device.power_limit_w) == (reference.max_power_w, reference.power_limit_w)
         assert device.idle_power_w == reference.idle_power_w
         assert device.net == reference.net
-        assert close(device.own, reference.own)
+        assert close(device.from_raw_samples, reference.from_raw_samples)
         assert (
             device.integral_j == pytest.approx(reference.integral_j)
             if reference.integral_j
             else device.integral_j is None
         )
-    assert close(result.own, expected.own)
+    assert close(result.from_raw_samples, expected.from_raw_samples)
 
 
 def close(bound, reference):
@@ -185,7 +185,7 @@ def test_downsampled_run_energy_is_true_energy(downsampled):
     """Half of the time at 450 W and half at 150 W, plus 1 W per GPU index: 300 W x 30,000 s = 9 MJ."""
     devices = assess(downsampled).devices
 
-    assert [device.own.value for device in devices] == pytest.approx(
+    assert [device.from_raw_samples.value for device in devices] == pytest.approx(
         [(300 + gpu) * RUN_S for gpu in range(8)], rel=1e-4
     )
     assert devices[0].integral_j == pytest.approx(9e6, rel=1e-4)

@@ -134,7 +134,7 @@ def test_idle_power_ignores_energy_under_load():
     attribution, energy_j = Attribution(), 0.0
     for second in range(1, 40):
         if second > 12:
-            attribution.load(GPU)
+            attribution.note_busy(GPU)
         energy_j += 80.0 if second <= 12 else 60.0
         attribution.divide(GPU, energy_j, float(second))
 

@@ -169,7 +169,7 @@ def test_container_watchdog_removes_only_abandoned_container(podman, is_dismisse
     watchdog = Watchdog(lifecycle.remove_abandoned_container, [podman.host, "1", "0"], os.environ)
     watchdog.send(container)
     if is_dismissed:
-        watchdog.dismiss()
+        watchdog.report_normal_end()
 
     assert watchdog.close(_WAIT_S) == 0
     assert len(podman.containers()) == remaining

@@ -30,7 +30,7 @@ def record(parent, path):
     parent.report_ready()
     messages = parent.await_end()
     with open(path, "w") as file:
-        file.write("dismissed" if messages is None else " ".join(messages))
+        file.write("normal end" if messages is None else " ".join(messages))
     return 7
 """
 
@@ -84,16 +84,16 @@ def test_watchdog_outlives_signals_until_parent_ends(actions, tmp_path, number):
     assert (tmp_path / "record").read_text() == "first second"
 
 
-@pytest.mark.parametrize(("is_dismissed", "recorded"), [(True, "dismissed"), (False, "first")])
-def test_watchdog_closed_acts_unless_dismissed(actions, tmp_path, is_dismissed, recorded):
+@pytest.mark.parametrize(("is_normal", "recorded"), [(True, "normal end"), (False, "first")])
+def test_watchdog_closed_acts_without_normal_end(actions, tmp_path, is_normal, recorded):
     from actions import record
 
     dog = Watchdog(record, [str(tmp_path / "record")], os.environ)
     dog.send("first")
     assert dog.is_ready(_WAIT_S)
     assert dog.is_running
-    if is_dismissed:
-        dog.dismiss()
+    if is_normal:
+        dog.report_normal_end()
 
     assert dog.close() == 7
     assert not dog.is_running

@@ -53,7 +53,7 @@ def create_container(
             yield container
         finally:
             remove_container(container, stop_s, keep)
-            watchdog.dismiss()
+            watchdog.report_normal_end()
 
 
 def _create(engine: ContainerEngine, spec: ContainerSpec) -> str:

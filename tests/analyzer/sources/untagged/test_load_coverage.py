@@ -14,7 +14,7 @@ def test_gpu_with_samples_in_part_has_energy_of_that_part(report_of):
 
     assert report.gpus[0].covered_ratio == pytest.approx(0.49, abs=0.02)
     assert report.energy["gpu"].value == pytest.approx(0.49 * TRUE_ENERGY_J, rel=0.04)
-    assert report.own is None
+    assert report.from_raw_samples is None
     assert "without an estimate for the rest" in finding_texts(report, "uncovered")[0][1]
 
 

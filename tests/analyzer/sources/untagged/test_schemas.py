@@ -16,8 +16,8 @@ def test_ten_minutes_at_300_w_are_180_kj_from_each_exporter(server, case, reques
 
     assert [device.device for device in report.gpus] == [uuid()]
     assert is_exact(report.energy["gpu"], TRUE_ENERGY_J)
-    assert report.own.low <= TRUE_ENERGY_J <= report.own.high
-    assert report.own.value == pytest.approx(report.energy["gpu"].value)
+    assert report.from_raw_samples.low <= TRUE_ENERGY_J <= report.from_raw_samples.high
+    assert report.from_raw_samples.value == pytest.approx(report.energy["gpu"].value)
     assert report.untagged
     assert report.run_id == "range-20260910T002640Z-600s"
     assert report.gpus[0].methods == ("counter",)
@@ -49,7 +49,10 @@ def test_repeated_samples_of_fast_scrapes_are_left_out(report_of):
     assert "cached_samples" not in finding_codes(fresh)
     assert "gap" not in finding_codes(cached)
     assert "impossible_power" not in finding_codes(cached)
-    assert fresh.own.high - fresh.own.low < cached.own.high - cached.own.low
+    assert (
+        fresh.from_raw_samples.high - fresh.from_raw_samples.low
+        < cached.from_raw_samples.high - cached.from_raw_samples.low
+    )
 
 
 @pytest.mark.parametrize("case", ["mig", "pods"])
@@ -76,7 +79,7 @@ def test_power_without_counter_has_integral_without_interval(report_of):
 
     assert report.energy["gpu"].value == pytest.approx(TRUE_ENERGY_J, rel=0.03)
     assert report.energy["gpu"].half is None
-    assert report.own is None
+    assert report.from_raw_samples is None
     assert report.gpus[0].methods == ("scraped_power",)
     assert report.gpus[0].covered_ratio == pytest.approx(1.0)
     assert "scraped every 15 s" in finding_texts(report, "scraped_power")[0][1]
