@@ -1,7 +1,7 @@
-"""The report of a run: measured, attributed, checked, then extended by the user's inputs.
+"""Report of a run in four stages: measured, attributed, checked, extended.
 
-The headline is the ledger's figure: the exporter records the start and end of the run on the sensor's energy line, more
-precisely than any scrape. The analyzer's own figure from raw samples is a check.
+The headline is the ledger's figure, since the exporter reads the energy at the start and end of the run more precisely
+than any scrape. The analyzer's figure from raw samples is a check. The last stage adds the user's inputs.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class _Attributed:
-    """The second stage: the run with shares, work and emissions, and the energies that divide it over time."""
+    """The second stage: the run with shares, work and emissions, and its cumulative energies over time."""
 
     run: AttributedRun
     lines: EnergyLines
@@ -77,7 +77,7 @@ class _Attributed:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """The third stage: the uncertainty budgets of the devices, in their order, and the findings about them."""
+    """The third stage: the uncertainty budgets in the order of the devices, and the findings."""
 
     budgets: tuple[UncertaintyBudget | None, ...]
     findings: tuple[Finding, ...]
@@ -85,7 +85,7 @@ class _Checked:
 
 
 def assess(frames: RunFrames, inputs: UserInputs = NO_INPUTS) -> Report:
-    """Return the report. Raises NoEnergyError, and CalibrationError where no calibration fits one of the GPUs."""
+    """Return the report. Raises NoEnergyError, and CalibrationError if the calibrations are all of other GPUs."""
     measured = _measure(frames)
     attributed = _attribute(measured, inputs)
     checked = _check(measured, attributed.run)
@@ -251,7 +251,7 @@ def _devices(run: AttributedRun, checked: _Checked, calibrated: CalibratedGpus) 
 
 
 def run_power_profile(frames: RunFrames, report: Report) -> Profile | None:
-    """Return the energy over time at the widest measured boundary; None without a boundary or a duration."""
+    """Return the energy over time within the widest measured boundary; None without a boundary or a duration."""
     measured = [boundary for boundary in report.boundaries if boundary.pue is None]
     if not measured:
         return None

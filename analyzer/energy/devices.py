@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LATE_SCRAPE_S = 60.0
-"""A shorter time without samples after the start is a late scrape, which the counter's limits include."""
+"""Longest delay of the first sample that counts as a late scrape, which the counter's limits include."""
 POLICIES: Mapping[str, str] = {
     "idle_shared": "its share by load, and of the idle power an equal share among those that hold the device",
     "idle_apart": "its share by load of the power above idle; the idle power is unattributed",
@@ -36,7 +36,7 @@ POLICIES: Mapping[str, str] = {
 """Attribution policies and their descriptions."""
 _SHARED = "idle_shared"
 _EDGE_S = 0.1
-"""Time at each edge whose energy a run may miss, since energy is attributed at polls, before the next update."""
+"""Time at the start and the end whose energy a run may lack, since energy is attributed at polls."""
 _LEAST_RATIO = 0.02
 _LEAST_J = 1.0
 
@@ -45,8 +45,8 @@ _LEAST_J = 1.0
 class RawSeries:
     """The nodes' series around a run.
 
-    `exact` holds figures of GPU power before downsampling, by instance and UUID. `age_s` is the greatest age of a
-    scraped counter, by GPU. `imported` says that the run is from a file.
+    `exact` has figures of GPU power before downsampling, by instance and UUID. `age_s` is the greatest age of a scraped
+    counter, by GPU. `imported` is True if the run is from a file.
     """
 
     frame: pd.DataFrame
@@ -56,7 +56,7 @@ class RawSeries:
     imported: bool = False
 
     def spacing_at_rest_s(self, instance: str) -> float:
-        """Return the spacing of an integral's samples that is no gap."""
+        """Return the longest spacing of samples that is not a gap in an integral."""
         return rests_s(instance, untagged=self.untagged)
 
 
@@ -64,7 +64,7 @@ class RawSeries:
 class Signals:
     """The raw series of one GPU; empty if they are `mixed` from two times that cannot be separated.
 
-    `missing_s` is the time after the start of the run that the source has no samples of.
+    `missing_s` is the time after the start of the run for which the source has no samples.
     """
 
     power: Samples
@@ -97,7 +97,7 @@ class MeasuredSignals:
 def measure_device(
     ledger: LedgerDevice, raw: RawSeries, window: Window, others: Sequence[OtherRun], *, several: bool
 ) -> MeasuredSignals:
-    """Measure a device of the ledger; `others` are all other runs, `several` says that the run has several nodes."""
+    """Measure a device of the ledger; `others` are all other runs, `several` is True for several nodes."""
     other_runs = tuple(run for run in others if run.instance == ledger.instance and run.overlaps(window))
     device = _from_ledger(ledger, raw, window, other_runs, several=several)
     if device.component != "gpu":
@@ -115,7 +115,7 @@ def device_order(ledger: LedgerDevice, raw: RawSeries) -> tuple[str, int, int, s
 
 
 def _number(ledger: LedgerDevice, raw: RawSeries) -> str:
-    """Return the GPU's index, else its UUID; for other components the device."""
+    """Return the GPU's index, or its UUID if the index is unknown; for other components the device."""
     if ledger.component != "gpu" or ledger.gpu_index is not None:
         return ledger.gpu_index or ledger.device
     rows = last(raw.frame, m.GPU_INFO, uuid=ledger.device)
@@ -149,8 +149,8 @@ def _from_ledger(
 def energy_methods(raw: pd.DataFrame, window: Window, ledger: LedgerDevice) -> tuple[str, ...]:
     """Return the sources of the device's energy during the run in the order of time; empty where unknown.
 
-    The last scrape before the run shows the method at its start. A scrape after the run counts where there is no
-    other. Where the clocks disagree, every method around the run counts.
+    The last scrape before the run shows the method at its start. A scrape after the run counts if there is no
+    other. If the clocks disagree, every method around the run counts.
     """
     metric, label = (m.GPU_ENERGY_METHOD, "uuid") if ledger.component == "gpu" else (m.CPU_ENERGY_METHOD, "package")
     rows = rows_of(raw, metric, instance=ledger.instance, **{label: ledger.device})
@@ -183,7 +183,7 @@ def _signals(raw: RawSeries, device: MeasuredDevice, window: Window) -> Signals:
 
 
 def _missing_s(series: Samples, window: Window) -> float:
-    """Return the time after the start without samples where the source has dropped them, not a gap; else 0."""
+    """Return the time after the start for which the source has dropped the samples; 0 for a late scrape."""
     spacing_s = median_spacing_s(series)
     if spacing_s is None or not window.aligned:
         return 0.0
@@ -215,7 +215,7 @@ def _with_samples(
 
 
 def _from_raw_samples(device: MeasuredDevice, raw: RawSeries, window: Window, signals: Signals) -> Interval | None:
-    """Return the energy by the raw counter; None for an integrated counter, which lags the power by up to 1 s."""
+    """Return the energy from the raw counter; None for an integrated counter, which lags the power by up to 1 s."""
     possible = signals.power_range
     if possible is None or signals.missing_s or "integral" in device.methods:
         return None
@@ -224,7 +224,7 @@ def _from_raw_samples(device: MeasuredDevice, raw: RawSeries, window: Window, si
 
 
 def _free(signals: Signals, window: Window, on_gpu: Sequence[OtherRun]) -> list[tuple[float, float]]:
-    """Return the times before and after the run in which no other run used the GPU."""
+    """Return the last span before and the first span after the run in which no other run used the GPU."""
     if not len(signals.power):
         return []
     excluded = [(run.start_s, run.end_s) for run in on_gpu]
@@ -234,7 +234,7 @@ def _free(signals: Signals, window: Window, on_gpu: Sequence[OtherRun]) -> list[
 
 
 def is_summed(device: MeasuredDevice, *, imported: bool) -> bool:
-    """Return True where the energy is the integral of the samples at hand, not a figure of an exporter."""
+    """Return True if the energy is the analyzer's integral of the samples, not a figure from an exporter."""
     return SCRAPED in device.methods or (imported and "integral" in device.methods)
 
 
@@ -261,7 +261,7 @@ def attribute_device(device: MeasuredDevice, shares_j: Mapping[str, float]) -> A
 
 
 def _is_divided(device: MeasuredDevice, attributed_j: float | None) -> bool:
-    """Return True where others used a part of the energy, even if the holders bear the idle power."""
+    """Return True if a part of the energy is not the run's, with the idle power attributed to the holders."""
     if attributed_j is None:
         return False
     mean_w = device.mean_power_w.value if device.mean_power_w else 0.0

@@ -1,7 +1,7 @@
 """Energy from raw samples: counter with limits, integral of power, idle power.
 
-Nothing is resampled or extrapolated, unlike PromQL's `increase`: a counter is interpolated between two samples, and its
-limits follow from the possible power in that time.
+Unlike PromQL's `increase`, nothing is resampled. A counter is interpolated between two samples, and its limits follow
+from the possible power in that time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AHEAD_S = 0.05
 """Maximum time by which a value is newer than its scrape's timestamp, the time of the request."""
 IDLE_SECONDS = 10.0
 SENSOR_S = 0.25
-"""Time without samples up to which a log has no gap: sensors update at most twice in it."""
+"""Longest time without samples that is not a gap in a log: a sensor updates at most twice in it."""
 _SETTLE_S = 3.0
 
 
@@ -36,7 +36,7 @@ class PowerRange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MonotonicCounter:
-    """Counter without falls. `lost_j` is the maximum energy that the falls up to each sample can hide."""
+    """Counter that never falls. `lost_j` is the maximum energy lost in the resets up to each sample."""
 
     t: FloatArray
     energy_j: FloatArray
@@ -45,7 +45,7 @@ class MonotonicCounter:
 
 @dataclass(frozen=True, slots=True)
 class Integral:
-    """Energy over the `covered_s` seconds of a window that are not in gaps."""
+    """Energy over the `covered_s` seconds of a window that are outside gaps."""
 
     energy_j: float
     covered_s: float
@@ -63,9 +63,10 @@ def power_range(power: Samples, limit_w: float | None) -> PowerRange | None:
 
 
 def unwrap(counter: Samples, power: PowerRange) -> MonotonicCounter:
-    """Return the counter without falls: after a fall it restarted at 0, so that its new value is added.
+    """Return the counter with resets removed: a counter that falls has restarted at 0, so its new value is added.
 
-    A lower value that it cannot reach from 0 since the previous sample is old and arrived late; it is left out.
+    A lower value that the counter cannot have reached from 0 since the previous sample is an old, late one. It is left
+    out.
     """
     counter = _in_order(counter, power)
     steps_j = np.diff(counter.value)
@@ -115,7 +116,7 @@ def counter_energy(
 def is_plausible_counter(counter: Samples, power: PowerRange) -> bool:
     """Return False for a counter that rises at more than twice the possible power.
 
-    A wall clock that was set back has then mixed samples of two times.
+    The samples of two times are then mixed, because the wall clock was set back.
     """
     rises_j, spans_s = np.diff(counter.value), np.diff(counter.t)
     return not bool((rises_j > 2 * power.high_w * (spans_s + IDLE_AGE_S)).any())
@@ -175,7 +176,7 @@ def trapezoid(power: Samples, start_s: float, end_s: float, least_s: float = 0.0
 
 
 def idle_power(power: Samples, utilization: Samples, windows: list[tuple[float, float]]) -> Interval | None:
-    """Return the median power over the idle ones of the `windows` without a run; None if none is idle.
+    """Return the median power of the idle windows among `windows`, which have no run; None if none is idle.
 
     A window is used from 3 s after its start, when clocks have dropped. It is idle if it lasts at least 10 s, with a
     median utilization of at most 5 % and a quartile range of at most 10 % of its median power. `half` is the half-width

@@ -71,7 +71,7 @@ class GroupComparison:
 
 
 def group_member(frames: RunFrames, report: Report) -> GroupMember:
-    """Return a run as a member; energy of shared devices counts as a different boundary."""
+    """Return a run as a member; energy of shared devices is a different boundary."""
     names = sorted(f"{device.name or 'unknown GPU'}" for device in report.gpus)
     models = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
     return GroupMember(

@@ -1,11 +1,11 @@
-"""Policies that attribute a shared device's energy to runs, to the microjoule.
+"""Policies that attribute a shared device's energy to runs.
 
-The energy that belongs to no run has `run_id` "". The two policies differ in the idle power only, and each adds up to
-the device's energy exactly:
+Unattributed energy has `run_id` "". The policies differ only in the idle power. With each policy, the shares in whole
+microjoules add up exactly to the device's energy:
 
 - `idle_apart`: energy above the idle power is attributed by load; idle power is unattributed.
-- `idle_shared`: idle power is attributed, too. A GPU's is divided equally among its holders, since each keeps it from
-  the others. A CPU's is divided by load.
+- `idle_shared`: idle power is attributed, too. A GPU's is divided equally among the runs that
+  hold it, since each of them reserves it. A CPU's is divided by load.
 
 Where no load is known, the energy above idle is divided equally among the holders.
 """
@@ -24,9 +24,9 @@ Policy = Literal["idle_apart", "idle_shared"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 NO_RUN = ""
 IDLE_S = 10
-"""Window of the idle power: the lowest mean over it that was measured while nothing ran."""
+"""Window of the idle power, in seconds. The idle power is the lowest mean over such a window without load."""
 MAX_LOAD_CHANGES = 64
-"""Changes of holders kept for a device that uses no energy."""
+"""Limit of the changes of holders that are kept while a device uses no energy."""
 _UJ = 1_000_000
 
 
@@ -44,7 +44,7 @@ class AttributionChanges(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeviceLoads:
-    """Runs that hold a device, and their loads in any one unit. NO_RUN is the load of no run."""
+    """Runs that hold a device, and their loads in any one unit. The key NO_RUN is the load of other processes."""
 
     loads: Mapping[str, float] = field(default_factory=dict)
 
@@ -56,7 +56,7 @@ class DeviceLoads:
 def split_energy(
     energy_uj: int, idle_uj: int, loads: DeviceLoads, policy: Policy, *, idle_by_load: bool
 ) -> dict[str, int]:
-    """Return the microjoules of each run; their sum is `energy_uj` exactly."""
+    """Return the microjoules of each run, which add up to exactly `energy_uj`."""
     idle_uj = min(idle_uj, energy_uj)
     holders = loads.holders or [NO_RUN]
     equal = dict.fromkeys(holders, 1.0)
@@ -103,8 +103,8 @@ class _IdlePower:
 class Attribution:
     """Attributed energy by device, policy and run.
 
-    `energy_j` is the energy of each device that is attributed already. Where a device has no known shares, that energy
-    is unattributed.
+    `energy_j` is the energy of each device up to which `microjoules` has its shares. If it has none, that energy is
+    unattributed.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Attribution:
         self._changed: set[AttributedKey] = set()
         self._forgotten: set[str] = set()
         self._holders: dict[Device, list[tuple[float, DeviceLoads]]] = {}
-        """Holders of each device from an instant on, in order."""
+        """Holders of each device, with the instant from which they hold it, in order of time."""
 
     @property
     def idle_w(self) -> dict[Device, float]:
@@ -145,7 +145,7 @@ class Attribution:
     def divide(self, device: Device, energy_j: float, at_s: float) -> None:
         """Attribute a device's energy up to `at_s`; `energy_j` is its total since the state folder was created.
 
-        Since the last call, the power is taken as constant.
+        The power since the last call is assumed to be constant.
         """
         energy_uj = int(energy_j * _UJ)
         step_uj = energy_uj - self._done_uj.get(device, 0)
@@ -182,7 +182,7 @@ class Attribution:
                 self._changed.add(key)
 
     def keep(self, run_ids: Collection[str]) -> None:
-        """Remove all runs but these. Their energy stays attributed."""
+        """Remove the shares of all other runs. Their energy is not attributed again."""
         gone = {key.run_id for key in self.microjoules} - {NO_RUN, *run_ids}
         if gone:
             self._forgotten |= gone
@@ -216,8 +216,8 @@ def gpu_loads(
 ) -> DeviceLoads:
     """Return the loads on a GPU that the runs `holders` hold, by kernel time, else by memory, else by process count.
 
-    `pids` has the processes of each run that named processes or a cgroup. A run that named none is assigned all
-    processes there of no other run. It and the runs with processes hold the GPU from their start to their end.
+    `pids` has the processes of each run that named processes or a cgroup. The runs that named none share the load of
+    all processes that belong to no other run. All `holders` hold the GPU, even without load.
     """
     loads: dict[str, float] = dict.fromkeys(holders, 0.0)
     running = list(processes)

@@ -1,4 +1,7 @@
-"""Interpolation of energy between sensor updates, with bounds (pure). Times are CLOCK_BOOTTIME seconds."""
+"""Interpolation of energy between sensor updates, with its uncertainty.
+
+Pure functions. Times are CLOCK_BOOTTIME seconds.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from exporter.energy.sensor_clock import SensorClock
 NEIGHBOURHOOD_S = 1.5
 """Range around an instant in which the smallest and the largest power bound the interpolation."""
 EXTRAPOLATION_S = 0.3
-"""Longest extrapolation beyond the last update. Beyond it only the half-width grows."""
+"""Longest extrapolation of the energy beyond the updates; further away, only the half-width grows."""
 _JITTER_S = 0.001
 """Scatter of update and call times on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnergyPoint:
-    """Energy at the time of a sensor update, which is known to ± `slack_s`."""
+    """Energy at the time of a sensor update; the time is known to ± `slack_s`."""
 
     t_s: float
     joules: float
@@ -33,8 +36,9 @@ def interpolate_energy(
     """Return the joules at `t_s` and the half-width of their interval.
 
     Between two updates the energy is known at both ends. The power lies between the smallest and the largest nearby
-    (`powers_w` and the slopes between the points), which bounds the energy from both sides. Within the bounds, the
-    estimate is one step in power that explains this interval and both its neighbours, else a straight line.
+    (`powers_w` and the slopes between the points), which bounds the energy from both sides. Within
+    these bounds, the estimate assumes one step in power that fits this interval and both its neighbours. If there is
+    none, it assumes constant power.
     """
     if not points:
         return 0.0, 0.0
@@ -78,9 +82,9 @@ def _t_s(point: EnergyPoint) -> float:
 
 
 def _stepwise(points: Sequence[EnergyPoint], right: int, t_s: float, low_w: float, high_w: float) -> float:
-    """Return the joules at `t_s` if the power stepped once, from the slope before the interval to the slope after it.
+    """Return the joules at `t_s`, assuming one change of power: from the slope before the interval to that after.
 
-    Where one of the slopes is unknown, the step is the largest possible with the powers nearby.
+    If one slope is unknown, it is the smallest or largest nearby power. Without a possible step, the power is constant.
     """
     left, after = points[right - 1], points[right]
     slope_w = _slope(left, after)
@@ -102,7 +106,7 @@ def _stepwise(points: Sequence[EnergyPoint], right: int, t_s: float, low_w: floa
 
 
 def _neighbour_slope(points: Sequence[EnergyPoint], right: int, span_s: float) -> float | None:
-    """Return the slope of the interval that ends at point `right`, or None where it is much longer than `span_s`."""
+    """Return the slope of the interval that ends at point `right`; None if it is much longer than `span_s`."""
     if not 1 <= right < len(points) or points[right].t_s - points[right - 1].t_s > 1.5 * span_s:
         return None
     return _slope(points[right - 1], points[right])
@@ -133,7 +137,7 @@ def counter_points(polls: Sequence[MeteredPoll], clock: SensorClock | None, upda
 
 
 def integral_points(polls: Sequence[MeteredPoll], lag_s: float, slack_s: float) -> list[EnergyPoint]:
-    """Return one point for each update of the power, `lag_s` earlier, since reported power trails the real power."""
+    """Return one point for each update of the power, `lag_s` earlier, since reported power lags the true power."""
     edges = [item for a, b in pairwise(polls) if b.moved_s is None for item in (a, b)]  # both ends of each gap
     points = [
         EnergyPoint(item.poll.after_s - lag_s, item.totals.energy_j, slack_s) for item in [polls[0], *edges, polls[-1]]

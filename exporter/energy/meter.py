@@ -1,6 +1,6 @@
-"""Energy of one device from its counter and its power, interpolated between sensor updates.
+"""Energy of one device from its counter or its power.
 
-Pure but for `DeviceMeter`, which holds the running totals. Times are CLOCK_BOOTTIME seconds.
+Times are CLOCK_BOOTTIME seconds.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from exporter.model import Poll
 
 GAP_PERIODS = 2.5
 BRIDGED_S = 1.0
-"""Longest pause that is never a gap: power is interpolated from one poll to the next."""
+"""Longest time between polls that is never a gap: power is interpolated in between."""
 STALLED_S = 2.5
 """Time without a change after which a counter has stalled and does not include the latest energy."""
 UNRESOLVED_S = 0.025 / 4
-"""Quarter of the power sensor's window of 25 ms. Times the mean power, it is the error from loads that switch faster:
-the sensor reports only their mean, so they do not widen the range of powers."""
+"""Quarter of the power sensor's window of 25 ms. Multiplied by the mean power, it is the error for loads that switch
+faster: the sensor reports only their mean, so they do not widen the range of powers."""
 LIMIT_MARGIN = 1.5
 """`DeviceMeter.max_w` as a multiple of the power limit, which the mean power does not exceed."""
 PACKAGE_MAX_W = 1_000.0
-"""Power above any CPU package's."""
+"""Power that no CPU package exceeds."""
 AVERAGING_S = 1.0
 """Window of the driver's averaged power."""
 KEPT_S = 12.0
@@ -42,7 +42,7 @@ KEPT_POLLS = 64
 
 
 class _Step(NamedTuple):
-    """Change from one poll to the next; `counted` where it comes from the counter."""
+    """Change from one poll to the next; `counted` is True if its energy comes from the counter."""
 
     last: Poll
     poll: Poll
@@ -53,10 +53,11 @@ class _Step(NamedTuple):
 
 
 class DeviceMeter:
-    """Energy of one device since the state folder was fresh, and its latest polls.
+    """Energy of one device since the state folder was created, and its latest polls.
 
     `period_s` is the current polling period, kept up to date by the caller. `update_s` is the counter's update period:
-    `SENSOR_PERIOD_S` for a GPU, a millisecond for RAPL. `last` is when a previous exporter saved `totals`.
+    `SENSOR_PERIOD_S` for a GPU, a millisecond for RAPL. `last` is the state of the sensors when a previous exporter
+    saved `totals`.
     """
 
     def __init__(
@@ -70,15 +71,15 @@ class DeviceMeter:
         self.totals = totals
         self.period_s = period_s
         self.has_counter = last is not None and last.counter_j is not None
-        """True if the device's own counter provides the energy, according to the latest poll."""
+        """True if the latest poll has a value of the device's energy counter."""
         self.counter_restarts = False
-        """Set after the driver was unloaded: its counter restarts from 0, and may already exceed its old value."""
+        """True after the driver was unloaded: the counter restarts from 0, and its next value may be higher."""
         self.max_w = MAX_DEVICE_W
         """Power that the device cannot exceed: LIMIT_MARGIN times its limit, where that is known."""
         self.sensor_share = 1.0
-        """Share of time that the instantaneous power covers. It matters only where there is no better sensor."""
+        """Share of time that the instantaneous power covers. It is used only without counter and averaged power."""
         self.implausible_s = -math.inf
-        """When the counter last moved by more than the device can draw."""
+        """Time of the counter's last step that exceeds the energy that the device can use."""
         self._update_s = update_s
         self._longest_s = period_s
         self._polls: deque[MeteredPoll] = deque([MeteredPoll(last, totals, None)] if last else ())
@@ -87,7 +88,7 @@ class DeviceMeter:
         self._view: tuple[list[MeteredPoll], list[float], list[EnergyPoint]] | None = None
         self._doubted: Poll | None = None
         self._counted_s = last.after_s if last else -math.inf
-        """When the counter last changed: it may catch up with all the energy since."""
+        """Time of the counter's last change: its next step may include all the energy since then."""
         self._counted_integral_j = totals.integrated_j
         self._clock = SensorClockTracker()
 
@@ -115,7 +116,7 @@ class DeviceMeter:
         return self._discarded and t_s < poll_time_s(self._polls[0])
 
     def push(self, poll: Poll) -> float:
-        """Add a poll; return the joules that it added."""
+        """Add a poll; return the increase of the energy in joules."""
         last, old = self.latest, self.totals
         elapsed_s = poll.after_s - last.after_s if last else math.inf
         if elapsed_s <= 0:
@@ -157,12 +158,12 @@ class DeviceMeter:
         return GAP_PERIODS * max(self.period_s, self._longest_s, self._update_s)
 
     def _unmeasured_j(self, step: _Step, peak_w: float) -> float:
-        """Return by how much the energy of the step may differ from the energy that it added."""
+        """Return the largest difference between the true energy of a step and `added_j`."""
         elapsed_s = step.poll.after_s - step.last.after_s
         if step.gap and step.poll.counter_range_j and PACKAGE_MAX_W * elapsed_s > step.poll.counter_range_j:
             return PACKAGE_MAX_W * elapsed_s - step.added_j  # it may have wrapped several times
         if step.fell or (step.gap and not step.counted):
-            # includes the time before the last poll by which the counter was behind
+            # `update_s` is the time by which the counter lagged at the last poll
             highest_w = peak_w if self._resumed or elapsed_s > KEPT_S else self._power_range_w(step.poll)[1]
             return max(0.0, highest_w * (elapsed_s + self._update_s) - step.added_j)
         if step.counted:
@@ -181,7 +182,7 @@ class DeviceMeter:
         return min(watts, default=0.0), max(watts, default=0.0)
 
     def _is_doubtful(self, poll: Poll, elapsed_s: float) -> bool:
-        """Return whether the counter fell or jumped implausibly, and no second poll has confirmed it yet."""
+        """Return True if the counter fell or rose implausibly, and no second poll has confirmed it yet."""
         if poll.counter_j is None or self.totals.raw_j is None or self.counter_restarts:
             return False
         fell = poll.counter_j < self.totals.raw_j and poll.counter_range_j is None
@@ -198,7 +199,7 @@ class DeviceMeter:
         return counter_step(first.counter_j, max(poll.counter_j, first.counter_j), None, between_s, self.max_w) is None
 
     def _integrate(self, last: Poll, poll: Poll) -> tuple[float, float, float]:
-        """Return the joules between two polls from their powers, their variance, and when the power changed."""
+        """Return the joules between two polls by their powers, the variance, and the time when the power changed."""
         moved_s, slack_s = self._power_change(last, poll)
         from_w, to_w = last.integrand_w, poll.integrand_w
         if from_w is None or to_w is None:
@@ -214,7 +215,7 @@ class DeviceMeter:
         return poll.counter_j < self.totals.raw_j or (self.counter_restarts and plausible)
 
     def _count(self, poll: Poll, elapsed_s: float, *, fell: bool) -> float | None:
-        """Return the counter's step; None without a counter in both polls, or where the step is implausible."""
+        """Return the counter's step; None if one of the polls has no counter, or the step is implausible."""
         if poll.counter_j is None or self.totals.raw_j is None:
             return None
         self.counter_restarts = False
@@ -222,10 +223,10 @@ class DeviceMeter:
         return counter_step(before_j, poll.counter_j, poll.counter_range_j, elapsed_s, self.max_w)
 
     def _power_change(self, a: Poll, b: Poll) -> tuple[float, float]:
-        """Return when the reported power changed between two polls, and the half-width of that time.
+        """Return the time when the reported power changed between two polls, and its half-width.
 
-        It changed in one step, when the sensor updated. Where that time is unknown it is the middle, which makes the
-        integral a trapezoid.
+        Reported power changes in one step, when the sensor updates. If the time of the update is unknown, the result is
+        the middle, for which the integral is a trapezoid.
         """
         start_s, end_s = a.after_s, b.after_s
         middle_s, slack_s = (start_s + end_s) / 2, (end_s - start_s) / 2
@@ -237,7 +238,7 @@ class DeviceMeter:
         return min(max(clock.nearest(middle_s), start_s), end_s), min(slack_s, clock.slack_s)
 
     def settling_s(self) -> float:
-        """Return how long after an instant its mark no longer improves."""
+        """Return the time after an instant from which further polls no longer improve its mark."""
         if self.has_counter or self.latest is None:
             return 2.2 * self._update_s
         return self._lag_s() + 0.1
@@ -249,7 +250,10 @@ class DeviceMeter:
         return (period_s + window_s) / 2
 
     def mark(self, t_s: float) -> EnergyMark:
-        """Return the state at `t_s`; it is best `settling_s` later, with some seconds of polls before `t_s`."""
+        """Return the energy mark at `t_s`.
+
+        It is most precise from `settling_s` later on, with some seconds of polls before `t_s`.
+        """
         if not self._polls:
             return mark_at_totals(self.totals)
         polls, times, points = self._interpolated()
@@ -275,7 +279,7 @@ class DeviceMeter:
         )
 
     def _sensor_error_j(self, latest: Poll, powers_w: list[float]) -> float:
-        """Return the error at an instant from the windows over which sensor and driver average power."""
+        """Return the error at one instant that results from the averaging windows of sensor and driver."""
         error_j = 0.0
         if self._update_s >= SENSOR_PERIOD_S and powers_w:
             unresolved_s = SENSOR_PERIOD_S / 4 if self.uses_instant_power else UNRESOLVED_S

@@ -1,4 +1,4 @@
-"""Push client: sends the history to one server, oldest samples first, each until it is accepted or refused."""
+"""Push client that sends the history to one server, oldest samples first."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ _TIMING = PushTiming()
 
 
 class PushClient(Service):
-    """Client of one server. It keeps one batch in memory; the queue is the history's file."""
+    """Client of one server.
+
+    It sends each sample until the server accepts or refuses it. One batch is in memory, the queue in the history.
+    """
 
     def __init__(self, target: PushTarget, in_history: HistoryExecutor, timing: PushTiming = _TIMING) -> None:
         self._target = target
@@ -87,7 +90,7 @@ class PushClient(Service):
         yield Reading(PUSH_SAMPLES, ("dropped",), float(position.dropped))
 
     async def run(self) -> None:
-        """Send batches until cancelled. The first one is delayed at random, so that nodes do not push together."""
+        """Send batches until cancelled. A random delay before the first one prevents simultaneous pushes of nodes."""
         is_started = await self._start()
         wait_s = random.uniform(0.0, self._target.every_s)  # noqa: S311  # not a secret
         async with PushConnection(self._target, self._thread, timeout_s=self._timing.timeout_s) as server:
@@ -101,7 +104,10 @@ class PushClient(Service):
                     wait_s = await self._check_server(server, wait_s - check_after_s)
 
     async def _start(self) -> bool:
-        """Rewind to the persisted position, since the server may have been killed meanwhile; False without history."""
+        """Rewind to the persisted position, since the server may have been killed meanwhile.
+
+        Return False if the history cannot be used.
+        """
 
         def start(queue: PushQueue, _: int) -> PushQueueState:
             queue.reset_damaged()
@@ -115,7 +121,7 @@ class PushClient(Service):
         return bool(state)
 
     async def stop(self) -> None:
-        """Send the remaining samples after `run` has ended, unless the server delays or refuses them."""
+        """Send the remaining samples after `run` has ended, unless the server asked for a delay."""
         if boottime() < self._not_before_s:
             return
         with suppress(TimeoutError):
@@ -124,7 +130,10 @@ class PushClient(Service):
                     pass
 
     async def _send_batch(self, server: PushConnection, *, is_last: bool = False) -> float:
-        """Send one batch and return the seconds until the next one. `is_last`: the history is complete."""
+        """Send one batch and return the seconds until the next one.
+
+        With `is_last` the history is complete, so that its latest seconds are sent, too.
+        """
         limit = self._batch_samples
         batch = await self._in_queue(lambda queue, settled: queue.oldest(_NO_LIMIT_MS if is_last else settled, limit))
         if batch is None:
@@ -160,10 +169,10 @@ class PushClient(Service):
         return wait_s
 
     async def _deliver(self, server: PushConnection, batch: PushBatch) -> PushResponse | None:
-        """Send the batch and return the failure that stopped it, None when all samples are accepted or refused.
+        """Send the batch and return the failure that stopped it; None once all samples are accepted or refused.
 
-        A refused part is split in halves, the older one first. A server that has never accepted a sample, and refuses
-        them for other reasons than their times, is misconfigured: the samples stay in the queue.
+        A refused part is split in halves, and the older half is sent first. If a server has never accepted a sample,
+        and refuses these for a reason other than their timestamps, it is misconfigured: they stay in the queue.
         """
         parts = [batch.samples]
         results: list[tuple[PushResponse, list[QueuedSample]]] = []
@@ -210,7 +219,7 @@ class PushClient(Service):
     async def _acknowledge(
         self, response: PushResponse, part: list[QueuedSample], batch: PushBatch, requested_s: float
     ) -> bool:
-        """Store the position after the part; False if the history cannot be written."""
+        """Store the position after the part. Return False if the history cannot be written."""
         outcome: PushOutcome = "accepted" if response.kind == "accepted" else "refused"
         before, moves = self._position, batch.position.moves
         persisted = self._persistence.record_accepted(response, requested_s, before)

@@ -13,13 +13,13 @@ from exporter.polling.live_state import LiveState
 from exporter.runs.record import RunRecord
 
 LINGER_S = 2.0
-"""Time for which the driver may still name an ended process; its energy belongs to its run."""
+"""Time for which the driver may still list an ended process. Its energy belongs to its run."""
 
 
 class RunAttribution:
     """Division of each device's energy among runs, from scans of their processes and CPU time.
 
-    `since_s`: instant up to which the holders of the devices are settled (CLOCK_BOOTTIME).
+    `since_s` is the instant up to which the holders of the devices are final (CLOCK_BOOTTIME).
     """
 
     def __init__(self, live: LiveState, energies: Attribution, since_s: float) -> None:
@@ -32,11 +32,11 @@ class RunAttribution:
         self._cpu_s: Mapping[str, float] = {}
         self._busy_s = 0.0
         self._alive_s: dict[str, float] = {}
-        """Last scan that found a process of the run."""
+        """Time of the last scan that found a process of the run."""
         self._gone_s: dict[str, float] = {}
-        """First scan after that without one; between distant scans, LINGER_S after the last process."""
+        """Time from which a run has no process: the first scan without one, at most LINGER_S after `_alive_s`."""
         self._owners: dict[int, tuple[str, float]] = {}
-        """Run of each recent process, and the last scan that found it."""
+        """Run of each recent process, and the time of the last scan that found the process."""
 
     async def scan(self, running: Iterable[RunRecord]) -> None:
         """Read the CPU time of the runs that named processes or a cgroup, in a thread."""
@@ -70,11 +70,11 @@ class RunAttribution:
         self._owners = recent | {pid: (run_id, usage.at_s) for run_id, used in usage.runs.items() for pid in used.pids}
 
     def families(self) -> dict[str, frozenset[int]]:
-        """Return the processes of each run, including those of runs inside it."""
+        """Return the processes of each run, including those of runs that its processes started."""
         return {run_id: usage.family for run_id, usage in self._usage.runs.items()} if self._usage else {}
 
     def change_holders(self, runs: Iterable[RunRecord], from_s: float) -> None:
-        """Change the holders of all devices at `from_s`: a run started or ended then."""
+        """Set the holders of all devices from `from_s` on, when a run started or ended."""
         runs, from_s = list(runs), max(from_s, self._since_s)
         self._hold_since_last(runs)
         self._hold([run for run in runs if run.running], from_s)
@@ -82,7 +82,7 @@ class RunAttribution:
         self._since_s = from_s
 
     def tick(self, runs: Iterable[RunRecord], now_s: float) -> None:
-        """Attribute the energy up to now by the loads that the last scan found."""
+        """Attribute the energy up to now, with the loads from the last scan."""
         runs = list(runs)
         for device in self._live.busy_devices():
             self.energies.note_busy(device)
@@ -92,7 +92,7 @@ class RunAttribution:
         self.energies.keep([run.run_id for run in runs])
 
     def hold(self, runs: Iterable[RunRecord]) -> None:
-        """Set the holders from the last settled instant on."""
+        """Set the holders of all devices from `since_s` on."""
         self._hold(list(runs), self._since_s)
 
     def divide(self) -> None:
@@ -128,7 +128,7 @@ class RunAttribution:
         return cpu_loads(holders, self._cpu_s, self._busy_s, pids) if device.component else None
 
     def _is_gone(self, run: RunRecord, at_s: float) -> bool:
-        """Return True if the run had no process then; it holds nothing until its launcher starts the next one."""
+        """Return True if the run had no process at `at_s`; it then holds no device until it has a process again."""
         return not run.cgroup and self._gone_s.get(run.run_id, at_s) < at_s
 
 

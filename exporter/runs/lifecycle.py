@@ -19,9 +19,9 @@ from exporter.runs.marks import close
 from exporter.runs.record import Cut, Marks, RunRecord
 
 STEP_S = 1.0
-"""Smaller changes of the wall clock are drift, which its synchronization corrects slowly."""
+"""Smallest change of the wall clock that counts as a step; less is drift."""
 GONE_S = 8.0
-"""Time without any process after which a run ends: a launcher may start the next one."""
+"""Time without any process after which a run ends. A launcher may start the next process earlier."""
 MIN_SLOT_S = 60.0
 """Shortest slot of carbon intensity; a shorter period contains at most one change."""
 
@@ -44,9 +44,9 @@ class ClockSteps:
 
 
 def discover_gpus(run: RunRecord, gpus: Mapping[str, GpuHealth], pids: Collection[int]) -> None:
-    """Add the GPUs on which one of the run's processes `pids` computes.
+    """Add the GPUs that one of the run's processes `pids` uses.
 
-    A GPU that appeared after the run's start has no mark there: it is noted and not counted.
+    A GPU that appeared after the run's start has no mark at the start: a note names it, and its energy is not counted.
     """
     for uuid, gpu in gpus.items() if run.discovers or run.whole_node else ():
         is_here = run.whole_node or any(process.pid in pids for process in gpu.processes)
@@ -63,7 +63,7 @@ def has_living_process(run: RunRecord) -> bool:
 def find_death(
     run: RunRecord, now_s: float, is_alive: Callable[[RunRecord], bool] = has_living_process
 ) -> tuple[float, str] | None:
-    """Return the last instant at which a dead run was known to live, and the reason; None while it lives."""
+    """Return the end of a run whose processes or lease have ended, and the reason; None while the run is alive."""
     if is_alive(run):
         run.alive_s = now_s
     if (run.processes or run.cgroup) and now_s - run.alive_s > GONE_S:
@@ -74,14 +74,15 @@ def find_death(
 
 
 def known_alive_until(run: RunRecord, t_s: float) -> float:
-    """Return the last instant up to `t_s` at which the run is known to live; without processes, the lease decides."""
+    """Return the last instant up to `t_s` at which a process of the run existed; `t_s` for a run without processes."""
     return min(t_s, run.alive_s) if run.processes or run.cgroup else t_s
 
 
 def cut_at_slots(run: RunRecord, slots_at: SlotLookup, from_s: float, until_s: float, until_at: float) -> None:
     """Add a cut at each change of the carbon intensity between `from_s` and `until_s`.
 
-    `until_s` is the last instant at which the run was known to live, since that may become its end.
+    `until_s` is the last instant at which the run is known to be alive, which may become its end. `until_at` is the
+    same instant in Unix time.
     """
     last = run.cuts[-1]
     from_s = max(from_s, last.t_s)
@@ -103,7 +104,7 @@ def adjust_to_clock(run: RunRecord, step_s: float, sleep_s: float) -> None:
 
 
 def note_doubts(run: RunRecord, live: LiveState) -> None:
-    """Note figures of the run that are not reliable measurements."""
+    """Note devices of the run whose figures are unreliable or estimated."""
     for uuid, gpu in live.gpus.items():
         if gpu.check.reasons and Device("gpu", uuid) in run.measured():
             for reason in gpu.check.reasons:
@@ -113,7 +114,7 @@ def note_doubts(run: RunRecord, live: LiveState) -> None:
 
 
 def note_power(run: RunRecord, samples: Iterable[PowerSample]) -> None:
-    """Raise the run's maximum power per GPU to that of the samples within the run."""
+    """Update the run's maximum power per GPU with the samples within the run."""
     for device_id, t_s, power_w in samples:
         is_within = run.begin_s <= t_s and (run.end_s is None or t_s <= run.end_s)
         if is_within and power_w > run.power_max_w.get(device_id, 0.0):
@@ -160,7 +161,7 @@ def end_late(run: RunRecord, last: Shutdown) -> None:
 
 
 def _fix_marks(run: RunRecord, marks: Marks) -> None:
-    """Declare the run's marks final: the polls that could improve them are gone."""
+    """Declare the run's marks final, since the polls that could improve them were lost with the previous exporter."""
     run.begin = run.begin or marks
     run.begin_settled = True
     for cut in run.cuts:

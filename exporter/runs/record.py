@@ -35,22 +35,22 @@ Marks = dict[DeviceKey, EnergyMark]
 
 @dataclass
 class Cut:
-    """Start of a segment of a run: a change of phase or of carbon intensity.
+    """Start of a segment of a run: the run's start, or a change of phase or of carbon intensity.
 
-    `settled`: further polls no longer improve the marks.
+    `settled` is True once further polls no longer improve the marks.
     """
 
     t_s: float
     phase: str | None
     slots: tuple[Slot, ...] = ()
-    """At most one per basis."""
+    """Slots of carbon intensity in force, at most one per basis."""
     marks: Marks = field(default_factory=dict)
     settled: bool = False
 
 
 @dataclass
 class PhaseTotal:
-    """Totals of a phase. The values per device include GPUs on which no process of the run was found yet."""
+    """Totals of a phase. The values per device include GPUs on which no process of the run has been found yet."""
 
     name: str
     started_at: float
@@ -111,7 +111,7 @@ class RunRecord:
     power_max_w: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     whole_node: bool = False
-    """The request named no GPUs: the run has all GPUs present at its start."""
+    """True if the request named no GPUs: the run has all GPUs present at its start."""
 
     @property
     def running(self) -> bool:
@@ -119,7 +119,7 @@ class RunRecord:
 
     @property
     def is_open(self) -> bool:
-        """True until the final marks are taken, up to half a second after the end."""
+        """True until the final marks are taken, which is at most half a second after the end."""
         return not self.final_settled
 
     def measured(self) -> list[Device]:

@@ -23,7 +23,10 @@ RUNS_AT_ONCE = 10
 
 
 class RunService(Service):
-    """Runs of this node. `stopping` is set once the daemon shall stop; with `exit_when_idle`, this service sets it."""
+    """Runs of this node.
+
+    The event `stopping` means that the daemon is to stop. With `exit_when_idle`, this service sets it.
+    """
 
     def __init__(
         self,
@@ -46,7 +49,7 @@ class RunService(Service):
 
     async def begin(self, request: BeginRequest) -> tuple[contract.RunView, bool]:
         """Return the run and whether it is new. Raises RunError."""
-        await self._sensors.wait_until_ready()  # the GPUs are not known before
+        await self._sensors.wait_until_ready()  # the GPUs are unknown until then
         if self._stopping.is_set():
             raise RunError(503, "the exporter is stopping; begin the run after its restart")
         run, is_new = self._ledger.begin(request)
@@ -66,8 +69,8 @@ class RunService(Service):
         return self._ledger.view(self._ledger.phase(run_id, name))
 
     async def end(self, run_id: str, request: EndRequest) -> contract.RunView:
-        """End the run, also where the client disconnects. Ending it again returns the same. Raises RunError."""
-        await self._sensors.wait_until_ready()  # no sensor was read since the previous exporter before
+        """End the run, even if the client disconnects. For an ended run, return it unchanged. Raises RunError."""
+        await self._sensors.wait_until_ready()  # after a restart of the exporter, no sensor has been read yet
         run = await asyncio.shield(self._end(run_id, request))
         await self._storage.save_soon()
         return self._ledger.view(run)
@@ -92,7 +95,7 @@ class RunService(Service):
         return run
 
     async def _wait_for_update(self) -> None:
-        """Read all sensors and the runs' processes now; do not wait for one that hangs."""
+        """Read all sensors and the runs' processes now; wait at most UPDATE_WITHIN_S for those that hang."""
         scan = asyncio.ensure_future(self._ledger.attribution.scan(self._ledger.open_runs))
         await asyncio.gather(
             self._sensors.wait_for_update(self._demand()), asyncio.wait({scan}, timeout=UPDATE_WITHIN_S)
@@ -120,7 +123,7 @@ class RunService(Service):
         return {run.run_id: run for run in runs}
 
     async def _as_json(self, runs: list[RunRecord], stored: Mapping[str, RunRecord]) -> list[bytes]:
-        """Convert open runs here, where they do not change meanwhile, and ended ones in a thread, as stored."""
+        """Convert open runs in the event loop, where nothing changes them meanwhile, and ended ones in a thread."""
         ended = [stored[run.run_id] for run in runs if _is_final(run, stored.get(run.run_id))]
         bodies = await asyncio.to_thread(_ended_as_json, ended, self._sensors.live.simulation)
         bodies |= {r.run_id: self._ledger.view(r).model_dump_json().encode() for r in runs if r.run_id not in bodies}
@@ -162,5 +165,5 @@ def _is_final(run: RunRecord, stored: RunRecord | None) -> bool:
 
 
 def _ended_as_json(runs: list[RunRecord], simulation: str | None) -> dict[str, bytes]:
-    """Convert runs that no longer change, for which no device is needed."""
+    """Convert ended runs, whose figures need no meter."""
     return {run.run_id: run_view(run, {}, 0.0, simulation).model_dump_json().encode() for run in runs}

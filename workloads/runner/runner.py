@@ -1,4 +1,4 @@
-"""Execution of a command as a run, with its signals and its exit code."""
+"""Execution of a command as a run, with forwarded signals and exit code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from workloads.runner.signals import ForwardedSignals
 from workloads.runner.simulated_gpu import release_dead_processes
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
-_BEGIN_ATTEMPTS = 3  # the exporter may be about to end with its last run
+_BEGIN_ATTEMPTS = 3  # an exporter with --exit-when-idle may be stopping
 _END_WITHIN_S = 5.0  # time for a restart of the exporter
 _RETRY_S = 0.2
 
@@ -49,9 +49,9 @@ def results_file() -> Iterator[Path]:
 
 
 def read_results(path: Path) -> dict[str, float]:
-    """Return the last value of each name. The file can be missing or have an incomplete line.
+    """Return the last value of each name. The file may be missing or have an incomplete line.
 
-    Excess results are left out, since the exporter would reject all.
+    Results beyond MAX_RESULTS are left out, since the exporter would otherwise reject all.
     """
     results: dict[str, float] = {}
     lines = path.read_text().splitlines() if path.exists() else []
@@ -212,7 +212,7 @@ def _execute(
 
 
 def _exit_and_outcome(returncode: int, received: set[int]) -> tuple[int, Outcome]:
-    """Return exit code and outcome. A shell whose child was killed by signal n exits with 128 + n."""
+    """Return exit code and outcome. A shell exits with 128 + n if signal n killed its child."""
     if returncode < 0:
         return 128 - returncode, "interrupted"
     if returncode - 128 in received:
@@ -246,7 +246,7 @@ def _end(api: Api, run_id: str, outcome: Outcome, results: Mapping[str, float]) 
             if time.monotonic() > give_up_s:
                 log_message(
                     f"cannot end run {run_id}: {error}; after its restart the exporter ends the run as interrupted, "
-                    "at the last time that it saw the run's processes"
+                    "at the last time that it found one of the run's processes"
                 )
                 return None
             time.sleep(_RETRY_S)

@@ -29,7 +29,7 @@ _SIGNALLED = 128
 
 
 class ForwardedSignals:
-    """Handlers of the signals in `FORWARDED`; signals before `attach` are kept for the job.
+    """Handlers of the signals in `FORWARDED`. Signals before `attach` are sent to the job when it is attached.
 
     Enter it in the main thread, before other threads are started.
     """
@@ -117,10 +117,10 @@ class SignalInterrupt(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def unwind_on_signal(at_most_s: float | None = None) -> Iterator[None]:
-    """Turn a signal into an exception, so that every `with` is left; then end the process by the same signal.
+    """Turn a signal into an exception, so that every `with` block is left; then end the process by the same signal.
 
-    Without a signal the previous handlers are restored. With `at_most_s` a second signal ends the process at once, as
-    does the first one if the unwinding takes longer; without it nothing interrupts the unwinding.
+    Without a signal, the previous handlers are restored. With `at_most_s`, a second signal ends the process at once,
+    and so does this timeout after the first signal. Without it, nothing interrupts the exit from the `with` blocks.
     """
 
     def interrupt(number: int, _frame: FrameType | None) -> NoReturn:

@@ -175,7 +175,8 @@ def test_run_command_exporter_lost_keeps_exit_code(tmp_path):
     assert process.returncode == 3
     assert err.endswith(
         f"wattline: cannot end run {api.only_run.run_id}: cannot reach an exporter at {address}: Connection refused; "
-        "after its restart the exporter ends the run as interrupted, at the last time that it saw the run's processes\n"
+        "after its restart the exporter ends the run as interrupted, at the last time that it found one of the run's "
+        "processes\n"
     )
 
 
