@@ -97,7 +97,7 @@ class PushQueueState(NamedTuple):
     position: PushPosition
     samples: int
     oldest_ms: int | None
-    """None if nothing waits."""
+    """Time of the oldest queued sample; None if the queue is empty."""
 
 
 class PushQueue:
@@ -107,10 +107,10 @@ class PushQueue:
         self._connection = connection
         self._key = f"push {url}"
         self._damaged: set[int] = set()
-        """Damaged series that were logged."""
+        """Damaged series that have been logged, so that each is logged once."""
 
     def position(self) -> PushPosition:
-        """Return the position; a damaged one as if nothing had been sent, so that no sample is lost."""
+        """Return the position. For a damaged one, return the start of the history, so that no sample is lost."""
         try:
             return self._stored()
         except DamagedPositionError:

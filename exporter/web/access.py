@@ -47,7 +47,7 @@ def parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | 
 
 
 def parse_host(header: str) -> str | None:
-    """Return the name or address in a Host header without the port, None for an invalid one."""
+    """Return the name or address in a Host header without the port; None if the header is invalid."""
     match = _HOST.match(header)
     return (match[1] or match[2]).lower().rstrip(".") if match else None
 
@@ -174,7 +174,7 @@ class AccessPolicy:
         return None
 
     def _disabled_reason(self, config: WebConfig) -> str:
-        """Return why the run API is disabled over TCP, empty if it is enabled."""
+        """Return the reason why the run API is disabled over TCP; empty if it is enabled."""
         if self._token is not None:
             return ""
         if self._api_socket:

@@ -159,7 +159,7 @@ class JobEnvironment:
 
     environ: Mapping[str, str]
     verify: Callable[[Sequence[int]], None] | None = None
-    """Check that processes use MPS; None without MPS. Raises StepFailedError."""
+    """Function that checks that processes use MPS, and raises StepFailedError; None without MPS."""
     mps_warning: str | None = None
     """Reason why jobs of a step without MPS may still use it."""
 
@@ -186,7 +186,7 @@ def open_job_environment(
 def journal_entries(
     number: int, attempt: int, step: Step, step_runner: StepRunner, *, interrupted: bool
 ) -> list[JournalEntry]:
-    """Return the entries of a step's runs; `interrupted` means from outside the jobs."""
+    """Return the entries of a step's runs; `interrupted` is True if a signal or an error outside the jobs ended it."""
     shares = _shares(step_runner)
     return [
         JournalEntry(
