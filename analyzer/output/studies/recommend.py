@@ -73,7 +73,7 @@ def _row(advice: Advice, each: Candidate) -> list[Cell]:
         _rounded_cell(each.p95_power_w, "W"),
         Cell({True: "yes", False: "no", None: "unknown"}[each.binds], each.binds),
         _rounded_cell(each.temperature_celsius, "°C"),
-        Cell(", ".join(_marks(advice, each))),
+        Cell(", ".join(_mark_texts(advice, each))),
     ]
 
 
@@ -86,16 +86,24 @@ def _rounded_cell(value: float | None, unit: str) -> Cell:
 
 
 def _marks(advice: Advice, each: Candidate) -> list[str]:
-    best = "best allowed" if any(one.broken for one in advice.candidates) else "best"
-    like_best = f"within {100 * NEGLIGIBLE:g} % of best" if is_within_tolerance(each) else "like the best"
+    """Return the marks of a setting, as in the JSON document."""
     marks = {
         "advised": advice.verdict == "apply" and advice.advised is not None and each.setting == advice.advised.setting,
-        best: advice.best is not None and each.setting == advice.best.setting,
-        like_best: each.like_best and advice.best is not None and each.setting != advice.best.setting,
+        "best": advice.best is not None and each.setting == advice.best.setting,
+        "like the best": each.like_best and advice.best is not None and each.setting != advice.best.setting,
         "baseline": advice.baseline is not None and each.setting == advice.baseline.setting,
         "frontier": each.on_front,
     }
     return [mark for mark, holds in marks.items() if holds]
+
+
+def _mark_texts(advice: Advice, each: Candidate) -> list[str]:
+    texts = {}
+    if any(one.broken for one in advice.candidates):
+        texts["best"] = "best allowed"
+    if is_within_tolerance(each):
+        texts["like the best"] = f"within {100 * NEGLIGIBLE:g} % of best"
+    return [texts.get(mark, mark) for mark in _marks(advice, each)]
 
 
 def recommendation_document(advices: Sequence[Advice], source: str) -> dict[str, Any]:
