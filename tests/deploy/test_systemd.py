@@ -101,7 +101,7 @@ def test_unit_is_valid_and_as_restricted_as_documented(node: Machine) -> None:
     verified = node.run("systemd-analyze", "verify", f"{UNIT}.service")
     assert (verified.returncode, verified.stderr) == (0, "")
     assert exposure(node) <= 2.0
-    assert f"says {exposure(node)} (" in README
+    assert f"reports an exposure level of {exposure(node)} (" in README
 
 
 def test_process_collector_needs_one_capability(node: Machine) -> None:

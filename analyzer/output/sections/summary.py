@@ -57,8 +57,12 @@ def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
     if report.net:
         yield "net of idle, GPU", units.energy(report.net)
     if report.from_raw_samples:
-        of = "samples as old as their exporter allows" if report.untagged else "counters updated every 0.1 s"
-        yield "from raw samples", f"{units.energy_bound(report.from_raw_samples)}, bounds for {of}"
+        of = (
+            "limits for samples as old as their exporter allows"
+            if report.untagged
+            else "cross-check; the limits are wider the farther apart the samples are"
+        )
+        yield "from raw samples", f"{units.energy_bound(report.from_raw_samples)}, {of}"
     if report.integral_j is not None:
         yield (
             "integral of power",
