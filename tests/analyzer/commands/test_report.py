@@ -246,10 +246,18 @@ def test_bad_source_is_one_line_with_remedy_and_exit_code_1(analyzer, arguments,
 
 
 def test_report_unknown_run_names_known_runs(analyzer, steady_history):
-    completed = analyzer("report", "--run-id", "train-2", "--source", steady_history, "--since", "36500d")
+    completed = analyzer("report", "--run-id", "resnet", "--source", steady_history, "--since", "36500d")
 
     assert completed.returncode == 1
     assert "known runs: train-1; see: analyzer runs" in completed.stderr
+    assert completed.stderr.count("\n") == 1
+
+
+def test_report_misspelled_run_names_the_similar_run(analyzer, steady_history):
+    completed = analyzer("report", "--run-id", "train-2", "--source", steady_history, "--since", "36500d")
+
+    assert completed.returncode == 1
+    assert "did you mean train-1? analyzer runs lists all" in completed.stderr
     assert completed.stderr.count("\n") == 1
 
 

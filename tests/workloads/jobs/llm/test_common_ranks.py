@@ -26,7 +26,7 @@ def test_llm_train_two_ranks_share_one_run_and_model(exporter):
 
     run = exporter.api.only_run
     assert [process.returncode for process in processes] == [0, 0], stderr
-    assert "the last 1 of 9 samples are left out" in stderr[0]
+    assert "the last 1 of 9 samples are unused" in stderr[0]
     assert run.work == {"trained_tokens": 40, "padding_tokens": 0, "samples": 8, "steps": 2}
     assert run.results["samples_per_second"] == pytest.approx(run.results["tokens_per_second"] / 5)
     assert run.results["loss"] > 0
