@@ -11,7 +11,6 @@ WITHOUT_PACKAGE = "import sys; sys.modules['{}'] = None; from analyzer.cli impor
 @pytest.mark.parametrize(
     ("package", "command"),
     [
-        ("pandas", ["runs"]),
         ("requests", ["runs"]),
         ("pandas", ["report", "--run-id", "x"]),
         ("requests", ["report", "--run-id", "x"]),
@@ -19,11 +18,20 @@ WITHOUT_PACKAGE = "import sys; sys.modules['{}'] = None; from analyzer.cli impor
     ],
 )
 def test_missing_package_is_one_line_with_install_command(package, command, tmp_path):
+    check_message(package, command, tmp_path)
+
+
+def test_missing_package_for_reading_is_one_line_with_install_command(steady_history, tmp_path):
+    """The command opens the source before it needs pandas."""
+    check_message("pandas", ["runs", "--source", steady_history, "--since", "36500d"], tmp_path)
+
+
+def check_message(package, command, home):
     completed = subprocess.run(
         [sys.executable, "-c", WITHOUT_PACKAGE.format(package), *command],
         capture_output=True,
         text=True,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        env={"PATH": "/usr/bin:/bin", "HOME": str(home)},
         check=False,
         timeout=60,
     )

@@ -131,9 +131,9 @@ def test_load_run_stopped_scraping_does_not_wait(tmp_path, loaded):
 
 def test_load_run_unknown_id_lists_known_runs(steady_history, loaded):
     with pytest.raises(
-        FetchError, match=r"no run 'train-2' at .* in the last 30 days; known runs: train-1; see: analyzer runs"
+        FetchError, match=r"no run 'resnet' at .* in the last 30 days; known runs: train-1; see: analyzer runs"
     ):
-        loaded(steady_history, "train-2")
+        loaded(steady_history, "resnet")
 
 
 def refused(source, run_id, waiting):
