@@ -20,7 +20,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._answer(with_content=True)
 
     def _answer(self, *, with_content: bool) -> None:
-        kind, digest = self._asked()
+        kind, digest = self._requested()
         path = self.folder / "blobs" / digest.replace(":", "/")
         content = path.read_bytes() if digest and path.is_file() else b"{}"
         self.send_response(200 if digest == "" or path.is_file() else 404)

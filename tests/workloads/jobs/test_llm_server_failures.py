@@ -54,7 +54,7 @@ def test_llm_server_unreachable_endpoint_is_one_line_error(server_job, closed_ad
     done = server_job("--url", closed_address, "--model", "tiny")
 
     assert done.returncode == 1
-    assert "Connection refused; is the server up, and --url its address?" in done.stderr
+    assert "Connection refused; start the server, or correct --url" in done.stderr
     assert "Traceback" not in done.stderr
 
 
