@@ -128,7 +128,7 @@ def _bench(folder: Path, options: argparse.Namespace, stopped: threading.Event) 
             print(line)
         if options.json:
             options.json.write_text(json.dumps(document(results), indent=1) + "\n")
-    return int(any(each.errors is None and each.tool == cost.OURS for each in results.energy))
+    return int(any(each.window_errors is None and each.tool == cost.OURS for each in results.energy))
 
 
 def _measure(part: str, results: BenchResults, stage: Stage) -> None:
@@ -176,8 +176,8 @@ def document(results: BenchResults) -> dict[str, Any]:
         "energy": [
             {
                 **{name: getattr(each, name) for name in ("sensor", "tool", "seconds", "trouble", "aliasing")},
-                "errors": asdict(each.errors) if each.errors else None,
-                "mean": each.errors.mean if each.errors else None,
+                "errors": asdict(each.window_errors) if each.window_errors else None,
+                "mean": each.window_errors.mean if each.window_errors else None,
             }
             for each in results.energy
         ],

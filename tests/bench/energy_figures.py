@@ -33,29 +33,29 @@ def replay_figures(results: Iterable[ReplayResult]) -> Iterator[Figure]:
 
 
 def energy_figures(measured: Iterable[ToolErrors]) -> Iterator[Figure]:
-    results = [each for each in measured if each.errors]
+    results = [each for each in measured if each.window_errors]
     for each in results:
-        if each.tool != OURS or each.errors is None:
+        if each.tool != OURS or each.window_errors is None:
             continue
         name = f"energy error p95, {each.seconds:g} s, {each.sensor}"
         goal = P95_GOALS.get(each.seconds) if each.sensor in energy.SENSORS_WITH_GOALS else None
         peers = [
-            (peer.tool, peer.errors.p95)
+            (peer.tool, peer.window_errors.p95)
             for peer in results
-            if peer.errors and peer.tool != OURS and (peer.sensor, peer.seconds) == (each.sensor, each.seconds)
+            if peer.window_errors and peer.tool != OURS and (peer.sensor, peer.seconds) == (each.sensor, each.seconds)
         ]
         for tool, p95 in peers or [("", None)]:
-            yield Figure(name, "%", each.errors.p95, tool, p95, goal)
-        yield from _more_of(each, each.errors)
+            yield Figure(name, "%", each.window_errors.p95, tool, p95, goal)
+        yield from _more_of(each, each.window_errors)
     yield from _begins(results)
 
 
 def _begins(measured: Iterable[ToolErrors]) -> Iterator[Figure]:
     """Yield the delay that the start of a window causes in the measured program."""
     took_s = {
-        each.tool: quantile(each.errors.begin_took_s, 0.5)
+        each.tool: quantile(each.window_errors.begin_took_s, 0.5)
         for each in measured
-        if each.errors and (each.sensor, each.seconds) == (energy.COUNTER.name, energy.PEER_WINDOW_S)
+        if each.window_errors and (each.sensor, each.seconds) == (energy.COUNTER.name, energy.PEER_WINDOW_S)
     }
     if OURS in took_s:
         peers = [(tool, seconds) for tool, seconds in took_s.items() if tool != OURS and seconds > 0]
