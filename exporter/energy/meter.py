@@ -1,7 +1,4 @@
-"""Energy of one device from its counter or its power.
-
-Times are CLOCK_BOOTTIME seconds.
-"""
+"""Energy of one device from its counter or its power, at times in seconds of CLOCK_BOOTTIME."""
 
 from __future__ import annotations
 
@@ -250,10 +247,7 @@ class DeviceMeter:
         return (period_s + window_s) / 2
 
     def mark(self, t_s: float) -> EnergyMark:
-        """Return the energy mark at `t_s`.
-
-        It is most precise from `settling_s` later on, with some seconds of polls before `t_s`.
-        """
+        """Return the energy mark at `t_s`; it is most precise from `settling_s` after that time on."""
         if not self._polls:
             return mark_at_totals(self.totals)
         polls, times, points = self._interpolated()

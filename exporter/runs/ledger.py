@@ -171,10 +171,7 @@ class Ledger:
         self._changed.add(run.run_id)
 
     def stop(self, run: RunRecord, request: EndRequest) -> None:
-        """Set the end of a running run.
-
-        The caller then reads the sensors, calls `release`, and calls `finish` once the end is between two polls.
-        """
+        """Set a run's end. The caller then reads the sensors and calls `release`, then `finish` after the next poll."""
         self._follow_clock()
         requests.add_reported_work(run, "", request.work, in_phase=False)
         run.results.update(request.results)
@@ -196,10 +193,7 @@ class Ledger:
     # -- time
 
     def tick(self) -> None:
-        """Update all runs, about once a second.
-
-        Take final marks, end dead runs, remove old ones, and start a segment where the carbon intensity changes.
-        """
+        """Take final marks, end dead runs, remove old ones, and start a segment where the carbon intensity changes."""
         ticked_s = self._steps.read_s
         self._follow_clock()
         self._record_power()
@@ -277,11 +271,7 @@ class Ledger:
         return RunSnapshot(self.view(run), dict(run.power_max_w))
 
     def take_changes(self) -> StateChanges:
-        """Return what changed since the last call, for the state file.
-
-        The caller calls `confirm` once they are saved, else `put_back`. Energy totals and attributed shares are from
-        the same instant, so that the saved shares add up to the saved totals.
-        """
+        """Return what changed since the last call, all at one instant; the caller calls `confirm`, or `put_back`."""
         self.attribution.divide()
         runs = [self.runs[run_id] for run_id in self._changed if run_id in self.runs]
         self._saving |= {run.run_id for run in runs}
