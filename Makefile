@@ -14,7 +14,9 @@ test: servers .venv/test.stamp ## all checks, the same as in CI
 	$(MAKE) --no-print-directory -j 2 lint types layers pytest
 
 pytest: .venv/test.stamp
-	$(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder || \
+		{ echo "Retrying the failed tests, one at a time."; \
+		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
 
 lint: .venv/test.stamp
 	$(BIN)/ruff check .
