@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 
 from tests.bench.cost import OURS, THEIRS, Cost
@@ -43,7 +43,7 @@ def cost_figures(cost: Cost) -> Iterator[Figure]:
         yield _beside(_latency(scrapes, 0.99), f"two at once p99, {name}", "ms", P99_GOAL_S)
 
 
-def _beside(values: dict[str, float], name: str, unit: str, goal: float | None = None) -> Figure:
+def _beside(values: Mapping[str, float], name: str, unit: str, goal: float | None = None) -> Figure:
     return Figure(name, unit, values[OURS], THEIRS if THEIRS in values else "", values.get(THEIRS), goal)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from exporter.simulation import Fault, Product, Square
 from tests.bench import peer
-from tests.bench.node import A100, H200, SEES_ALL, SHORT_BURSTS, SQUARE, UNLUCKY, Node, make_node
+from tests.bench.node import A100, FULL_WINDOW, H200, SHORT_BURSTS, SQUARE, UNLUCKY, Node, make_node
 from tests.bench.program import Program, ProgramError
 from tests.bench.wattline import Exporter, Window, exported_values, run_window, start_exporter
 from tests.bench.window_errors import WindowErrors, window_errors
@@ -40,8 +40,8 @@ COUNTER = Sensor(
 )
 NO_COUNTER = Sensor("no counter", H200, Fault.NO_COUNTER, (20.0,), ("zeus_power", "codecarbon_tracker"))
 FULL_SAMPLING = Sensor(
-    "no counter, sees all",
-    SEES_ALL,
+    "no counter, full window",
+    FULL_WINDOW,
     Fault.NO_COUNTER | Fault.NO_FIELDS,
     (1.0, 10.0, 20.0, 30.0, 100.0),
     ("codecarbon_tracker",),
@@ -50,7 +50,7 @@ SHORT = Sensor(
     "counter, short bursts", H200, Fault.NONE, (1.0, 10.0, 20.0), ("raw_nvml", "zeus_window"), (SHORT_BURSTS,)
 )
 QUARTER = Sensor(
-    "no counter, sees a quarter",
+    "no counter, quarter window",
     A100,
     Fault.NO_COUNTER | Fault.NO_FIELDS,
     (10.0, 20.0, 30.0),

@@ -11,11 +11,12 @@ from tests.bench.energy import ToolErrors
 from tests.bench.figures import Figure
 from tests.bench.replay import ReplayResult
 from tests.bench.window_errors import WindowErrors, quantile
+from tests.exporter.energy.replay import Sensor
 
 P95_GOALS = {1.0: 0.04, 10.0: 0.004, 30.0: 0.001, 100.0: 0.0005}
 SUM_GOALS = {10.0: 0.0015}
 HELD_GOAL = 0.95
-_REPLAYED_WITH_GOALS = ("counter", "sees all")
+_REPLAYED_WITH_GOALS: tuple[Sensor, ...] = ("counter", "full window")
 
 
 def replay_figures(results: Iterable[ReplayResult]) -> Iterator[Figure]:
@@ -39,7 +40,7 @@ def energy_figures(measured: Iterable[ToolErrors]) -> Iterator[Figure]:
             continue
         name = f"energy error p95, {each.seconds:g} s, {each.sensor}"
         goal = P95_GOALS.get(each.seconds) if each.sensor in energy.SENSORS_WITH_GOALS else None
-        peers = [
+        peers: list[tuple[str, float | None]] = [
             (peer.tool, peer.window_errors.p95)
             for peer in results
             if peer.window_errors and peer.tool != OURS and (peer.sensor, peer.seconds) == (each.sensor, each.seconds)
@@ -58,9 +59,9 @@ def _begins(measured: Iterable[ToolErrors]) -> Iterator[Figure]:
         if each.window_errors and (each.sensor, each.seconds) == (energy.COUNTER.name, energy.PEER_WINDOW_S)
     }
     if OURS in took_s:
-        peers = [(tool, seconds) for tool, seconds in took_s.items() if tool != OURS and seconds > 0]
-        for tool, seconds in peers or [("", None)]:
-            yield Figure("begin of a run answers, p50", "ms", took_s[OURS], tool, seconds)
+        peers: dict[str, float | None] = {tool: s for tool, s in took_s.items() if tool != OURS and s > 0}
+        for tool, peer_s in (peers or {"": None}).items():
+            yield Figure("delay of the start of a run, p50", "ms", took_s[OURS], tool, peer_s)
 
 
 def _more_of(measured: ToolErrors, errors: WindowErrors) -> Iterator[Figure]:
@@ -71,4 +72,4 @@ def _more_of(measured: ToolErrors, errors: WindowErrors) -> Iterator[Figure]:
     if errors.held_ratio is not None:
         yield Figure(f"interval covers the true value, {of}", "%", errors.held_ratio, goal=HELD_GOAL, at_least=True)
     if measured.sensor == energy.QUARTER.name and measured.aliasing is not None:
-        yield Figure(f"aliasing is told, {of}", "%", measured.aliasing, goal=1.0, at_least=True)
+        yield Figure(f"aliasing is reported, {of}", "%", measured.aliasing, goal=1.0, at_least=True)

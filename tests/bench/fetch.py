@@ -84,8 +84,12 @@ def _day(result: Fetch, folder: Path, programs: Path | None, lengths: Lengths) -
     with _server(
         "prometheus", [f"--storage.tsdb.path={blocks}", "--storage.tsdb.retention.time=30d"], folder
     ) as address:
-        commands = {OURS: [sys.executable, "-m", "tests.bench.fetch_energy", address, f"{start_s}", f"{end_s}"]}
-        for name, way in ((THEIRS, "frame"), (LEANEST, "lists")) if programs else ():
+        commands: dict[str, list[str | Path]] = {
+            OURS: [sys.executable, "-m", "tests.bench.fetch_energy", address, f"{start_s}", f"{end_s}"]
+        }
+        for name, way in (THEIRS, "frame"), (LEANEST, "lists"):
+            if programs is None:
+                break
             arguments = [way, address, "wattline_gpu_power_watts", f"{start_s}", f"{end_s}"]
             commands[name] = [programs / "python", _PEER, *arguments]
         for _ in range(lengths.rounds):
@@ -105,7 +109,7 @@ def _agree(result: Fetch) -> None:
 
 
 def _reports(result: Fetch, folder: Path, _programs: Path | None, lengths: Lengths) -> None:
-    analyzer = [Path(sys.executable).with_name("analyzer")]
+    analyzer: list[str | Path] = [Path(sys.executable).with_name("analyzer")]
     for _ in range(lengths.rounds):
         result.help.append(_run([*analyzer, "--help"]))
     for seconds in (HOUR_S, DAY_S, lengths.long_s):
@@ -160,7 +164,7 @@ def _run(command: Sequence[str | Path]) -> ProcessCost:
         seconds = time.perf_counter() - begin_s
         process.returncode = os.waitstatus_to_exitcode(status)
         errors.seek(0)
-        last_line = errors.read().strip().splitlines() or ["it said nothing"]
+        last_line = errors.read().strip().splitlines() or ["no output"]
     if process.returncode:
         raise ProgramError(f"{' '.join(map(str, command[:3]))} ended with {process.returncode}: {last_line[-1]}")
     return ProcessCost(seconds, spent.ru_utime + spent.ru_stime, spent.ru_maxrss * 1_024, stdout)
@@ -175,4 +179,4 @@ def _done(command: Sequence[str | Path]) -> None:
 
 
 def typical(spent: Sequence[ProcessCost], what: str) -> float:
-    return median(getattr(each, what) for each in spent)
+    return median(float(getattr(each, what)) for each in spent)

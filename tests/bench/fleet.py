@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -117,7 +118,7 @@ def _cpu_s(address: str) -> float:
     return next(float(line.split()[1]) for line in lines if line.startswith("process_cpu_seconds_total"))
 
 
-def _asked(address: str, end_s: float, days: float, by: str) -> tuple[float, dict]:
+def _asked(address: str, end_s: float, days: float, by: str) -> tuple[float, dict[str, Any]]:
     command = [sys.executable, "-c", "from analyzer.cli import main; main()", "fleet", "--format", "json"]
     command += ["--source", address, "--until", f"{end_s:.0f}", "--since", f"{days:g}d", "--by", by, "--top", "10000"]
     begun_s = time.monotonic()
@@ -127,9 +128,9 @@ def _asked(address: str, end_s: float, days: float, by: str) -> tuple[float, dic
     return time.monotonic() - begun_s, json.loads(completed.stdout)
 
 
-def _joules(document: dict, node: int) -> float:
+def _joules(document: dict[str, Any], node: int) -> float:
     rows = [*document["groups"], *document["no_run"]]
-    return sum(row["energy_joules"] for row in rows if row["node"] == _name(node))
+    return sum(float(row["energy_joules"]) for row in rows if row["node"] == _name(node))
 
 
 def _raw_j(address: str, node: int, end_s: float, days: float) -> float:
@@ -195,7 +196,7 @@ def _line(series: NodeSeries, stamps: list[str]) -> bytes:
 def _runs(node: int, start_s: float, end_s: float) -> list[FleetRun]:
     """Yield sequential runs on each half of the node, with pauses of 6 s or of up to 14 h."""
     chance = random.Random(node)
-    runs = []
+    runs: list[FleetRun] = []
     for half in range(2):
         t = start_s - chance.uniform(0, 6 * 3_600)
         while t < end_s:

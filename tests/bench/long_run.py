@@ -6,7 +6,7 @@ The true energy is known in closed form: each GPU draws a square wave.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,8 @@ RUN_ID = "long"
 _LOW_W, _HIGH_W, _HALF_S = 150.0, 450.0, 60.0
 _IDLE_W = 60.0
 _LINE_SAMPLES = 10_000
+
+_ALL = slice(None)
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -74,10 +76,13 @@ def run(start_s: float, duration_s: int) -> Iterator[StoredSeries]:
     run_labels = {"run_id": RUN_ID, **node}
 
     def stored(
-        metric: Metric, labels: Mapping[str, str], values: FloatArray | float, when: object = ...
+        metric: Metric,
+        labels: Mapping[str, str],
+        values: FloatArray | float,
+        when: slice | npt.NDArray[np.bool_] = _ALL,
     ) -> StoredSeries:
         every = np.broadcast_to(np.asarray(values, dtype=np.float64), since.shape)
-        return StoredSeries(metric, labels, times[when], every[when])  # type: ignore[index]  # a mask or a slice
+        return StoredSeries(metric, labels, times[when], every[when])
 
     yield stored(m.BUILD_INFO, {**node, "version": "0.1.0"}, 1.0)
     for source in ("nvml", "rapl", "host"):
@@ -103,7 +108,13 @@ def run(start_s: float, duration_s: int) -> Iterator[StoredSeries]:
         yield stored(m.RUN_COVERED_RATIO, device, 1.0, on)
 
 
-def _gpu(gpu, since, duration_s, node, stored):
+def _gpu(
+    gpu: int,
+    since: FloatArray,
+    duration_s: int,
+    node: Mapping[str, str],
+    stored: Callable[[Metric, Mapping[str, str], FloatArray | float], StoredSeries],
+) -> Iterator[StoredSeries]:
     gpu_labels = {**node, "gpu": str(gpu), "uuid": uuid(gpu)}
     info = {"name": "NVIDIA H100 80GB HBM3", "architecture": "hopper", "pci_bus_id": f"0000:0{gpu}:00.0"}
     yield stored(m.GPU_INFO, {**gpu_labels, **info, "driver_version": "570.1"}, 1.0)

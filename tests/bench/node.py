@@ -23,14 +23,14 @@ SHORT_BURSTS = Square(LOW_W, HIGH_W, 0.31, duty=0.2)
 The exporter's interpolation assumes one step, as with the slower wave; that wave alone would give too good figures.
 """
 UNLUCKY = (Square(LOW_W, 380.0, 0.05, duty=0.2), Square(LOW_W, 380.0, 0.31), Square(LOW_W, 380.0, 1.73))
-"""Load for a sensor that sees 25 of 100 ms; below the power limit of an A100."""
+"""Load for a sensor that covers 25 of 100 ms; below the power limit of an A100."""
 _TURING = 6
 
 H200 = simulation.PRODUCTS["H200"]
 A100 = simulation.PRODUCTS["A100"]
-SEES_ALL = replace(
+FULL_WINDOW = replace(
     H200,
-    name="SIMULATED GPU whose sensor sees all of the time",
+    name="SIMULATED GPU whose sensor covers all of the time",
     architecture=_TURING,  # before Ampere nvmlDeviceGetPowerUsage is no 1 s average
     compute_capability=(7, 5),
     instant_window_s=H200.sensor_period_s,

@@ -41,14 +41,14 @@ def install() -> Path:
 def _run(command: list[str]) -> None:
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
     if completed.returncode:
-        last_line = (completed.stderr or completed.stdout).strip().splitlines() or ["it said nothing"]
+        last_line = (completed.stderr or completed.stdout).strip().splitlines() or ["no output"]
         raise NoPeersError(f"no peers: {' '.join(command[:3])} ended with {completed.returncode}: {last_line[-1]}")
 
 
 def start_nvitop(node: Node, programs: Path) -> tuple[Program, int]:
     """Start nvitop-exporter at its default interval of 1 s and return it with its port; its context stops it."""
     port = free_port()
-    command = [programs / "nvitop-exporter", "--port", str(port)]
+    command: list[str | Path] = [programs / "nvitop-exporter", "--port", str(port)]
     return Program("nvitop-exporter", command, node.environment, node.folder), port
 
 
@@ -65,7 +65,7 @@ def start_windows(node: Node, programs: Path, script: str, windows: int, seconds
     smi.chmod(0o755)
     environment = {**node.environment, "PATH": f"{tools}:/usr/local/bin:/usr/bin:/bin"}
     options = ["--windows", str(windows), "--seconds", f"{seconds:g}"]
-    command = [programs / "python", _SCRIPTS / f"{script}.py", *options]
+    command: list[str | Path] = [programs / "python", _SCRIPTS / f"{script}.py", *options]
     return Program(script, command, environment, node.folder)
 
 

@@ -74,7 +74,7 @@ class Program:
     def trouble(self) -> str:
         """Return its exit status and last line."""
         last_line = [line for line in self._err.read_text(errors="replace").splitlines() if line.strip()]
-        return f"{self.name} ended with {self.code}: {last_line[-1].strip() if last_line else 'it last_line nothing'}"
+        return f"{self.name} ended with {self.code}: {last_line[-1].strip() if last_line else 'no output'}"
 
     def until(self, is_done: Callable[[], bool], within_s: float) -> None:
         """Wait for `done`; raise ProgramError if the program ends first or the wait takes too long."""

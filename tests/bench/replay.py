@@ -20,7 +20,7 @@ from tests.exporter.energy.replay import Sensor, measure, square_wave
 PERIODS_S = (0.05, 0.31, 1.0, 1.73, 7.0)
 DUTIES = (0.2, 0.5)
 SECONDS = (1.0, 10.0, 30.0, 100.0)
-SENSORS: tuple[Sensor, ...] = ("counter", "sees all", "averaged", "sees a quarter")
+SENSORS: tuple[Sensor, ...] = ("counter", "full window", "averaged", "quarter window")
 RUNS: Mapping[float, int] = {1.0: 40, 10.0: 30, 30.0: 16, 100.0: 8}
 """Runs of each load, by their length."""
 

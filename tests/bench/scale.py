@@ -47,7 +47,8 @@ class Scale:
 
 def measure(folder: Path, span_s: float, stopped: threading.Event) -> tuple[list[Scale], list[str]]:
     """Return the figures and the failures."""
-    result, trouble = [], []
+    result: list[Scale] = []
+    trouble: list[str] = []
     for gpus in SIZES:
         node = make_node(folder / f"scale-{gpus}", gpus=gpus)
         exporter = start_exporter(node.environment, node.folder)

@@ -52,7 +52,7 @@ class Exporter:
 def start_exporter(environment: Mapping[str, str], folder: Path, name: str = "exporter") -> Exporter:
     """Start an exporter with defaults on a new state folder; the context of `program` stops it."""
     port = free_port()
-    command = [
+    command: list[str | Path] = [
         *(sys.executable, "-P", "-m", "exporter.cli.main", "serve", "--web.listen-address", f"127.0.0.1:{port}"),
         *("--state.path", folder / name, "--log.level", "warn"),
     ]

@@ -31,7 +31,7 @@ def _settled(monitor: PowerMonitor, begin_at: float, end_at: float) -> dict[int,
     before: dict[int, float] | None = None
     while True:
         time.sleep(0.7)
-        joules = monitor.get_energy(begin_at, end_at)
+        joules: dict[int, float] | None = monitor.get_energy(begin_at, end_at)
         if joules is None:
             raise SystemExit("zeus has no power readings")
         if joules == before:
