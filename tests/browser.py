@@ -32,7 +32,7 @@ class Browser:
         self._count = 0
         self.events: list[dict[str, Any]] = []
 
-    def send(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
+    def send(self, method: str, session: str | None = None, **parameters: Any) -> Any:
         self._count += 1
         message = {"id": self._count, "method": method, "params": parameters}
         data = json.dumps(message | ({"sessionId": session} if session else {})).encode() + b"\0"
@@ -44,7 +44,7 @@ class Browser:
         assert "error" not in answer, f"{method}: {answer['error']}"
         return answer["result"]
 
-    def _read(self, until_s: float) -> dict[str, Any]:
+    def _read(self, until_s: float) -> Any:
         while b"\0" not in self._rest:
             ready, _, _ = select.select([self._from], [], [], max(until_s - time.monotonic(), 0))
             assert ready, f"Chromium did not answer within {PATIENCE_S:.0f} s"
@@ -68,7 +68,7 @@ class Page:
     def close(self) -> None:
         self._browser.send("Target.closeTarget", targetId=self._target)
 
-    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+    def send(self, method: str, **parameters: Any) -> Any:
         return self._browser.send(method, self._session, **parameters)
 
     def emulate(

@@ -165,10 +165,10 @@ def begin(exporter: Daemon, workload: str = "test", **body: Any) -> dict[str, An
     """Begin a run and return it."""
     status, run = exporter.post("/api/v1/runs", {"workload": workload, **body})
     assert status == 201, json.dumps(run)
-    return run
+    return dict(run)
 
 
 def end(exporter: Daemon, run_id: str, **body: Any) -> dict[str, Any]:
     status, run = exporter.post(f"/api/v1/runs/{run_id}/end", body)
     assert status == 200, json.dumps(run)
-    return run
+    return dict(run)

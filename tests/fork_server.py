@@ -64,8 +64,9 @@ class ForkServer:
         """Start the program in a new session, without input."""
         if not (self._forks and can_fork(env)):
             command = [sys.executable, *self._flags, *program]
-            pipes = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
-            return subprocess.Popen(command, env=env, cwd=cwd, start_new_session=True, **pipes)
+            return subprocess.Popen(
+                command, env=env, cwd=cwd, start_new_session=True, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+            )
         connection = self._connect()
         with Path(os.devnull).open("rb") as nothing:
             socket.send_fds(connection, [b"."], [nothing.fileno(), out.fileno(), err.fileno()])

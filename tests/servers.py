@@ -134,7 +134,7 @@ def _await(process: subprocess.Popen[bytes], log: Path, ready_url: str) -> None:
     deadline = time.monotonic() + _READY_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            pytest.fail(f"{process.args} ended at once:\n{log.read_text()}")
+            pytest.fail(f"{process.args!r} ended at once:\n{log.read_text()}")
         try:
             with urllib.request.urlopen(ready_url, timeout=2):
                 return

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.mark.parametrize("program", ["analyzer", "exporter", "workloads"])
 def test_program_prints_its_version(program):
-    command = [Path(sys.executable).with_name(program), "--version"]
+    command = [str(Path(sys.executable).with_name(program)), "--version"]
 
     completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.daemon import eventually
+from tests.polling import eventually
 
 SYSTEMD = Path("/lib/systemd/systemd")
 REPOSITORY = Path(__file__).parents[2]

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.daemon import eventually
 from tests.deploy.compose_node import DOCKER, EXPORTER, Node
 from tests.deploy.machine import REPOSITORY
 from tests.deploy.substitute_images import substitute_images
 from tests.fakes.podman import Podman, configured_podman
 from tests.fakes.powercap import Powercap
+from tests.polling import eventually
 from tests.servers import require
 
 IMAGE = "localhost/wattline-exporter:test"

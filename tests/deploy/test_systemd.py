@@ -13,9 +13,9 @@ import pytest
 
 from exporter import simulation
 from exporter.simulation import Constant, Simulation
-from tests.daemon import eventually
 from tests.deploy.machine import REPOSITORY, SOURCE, Machine
 from tests.fakes import nvml
+from tests.polling import eventually
 
 UNIT = "wattline-exporter"
 FILES = f"{SOURCE}/deploy/systemd"

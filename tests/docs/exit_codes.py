@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-EXIT_CODES = {
+EXIT_CODES: dict[str, dict[int | str, str]] = {
     "exporter": {
         0: "Success. `exporter serve` stopped after SIGTERM, SIGINT or, with `--exit-when-idle`, after its last run.",
         1: "Failure, such as an address in use or a state folder that is not writable. `exporter check`: no source of "

@@ -94,7 +94,10 @@ def _findings(tree: ast.Module) -> Iterator[tuple[set[str], str]]:
         if isinstance(node, ast.Call) and _name(node.func) == "Finding":
             named = {keyword.arg: keyword.value for keyword in node.keywords}
             level, code = (named.get(name) or node.args[index] for index, name in enumerate(("level", "code")))
-            yield ({level.value} if isinstance(level, ast.Constant) else set(LEVELS)), _code(code)
+            yield (
+                ({level.value} if isinstance(level, ast.Constant) and isinstance(level.value, str) else set(LEVELS)),
+                _code(code),
+            )
 
 
 def _name(function: ast.expr) -> str:
@@ -105,6 +108,6 @@ def _code(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
-        return f"{node.values[0].value}*"
+        return f"{node.values[0].value!s}*"
     message = f"the code of a finding is not a literal: {ast.unparse(node)}"
     raise ValueError(message)

@@ -132,7 +132,9 @@ def _commands(command: Any, path: list[str]) -> Iterator[Command]:
 
 
 def _parameter(parameter: Any, context: Any) -> Parameter:
-    names, text = help_record(parameter, context)
+    record = help_record(parameter, context)
+    assert record
+    names, text = record
     found = _EXTRAS.search(text)
     extras = [part.strip() for part in found[1].split(";")] if found else []
     default = "; ".join(re.sub(r"^default: \(?([^)]*)\)?$", r"`\1`", extra) for extra in extras)

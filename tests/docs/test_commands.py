@@ -18,6 +18,7 @@ import yaml
 
 from tests.docs import markdown, option_tables
 from tests.docs.reference import ROOT, markdown_files
+from workloads.jobs.base import job_names
 
 PAGES = markdown_files()
 BLOCKS = [block for page in PAGES for block in markdown.blocks(page)]
@@ -36,7 +37,8 @@ def options_of(words):
     """Return the options a command takes, and its words after the command's name."""
     program, rest = PurePath(words[0]).name, words[1:]
     known = option_tables.option_names(program)
-    path, consumed = [], 0
+    path: list[str] = []
+    consumed = 0
     while consumed < len(rest) and " ".join([*path, rest[consumed]]) in known:
         path.append(rest[consumed])
         consumed += 1
@@ -49,7 +51,7 @@ def unknown_options(words):
         rest = rest[: rest.index("--")] if "--" in rest else []
     allowed = set(known[command])
     if command in JOB_COMMANDS:
-        allowed |= {option for job in rest if job in option_tables.jobs.job_names() for option in job_options(job)}
+        allowed |= {option for job in rest if job in job_names() for option in job_options(job)}
     arguments = [word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
     return [option for option in arguments if option not in allowed]
 
@@ -129,7 +131,7 @@ def test_shown_command_runs(line, tmp_path):
     assert line in {shlex.join(words) for block in SHELL_BLOCKS for words in programs_commands(block)}
     program, *arguments = [word.replace("workloads/plans", f"{ROOT}/workloads/plans") for word in shlex.split(line)]
     script = Path(sys.executable).with_name(program)
-    command = [script, *arguments, *RUNNABLE[line]]
+    command = [str(script), *arguments, *RUNNABLE[line]]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
 
     assert ran.returncode == 0, ran.stderr

@@ -33,7 +33,7 @@ def test_shown_plans_are_found():
 @pytest.mark.parametrize("block", PLANS, ids=_page)
 def test_shown_plan_is_valid(block, tmp_path):
     (tmp_path / "plan.yaml").write_text(block.text)
-    command = [Path(sys.executable).with_name("workloads"), "plan", "plan.yaml", "--dry-run"]
+    command = [str(Path(sys.executable).with_name("workloads")), "plan", "plan.yaml", "--dry-run"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
 
     assert ran.returncode == 0, ran.stderr

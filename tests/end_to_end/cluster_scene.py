@@ -70,7 +70,7 @@ class Scene:
         return self.prometheus, self.victoria_metrics
 
     def start(self) -> None:
-        everything = (*self.nodes, *self.servers)
+        everything: list[Node | Server] = [*self.nodes, *self.servers]
         for each in everything:
             each.start()
         for each in everything:

@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.daemon import environment, eventually
+from tests.daemon import environment
+from tests.polling import eventually
 
 DEMO = Path(__file__).parents[2] / "deploy" / "demo.py"
 INTERRUPTED_WITHIN_S = 30

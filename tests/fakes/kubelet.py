@@ -64,7 +64,7 @@ def kubelet_server(socket: Path, kubelet: FakeKubelet) -> Iterator[FakeKubelet]:
     """Serve, and remove the socket at the end, as a kubelet does when it restarts."""
     pool = ThreadPoolExecutor(4)
     server = grpc.server(pool)
-    handler = grpc.unary_unary_rpc_method_handler(kubelet.list)
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(kubelet.list)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler}),))
     server.add_insecure_port(f"unix:{socket}")
     server.start()

@@ -60,6 +60,7 @@ class _Control:
                         connection, _ = self._listener.accept()
                         selector.register(connection, selectors.EVENT_READ)
                     else:
+                        assert isinstance(key.fileobj, socket.socket)
                         self._hear(selector, key.fileobj)
 
     def _hear(self, selector: selectors.BaseSelector, connection: socket.socket) -> None:

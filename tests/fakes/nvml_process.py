@@ -8,6 +8,7 @@ import select
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.fakes import nvml
 
@@ -18,23 +19,27 @@ class NvmlProcess:
     def __init__(self, state_file: Path) -> None:
         environment = {**os.environ, **nvml.environment(state_file)}
         program = Path(__file__).with_name("nvml_calls.py")
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self._child = subprocess.Popen([sys.executable, program], env=environment, **pipes)
+        self._child = subprocess.Popen(
+            [sys.executable, str(program)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._child.stdin
+        assert self._child.stdout
+        self._requests, self._results = self._child.stdin, self._child.stdout
 
-    def send(self, function, *arguments):
-        self._child.stdin.write(json.dumps([function, *arguments]) + "\n")
-        self._child.stdin.flush()
+    def send(self, function: str, *arguments: object) -> None:
+        self._requests.write(json.dumps([function, *arguments]) + "\n")
+        self._requests.flush()
 
-    def receive(self):
-        return json.loads(self._child.stdout.readline())
+    def receive(self) -> Any:
+        return json.loads(self._results.readline())
 
-    def call(self, function, *arguments):
+    def call(self, function: str, *arguments: object) -> Any:
         self.send(function, *arguments)
         return self.receive()
 
-    def is_silent(self):
-        return not select.select([self._child.stdout], [], [], 0.05)[0]
+    def is_silent(self) -> bool:
+        return not select.select([self._results], [], [], 0.05)[0]
 
-    def end(self):
+    def end(self) -> None:
         self._child.kill()
         self._child.communicate()

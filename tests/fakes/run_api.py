@@ -109,18 +109,18 @@ class RunApi:
             raise ProblemError(409, f"run {run_id} has ended")
         match action:
             case "processes":
-                request = ProcessesRequest.model_validate(body)
-                if self.refuses_pids and request.pids:
+                processes = ProcessesRequest.model_validate(body)
+                if self.refuses_pids and processes.pids:
                     raise ProblemError(422, "pids: they are of another PID namespace")
-                self.pids.setdefault(run_id, []).extend(request.pids)
+                self.pids.setdefault(run_id, []).extend(processes.pids)
             case "work":
                 self._work(run, WorkRequest.model_validate(body))
             case "phase":
                 PhaseRequest.model_validate(body)
             case "end" if run.state == "running":
-                request = EndRequest.model_validate(body)
+                end = EndRequest.model_validate(body)
                 now = time.time()
-                run.state, run.outcome, run.ended_at, run.results = "ended", request.outcome, now, request.results
+                run.state, run.outcome, run.ended_at, run.results = "ended", end.outcome, now, end.results
                 run.duration_seconds = now - run.started_at
 
     def _work(self, run: RunView, request: WorkRequest) -> None:

@@ -145,9 +145,10 @@ def test_library_slow_calls_return_the_same_values(simulation, simulated, start)
 
 
 def test_library_unknown_gpu_is_an_invalid_argument(simulated, start):
-    arguments = ["nvmlDeviceGetName", 8]
+    function, unknown_gpu = "nvmlDeviceGetName", 8
+    result = start().call(function, unknown_gpu)
 
-    assert start().call(*arguments) == call(simulated, *arguments) == {"error": pynvml.NVML_ERROR_INVALID_ARGUMENT}
+    assert result == call(simulated, function, unknown_gpu) == {"error": pynvml.NVML_ERROR_INVALID_ARGUMENT}
 
 
 def test_library_without_state_file_has_no_driver(tmp_path):

@@ -131,8 +131,9 @@ def _node(instance: str, more: Mapping[str, str], runs: Sequence[JobRun], hour_s
         found += _gpu(gpu, own, end_s)
         for run in own:
             found += _run(gpu, run)
-    found.append((m.GPU_UP, LOST_GPU, 0.0 if not more else None))
-    yield from (series for series in (one(*each) for each in found if each[2] is not None) if len(series.t))
+    if not more:
+        found.append((m.GPU_UP, LOST_GPU, 0.0))
+    yield from (series for series in (one(*each) for each in found) if len(series.t))
 
 
 def _powered(instance: str, index: str, runs: Sequence[JobRun], hour_s: float) -> NodeGpu:
@@ -210,9 +211,10 @@ def _run(gpu: NodeGpu, run: JobRun) -> Iterator[tuple[Metric, dict[str, str], Ex
     yield m.RUN_ENERGY, own | {"component": "cpu", "device": "0"}, shown(lambda t: PACKAGE_W * (t - run.begin_s))
     yield m.RUN_ATTRIBUTED_ENERGY, own | device | {"policy": "idle_shared"}, shown(lambda t: run.share * joules(t))
     yield m.RUN_EMISSIONS, own | {"component": "gpu"} | _KIND, shown(lambda t: joules(t) * _G_PER_JOULE)
-    if run.end_s is not None:
-        yield m.RUN_END, own, shown(lambda t: run.end_s if t >= run.end_s else None)
-        yield m.RUN_OUTCOME, own | {"outcome": run.outcome}, shown(lambda t: 1.0 if t >= run.end_s else None)
+    end_s = run.end_s
+    if end_s is not None:
+        yield m.RUN_END, own, shown(lambda t: end_s if t >= end_s else None)
+        yield m.RUN_OUTCOME, own | {"outcome": run.outcome}, shown(lambda t: 1.0 if t >= end_s else None)
     for name, value in run.results.items():
         yield m.RUN_RESULT, own | {"name": name}, shown(lambda _, v=value: v)
     warm_s = run.begin_s

@@ -31,22 +31,21 @@ WIDE_TOO = replace(WIDE, after_s=1_230, seconds=900, per_second={})
 """The same run on another node, which joins 30 s later and reports no tokens."""
 
 
-def _capped(name: str, cap_w: int, after_s: float, watts: float, **more: object) -> JobRun:
-    labels = {"experiment": "caps", "model": "tiny", "power_limit_watts": str(cap_w)} | more.pop("labels", {})
+def _capped(name: str, cap_w: int, after_s: float, watts: float, model: str = "tiny") -> JobRun:
+    labels = {"experiment": "caps", "model": model, "power_limit_watts": str(cap_w)}
     phases = {"warmup": 10, "measure": 90}
-    run = JobRun(
+    return JobRun(
         name, "0", after_s, 100, watts, {"generated_tokens": 10}, labels, "sweep", phases=phases, hour_s=TROUBLE_S
     )
-    return replace(run, **more)
 
 
 SWEEP_RUNS = (
     _capped("cap-good", 300, 0, 280),
-    _capped("cap-big", 300, 150, 560, labels={"model": "big"}),
-    _capped("cap-failed", 300, 300, 280, outcome="failed", phases={"warmup": 100, "measure": 0}),
-    _capped("cap-broken-off", 400, 450, 390, outcome="interrupted", seconds=50),
+    _capped("cap-big", 300, 150, 560, "big"),
+    replace(_capped("cap-failed", 300, 300, 280), outcome="failed", phases={"warmup": 100, "measure": 0}),
+    replace(_capped("cap-broken-off", 400, 450, 390), outcome="interrupted", seconds=50),
     _capped("cap-high", 400, 600, 400),
-    _capped("cap-on", 300, 3_540, 280, seconds=None),
+    replace(_capped("cap-on", 300, 3_540, 280), seconds=None),
 )
 NODES: Nodes = {
     "gpu-1.example.com:9847": ({"cluster": "west.1"}, (STEADY, *SHORT_RUNS, OPEN, WIDE)),

@@ -112,13 +112,16 @@ def labels_of(name: str) -> frozenset[str]:
     """Return the labels that the series of a metric can have."""
     if name in _RULES:
         rule = _RULES[name]
-        return frozenset({*ql.parse(rule["expr"]).modifier.labels, *rule.get("labels", {}), "cluster"})
+        expression = ql.parse(rule["expr"])
+        assert isinstance(expression, ql.AggregateExpr)
+        assert expression.modifier
+        return frozenset({*expression.modifier.labels, *rule.get("labels", {}), "cluster"})
     assert name in _CONTRACT, f"{name} is neither in the contract nor recorded by a rule"
     return frozenset({*_CONTRACT[name].labels, *_CONTRACT[name].optional, *_TARGET})
 
 
 def _selection(selector: ql.VectorSelector) -> Meaning:
-    name = selector.name
+    name = selector.name or ""
     if name in (PRICE, STEP_MS):
         return Meaning(frozenset(), frozenset(), *_UNITS[name])
     labels, open_labels = labels_of(name), name in _CONTRACT and _CONTRACT[name].open_labels
@@ -128,7 +131,7 @@ def _selection(selector: ql.VectorSelector) -> Meaning:
     if open_labels:
         labels |= {"label_…"}
     fixed = {label for label, op in matched.items() if op == ql.MatchOp.Equal}
-    apart = NOT_ADDED.get(_CONTRACT.get(name), set())
+    apart = NOT_ADDED.get(_CONTRACT[name], set()) if name in _CONTRACT else set()
     dimension, scale = _unit(name)
     return Meaning(labels, frozenset(apart - fixed), dimension, scale)
 

@@ -218,4 +218,5 @@ def test_annotations_mark_start_and_end_of_runs(server):
     for mark, moment_s in ((begin, SERVE.begin_s), (end, SERVE.end_s)):
         assert mark["useValueForTime"] is True
         result = {one.labels["run_id"]: one.value for one in ask(server, {"expr": mark["expr"]}, AT_S)}
+        assert moment_s is not None
         assert result["serve-1"] == moment_s * 1_000

@@ -297,6 +297,7 @@ def test_restate_is_linear_in_intensity(run_energy, values, extra):
     """The energy of each slot does not depend on the intensity: f(a + b) = f(a) + f(b)."""
 
     def grams(*intensities):
-        return restate(*run_energy, past(*intensities)).mass_g
+        report, windows, lines = run_energy
+        return restate(report, windows, lines, past(*intensities)).mass_g
 
     assert grams(*(value + extra for value in values)) == pytest.approx(grams(*values) + grams(extra, extra))

@@ -14,9 +14,10 @@ import pytest
 from analyzer.cli import main
 from analyzer.output.export import openmetrics
 from analyzer.sources.runs.raw import SeriesSpool
-from tests import daemon, servers
+from tests import servers
 from tests.analyzer import experiments
 from tests.analyzer.node import write_history
+from tests.polling import eventually
 
 COMMANDS = {
     "runs": ("runs",),
@@ -51,7 +52,7 @@ def places(tmp_path_factory):
         request = urllib.request.Request(f"{victoria_metrics}/api/v1/import/prometheus", data=exported.read_bytes())
         urllib.request.urlopen(request).close()
         last = 'count_over_time(wattline_run_end_timestamp_seconds{run_id="both-large"}[1h])'
-        daemon.eventually(lambda: sum(servers.query(victoria_metrics, last)) >= 6, "the import", within_s=60)
+        eventually(lambda: sum(servers.query(victoria_metrics, last)) >= 6, "the import", within_s=60)
         history = str(write_history(folder, series))
         yield {"history": history, "prometheus": prometheus, "victoria-metrics": victoria_metrics}
 

@@ -154,7 +154,10 @@ def test_energy_of_adjacent_windows_adds_up(pieces, cut):
 
     whole, left, right = (trapezoid(power, *w).energy_j for w in ((10, 110), (10, middle_s), (middle_s, 110)))
     assert left + right == pytest.approx(whole)
-    values = [counter_energy(counter, *w, BOARD).value for w in ((10, 110), (10, middle_s), (middle_s, 110))]
+    values = [
+        counter_energy(counter, start_s, end_s, BOARD).value
+        for start_s, end_s in ((10, 110), (10, middle_s), (middle_s, 110))
+    ]
     assert values[1] + values[2] == pytest.approx(values[0])
 
 

@@ -47,7 +47,7 @@ def sensor(folder, column, name="gpudata.csv") -> Samples:
     return clean(np.array(times), table[column].to_numpy(float))
 
 
-def edges_s(folder):
+def edges_s(folder) -> tuple[float, float]:
     times = pd.read_csv(folder / "timestamps.csv")["timestamp"].to_numpy() / 1e6
     return float(times[0]), float(times[-1])
 
@@ -69,7 +69,7 @@ def test_integral_of_recorded_load_has_published_error(name, column, calibration
 
     true_j = trapezoid(meter(folder), *window).energy_j
     corrected = clean(power.t, (power.value - offset_w) / gain)
-    energy_j = trapezoid(corrected, *window, LONGEST_S).energy_j
+    energy_j = trapezoid(corrected, window[0], window[1], LONGEST_S).energy_j
 
     assert 100 * (energy_j / true_j - 1) == pytest.approx(expected_percent, abs=0.05 if calibration != (1, 0) else 0.02)
 

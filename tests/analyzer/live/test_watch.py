@@ -26,6 +26,7 @@ from exporter.contract import metrics as m
 from exporter.simulation import Constant
 from tests import daemon, servers
 from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, series_of_scrapes
+from tests.polling import eventually
 
 LOAD_W = 500.0
 SOURCES = ("exporter", "history", "prometheus", "victoria-metrics")
@@ -170,7 +171,7 @@ def sources(tmp_path_factory):
             simulation.set_load(0, Constant(LOAD_W), at=time.clock_gettime(time.CLOCK_BOOTTIME))
             daemon.begin(exporter, run_id="watched", gpus=["0"])
             energy = f'/api/v1/query?query={m.RUN_ENERGY.name}{{run_id="watched"}}[30s]'
-            daemon.eventually(lambda: "watched" in str(exporter.get(energy)), "the run in the history", exporter.log)
+            eventually(lambda: "watched" in str(exporter.get(energy)), "the run in the history", exporter.log)
             yield result | {"daemon": exporter}
 
 
@@ -196,10 +197,10 @@ def test_watch_each_source_shows_the_same_node(sources, watch_once, source):
     def complete():
         answer = watch_once(sources[source])
         result.update(answer if isinstance(answer, dict) else {})
-        first, second = result.get("gpus") or ({}, {})
-        return bool(result.get("runs")) and first.get("energy_of_run") and not second["runs"]
+        gpus = result.get("gpus")
+        return bool(gpus and result.get("runs") and gpus[0]["energy_of_run"] and not gpus[1]["runs"])
 
-    daemon.eventually(complete, f"a run at {source}", lambda: str(result), 60)
+    eventually(complete, f"a run at {source}", lambda: str(result), 60)
     first, second = result["gpus"]
     assert first["power_watts"] == pytest.approx(LOAD_W, rel=0.02)
     assert second["power_watts"] < 100
@@ -253,7 +254,7 @@ def test_watch_terminal_runs_until_ctrl_c_and_keeps_last_table(sources):
                 read.extend(os.read(screen, 65_536))
             return read.count(b"SM MHz") >= 3
 
-        daemon.eventually(drawn, "three tables", read.decode, 60)
+        eventually(drawn, "three tables", read.decode, 60)
         process.send_signal(signal.SIGINT)
         output = bytearray()
         while chunk := _rest(screen):
@@ -278,7 +279,7 @@ def test_watch_run_end_ends_table_with_outcome(sources):
     daemon.begin(exporter, run_id="brief", gpus=["1"])
     try:
         energy = f'/api/v1/query?query={m.RUN_ENERGY.name}{{run_id="brief"}}[30s]'
-        daemon.eventually(lambda: "brief" in str(exporter.get(energy)), "the run in the history", exporter.log)
+        eventually(lambda: "brief" in str(exporter.get(energy)), "the run in the history", exporter.log)
         _watch_its_end(sources)
     finally:
         exporter.post("/api/v1/runs/brief/end", {"outcome": "ok"})

@@ -105,7 +105,7 @@ def test_downsample_counter_keeps_energy_bound_and_resets(seed):
     reduced, whole = Samples(times, values), clean(t, value)
 
     assert exact is None
-    result, expected = (integrate.counter_energy(entry, *run, POWER) for entry in (reduced, whole))
+    result, expected = (integrate.counter_energy(entry, run[0], run[1], POWER) for entry in (reduced, whole))
     assert [result.value, result.low, result.high] == pytest.approx([expected.value, expected.low, expected.high])
     assert integrate.is_plausible_counter(reduced, POWER) == integrate.is_plausible_counter(whole, POWER)
     falls = [entry.t[1:][np.diff(entry.value) < 0].tolist() for entry in (reduced, whole)]

@@ -22,7 +22,7 @@ def client():
 
     def connect(address, *, timeout_s=5.0, **options):
         let_in = read_access(
-            *(options.get(name) for name in ("basic_auth", "bearer_token_file")), options.get("headers", ()), None
+            options.get("basic_auth"), options.get("bearer_token_file"), options.get("headers", ()), None
         )
         opened.append(PrometheusSource(address, let_in, timeout_s))
         return opened[-1]

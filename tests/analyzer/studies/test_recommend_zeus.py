@@ -70,8 +70,8 @@ def trainings(dataset):
 
 
 def saving(runs, default, **question):
-    question = SweepQuestion(Objective.ENERGY, baseline={"batch_size": default}, **question)
-    return 100 * advise(Sweep("zeus", tuple(runs)), question).best.saving.value
+    asked = SweepQuestion(Objective.ENERGY, baseline={"batch_size": default}, **question)
+    return 100 * advise(Sweep("zeus", tuple(runs)), asked).best.saving.value
 
 
 def test_zeus_trace_savings_match_cap_and_batch_size():

@@ -27,4 +27,5 @@ class Node:
         return {run_id: run.cpu_s for run_id, run in self.read().runs.items()}
 
     def run(self, run_id, *pids, cgroup=None):
-        self.runs[run_id] = RunProcesses(tuple(find_process(pid, self.proc.root) for pid in pids), cgroup)
+        found = [find_process(pid, self.proc.root) for pid in pids]
+        self.runs[run_id] = RunProcesses(tuple(process for process in found if process), cgroup)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.exporter.cli.test_main import exporter
+from tests.exporter.commands import exporter
 from tests.fakes import electricity_maps, watttime, web_api
 from tests.fakes.electricity_maps import ElectricityMapsApi
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from exporter.contract.secret_file import PROVIDERS
-from tests.exporter.cli.test_main import exporter
+from tests.exporter.commands import exporter
 from tests.fakes import watttime, web_api
 from tests.fakes.electricity_maps import ElectricityMapsApi
 from tests.fakes.watttime import WattTimeApi

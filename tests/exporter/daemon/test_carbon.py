@@ -14,11 +14,12 @@ from exporter.model import SourceError
 from exporter.sources.carbon.feed import CarbonFeed, carbon_readings
 from exporter.sources.carbon.gb import GbCarbonIntensity
 from exporter.sources.carbon.static import StaticIntensity
-from tests.daemon import daemon, eventually
+from tests.daemon import daemon
 from tests.exporter.sources.carbon.feeds import DAY_S, NOON, NOON_S, Clock
 from tests.fakes import web_api
 from tests.fakes.carbon_api import CarbonApi
 from tests.fakes.watttime import PASSWORD, USER, WattTimeApi
+from tests.polling import eventually
 
 INTENSITY = "wattline_carbon_intensity_grams_per_kilowatt_hour"
 FORECAST = "wattline_carbon_intensity_forecast_grams_per_kilowatt_hour"

@@ -6,8 +6,9 @@ import pytest
 
 from exporter.model import boottime
 from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
-from tests.daemon import begin, daemon, end, eventually
+from tests.daemon import begin, daemon, end
 from tests.fakes import nvml
+from tests.polling import eventually
 
 OPTIONS = ("--no-collector.rapl", "--no-collector.host")
 

@@ -7,8 +7,9 @@ import time
 import pytest
 
 from exporter.simulation import Constant
-from tests.daemon import begin, daemon, end, eventually, start
+from tests.daemon import begin, daemon, end, start
 from tests.exporter.api import UUIDS
+from tests.polling import eventually
 
 OPTIONS = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
 RISING = ("wattline_gpu_energy_joules_total", "wattline_gpu_integrated_energy_joules_total")

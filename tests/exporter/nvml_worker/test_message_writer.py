@@ -37,7 +37,7 @@ writer.flush()
     numbers = [poll.before_s for poll in chain.from_iterable(message.polls for message in messages)]
 
     assert code == 0
-    assert numbers == list(range(numbers[0], 3 * MAX_POLLS))
+    assert numbers == list(range(int(numbers[0]), 3 * MAX_POLLS))
     assert MAX_POLLS / 2 <= len(numbers) <= MAX_POLLS
     assert len(lines) > 1
     assert max(map(len, lines)) <= MAX_LINE_BYTES

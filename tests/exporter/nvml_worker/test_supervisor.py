@@ -11,7 +11,7 @@ import pytest
 
 from exporter.model import DriverGone, WorkerMessage
 from exporter.nvml_worker.supervisor import WorkerSupervisor
-from tests.daemon import eventually
+from tests.polling import eventually
 
 REPORTS_DRIVER_GONE_AND_STAYS = """
 import pathlib, os, time

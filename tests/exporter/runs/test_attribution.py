@@ -9,8 +9,9 @@ import psutil
 import pytest
 
 from exporter.simulation import Simulation
-from tests.daemon import begin, daemon, end, eventually
+from tests.daemon import begin, daemon, end
 from tests.exporter.api import UUIDS
+from tests.polling import eventually
 
 OPTIONS = ("--simulate", "2xH200", "--no-collector.host", "--no-history")
 ATTRIBUTED, GPU_ENERGY = "wattline_run_attributed_energy_joules_total", "wattline_gpu_energy_joules_total"

@@ -7,8 +7,9 @@ import pytest
 from exporter.model import RunError
 from exporter.processes.procfs import ProcessKey, find_process
 from exporter.runs.requests import merge_processes
-from tests.daemon import begin, end, eventually
+from tests.daemon import begin, end
 from tests.exporter.api import UUIDS, assert_problem, sleeper
+from tests.polling import eventually
 
 
 def test_add_processes_is_accepted_at_any_time(exporter):

@@ -3,8 +3,9 @@ import time
 import pytest
 
 from exporter.simulation import Constant
-from tests.daemon import begin, end, eventually
+from tests.daemon import begin, end
 from tests.exporter.api import UUIDS, assert_problem
+from tests.polling import eventually
 
 
 def test_work_is_the_sum_of_contributors_and_never_falls(exporter):

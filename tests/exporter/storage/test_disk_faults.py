@@ -19,7 +19,8 @@ from exporter.runs.record import STORED
 from exporter.simulation import Constant
 from exporter.storage.history import History
 from exporter.storage.state_file import StateFile
-from tests.daemon import begin, daemon, end, environment, eventually, start, wait_until_it_serves
+from tests.daemon import begin, daemon, end, environment, start, wait_until_it_serves
+from tests.polling import eventually
 
 OPTIONS = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
 LOAD_W = 400.0

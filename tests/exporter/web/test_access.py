@@ -7,8 +7,8 @@ import pytest
 import requests
 
 from tests.daemon import environment
-from tests.exporter.cli.test_main import exporter as command
 from tests.exporter.commands import assert_one_line
+from tests.exporter.commands import exporter as command
 from tests.exporter.web.files import PASSWORD, TOKEN, hashed, make_keys, web_config
 
 RUN = {"workload": "train"}

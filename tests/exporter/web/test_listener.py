@@ -8,8 +8,8 @@ import requests
 
 from exporter.config.settings import Settings
 from exporter.web.listener import ConnectionLimits
-from tests.daemon import eventually
 from tests.exporter.web.server_thread import run_server
+from tests.polling import eventually
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from exporter.contract import history as contract
-from tests.daemon import begin, daemon, end, eventually
+from tests.daemon import begin, daemon, end
+from tests.polling import eventually
 
 NOW = 1_790_000_000.0
 

@@ -22,8 +22,9 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
 from exporter.contract.run import RunView
-from tests.daemon import begin, daemon, end, eventually
+from tests.daemon import begin, daemon, end
 from tests.exporter.web.hostile_requests import hostile_request
+from tests.polling import eventually
 
 SCHEMA_REQUESTS = 256
 REQUESTS_PER_ROUND = 500

@@ -11,9 +11,9 @@ import trustme
 
 from exporter.config.settings import Settings
 from exporter.web.listener import ConnectionLimits
-from tests.daemon import eventually
 from tests.exporter.web.files import PASSWORD, TOKEN, hashed, make_keys, serial, web_config
 from tests.exporter.web.server_thread import run_server
+from tests.polling import eventually
 from tests.servers import prometheus, query
 
 

@@ -36,7 +36,7 @@ def test_check_caps_changes_nothing(limited_gpus, tmp_path):
         contextlib.closing(open_gpu_set(None, path)) as held_set,
         contextlib.closing(open_gpu_set(None, path)) as other_set,
     ):
-        other_set.set_power_limit = lambda uuid, set_w: pytest.fail(f"{uuid} was set to {set_w} W")
+        other_set.set_power_limit = lambda uuid, watts: pytest.fail(f"{uuid} was set to {watts} W")
         with caps.restoring_caps(held_set, tmp_path) as setter:
             setter.apply(watts(300))
             caps.check_caps(other_set, [watts(400)])

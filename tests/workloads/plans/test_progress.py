@@ -88,9 +88,14 @@ def terminal():
     return Console(file=io.StringIO(), width=100, force_terminal=True, legacy_windows=False)
 
 
+def _output(terminal: Console) -> str:
+    assert isinstance(terminal.file, io.StringIO)
+    return terminal.file.getvalue()
+
+
 def _last_frame(terminal: Console) -> str:
     """Return the last frame; each frame returns to the first line of the previous one."""
-    return terminal.file.getvalue().rpartition("\x1b[2K")[2]
+    return _output(terminal).rpartition("\x1b[2K")[2]
 
 
 def _frames_until(terminal: Console, *, stopped: bool = False) -> str:
@@ -103,7 +108,7 @@ def _frames_until(terminal: Console, *, stopped: bool = False) -> str:
         table.show(PlanStatus(2, 2, "b", "runs", (), 3))
         if stopped:
             raise KeyboardInterrupt
-    return terminal.file.getvalue()
+    return _output(terminal)
 
 
 def test_live_table_draws_each_short_step(terminal):

@@ -67,8 +67,8 @@ def test_tenants_failure_of_one_stops_others(exporter, tmp_path):
         "raise SystemExit('out of memory')",
         "train.py",
     )
-    second = f"command: [{sys.executable}, {script}, {tmp_path / 'results'}]"
-    plan = write_file(tmp_path, _pair_plan(second).replace("duration: 0.6", "duration: 60"))
+    second_job = f"command: [{sys.executable}, {script}, {tmp_path / 'results'}]"
+    plan = write_file(tmp_path, _pair_plan(second_job).replace("duration: 0.6", "duration: 60"))
     done = run_plan(exporter, plan)
 
     first, second = read_journal(tmp_path / "results")

@@ -86,7 +86,7 @@ def test_watchdog_outlives_signals_until_parent_ends(actions, tmp_path, number):
 
 @pytest.mark.parametrize(("is_normal", "recorded"), [(True, "normal end"), (False, "first")])
 def test_watchdog_closed_acts_without_normal_end(actions, tmp_path, is_normal, recorded):
-    from actions import record
+    from actions import record  # type: ignore[import-not-found]  # written by the fixture
 
     dog = Watchdog(record, [str(tmp_path / "record")], os.environ)
     dog.send("first")

@@ -60,7 +60,7 @@ def find_images(folder: Path) -> ImageFolder:
 
 def load_image_batches(
     images: ImageFolder, size_px: int, batch_size: int, *, seed: int, threads: int
-) -> Iterator[tuple[NDArray[np.uint8], Sequence[int]]]:
+) -> Generator[tuple[NDArray[np.uint8], Sequence[int]]]:
     """Yield pixels (batch, row, column, RGB) and classes endlessly, shuffled each epoch. Raises ImagesError.
 
     An incomplete batch at the end of an epoch is skipped.

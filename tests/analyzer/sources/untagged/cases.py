@@ -3,7 +3,13 @@
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, NodeGpu
 from tests.analyzer.sources.untagged import foreign_exporters as foreign
-from tests.analyzer.sources.untagged.foreign_exporters import EXAMPLE_GPU, SCRAPES, prometheus_text_of_scrapes, uuid
+from tests.analyzer.sources.untagged.foreign_exporters import (
+    EXAMPLE_GPU,
+    SCRAPES,
+    Exporter,
+    prometheus_text_of_scrapes,
+    uuid,
+)
 
 FLAT = NodeGpu([(START_S - 10_000, 200.0)], limit_w=400.0)
 HALF_WAY = [t for t in SCRAPES if t < START_S + 300]
@@ -36,7 +42,7 @@ def counter_with_unit(unit):
     )
 
 
-CASES = {
+CASES: dict[str, list[tuple[Exporter, str]]] = {
     "dcgm": [(foreign.dcgm, "gpu01:9400")],
     "dcgm-lower": [(lambda t: foreign.dcgm(t, host="hostname"), "10.0.0.7:9400")],
     "dcgm-cached": [(lambda t: foreign.dcgm(t, refresh_s=30.0), "gpu01:9400")],

@@ -3,7 +3,7 @@
 from tests.analyzer.node import START_S, NodeGpu, scrape_times
 from tests.analyzer.sources.untagged import foreign_exporters as foreign
 from tests.analyzer.sources.untagged import real_servers
-from tests.analyzer.sources.untagged.foreign_exporters import SCRAPES, prometheus_text_of_scrapes
+from tests.analyzer.sources.untagged.foreign_exporters import SCRAPES, Exporter, prometheus_text_of_scrapes
 
 GPU_CASE = "gpu-of-the-services"
 STEADY = NodeGpu([(START_S - 100_000, 300.0)], limit_w=700.0)
@@ -11,7 +11,7 @@ LATER = [t for t in SCRAPES if t > START_S + 300]
 LONG = scrape_times(15, START_S - 296, START_S + 3_900)
 RESTART_S = START_S + 301
 
-SERVERS = {
+SERVERS: dict[str, list[tuple[Exporter, str, list[float]]]] = {
     "vllm": [(real_servers.vllm, "a:8000", SCRAPES)],
     "vllm-v0": [(lambda t: real_servers.vllm(t, v1=False), "a:8000", SCRAPES)],
     "vllm-data-parallel": [(lambda t: real_servers.vllm(t, engines=2), "a:8000", SCRAPES)],

@@ -3,7 +3,7 @@
 import time
 
 from exporter.simulation import Fault
-from tests.daemon import begin, end, eventually
+from tests.daemon import begin, end
 from tests.exporter.daemon.eight_gpus.observation import (
     FAULTY,
     OTHERS,
@@ -16,6 +16,7 @@ from tests.exporter.daemon.eight_gpus.observation import (
     up_by_gpu,
     wrong_intervals,
 )
+from tests.polling import eventually
 
 
 def test_one_of_eight_hanging_others_keep_rate_and_it_recovers(node, serve):

@@ -1,12 +1,13 @@
 """GPUs that are lost, unbound, recovered, or added late."""
 
 import time
+from functools import partial
 
 import pytest
 
 from exporter.model import boottime
 from exporter.simulation import Fault
-from tests.daemon import begin, daemon, end, eventually
+from tests.daemon import begin, daemon, end
 from tests.exporter.daemon.eight_gpus.observation import (
     FAULTY,
     OTHERS,
@@ -18,6 +19,11 @@ from tests.exporter.daemon.eight_gpus.observation import (
     up_by_gpu,
     wrong_intervals,
 )
+from tests.polling import eventually
+
+
+def _has_gpus(exporter, uuids) -> bool:
+    return gpus_up(exporter) == uuids
 
 
 @pytest.mark.parametrize("reload", [False, True], ids=["GPU reset", "driver reload"])
@@ -64,7 +70,7 @@ def test_gpus_unbound_and_bound_again_are_followed(tmp_path):
             for i in range(8):
                 simulation.set_fault(i, Fault.UNBOUND, on=i in unbound)
             kept = {uuid for i, uuid in enumerate(uuids) if i not in unbound}
-            eventually(lambda kept=kept: gpus_up(exporter) == kept, f"all but {unbound}", exporter.log)
+            eventually(partial(_has_gpus, exporter, kept), f"all but {unbound}", exporter.log)
             scrapes.append(counters(exporter))
 
     assert is_monotonic(scrapes)

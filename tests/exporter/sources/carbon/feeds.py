@@ -82,6 +82,12 @@ def feed_after(clock: Clock, *answers: list[Slot], **options) -> CarbonFeed:
     return feed
 
 
+def script_of(feed: CarbonFeed) -> list[list[Slot] | SourceError]:
+    """Return the responses that are left."""
+    assert isinstance(feed.provider, Scripted)
+    return feed.provider.answers
+
+
 def refresh_error(feed: CarbonFeed) -> SourceError:
     with pytest.raises(SourceError) as caught:
         asyncio.run(feed.refresh(None))

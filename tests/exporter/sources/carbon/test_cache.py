@@ -10,7 +10,17 @@ from exporter.sources.carbon.cache import CarbonCache
 from exporter.sources.carbon.feed import CarbonFeed
 from exporter.sources.carbon.provider import HttpStatusError
 from exporter.sources.carbon.static import StaticIntensity
-from tests.exporter.sources.carbon.feeds import DAY_S, NOON_S, Clock, Scripted, feed_after, half, refresh_error, slot
+from tests.exporter.sources.carbon.feeds import (
+    DAY_S,
+    NOON_S,
+    Clock,
+    Scripted,
+    feed_after,
+    half,
+    refresh_error,
+    script_of,
+    slot,
+)
 
 ANSWER = [slot(NOON_S - 1_800, 190, "actual"), slot(NOON_S, 200), slot(NOON_S + 1_800, 210)]
 
@@ -120,7 +130,7 @@ def test_cache_unwritable_folder_is_logged_once(tmp_path, caplog):
     assert len(caplog.records) == 1
     assert "after a restart the intensities are requested again" in caplog.text
     (tmp_path / "missing").mkdir()
-    feed.provider.answers += [ANSWER]
+    script_of(feed).extend([ANSWER])
     asyncio.run(feed.refresh(None))
     assert (tmp_path / "missing" / "carbon.json").exists()
 

@@ -7,8 +7,7 @@ import pytest
 from exporter.model import Slot, SourceError
 from exporter.sources.carbon import electricity_maps
 from exporter.sources.carbon.electricity_maps import ElectricityMaps
-from exporter.sources.carbon.provider import DAY_S
-from tests.exporter.sources.carbon.feeds import HOUR_S, NOON, NOON_S, chain, visit
+from tests.exporter.sources.carbon.feeds import DAY_S, HOUR_S, NOON, NOON_S, chain, visit
 from tests.fakes.electricity_maps import TOKEN, ElectricityMapsApi
 
 LATER = NOON + timedelta(minutes=20)

@@ -17,6 +17,7 @@ from tests.exporter.sources.carbon.feeds import (
     feed_after,
     half,
     refresh_error,
+    script_of,
     slot,
     visit,
 )
@@ -95,7 +96,7 @@ def test_feed_drops_slots_older_than_two_days():
     feed = CarbonFeed(Scripted(), now=clock)
     for half_hours in range(0, 400, 4):
         clock.now_s = NOON_S + half_hours * 1_800
-        feed.provider.answers.append([slot(clock() + n * 1_800, 200) for n in range(96)])
+        script_of(feed).append([slot(clock() + n * 1_800, 200) for n in range(96)])
         asyncio.run(feed.refresh(None))
     slots_kept = feed._slots
     assert slots_kept[0].end_s > clock() - 2 * DAY_S

@@ -11,7 +11,16 @@ from exporter.contract.metrics import (
 from exporter.model import Reading, SourceError
 from exporter.sources.carbon.feed import CarbonFeed, carbon_readings
 from exporter.sources.carbon.static import StaticIntensity
-from tests.exporter.sources.carbon.feeds import HOUR_S, NOON_S, Clock, Scripted, feed_after, refresh_error, slot
+from tests.exporter.sources.carbon.feeds import (
+    HOUR_S,
+    NOON_S,
+    Clock,
+    Scripted,
+    feed_after,
+    refresh_error,
+    script_of,
+    slot,
+)
 
 
 def readings_of(feed: CarbonFeed, now_s: float = NOON_S) -> list[Reading]:
@@ -41,7 +50,7 @@ def test_gauges_export_no_forecast_for_estimates():
 def test_gauges_in_outage_export_static_mean_with_age():
     clock = Clock()
     feed = feed_after(clock, [slot(NOON_S, 200)], fallback=StaticIntensity("GBR", 268.255))
-    feed.provider.answers += [SourceError("down", "wait")]
+    script_of(feed).extend([SourceError("down", "wait")])
     clock.now_s += HOUR_S
     refresh_error(feed)
     labels = ("GBR", "static", "average", "static")

@@ -11,7 +11,17 @@ from exporter.model import Slot, SourceError
 from exporter.sources.carbon.feed import CarbonFeed, CarbonFeeds
 from exporter.sources.carbon.provider import HttpStatusError
 from exporter.sources.carbon.static import StaticIntensity
-from tests.exporter.sources.carbon.feeds import DAY_S, NOON_S, Clock, Scripted, feed_after, half, refresh_error, slot
+from tests.exporter.sources.carbon.feeds import (
+    DAY_S,
+    NOON_S,
+    Clock,
+    Scripted,
+    feed_after,
+    half,
+    refresh_error,
+    script_of,
+    slot,
+)
 
 DOWN = SourceError("down", "wait")
 BRITAIN = StaticIntensity("GBR", 268.255)
@@ -34,7 +44,7 @@ def test_feed_before_first_response_has_no_slot_then_fallback():
 def test_feed_uses_forecast_before_fallback():
     clock = Clock()
     feed = feed_after(clock, [slot(NOON_S, 200), slot(NOON_S + 1_800, 210)], fallback=BRITAIN)
-    feed.provider.answers += [DOWN]
+    script_of(feed).extend([DOWN])
     clock.now_s += 1_850
     refresh_error(feed)
     assert (feed.slot_at(clock()).grams_per_kwh, feed.slot_at(clock()).quality) == (210, "forecast")
@@ -61,7 +71,7 @@ def test_feed_outage_and_recovery_are_reported(caplog):
     caplog.set_level(logging.INFO)
     clock = Clock()
     feed = feed_after(clock, [slot(NOON_S, 200), slot(NOON_S + 1_800, 210)], fallback=BRITAIN)
-    feed.provider.answers += [DOWN, DOWN, DOWN, [slot(NOON_S + 1_800, 210)]]
+    script_of(feed).extend([DOWN, DOWN, DOWN, [slot(NOON_S + 1_800, 210)]])
     clock.now_s += 1_860
     messages = {str(refresh_error(feed)) for _ in range(3)}
     clock.now_s += 90

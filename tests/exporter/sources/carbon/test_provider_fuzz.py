@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from exporter.contract.carbon import electricity_maps, energy_charts, gb
 from exporter.contract.carbon.response import MAX_GRAMS_PER_KWH
@@ -21,7 +22,7 @@ from exporter.sources.carbon.gb import GbCarbonIntensity
 from exporter.sources.carbon.provider import extend_with_estimates, label_slots, parse_body
 from tests.exporter.sources.carbon.feeds import NOON_S, Clock, Scripted, feed_after
 
-MODELS = [
+MODELS: list[type[BaseModel]] = [
     gb.NationalResponse,
     gb.RegionalResponse,
     energy_charts.SeriesResponse,

@@ -23,9 +23,10 @@ class ReaderProcess:
     def __init__(self, state_file: Path) -> None:
         environment = {**os.environ, **nvml.environment(state_file)}
         command = [sys.executable, "-m", "tests.fakes.nvml_reader", str(state_file)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         folder = Path(__file__).parents[4]
-        self.child = subprocess.Popen(command, env=environment, cwd=folder, **pipes)
+        self.child = subprocess.Popen(
+            command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def __getattr__(self, method):
         def call(*arguments):

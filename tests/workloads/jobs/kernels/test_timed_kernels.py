@@ -39,12 +39,12 @@ def test_measure_kernels_starts_next_batch_before_wait(closed_address):
 
 def test_measure_kernels_failing_device_stops_others(closed_address):
     def failing(groups, count):
-        if failing.warm:
+        if warm:
             raise RuntimeError("CUDA error: out of memory")
-        failing.warm = True
+        warm.append(True)
         return lambda: KernelTimes([0.001], time.time())
 
-    failing.warm = False
+    warm: list[bool] = []
     options = SimpleNamespace(repetitions=None, duration=3600, warmup=1)
     run = client.Run("sgemm", {}, None, closed_address)
     endless = timed_kernels.cpu_launcher(lambda: time.sleep(0.001))
