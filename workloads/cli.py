@@ -127,7 +127,7 @@ def run_program(
     out: Out = None,
     nsys: Nsys = False,
 ) -> None:
-    """Measure COMMAND as a run. The exit code is that of COMMAND."""
+    """Measure COMMAND as a run. Exits with the exit code of COMMAND."""
     _run(command, name or workload_of(command), _Options(label, gpus, exporter, run_id, out, nsys))
 
 

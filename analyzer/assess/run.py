@@ -17,7 +17,7 @@ from analyzer.carbon.best_start import Profile, power_profile
 from analyzer.carbon.checks import carbon_findings, places_with_intensity, restatement_findings
 from analyzer.carbon.emissions import emissions_at, sci_findings, software_carbon_intensity
 from analyzer.carbon.intensity import carbon_slots
-from analyzer.carbon.restate import EnergyLines, emissions_by_slot, energy_lines, restate
+from analyzer.carbon.restate import EnergyCounters, emissions_by_slot, energy_counters, restate
 from analyzer.energy import aliasing
 from analyzer.energy.calibration import UNCALIBRATED, CalibratedGpus, calibrate, calibration_findings
 from analyzer.energy.checks import coverage_findings, device_findings, gpu_findings, suspect_findings, suspicions
@@ -28,7 +28,7 @@ from analyzer.energy.devices import (
     Signals,
     attribute_device,
     device_order,
-    gpu_energy_lines,
+    gpu_energy_counters,
     is_summed,
     measure_device,
 )
@@ -72,7 +72,7 @@ class _Attributed:
     """The second stage: the run with shares, work and emissions, and its cumulative energies over time."""
 
     run: AttributedRun
-    lines: EnergyLines
+    counters: EnergyCounters
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,10 @@ def _run_findings(run: MeasuredRun) -> Iterator[Finding]:
     if run.ended_at_s is None:
         text = "the end of the run is unknown: the figures are from its last scrape"
         yield Finding("warning", "not_ended", "", text)
+    headline = run.headline
+    if headline and headline.half is not None and 0 < headline.value <= headline.half:
+        text = "the run is too short to measure: its uncertainty is larger than its energy; run it for longer"
+        yield Finding("warning", "run_too_short", "", text)
     if run.outcome in ("failed", "interrupted"):
         yield Finding("warning", "outcome", "", f"the run {run.outcome}: its work may be incomplete")
 
@@ -142,17 +146,17 @@ def _attribute(measured: _Measured, inputs: UserInputs) -> _Attributed:
     devices = tuple(
         attribute_device(device, shares_j[device.instance, device.component, device.device]) for device in run.devices
     )
-    gpu_lines = gpu_energy_lines(measured.raw, devices)
-    slots = _slots(measured, devices, gpu_lines)
+    gpu_counters = gpu_energy_counters(measured.raw, devices)
+    slots = _slots(measured, devices, gpu_counters)
     by_user: list[Emission] = []
     if inputs.grams_per_kwh is not None:
         by_user = emissions_at(run.energy, inputs.grams_per_kwh, run.estimated)
     found = attributed_run(run, ledger, devices, slots, by_user)
-    return _Attributed(found, energy_lines(measured.raw.frame, devices, gpu_lines))
+    return _Attributed(found, energy_counters(measured.raw.frame, devices, gpu_counters))
 
 
 def _slots(
-    measured: _Measured, devices: Sequence[AttributedDevice], gpu_lines: Mapping[str, Sequence[Samples]]
+    measured: _Measured, devices: Sequence[AttributedDevice], gpu_counters: Mapping[str, Sequence[Samples]]
 ) -> tuple[CarbonSlot, ...]:
     gpu_energy_j = {
         instance: math.fsum(
@@ -161,7 +165,7 @@ def _slots(
         for instance in measured.run.instances
     }
     windows_s = {instance: (window.start_s, window.end_s) for instance, window in measured.windows.items()}
-    return tuple(carbon_slots(measured.raw.frame, gpu_energy_j, gpu_lines, windows_s))
+    return tuple(carbon_slots(measured.raw.frame, gpu_energy_j, gpu_counters, windows_s))
 
 
 def _check(measured: _Measured, run: AttributedRun) -> _Checked:
@@ -203,7 +207,7 @@ def _extend(measured: _Measured, attributed: _Attributed, checked: _Checked, inp
     run = attributed.run
     boundaries = energy_boundaries(run, inputs.pue)
     restated = tuple(_restated(measured, attributed, inputs))
-    uncounted = emissions_by_slot(run, measured.windows, attributed.lines) if run.untagged else []
+    uncounted = emissions_by_slot(run, measured.windows, attributed.counters) if run.untagged else []
     emissions = (*run.emissions, *uncounted, *(emission for one in restated for emission in one.emissions))
     embodied_g = inputs.hardware.embodied_g(run.duration_s) if inputs.hardware else None
     sci = () if embodied_g is None else software_carbon_intensity(boundaries, emissions, restated, embodied_g)
@@ -232,7 +236,7 @@ def _restated(measured: _Measured, attributed: _Attributed, inputs: UserInputs) 
     for past in inputs.past:
         if not past.problem:
             fallback = inputs.grams_per_kwh if past.basis == "average" else None
-            yield restate(attributed.run, measured.windows, attributed.lines, past, fallback)
+            yield restate(attributed.run, measured.windows, attributed.counters, past, fallback)
 
 
 def _devices(run: AttributedRun, checked: _Checked, calibrated: CalibratedGpus) -> tuple[ReportDevice, ...]:
@@ -256,5 +260,5 @@ def run_power_profile(frames: RunFrames, report: Report) -> Profile | None:
     if not measured:
         return None
     raw = RawSeries(frames.raw, frames.exact)
-    lines = energy_lines(frames.raw, report.devices, gpu_energy_lines(raw, report.devices))
-    return power_profile(report, measured[-1], windows(frames.ledger, frames.run_id), lines)
+    counters = energy_counters(frames.raw, report.devices, gpu_energy_counters(raw, report.devices))
+    return power_profile(report, measured[-1], windows(frames.ledger, frames.run_id), counters)

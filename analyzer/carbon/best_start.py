@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.carbon.restate import EnergyLines
+from analyzer.carbon.restate import EnergyCounters
 from analyzer.model.emissions import PastSlot
 from analyzer.model.interval import JOULES_PER_KWH
 from analyzer.model.report import Boundary, MeasuredRun
@@ -149,7 +149,7 @@ def _why_none(forecast: Forecast, profile: Profile, now_s: float) -> str:
 
 
 def power_profile(
-    run: MeasuredRun, boundary: Boundary, windows: Mapping[str, Window], lines: EnergyLines
+    run: MeasuredRun, boundary: Boundary, windows: Mapping[str, Window], counters: EnergyCounters
 ) -> Profile | None:
     """Return the energy of a finished run at `boundary` in parts of five minutes; None without a duration.
 
@@ -168,7 +168,8 @@ def power_profile(
                 for device in run.devices
                 if (device.instance, device.component) == (instance, component)
             )
-            risen_j = sum((np.interp(on_s, line.t, line.value) for line in lines.get((instance, component), ())), 0.0)
+            here = counters.get((instance, component), ())
+            risen_j = sum((np.interp(on_s, counter.t, counter.value) for counter in here), 0.0)
             rises_j = np.diff(risen_j) if np.ndim(risen_j) else np.zeros(count)
             whole_j = rises_j.sum()
             parts_j += joules * (rises_j / whole_j if whole_j > 0 else np.full(count, 1 / count))

@@ -34,12 +34,12 @@ class SlotPiece:
 def carbon_slots(
     raw: pd.DataFrame,
     gpu_energy_j: Mapping[str, float],
-    lines: Mapping[str, Sequence[Samples]],
+    counters: Mapping[str, Sequence[Samples]],
     windows_s: Mapping[str, tuple[float, float]],
 ) -> list[CarbonSlot]:
     """Split each instance's window at the slots of the intensity, each with its share of the GPUs' energy.
 
-    `gpu_energy_j` is the ledger's, by instance; `lines` are the unwrapped counters that divide it. Each basis has
+    `gpu_energy_j` is the ledger's, by instance; `counters` are the unwrapped counters that divide it. Each basis has
     separate rows, which must not be added up over bases.
     """
     found: list[CarbonSlot] = []
@@ -49,7 +49,7 @@ def carbon_slots(
         for piece in slot_pieces(raw, instance, basis, window_s) if window_s else ():
             if window_s and piece.slot:
                 whole_j = gpu_energy_j.get(instance, 0.0)
-                ratio = energy_share(lines.get(instance, ()), (piece.start_s, piece.end_s), window_s, whole_j)
+                ratio = energy_share(counters.get(instance, ()), (piece.start_s, piece.end_s), window_s, whole_j)
                 where = (instance, piece.slot["region"], piece.slot["provider"], basis, piece.slot["quality"])
                 found.append(CarbonSlot(piece.start_s, piece.end_s, *where, piece.slot["value"], ratio * whole_j))
     return found
@@ -101,17 +101,17 @@ def _states(
 
 
 def energy_share(
-    lines: Sequence[Samples], part_s: tuple[float, float], whole_s: tuple[float, float], whole_j: float = 0.0
+    counters: Sequence[Samples], part_s: tuple[float, float], whole_s: tuple[float, float], whole_j: float = 0.0
 ) -> float:
     """Return the share of the energy of `whole_s` in `part_s`; the share of the time where no energy is known.
 
     Where samples start long after `whole_s`, the rest of `whole_j` is spread evenly over the time before them.
     """
-    in_part_j = math.fsum(_between(line, *part_s) for line in lines)
-    in_whole_j = math.fsum(_between(line, *whole_s) for line in lines)
+    in_part_j = math.fsum(_between(counter, *part_s) for counter in counters)
+    in_whole_j = math.fsum(_between(counter, *whole_s) for counter in counters)
     if in_whole_j <= 0:
         return (part_s[1] - part_s[0]) / (whole_s[1] - whole_s[0])
-    seen_s = min(max(float(line.t[0]) for line in lines), whole_s[1])
+    seen_s = min(max(float(counter.t[0]) for counter in counters), whole_s[1])
     before_j = max(whole_j - in_whole_j, 0.0) if seen_s - whole_s[0] > _LATE_S else 0.0
     if not before_j:
         return in_part_j / in_whole_j
@@ -119,6 +119,6 @@ def energy_share(
     return (in_part_j + ratio * before_j) / (in_whole_j + before_j)
 
 
-def _between(line: Samples, start_s: float, end_s: float) -> float:
-    low, high = np.interp([start_s, end_s], line.t, line.value)
+def _between(counter: Samples, start_s: float, end_s: float) -> float:
+    low, high = np.interp([start_s, end_s], counter.t, counter.value)
     return float(high - low)

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 _Slot = TypeVar("_Slot", PastSlot, CarbonSlot)
 _Z_95 = 1.96
 _ZONES = {"cpu": "package", "dram": "dram"}
-EnergyLines = Mapping[tuple[str, str], Sequence[Samples]]
-"""Cumulative energies in joules by instance and component, which show when a device used its energy."""
+EnergyCounters = Mapping[tuple[str, str], Sequence[Samples]]
+"""Energy counters without resets, in joules, by instance and component; they show when a device used its energy."""
 
 
 def restate(
     run: AttributedRun,
     windows: Mapping[str, Window],
-    lines: EnergyLines,
+    counters: EnergyCounters,
     past: PastIntensities,
     static_g_per_kwh: float | None = None,
 ) -> Restatement:
@@ -46,7 +46,7 @@ def restate(
     parts = [
         part
         for instance, window in windows.items()
-        for part in _of_instance(run, instance, (window.start_s, window.end_s), lines, past)
+        for part in _of_instance(run, instance, (window.start_s, window.end_s), counters, past)
     ]
     if static_g_per_kwh is not None:
         parts = [part if part.provider else _static(part, static_g_per_kwh) for part in parts]
@@ -56,12 +56,12 @@ def restate(
     return Restatement(past, slots, emissions, ledger_g, ratio)
 
 
-def energy_lines(
-    raw: pd.DataFrame, devices: Sequence[MeasuredDevice], gpu_lines: Mapping[str, Sequence[Samples]]
-) -> EnergyLines:
-    """Return the cumulative energies of GPUs, CPUs and DRAM; a device without a counter is left out."""
-    found: dict[tuple[str, str], list[Samples]] = {
-        (instance, "gpu"): list(lines) for instance, lines in gpu_lines.items()
+def energy_counters(
+    raw: pd.DataFrame, devices: Sequence[MeasuredDevice], gpu_counters: Mapping[str, Sequence[Samples]]
+) -> EnergyCounters:
+    """Return the energy counters of GPUs, CPUs and DRAM; a device without a counter is left out."""
+    by_place: dict[tuple[str, str], list[Samples]] = {
+        (instance, "gpu"): list(counters) for instance, counters in gpu_counters.items()
     }
     for device in devices:
         zone = _ZONES.get(device.component)
@@ -70,13 +70,13 @@ def energy_lines(
             counter = samples(raw, m.CPU_ENERGY, **where)
             if len(counter) > 1:
                 rises_j = np.maximum(np.diff(counter.value), 0.0)
-                line = Samples(counter.t, np.concatenate([[0.0], rises_j]).cumsum())
-                found.setdefault((device.instance, device.component), []).append(line)
-    return found
+                unwrapped = Samples(counter.t, np.concatenate([[0.0], rises_j]).cumsum())
+                by_place.setdefault((device.instance, device.component), []).append(unwrapped)
+    return by_place
 
 
 def _of_instance(
-    run: AttributedRun, instance: str, window_s: tuple[float, float], lines: EnergyLines, past: PastIntensities
+    run: AttributedRun, instance: str, window_s: tuple[float, float], counters: EnergyCounters, past: PastIntensities
 ) -> Iterator[RestatedSlot]:
     earlier = _Slots([slot for slot in run.carbon_slots if (slot.instance, slot.basis) == (instance, past.basis)])
     now = _Slots(past.slots)
@@ -88,7 +88,7 @@ def _of_instance(
     for start_s, end_s in _pieces(window_s, [*now.slots, *earlier.slots]):
         energy = {
             component: joules.scaled(
-                energy_share(lines.get((instance, component), ()), (start_s, end_s), window_s, joules.value)
+                energy_share(counters.get((instance, component), ()), (start_s, end_s), window_s, joules.value)
             )
             for component, joules in whole.items()
         }
@@ -186,7 +186,7 @@ def _emissions(basis: str, slots: Sequence[RestatedSlot], estimated: frozenset[s
 
 
 def _against_ledger(run: AttributedRun, basis: str, emissions: Sequence[Emission]) -> tuple[float | None, float | None]:
-    """Return the ledger's emissions in grams, and the relative change by the restatement.
+    """Return the ledger's emissions in g CO2eq, and the relative change by the restatement.
 
     Both cover the components that have emissions in both. None if there are none.
     """
@@ -199,13 +199,13 @@ def _against_ledger(run: AttributedRun, basis: str, emissions: Sequence[Emission
     return before_g, now_g / before_g - 1 if before_g > 0 else None
 
 
-def emissions_by_slot(run: AttributedRun, windows: Mapping[str, Window], lines: EnergyLines) -> list[Emission]:
+def emissions_by_slot(run: AttributedRun, windows: Mapping[str, Window], counters: EnergyCounters) -> list[Emission]:
     """Return the emissions of an untagged range, from the intensities in force at the time.
 
     The exporters counted none for it.
     """
     found: list[Emission] = []
     for basis in dict.fromkeys(slot.basis for slot in run.carbon_slots):
-        by_slot = restate(run, windows, lines, PastIntensities("", "", basis))
+        by_slot = restate(run, windows, counters, PastIntensities("", "", basis))
         found += [replace(one, origin="by slot") for one in by_slot.emissions]
     return found

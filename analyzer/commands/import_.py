@@ -112,7 +112,7 @@ def _read_contents(paths: list[Path], form: str, options: ReadOptions, *, skip: 
 
 
 def _print_summary(found: Assembly, contents: list[FileContent], out: Path, count: int, *, zone_given: bool) -> None:
-    """Print what was read on stderr; the runs, and the commands that report them, on stdout."""
+    """Print the files on stderr; the runs, and the commands that report them, on stdout."""
     for content in contents:
         runs = f", {_count(len(content.runs), 'run')}" if content.runs else ""
         print_message(f"read {content.path} ({content.form}): {_count(len(content.series), 'sample')}{runs}")

@@ -26,6 +26,7 @@ _JUDGED_FROM_S = 60.0
 _MAX_TO_LIMIT = 1.5
 """Power above this multiple of the limit is impossible."""
 _FULLY_COVERED = 0.9995
+_SHORT_GAP_S = 0.05
 _SUSPICIONS: Mapping[str, tuple[Level, str]] = {
     "frozen": (
         "bad",
@@ -175,11 +176,15 @@ def gap_findings(subject: str, found: list[Gap], start_s: float, *, bridged: boo
         return []
     longest = max(found, key=lambda gap: gap.duration_s)
     text = (
-        f"{len(found)} gap{'s' if len(found) > 1 else ''} between samples, the longest {longest.duration_s:.1f} s, "
+        f"{len(found)} gap{'s' if len(found) > 1 else ''} between samples, the longest {_seconds(longest.duration_s)} s, "
         f"{max(longest.start_s - start_s, 0):.0f} s after the start; "
         f"{'the counter includes their energy, the plot does not' if bridged else 'their energy is not included'}"
     )
     return [Finding("warning", "gap", subject, text)]
+
+
+def _seconds(duration_s: float) -> str:
+    return f"{duration_s:.1f}" if duration_s >= _SHORT_GAP_S else f"{duration_s:.1g}"
 
 
 def _duplicate_findings(device: MeasuredDevice, raw: pd.DataFrame, window: Window) -> Iterator[Finding]:

@@ -238,18 +238,18 @@ def is_summed(device: MeasuredDevice, *, imported: bool) -> bool:
     return SCRAPED in device.methods or (imported and "integral" in device.methods)
 
 
-def gpu_energy_lines(raw: RawSeries, devices: Sequence[MeasuredDevice]) -> dict[str, list[Samples]]:
+def gpu_energy_counters(raw: RawSeries, devices: Sequence[MeasuredDevice]) -> dict[str, list[Samples]]:
     """Return the unwrapped counters of the GPUs by instance; GPUs with fewer than two samples are left out."""
-    lines: dict[str, list[Samples]] = {}
+    counters: dict[str, list[Samples]] = {}
     for device in devices:
         if device.component != "gpu":
             continue
         signals = raw_signals(raw, device.instance, device.device)
         possible = signals.power_range
         if possible and len(signals.counter) > 1:
-            line = integrate.unwrap(signals.counter, possible)
-            lines.setdefault(device.instance, []).append(Samples(line.t, line.energy_j))
-    return lines
+            unwrapped = integrate.unwrap(signals.counter, possible)
+            counters.setdefault(device.instance, []).append(Samples(unwrapped.t, unwrapped.energy_j))
+    return counters
 
 
 def attribute_device(device: MeasuredDevice, shares_j: Mapping[str, float]) -> AttributedDevice:

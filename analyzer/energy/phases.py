@@ -70,8 +70,7 @@ def measurable_phases(
     Below ten updates the uncertainty of start and end is most of the energy. Where some phases are `working`, a
     missing energy of the others is no finding.
     """
-    update_s = _slowest_update_s(devices)
-    least_s = {"gpu": FEWEST_UPDATES * update_s}
+    least_s = {"gpu": shortest_phase_s(devices)}
     kept = tuple(_measurable(phase, least_s) for phase in phases)
     refused = [before for before, after in zip(phases, kept, strict=True) if before.energy != after.energy]
     missed = [phase for phase in refused if not working or phase.name in working]
@@ -81,16 +80,17 @@ def measurable_phases(
     named = ", ".join(phase.name for phase in missed)
     text = (
         f"no GPU energy for the phase{'s' if len(missed) > 1 else ''} {named} (at most {longest_s:.2f} s): the sensor "
-        f"updates every {update_s:g} s, and below {FEWEST_UPDATES} updates start and end dominate the uncertainty; "
+        f"updates every {least_s['gpu'] / FEWEST_UPDATES:g} s, and below {FEWEST_UPDATES} updates start and end dominate the uncertainty; "
         f"make such phases {least_s['gpu']:g} s or longer, or repeat them within one phase"
     )
     return kept, [Finding("note", "phase_too_short", "", text)]
 
 
-def _slowest_update_s(devices: Sequence[MeasuredDevice]) -> float:
-    """Return the update interval of the slowest sensor among the GPUs."""
-    found = [sensor_window(device.name, device.architecture) for device in devices if device.component == "gpu"]
-    return max((one.update_s if one else _USUAL_UPDATE_S for one in found), default=_USUAL_UPDATE_S)
+def shortest_phase_s(devices: Sequence[MeasuredDevice]) -> float:
+    """Return the shortest phase with a GPU energy: ten updates of the slowest sensor among the GPUs."""
+    windows = [sensor_window(device.name, device.architecture) for device in devices if device.component == "gpu"]
+    updates_s = (window.update_s if window else _USUAL_UPDATE_S for window in windows)
+    return FEWEST_UPDATES * max(updates_s, default=_USUAL_UPDATE_S)
 
 
 def _measurable(phase: RunPhase, least_s: Mapping[str, float]) -> RunPhase:

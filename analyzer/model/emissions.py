@@ -12,6 +12,13 @@ from analyzer.model.interval import JOULES_PER_KWH, Interval, total
 UNKNOWN = "unknown"
 """The quality of intensities from a file that does not state one: measured, forecast or a yearly mean."""
 
+_ORIGINS = {"ledger": "recorded by the exporter", "by slot": "computed by slot"}
+
+
+def origin_text(origin: str) -> str:
+    """Return the origin of emissions in words."""
+    return _ORIGINS.get(origin, origin)
+
 
 @dataclass(frozen=True, slots=True)
 class Emission:

@@ -1,10 +1,13 @@
 """Downsampling of long series that keeps every figure computed from them.
 
-A series of up to `MAX_UNCHANGED` samples is unchanged. Of a longer one, each of a limited number of buckets keeps
-- for a gauge the first, lowest, highest and last sample,
-- for a counter the first and last sample, those around each fall, and those of the fastest and slowest rise,
-- for an age, which counts the seconds of an activity, the samples at which it stops and continues.
-All of them keep the ends of the longest interval in a bucket, and every sample near the edges of the run. Figures that
+A series of up to `MAX_UNCHANGED` samples is unchanged. A longer one is divided into a limited number of buckets. Each
+bucket keeps:
+
+- of a gauge: the first, lowest, highest and last sample.
+- of a counter: the first and last sample, those around each fall, and those of the fastest and slowest rise.
+- of an age, which counts the seconds of an activity: the samples at which it stops and continues.
+
+All buckets keep the ends of the longest interval in a bucket, and every sample near the edges of the run. Figures that
 need all samples of a gauge are computed while they are read (`analyzer.energy.streaming`). For states see
 `analyzer.sources.fetch`.
 """

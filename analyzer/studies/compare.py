@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from analyzer.model.devices import SIMULATED
+from analyzer.model.emissions import origin_text
 from analyzer.model.interval import Interval
 from analyzer.model.report import Report
 from analyzer.model.samples import RunFrames, last
@@ -124,7 +126,8 @@ def _figures(report: Report) -> list[tuple[RunFigure, Interval]]:
             found.append((RunFigure(key, "rate", "rate", work.unit), Interval(work.per_second)))
     for sum_ in report.emission_totals:
         key = f"emissions_{sum_.basis}_{sum_.origin.replace(' ', '_')}_grams"
-        found.append((RunFigure(key, "emissions", f"emissions, {sum_.basis}, {sum_.origin}"), sum_.mass_g))
+        name = f"emissions, {sum_.basis}, {origin_text(sum_.origin)}"
+        found.append((RunFigure(key, "emissions", name), sum_.mass_g))
     return found
 
 
@@ -148,6 +151,8 @@ def compare_groups(groups: Sequence[RunGroup], *, force: bool = False) -> GroupC
         warnings.append(
             "the runs used different GPUs; GPUs of one model differ by some percent, see: analyzer variability"
         )
+    if any(SIMULATED in one.identity.get("GPU models", "") for group in groups for one in group.members):
+        warnings.append("SIMULATED hardware: the figures do not describe a real GPU")
     return GroupComparison(tuple(groups), tuple(_lines(groups)), tuple(warnings))
 
 

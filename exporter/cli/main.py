@@ -100,7 +100,7 @@ def check(
 ) -> None:
     """Read each source once, and print whether it works, or the cause and the remedy.
 
-    The options are those of serve. The exit code is 1 if no energy can be measured.
+    It takes the options of serve. The exit code is 1 if no energy can be measured.
     """
     from exporter.cli.check import run_checks as run_check
 

@@ -52,7 +52,7 @@ TOKEN_VARIABLE = "WATTLINE_CARBON_TOKEN"  # noqa: S105  # name of an environment
 def read_provider_secret(path: Path | None, provider: str) -> str | None:
     """Return the secret of a provider: its line `PROVIDER=SECRET`, else the only line; None without one.
 
-    Without `path` the text is that of WATTLINE_CARBON_TOKEN. Empty lines and comments (`#`) are ignored. Raises
+    Without `path`, read the text from WATTLINE_CARBON_TOKEN. Empty lines and comments (`#`) are ignored. Raises
     SecretFileError, or ValueError for an ambiguous or invalid secret. No message contains the secret.
     """
     text = os.environ.get(TOKEN_VARIABLE, "") if path is None else read_secret_text(path)

@@ -1,10 +1,10 @@
 """Power sensors of the board from the kernel's hwmon class, and CPU sockets of NVIDIA Grace.
 
-- Sensors are `powerN_average` or `powerN_input` in microwatts, in the chip's folder or, for an ACPI meter such as
-  Grace's, in `device/` (https://www.kernel.org/doc/html/latest/hwmon/sysfs-interface.html), and rails of an INA3221
-  with voltage and current only.
+- Sensors are `powerN_average` or `powerN_input`, in microwatts, in the chip's folder
+  (https://www.kernel.org/doc/html/latest/hwmon/sysfs-interface.html). An ACPI meter such as Grace's has them in
+  `device/`. Rails of an INA3221 have voltage and current only.
 - Sensors overlap: a module's power contains its GPU, CPU and memory. So they are devices of kind `hwmon`, which belong
-  to no component and are never added, with one exception:
+  to no component and are never added. Grace is the exception.
 - Grace has no RAPL. Its firmware reports per socket `Grace Power Socket N` (whole socket), `CPU Power Socket N` (rail
   of the cores) and `SysIO Power Socket N` (rail of the SoC), on a GH200 also `Module Power Socket N` (Grace, GPU, HBM,
   DRAM and regulator losses): https://docs.nvidia.com/grace-perf-tuning-guide/power-thermals.html#power-telemetry.

@@ -48,7 +48,7 @@ def run_frames(
 
 
 def run_report(folder, run=None, *, carbon=None, calibrations=(), **options):
-    """Report of a run; `carbon` is in g/kWh, `options` are those of `run_frames`."""
+    """Report of a run; `carbon` is in g/kWh, `options` go to `run_frames`."""
     return assess(
         run_frames(folder, run, **options), UserInputs(grams_per_kwh=carbon, calibrations=tuple(calibrations))
     )

@@ -50,6 +50,7 @@ MEANINGS = {
     "restated_missing": "No intensity is known for a part of the energy; restated emissions do not include it.",
     "restated_partly": "A part of the energy is restated with intensities that are not actual ones.",
     "restated_unknown": "The restating file does not state the quality of its intensities.",
+    "run_too_short": "The uncertainty of the run's energy is larger than the energy; the figures are of no use.",
     "scraped_power": "The device has no energy counter; its energy is the integral of scraped power, without interval.",
     "server_restarts": "Token servers started or stopped in the range; the upper limit includes tokens not scraped.",
     "shared": "Other runs used the device at the same time; the headline is the energy of the whole device.",

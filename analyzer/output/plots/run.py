@@ -125,7 +125,7 @@ def _draw_power(axes: Axes, report: Report, power: pd.DataFrame, theme: Theme) -
     axes.grid(axis="y", color=theme.line, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.tick_params(length=0, pad=6)
-    axes.set_xlabel(f"Time since the start of the run, {unit} (shaded: the run)")
+    axes.set_xlabel(f"Time since the start of the run, {unit} (shaded: the run; lines join samples)")
     estimated = any(device.estimated for device in shown)
     axes.set_title(units.marked("Power, W", estimated), loc="left", size="medium", weight="bold")
     if not axes.lines:

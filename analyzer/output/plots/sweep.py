@@ -61,7 +61,7 @@ def sweep_plot(advices: Sequence[Advice], theme: Theme = LIGHT) -> bytes:
         grid = figure.subplots(rows, columns, squeeze=False, sharex="col")
         for column, advice in enumerate(advices):
             _column([grid[row, column] for row in range(rows)], advice, panels, theme)
-        figure.supxlabel(_CAPTION, color=theme.quiet, size="small")
+        figure.supxlabel(textwrap.fill(_CAPTION, _NARROW * columns), color=theme.quiet, size="small")
         target = io.BytesIO()
         figure.savefig(target, format="png", dpi=150, metadata={"Software": "Wattline"})
     return target.getvalue()
@@ -186,7 +186,10 @@ def _frame(axes: Axes, title: str, advice: Advice, theme: Theme) -> None:
     if title.startswith("Power") and xs and advice.candidates[0].setting.power_limit_w is not None:
         axes.plot([xs[0], xs[-1]], [xs[0], xs[-1]], color=theme.quiet, linewidth=0.9, linestyle=":", zorder=0)
         offset: dict[str, Any] = {"xytext": (-8, 3), "textcoords": "offset points", "ha": "right", "va": "bottom"}
-        axes.annotate("power limit", (xs[-1], xs[-1]), color=theme.quiet, fontsize="small", **offset)
+        box = {"facecolor": theme.paper, "edgecolor": "none", "pad": 1}  # covers the line of the recommended setting
+        axes.annotate(
+            "power limit", (xs[-1], xs[-1]), color=theme.quiet, fontsize="small", zorder=1, bbox=box, **offset
+        )
     for x, each in _places(advice.candidates):
         if each.like_best and len(advice.best_candidates) > 1:
             axes.axvspan(*_around(x, xs), color=theme.window, linewidth=0, zorder=-1)

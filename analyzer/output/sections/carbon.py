@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from analyzer.model.emissions import RestatedSlot, Restatement, Sci
+from analyzer.model.emissions import RestatedSlot, Restatement, Sci, origin_text
 from analyzer.model.interval import Interval
 from analyzer.model.report import Report
 from analyzer.output import units
@@ -38,7 +38,7 @@ def emission_table(report: Report) -> Table:
         [
             text_cell(one.component.upper()),
             mass_cell(one.mass_g, largest_g, estimated=one.estimated),
-            *text_cells((one.basis, one.quality, one.origin)),
+            *text_cells((one.basis, one.quality, origin_text(one.origin))),
         ]
         for one in report.emissions
     ]
@@ -151,7 +151,7 @@ def sci_table(report: Report) -> Table | None:
 
 
 def _sci_rows(one: Sci) -> Iterator[list[Cell]]:
-    where = text_cells((one.boundary, f"{one.basis}, {one.origin}"))
+    where = text_cells((one.boundary, f"{one.basis}, {origin_text(one.origin)}"))
     whole = (Interval(one.operational.value), Interval(one.embodied_g), one.whole)
     yield [text_cell("run"), *where, *map(_sci_cell, whole)]
     for unit, amount in one.amounts:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from analyzer.energy.devices import POLICIES
+from analyzer.energy.phases import FEWEST_UPDATES, shortest_phase_s
 from analyzer.model.devices import ReportDevice
 from analyzer.model.report import Report
 from analyzer.output import units
 from analyzer.output.table import (
+    ABSENT,
     Cell,
     Column,
     Table,
@@ -53,6 +56,8 @@ _POWER = (
     *("label", "mean_power_watts", "max_power_watts", "power_limit_watts", "idle_power_watts"),
     *("net_of_idle_energy_joules", "name"),
 )
+_LEAST_REST_S = 0.005
+"""Shorter times outside the phases are rounding."""
 _ATTRIBUTED = ("label", "energy_joules", *(f"attributed_energy_{policy}_joules" for policy in POLICIES))
 
 
@@ -157,4 +162,18 @@ def phase_table(report: Report) -> Table | None:
         ]
         for phase in report.phases
     ]
-    return Table("Phases", columns, rows)
+    return Table("Phases", columns, rows, notes=tuple(_phase_notes(report)))
+
+
+def _phase_notes(report: Report) -> Iterator[str]:
+    """Yield why energies are absent, and the time outside the phases."""
+    least_s = shortest_phase_s(report.devices)
+    absent = [(phase, name) for phase in report.phases for name in report.energy if name not in phase.energy]
+    too_short = [name == "gpu" and phase.duration_s < least_s for phase, name in absent]
+    if any(too_short):
+        yield f"{ABSENT}: shorter than {least_s:g} s, which is {FEWEST_UPDATES} updates of the GPU's sensor."
+    if not all(too_short):
+        yield f"{ABSENT}{' in other rows' if any(too_short) else ''}: the exporter recorded no energy."
+    rest_s = report.duration_s - math.fsum(phase.duration_s for phase in report.phases)
+    if rest_s >= _LEAST_REST_S:
+        yield f"Not in any phase: {units.duration(rest_s)} of the run."

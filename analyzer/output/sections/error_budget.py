@@ -60,7 +60,7 @@ def budget_table(report: Report) -> Table | None:
 
 
 def _column_notes(titles: Sequence[str]) -> list[str]:
-    """Return what the columns are: random errors with a 95 % CI, or limits."""
+    """Return which columns are random errors with a 95 % CI, and which are limits."""
     random = [title.removesuffix(", 95 % CI") for title in titles if title.endswith(", 95 % CI")]
     limits = [title.removesuffix(", at most") for title in titles if title in ("Gaps", "Sensor", _TITLES[-1])]
     notes = [f"Random errors, with a 95 % CI: {', '.join(random)}."] if random else []

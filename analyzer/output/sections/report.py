@@ -13,6 +13,24 @@ from analyzer.output.table import Cell, Column, Table, number_cell, text_cell
 _LATENCY = re.compile(r"(?P<name>\w+)_seconds_(?P<statistic>mean|min|max|std|p\d{1,2}(?:_\d+)?)")
 _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "end to end"}
 _STATISTICS = ("mean", "std", "min", "p1", "p5", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "p99_9", "max")
+_MEANINGS = {
+    "tokens_per_second": "tokens by wall-clock time",
+    "tokens_per_second_busy": "tokens by the time within batches, without the time between them",
+    "measured_seconds": "time from the start to the last answer",
+    "concurrency_mean": "mean number of requests in flight",
+    "tokens_per_chunk_mean": "mean number of tokens in one event of the answer",
+    "error_ratio": "failed requests, of all requests",
+    "goodput_ratio": "requests that met the objectives, of all requests",
+    "goodput_requests_per_second": "requests that met the objectives, by wall-clock time",
+    "requests_without_usage": "answers without a number of tokens",
+    "requests_without_text": "answers without text",
+    "send_delay_seconds_p99": "delay of the job itself before it sent a request",
+    "law_joules_per_step": "energy per step by the law of the simulated GPU",
+    "loss": "loss of the last step",
+    "loss_first": "loss of the first step after the warm-up",
+    "score_seconds": "time that the benchmark reported",
+}
+"""Meaning of results of the built-in jobs whose names do not state it."""
 
 
 def latencies(results: Mapping[str, float]) -> dict[str, dict[str, float]]:
@@ -51,7 +69,15 @@ def _milliseconds(value_s: float | None) -> Cell:
 
 def result_table(report: Report) -> Table:
     rows = [[text_cell(name), number_cell(value)] for name, value in other_results(report.results).items()]
-    return Table("Results reported by the job", [Column("Result", text=True), Column("Value")], rows)
+    columns = [Column("Result", text=True), Column("Value")]
+    return Table("Results reported by the job", columns, rows, notes=_result_notes(report.results))
+
+
+def _result_notes(results: Mapping[str, float]) -> list[str]:
+    """Return the meaning of names of which the built-in jobs report results."""
+    known = [f"{name}: {_MEANINGS[name]}" for name in results if name in _MEANINGS]
+    notes = ["The job measured these values; the unit is part of the name."]
+    return [*notes, f"In the built-in jobs: {'; '.join(known)}."] if known else notes
 
 
 def report_tables(report: Report) -> list[Table]:

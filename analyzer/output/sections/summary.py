@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from analyzer.model.emissions import EmissionTotal, origin_text
 from analyzer.model.interval import Interval
 from analyzer.model.report import Level, Report, Work
 from analyzer.output import units
@@ -39,7 +40,7 @@ def report_summary_lines(report: Report) -> Iterator[tuple[str, str]]:
             each = units.marked(units.energy_per_unit(work.energy_per_unit, work.unit), report.headline_estimated)
             yield "", f"{each}{where}"
     for sum_ in report.emission_totals:
-        origin = f"{sum_.components}; {sum_.basis} intensity, {sum_.qualities}, {sum_.origin}"
+        origin = f"{sum_.components}; {_intensity_text(sum_)}"
         origin += f"; {sum_.estimated} is an estimate" if sum_.estimated else ""
         yield "emissions", f"{units.mass(sum_.mass_g)} ({origin})"
 
@@ -70,6 +71,10 @@ def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
         )
     if report.mean_power_w:
         yield "mean power", units.marked(units.power(report.mean_power_w), report.headline_estimated)
+
+
+def _intensity_text(sum_: EmissionTotal) -> str:
+    return f"{sum_.basis} intensity, {sum_.qualities}, {origin_text(sum_.origin)}"
 
 
 def _phase_text(phases: Sequence[str]) -> str:
@@ -140,5 +145,5 @@ def _work_sentence(report: Report, work: Work, energy: Interval) -> Sentence:
 def _emission_sentences(report: Report) -> Iterator[Sentence]:
     for sum_ in report.emission_totals:
         estimated = f"; {sum_.estimated} is an estimate" if sum_.estimated else ""
-        origin = f"for {sum_.components} ({sum_.basis} intensity, {sum_.qualities}, {sum_.origin}{estimated})"
+        origin = f"for {sum_.components} ({_intensity_text(sum_)}{estimated})"
         yield Sentence("The emissions are", units.mass(sum_.mass_g), f"{origin}.")

@@ -1,6 +1,6 @@
 """NVML driver: initialization, its GPUs, and XID errors.
 
-The functions are those of `pynvml`, of the package nvidia-ml-py, or of another object with the same functions. Every
+The library is `pynvml` of the package nvidia-ml-py, or another object with the same functions. Every
 call may hang on a failing GPU, so these modules run in the NVML worker process.
 """
 

@@ -119,7 +119,7 @@ def test_boundaries_flop_are_converted_to_gflop(tmp_path):
 
 
 def test_boundaries_phase_work_has_energy_of_phase(tmp_path):
-    """10 of 20 s in the phase: 3,000 J of the GPU and 400 J of the CPU; the rate is that of the whole run."""
+    """10 of 20 s in the phase: 3,000 J of the GPU and 400 J of the CPU; the rate covers the whole run."""
     run = NodeRun(
         cpu_j=900,
         phases={"load": (10, 3_000), "measure": (10, 3_000)},

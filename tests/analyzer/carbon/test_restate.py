@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.assess.run import assess, run_power_profile
-from analyzer.carbon.restate import energy_lines, restate
-from analyzer.energy.devices import RawSeries, gpu_energy_lines
+from analyzer.carbon.restate import energy_counters, restate
+from analyzer.energy.devices import RawSeries, gpu_energy_counters
 from analyzer.model import timeline
 from analyzer.model.emissions import PastIntensities, PastSlot
 from analyzer.model.report import UserInputs
@@ -285,10 +285,10 @@ def run_energy(tmp_path_factory):
     times = scrape_times(60, BEGIN_S - 60, END_S + 60)
     frames = run_frames(tmp_path_factory.mktemp("linear"), run(), gpus=[TWO_POWERS], times=times)
     report = assess(frames)
-    lines = energy_lines(
-        frames.raw, report.devices, gpu_energy_lines(RawSeries(frames.raw, frames.exact), report.devices)
+    counters = energy_counters(
+        frames.raw, report.devices, gpu_energy_counters(RawSeries(frames.raw, frames.exact), report.devices)
     )
-    return report, timeline.windows(frames.ledger, frames.run_id), lines
+    return report, timeline.windows(frames.ledger, frames.run_id), counters
 
 
 @given(st.lists(st.floats(0, 900), min_size=2, max_size=2), st.floats(0, 900))

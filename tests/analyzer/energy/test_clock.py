@@ -21,7 +21,7 @@ def clock_report(folder, values_at):
 
 
 def ledger_unchanged(report):
-    """Whether the ledger's figures are unchanged."""
+    """Return True if the ledger's figures are unchanged."""
     return report.headline.value == 6_000 and report.headline.half == 10 and report.duration_s == 20
 
 

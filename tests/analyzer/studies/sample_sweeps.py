@@ -24,7 +24,7 @@ def power_and_speed(name, cap_w):
 
 
 def sample_run(cap_w, energy_j, time_s, *, repeat="1", steps=100.0, gpus=1, settings=(), limit_w=None, **facts):
-    """Return a run; energy and time are those of the whole run."""
+    """Return a run; energy and time cover the whole run."""
     return SweepRun(
         run_id=f"{'-'.join(text for _, text in settings)}{cap_w}-{repeat}",
         workload="load",

@@ -26,7 +26,7 @@ def test_static_unknown_country_lists_similar_ones():
         StaticIntensity.of_country("Qqqqq")
 
 
-@pytest.mark.skipif(not EMBER.exists(), reason="the reference data are not beside this checkout")
+@pytest.mark.skipif(not EMBER.exists(), reason="the reference data are not next to this checkout")
 def test_static_table_has_embers_values():
     with EMBER.open(encoding="utf-8") as file:
         ember = [
