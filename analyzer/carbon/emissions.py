@@ -96,8 +96,8 @@ def _at_boundary(boundary: Boundary, basis: str, emissions: Sequence[Emission], 
             return
 
 
-def sci_findings(found: Sequence[Sci]) -> list[Finding]:
-    if found:
+def sci_findings(scis: Sequence[Sci]) -> list[Finding]:
+    if scis:
         return []
     text = "no SCI: the intensity is not known for all of the run's energy; add one with --carbon G/KWH or --restate"
     return [Finding("warning", "no_sci", "", text)]

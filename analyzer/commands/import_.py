@@ -111,7 +111,7 @@ def _read_contents(paths: list[Path], form: str, options: ReadOptions, *, skip: 
     return contents
 
 
-def _print_summary(found: Assembly, contents: list[FileContent], out: Path, count: int, *, zone_given: bool) -> None:
+def _print_summary(assembly: Assembly, contents: list[FileContent], out: Path, count: int, *, zone_given: bool) -> None:
     """Print the files on stderr; the runs, and the commands that report them, on stdout."""
     for content in contents:
         runs = f", {_count(len(content.runs), 'run')}" if content.runs else ""
@@ -122,13 +122,13 @@ def _print_summary(found: Assembly, contents: list[FileContent], out: Path, coun
         print_message(f"using local time ({time.strftime('%z')}) for times without a time zone; see --timezone")
     made = "" if any(content.runs for content in contents) else " made from the log"
     print_message(
-        f"wrote {_count(len(found.runs), 'run')}{made}, {_count(count, 'sample')} with its metadata, to {out}"
+        f"wrote {_count(len(assembly.runs), 'run')}{made}, {_count(count, 'sample')} with its metadata, to {out}"
     )
-    for run in found.runs:
+    for run in assembly.runs:
         print(f"{run.run_id}: {_energy_text(run)}")
-    first = min(run.file_run.start_s for run in found.runs)
+    first = min(run.file_run.start_s for run in assembly.runs)
     days = max(math.ceil((time.time() - first) / 86_400) + 1, 30)
-    for run in found.runs:
+    for run in assembly.runs:
         if run.energies:
             print(f"  analyzer report --source {shlex.quote(str(out))} --since {days}d --run-id {run.run_id}")
 

@@ -170,14 +170,14 @@ def _gap_findings(device: MeasuredDevice, raw: RawSeries, window: Window, signal
     return gap_findings(device.label, found, window.start_s, bridged=not is_summed(device, imported=raw.imported))
 
 
-def gap_findings(subject: str, found: list[Gap], start_s: float, *, bridged: bool = True) -> list[Finding]:
+def gap_findings(subject: str, missing: list[Gap], start_s: float, *, bridged: bool = True) -> list[Finding]:
     """Return one finding for all gaps; `bridged` says that a counter includes their energy."""
-    if not found:
+    if not missing:
         return []
-    longest = max(found, key=lambda gap: gap.duration_s)
+    longest = max(missing, key=lambda gap: gap.duration_s)
     text = (
-        f"{len(found)} gap{'s' if len(found) > 1 else ''} between samples, the longest {_seconds(longest.duration_s)} s, "
-        f"{max(longest.start_s - start_s, 0):.0f} s after the start; "
+        f"{len(missing)} gap{'s' if len(missing) > 1 else ''} between samples, "
+        f"the longest {_seconds(longest.duration_s)} s, {max(longest.start_s - start_s, 0):.0f} s after the start; "
         f"{'the counter includes their energy, the plot does not' if bridged else 'their energy is not included'}"
     )
     return [Finding("warning", "gap", subject, text)]

@@ -80,7 +80,8 @@ def measurable_phases(
     named = ", ".join(phase.name for phase in missed)
     text = (
         f"no GPU energy for the phase{'s' if len(missed) > 1 else ''} {named} (at most {longest_s:.2f} s): the sensor "
-        f"updates every {least_s['gpu'] / FEWEST_UPDATES:g} s, and below {FEWEST_UPDATES} updates start and end dominate the uncertainty; "
+        f"updates every {least_s['gpu'] / FEWEST_UPDATES:g} s, and below {FEWEST_UPDATES} updates start and end "
+        "dominate the uncertainty; "
         f"make such phases {least_s['gpu']:g} s or longer, or repeat them within one phase"
     )
     return kept, [Finding("note", "phase_too_short", "", text)]

@@ -25,13 +25,13 @@ class UnwritableError(Exception):
     """History file that cannot take the runs; nothing was written. The message has cause and remedy."""
 
 
-def write_history(path: Path, found: Assembly, instance: str) -> int:
+def write_history(path: Path, assembly: Assembly, instance: str) -> int:
     """Return the number of samples written. Raises UnwritableError."""
     try:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                count = _write(connection, path, found, instance)
+                count = _write(connection, path, assembly, instance)
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
@@ -43,7 +43,7 @@ def write_history(path: Path, found: Assembly, instance: str) -> int:
         ) from error
 
 
-def _write(connection: sqlite3.Connection, path: Path, found: Assembly, instance: str) -> int:
+def _write(connection: sqlite3.Connection, path: Path, assembly: Assembly, instance: str) -> int:
     for statement in filter(str.strip, SCHEMA.split(";")):
         connection.execute(statement)
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
@@ -52,10 +52,10 @@ def _write(connection: sqlite3.Connection, path: Path, found: Assembly, instance
         raise UnwritableError(
             f"cannot write {path}: it has schema {there}, this version writes {SCHEMA_VERSION}; give another --out"
         )
-    _refuse_known(connection, path, found)
+    _refuse_known(connection, path, assembly)
     ids: dict[tuple[str, str], int] = {}
     written: set[tuple[int, int]] = set()
-    for metric, labels, t_s, value in _samples(found):
+    for metric, labels, t_s, value in _samples(assembly):
         key = (metric.name, canonical_labels({**labels, "instance": instance}))
         if key not in ids:
             ids[key] = _series(connection, key)
@@ -79,8 +79,8 @@ def _insert(connection: sqlite3.Connection, path: Path, place: tuple[int, int], 
         )
 
 
-def _refuse_known(connection: sqlite3.Connection, path: Path, found: Assembly) -> None:
-    imported = {run.run_id for run in found.runs}
+def _refuse_known(connection: sqlite3.Connection, path: Path, assembly: Assembly) -> None:
+    imported = {run.run_id for run in assembly.runs}
     known = connection.execute(
         "SELECT json_extract(labels, '$.run_id') FROM series WHERE name = ?", (m.RUN_START.name,)
     )
@@ -99,11 +99,11 @@ def _series(connection: sqlite3.Connection, key: tuple[str, str]) -> int:
     return int(connection.execute("INSERT INTO series (name, labels) VALUES (?, ?)", key).lastrowid or 0)
 
 
-def _samples(found: Assembly) -> Iterator[_Sample]:
-    for one in found.series:
+def _samples(assembly: Assembly) -> Iterator[_Sample]:
+    for one in assembly.series:
         for t_s, value in zip(one.samples.t.tolist(), one.samples.value.tolist(), strict=True):
             yield one.metric, one.labels, t_s, value
-    for run in found.runs:
+    for run in assembly.runs:
         at_s = run.file_run.end_s + _SHOWN_AFTER_S
         for metric, labels, value in ledger_rows(run, _labels(run)):
             yield metric, labels, at_s, value

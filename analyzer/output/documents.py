@@ -25,11 +25,11 @@ from analyzer.output.sections.error_budget import budget_record, calibration_rec
 DOCUMENT_VERSION = 1
 
 
-def quantity(found: Interval | None, name: str, unit: str) -> dict[str, float | None]:
+def quantity(interval: Interval | None, name: str, unit: str) -> dict[str, float | None]:
     """Return a value and the half-width of its 95 % CI as entries of a document."""
     return {
-        f"{name}_{unit}": found.value if found else None,
-        f"{name}_uncertainty_{unit}": found.half if found else None,
+        f"{name}_{unit}": interval.value if interval else None,
+        f"{name}_uncertainty_{unit}": interval.half if interval else None,
     }
 
 

@@ -197,20 +197,20 @@ class CommandOutput:
     rows: Sequence[Mapping[str, Any]]
 
 
-def estimate_record(found: Interval | None, name: str) -> dict[str, float | None]:
+def estimate_record(estimate: Interval | None, name: str) -> dict[str, float | None]:
     """Return an estimate and the limits of its 95 % CI as entries of a document; null where unknown."""
     return {
-        name: found.value if found else None,
-        f"{name}_low": found.low if found else None,
-        f"{name}_high": found.high if found else None,
+        name: estimate.value if estimate else None,
+        f"{name}_low": estimate.low if estimate else None,
+        f"{name}_high": estimate.high if estimate else None,
     }
 
 
-def estimate_cell(found: Interval | None, scale: float = 1.0, unit: str = "") -> Cell:
+def estimate_cell(estimate: Interval | None, scale: float = 1.0, unit: str = "") -> Cell:
     """Return `8.74 % (7.6 to 9.7)`, the 95 % CI in brackets; `scale` converts the value to `unit`."""
-    if found is None or not math.isfinite(found.value):
+    if estimate is None or not math.isfinite(estimate.value):
         return Cell()
-    text = f"{scale * found.value:.4g}{unit}"
-    if found.low is not None and found.high is not None:
-        text += f" ({scale * found.low:.3g} to {scale * found.high:.3g})"
-    return Cell(text, found.value, low=found.low, high=found.high)
+    text = f"{scale * estimate.value:.4g}{unit}"
+    if estimate.low is not None and estimate.high is not None:
+        text += f" ({scale * estimate.low:.3g} to {scale * estimate.high:.3g})"
+    return Cell(text, estimate.value, low=estimate.low, high=estimate.high)

@@ -207,30 +207,36 @@ def _level_of(candidate: Candidate) -> tuple[float | None, float | None]:
     return candidate.setting.power_limit_w, candidate.setting.sm_clock_hz
 
 
-def _decide(advice: Advice, found: list[Candidate], base: int, comparison: stats.SettingComparison | None) -> Advice:
+def _decide(
+    advice: Advice, candidates: list[Candidate], base: int, comparison: stats.SettingComparison | None
+) -> Advice:
     """Choose among the settings whose limit was binding."""
-    highest = [number for number, each in enumerate(found) if _level_of(each) == _level_of(found[base])]
-    unbound = tuple(each.setting for number, each in enumerate(found) if each.binds is False and number not in highest)
-    advice = replace(advice, candidates=tuple(found), unbound=unbound, paired=bool(comparison and comparison.paired))
-    open_ = [number for number, each in enumerate(found) if number in highest or each.binds is not False]
+    highest = [number for number, each in enumerate(candidates) if _level_of(each) == _level_of(candidates[base])]
+    unbound = tuple(
+        each.setting for number, each in enumerate(candidates) if each.binds is False and number not in highest
+    )
+    advice = replace(
+        advice, candidates=tuple(candidates), unbound=unbound, paired=bool(comparison and comparison.paired)
+    )
+    open_ = [number for number, each in enumerate(candidates) if number in highest or each.binds is not False]
     if comparison is not None:
-        pairs = comparison.difference_half[np.triu_indices(len(found), 1)]
+        pairs = comparison.difference_half[np.triu_indices(len(candidates), 1)]
         advice = replace(advice, detectable=math.expm1(float(np.median(pairs))))
     if len(open_) == len(highest) == 1:
         return advice
-    open_ = [number for number in open_ if not found[number].broken]
+    open_ = [number for number in open_ if not candidates[number].broken]
     if not open_:
         return replace(advice, verdict="not_feasible")
-    best = min(open_, key=lambda number: found[number].cost.value)
+    best = min(open_, key=lambda number: candidates[number].cost.value)
     if comparison is None:
-        chosen = replace(found[best], like_best=True)
-        final = tuple(chosen if number == best else each for number, each in enumerate(found))
+        chosen = replace(candidates[best], like_best=True)
+        final = tuple(chosen if number == best else each for number, each in enumerate(candidates))
         return replace(advice, verdict="too_few_repeats", best=chosen, advised=chosen, candidates=final)
     near = math.log1p(NEGLIGIBLE)
     equal = {n for n in open_ if not comparison.differs(n, best) or comparison.difference[n, best] <= near}
     final = tuple(
         replace(each, like_best=number in equal, p_worse=float(comparison.adjusted[number, best]))
-        for number, each in enumerate(found)
+        for number, each in enumerate(candidates)
     )
     fastest = max(equal, key=lambda number: (round(final[number].fitted_rate, 12), -final[number].cost.value))
     chosen = final[fastest]

@@ -126,29 +126,29 @@ def _averages(gpus: list[dict[str, FloatArray]]) -> dict[str, float | None]:
     return found
 
 
-def _formatted(found: dict[str, Any]) -> str:
+def _formatted(document: dict[str, Any]) -> str:
     """Return the three titled tables of formatted_metrics.txt."""
-    limit, memory = found["max_power_limit"], found["total_mem"]
+    limit, memory = document["max_power_limit"], document["total_mem"]
     of_limit = "" if limit is None else f" (Power Limit: {limit:.0f})"
     of_memory = "" if memory is None else f" (Total Memory: {memory})"
     tables = {
         "GPU and Carbon Performance Results": {
-            "Benchmark:": str(found["benchmark"]),
-            "Elapsed Monitor Time of Command (s)": _five(found["elapsed_time"]),
-            "Total GPU Energy Consumed (kWh)": _five(found["total_energy"]),
-            "Total GPU Carbon Emissions (gCO2)": _five(found["total_carbon"]),
+            "Benchmark:": str(document["benchmark"]),
+            "Elapsed Monitor Time of Command (s)": _five(document["elapsed_time"]),
+            "Total GPU Energy Consumed (kWh)": _five(document["total_energy"]),
+            "Total GPU Carbon Emissions (gCO2)": _five(document["total_carbon"]),
         },
         "Carbon Information": {
-            "Average Carbon Forecast (gCO2/kWh)": _five(found["av_carbon_forecast"], 1),
-            "Carbon Forecast Start Time": found["start_datetime"] or "",
-            "Carbon Forecast End Time": found["end_datetime"] or "",
+            "Average Carbon Forecast (gCO2/kWh)": _five(document["av_carbon_forecast"], 1),
+            "Carbon Forecast Start Time": document["start_datetime"] or "",
+            "Carbon Forecast End Time": document["end_datetime"] or "",
         },
         "GPU Information": {
-            "GPU Name": found["name"] or "",
-            "Average GPU Util. (for >0.00% GPU Util.) (%)": _five(found["av_util"]),
-            "Avg GPU Power (for >0.00% GPU Util.) (W)": f"{_five(found['av_power'])}{of_limit}".strip(),
-            "Avg GPU Temperature (for >0.00% GPU Util.) (C)": _five(found["av_temp"]),
-            "Avg GPU Memory (for >0.00% GPU Util.) (MiB)": f"{_five(found['av_mem'])}{of_memory}".strip(),
+            "GPU Name": document["name"] or "",
+            "Average GPU Util. (for >0.00% GPU Util.) (%)": _five(document["av_util"]),
+            "Avg GPU Power (for >0.00% GPU Util.) (W)": f"{_five(document['av_power'])}{of_limit}".strip(),
+            "Avg GPU Temperature (for >0.00% GPU Util.) (C)": _five(document["av_temp"]),
+            "Avg GPU Memory (for >0.00% GPU Util.) (MiB)": f"{_five(document['av_mem'])}{of_memory}".strip(),
         },
     }
     return "\n".join(f"{title}\n\n{_grid(rows)}\n" for title, rows in tables.items())

@@ -50,17 +50,17 @@ def phase_spans(report: Report, frames: RunFrames) -> list[PhaseSpan]:
     ]
 
 
-def _in_time(found: list[PhaseSpan], report: Report, resolution_s: float) -> list[PhaseSpan]:
+def _in_time(spans: list[PhaseSpan], report: Report, resolution_s: float) -> list[PhaseSpan]:
     """Place the spans one before the other, backwards from the end of the run.
 
     The exporter updates a phase seconds late, once its energy is final, and all phases at the end of the run. So the
     length of a phase is known better than its time; the part that no sample showed belongs to its last span.
     """
     left_s = {phase.name: phase.duration_s for phase in report.phases}
-    for span in found:
+    for span in spans:
         left_s[span.phase] -= span.end_s - span.start_s
     placed: list[PhaseSpan] = []
-    for span, after in zip(reversed(found), [None, *reversed(found)], strict=False):
+    for span, after in zip(reversed(spans), [None, *reversed(spans)], strict=False):
         pause_s = after.start_s - span.end_s if after else 0.0
         pause_s = pause_s if pause_s > resolution_s else 0.0
         end_s = placed[-1].start_s - pause_s if placed else min(span.end_s, report.duration_s)

@@ -17,26 +17,26 @@ _COLUMNS = (
 )
 
 
-def best_start_output(found: Starts) -> CommandOutput:
-    first = [("now", found.now)] if found.now else []
-    shown = _table(found, [*first, ("best", found.best), ("worst", found.worst)])
-    every = _table(found, [("", start) for start in found.every]).records()
-    parts: list[str | Table] = [best_start_verdict(found), shown, _basis(found)]
-    if found.cut_short:
-        parts.append(_cut_short(found))
-    return CommandOutput(parts, _document(found), every)
+def best_start_output(starts: Starts) -> CommandOutput:
+    first = [("now", starts.now)] if starts.now else []
+    shown = _table(starts, [*first, ("best", starts.best), ("worst", starts.worst)])
+    every = _table(starts, [("", start) for start in starts.every]).records()
+    parts: list[str | Table] = [best_start_verdict(starts), shown, _basis(starts)]
+    if starts.cut_short:
+        parts.append(_cut_short(starts))
+    return CommandOutput(parts, _document(starts), every)
 
 
-def best_start_verdict(found: Starts) -> str:
-    if found.saved_ratio is None:
-        return f"lowest emissions: start at {_when(found.best, found)}; a start now is outside the forecast"
-    if not found.clear:
+def best_start_verdict(starts: Starts) -> str:
+    if starts.saved_ratio is None:
+        return f"lowest emissions: start at {_when(starts.best, starts)}; a start now is outside the forecast"
+    if not starts.clear:
         return f"no clear difference: the best start saves less than {100 * CLEAR_RATIO:.0f} % compared with now"
-    return f"start at {_when(found.best, found)}: saves {100 * found.saved_ratio:.0f} % compared with now"
+    return f"start at {_when(starts.best, starts)}: saves {100 * starts.saved_ratio:.0f} % compared with now"
 
 
-def _when(start: Start, found: Starts) -> str:
-    wait_h = (start.at_s - found.asked_s) / 3_600
+def _when(start: Start, starts: Starts) -> str:
+    wait_h = (start.at_s - starts.asked_s) / 3_600
     return f"{units.moment(start.at_s)}, in {wait_h:.1f} h" if wait_h > 0 else f"{units.moment(start.at_s)}, now"
 
 
@@ -49,18 +49,20 @@ def _table(found: Starts, starts: list[tuple[str, Start]]) -> Table:
     return Table("", _COLUMNS, rows)
 
 
-def _change(start: Start, found: Starts) -> Cell:
-    if found.now is None or found.now.mass_g <= 0 or start is found.now:
+def _change(start: Start, starts: Starts) -> Cell:
+    if starts.now is None or starts.now.mass_g <= 0 or start is starts.now:
         return Cell("")
-    ratio = start.mass_g / found.now.mass_g - 1
+    ratio = start.mass_g / starts.now.mass_g - 1
     return Cell(f"{100 * ratio:+.1f} %", ratio)
 
 
-def _basis(found: Starts) -> str:
-    forecast, profile = found.forecast, found.profile
+def _basis(starts: Starts) -> str:
+    forecast, profile = starts.forecast, starts.profile
     who = f"{forecast.provider} {forecast.region}".strip()
     age = (
-        "age unknown" if forecast.issued_s is None else f"{max(found.asked_s - forecast.issued_s, 0) / 3_600:.1f} h old"
+        "age unknown"
+        if forecast.issued_s is None
+        else f"{max(starts.asked_s - forecast.issued_s, 0) / 3_600:.1f} h old"
     )
     return (
         f"{profile.energy_j / JOULES_PER_KWH:.4g} kWh ({profile.boundary}) over {units.duration(profile.duration_s)}; "
@@ -68,10 +70,10 @@ def _basis(found: Starts) -> str:
     )
 
 
-def _cut_short(found: Starts) -> str:
+def _cut_short(starts: Starts) -> str:
     return (
-        f"the forecast ends at {units.moment(found.forecast.end_s)}: starts after "
-        f"{units.moment(found.every[-1].at_s)} are not included"
+        f"the forecast ends at {units.moment(starts.forecast.end_s)}: starts after "
+        f"{units.moment(starts.every[-1].at_s)} are not included"
     )
 
 
@@ -79,27 +81,27 @@ def _record(start: Start) -> dict[str, float]:
     return {"start_unix_seconds": start.at_s, "emissions_grams": start.mass_g}
 
 
-def _document(found: Starts) -> dict[str, Any]:
-    forecast = found.forecast
+def _document(starts: Starts) -> dict[str, Any]:
+    forecast = starts.forecast
     return {
         "version": 1,
-        "verdict": best_start_verdict(found),
-        "clear": found.clear,
-        "saved_ratio": found.saved_ratio,
-        "now": _record(found.now) if found.now else None,
-        "best": _record(found.best),
-        "worst": _record(found.worst),
-        "energy_joules": found.profile.energy_j,
-        "boundary": found.profile.boundary,
-        "duration_seconds": found.profile.duration_s,
+        "verdict": best_start_verdict(starts),
+        "clear": starts.clear,
+        "saved_ratio": starts.saved_ratio,
+        "now": _record(starts.now) if starts.now else None,
+        "best": _record(starts.best),
+        "worst": _record(starts.worst),
+        "energy_joules": starts.profile.energy_j,
+        "boundary": starts.profile.boundary,
+        "duration_seconds": starts.profile.duration_s,
         "forecast": {
             "provider": forecast.provider,
             "region": forecast.region or None,
             "basis": forecast.basis,
             "made_at_unix_seconds": forecast.issued_s,
             "ends_at_unix_seconds": forecast.end_s,
-            "age_seconds": None if forecast.issued_s is None else max(found.asked_s - forecast.issued_s, 0.0),
+            "age_seconds": None if forecast.issued_s is None else max(starts.asked_s - forecast.issued_s, 0.0),
         },
-        "starts_beyond_forecast": found.cut_short,
-        "starts": [_record(start) for start in found.every],
+        "starts_beyond_forecast": starts.cut_short,
+        "starts": [_record(start) for start in starts.every],
     }

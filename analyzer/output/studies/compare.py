@@ -16,32 +16,32 @@ _SINGLE = "measurement uncertainty only; repeats may scatter more"
 _MARK = "*"
 
 
-def comparison_output(found: GroupComparison) -> CommandOutput:
-    short = _differing_labels([group.name for group in found.groups])
-    names = [f"{name} (n = {len(group.members)})" for name, group in zip(short, found.groups, strict=True)]
-    rows = [[text_cell(_name(line.figure)), *_value_cells(line)] for line in found.lines]
+def comparison_output(comparison: GroupComparison) -> CommandOutput:
+    short = _differing_labels([group.name for group in comparison.groups])
+    names = [f"{name} (n = {len(group.members)})" for name, group in zip(short, comparison.groups, strict=True)]
+    rows = [[text_cell(_name(line.figure)), *_value_cells(line)] for line in comparison.lines]
     differences = [
         [text_cell(text) for text in (_name(line.figure), short[at], _marked_text(line, difference))]
-        for line in found.lines
+        for line in comparison.lines
         for at, difference in enumerate(line.differences)
         if difference
     ]
-    base = found.groups[0].name
-    is_single = any(one and not one.repeated for line in found.lines for one in line.differences)
+    base = comparison.groups[0].name
+    is_single = any(one and not one.repeated for line in comparison.lines for one in line.differences)
     notes = [f"{_MARK} {_SINGLE}."] if is_single else []
     titles = ("Figure", "Group", f"Difference from {short[0]}")
     parts: list[str | Table] = [
         Table("", [Column("Figure", text=True), *map(Column, names)], rows, notes=["Geometric means with 95 % CI."]),
         Table("", [Column(title, text=True) for title in titles], differences, notes=notes),
-        *(f"warning: {text}" for text in found.warnings),
+        *(f"warning: {text}" for text in comparison.warnings),
     ]
-    records = [record for line in found.lines for record in _records(found, line)]
+    records = [record for line in comparison.lines for record in _records(comparison, line)]
     document = {
         "version": 1,
         "baseline": base,
-        "groups": [{"name": group.name, "runs": [one.run_id for one in group.members]} for group in found.groups],
+        "groups": [{"name": group.name, "runs": [one.run_id for one in group.members]} for group in comparison.groups],
         "figures": records,
-        "warnings": list(found.warnings),
+        "warnings": list(comparison.warnings),
     }
     return CommandOutput(parts, document, records)
 
@@ -95,7 +95,7 @@ def _half_percent(level: Interval) -> str:
     return f" (±{50 * (level.high - level.low) / level.value:.2g} %)"
 
 
-def _records(found: GroupComparison, line: ComparisonLine) -> list[dict[str, Any]]:
+def _records(comparison: GroupComparison, line: ComparisonLine) -> list[dict[str, Any]]:
     return [
         {
             "figure": line.figure.key,
@@ -109,24 +109,24 @@ def _records(found: GroupComparison, line: ComparisonLine) -> list[dict[str, Any
             "from_repeats": difference.repeated if difference else None,
             "text": _text(line, difference) if difference else None,
         }
-        for group, level, difference in zip(found.groups, line.levels, line.differences, strict=True)
+        for group, level, difference in zip(comparison.groups, line.levels, line.differences, strict=True)
     ]
 
 
-def difference_text(found: RatioDifference, less: str, more: str) -> str:
+def difference_text(difference: RatioDifference, less: str, more: str) -> str:
     """Return `saves 7 % (4 to 10 %, n = 12)`; `less` and `more` are templates such as `saves {}`."""
-    count = f"n = {found.n}" if found.repeated or found.n != 2 else "1 vs. 1 run"
-    if found.low is None or found.high is None:
-        return f"{signed_percent(found.ratio - 1)}, confidence unknown ({count})"
-    basis = "" if found.repeated else f", {_SINGLE}"
-    if not found.clear:
-        interval = f"{signed_percent(found.low - 1).removesuffix(' %')} to {signed_percent(found.high - 1)}"
+    count = f"n = {difference.n}" if difference.repeated or difference.n != 2 else "1 vs. 1 run"
+    if difference.low is None or difference.high is None:
+        return f"{signed_percent(difference.ratio - 1)}, confidence unknown ({count})"
+    basis = "" if difference.repeated else f", {_SINGLE}"
+    if not difference.clear:
+        interval = f"{signed_percent(difference.low - 1).removesuffix(' %')} to {signed_percent(difference.high - 1)}"
         return f"no clear difference ({interval}, {count}{basis})"
-    limits = sorted((abs(found.low - 1), abs(found.high - 1)))
+    limits = sorted((abs(difference.low - 1), abs(difference.high - 1)))
     digits = _digits(limits[1] - limits[0])
     low, high = (f"{100 * limit:.{digits}f}" for limit in limits)
-    size = f"{100 * abs(found.ratio - 1):.{digits}f} %"
-    return f"{(less if found.ratio < 1 else more).format(size)} ({low} to {high} %, {count}{basis})"
+    size = f"{100 * abs(difference.ratio - 1):.{digits}f} %"
+    return f"{(less if difference.ratio < 1 else more).format(size)} ({low} to {high} %, {count}{basis})"
 
 
 def signed_percent(ratio: float) -> str:

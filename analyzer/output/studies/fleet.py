@@ -24,35 +24,35 @@ from analyzer.studies.fleet import GIVEN, REPORTED_EXCESS, Fleet, FleetGroup, Ke
 _MOST_UNITS = 3
 
 
-def fleet_output(found: Fleet, top: int) -> CommandOutput:
+def fleet_output(fleet: Fleet, top: int) -> CommandOutput:
     """Return the `top` groups by energy; all others are one row."""
-    shown, rest = found.groups[:top], found.groups[top:]
-    unit_names = _units(found.groups)
-    kinds = list(dict.fromkeys(kind for group in found.groups for kind in group.grams))
+    shown, rest = fleet.groups[:top], fleet.groups[top:]
+    unit_names = _units(fleet.groups)
+    kinds = list(dict.fromkeys(kind for group in fleet.groups for kind in group.grams))
     titles = ["Runs", "Energy", "Share", *(_kind(kind) for kind in kinds)]
     titles += [text for unit in unit_names for text in (unit.replace("_", " "), f"per {units.singular(unit)}")]
-    columns = [*(Column(key, text=True, whole=True) for key in found.by), *figure_columns(*titles)]
-    listed = [*shown, *([_rest(rest, found.by)] if rest else []), *_unattributed(found, top)]
-    rows = list(zip(*_cells_by_column(found, listed, kinds, unit_names), strict=True))
-    parts: list[str | Table] = [_headline(found), Table("", columns, rows), *_notes(found)]
-    return CommandOutput(parts, _document(found, top), [_flat(found, group) for group in (*shown, *found.unattributed)])
+    columns = [*(Column(key, text=True, whole=True) for key in fleet.by), *figure_columns(*titles)]
+    listed = [*shown, *([_rest(rest, fleet.by)] if rest else []), *_unattributed(fleet, top)]
+    rows = list(zip(*_cells_by_column(fleet, listed, kinds, unit_names), strict=True))
+    parts: list[str | Table] = [_headline(fleet), Table("", columns, rows), *_notes(fleet)]
+    return CommandOutput(parts, _document(fleet, top), [_flat(fleet, group) for group in (*shown, *fleet.unattributed)])
 
 
-def _headline(found: Fleet) -> str:
-    parts = ", ".join(f"{name.upper()} {units.plain_energy(joules)}" for name, joules in found.devices.items())
-    span = units.span(found.means.start_s, found.means.end_s)
-    return f"{span}\nall devices: {units.plain_energy(found.device_j)} ({parts})"
+def _headline(fleet: Fleet) -> str:
+    parts = ", ".join(f"{name.upper()} {units.plain_energy(joules)}" for name, joules in fleet.devices.items())
+    span = units.span(fleet.means.start_s, fleet.means.end_s)
+    return f"{span}\nall devices: {units.plain_energy(fleet.device_j)} ({parts})"
 
 
 def _cells_by_column(
-    found: Fleet, groups: Sequence[FleetGroup], kinds: Sequence[tuple[str, str]], unit_names: Sequence[str]
+    fleet: Fleet, groups: Sequence[FleetGroup], kinds: Sequence[tuple[str, str]], unit_names: Sequence[str]
 ) -> Iterator[Sequence[Cell]]:
     """Yield the cells of each column, with one unit per column."""
     yield from (text_cells(keys) for keys in zip(*(group.keys for group in groups), strict=True))
     yield [count_cell(group.runs) for group in groups]
     largest_j = units.largest(group.energy_j for group in groups)
     yield [joules_cell(group.energy_j, largest_j) for group in groups]
-    yield [_share_cell(group, found) for group in groups]
+    yield [_share_cell(group, fleet) for group in groups]
     for kind in kinds:
         masses_g = [group.grams.get(kind) for group in groups]
         largest_g = units.largest(masses_g)
@@ -65,10 +65,10 @@ def _cells_by_column(
         yield [energy_per_unit_cell(None if j is None else Interval(j), largest_j) for j in each_j]
 
 
-def _share_cell(group: FleetGroup, found: Fleet) -> Cell:
-    if not found.device_j:
+def _share_cell(group: FleetGroup, fleet: Fleet) -> Cell:
+    if not fleet.device_j:
         return Cell()
-    ratio = group.energy_j / found.device_j
+    ratio = group.energy_j / fleet.device_j
     return Cell(f"{100 * ratio:.1f} %", ratio)
 
 
@@ -76,29 +76,29 @@ def _amount_cell(amount: float | None) -> Cell:
     return Cell() if amount is None else Cell(units.amount(amount, "").strip(), amount)
 
 
-def _notes(found: Fleet) -> list[str]:
+def _notes(fleet: Fleet) -> list[str]:
     notes = []
-    if found.device_j:
-        idle = f"energy of GPUs without a run: {units.plain_energy(found.idle_j)}"
-        gpu_j = found.devices.get("gpu", 0.0)
-        notes.append(f"{idle}, {100 * found.idle_j / gpu_j:.1f} % of the energy of all GPUs" if gpu_j else idle)
-    if found.device_grams:
-        total = ", ".join(f"{_kind(kind)} {units.plain_mass(grams)}" for kind, grams in found.device_grams.items())
+    if fleet.device_j:
+        idle = f"energy of GPUs without a run: {units.plain_energy(fleet.idle_j)}"
+        gpu_j = fleet.devices.get("gpu", 0.0)
+        notes.append(f"{idle}, {100 * fleet.idle_j / gpu_j:.1f} % of the energy of all GPUs" if gpu_j else idle)
+    if fleet.device_grams:
+        total = ", ".join(f"{_kind(kind)} {units.plain_mass(grams)}" for kind, grams in fleet.device_grams.items())
         notes.append(f"all devices: {total}; emissions of a group are the attributed part of its runs' emissions")
-    if found.excess_ratio is not None:
+    if fleet.excess_ratio is not None:
         claimed = (
-            f"runs: {units.plain_energy(found.claimed_j)} ({found.policy}), "
-            f"unattributed: {units.plain_energy(found.unattributed_j)}"
+            f"runs: {units.plain_energy(fleet.claimed_j)} ({fleet.policy}), "
+            f"unattributed: {units.plain_energy(fleet.unattributed_j)}"
         )
-        notes.append(f"{claimed}; the sum differs from the devices' counters by {100 * found.excess_ratio:+.2f} %")
-        if abs(found.excess_ratio) > REPORTED_EXCESS:
+        notes.append(f"{claimed}; the sum differs from the devices' counters by {100 * fleet.excess_ratio:+.2f} %")
+        if abs(fleet.excess_ratio) > REPORTED_EXCESS:
             notes.append(
                 "warning: the parts do not add up to the devices' counters: an exporter's state folder was replaced, "
                 "or the scrape configuration drops some of its series; check both"
             )
-    why = f"; {found.means.why_not_rules}" if found.means.why_not_rules else ""
-    transfer = f"{found.means.asked} queries, {found.means.moved_bytes / 1e3:.1f} kB"
-    notes.append(f"source: {found.means.by} at {found.means.server} ({transfer}){why}")
+    why = f"; {fleet.means.why_not_rules}" if fleet.means.why_not_rules else ""
+    transfer = f"{fleet.means.asked} queries, {fleet.means.moved_bytes / 1e3:.1f} kB"
+    notes.append(f"source: {fleet.means.by} at {fleet.means.server} ({transfer}){why}")
     return notes
 
 
@@ -121,48 +121,48 @@ def _rest(groups: Sequence[FleetGroup], by: Keys) -> FleetGroup:
     return FleetGroup((f"({len(groups)} more)", *("" for _ in by[1:])), joules, known)
 
 
-def _unattributed(found: Fleet, top: int) -> list[FleetGroup]:
-    shown, rest = found.unattributed[:top], found.unattributed[top:]
-    return [*shown, _rest(rest, found.by)] if rest else list(shown)
+def _unattributed(fleet: Fleet, top: int) -> list[FleetGroup]:
+    shown, rest = fleet.unattributed[:top], fleet.unattributed[top:]
+    return [*shown, _rest(rest, fleet.by)] if rest else list(shown)
 
 
 def _kind(kind: tuple[str, str]) -> str:
     return f"CO₂eq ({kind[0]})" if kind == GIVEN else f"CO₂eq ({kind[0]}, {kind[1]})"
 
 
-def _document(found: Fleet, top: int) -> dict[str, Any]:
+def _document(fleet: Fleet, top: int) -> dict[str, Any]:
     return {
         "version": 1,
-        "start_unix_seconds": found.means.start_s,
-        "end_unix_seconds": found.means.end_s,
-        "by": list(found.by),
-        "policy": found.policy,
-        "devices": {f"{name}_energy_joules": joules for name, joules in found.devices.items()},
-        "devices_energy_joules": found.device_j,
-        "devices_emissions": _emissions(found.device_grams),
-        "runs_energy_joules": found.claimed_j,
-        "no_run_energy_joules": found.unattributed_j,
-        "idle_gpu_energy_joules": found.idle_j,
-        "parts_beside_devices_ratio": found.excess_ratio,
-        "groups": [_group(found, group) for group in found.groups[:top]],
-        "groups_left_out": max(len(found.groups) - top, 0),
-        "no_run": [_group(found, group) for group in found.unattributed],
-        "from": found.means.by,
-        "why_not_rules": found.means.why_not_rules or None,
-        "source": found.means.server,
-        "parts_of_the_window": found.means.spans,
-        "queries": found.means.asked,
-        "moved_bytes": found.means.moved_bytes,
+        "start_unix_seconds": fleet.means.start_s,
+        "end_unix_seconds": fleet.means.end_s,
+        "by": list(fleet.by),
+        "policy": fleet.policy,
+        "devices": {f"{name}_energy_joules": joules for name, joules in fleet.devices.items()},
+        "devices_energy_joules": fleet.device_j,
+        "devices_emissions": _emissions(fleet.device_grams),
+        "runs_energy_joules": fleet.claimed_j,
+        "no_run_energy_joules": fleet.unattributed_j,
+        "idle_gpu_energy_joules": fleet.idle_j,
+        "parts_beside_devices_ratio": fleet.excess_ratio,
+        "groups": [_group(fleet, group) for group in fleet.groups[:top]],
+        "groups_left_out": max(len(fleet.groups) - top, 0),
+        "no_run": [_group(fleet, group) for group in fleet.unattributed],
+        "from": fleet.means.by,
+        "why_not_rules": fleet.means.why_not_rules or None,
+        "source": fleet.means.server,
+        "parts_of_the_window": fleet.means.spans,
+        "queries": fleet.means.asked,
+        "moved_bytes": fleet.means.moved_bytes,
     }
 
 
-def _group(found: Fleet, group: FleetGroup) -> dict[str, Any]:
+def _group(fleet: Fleet, group: FleetGroup) -> dict[str, Any]:
     return {
-        **dict(zip(found.by, group.keys, strict=True)),
+        **dict(zip(fleet.by, group.keys, strict=True)),
         "runs": group.runs,
         "energy_joules": group.energy_j,
         **{f"{name}_energy_joules": joules for name, joules in group.joules.items()},
-        "share_of_devices_ratio": group.energy_j / found.device_j if found.device_j else None,
+        "share_of_devices_ratio": group.energy_j / fleet.device_j if fleet.device_j else None,
         "work": {
             unit: {
                 "amount": work.amount,
@@ -179,13 +179,13 @@ def _emissions(grams: Mapping[tuple[str, str], float]) -> list[dict[str, Any]]:
     return [{"basis": basis, "quality": quality, "emissions_grams": value} for (basis, quality), value in grams.items()]
 
 
-def _flat(found: Fleet, group: FleetGroup) -> dict[str, Any]:
+def _flat(fleet: Fleet, group: FleetGroup) -> dict[str, Any]:
     """Return one row of the CSV, with the same columns for every group."""
-    kinds = dict.fromkeys(kind for one in found.groups for kind in one.grams)
-    unit_names = dict.fromkeys(unit for one in found.groups for unit in one.work)
-    components = dict.fromkeys((*found.devices, *(name for one in found.groups for name in one.joules)))
+    kinds = dict.fromkeys(kind for one in fleet.groups for kind in one.grams)
+    unit_names = dict.fromkeys(unit for one in fleet.groups for unit in one.work)
+    components = dict.fromkeys((*fleet.devices, *(name for one in fleet.groups for name in one.joules)))
     row: dict[str, Any] = {
-        **dict(zip(found.by, group.keys, strict=True)),
+        **dict(zip(fleet.by, group.keys, strict=True)),
         "runs": group.runs,
         "energy_joules": group.energy_j,
         **{f"{name}_energy_joules": group.joules.get(name) for name in components},

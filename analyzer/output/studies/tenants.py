@@ -9,9 +9,9 @@ from analyzer.output.table import Column, CommandOutput, Table, estimate_cell, e
 from analyzer.studies.tenant_summary import MpsEffect, TenantMix, TenantSummary
 
 
-def tenant_output(found: TenantSummary) -> CommandOutput:
+def tenant_output(summary: TenantSummary) -> CommandOutput:
     parts: list[str | Table] = []
-    for mix in found.mixes:
+    for mix in summary.mixes:
         under = "with MPS" if mix.mps else "without MPS"
         parts.append(
             f"{mix.case or 'tenants'}: {', '.join(mix.tenants)}, {under}; n = {mix.repeats}, "
@@ -26,16 +26,16 @@ def tenant_output(found: TenantSummary) -> CommandOutput:
                 f"{even.of} of the tenants: {even.band} (CV {100 * even.cv:.1f} %, Gini {even.gini:.3f}, "
                 f"largest over smallest {even.most_over_least:.2f}); {roles}"
             )
-    if found.effects:
+    if summary.effects:
         columns = [Column(title, text=True) for title in ("Tenants", "Figure", "Effect of MPS")]
-        effects = [[", ".join(one.tenants), one.figure, _effect_text(one)] for one in found.effects]
+        effects = [[", ".join(one.tenants), one.figure, _effect_text(one)] for one in summary.effects]
         parts.append(Table("", columns, [[text_cell(text) for text in row] for row in effects]))
-    if found.without_solo:
+    if summary.without_solo:
         parts.append(
-            f"no STP, ANTT and slowdown: tenants {', '.join(found.without_solo)} have no solo run; "
+            f"no STP, ANTT and slowdown: tenants {', '.join(summary.without_solo)} have no solo run; "
             "name solo runs with --solo"
         )
-    return CommandOutput(parts, _document(found), [row for mix in found.mixes for row in _rows(mix)])
+    return CommandOutput(parts, _document(summary), [row for mix in summary.mixes for row in _rows(mix)])
 
 
 def _effect_text(one: MpsEffect) -> str:
@@ -58,7 +58,7 @@ def _rows(mix: TenantMix) -> list[dict[str, Any]]:
     ]
 
 
-def _document(found: TenantSummary) -> dict[str, Any]:
+def _document(summary: TenantSummary) -> dict[str, Any]:
     return {
         "version": 1,
         "mixes": [
@@ -73,7 +73,7 @@ def _document(found: TenantSummary) -> dict[str, Any]:
                 "figures": {name: estimate_record(one, "value") for name, one in mix.figures.items()},
                 "evenness": _evenness(mix),
             }
-            for mix in found.mixes
+            for mix in summary.mixes
         ],
         "mps_against_none": [
             {
@@ -86,9 +86,9 @@ def _document(found: TenantSummary) -> dict[str, Any]:
                 "cliffs_delta": one.cliffs_delta,
                 "mann_whitney_p": one.p,
             }
-            for one in found.effects
+            for one in summary.effects
         ],
-        "without_solo": list(found.without_solo),
+        "without_solo": list(summary.without_solo),
     }
 
 

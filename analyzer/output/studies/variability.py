@@ -32,31 +32,33 @@ _GPU_COLUMNS = (
 )
 
 
-def variability_output(found: Variability, quantity: str) -> CommandOutput:
+def variability_output(variability: Variability, quantity: str) -> CommandOutput:
     """Return the variability of `quantity`, a name with its unit."""
     ratios = [
-        ("whisker range over median, runs", found.whisker_runs),
-        ("whisker range over median, GPUs", found.whisker_gpus),
-        ("CV between GPUs", found.between),
-        ("CV within a GPU (median)", found.within),
+        ("whisker range over median, runs", variability.whisker_runs),
+        ("whisker range over median, GPUs", variability.whisker_gpus),
+        ("CV between GPUs", variability.between),
+        ("CV within a GPU (median)", variability.within),
     ]
     rows = [[text_cell(name), estimate_cell(one, 100, " %")] for name, one in ratios]
-    rows += [[text_cell(f"correlation with {name}"), estimate_cell(one)] for name, one in found.correlations.items()]
-    farthest = sorted(found.gpus, key=lambda gpu: abs(gpu.deviation), reverse=True)[:_MOST_GPUS]
+    rows += [
+        [text_cell(f"correlation with {name}"), estimate_cell(one)] for name, one in variability.correlations.items()
+    ]
+    farthest = sorted(variability.gpus, key=lambda gpu: abs(gpu.deviation), reverse=True)[:_MOST_GPUS]
     more = f"The {_MOST_GPUS} GPUs with the largest deviation; use --format csv for all."
     parts: list[str | Table] = [
-        f"{quantity}: {found.runs} runs on {len(found.gpus)} GPU{'s' if len(found.gpus) != 1 else ''}",
+        f"{quantity}: {variability.runs} runs on {len(variability.gpus)} GPU{'s' if len(variability.gpus) != 1 else ''}",
         Table("", [Column("Statistic", text=True), Column("Value")], rows, notes=_NOTES),
-        _gpu_table(farthest, [more] if len(farthest) < len(found.gpus) else []),
+        _gpu_table(farthest, [more] if len(farthest) < len(variability.gpus) else []),
     ]
-    if found.placements:
+    if variability.placements:
         effects = [
             [text_cell(one.placement), estimate_cell(one.effect, 100, " %"), count_cell(one.effect.n)]
-            for one in found.placements
+            for one in variability.placements
         ]
-        columns = [Column("Placement", text=True), Column(f"Change from {found.reference}"), Column("GPUs")]
+        columns = [Column("Placement", text=True), Column(f"Change from {variability.reference}"), Column("GPUs")]
         parts.append(Table("", columns, effects))
-    return CommandOutput(parts, _document(found, quantity), _gpu_table(found.gpus).records())
+    return CommandOutput(parts, _document(variability, quantity), _gpu_table(variability.gpus).records())
 
 
 def _gpu_table(gpus: Sequence[GpuSpread], notes: Sequence[str] = ()) -> Table:
@@ -74,20 +76,20 @@ def _gpu_row(gpu: GpuSpread) -> list[Cell]:
     ]
 
 
-def _document(found: Variability, quantity: str) -> dict[str, Any]:
+def _document(variability: Variability, quantity: str) -> dict[str, Any]:
     return {
         "version": 1,
         "value": quantity,
-        "runs": found.runs,
-        **estimate_record(found.whisker_runs, "whisker_range_of_runs_ratio"),
-        **estimate_record(found.whisker_gpus, "whisker_range_of_gpus_ratio"),
-        **estimate_record(found.between, "between_gpus_cv_ratio"),
-        **estimate_record(found.within, "within_gpu_cv_ratio"),
-        "correlations": {name: estimate_record(one, "r") for name, one in found.correlations.items()},
-        "gpus": _gpu_table(found.gpus).records(),
-        "reference_placement": found.reference,
+        "runs": variability.runs,
+        **estimate_record(variability.whisker_runs, "whisker_range_of_runs_ratio"),
+        **estimate_record(variability.whisker_gpus, "whisker_range_of_gpus_ratio"),
+        **estimate_record(variability.between, "between_gpus_cv_ratio"),
+        **estimate_record(variability.within, "within_gpu_cv_ratio"),
+        "correlations": {name: estimate_record(one, "r") for name, one in variability.correlations.items()},
+        "gpus": _gpu_table(variability.gpus).records(),
+        "reference_placement": variability.reference,
         "placements": [
             {"placement": one.placement, "gpus": one.effect.n, **estimate_record(one.effect, "effect_ratio")}
-            for one in found.placements
+            for one in variability.placements
         ],
     }

@@ -183,22 +183,22 @@ def find_sweep_runs(
     raise FetchError(f"no run with experiment={experiment} at {source.name}", f"{hint}; see --since")
 
 
-def with_throttling_samples(source: SampleSource, found: RunFrames) -> RunFrames:
+def with_throttling_samples(source: SampleSource, frames: RunFrames) -> RunFrames:
     """Add the GPUs' clocks, clock events, temperatures and memory use.
 
     For a long run also replace power and utilization: their downsampled series keep every peak, which would bias
     percentiles and means.
     """
-    begins = last(found.ledger, m.RUN_START, run_id=found.run_id)
-    ends_s = [row.value for row in last(found.ledger, m.RUN_END, run_id=found.run_id)] or [row.t for row in begins]
+    begins = last(frames.ledger, m.RUN_START, run_id=frames.run_id)
+    ends_s = [row.value for row in last(frames.ledger, m.RUN_END, run_id=frames.run_id)] or [row.t for row in begins]
     edges_s = min(row.value for row in begins), max(ends_s)
     span_s = edges_s[0] - _NEAR_S, edges_s[1] + _NEAR_S
     wheres = [{"instance": instance} if instance else {} for instance in sorted({row.instance for row in begins})]
-    if not found.exact:
+    if not frames.exact:
         more = [_wanted(source.fetch([metric for metric, _ in _MORE], where, *span_s)) for where in wheres]
-        return replace(found, raw=join_frames([found.raw, *more]))
-    kept = found.raw[~found.raw["metric"].isin([m.GPU_POWER.name, m.GPU_UTILIZATION.name])]
-    return replace(found, raw=join_frames([kept, *(_of_long(source, where, span_s, edges_s) for where in wheres)]))
+        return replace(frames, raw=join_frames([frames.raw, *more]))
+    kept = frames.raw[~frames.raw["metric"].isin([m.GPU_POWER.name, m.GPU_UTILIZATION.name])]
+    return replace(frames, raw=join_frames([kept, *(_of_long(source, where, span_s, edges_s) for where in wheres)]))
 
 
 def _of_long(
