@@ -151,8 +151,8 @@ def _attribute(measured: _Measured, inputs: UserInputs) -> _Attributed:
     by_user: list[Emission] = []
     if inputs.grams_per_kwh is not None:
         by_user = emissions_at(run.energy, inputs.grams_per_kwh, run.estimated)
-    found = attributed_run(run, ledger, devices, slots, by_user)
-    return _Attributed(found, energy_counters(measured.raw.frame, devices, gpu_counters))
+    attributed = attributed_run(run, ledger, devices, slots, by_user)
+    return _Attributed(attributed, energy_counters(measured.raw.frame, devices, gpu_counters))
 
 
 def _slots(

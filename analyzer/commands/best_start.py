@@ -78,10 +78,10 @@ def best_start_command(
         profile = constant or _profile_of_run(source, str(run_id), since_s)
         intensities = _forecast(source, forecast, basis, region, now_s)
     try:
-        found = starts.starts(intensities, profile, now_s, within_s, step_s)
+        result = starts.starts(intensities, profile, now_s, within_s, step_s)
     except starts.NoStartError as error:
         exit_with_error(f"no start found: {error}; give a longer forecast (--forecast FILE), or a shorter run")
-    print_output(best_start_output(found), form)
+    print_output(best_start_output(result), form)
 
 
 def _constant_profile(run_id: str | None, energy_kwh: float | None, hours: float | None) -> Profile | None:
@@ -111,10 +111,10 @@ def _profile_of_run(source: SampleSource | None, run_id: str, since_s: float) ->
     frames = load_run(source, run_id, since_s, Clock(time.time, time.sleep), print_message)
     frames = with_cpu_counters(source, frames)
     try:
-        found = assess.run_power_profile(frames, assess.assess(frames))
+        profile = assess.run_power_profile(frames, assess.assess(frames))
     except assess.NoEnergyError as error:
         exit_with_error(f"{error}: no power profile; give --energy-kwh and --hours")
-    return found or exit_with_error(f"run {run_id} has no duration; give --energy-kwh and --hours")
+    return profile or exit_with_error(f"run {run_id} has no duration; give --energy-kwh and --hours")
 
 
 def _forecast(

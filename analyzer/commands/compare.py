@@ -60,12 +60,12 @@ def compare_command(
     with connection.open() as source:
         loaded = [_load_group(source, one, since_s, carbon) for one in selectors]
     try:
-        found = comparison.compare_groups(loaded, force=force)
+        result = comparison.compare_groups(loaded, force=force)
     except comparison.MixedRunsError as error:
         exit_with_error(f"{error}; compare similar runs, or pool them with --force")
     except comparison.RepeatedRunError as error:
         raise typer.BadParameter(f"{error}; give groups that have no run in common") from error
-    print_output(comparison_output(found), form)
+    print_output(comparison_output(result), form)
 
 
 def _load_group(source: SampleSource, wanted: Selector, since_s: float, carbon: float | None) -> RunGroup:

@@ -74,16 +74,16 @@ def fleet_command(
 
     with closing(_open_server(connection)) as server:
         request = FleetRequest(keys, policy, end_s - since_s, end_s, emissions=carbon is None, rules=rules)
-        found = build_fleet(keys, policy, fetch_fleet(server, request, print_message), carbon)
-        unknown = [key for at, key in enumerate(keys) if {group.keys[at] for group in found.groups} == {NO_LABEL}]
+        fleet = build_fleet(keys, policy, fetch_fleet(server, request, print_message), carbon)
+        unknown = [key for at, key in enumerate(keys) if {group.keys[at] for group in fleet.groups} == {NO_LABEL}]
         if unknown:
             print_message(
                 f"no run in the window has the label {' or '.join(unknown)}; "
                 f"--by accepts {_known_keys(server, request)}"
             )
-    if not found.groups:
+    if not fleet.groups:
         print_message("no run was active in the window; the energy of its devices is shown as (no run)")
-    print_output(fleet_output(found, top), form)
+    print_output(fleet_output(fleet, top), form)
 
 
 def _known_keys(server: InstantServer, request: FleetRequest) -> str:

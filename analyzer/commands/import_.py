@@ -78,13 +78,13 @@ def import_command(
         raise typer.BadParameter(f"--run-id is for a single run; these files hold {run_count}")
     machine = node or paths[0].resolve().stem
     try:
-        found = assemble_runs(contents, machine, window, run_id)
-        if not found.runs:
+        assembly = assemble_runs(contents, machine, window, run_id)
+        if not assembly.runs:
             exit_with_error(f"no run in {', '.join(map(str, paths))}; {_LOGS_HINT}")
-        count = write_history(out, found, machine)
+        count = write_history(out, assembly, machine)
     except (UnreadableError, UnwritableError) as error:
         exit_with_error(str(error))
-    _print_summary(found, contents, out, count, zone_given=timezone_of is not None)
+    _print_summary(assembly, contents, out, count, zone_given=timezone_of is not None)
 
 
 def _read_contents(paths: list[Path], form: str, options: ReadOptions, *, skip: bool) -> list[FileContent]:

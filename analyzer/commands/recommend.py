@@ -100,11 +100,11 @@ def recommend_command(  # a command's options are its arguments
     with connection.open() as source:
         runs = _load_runs(source, experiment, run_id or [], since_s, joint or [])
         name = source.name
-    found = group_sweeps(runs, joint or [])
-    if not found:
+    sweeps = group_sweeps(runs, joint or [])
+    if not sweeps:
         exit_with_error("no run can be compared: all are idle, warm-up, or without GPU energy; see: analyzer runs")
     try:
-        advices = [advisor.advise(sweep, question) for sweep in found]
+        advices = [advisor.advise(sweep, question) for sweep in sweeps]
     except QuestionError as error:
         exit_with_error(str(error))
     _print_advices(advices, name, form)

@@ -69,10 +69,10 @@ def variability_command(
     if not len(rows):
         exit_with_error(f"no run of {wanted.text} is on one GPU and has {of}; see: analyzer runs")
     try:
-        found = gpu_variability(rows, reference)
+        result = gpu_variability(rows, reference)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    print_output(variability_output(found, unit), form)
+    print_output(variability_output(result, unit), form)
 
 
 def _warn_about_sweep(sightings: Iterable[ScrapedRun]) -> None:

@@ -109,7 +109,7 @@ def calibrate(run: AttributedRun, calibrations: Sequence[Calibration]) -> Calibr
     energies = [mine[gpu.device].energy(gpu.energy, gpu.duration_s) for gpu in gpus if gpu.device in mine]
     whole = total(energies) if len(energies) == len(gpus) else None
     used = [mine[gpu.device] for gpu in gpus if gpu.device in mine]
-    per_unit = {work.unit: found for work in run.work if whole and (found := _per_unit(run, work, whole, used))}
+    per_unit = {work.unit: energy for work in run.work if whole and (energy := _per_unit(run, work, whole, used))}
     return CalibratedGpus(mine, Calibrated(whole, per_unit))
 
 

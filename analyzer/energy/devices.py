@@ -172,14 +172,14 @@ def raw_signals(raw: RawSeries, instance: str, uuid: str) -> Signals:
 
 
 def _signals(raw: RawSeries, device: MeasuredDevice, window: Window) -> Signals:
-    found = raw_signals(raw, device.instance, device.device)
-    possible = found.power_range
-    if possible is not None and not integrate.is_plausible_counter(found.counter, possible):
+    signals = raw_signals(raw, device.instance, device.device)
+    possible = signals.power_range
+    if possible is not None and not integrate.is_plausible_counter(signals.counter, possible):
         nothing = samples(raw.frame.iloc[:0], m.GPU_POWER)
         return Signals(nothing, nothing, nothing, nothing, mixed=True)
     if raw.imported or raw.untagged:
-        return found
-    return replace(found, missing_s=_missing_s(found.counter if len(found.counter) else found.power, window))
+        return signals
+    return replace(signals, missing_s=_missing_s(signals.counter if len(signals.counter) else signals.power, window))
 
 
 def _missing_s(series: Samples, window: Window) -> float:

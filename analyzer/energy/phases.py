@@ -45,8 +45,8 @@ def active_spans(seconds: Samples) -> list[tuple[float, float]]:
 
 def phase_span(seconds: Samples) -> tuple[float, float] | None:
     """Return the phase's first start and last end; None if it was never active."""
-    found = active_spans(seconds)
-    return (found[0][0], found[-1][1]) if found else None
+    spans = active_spans(seconds)
+    return (spans[0][0], spans[-1][1]) if spans else None
 
 
 def rise_between(counter: Samples, moments: tuple[float, float], points: tuple[tuple[float, float], ...] = ()) -> float:

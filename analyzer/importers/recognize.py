@@ -106,17 +106,17 @@ def _first_object(path: Path) -> dict[str, Any]:
     """Return the first object of JSON lines, empty if the first line is not one."""
     for line in islice((text for text in read_text(path).splitlines() if text.strip()), 1):
         try:
-            found = json.loads(line)
+            value = json.loads(line)
         except json.JSONDecodeError:
             break
-        return found if isinstance(found, dict) else {}
+        return value if isinstance(value, dict) else {}
     return {}
 
 
 def _document(path: Path) -> dict[str, Any] | None:
     """Return the file's JSON object, None if it is not one."""
     try:
-        found = json.loads(read_text(path))
+        document = json.loads(read_text(path))
     except json.JSONDecodeError:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None

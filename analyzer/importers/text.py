@@ -31,10 +31,10 @@ def parse_number(text: str) -> float | None:
     """Return the number of a text such as `46.19 W`, None for a tool's mark of an absent value. Raises ValueError."""
     if text.strip().lower().strip("[]") in _ABSENT:
         return None
-    found = _NUMBER.match(text)
-    if not found or not math.isfinite(float(found[1])):
+    match = _NUMBER.match(text)
+    if not match or not math.isfinite(float(match[1])):
         raise ValueError(f"{text.strip()[:60]!r} is not a number")
-    return float(found[1])
+    return float(match[1])
 
 
 def read_text(path: Path) -> str:
@@ -69,12 +69,12 @@ def read_json_lines(path: Path, bad: list[BadLine]) -> Iterator[tuple[int, dict[
         if not line.strip():
             continue
         try:
-            found = json.loads(line)
+            value = json.loads(line)
         except json.JSONDecodeError as error:
             bad.append(BadLine(position, f"not JSON: {error.msg}"))
             continue
-        if isinstance(found, dict):
-            yield position, found
+        if isinstance(value, dict):
+            yield position, value
         else:
             bad.append(BadLine(position, "not a JSON object"))
 
@@ -82,12 +82,12 @@ def read_json_lines(path: Path, bad: list[BadLine]) -> Iterator[tuple[int, dict[
 def read_json_object(path: Path) -> dict[str, Any]:
     """Return the JSON object of a file. Raises UnreadableError."""
     try:
-        found = json.loads(read_text(path))
+        document = json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise UnreadableError(f"cannot read {path}, line {error.lineno}: not JSON: {error.msg}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise UnreadableError(f"cannot read {path}: not a JSON object")
-    return found
+    return document
 
 
 @contextmanager

@@ -93,9 +93,9 @@ def _refuse_known(connection: sqlite3.Connection, path: Path, assembly: Assembly
 
 
 def _series(connection: sqlite3.Connection, key: tuple[str, str]) -> int:
-    found = connection.execute("SELECT id FROM series WHERE name = ? AND labels = ?", key).fetchone()
-    if found:
-        return int(found[0])
+    row = connection.execute("SELECT id FROM series WHERE name = ? AND labels = ?", key).fetchone()
+    if row:
+        return int(row[0])
     return int(connection.execute("INSERT INTO series (name, labels) VALUES (?, ?)", key).lastrowid or 0)
 
 

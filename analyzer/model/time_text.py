@@ -17,10 +17,10 @@ class NoTimeZoneError(ValueError):
 
 def parse_duration(text: str) -> float:
     """Return the seconds of a duration such as `90m` or `30d`. Raises ValueError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
-    if not found or float(found[1]) == 0:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if not match or float(match[1]) == 0:
         raise ValueError(f"expected a duration above 0 in s, m, h or d, such as 30d, not {text!r}")
-    duration_s = float(found[1]) * _UNIT_S[found[2]]
+    duration_s = float(match[1]) * _UNIT_S[match[2]]
     if duration_s > LONGEST_DAYS * _UNIT_S["d"]:
         raise ValueError(f"expected at most {LONGEST_DAYS}d, not {text!r}")
     return duration_s
@@ -46,10 +46,10 @@ def parse_date(text: str, zone: tzinfo | None = None) -> float:
 
     Raises ValueError; NoTimeZoneError if neither the date nor `zone` gives a time zone.
     """
-    found = datetime.fromisoformat(text.strip().replace("/", "-"))
-    if found.tzinfo is None and zone is None:
+    moment = datetime.fromisoformat(text.strip().replace("/", "-"))
+    if moment.tzinfo is None and zone is None:
         raise NoTimeZoneError(f"{text[:60]!r} has no time zone")
-    return (found if found.tzinfo else found.replace(tzinfo=zone)).timestamp()
+    return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
 
 
 def names_zone(text: str) -> bool:

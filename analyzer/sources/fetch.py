@@ -159,9 +159,9 @@ def fetch_signals(
         names = ("__name__", "instance", *by_name[labels["__name__"]].labels)
         return frozenset((name, labels.get(name, "")) for name in names)
 
-    found = _downsampled(source, request, planned, window_s, identity)
-    exact = {_place(labels): samples.exact for labels, samples in found if samples.exact}
-    return tidy((labels, samples.t, samples.value) for labels, samples in found), exact
+    series = _downsampled(source, request, planned, window_s, identity)
+    exact = {_place(labels): samples.exact for labels, samples in series if samples.exact}
+    return tidy((labels, samples.t, samples.value) for labels, samples in series), exact
 
 
 def fetch_range_series(

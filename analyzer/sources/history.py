@@ -87,10 +87,10 @@ class HistorySource:
 
     def _select(self, query: RangeQuery, end_s: float) -> Iterator[Series]:
         try:
-            found = select_series(self._connection, query, end_s)
+            series = select_series(self._connection, query, end_s)
         except sqlite3.Error as error:
             raise self._cannot_read(error) from error
-        for one in found:
+        for one in series:
             pairs = np.array(one.samples, dtype=np.float64).reshape(-1, 2)
             yield one.labels, pairs[:, 0], pairs[:, 1]
 

@@ -93,8 +93,8 @@ def _is_paired(groups: npt.NDArray[np.int64], repeats: Sequence[Hashable]) -> bo
 
 
 def _indicators(groups: npt.NDArray[np.int64], count: int) -> FloatArray:
-    found: FloatArray = (groups[:, None] == np.arange(count)).astype(np.float64)
-    return found
+    indicators: FloatArray = (groups[:, None] == np.arange(count)).astype(np.float64)
+    return indicators
 
 
 def _blocked(groups: npt.NDArray[np.int64], count: int, repeats: Sequence[Hashable]) -> FloatArray:

@@ -55,7 +55,7 @@ def concurrent_runs(runs: Sequence[TenantRun]) -> list[list[TenantRun]]:
 
 def measure_span(run: TenantRun) -> tuple[float, float] | None:
     """Return start and end of the phase `measure` in sample time, common to all instances."""
-    spans = [found for instance in run.report.instances if (found := phase_span(_phase(run, instance))) is not None]
+    spans = [span for instance in run.report.instances if (span := phase_span(_phase(run, instance))) is not None]
     return (max(begin for begin, _ in spans), min(end for _, end in spans)) if spans else None
 
 

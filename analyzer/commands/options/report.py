@@ -272,10 +272,10 @@ def load_restatement(
         return frames, ()
     from analyzer.sources.carbon import intensity as past_intensity
 
-    found = past_intensity.load_past_intensities(
+    intensities = past_intensity.load_past_intensities(
         frames, options.restate, options.carbon_token_file, options.restate_url
     )
-    for one in found:
+    for one in intensities:
         if one.problem:
             print_message(f"emissions not restated: {one.problem}; the report keeps the ledger's emissions")
-    return past_intensity.with_cpu_counters(source, frames), found
+    return past_intensity.with_cpu_counters(source, frames), intensities

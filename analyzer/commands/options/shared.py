@@ -54,15 +54,17 @@ def moment_option(text: str, option: str, now_s: float) -> float:
     if text.startswith("-"):
         return now_s - duration_option(text[1:], option)
     try:
-        found = parse_moment(text, local_zone())
+        moment_s = parse_moment(text, local_zone())
     except ValueError as error:
         raise typer.BadParameter(
             f"{option}: {error}; write 2026-11-20T10:15:00, with a zone as in 2026-11-20T10:15:00Z, Unix seconds, -2h "
             "or now"
         ) from error
     if not names_zone(text):
-        print_message(f"{option} names no time zone: using local time ({time.strftime('%z', time.localtime(found))})")
-    return found
+        print_message(
+            f"{option} names no time zone: using local time ({time.strftime('%z', time.localtime(moment_s))})"
+        )
+    return moment_s
 
 
 def local_zone() -> tzinfo:

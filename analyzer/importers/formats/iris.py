@@ -67,10 +67,10 @@ def _metrics(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        found = yaml.safe_load(read_text(path))
+        document = yaml.safe_load(read_text(path))
     except yaml.YAMLError as error:
         raise UnreadableError(f"cannot read {path}: not YAML: {' '.join(str(error).split())[:200]}") from error
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _run(

@@ -49,10 +49,10 @@ def iris_files(report: Report, frame: pd.DataFrame) -> dict[str, bytes]:
     if not len(at_s):
         return {}
     gpus = {device.label.rpartition(" ")[2]: compatible_rows.readings(frame, device, at_s) for device in report.gpus}
-    found = _metrics(report, frame, list(gpus.values()))
+    metrics = _metrics(report, frame, list(gpus.values()))
     return {
-        "metrics.yml": yaml.safe_dump(found, sort_keys=True, allow_unicode=True).encode(),
-        "formatted_metrics.txt": _formatted(found).encode(),
+        "metrics.yml": yaml.safe_dump(metrics, sort_keys=True, allow_unicode=True).encode(),
+        "formatted_metrics.txt": _formatted(metrics).encode(),
         "timeseries.csv": _series(gpus, at_s).encode(),
     }
 

@@ -62,8 +62,8 @@ def near(series: Samples, at_s: FloatArray) -> FloatArray:
     before = np.maximum(after - 1, 0)
     closer = np.where(np.abs(series.t[before] - at_s) <= np.abs(series.t[after] - at_s), before, after)
     reach_s = max(GAP_FACTOR * (median_spacing_s(series) or 0.0), _LEAST_REACH_S)
-    found: FloatArray = np.where(np.abs(series.t[closer] - at_s) <= reach_s, series.value[closer], np.nan)
-    return found
+    values: FloatArray = np.where(np.abs(series.t[closer] - at_s) <= reach_s, series.value[closer], np.nan)
+    return values
 
 
 def work(report: Report, frame: pd.DataFrame, unit: str, at_s: FloatArray) -> FloatArray:

@@ -62,10 +62,10 @@ def html_page(report: Report, frames: RunFrames, sensors: pd.DataFrame, plot_png
 @cache
 def plotly_script() -> bytes:
     """Return the script from Plotly's package, without the slow import of the package."""
-    found = find_spec("plotly")
-    assert found is not None, "the analyzer needs plotly"
-    assert found.origin is not None, "plotly is a package"
-    return (Path(found.origin).parent / "package_data" / "plotly.min.js").read_bytes()
+    package = find_spec("plotly")
+    assert package is not None, "the analyzer needs plotly"
+    assert package.origin is not None, "plotly is a package"
+    return (Path(package.origin).parent / "package_data" / "plotly.min.js").read_bytes()
 
 
 def _template_file(name: str) -> str:

@@ -78,10 +78,10 @@ def _overall(report: Report) -> UncertaintyBudget | None:
 
 def _advice(report: Report) -> str | None:
     """Return how to reduce the largest part; a calibrated sensor is not sent to calibration again."""
-    found = _overall(report)
-    if found is None or found.largest is None:
+    overall = _overall(report)
+    if overall is None or overall.largest is None:
         return None
-    return _CALIBRATED if found.largest == "sensor" and found.residual_j is not None else _ADVICE[found.largest]
+    return _CALIBRATED if overall.largest == "sensor" and overall.residual_j is not None else _ADVICE[overall.largest]
 
 
 def _sizes_j(one: UncertaintyBudget) -> tuple[float | None, ...]:
@@ -180,7 +180,7 @@ def _calibration_row(gpu: ReportDevice, largest_j: float) -> list[Cell]:
 
 def budget_record(report: Report) -> dict[str, Any]:
     """Return the uncertainty budget for the JSON document."""
-    found = _overall(report)
+    overall = _overall(report)
     return {
         "devices": [
             {"device": device.device, "instance": device.instance, **_record(device.budget)}
@@ -188,7 +188,7 @@ def budget_record(report: Report) -> dict[str, Any]:
             if device.budget
         ],
         "gpu": _record(whole) if (whole := _all_gpus(report)) else None,
-        "largest_part": found.largest if found else None,
+        "largest_part": overall.largest if overall else None,
         "advice": _advice(report),
     }
 
@@ -210,13 +210,13 @@ def _record(one: UncertaintyBudget) -> dict[str, float | None]:
 
 def calibration_record(report: Report) -> dict[str, Any] | None:
     """Return the calibrated energy for the JSON document."""
-    found = report.calibrated
-    if found is None:
+    calibrated = report.calibrated
+    if calibrated is None:
         return None
     energy = Column("", "energy_joules", "uncertainty")
     return {
-        **energy.record(energy_cell(found.energy)),
-        "energy_per_unit": {unit: energy.record(energy_cell(each)) for unit, each in found.per_unit.items()},
+        **energy.record(energy_cell(calibrated.energy)),
+        "energy_per_unit": {unit: energy.record(energy_cell(each)) for unit, each in calibrated.per_unit.items()},
         "devices": [
             {
                 "device": gpu.device,

@@ -50,15 +50,15 @@ def other_results(results: Mapping[str, float]) -> dict[str, float]:
 
 
 def latency_table(report: Report) -> Table | None:
-    found = latencies(report.results)
-    if not found:
+    by_latency = latencies(report.results)
+    if not by_latency:
         return None
-    known = {statistic for statistics in found.values() for statistic in statistics}
+    known = {statistic for statistics in by_latency.values() for statistic in statistics}
     names = [name for name in _STATISTICS if name in known] + sorted(known - set(_STATISTICS))
     columns = [Column("Latency", text=True), *(Column(name.replace("_", ".")) for name in names)]
     rows = [
         [text_cell(_NAMES.get(name, name.replace("_", " "))), *(_milliseconds(statistics.get(one)) for one in names)]
-        for name, statistics in found.items()
+        for name, statistics in by_latency.items()
     ]
     return Table("Latency, ms", columns, rows)
 

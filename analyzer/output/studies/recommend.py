@@ -108,10 +108,10 @@ def _mark_texts(advice: Advice, each: Candidate) -> list[str]:
 
 def recommendation_document(advices: Sequence[Advice], source: str) -> dict[str, Any]:
     """Return the JSON document; infinite limits of intervals are null."""
-    found: dict[str, Any] = null_if_not_finite(
+    document: dict[str, Any] = null_if_not_finite(
         {"version": DOCUMENT_VERSION, "source": source, "sweeps": [_advice_record(advice) for advice in advices]}
     )
-    return found
+    return document
 
 
 def _advice_record(advice: Advice) -> dict[str, Any]:

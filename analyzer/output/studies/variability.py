@@ -46,10 +46,11 @@ def variability_output(variability: Variability, quantity: str) -> CommandOutput
     ]
     farthest = sorted(variability.gpus, key=lambda gpu: abs(gpu.deviation), reverse=True)[:_MOST_GPUS]
     more = f"The {_MOST_GPUS} GPUs with the largest deviation; use --format csv for all."
+    gpu_count = len(variability.gpus)
     parts: list[str | Table] = [
-        f"{quantity}: {variability.runs} runs on {len(variability.gpus)} GPU{'s' if len(variability.gpus) != 1 else ''}",
+        f"{quantity}: {variability.runs} runs on {gpu_count} GPU{'s' if gpu_count != 1 else ''}",
         Table("", [Column("Statistic", text=True), Column("Value")], rows, notes=_NOTES),
-        _gpu_table(farthest, [more] if len(farthest) < len(variability.gpus) else []),
+        _gpu_table(farthest, [more] if len(farthest) < gpu_count else []),
     ]
     if variability.placements:
         effects = [

@@ -68,10 +68,10 @@ def recorded_window(server: InstantServer, dialect: Dialect, start_s: float, end
         if steps < 1:
             return "the window is too short for the recording rules"
         long_ms = round((last_s - first_s) * 1_000) - 1
-        found = server.query(f"max(count_over_time({DEVICES}[{long_ms}ms]))", last_s)
+        answer = server.query(f"max(count_over_time({DEVICES}[{long_ms}ms]))", last_s)
     except QueryTooLargeError as error:
         return f"the server refused to report the coverage of its recording rules: {error}"
-    number = round(found[0].value) if found else 0
+    number = round(answer[0].value) if answer else 0
     if number != steps:
         return f"the recording rules have {number} of the window's {steps} samples"
     return RecordedWindow(first_s - behind_s, last_s - behind_s)
@@ -82,8 +82,8 @@ def _newest(server: InstantServer, dialect: Dialect, at_s: float) -> float | Non
     text = f"max(max_over_time(timestamp({DEVICES})[{_LOOK}:5s]))"
     if dialect == "victoria-metrics":
         text = f"max(tlast_over_time({DEVICES}[{_LOOK}]))"
-    found = server.query(text, at_s)
-    return found[0].value if found else None
+    answer = server.query(text, at_s)
+    return answer[0].value if answer else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def load_run(source: SampleSource, run_id: str, since_s: float, clock: Clock, lo
     ends_s = [row.value for row in last(own, m.RUN_END, run_id=run_id)]
     began_s, scraped_s = min(row.value for row in sight.rows), max(row.t for row in sight.rows)
     start_s, end_s = began_s - MARGIN_S, (scraped_s if len(ends_s) < len(sight.rows) else max(ends_s)) + MARGIN_S
-    found = RunFrames(run_id, source.name, own, own.iloc[:0], own.iloc[:0], sight.clock_set_s)
+    frames = RunFrames(run_id, source.name, own, own.iloc[:0], own.iloc[:0], sight.clock_set_s)
     on = windows(own, run_id)
     rows = sorted(sight.rows, key=lambda row: row.instance)
     raw = [run_samples.fetch_raw(source, row, on.get(row.instance), (start_s, end_s)) for row in rows]
@@ -88,7 +88,7 @@ def load_run(source: SampleSource, run_id: str, since_s: float, clock: Clock, lo
     if len(others):  # an empty frame has no label columns
         others = others[others["run_id"] != run_id]
     exact = {place: one for _, known in raw for place, one in known.items()}
-    return replace(found, raw=join_frames(frame for frame, _ in raw), others=others, exact=exact)
+    return replace(frames, raw=join_frames(frame for frame, _ in raw), others=others, exact=exact)
 
 
 def _run_series(source: SampleSource, run_id: str, sight: _Sight) -> pd.DataFrame:
@@ -175,9 +175,9 @@ def _wait_for_end(
 
 def _start_of_id(run_id: str) -> float:
     """Return the start in a generated run id, infinity for other ids."""
-    found = _GENERATED_ID.fullmatch(run_id)
+    match = _GENERATED_ID.fullmatch(run_id)
     try:
-        return datetime.strptime(found[1], "%Y%m%d-%H%M%S").replace(tzinfo=UTC).timestamp() if found else math.inf
+        return datetime.strptime(match[1], "%Y%m%d-%H%M%S").replace(tzinfo=UTC).timestamp() if match else math.inf
     except ValueError:
         return math.inf
 

@@ -36,10 +36,10 @@ def energy_of_meter(meter: Meter, start_s: float, end_s: float) -> DeviceEnergy 
     counter = meter.counter
     if len(counter) > 1 and counter.t[0] < end_s and counter.t[-1] > start_s:
         return _counter_energy(meter, counter, start_s, end_s)
-    found = _power_energy(meter, start_s, end_s)
-    if found is None:
+    energy = _power_energy(meter, start_s, end_s)
+    if energy is None:
         return None
-    return DeviceEnergy(meter, replace(found, method=SCRAPED), (found.covered_ratio or 0.0) > _COVERED)
+    return DeviceEnergy(meter, replace(energy, method=SCRAPED), (energy.covered_ratio or 0.0) > _COVERED)
 
 
 def _power_energy(meter: Meter, start_s: float, end_s: float) -> RunDeviceEnergy | None:

@@ -126,9 +126,9 @@ def _device_energies(chosen: Iterable[Meter], request: RangeRequest) -> tuple[li
     findings: list[Finding] = []
     for meter in chosen:
         unwrapped, more = unwrap_meter(meter, request.rapl_ranges_j, request.start_s, request.end_s)
-        found = energy_of_meter(unwrapped, request.start_s, request.end_s)
-        if found is not None:
-            energies.append(found)
+        energy = energy_of_meter(unwrapped, request.start_s, request.end_s)
+        if energy is not None:
+            energies.append(energy)
             findings += more
     return energies, findings
 

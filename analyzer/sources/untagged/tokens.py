@@ -150,9 +150,9 @@ def fetch_server_work(source: SampleSource, server: TokenServer, wanted: RangeRe
     """Return the servers' work. Raises FetchError if their counters are missing."""
     request = _Range(source, wanted.tokens_matching, wanted.start_s, wanted.end_s)
     names = [name for kind in (server.counters, server.left_out) for names in kind.values() for name in names]
-    found = request.tracks(names, wanted.start_s - MARGIN_S, wanted.end_s + MARGIN_S)
+    tracks = request.tracks(names, wanted.start_s - MARGIN_S, wanted.end_s + MARGIN_S)
     by_name: _ByName = defaultdict(list)
-    for track in found:
+    for track in tracks:
         if rise := request.rise(track):
             by_name[track.labels["metric"]].append((track, rise))
     chosen = {unit: _first(names, by_name) for unit, names in server.counters.items()}
