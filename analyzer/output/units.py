@@ -159,7 +159,7 @@ def _digits(quantity: Interval) -> tuple[str, str]:
     if not quantity.half:
         return _significant(quantity.value), ""
     decimals = _decimals(quantity.half, quantity.value)
-    return f"{quantity.value:,.{decimals}f}", f"{quantity.half:,.{decimals}f}"
+    return f"{quantity.value:z,.{decimals}f}", f"{quantity.half:,.{decimals}f}"
 
 
 def _decimals(half: float, value: float) -> int:

@@ -249,6 +249,13 @@ def test_report_gap_in_scrapes_is_finding_and_energy_covers_it(tmp_path):
     assert any(f.code == "gap" and "the longest 8.0 s, 4 s after the start" in f.text for f in report.findings)
 
 
+@pytest.mark.parametrize(("half_j", "reported"), [(5_999.0, False), (6_000.0, True)])
+def test_report_uncertainty_above_energy_is_run_too_short(tmp_path, half_j, reported):
+    report = run_report(tmp_path, run=NodeRun(uncertainty_j=half_j))
+
+    assert ("run_too_short" in finding_codes(report)) is reported
+
+
 def test_report_coverage_below_one_is_finding(tmp_path):
     report = run_report(tmp_path, run=NodeRun(covered_ratio=0.9))
 

@@ -3,7 +3,14 @@
 import pytest
 
 from tests.analyzer.node import NodeGpu, NodeRun
-from tests.analyzer.run_reports import POWER_STEPS, RUN_GPU, finding_codes, finding_texts, run_report
+from tests.analyzer.run_reports import (
+    POWER_STEPS,
+    RUN_GPU,
+    finding_codes,
+    finding_texts,
+    run_report,
+    terminal_text,
+)
 
 VOLTA = NodeGpu(POWER_STEPS, name="Tesla V100-SXM2-16GB", architecture="volta")
 
@@ -73,3 +80,18 @@ def test_phase_work_in_too_short_phase_uses_energy_of_run(tmp_path):
 
     assert report.work[0].phases == ()
     assert report.work[0].energy_per_unit.value == 6  # 6,000 J, not 150 J, over 1,000 tokens
+
+
+def test_phase_table_states_why_energy_is_absent_and_remaining_time(tmp_path):
+    """A run of 20 s with phases of 0.9 and 18 s: 1.1 s are in no phase."""
+    text = terminal_text(run_report(tmp_path, NodeRun(phases={"load": (0.9, 270), "measure": (18.0, 5_400)})))
+
+    assert "–: shorter than 1 s, which is 10 updates of the GPU's sensor." in text
+    assert "Not in any phase: 1.10 s of the run." in text
+
+
+def test_phase_table_without_gaps_has_no_notes(tmp_path):
+    text = terminal_text(run_report(tmp_path, NodeRun(phases={"load": (2.0, 600), "measure": (18.0, 5_400)})))
+
+    assert "–: " not in text
+    assert "Not in any phase" not in text

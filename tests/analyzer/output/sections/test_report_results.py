@@ -39,3 +39,13 @@ def test_results_each_result_is_in_one_table(results):
 
     assert tabled | other_results(results).keys() == results.keys()
     assert not tabled & other_results(results).keys()
+
+
+def test_result_table_explains_names_of_built_in_jobs(tmp_path):
+    results = {"tokens_per_second": 61.0, "tokens_per_second_busy": 64.0, "own_seconds": 2.0}
+
+    text = " ".join(terminal_text(run_report(tmp_path, NodeRun(results=results))).split())
+
+    assert "The job measured these values; the unit is part of the name." in text
+    assert "tokens_per_second: tokens by wall-clock time; tokens_per_second_busy: tokens by the time within" in text
+    assert "own_seconds:" not in text
