@@ -1,7 +1,7 @@
 """Plot of sweeps, one column each.
 
 Small points are runs. Large points are settings: means with 95 % CI of cost and rate, medians of all else. Curves span
-the measured settings only. Settings that do not differ clearly from the best are shaded.
+the measured settings only. Settings that cost as little as the best are shaded: no clear difference, or at most 1 %.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from analyzer.studies.sweep import SweepRun
 _WIDTH_IN, _ROW_IN, _HEAD_IN = 5.2, 1.75, 0.95
 _NARROW = 60
 _GIB = 2**30
-_CAPTION = "Small points: runs · large points: settings with 95 % CI · shaded: no clear difference from the best"
+_CAPTION = (
+    "Small points: runs · large points: settings with 95 % CI · "
+    "shaded: no clear difference from the best, or at most 1 % worse"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,9 @@ def sweep_plot(advices: Sequence[Advice], theme: Theme = LIGHT) -> bytes:
         grid = figure.subplots(rows, columns, squeeze=False, sharex="col")
         for column, advice in enumerate(advices):
             _column([grid[row, column] for row in range(rows)], advice, panels, theme)
-        figure.supxlabel(textwrap.fill(_CAPTION, _NARROW * columns), color=theme.quiet, size="small")
+        figure.supxlabel(
+            textwrap.fill(_CAPTION, _NARROW * columns).replace(" ·\n", "\n"), color=theme.quiet, size="small"
+        )
         target = io.BytesIO()
         figure.savefig(target, format="png", dpi=150, metadata={"Software": "Wattline"})
     return target.getvalue()

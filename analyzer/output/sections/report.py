@@ -15,20 +15,20 @@ _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "end to end"}
 _STATISTICS = ("mean", "std", "min", "p1", "p5", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "p99_9", "max")
 _MEANINGS = {
     "tokens_per_second": "tokens by wall-clock time",
-    "tokens_per_second_busy": "tokens by the time within batches, without the time between them",
-    "measured_seconds": "time from the start to the last answer",
-    "concurrency_mean": "mean number of requests in flight",
-    "tokens_per_chunk_mean": "mean number of tokens in one event of the answer",
-    "error_ratio": "failed requests, of all requests",
-    "goodput_ratio": "requests that met the objectives, of all requests",
+    "tokens_per_second_busy": "tokens by the time within batches",
+    "measured_seconds": "the time from the start to the last answer",
+    "concurrency_mean": "the mean number of requests in flight",
+    "tokens_per_chunk_mean": "the mean number of tokens in one event of an answer",
+    "error_ratio": "the share of requests that failed",
+    "goodput_ratio": "the share of requests that met the objectives",
     "goodput_requests_per_second": "requests that met the objectives, by wall-clock time",
-    "requests_without_usage": "answers without a number of tokens",
-    "requests_without_text": "answers without text",
-    "send_delay_seconds_p99": "delay of the job itself before it sent a request",
-    "law_joules_per_step": "energy per step by the law of the simulated GPU",
-    "loss": "loss of the last step",
-    "loss_first": "loss of the first step after the warm-up",
-    "score_seconds": "time that the benchmark reported",
+    "requests_without_usage": "the number of answers without a token count",
+    "requests_without_text": "the number of answers without text",
+    "send_delay_seconds_p99": "the delay of the job itself before it sent a request",
+    "law_joules_per_step": "the energy per step by the law of the simulated GPU",
+    "loss": "the loss of the last step",
+    "loss_first": "the loss of the first step after the warm-up",
+    "score_seconds": "the time that the benchmark reported",
 }
 """Meaning of results of the built-in jobs whose names do not state it."""
 
@@ -75,9 +75,9 @@ def result_table(report: Report) -> Table:
 
 def _result_notes(results: Mapping[str, float]) -> list[str]:
     """Return the meaning of names of which the built-in jobs report results."""
-    known = [f"{name}: {_MEANINGS[name]}" for name in results if name in _MEANINGS]
+    known = [f"{name} is {_MEANINGS[name]}" for name in results if name in _MEANINGS]
     notes = ["The job measured these values; the unit is part of the name."]
-    return [*notes, f"In the built-in jobs: {'; '.join(known)}."] if known else notes
+    return [*notes, f"In the built-in jobs, {', '.join(known)}."] if known else notes
 
 
 def report_tables(report: Report) -> list[Table]:
