@@ -1,16 +1,21 @@
 import itertools
+import tempfile
 import time
 
 from workloads.client import ranks
 
 _SCRIPT = """
-import os, time
+import os, pathlib, time
 from workloads import client
+joined = pathlib.Path(os.environ["JOINED"])
 time.sleep(float(os.environ.get("WAIT", "0")))
 with client.run("train") as run:
     run.work(samples=int(os.environ["RANK"]) + 1)
     run.result(rank=int(os.environ["RANK"]))
-    time.sleep(float(os.environ.get("STAY", "0.3")))
+    (joined / os.environ["RANK"]).touch()
+    while len(list(joined.iterdir())) < int(os.environ["WORLD_SIZE"]):
+        time.sleep(0.01)
+    time.sleep(float(os.environ.get("STAY", "0")))
 """
 _MASTER = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none"}
 
@@ -90,14 +95,15 @@ def test_process_started_at_is_recent():
 
 
 def _launch(exporter, script, each, **environment):
-    """Start one process per rank at once; return the stderr of each."""
-    processes = [
-        exporter.start(script, **_MASTER, **environment, RANK=str(rank), LOCAL_RANK=str(rank), **own)
-        for rank, own in enumerate(each)
-    ]
-    errors = []
-    for process in processes:
-        with process:
-            errors.append(process.communicate(timeout=60)[1])
-        assert process.returncode == 0
+    """Start one process per rank at once, which leave the run after all have joined it; return the stderr of each."""
+    with tempfile.TemporaryDirectory() as joined:
+        job = {**_MASTER, **environment, "JOINED": joined, "WORLD_SIZE": str(len(each))}
+        processes = [
+            exporter.start(script, **job, RANK=str(rank), LOCAL_RANK=str(rank), **own) for rank, own in enumerate(each)
+        ]
+        errors = []
+        for process in processes:
+            with process:
+                errors.append(process.communicate(timeout=60)[1])
+            assert process.returncode == 0
     return errors
