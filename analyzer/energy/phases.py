@@ -1,21 +1,104 @@
-"""Phases of a run: active times from their counters of seconds, and measurable energies."""
+"""Phases of a run: their times by the ledger, and measurable energies."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from analyzer.model.devices import MeasuredDevice
 from analyzer.model.report import Finding, RunPhase
-from analyzer.model.samples import Samples, clean
+from analyzer.model.samples import Samples, clean, last, median_spacing_s, rows_of, samples
+from analyzer.model.timeline import Window, windows
+from exporter.contract import metrics as m
 from exporter.contract.power_sensors import sensor_window
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FEWEST_UPDATES = 10
 _USUAL_UPDATE_S = 0.1
 _LEAST_RISE = 1e-6
 _SLACK_S = 1e-9
+_CLOCK_TOLERANCE_S = 5.0
+"""Time before the start of the run in which no phase can have begun; see `analyzer.energy.clock`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSpan:
+    """Uninterrupted time of a phase, in Unix seconds."""
+
+    phase: str
+    start_s: float
+    end_s: float
+
+
+def run_phase_spans(ledger: pd.DataFrame, run_id: str, instance: str) -> tuple[PhaseSpan, ...]:
+    """Return the spans of all phases on one instance in time order, by the node's clock.
+
+    A phase lasts until the next one starts or the run ends, so the exported starts determine all spans. Exporters
+    without starts export the seconds of a phase some seconds late; the spans are then placed backwards from the end.
+    """
+    window = windows(ledger, run_id).get(instance)
+    if window is None:
+        return ()
+    rows = rows_of(ledger, m.RUN_PHASE_START, run_id=run_id, instance=instance)
+    starts = sorted(
+        {(round(value_s, 3), str(phase)) for value_s, phase in zip(rows["value"], rows["phase"], strict=True)}
+    )
+    if not starts:
+        return _spans_of_seconds(ledger, run_id, instance, window)
+    ends_s = [*(start_s for start_s, _ in starts[1:]), max(window.end_s, starts[-1][0])]
+    return tuple(PhaseSpan(phase, start_s, end_s) for (start_s, phase), end_s in zip(starts, ends_s, strict=True))
+
+
+def _spans_of_seconds(ledger: pd.DataFrame, run_id: str, instance: str, window: Window) -> tuple[PhaseSpan, ...]:
+    rows = rows_of(ledger, m.RUN_PHASE_SECONDS, run_id=run_id, instance=instance)
+    found: list[PhaseSpan] = []
+    resolution_s = 0.0
+    for phase in sorted({str(name) for name in rows["phase"]}):
+        seconds = samples(rows, m.RUN_PHASE_SECONDS, phase=phase)
+        spacing_s = median_spacing_s(seconds) or 0.0
+        resolution_s = max(resolution_s, spacing_s)
+        active = _joined(active_spans(seconds), 0.5 * spacing_s)
+        if active and active[0][0] >= window.start_s - _CLOCK_TOLERANCE_S:
+            found += [PhaseSpan(phase, start_s, end_s) for start_s, end_s in active]
+    found.sort(key=lambda span: (span.start_s, span.end_s))
+    if not window.ended:
+        return tuple(found)
+    totals_s = {row.labels["phase"]: row.value for row in last(rows, m.RUN_PHASE_SECONDS)}
+    return tuple(_placed(found, totals_s, window.end_s, resolution_s))
+
+
+def _placed(
+    found: Sequence[PhaseSpan], totals_s: Mapping[str, float], end_s: float, resolution_s: float
+) -> list[PhaseSpan]:
+    """Return the spans one before the other, backwards from the end of the run.
+
+    The length of a phase is known better than its time; the part that no sample showed belongs to its last span.
+    """
+    left_s = dict(totals_s)
+    for span in found:
+        left_s[span.phase] -= span.end_s - span.start_s
+    placed: list[PhaseSpan] = []
+    for span, after in zip(reversed(found), [None, *reversed(found)], strict=False):
+        pause_s = after.start_s - span.end_s if after else 0.0
+        pause_s = pause_s if pause_s > resolution_s else 0.0
+        until_s = placed[-1].start_s - pause_s if placed else min(span.end_s, end_s)
+        length_s = span.end_s - span.start_s + max(left_s.pop(span.phase, 0.0), 0.0)
+        placed.append(PhaseSpan(span.phase, until_s - length_s, until_s))
+    return placed[::-1]
+
+
+def _joined(stretches: Iterable[tuple[float, float]], resolution_s: float) -> list[tuple[float, float]]:
+    """Join stretches whose pause is below the resolution of the samples."""
+    found: list[tuple[float, float]] = []
+    for start_s, end_s in stretches:
+        continues = bool(found) and start_s - found[-1][1] <= resolution_s
+        found.append((found.pop()[0] if continues else start_s, end_s))
+    return found
 
 
 def active_spans(seconds: Samples) -> list[tuple[float, float]]:
@@ -43,10 +126,10 @@ def active_spans(seconds: Samples) -> list[tuple[float, float]]:
     return found
 
 
-def phase_span(seconds: Samples) -> tuple[float, float] | None:
+def phase_span(spans: Iterable[PhaseSpan], phase: str) -> tuple[float, float] | None:
     """Return the phase's first start and last end; None if it was never active."""
-    spans = active_spans(seconds)
-    return (spans[0][0], spans[-1][1]) if spans else None
+    own = [span for span in spans if span.phase == phase]
+    return (own[0].start_s, own[-1].end_s) if own else None
 
 
 def rise_between(counter: Samples, moments: tuple[float, float], points: tuple[tuple[float, float], ...] = ()) -> float:

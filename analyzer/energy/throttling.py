@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from analyzer.energy.phases import run_phase_spans
 from analyzer.model.samples import Samples, samples
 from analyzer.model.timeline import Window
 from exporter.contract import metrics as m
@@ -40,14 +41,9 @@ class GpuConditions:
     memory_used_bytes: float | None = None
 
 
-def work_spans(ledger: pd.DataFrame, run_id: str, phases: Collection[str]) -> list[tuple[float, float]]:
-    """Return the spans in which the seconds of these phases rise with time; empty if there are none."""
-    found = []
-    for phase in sorted(phases):
-        seconds = samples(ledger, m.RUN_PHASE_SECONDS, run_id=run_id, phase=phase)
-        rises = np.diff(seconds.value) >= 0.9 * np.diff(seconds.t)
-        found += [(float(seconds.t[at]), float(seconds.t[at + 1])) for at in np.flatnonzero(rises)]
-    return found
+def work_spans(ledger: pd.DataFrame, run_id: str, instance: str, phases: Collection[str]) -> list[tuple[float, float]]:
+    """Return the spans of these phases on one instance; empty if there are none."""
+    return [(span.start_s, span.end_s) for span in run_phase_spans(ledger, run_id, instance) if span.phase in phases]
 
 
 def gpu_conditions(raw: pd.DataFrame, window: Window, uuid: str, work: Spans) -> GpuConditions:

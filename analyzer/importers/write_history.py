@@ -104,6 +104,8 @@ def _samples(assembly: Assembly) -> Iterator[_Sample]:
         for t_s, value in zip(one.samples.t.tolist(), one.samples.value.tolist(), strict=True):
             yield one.metric, one.labels, t_s, value
     for run in assembly.runs:
+        for phase in run.file_run.phases:
+            yield m.RUN_PHASE_START, {"run_id": run.run_id, "phase": phase.name}, phase.start_s, phase.start_s
         at_s = run.file_run.end_s + _SHOWN_AFTER_S
         for metric, labels, value in ledger_rows(run, _labels(run)):
             yield metric, labels, at_s, value

@@ -156,9 +156,10 @@ def _by_place(frame: pd.DataFrame, metric: m.Metric, run_id: str, *labels: str) 
 
 
 def _phases(frame: pd.DataFrame, run_id: str) -> list[LedgerPhase]:
-    """Return the phases in the order in which they were first scraped."""
+    """Return the phases in the order of their first starts; without starts, in which they were first scraped."""
     scraped = rows_of(frame, m.RUN_PHASE_SECONDS, run_id=run_id).sort_values(["t", "phase"])
-    seconds = dict.fromkeys(scraped["phase"], 0.0)
+    starts = rows_of(frame, m.RUN_PHASE_START, run_id=run_id).sort_values(["value", "phase"])
+    seconds = dict.fromkeys([*starts["phase"], *scraped["phase"]], 0.0)
     for row in last(frame, m.RUN_PHASE_SECONDS, run_id=run_id):
         seconds[row.labels["phase"]] = max(row.value, seconds[row.labels["phase"]])
     halves_j = _by_place(frame, m.RUN_PHASE_ENERGY_UNCERTAINTY, run_id, "phase", "component")

@@ -32,7 +32,7 @@ LabelledSamples = tuple[Mapping[str, str], Samples]
 TimeRange = tuple[float, float]
 _CARBON = {metric.name for metric in (m.CARBON_INTENSITY, m.CARBON_INTENSITY_TIMESTAMP, m.CARBON_FETCHED_TIMESTAMP)}
 _READ = {m.SOURCE_UP.name, m.SOURCE_READ_TIMESTAMP.name}
-_AGES = {m.RUN_DURATION, m.RUN_PHASE_SECONDS, m.GPU_CLOCK_EVENT_SECONDS}
+_AGES = {m.RUN_DURATION, m.RUN_PHASE_SECONDS, m.RUN_PHASE_START, m.GPU_CLOCK_EVENT_SECONDS}
 
 
 class StateGroup:

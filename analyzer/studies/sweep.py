@@ -134,8 +134,8 @@ def sweep_run(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> S
     raw, windows = offsets.usable(frames.raw), offsets.windows(ledger)
     work = {one.unit: one for one in report.work}
     busy = {phase for one in report.work for phase in one.phases}
-    spans = work_spans(frames.ledger, frames.run_id, busy)
-    gpus = [gpu_conditions(raw, windows[gpu.instance], gpu.device, spans) for gpu in report.gpus]
+    spans = {one: work_spans(frames.ledger, frames.run_id, one, busy) for one in report.instances}
+    gpus = [gpu_conditions(raw, windows[gpu.instance], gpu.device, spans[gpu.instance]) for gpu in report.gpus]
     busy_s = sum(phase.duration_s for phase in report.phases if phase.name in busy) or report.duration_s
     busy_j = sum(p.energy["gpu"].value for p in report.phases if p.name in busy and "gpu" in p.energy) or energy.value
     return SweepRun(

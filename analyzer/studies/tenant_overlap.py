@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analyzer.energy.phases import phase_span, rise_between
+from analyzer.energy.phases import phase_span, rise_between, run_phase_spans
 from analyzer.model.report import Report
 from analyzer.model.samples import RunFrames, Samples, last, rows_of, samples
 from analyzer.studies.tenants import ConcurrentStep, SoloRun, TenantShare
@@ -15,12 +15,13 @@ from exporter.contract import metrics as m
 MEASURE = "measure"
 POLICY = "idle_shared"
 """Policy with shared idle power, so that the tenants' energy adds up to the GPU's."""
-_LEAST_SAMPLES = 10
+_ALL_OF_PHASE = 0.999
+"""Share of a phase from which on the overlap is the whole phase."""
 
 
 @dataclass(frozen=True, slots=True)
 class TenantRun:
-    """A tenant's run with its report and all samples of its work, phases and attributed energy (`series`)."""
+    """A tenant's run with its report and all samples of its work and attributed energy (`series`)."""
 
     frames: RunFrames
     report: Report
@@ -29,6 +30,11 @@ class TenantRun:
     @property
     def name(self) -> str:
         return self.report.labels.get("tenant", "")
+
+    @property
+    def has_comparable_samples(self) -> bool:
+        """True if the samples have timestamps of the clock that the ledger's times have."""
+        return not any(finding.code == "clock_apart" for finding in self.report.findings)
 
 
 def concurrent_runs(runs: Sequence[TenantRun]) -> list[list[TenantRun]]:
@@ -54,8 +60,10 @@ def concurrent_runs(runs: Sequence[TenantRun]) -> list[list[TenantRun]]:
 
 
 def measure_span(run: TenantRun) -> tuple[float, float] | None:
-    """Return start and end of the phase `measure` in sample time, common to all instances."""
-    spans = [span for instance in run.report.instances if (span := phase_span(_phase(run, instance))) is not None]
+    """Return start and end of the phase `measure` by the ledger, common to all instances."""
+    ledger, run_id = run.frames.ledger, run.report.run_id
+    each = (phase_span(run_phase_spans(ledger, run_id, one), MEASURE) for one in run.report.instances)
+    spans = [span for span in each if span is not None]
     return (max(begin for begin, _ in spans), min(end for _, end in spans)) if spans else None
 
 
@@ -72,8 +80,6 @@ def concurrent_step(step: Sequence[TenantRun]) -> ConcurrentStep | str:
     begin_s, end_s = max(begin for begin, _ in known), min(end for _, end in known)
     if end_s <= begin_s:
         return f"the phases {MEASURE} of {' and '.join(names)} do not overlap"
-    if min(_scrapes(run, begin_s, end_s) for run in step) < _LEAST_SAMPLES:
-        return f"the overlap of {end_s - begin_s:.1f} s has fewer than {_LEAST_SAMPLES} scrapes; lengthen the phase"
     shares = tuple(_share(run, one, (begin_s, end_s)) for run, one in zip(step, known, strict=True))
     first = step[0].report.labels
     return ConcurrentStep(
@@ -93,15 +99,6 @@ def solo_run(run: TenantRun) -> SoloRun | None:
     return SoloRun(work.per_second, energy_j, idle_power_w, _p99(run), work.unit)
 
 
-def _phase(run: TenantRun, instance: str) -> Samples:
-    where = {"run_id": run.report.run_id, "instance": instance, "phase": MEASURE}
-    return samples(run.series.ledger, m.RUN_PHASE_SECONDS, **where)
-
-
-def _scrapes(run: TenantRun, begin_s: float, end_s: float) -> int:
-    return min(len(_phase(run, instance).between(begin_s, end_s)) for instance in run.report.instances)
-
-
 def _share(run: TenantRun, own: tuple[float, float], overlap: tuple[float, float]) -> TenantShare:
     unit = run.report.work[0].unit if run.report.work else ""
     work = math.fsum(_work(run, instance, unit, own, overlap) for instance in run.report.instances)
@@ -110,34 +107,39 @@ def _share(run: TenantRun, own: tuple[float, float], overlap: tuple[float, float
 
 
 def _work(run: TenantRun, instance: str, unit: str, own: tuple[float, float], overlap: tuple[float, float]) -> float:
-    """Return work in the overlap, from work by phase where known: zero at its start, all of it at its end."""
+    """Return work in the overlap: all work of the phase if the overlap is the whole phase, else interpolated.
+
+    The ledger knows the work of the phase; without work by phase it is the work that was not yet done at its start.
+    """
     where = {"run_id": run.report.run_id, "instance": instance, "unit": unit}
-    by_phase = samples(run.series.ledger, m.RUN_PHASE_WORK, phase=MEASURE, **where)
-    if len(by_phase):
-        inside = by_phase.between(*own)
-        return rise_between(inside, overlap, ((own[0], 0.0), (own[1], float(by_phase.value.max()))))
-    return rise_between(samples(run.series.ledger, m.RUN_WORK, **where), overlap)
+    done = samples(run.series.ledger, m.RUN_PHASE_WORK, phase=MEASURE, **where)
+    if len(done):
+        before, after = 0.0, float(done.value.max())
+    else:
+        done = samples(run.series.ledger, m.RUN_WORK, **where)
+        earlier = done.value[done.t <= own[0]]
+        before, after = (float(earlier[-1]) if len(earlier) else 0.0), float(done.value.max(initial=0.0))
+    if overlap[1] - overlap[0] >= _ALL_OF_PHASE * (own[1] - own[0]):
+        return after - before
+    inside = done.between(*own) if run.has_comparable_samples else Samples(done.t[:0], done.value[:0])
+    return rise_between(inside, overlap, ((own[0], before), (own[1], after)))
 
 
 def _energy_j(run: TenantRun, overlap: tuple[float, float]) -> float | None:
-    """Return the energy attributed to the run on its GPUs; None without attribution."""
+    """Return the energy attributed to the run on its GPUs; None without attribution, or if clocks differ."""
     where = {"run_id": run.report.run_id, "component": "gpu", "policy": POLICY}
     rows = rows_of(run.series.ledger, m.RUN_ATTRIBUTED_ENERGY, **where)
     keys = [(str(i), str(d)) for i, d in rows[["instance", "device"]].drop_duplicates().to_numpy()]
     lines = {
         (i, d): samples(run.series.ledger, m.RUN_ATTRIBUTED_ENERGY, **where, instance=i, device=d) for i, d in keys
     }
-    return (
-        math.fsum(rise_between(line, overlap, _edges(run, i, line)) for (i, _), line in lines.items())
-        if lines
-        else None
-    )
+    if not lines or not run.has_comparable_samples:
+        return None
+    return math.fsum(rise_between(line, overlap, _edges(run, i, line)) for (i, _), line in lines.items())
 
 
 def _edges(run: TenantRun, instance: str, line: Samples) -> tuple[tuple[float, float], ...]:
-    """Return the known energy at start and end of the run, between scrapes; none if clocks differ."""
-    if not len(line) or any(finding.code == "clock_apart" for finding in run.report.findings):
-        return ()
+    """Return the known energy at start and end of the run, between scrapes."""
     mine = {"run_id": run.report.run_id, "instance": instance}
     begins = [(row.value, 0.0) for row in last(run.frames.ledger, m.RUN_START, **mine)]
     ends = [(row.value, float(line.value[-1])) for row in last(run.frames.ledger, m.RUN_END, **mine)]

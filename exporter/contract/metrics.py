@@ -157,6 +157,8 @@ RUN_RESULT = _gauge("wattline_run_result", ("run_id", "name"),
     "Value that the job measured itself; the unit is in the name.")
 RUN_PHASE_SECONDS = _counter("wattline_run_phase_seconds_total", ("run_id", "phase"),
     "Time that the run spent in the phase.")
+RUN_PHASE_START = _gauge("wattline_run_phase_start_timestamp_seconds", ("run_id", "phase"),
+    "Unix time at which the run last entered the phase; a phase lasts until the next one starts or the run ends.")
 RUN_PHASE_ENERGY = _counter("wattline_run_phase_energy_joules_total", _RUN_PHASE,
     "Energy of the run's devices in the phase.")
 RUN_PHASE_ENERGY_UNCERTAINTY = _gauge("wattline_run_phase_energy_uncertainty_joules", _RUN_PHASE,
@@ -191,9 +193,9 @@ METRICS: tuple[Metric, ...] = (
     CARBON_INTENSITY, CARBON_INTENSITY_TIMESTAMP, CARBON_FORECAST, CARBON_FETCHED_TIMESTAMP, EMISSIONS,
     RUN_INFO, RUN_GPU_INFO, RUN_START, RUN_END, RUN_DURATION, RUN_OUTCOME, RUN_ENERGY, RUN_ATTRIBUTED_ENERGY,
     IDLE_POWER, RUN_ENERGY_UNCERTAINTY, RUN_COVERED_RATIO, RUN_INTEGRATED_ENERGY, RUN_POWER_MAX, RUN_EMISSIONS,
-    RUN_WORK, RUN_RESULT, RUN_PHASE_SECONDS, RUN_PHASE_ENERGY, RUN_PHASE_ENERGY_UNCERTAINTY, RUN_PHASE_WORK,
-    SOURCE_UP, SOURCE_READ_TIMESTAMP, SOURCE_READS, SOURCE_READ_SECONDS, SOURCE_RESTARTS, PROCESS_CPU, PROCESS_MEMORY,
-    STATE_UP, PUSH_UP, PUSH_TIMESTAMP, PUSH_SAMPLES, BUILD_INFO,
+    RUN_WORK, RUN_RESULT, RUN_PHASE_SECONDS, RUN_PHASE_START, RUN_PHASE_ENERGY, RUN_PHASE_ENERGY_UNCERTAINTY,
+    RUN_PHASE_WORK, SOURCE_UP, SOURCE_READ_TIMESTAMP, SOURCE_READS, SOURCE_READ_SECONDS, SOURCE_RESTARTS,
+    PROCESS_CPU, PROCESS_MEMORY, STATE_UP, PUSH_UP, PUSH_TIMESTAMP, PUSH_SAMPLES, BUILD_INFO,
 )
 # fmt: on
 

@@ -134,6 +134,8 @@ class PhaseView(BaseModel):
     """Half-width of the 95 % confidence interval, by component, once the run has ended."""
     work: dict[str, float] = {}
     """Work reported during the phase."""
+    last_started_at: float | None = None
+    """Unix time at which the run last entered the phase."""
 
 
 class RunGpu(BaseModel):

@@ -32,6 +32,7 @@ from exporter.contract.metrics import (
     RUN_PHASE_ENERGY,
     RUN_PHASE_ENERGY_UNCERTAINTY,
     RUN_PHASE_SECONDS,
+    RUN_PHASE_START,
     RUN_PHASE_WORK,
     RUN_POWER_MAX,
     RUN_RESULT,
@@ -137,6 +138,8 @@ def run_readings(snapshot: RunMetrics) -> Iterator[Reading]:
         yield Reading(RUN_RESULT, (run.run_id, name), value)
     for phase in run.phases:
         yield Reading(RUN_PHASE_SECONDS, (run.run_id, phase.name), phase.duration_seconds)
+        if phase.last_started_at is not None:
+            yield Reading(RUN_PHASE_START, (run.run_id, phase.name), phase.last_started_at)
         for component, joules in phase.energy_joules.items():
             yield Reading(RUN_PHASE_ENERGY, (run.run_id, phase.name, component), joules)
         for component, half_j in phase.energy_uncertainty_joules.items():

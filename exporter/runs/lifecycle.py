@@ -99,6 +99,9 @@ def adjust_to_clock(run: RunRecord, step_s: float, sleep_s: float) -> None:
     run.started_at += step_s
     for phase in run.phases:
         phase.started_at += step_s
+        if phase.entered_at is not None and phase.until_at is not None:
+            phase.entered_at += step_s
+            phase.until_at += step_s
     run.lease_until_s += sleep_s
     run.alive_s += sleep_s
 
@@ -135,7 +138,7 @@ def resume(run: RunRecord, last: Shutdown, now: ClockReading) -> None:
     away_s = max(0.0, now.s - last.s)
     step_s = now.at - last.at - away_s
     if abs(step_s) > STEP_S:
-        run.started_at += step_s
+        adjust_to_clock(run, step_s, 0.0)
     run.lease_until_s += away_s  # clients could not renew it
     run.note(
         f"the exporter was not running for {away_s:.1f} s from {_time_text(last.at)}: power was not sampled; energy "

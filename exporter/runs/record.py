@@ -14,6 +14,8 @@ from exporter.model import Device, Slot
 from exporter.processes.procfs import ProcessKey
 
 MAX_NOTES = 64
+SAME_INSTANT_S = 1e-3
+"""Largest difference of two Unix times, in seconds, that is a rounding error."""
 
 
 def _stored_key(device: Device) -> str:
@@ -58,6 +60,10 @@ class PhaseTotal:
     joules: dict[DeviceKey, float] = field(default_factory=dict)
     half_widths_j: dict[DeviceKey, float] = field(default_factory=dict)
     """Sum of the half-widths of the phase's segments: errors at their common edges do not cancel."""
+    entered_at: float | None = None
+    """Time at which the run last entered the phase; None in records of older versions."""
+    until_at: float | None = None
+    """End of the last segment that is counted."""
 
 
 @dataclass
@@ -185,9 +191,13 @@ def add_segment(
     emissions = [RunEmission(e.device, e.basis, e.quality, e.grams) for e in run.emissions]
     if cut.phase is not None:
         phase = next((p for p in phases if p.name == cut.phase), None)
+        segment_at = run.started_at + cut.t_s - run.begin_s
         if phase is None:
-            phase = PhaseTotal(cut.phase, run.started_at + cut.t_s - run.begin_s)
+            phase = PhaseTotal(cut.phase, segment_at)
             phases.append(phase)
+        if phase.until_at is None or segment_at - phase.until_at > SAME_INSTANT_S:
+            phase.entered_at = segment_at
+        phase.until_at = run.started_at + until_s - run.begin_s
         phase.seconds += max(0.0, until_s - cut.t_s)
         for device, energy in energies.items():
             phase.joules[device] = phase.joules.get(device, 0.0) + energy.joules

@@ -45,6 +45,7 @@ def run_view(run: RunRecord, meters: Meters, now_s: float, simulation: str | Non
                 energy_joules=_summed(run, p.joules.items()),
                 energy_uncertainty_joules=_summed(run, p.half_widths_j.items()) if run.final_settled else {},
                 work=run.phase_work.get(p.name, {}),
+                last_started_at=p.started_at if p.entered_at is None else p.entered_at,
             )
             for p in phases
         ],

@@ -21,12 +21,13 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from analyzer.energy.phases import PhaseSpan
 from analyzer.model.report import Report
 from analyzer.model.samples import RunFrames
 from analyzer.output import units
 from analyzer.output.chart import Chart, legend_devices, time_window_s
 from analyzer.output.html.charts import chart_table, report_charts
-from analyzer.output.html.step_charts import PhaseSpan, phase_spans
+from analyzer.output.html.step_charts import phase_spans
 from analyzer.output.sections import summary
 from analyzer.output.sections.report import report_tables
 

@@ -95,7 +95,8 @@ def _run_series(source: SampleSource, run_id: str, sight: _Sight) -> pd.DataFram
     """Return the run's series around their last scrapes, and its ages from start to end."""
     from_s, until_s = min(min(row.value, row.t) for row in sight.rows), max(row.t for row in sight.rows)
     edges_s = [edge_s for row in sight.rows for edge_s in (row.value, row.t)]
-    ages = SeriesRequest([m.RUN_PHASE_SECONDS, m.RUN_DURATION], {"run_id": run_id}, (from_s, until_s))
+    own_times = [m.RUN_PHASE_SECONDS, m.RUN_PHASE_START, m.RUN_DURATION]
+    ages = SeriesRequest(own_times, {"run_id": run_id}, (from_s, until_s))
     throughout, _ = thinned.fetch_signals(source, ages, plan_buckets(from_s, until_s, edges_s))
     own = join_frames([throughout, fetch_ledger(source, run_id, sight.rows)])
     outdated = [own["t"].isin(times) & (own["instance"] == i) for i, times in sight.outdated.items()]

@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 
 from analyzer.assess import run as assess
-from analyzer.energy.phases import phase_span
+from analyzer.energy.phases import phase_span, run_phase_spans
 from analyzer.model.catalog import ScrapedRun, Selector
 from analyzer.model.devices import ReportDevice
+from analyzer.model.interval import Interval
 from analyzer.model.report import Report
 from analyzer.model.samples import RunFrames, join_frames, last, rows_of, samples
+from analyzer.model.timeline import windows
 from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.downsample import plan_buckets
 from analyzer.sources.fetch import SeriesRequest, fetch_random_samples, fetch_signals, fetch_states
@@ -27,7 +29,7 @@ from exporter.contract import metrics as m
 from exporter.contract.metrics import Metric
 
 _MEASURE = "measure"
-_THROUGHOUT = (m.RUN_PHASE_SECONDS, m.RUN_PHASE_WORK, m.RUN_WORK, m.RUN_ATTRIBUTED_ENERGY)
+_THROUGHOUT = (m.RUN_PHASE_WORK, m.RUN_WORK, m.RUN_ATTRIBUTED_ENERGY)
 _NAMED = 8
 _NEAR_S = 60.0
 _MORE: tuple[tuple[Metric, dict[str, str]], ...] = (
@@ -67,7 +69,8 @@ def variability_rows(
             "value": value,
             "placement": report.labels.get(by, ""),
         }
-        found.append(row | _covariates(source, frames, device))
+        comparable = not any(finding.code == "clock_apart" for finding in report.findings)
+        found.append(row | (_covariates(source, frames, device) if comparable else {}))
     return pd.DataFrame(found), " and ".join(sorted(units))
 
 
@@ -79,7 +82,7 @@ def _reason(report: Report, of: str) -> str:
 
 def _value(report: Report, of: str) -> tuple[float, str] | None:
     work = report.work[0] if report.work else None
-    power = report.mean_power_w
+    power = _working_power_w(report)
     if of == "time":
         if work and work.per_second:
             return 1 / work.per_second, f"seconds per {units_of_one(work.unit)}"
@@ -94,16 +97,20 @@ def _value(report: Report, of: str) -> tuple[float, str] | None:
     return (value, of) if value is not None and value > 0 else None
 
 
+def _working_power_w(report: Report) -> Interval | None:
+    """Return the mean power of the GPUs in the phase `measure`; of the whole run if there is none."""
+    for phase in report.phases:
+        if phase.name == _MEASURE and "gpu" in phase.energy and phase.duration_s > 0:
+            return phase.energy["gpu"].scaled(1 / phase.duration_s)
+    return report.mean_power_w
+
+
 def _covariates(source: SampleSource, frames: RunFrames, device: ReportDevice) -> dict[str, float]:
     """Return medians over the phase `measure`, over the whole run if there is none."""
     where = {"instance": device.instance} if device.instance else {}
-    seconds = samples(
-        frames.ledger, m.RUN_PHASE_SECONDS, run_id=frames.run_id, instance=device.instance, phase=_MEASURE
-    )
-    ages = samples(frames.ledger, m.RUN_DURATION, run_id=frames.run_id, instance=device.instance)
-    window = phase_span(seconds) or phase_span(ages)
-    if window is None:
-        return {}
+    run_window = windows(frames.ledger, frames.run_id)[device.instance]
+    spans = run_phase_spans(frames.ledger, frames.run_id, device.instance)
+    window = phase_span(spans, _MEASURE) or (run_window.start_s, run_window.end_s)
     own = {**where, "uuid": device.device}
     found = {}
     for name, metric, more in (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.energy.phases import active_spans, phase_span, rise_between
+from analyzer.energy.phases import active_spans, rise_between
 from analyzer.model.samples import Samples
 from analyzer.studies import tenants
 from analyzer.studies.tenants import ConcurrentStep, SoloRun, TenantShare
@@ -98,16 +98,16 @@ def test_stp_and_antt_stay_in_their_bounds(values):
     st.floats(1, 50),
     st.sampled_from([1.0, 2.5, 15.0]),
 )
-def test_phase_span_any_scrape_interval_is_exact(begin_s, length_s, interval_s):
+def test_active_spans_any_scrape_interval_are_exact(begin_s, length_s, interval_s):
     t = np.arange(0, 150, interval_s)
     seconds = Samples(t, np.clip(t - begin_s, 0, length_s))
 
-    result = phase_span(seconds)
+    result = active_spans(seconds)
     if length_s > interval_s:  # else its start and end are between the same two scrapes
-        assert result == pytest.approx((begin_s, begin_s + length_s), abs=1e-6)
+        assert (result[0][0], result[-1][1]) == pytest.approx((begin_s, begin_s + length_s), abs=1e-6)
 
 
-def test_phase_span_late_update_starts_in_time():
+def test_active_spans_late_update_starts_in_time():
     """The phase starts at 2.5, is first exported at 8 and then each second, half a second late."""
     t = np.arange(11.0)
     (result,) = active_spans(Samples(t, np.where(t < 8, 0.0, t - 2.5)))
@@ -130,14 +130,20 @@ def test_counter_between_samples_is_linear():
 
 
 GPU = NodeGpu([(START_S - 500, 60), (START_S, 300)])
+LOAD_S, LAG_S = 2.0, 6.0
+"""Length of the phase load, and age of the newest seconds and joules of a phase until the run has ended."""
 
 
-def tenant_series(run_id, labels, begin_s, end_s, rate, watts, t, p99=0.1):  # noqa: PLR0917  # the fields of a run, in the order of the list
-    """Series of a run whose phase measure starts after 2 s; `watts` are attributed to it."""
+def tenant_series(run_id, labels, begin_s, end_s, rate, watts, t, p99=0.1, *, starts=True):  # noqa: PLR0917  # the fields of a run, in the order of the list
+    """Series of a run whose phase measure starts after 2 s; `watts` are attributed to it.
+
+    As an exporter's: work and attributed energy are current, phases late. Old exporters have no `starts` of phases.
+    """
     if not begin_s <= t <= end_s + 300:
         return
     run_labels, until_s = {"run_id": run_id}, min(t, end_s)
-    in_measure_s = max(until_s - begin_s - 2, 0.0)
+    in_measure_s = max(until_s - begin_s - LOAD_S, 0.0)
+    shown_s = (end_s if t >= end_s else t - LAG_S) - begin_s
     device = {"component": "gpu", "device": GPU.uuid}
     yield m.RUN_INFO, {**run_labels, "workload": "llm-forward", **{f"label_{k}": v for k, v in labels.items()}}, 1.0
     yield m.RUN_START, run_labels, begin_s
@@ -150,10 +156,14 @@ def tenant_series(run_id, labels, begin_s, end_s, rate, watts, t, p99=0.1):  # n
     yield m.RUN_ENERGY, {**run_labels, **device}, GPU.energy_j(until_s) - GPU.energy_j(begin_s)
     yield m.RUN_ATTRIBUTED_ENERGY, {**run_labels, **device, "policy": "idle_shared"}, watts * (until_s - begin_s)
     yield m.RUN_WORK, {**run_labels, "unit": "tokens"}, rate * in_measure_s
-    yield m.RUN_PHASE_SECONDS, {**run_labels, "phase": "load"}, min(until_s - begin_s, 2.0)
-    if in_measure_s:
-        yield m.RUN_PHASE_SECONDS, {**run_labels, "phase": "measure"}, in_measure_s
-        yield m.RUN_PHASE_ENERGY, {**run_labels, "phase": "measure", "component": "gpu"}, 300 * in_measure_s
+    for phase, start_s, phase_s in (("load", 0.0, min(shown_s, LOAD_S)), ("measure", LOAD_S, shown_s - LOAD_S)):
+        if phase_s > 0:
+            labels = {**run_labels, "phase": phase}
+            yield m.RUN_PHASE_SECONDS, labels, phase_s
+            yield m.RUN_PHASE_ENERGY, {**labels, "component": "gpu"}, 300 * phase_s
+            if starts:
+                yield m.RUN_PHASE_START, labels, begin_s + start_s
+    if shown_s > LOAD_S:
         yield m.RUN_PHASE_WORK, {**run_labels, "phase": "measure", "unit": "tokens"}, rate * in_measure_s
 
 
@@ -227,3 +237,43 @@ def test_tenants_command_without_tenants_is_one_line(analyzer, history):
 
     assert completed.returncode == 1
     assert "no run with experiment=none" in completed.stderr
+
+
+def shared_gpu_history(folder, interval_s, *, starts):
+    """Two equal tenants for 25 s after a load of 2 s, each with half of the rate and of the 300 W, and each alone."""
+    runs = []
+    for position, name in enumerate(("a", "b")):
+        begin_s = START_S + 100 * position
+        runs.append((f"alone-{name}", {"experiment": "even", "case": name}, begin_s, begin_s + 27, 100, 300))
+        runs.append(
+            (f"shared-{name}", {"experiment": "even", "tenant": name}, START_S + 203.4, START_S + 230.4, 50, 150)
+        )
+    scrapes = []
+    for t in scrape_times(interval_s, START_S - 30, START_S + 400):
+        gpu_labels = {"gpu": "0", "uuid": GPU.uuid}
+        values = [(m.BUILD_INFO, {"version": "1"}, 1.0), (m.GPU_POWER, gpu_labels, GPU.power_w(t))]
+        values.append((m.GPU_ENERGY, gpu_labels, GPU.energy_j(t)))
+        for run in runs:
+            values += tenant_series(*run, t, starts=starts)
+        scrapes.append((t, values))
+    return write_history(folder, series_of_scrapes(scrapes))
+
+
+@pytest.mark.parametrize(("interval_s", "starts"), [(1, True), (15, True), (1, False)])
+def test_tenants_command_late_phases_share_gpu_evenly(analyzer, tmp_path, interval_s, starts):
+    """Half the rate each is a slowdown of 2 and an STP of 1; 300 W for 100 tokens/s are 3 J a token in both cases."""
+    history = shared_gpu_history(tmp_path, interval_s, starts=starts)
+
+    completed = analyzer(
+        "tenants", "--experiment", "even", "--source", history, "--since", "36500d", "--format", "json"
+    )
+
+    assert completed.returncode == 0, completed.stderr
+    (mix,) = json.loads(completed.stdout)["mixes"]
+    assert mix["overlap_seconds"] == pytest.approx(25, abs=0.01)
+    figures = {name: figure["value"] for name, figure in mix["figures"].items()}
+    assert figures["total_per_second"] == pytest.approx(100, rel=2e-3)
+    assert figures["stp"] == pytest.approx(1, rel=2e-3)
+    assert figures["worst_slowdown"] == pytest.approx(2, rel=2e-3)
+    assert figures["energy_joules"] == pytest.approx(7_500, rel=2e-3)
+    assert figures["energy_over_sequential_ratio"] == pytest.approx(1, rel=2e-3)

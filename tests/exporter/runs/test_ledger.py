@@ -257,3 +257,28 @@ def test_run_view_counters_do_not_fall_while_start_settles(tmp_path):
 
     assert values == sorted(values)
     assert len(values) > 20
+
+
+def test_ledger_phase_entered_again_has_first_and_last_start(tmp_path):
+    """Phases of 10, 8 and 12 s: train starts at 0 and again at 18 s; the wall clock is set 100 s ahead at 25 s."""
+    state = StateFile(tmp_path)
+    node = Node(state)
+    run = node.begin(run_id="r")
+    first_at = run.started_at
+    for name, lasting_s in (("train", 10), ("validate", 8), ("train", 7)):
+        node.ledger.phase("r", name)
+        for _ in range(lasting_s):
+            node.run_for(1)
+            node.ledger.tick()
+    node.first_at += 100
+    node.ledger.tick()
+    node.run_for(5)
+    node.end("r")
+    phases = {phase.name: phase for phase in node.ledger.view(node.ledger.find("r")).phases}
+    state.close()
+
+    shift_s = first_at + 100.3  # the start of a run takes 0.3 s
+    assert phases["train"].started_at == pytest.approx(shift_s, abs=0.1)
+    assert phases["train"].last_started_at == pytest.approx(shift_s + 18, abs=0.1)
+    assert phases["train"].duration_seconds == pytest.approx(22, abs=0.4)
+    assert phases["validate"].last_started_at == phases["validate"].started_at == pytest.approx(shift_s + 10, abs=0.1)

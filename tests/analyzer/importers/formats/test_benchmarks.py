@@ -123,6 +123,6 @@ def test_import_mentions_time_zone_only_for_local_times(call, tmp_path):
     *_, of_unix_times = call("import", tmp_path / "run", "--out", tmp_path / "ours.sqlite")
     *_, of_local_times = call("import", log, "--out", tmp_path / "log.sqlite")
 
-    assert "wrote 1 run, 9 samples" in of_unix_times
+    assert "wrote 1 run, 11 samples" in of_unix_times
     assert "times without a time zone" not in of_unix_times
     assert "for times without a time zone" in of_local_times
