@@ -126,7 +126,8 @@ def _figures(report: Report) -> list[tuple[RunFigure, Interval]]:
             found.append((RunFigure(key, "rate", "rate", work.unit), Interval(work.per_second)))
     for sum_ in report.emission_totals:
         key = f"emissions_{sum_.basis}_{sum_.origin.replace(' ', '_')}_grams"
-        name = f"emissions, {sum_.basis}, {origin_text(sum_.origin)}"
+        origin = "" if sum_.origin == "ledger" else f", {origin_text(sum_.origin)}"
+        name = f"emissions, {sum_.basis}{origin}"
         found.append((RunFigure(key, "emissions", name), sum_.mass_g))
     return found
 
