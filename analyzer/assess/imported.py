@@ -73,8 +73,8 @@ def _claimed(run: MeasuredRun) -> list[Finding]:
         return []
     apart = f"{energy.value / claimed_j:.1f} times too low" if 0 < claimed_j < energy.value else "wrong"
     text = (
-        f"the file's own total of {claimed_j:.0f} J is by the nominal interval and is {apart}: "
-        f"by its timestamps it is {energy.value:.0f} J, the figure of this report"
+        f"the file's own total of {claimed_j:.0f} J uses the nominal interval and is {apart}: "
+        f"with its timestamps it is {energy.value:.0f} J, the figure of this report"
     )
     return [Finding("warning", "nominal_time", "", text)]
 

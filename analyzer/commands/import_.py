@@ -115,7 +115,9 @@ def _print_summary(assembly: Assembly, contents: list[FileContent], out: Path, c
     """Print the files on stderr; the runs, and the commands that report them, on stdout."""
     for content in contents:
         runs = f", {_count(len(content.runs), 'run')}" if content.runs else ""
-        print_message(f"read {content.path} ({content.form}): {_count(len(content.series), 'sample')}{runs}")
+        moments = len({t_s for samples in content.series.found.values() for t_s, _ in samples})
+        times = f" at {_count(moments, 'time')}" if moments else ""
+        print_message(f"read {content.path} ({content.form}): {_count(len(content.series), 'sample')}{times}{runs}")
         for note in content.notes:
             print_message(note)
     if not zone_given and any(content.form != _WATTLINE for content in contents):

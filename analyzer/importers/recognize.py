@@ -42,6 +42,7 @@ _EVENTS = (
 _WITH_ANOTHER = (METRICS_FILE, aiperf.TIMES_FILE)
 """Names of files that are read together with another file."""
 _SUFFIXES = (".csv", ".json", ".jsonl")
+_SHOWN_LETTERS = 60
 
 
 def read_files(paths: Iterable[Path], form: str, options: ReadOptions, log: Callable[[str], None]) -> list[FileContent]:
@@ -82,9 +83,16 @@ def _read(path: Path, form: str, options: ReadOptions) -> FileContent:
     kind = recognize_format(path) if form == AUTO else form
     if kind is None:
         raise UnreadableError(
-            f"cannot import {path}: unknown format, not a file of {', '.join(READERS)}; if it is one, give --format-of"
+            f"cannot import {path}: unknown format, its first line is {_first_line(path)!r}; give a file of "
+            f"{', '.join(READERS)}, or name its format with --format-of"
         )
     return READERS[kind](path, options)
+
+
+def _first_line(path: Path) -> str:
+    """Return the start of the first line that has text."""
+    lines = (line.strip() for line in read_text(path).splitlines())
+    return next((line[:_SHOWN_LETTERS] for line in lines if line), "")
 
 
 def recognize_format(path: Path) -> str | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from analyzer.energy.devices import POLICIES
 from analyzer.energy.phases import FEWEST_UPDATES, shortest_phase_s
 from analyzer.model.devices import ReportDevice
-from analyzer.model.report import Report
+from analyzer.model.report import FORMAT_LABEL, Report
 from analyzer.output import units
 from analyzer.output.table import (
     ABSENT,
@@ -89,6 +89,8 @@ def energy_table(report: Report) -> Table:
         "Energy: ledger of the exporter, ± half-width of the 95 % CI. From raw samples: lower and upper bound for "
         "counters that are updated every 0.1 s."
     )
+    if FORMAT_LABEL in report.labels:
+        note = "Energy: computed from the imported file; without a counter it has no 95 % CI."
     if report.untagged:
         note = "Energy: raw samples of an untagged range; the bounds allow for the age of each sample."
     table = _table(report.devices, largest_j).select("Energy by device", _ENERGY, (note,))

@@ -76,7 +76,7 @@ def result_table(report: Report) -> Table:
 def _result_notes(results: Mapping[str, float]) -> list[str]:
     """Return the meaning of names of which the built-in jobs report results."""
     known = [f"{name} is {_MEANINGS[name]}" for name in results if name in _MEANINGS]
-    notes = ["The job measured these values; the unit is part of the name."]
+    notes = ["The job reported these values; the unit is part of the name."]
     return [*notes, f"In the built-in jobs, {', '.join(known)}."] if known else notes
 
 

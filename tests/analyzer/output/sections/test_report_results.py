@@ -46,7 +46,7 @@ def test_result_table_explains_names_of_built_in_jobs(tmp_path):
 
     text = " ".join(terminal_text(run_report(tmp_path, NodeRun(results=results))).split())
 
-    assert "The job measured these values; the unit is part of the name." in text
+    assert "The job reported these values; the unit is part of the name." in text
     assert "tokens_per_second is tokens by wall-clock time" in text
     assert "tokens_per_second_busy is tokens by the time within batches." in text
     assert "own_seconds is" not in text
