@@ -19,6 +19,8 @@ EXTRAPOLATION_S = 0.3
 """Longest extrapolation of the energy beyond the updates; further away, only the half-width grows."""
 _JITTER_S = 0.001
 """Scatter of update and call times on a busy machine."""
+_MARGIN_SLACKS = 2.0
+"""Margin around an update in multiples of the clock's slack, which covers 95 % of the possible clocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,26 +116,55 @@ def _neighbour_slope(points: Sequence[EnergyPoint], right: int, span_s: float) -
 
 def counter_points(polls: Sequence[MeteredPoll], clock: SensorClock | None, update_s: float) -> list[EnergyPoint]:
     """Return one point for each observed update of the counter, at the time of the update."""
-    first_s = polls[0].poll.after_s
-    updated_s, slack_s = (clock.before(first_s), clock.slack_s) if clock else (first_s, update_s)
-    points = [EnergyPoint(updated_s, polls[0].totals.energy_j, slack_s)]
-    for a, b in pairwise(polls):
+    points = [_first_point(polls, clock, update_s)]
+    for i, (a, b) in enumerate(pairwise(polls), start=1):
         if b.poll.counter_j is None or b.totals.energy_j == a.totals.energy_j:
             continue
         earliest_s, latest_s = a.poll.before_s, b.poll.after_s
         if clock:
             if latest_s - earliest_s < 0.75 * clock.period_s:
-                first_s = last_s = clock.nearest((earliest_s + latest_s) / 2)
-            else:  # the value dates from the last update before the driver read it, at any time during the call
-                first_s, last_s = clock.before(b.poll.before_s), clock.before(latest_s)
-            t_s = min(max((first_s + last_s) / 2, earliest_s), latest_s)
-            slack_s = clock.slack_s + (last_s - first_s) / 2
+                t_s, slack_s = clock.nearest((earliest_s + latest_s) / 2), clock.slack_s
+            else:
+                t_s, slack_s = _update_time(polls, i, clock)
+            t_s = min(max(t_s, earliest_s), latest_s)
         else:
             earliest_s = max(earliest_s, b.poll.before_s - update_s)
             t_s, slack_s = (earliest_s + latest_s) / 2, (latest_s - earliest_s) / 2
         if t_s > points[-1].t_s:
             points.append(EnergyPoint(t_s, b.totals.energy_j, slack_s))
     return points
+
+
+def _first_point(polls: Sequence[MeteredPoll], clock: SensorClock | None, update_s: float) -> EnergyPoint:
+    if clock is None:
+        return EnergyPoint(polls[0].poll.after_s, polls[0].totals.energy_j, update_s)
+    t_s, slack_s = _update_time(polls, 0, clock)
+    return EnergyPoint(t_s, polls[0].totals.energy_j, slack_s)
+
+
+def _update_time(polls: Sequence[MeteredPoll], i: int, clock: SensorClock) -> tuple[float, float]:
+    """Return the time of the update from which the counter's value in poll `i` dates, and its half-width.
+
+    A value dates from the last update before the driver read it, at any time during the call. Near an update it may
+    date from that one or from the one before. Later polls decide: the value is the same until the next update.
+    """
+    poll, margin_s = polls[i].poll, _MARGIN_SLACKS * clock.slack_s + _JITTER_S
+    first_s, last_s = clock.before(poll.before_s), clock.before(poll.after_s)
+    earliest_s, latest_s = clock.before(poll.before_s - margin_s), clock.before(poll.after_s + margin_s)
+    if earliest_s == latest_s:
+        return first_s, clock.slack_s
+    same = i
+    while same + 1 < len(polls) and polls[same + 1].poll.counter_j == poll.counter_j:
+        same += 1
+    following = polls[same + 1].poll.counter_j if same + 1 < len(polls) else None
+    if following is not None and poll.counter_j is not None and following > poll.counter_j:
+        latest_s = min(latest_s, clock.before(polls[same + 1].poll.after_s + margin_s) - clock.period_s)
+    unchanged_s = clock.before(polls[same].poll.before_s - margin_s)
+    if earliest_s < unchanged_s <= latest_s:  # later updates without a change are possible without power
+        earliest_s = unchanged_s
+    earliest_s = min(earliest_s, latest_s)
+    t_s = min(max((first_s + last_s) / 2, earliest_s), latest_s)
+    return t_s, clock.slack_s + max(latest_s - t_s, t_s - earliest_s)
 
 
 def integral_points(polls: Sequence[MeteredPoll], lag_s: float, slack_s: float) -> list[EnergyPoint]:

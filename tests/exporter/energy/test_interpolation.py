@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.energy.interpolation import EnergyPoint, interpolate_energy
+from exporter.energy.interpolation import EnergyPoint, counter_points, interpolate_energy
+from exporter.energy.marks import MeteredPoll, MeterTotals
+from exporter.energy.sensor_clock import SensorClock
+from exporter.model import Device, Poll
 
 POWERS = st.lists(st.tuples(st.floats(0.02, 0.3), st.floats(50.0, 700.0)), min_size=4, max_size=40)
 
@@ -94,3 +97,42 @@ def test_interpolation_energy_never_falls(steps, shares):
     joules = [interpolate_energy(points, share * load.times[-1], load.watts)[0] for share in sorted(shares)]
 
     assert all(b >= a - 1e-6 for a, b in pairwise(joules))
+
+
+def metered_polls(*times):
+    """Return polls of a counter at 300 W whose updates are at 3 ms, 103 ms, 203 ms and so on."""
+    joules = [30.0 * int((t - 0.003) / 0.1) for t in times]
+    device = Device("gpu", "GPU-0")
+    polls = [Poll(device, t, t + 0.0001, counter_j=value) for t, value in zip(times, joules, strict=True)]
+    return [MeteredPoll(poll, MeterTotals(energy_j=poll.counter_j), None) for poll in polls]
+
+
+EARLY_CLOCK = SensorClock(phase_s=0.0, period_s=0.1, slack_s=0.005)
+"""Clock of those updates, early by 3 ms, which is within its slack."""
+
+
+@pytest.mark.parametrize(
+    ("read_s", "later", "update_s"),
+    [
+        (1.001, (1.014, 1.027), 0.9),  # the next poll has another value, so the update came after the first poll
+        (1.004, (1.017, 1.064), 1.0),  # the next polls have the same value, so the update came before the first poll
+    ],
+)
+def test_counter_point_at_an_update_after_a_gap_is_decided_by_later_polls(read_s, later, update_s):
+    point = counter_points(metered_polls(0.65, read_s, *later), EARLY_CLOCK, 0.1)[1]
+
+    assert (point.t_s, point.slack_s) == (pytest.approx(update_s), pytest.approx(0.005))
+
+
+def test_counter_point_at_an_update_without_later_polls_covers_both():
+    # joules of the update at 903 ms; without another poll, that at 1,003 ms is possible as well
+    first, last = counter_points(metered_polls(0.65, 1.001), EARLY_CLOCK, 0.1)
+
+    assert (first.t_s, first.slack_s) == (pytest.approx(0.6), pytest.approx(0.005))
+    assert abs(last.t_s - 0.903) <= last.slack_s <= 0.106
+
+
+def test_counter_point_of_the_first_poll_at_an_update_is_decided_by_later_polls():
+    point = counter_points(metered_polls(1.001, 1.014, 1.027), EARLY_CLOCK, 0.1)[0]
+
+    assert (point.t_s, point.slack_s) == (pytest.approx(0.9), pytest.approx(0.005))
