@@ -111,13 +111,14 @@ def _strongest(instants: Sequence[float], period_s: float) -> list[SensorClock]:
     The measure is the length of their mean on the unit circle; its peak is one part in the number of periods wide. The
     strongest peak is not always the sensor's, since the polling period beats with it.
     """
-    span = (instants[-1] - instants[0]) / period_s
+    elapsed = [instant - instants[0] for instant in instants]
+    span = elapsed[-1] / period_s
     reach = math.ceil(0.05 * span * 4)
     means: list[tuple[float, SensorClock]] = []
     for step in range(-reach, reach + 1):
         candidate = period_s * (1 + step / (4 * span))
         turn = 2j * math.pi / candidate
-        mean = sum(cmath.exp(turn * (instant - instants[0])) for instant in instants)
+        mean = sum([cmath.exp(turn * elapsed_s) for elapsed_s in elapsed])
         phase_s = instants[0] + cmath.phase(mean) / (2 * math.pi) * candidate
         means.append((abs(mean), SensorClock(phase_s, candidate, candidate / 4)))
     peaks = [
@@ -136,13 +137,12 @@ def _refine(clock: SensorClock, changes: Sequence[tuple[float, float]]) -> tuple
     """
     origin = clock.phase_s
     numbers = [round(((a + b) / 2 - origin) / clock.period_s) for a, b in changes]
-    low, high = [a - origin for a, _ in changes], [b - origin for _, b in changes]
+    low = [(a - origin, k) for (a, _), k in zip(changes, numbers, strict=True)]
+    high = [(b - origin, k) for (_, b), k in zip(changes, numbers, strict=True)]
 
     def phases(period_s: float) -> tuple[float, float]:
-        return (
-            max(a - k * period_s for a, k in zip(low, numbers, strict=True)),
-            min(b - k * period_s for b, k in zip(high, numbers, strict=True)),
-        )
+        # lists: max and min of a list take half the time of those of a generator
+        return max([a - k * period_s for a, k in low]), min([b - k * period_s for b, k in high])
 
     reach = 2 * median(b - a for a, b in changes) / max(1, numbers[-1])
     widest_s = _widest(phases, clock.period_s - reach, clock.period_s + reach)
