@@ -24,6 +24,28 @@ def node(tmp_path):
             simulation.set_fault(i, Fault.HANG, on=False)
 
 
+NO_COUNTER, NO_FIELDS, NO_AVERAGE, COMPLETE = range(4)
+
+
+@pytest.fixture(scope="module")
+def limited_node(tmp_path_factory):
+    """Yield four GPUs: three without one of the driver's functions, and a complete one."""
+    path = tmp_path_factory.mktemp("limited") / FILE_NAME
+    create(path, make_gpus(4, PRODUCTS["H200"]), boottime())
+    with Simulation.open(path) as simulation:
+        for i, fault in enumerate((Fault.NO_COUNTER, Fault.NO_FIELDS, Fault.NO_AVERAGE)):
+            simulation.set_fault(i, fault, on=True)
+        simulation.set_load(NO_COUNTER, Constant(500.0))
+        yield simulation
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory, limited_node):
+    """Yield an exporter on these GPUs, shared by tests that change nothing."""
+    with daemon(tmp_path_factory.mktemp("shared"), *OPTIONS, env=nvml.environment(limited_node.path)) as exporter:
+        yield exporter
+
+
 @pytest.fixture
 def started(tmp_path, node):
     with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
@@ -40,12 +62,14 @@ def interval_contains_true_energy(simulation, run, i):
     return abs(run["energy_joules"]["gpu"][uuid] - truth) <= run["energy_uncertainty_joules"]["gpu"][uuid]
 
 
-def test_driver_library_is_read(node, started):
-    assert ups(started) == {"0": 1, "1": 1, "2": 1}
-    assert started.value("wattline_gpu_power_limit_watts", gpu="1", kind="enforced") == 700
-    assert started.value("wattline_gpu_energy_method_info", gpu="1", method="counter") == 1
-    assert started.value("wattline_gpu_power_watts", gpu="1") == pytest.approx(78, abs=0.5)
-    assert started.value("wattline_source_up", source="nvml") == 1
+def test_driver_library_is_read(limited):
+    gpu = str(COMPLETE)
+
+    assert ups(limited) == {"0": 1, "1": 1, "2": 1, "3": 1}
+    assert limited.value("wattline_gpu_power_limit_watts", gpu=gpu, kind="enforced") == 700
+    assert limited.value("wattline_gpu_energy_method_info", gpu=gpu, method="counter") == 1
+    assert limited.value("wattline_gpu_power_watts", gpu=gpu) == pytest.approx(78, abs=0.5)
+    assert limited.value("wattline_source_up", source="nvml") == 1
 
 
 def test_hanging_gpu_disappears_and_others_keep_their_rate(node, started):
@@ -126,37 +150,31 @@ def test_missing_driver_does_not_stop_other_sources(tmp_path):
     assert run["gpus"] == []
 
 
-def test_gpu_without_counter_integrates_power(tmp_path, node):
-    node.set_fault(0, Fault.NO_COUNTER, on=True)
-    node.set_load(0, Constant(500.0))
-    with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
-        assert exporter.value("wattline_gpu_energy_method_info", gpu="0", method="integral") == 1
-        assert exporter.value("wattline_gpu_energy_method_info", gpu="1", method="counter") == 1
-        time.sleep(1.5)
-        run_id = begin(exporter, gpus=["0"])["run_id"]
-        time.sleep(2.0)
-        run = end(exporter, run_id)
-    uuid, truth = node.gpus[0].uuid, 500.0 * run["duration_seconds"]
+def test_gpu_without_counter_integrates_power(limited_node, limited):
+    assert limited.value("wattline_gpu_energy_method_info", gpu=str(NO_COUNTER), method="integral") == 1
+    assert limited.value("wattline_gpu_energy_method_info", gpu=str(COMPLETE), method="counter") == 1
+    limited.wait_for_metric(lambda watts: watts and abs(watts - 500.0) < 0.5, "wattline_gpu_power_watts", gpu="0")
+    time.sleep(1.0)  # until the average is that of the load alone
+    run_id = begin(limited, gpus=[str(NO_COUNTER)])["run_id"]
+    time.sleep(2.0)
+    run = end(limited, run_id)
+    uuid, truth = limited_node.gpus[NO_COUNTER].uuid, 500.0 * run["duration_seconds"]
 
     assert run["energy_joules"]["gpu"][uuid] == pytest.approx(truth, rel=0.02)
     assert abs(run["energy_joules"]["gpu"][uuid] - truth) <= run["energy_uncertainty_joules"]["gpu"][uuid]
 
 
-def test_driver_without_field_values_uses_older_calls(tmp_path, node):
-    node.set_fault(0, Fault.NO_FIELDS, on=True)
-    with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
-        assert exporter.value("wattline_gpu_energy_method_info", gpu="0", method="counter") == 1
-        assert exporter.value("wattline_gpu_power_watts", gpu="0") == pytest.approx(78, abs=0.5)
-        run_id = begin(exporter, gpus=["0"])["run_id"]
-        time.sleep(1.5)
-        run = end(exporter, run_id)
-    assert interval_contains_true_energy(node, run, 0)
+def test_driver_without_field_values_uses_older_calls(limited_node, limited):
+    assert limited.value("wattline_gpu_energy_method_info", gpu=str(NO_FIELDS), method="counter") == 1
+    assert limited.value("wattline_gpu_power_watts", gpu=str(NO_FIELDS)) == pytest.approx(78, abs=0.5)
+    run_id = begin(limited, gpus=[str(NO_FIELDS)])["run_id"]
+    time.sleep(1.5)
+    run = end(limited, run_id)
+    assert interval_contains_true_energy(limited_node, run, NO_FIELDS)
 
 
-def test_unsupported_readings_are_absent(tmp_path, node):
-    node.set_fault(0, Fault.NO_AVERAGE, on=True)
-    with daemon(tmp_path, *OPTIONS, env=nvml.environment(node.path)) as exporter:
-        names = {sample.name for sample in exporter.samples()}
+def test_unsupported_readings_are_absent(limited):
+    names = {sample.name for sample in limited.samples()}
 
     assert "wattline_gpu_fan_ratio" not in names
     assert "wattline_cpu_energy_joules_total" not in names

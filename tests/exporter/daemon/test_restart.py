@@ -9,10 +9,18 @@ import pytest
 from exporter.simulation import Constant
 from tests.daemon import begin, daemon, end, start
 from tests.exporter.api import UUIDS
+from tests.fakes.clock import Clock
 from tests.polling import eventually
 
 OPTIONS = ("--simulate", "2xH200", "--no-collector.rapl", "--no-collector.host")
 RISING = ("wattline_gpu_energy_joules_total", "wattline_gpu_integrated_energy_joules_total")
+
+
+@pytest.fixture
+def clock(tmp_path):
+    clock = Clock(tmp_path / "clock")
+    yield clock
+    clock.close()
 
 
 def counters(exporter):
@@ -74,11 +82,11 @@ def test_restart_still_shows_an_ended_run(tmp_path):
         assert second.value("wattline_run_energy_joules_total", run_id=run["run_id"], device=UUIDS[0]) == before
 
 
-def test_restart_extends_the_lease_by_the_downtime(tmp_path):
-    with daemon(tmp_path, *OPTIONS) as first:
-        run_id = begin(first, lease_seconds=2.5)["run_id"]
-    time.sleep(3.0)
-    with daemon(tmp_path, *OPTIONS) as second:
+def test_restart_extends_the_lease_by_the_downtime(tmp_path, clock):
+    with daemon(tmp_path, *OPTIONS, env=clock.environment()) as first:
+        run_id = begin(first, lease_seconds=30)["run_id"]
+    clock.suspend(60.0)
+    with daemon(tmp_path, *OPTIONS, env=clock.environment()) as second:
         assert second.post(f"/api/v1/runs/{run_id}/work")[0] == 200
         assert end(second, run_id)["outcome"] == "ok"
 

@@ -30,6 +30,8 @@ KILL_TEST_LIVES=50 makes 200 kills.
 """
 OPTIONS = ("--simulate", "8xH200", "--no-collector.rapl", "--no-collector.host", "--carbon.intensity", "230")
 OPEN_RUNS = 4
+PAUSE_S = 0.02
+"""Pause of a client, so that four clients and exporters share two cores without a queue."""
 CHECK_EVERY = 10
 
 
@@ -83,6 +85,7 @@ class Folder:
             while True:
                 self.scrape(exporter)
                 self.tag(exporter)
+                time.sleep(PAUSE_S)
                 if not timer.ident:  # at least one request, also on a slow machine
                     timer.start()
         except requests.RequestException:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from exporter.energy.marks import MeasuredEnergy, energy_between
-from exporter.energy.meter import LIMIT_MARGIN, DeviceMeter
+from exporter.energy.meter import KEPT_S, LIMIT_MARGIN, DeviceMeter
 from exporter.model import Device, Poll
 from exporter.runs.marks import FIRST_MARK_S, SETTLED_S
 from exporter.simulation import PRODUCTS, Constant, Segment, SimulatedGpuState, Square, make_gpus
@@ -66,7 +66,7 @@ def poll_times(begin_s: float, end_s: float, rng: random.Random, *, always_fast:
 
     An order ends a wait of a second early, but not one of 47 ms.
     """
-    t = begin_s - 20.0 + rng.uniform(0, SLOW_S)
+    t = begin_s - KEPT_S - SLOW_S + rng.uniform(0, SLOW_S)  # as long as the meter keeps polls
     while t < end_s + 0.5:
         slow = t < begin_s and not always_fast
         yield t, SLOW_S if slow else FAST_S

@@ -16,6 +16,8 @@ from tests.fakes import nvml
 OPTIONS = ("--no-collector.rapl", "--no-collector.host")
 LOAD_W = 500.0
 JUMP_J = 1e6
+STALE_S = 5.0
+"""Largest age of a value in a scrape of a busy host."""
 ENERGY, SUSPECT = "wattline_gpu_energy_joules_total", "wattline_gpu_energy_suspect"
 MOST_W = 1.5 * 700.0
 START_S = 1_000.0
@@ -58,7 +60,7 @@ def test_daemon_implausible_jump_adds_nothing_and_is_flagged(node, started):
     uuid = node.gpus[0].uuid
     off_j = abs(run["energy_joules"]["gpu"][uuid] - LOAD_W * run["duration_seconds"])
 
-    assert added_j <= LOAD_W * (elapsed_s + 1.0)
+    assert added_j <= LOAD_W * (elapsed_s + STALE_S)
     assert off_j <= run["energy_uncertainty_joules"]["gpu"][uuid] < 0.3 * JUMP_J
     assert off_j < LOAD_W * 2.0
     assert suspects(started) == {("0", "implausible")}
@@ -74,7 +76,7 @@ def test_daemon_jump_forth_and_back_is_not_counted_twice(node, started):
     time.sleep(2.5)
     after_j, elapsed_s = started.value(ENERGY, gpu="1"), time.monotonic() - before_s
 
-    assert 0 < after_j - before_j <= LOAD_W * (elapsed_s + 1.0) + node.counter_j(1, boottime())
+    assert 0 < after_j - before_j <= LOAD_W * (elapsed_s + STALE_S) + node.counter_j(1, boottime())
     assert after_j - before_j < 0.1 * JUMP_J
 
 
@@ -87,7 +89,7 @@ def test_daemon_frozen_counter_is_flagged_until_it_moves(node, started):
     started.wait_for_metric(lambda flag: flag == 1, SUSPECT, gpu="0", reason="frozen")
     assert suspects(started) == {("0", "frozen")}
     shown_j, shown_s = started.value(ENERGY, gpu="0"), time.monotonic()
-    assert before_j <= shown_j <= before_j + LOAD_W * (shown_s - frozen_s + 1.5)
+    assert before_j <= shown_j <= before_j + LOAD_W * (shown_s - frozen_s + STALE_S)
     node.thaw(0)
     started.wait_for_metric(lambda flag: not flag, SUSPECT, gpu="0", reason="frozen")
     time.sleep(0.5)

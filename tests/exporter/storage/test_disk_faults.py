@@ -203,16 +203,22 @@ def test_read_only_state_folder_is_one_line(tmp_path):
 # -- damaged files
 
 
-@pytest.fixture
-def killed_exporter_folder(tmp_path):
+@pytest.fixture(scope="module")
+def kept_exporter_folder(tmp_path_factory):
     """Return the folder of an exporter killed during a run, with journals next to the files."""
-    with daemon(tmp_path, *OPTIONS) as exporter:
+    with daemon(tmp_path_factory.mktemp("killed"), *OPTIONS) as exporter:
         for number in range(3):
             end(exporter, begin(exporter, run_id=f"run-{number}")["run_id"])
         begin(exporter, run_id="open")
         time.sleep(2.5)
         exporter.stop(signal.SIGKILL)
     return exporter.folder
+
+
+@pytest.fixture
+def killed_exporter_folder(tmp_path, kept_exporter_folder):
+    """Return a copy of that folder, as the state folder of the test."""
+    return shutil.copytree(kept_exporter_folder, tmp_path / "state")
 
 
 def damage(path, at=0, length=4_096):

@@ -6,6 +6,8 @@ from statistics import median
 
 import requests
 
+from tests.polling import eventually
+
 FAULTY = 3
 OTHERS = [i for i in range(8) if i != FAULTY]
 COUNTERS = ("wattline_gpu_energy_joules_total", "wattline_gpu_integrated_energy_joules_total")
@@ -58,6 +60,17 @@ def reads_a_second(before, after):
     return {source: (after[0][source] - before[0][source]) / (after[1] - before[1]) for source in after[0]}
 
 
+def wait_for_rates(exporter, is_high_enough):
+    """Wait until the rates of four seconds are high enough: on a busy host, some seconds have fewer reads."""
+
+    def rates():
+        before = successful_reads(exporter)
+        time.sleep(4.0)
+        return reads_a_second(before, successful_reads(exporter))
+
+    eventually(lambda: is_high_enough(rates()), "the rates of the sources", exporter.log)
+
+
 class Scraper:
     """Client that scrapes 20 times a second in a thread; `took_s` are the durations."""
 
@@ -82,9 +95,14 @@ class Scraper:
         self._ended.set()
         self._thread.join()
 
-    def is_prompt(self):
-        print(f"{len(self.took_s)} scrapes, median {median(self.took_s):.4f} s, slowest {max(self.took_s):.3f} s")
-        return len(self.took_s) > 20 and median(self.took_s) < 0.05 and max(self.took_s) < 1.0
+    def wait_until_prompt(self):
+        """Wait for 21 successive scrapes that are prompt: on a busy host, some are late."""
+
+        def is_prompt():
+            last_s = self.took_s[-21:]
+            return len(last_s) > 20 and median(last_s) < 0.05 and max(last_s) < 1.0
+
+        eventually(is_prompt, "prompt scrapes", lambda: str(self.took_s))
 
 
 def gpus_up(exporter):

@@ -1,6 +1,7 @@
 """Hanging calls of one GPU or of the whole driver."""
 
 import time
+from functools import partial
 
 from exporter.simulation import Fault
 from tests.daemon import begin, end
@@ -14,6 +15,7 @@ from tests.exporter.daemon.eight_gpus.observation import (
     reads_a_second,
     successful_reads,
     up_by_gpu,
+    wait_for_rates,
     wrong_intervals,
 )
 from tests.polling import eventually
@@ -27,15 +29,15 @@ def test_one_of_eight_hanging_others_keep_rate_and_it_recovers(node, serve):
         time.sleep(3.0)
         healthy_rates = reads_a_second(first, successful_reads(exporter))
         node.set_fault(FAULTY, Fault.HANG, on=True)
-        hung_s = time.monotonic()
         with Scraper(exporter) as scraper:
-            exporter.wait_for_metric(lambda up: up == 0, "wattline_gpu_up", gpu=str(FAULTY))
-            print(f"vanished after {time.monotonic() - hung_s:.2f} s")
-            assert time.monotonic() - hung_s < 5.0
+            is_up = partial(exporter.value, "wattline_gpu_up", gpu=str(FAULTY))
+            eventually(lambda: is_up() == 0, "the GPU is down", exporter.log, within_s=20.0)
             metrics = exporter.metrics()
-            before = successful_reads(exporter)
-            time.sleep(4.0)
-            rates = reads_a_second(before, successful_reads(exporter))
+            wait_for_rates(
+                exporter,
+                lambda rates: rates["nvml"] / 7 > 0.8 * healthy_rates["nvml"] / 8 and rates["rapl"] > 0.7,
+            )
+            scraper.wait_until_prompt()
         names_of_faulty = [
             name for name, samples in metrics.items() for labels, _ in samples if labels.get("gpu") == str(FAULTY)
         ]
@@ -46,9 +48,6 @@ def test_one_of_eight_hanging_others_keep_rate_and_it_recovers(node, serve):
         restarts = exporter.value("wattline_source_restarts_total", source="nvml")
 
     assert [name for name in names_of_faulty if not name.startswith("wattline_run_")] == ["wattline_gpu_up"]
-    assert rates["nvml"] / 7 > 0.8 * healthy_rates["nvml"] / 8, (healthy_rates, rates)
-    assert rates["rapl"] > 0.7, rates
-    assert scraper.is_prompt()
     assert wrong_intervals(run, node) == {}
     assert all(covered(run, node, i) > 0.9 for i in OTHERS)
     assert covered(run, node, FAULTY) < 0.9
@@ -79,8 +78,8 @@ def test_hanging_init_delays_nothing_and_ends_with_the_exporter(node, serve):
         assert exporter.value("wattline_source_up", source="nvml") == 0
         assert up_by_gpu(exporter) == {}
         assert end(exporter, begin(exporter)["run_id"])["gpus"] == []
+        scraper.wait_until_prompt()
     assert exporter.process.returncode == 0
-    assert scraper.is_prompt()
 
 
 def test_gpus_appear_once_a_hanging_init_returns(node, serve):
