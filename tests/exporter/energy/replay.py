@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from exporter.energy.marks import MeasuredEnergy, energy_between
@@ -33,12 +34,23 @@ Without any, the instantaneous power covers all of the 100 ms between two update
 class ReplayedGpu:
     gpu: SimulatedGpuState
     sensor: Sensor = "counter"
+    _values: dict[tuple[int, int], tuple[float | None, float, float | None]] = field(
+        default_factory=dict, compare=False
+    )
+    """Counter, instantaneous and averaged power by number of the counter's and of the sensor's update."""
 
     def poll(self, t: float) -> Poll:
-        device, read_s = Device("gpu", self.gpu.uuid), t + CALL_S / 2
-        counted_j = counter_j(self.gpu, read_s) if self.sensor == "counter" else None
-        averaged_w = average_w(self.gpu, read_s) if self.sensor in ("counter", "averaged") else None
-        return Poll(device, t, t + CALL_S, counted_j, instant_w(self.gpu, read_s), averaged_w)
+        read_s, product = t + CALL_S / 2, self.gpu.product
+        counter_update = math.floor((read_s - self.gpu.counter_phase_s) / product.counter_period_s)
+        updates = counter_update, math.floor((read_s - self.gpu.sensor_phase_s) / product.sensor_period_s)
+        if updates not in self._values:
+            self._values[updates] = self._read(read_s)
+        return Poll(Device("gpu", self.gpu.uuid), t, t + CALL_S, *self._values[updates])
+
+    def _read(self, t: float) -> tuple[float | None, float, float | None]:
+        counted_j = counter_j(self.gpu, t) if self.sensor == "counter" else None
+        averaged_w = average_w(self.gpu, t) if self.sensor in ("counter", "averaged") else None
+        return counted_j, instant_w(self.gpu, t), averaged_w
 
     def joules(self, begin_s: float, end_s: float) -> float:
         return energy_j(self.gpu, begin_s, end_s)
