@@ -36,7 +36,7 @@ class IdlePower:
 
     index: int
     seconds: float
-    unwatched_w: float | None
+    unpolled_w: float | None
     polled_w: float | None
     processes: int
     utilization: float
@@ -104,15 +104,15 @@ async def measure_lines(indices: Sequence[int], seconds: float, simulated: Path 
 
 def describe_idle_power(power: IdlePower) -> str:
     """Return the result in words, with the uncertainty of the counter's update interval."""
-    gpu, unwatched_w, polled_w = f"GPU {power.index}", power.unwatched_w, power.polled_w
-    if unwatched_w is None or polled_w is None:
+    gpu, unpolled_w, polled_w = f"GPU {power.index}", power.unpolled_w, power.polled_w
+    if unpolled_w is None or polled_w is None:
         return f"{gpu}: unknown, no energy counter, or it was reset; check persistence mode with: nvidia-smi -q"
-    half_w = UPDATE_S / power.seconds * max(unwatched_w, polled_w)
-    drew = f"{unwatched_w:.1f} W without polling, {polled_w:.1f} W polled once a second (± {half_w:.1f} W each)"
+    half_w = UPDATE_S / power.seconds * max(unpolled_w, polled_w)
+    drew = f"{unpolled_w:.1f} W without polling, {polled_w:.1f} W polled once a second (± {half_w:.1f} W each)"
     if power.processes or power.utilization > 0:
         use = f"{power.processes} processes, utilization up to {100 * power.utilization:.0f} %"
         return f"{gpu} drew {drew} while in use ({use}); not idle power, repeat it when no process runs"
-    if polled_w - unwatched_w > max(2 * half_w, MIN_DIFFERENCE_W):
+    if polled_w - unpolled_w > max(2 * half_w, MIN_DIFFERENCE_W):
         return f"{gpu} draws {drew}; polling keeps it awake: enable persistence mode with nvidia-smi -pm 1"
     return f"{gpu} draws {drew}; polling does not keep it awake"
 

@@ -263,7 +263,7 @@ class LiveState:
         for name, source in self.sources.items():
             if source.read_s is None and not source.failure and now_s - source.changed_s > SILENT_S:
                 source.failure = "no answer yet"
-                log.warning("source=%s has not answered for %.0f s; see what nvidia-smi says", name, SILENT_S)
+                log.warning("source=%s has not answered for %.0f s; check it with nvidia-smi", name, SILENT_S)
             late_s = _LATE_PERIODS * source.period_s + 1.0
             if source.up and source.read_s is not None and now_s - source.read_s > late_s:
                 source.count("late", now_s - source.read_s)

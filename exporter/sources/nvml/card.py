@@ -47,7 +47,7 @@ _REMEDIES = {
 
 
 def nvml_source_error(error: pynvml.NVMLError) -> SourceError:
-    return SourceError(f"NVML: {error}", _REMEDIES.get(error.value, "see what nvidia-smi says"))
+    return SourceError(f"NVML: {error}", _REMEDIES.get(error.value, "check it with nvidia-smi"))
 
 
 def driver_is_gone(error: pynvml.NVMLError) -> bool:

@@ -40,10 +40,10 @@ def test_idle_power_unaffected_by_polling_is_equal_in_both_parts(simulation):
     idle, silent, busy = measure(simulation)
 
     # a counter is behind by up to 0.1 s at both ends of 1.5 s: 7 %
-    assert idle.unwatched_w == pytest.approx(IDLE_W, rel=0.08)
+    assert idle.unpolled_w == pytest.approx(IDLE_W, rel=0.08)
     assert idle.polled_w == pytest.approx(IDLE_W, rel=0.08)
     assert (idle.processes, idle.utilization) == (0, 0.0)
-    assert (silent.unwatched_w, silent.polled_w) == (None, None)
+    assert (silent.unpolled_w, silent.polled_w) == (None, None)
     assert busy.processes == 1
     assert busy.utilization == pytest.approx(0.5, abs=0.01)
 
@@ -53,7 +53,7 @@ def test_idle_power_excludes_energy_before_the_pause(simulation):
     simulation.set_load(0, Constant(IDLE_W))
     (idle_power,) = measure(simulation, "0")
     # up to 0.1 s at 600 W may be missing in the counter's first value
-    assert idle_power.unwatched_w < IDLE_W + 0.11 * 600 / 1.5
+    assert idle_power.unpolled_w < IDLE_W + 0.11 * 600 / 1.5
 
 
 def test_idle_power_equal_values_are_described():
