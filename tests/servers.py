@@ -96,6 +96,16 @@ def query(server: str, selector: str) -> list[float]:
         return [float(result["value"][1]) for result in json.load(answer)["data"]["result"]]
 
 
+def backfill_rules(server: str, rules: Path, start_s: float, end_s: float, folder: Path) -> None:
+    """Evaluate recording rules over the past with promtool; create blocks in the folder of a Prometheus's storage.
+
+    The phase of the evaluations is a hash of the file's name, here without its folder: equal wherever the clone is.
+    """
+    call = [require("promtool"), "tsdb", "create-blocks-from", "rules", f"--url={server}"]
+    call += [f"--start={start_s:.0f}", f"--end={end_s:.0f}", f"--output-dir={folder}", rules.name]
+    subprocess.run(call, cwd=rules.parent, check=True, capture_output=True, timeout=300)
+
+
 def scrape_config(
     folder: Path, targets: Sequence[str], scrape_interval: str, job: Mapping[str, object] | None = None
 ) -> Path:

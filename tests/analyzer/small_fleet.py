@@ -91,7 +91,8 @@ def fleet_servers(folder: Path) -> Iterator[dict[str, str]]:
         (folder / name).mkdir()
     write_prometheus_blocks(folder / "prometheus", series)
     with servers.prometheus(folder / "prometheus", [], flags=keep) as prometheus:
-        backfill(prometheus, folder / "prometheus")
+        storage = folder / "prometheus" / "prometheus"
+        servers.backfill_rules(prometheus, RULES, BEGIN_S - 3_600, END_S + 600, storage)
     with (
         servers.prometheus(folder / "prometheus", [], flags=keep) as prometheus,
         servers.victoria_metrics(folder / "victoria-metrics", [], flags=["-retentionPeriod=3000d"]) as victoria_metrics,
@@ -99,12 +100,6 @@ def fleet_servers(folder: Path) -> Iterator[dict[str, str]]:
         import_to_victoria_metrics(victoria_metrics, series)
         replay(victoria_metrics)
         yield {"prometheus": prometheus, "victoria-metrics": victoria_metrics}
-
-
-def backfill(address: str, folder: Path) -> None:
-    call = [servers.require("promtool"), "tsdb", "create-blocks-from", "rules", f"--url={address}", RULES]
-    call += [f"--start={BEGIN_S - 3_600:.0f}", f"--end={END_S + 600:.0f}", f"--output-dir={folder / 'prometheus'}"]
-    subprocess.run(call, check=True, capture_output=True, timeout=120)
 
 
 def replay(address: str) -> None:

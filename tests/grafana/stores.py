@@ -32,9 +32,7 @@ def prometheus(folder: Path) -> Iterator[str]:
     for span in _spans():
         write_prometheus_blocks(folder, span)
     with servers.prometheus(folder, [], flags=keep) as address:
-        call = [servers.require("promtool"), "tsdb", "create-blocks-from", "rules", f"--url={address}", str(RULES)]
-        call += [f"--start={BEGIN_S:.0f}", f"--end={END_S:.0f}", f"--output-dir={folder / 'prometheus'}"]
-        subprocess.run(call, check=True, capture_output=True, timeout=120)
+        servers.backfill_rules(address, RULES, BEGIN_S, END_S, folder / "prometheus")
     with servers.prometheus(folder, [], flags=keep) as address:
         yield address
 
