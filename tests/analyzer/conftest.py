@@ -23,7 +23,7 @@ def steady_history(tmp_path):
     return write_history(tmp_path, series_of_scrapes((t, scrape(gpus, run, t)) for t in times))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def analyzer():
     """Run the command line in a separate process."""
 

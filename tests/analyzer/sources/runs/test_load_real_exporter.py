@@ -7,14 +7,13 @@ back by an hour during the second run; the clock of the servers is not.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import ExitStack, closing
 
 import pytest
 
+from analyzer.sources.prometheus import PrometheusSource
+from exporter.contract import metrics as m
 from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Simulation, create, make_gpus
 from tests import daemon, servers
 from tests.fakes import nvml
@@ -28,7 +27,7 @@ REFUSED = "http://127.0.0.1:9"
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory):
+def reports(tmp_path_factory, analyzer):
     """Reports by source and run."""
     servers.require("prometheus"), servers.require("victoria-metrics")
     folder = tmp_path_factory.mktemp("facts")
@@ -48,26 +47,40 @@ def reports(tmp_path_factory):
             (folder / name).mkdir()
             target = exporter.url.removeprefix("http://")
             places[name] = stack.enter_context(start(folder / name, [target], "1s"))
-        time.sleep(4)
+        wait_for_scrape(exporter, places, m.GPU_ENERGY, {"gpu": "0"})
         daemon.begin(exporter, run_id="shared")
         daemon.begin(exporter, run_id="beside", gpus=["0"])
         time.sleep(8)
         daemon.end(exporter, "beside")
         daemon.end(exporter, "shared")
+        wait_for_scrape(exporter, places, m.RUN_END, {"run_id": "shared"})
         runs = [(name, run_id) for name in SOURCES for run_id in ("shared", "beside")]
-        result = {(name, run_id): report(places[name], run_id) for name, run_id in runs}
+        result = {(name, run_id): report(analyzer, places[name], run_id) for name, run_id in runs}
         daemon.begin(exporter, run_id="turned-back", gpus=["0"])
         time.sleep(4)
         clock.step(-3_600.0)
         time.sleep(4)
         daemon.end(exporter, "turned-back")
-        time.sleep(3)
-        yield result | {(name, "turned-back"): report(place, "turned-back") for name, place in places.items()}
+        wait_for_scrape(exporter, places, m.RUN_END, {"run_id": "turned-back"})
+        yield result | {(name, "turned-back"): report(analyzer, place, "turned-back") for name, place in places.items()}
 
 
-def report(source, run_id):
-    command = [Path(sys.executable).with_name("analyzer"), "report", "--run-id", run_id, "--source", source]
-    completed = subprocess.run([*command, "--format", "json"], capture_output=True, text=True, check=False, timeout=120)
+def wait_for_scrape(exporter, places, metric, labels):
+    """Wait until the servers and the exporter's history have a sample; the report itself waits for a few seconds."""
+    selector = ",".join(f'{name}="{text}"' for name, text in labels.items())
+    query = f"/api/v1/query?query={metric.name}{{{selector}}}[30s]"
+    daemon.eventually(lambda: metric.name in str(exporter.get(query)), f"{metric.name} in the history", exporter.log)
+    for name in ("prometheus", "victoria-metrics"):
+        with closing(PrometheusSource(places[name])) as source:
+
+            def scraped(source=source):
+                return len(source.fetch([metric], labels, time.time() - 60, time.time() + 1))
+
+            daemon.eventually(scraped, f"{metric.name} at {name}", exporter.log)
+
+
+def report(analyzer, source, run_id):
+    completed = analyzer("report", "--run-id", run_id, "--source", source, "--format", "json")
     assert completed.returncode == 0, completed.stderr
     return json.loads(completed.stdout)
 
