@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.model.text_columns import categorical, joined_column, text_column, texts_of
 from exporter.contract.metrics import Metric
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def tidy(series: Iterable[Series]) -> pd.DataFrame:
         "value": np.concatenate([np.empty(0), *(value for _, _, value in parts)]),
     }
     for column, label in [("metric", "__name__"), ("instance", "instance"), *((name, name) for name in names)]:
-        columns[column] = _text_column([labels.get(label, "") for labels, _, _ in parts], lengths)
+        columns[column] = text_column([labels.get(label, "") for labels, _, _ in parts], lengths)
     return pd.DataFrame(columns)
 
 
@@ -144,17 +145,6 @@ def _finite(one: Series) -> Series:
     labels, t, value = one
     finite = np.isfinite(value)
     return one if finite.all() else (labels, t[finite], value[finite])
-
-
-def _text_column(texts: list[str], lengths: list[int]) -> pd.Categorical:
-    """Return a categorical column with one text per series; the empty text is always a category."""
-    import pandas as pd
-
-    known = sorted({"", *texts})
-    places = {text: place for place, text in enumerate(known)}
-    narrow = np.int8 if len(known) < 128 else np.int32
-    codes = np.repeat(np.array([places[text] for text in texts], dtype=narrow), lengths)
-    return pd.Categorical.from_codes(codes, categories=pd.Index(known, dtype="str"))
 
 
 def rows_of(frame: pd.DataFrame, metric: Metric, **labels: str) -> pd.DataFrame:
@@ -188,26 +178,27 @@ def last(frame: pd.DataFrame, metric: Metric, **labels: str) -> list[Row]:
     A series is identified by instance and the metric's own labels, so that two jobs that scrape one exporter give one
     series.
     """
-    import pandas as pd
-
     if any(value and name not in frame for name, value in labels.items()):
         return []
     at = np.flatnonzero(_chosen(frame, metric, {name: value for name, value in labels.items() if name in frame}))
+    if not len(at):
+        return []
     at = at[np.argsort(frame["t"].to_numpy(dtype=np.float64)[at], kind="stable")]
     key = np.zeros(len(at), dtype=np.int64)
     for name in ("instance", *metric.labels):
         if name in frame:
-            codes, known = pd.factorize(frame[name].array[at])
-            key = key * (len(known) + 1) + codes
+            column = categorical(frame, name)
+            key = np.unique(key * len(column.categories) + column.codes[at], return_inverse=True)[1]
     newest = at[np.sort(len(at) - 1 - np.unique(key[::-1], return_index=True)[1])]
-    texts = [name for name in frame.columns if name not in ("t", "value", "metric", "instance")]
-    columns = {name: frame[name].array[newest] for name in ("instance", "t", "value", *texts)}
+    names = [name for name in frame.columns if name not in ("t", "value", "metric", "instance")]
+    t, value = (frame[name].to_numpy(dtype=np.float64)[newest].tolist() for name in ("t", "value"))
+    instances, *texts = (texts_of(categorical(frame, name), newest) for name in ("instance", *names))
     return [
         Row(
-            str(columns["instance"][row]),
-            float(columns["t"][row]),
-            float(columns["value"][row]),
-            {name: str(columns[name][row]) for name in texts if columns[name][row]},
+            instances[row],
+            t[row],
+            value[row],
+            {n: column[row] for n, column in zip(names, texts, strict=True) if column[row]},
         )
         for row in range(len(newest))
     ]
@@ -279,21 +270,5 @@ def join_frames(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
         name: np.concatenate([part[name].to_numpy(dtype=np.float64) for part in parts]) for name in ("t", "value")
     }
     for name in ("metric", "instance", *texts):
-        columns[name] = _joined_column([part.get(name) for part in parts], parts)
+        columns[name] = joined_column([part.get(name) for part in parts], [len(part) for part in parts])
     return pd.DataFrame(columns)
-
-
-def _joined_column(columns: list[pd.Series | None], parts: list[pd.DataFrame]) -> pd.Categorical:
-    import pandas as pd
-
-    categories = [
-        pd.Categorical(np.full(len(part), "")) if column is None else column.astype("category").array
-        for column, part in zip(columns, parts, strict=True)
-    ]
-    known = sorted({"", *(str(text) for one in categories for text in one.categories)})
-    narrow = np.int8 if len(known) < 128 else np.int32
-    places = {text: place for place, text in enumerate(known)}
-    # the last entry is for code -1, a missing label, which is the empty text
-    tables = [np.array([*(places[str(text)] for text in one.categories), places[""]]) for one in categories]
-    codes = np.concatenate([table[one.codes] for table, one in zip(tables, categories, strict=True)])
-    return pd.Categorical.from_codes(codes.astype(narrow), categories=pd.Index(known, dtype="str"))

@@ -8,7 +8,9 @@ from tests.fork_server import ForkServer
 
 ROOT = Path(__file__).parents[2]
 _NURSERY = ForkServer(
-    "analyzer.cli", "jinja2", "pandas", "requests", "rich.table", "scipy.stats", flags=("-W", "error")
+    *("analyzer.cli", "analyzer.output.plots.run", "jinja2", "matplotlib.backends.backend_agg", "pandas", "requests"),
+    *("rich.table", "scipy.stats"),
+    flags=("-W", "error"),
 )
 
 

@@ -115,6 +115,12 @@ def complete(stored, downsampled):
     return replace(downsampled, raw=raw, exact={})
 
 
+@pytest.fixture(scope="module")
+def reports(downsampled, complete):
+    """Reports from the downsampled run and from all samples."""
+    return assess(downsampled), assess(complete)
+
+
 def test_downsampled_run_keeps_few_samples(downsampled, complete):
     assert RUN_S > MAX_UNCHANGED
     assert len(complete.raw) > 1_500_000
@@ -122,8 +128,8 @@ def test_downsampled_run_keeps_few_samples(downsampled, complete):
     assert len(downsampled.others) + len(downsampled.ledger) < 20_000
 
 
-def test_downsampled_run_report_equals_report_of_all_samples(downsampled, complete):
-    result, expected = assess(downsampled), assess(complete)
+def test_downsampled_run_report_equals_report_of_all_samples(reports):
+    result, expected = reports
 
     assert result.findings == expected.findings
     assert {finding.code for finding in result.findings} >= {"gap", "stuck_sensor", "counter_reset", "carbon_missing"}
@@ -157,9 +163,10 @@ def test_downsampled_run_percentiles_and_means_are_of_all_samples(stored, downsa
     assert throttling.utilization == pytest.approx(0.97 - 0.4 / 4, abs=1e-3)
 
 
-def test_downsampled_run_page_has_no_median(downsampled, complete):
+def test_downsampled_run_page_has_no_median(reports, downsampled, complete):
     result, expected = (
-        report_charts(assess(frames), frames, frames.raw)[0].ranges for frames in (downsampled, complete)
+        report_charts(report, frames, frames.raw)[0].ranges
+        for report, frames in zip(reports, (downsampled, complete), strict=True)
     )
 
     assert [(entry.name, entry.minimum, entry.maximum) for entry in result] == [
@@ -169,8 +176,8 @@ def test_downsampled_run_page_has_no_median(downsampled, complete):
     assert all(entry.median is not None for entry in expected)
 
 
-def test_downsampled_run_energy_by_carbon_slot_is_equal(downsampled, complete):
-    result, expected = assess(downsampled).carbon_slots, assess(complete).carbon_slots
+def test_downsampled_run_energy_by_carbon_slot_is_equal(reports):
+    result, expected = (report.carbon_slots for report in reports)
 
     assert len(expected) >= RUN_S // SLOT_S
     assert [(entry.start_s, entry.end_s, entry.grams_per_kwh) for entry in result] == [
@@ -181,9 +188,9 @@ def test_downsampled_run_energy_by_carbon_slot_is_equal(downsampled, complete):
     )
 
 
-def test_downsampled_run_energy_is_true_energy(downsampled):
+def test_downsampled_run_energy_is_true_energy(reports):
     """Half of the time at 450 W and half at 150 W, plus 1 W per GPU index: 300 W x 30,000 s = 9 MJ."""
-    devices = assess(downsampled).devices
+    devices = reports[0].devices
 
     assert [device.from_raw_samples.value for device in devices] == pytest.approx(
         [(300 + gpu) * RUN_S for gpu in range(8)], rel=1e-4

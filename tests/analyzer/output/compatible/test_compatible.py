@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from contextlib import closing
+from functools import cache
 
 import pytest
 import yaml
@@ -41,23 +42,25 @@ def call(capsys, monkeypatch):
     time.tzset()
 
 
-@pytest.fixture
-def compatible_folder(call, tmp_path):
+@pytest.fixture(scope="module")
+def compatible_folder(analyzer, tmp_path_factory):
     """Return the folder of a report: GPUs at 300 W and 200 W for 20 s, the second idle for 5 s, 50 tokens a second."""
 
-    def make(tool, *, workload="serve", results=None, unit="generated_tokens"):
+    @cache
+    def make(tool, workload="serve", unit="generated_tokens", loss=None):
+        folder = tmp_path_factory.mktemp(tool)
         begin_s = float(int(time.time()) - 600)
         ends = [(begin_s + LONG_S, 60.0)]
         gpus = [NodeGpu([(0.0, 60.0), (begin_s, watts), *ends], index=str(i)) for i, watts in enumerate((300.0, 200.0))]
-        labels = {"power_limit_watts": "350"}
-        run = NodeRun("job", begin_s, begin_s + LONG_S, workload, labels, work={}, results=results or {})
+        labels, results = {"power_limit_watts": "350"}, {} if loss is None else {"loss": loss}
+        run = NodeRun("job", begin_s, begin_s + LONG_S, workload, labels, work={}, results=results)
         times = scrape_times(1, begin_s - 60.3, begin_s + 60)
         series = series_of_scrapes((t, [*scrape(gpus, run, t), *extra_series(gpus, run, unit, t)]) for t in times)
-        history = write_history(tmp_path, series)
-        out = tmp_path / "out"
+        history = write_history(folder, series)
+        out = folder / "out"
         options = ("--run-id", "job", "--out", out, "--compatible", tool, "--carbon", "200")
-        code, _, stderr = call("report", "--source", history, *options)
-        assert code == 0, stderr
+        completed = analyzer("report", "--source", history, *options, TZ="UTC")
+        assert completed.returncode == 0, completed.stderr
         return out / tool
 
     return make
@@ -114,7 +117,7 @@ def test_gpu_tune_file_has_its_columns_and_units(compatible_folder):
 
 
 def test_gpu_tune_training_has_loss_and_iterations(compatible_folder):
-    (path,) = compatible_folder("gpu-tune", workload="llm-train", results={"loss": 0.25}, unit="steps").iterdir()
+    (path,) = compatible_folder("gpu-tune", "llm-train", "steps", 0.25).iterdir()
     rows = rows_of(path)
 
     assert path.name == "training_stats.csv"
