@@ -7,6 +7,8 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from exporter.contract import metrics as m
@@ -30,14 +32,25 @@ class NodeGpu:
     def uuid(self) -> str:
         return f"GPU-{int(self.index):08d}"
 
+    @cached_property
+    def _starts_s(self) -> list[float]:
+        return [start_s for start_s, _ in self.steps]
+
+    @cached_property
+    def _energies_j(self) -> list[float]:
+        """Energy from the first step to the start of each."""
+        joules = ((end_s - start_s) * watts for (start_s, watts), (end_s, _) in pairwise(self.steps))
+        return list(accumulate(joules, initial=0.0))
+
     def power_w(self, t: float) -> float:
-        at = bisect_right([begin for begin, _ in self.steps], t) - 1
+        at = bisect_right(self._starts_s, t) - 1
         return self.steps[max(at, 0)][1]
 
     def energy_j(self, t: float) -> float:
         """Energy since the first step, in closed form."""
-        ends = [begin for begin, _ in self.steps[1:]] + [float("inf")]
-        return sum(max(min(t, end) - begin, 0) * watts for (begin, watts), end in zip(self.steps, ends, strict=True))
+        at = bisect_right(self._starts_s, t) - 1
+        start_s, watts = self.steps[at]
+        return self._energies_j[at] + (t - start_s) * watts if at >= 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -137,11 +150,14 @@ def _phase_series(run: NodeRun, run_labels: dict[str, str]) -> Iterable[tuple]:
 
 def series_of_scrapes(scrapes: Iterable[tuple[float, Iterable[tuple]]], instance: str = "") -> list[Series]:
     """Group the scrapes by series, as a database stores them."""
-    by_series: dict[tuple[str, str], Series] = {}
+    by_series: dict[tuple[str, frozenset[tuple[str, str]]], Series] = {}
     for t, values in scrapes:
         for metric, labels, value in values:
-            text = {"__name__": metric.name, **labels} | ({"instance": instance, "job": "wattline"} if instance else {})
-            by_series.setdefault((metric.name, canonical_labels(labels)), Series(text, [])).samples.append((t, value))
+            key = metric.name, frozenset(labels.items())
+            if key not in by_series:
+                target = {"instance": instance, "job": "wattline"} if instance else {}
+                by_series[key] = Series({"__name__": metric.name, **labels, **target}, [])
+            by_series[key].samples.append((t, value))
     return list(by_series.values())
 
 
