@@ -174,6 +174,8 @@ def _probes(start_s: float, end_s: float) -> list[tuple[float, float]]:
 
 
 def _label_sets(frame: pd.DataFrame) -> list[dict[str, str]]:
+    if not len(frame):
+        return []
     texts = [name for name in frame.columns if name not in ("t", "value")]
     rows = frame[texts].drop_duplicates().to_dict("records")
     return [{str(name): str(text) for name, text in row.items() if text} for row in rows]

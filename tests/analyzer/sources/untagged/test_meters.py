@@ -29,11 +29,12 @@ class Stored:
         self._series = {}
         for t in times:
             for name, labels, value in exporter(t):
-                key = (name, *sorted(labels.items()))
-                own_labels = {"__name__": name, "instance": instance, **labels}
-                self._series.setdefault(key, (own_labels, [], []))
-                self._series[key][1].append(t)
-                self._series[key][2].append(value)
+                key = name, frozenset(labels.items())
+                if key not in self._series:
+                    self._series[key] = {"__name__": name, "instance": instance, **labels}, [], []
+                _, own_times, values = self._series[key]
+                own_times.append(t)
+                values.append(value)
 
     def fetch(self, metrics, matchers, start_s, end_s):
         names = {metric.name for metric in metrics}
