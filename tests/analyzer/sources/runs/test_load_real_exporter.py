@@ -18,6 +18,7 @@ from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Simulation, creat
 from tests import daemon, servers
 from tests.fakes import nvml
 from tests.fakes.clock import Clock
+from tests.polling import eventually
 
 LOAD_W = 500.0
 SOURCES = ("prometheus", "victoria-metrics", "exporter", "history")
@@ -69,14 +70,14 @@ def wait_for_scrape(exporter, places, metric, labels):
     """Wait until the servers and the exporter's history have a sample; the report itself waits for a few seconds."""
     selector = ",".join(f'{name}="{text}"' for name, text in labels.items())
     query = f"/api/v1/query?query={metric.name}{{{selector}}}[30s]"
-    daemon.eventually(lambda: metric.name in str(exporter.get(query)), f"{metric.name} in the history", exporter.log)
+    eventually(lambda: metric.name in str(exporter.get(query)), f"{metric.name} in the history", exporter.log)
     for name in ("prometheus", "victoria-metrics"):
         with closing(PrometheusSource(places[name])) as source:
 
             def scraped(source=source):
                 return len(source.fetch([metric], labels, time.time() - 60, time.time() + 1))
 
-            daemon.eventually(scraped, f"{metric.name} at {name}", exporter.log)
+            eventually(scraped, f"{metric.name} at {name}", exporter.log)
 
 
 def report(analyzer, source, run_id):
