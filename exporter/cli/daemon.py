@@ -103,7 +103,9 @@ def restore(file: StateFile, carbon: CarbonFeeds) -> tuple[LiveState, Ledger]:
     saved = file.load()
     same_boot = saved.boot_id == read_boot_id()
     saved_s = saved.saved_s if same_boot else None
-    live = LiveState(SavedTotals(saved.totals, saved.emissions, saved.counters, saved_s), slots_at=carbon.slots_at)
+    live = LiveState(
+        SavedTotals(saved.totals, saved.emissions, saved.counters, saved_s, saved.polls), slots_at=carbon.slots_at
+    )
     energy_j = {device: total.energy_j for device, total in saved.totals.items()}
     energies = Attribution(saved.attributed, energy_j, saved.idle_w, saved_s)
     ledger = Ledger(live, RunAttribution(live, energies, saved_s or boottime()), file)

@@ -84,6 +84,13 @@ class MeterTotals(NamedTuple):
 ZERO_TOTALS = MeterTotals()
 
 
+class LastPoll(NamedTuple):
+    """Time of a device's last poll (CLOCK_BOOTTIME), and the power that the device cannot exceed."""
+
+    t_s: float
+    most_w: float
+
+
 class MeteredPoll(NamedTuple):
     """Poll with the totals after it."""
 

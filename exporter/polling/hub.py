@@ -16,6 +16,7 @@ from exporter.polling.meters import FAST_S, SLOW_S
 BURST_S = 0.6
 UPDATE_WITHIN_S = 0.5
 """Longest wait for the sensors at the start and at the end of a run."""
+SETTLE_CHECK_S = 0.02
 READY_WITHIN_S = 5.0
 PROCESSES_IDLE_S = 5.0
 PROCESSES_SHARED_S = 1.0
@@ -131,7 +132,10 @@ class SensorHub(Service):
                 meter.latest and meter.latest.after_s >= min(t_s + meter.settling_s(), latest_s) for meter in meters
             ):
                 return
-            await asyncio.sleep(min(0.02, latest_s - now_s))
+            await asyncio.sleep(min(SETTLE_CHECK_S, latest_s - now_s))
+            slept_s = self._clock() - now_s
+            if slept_s > UPDATE_WITHIN_S:  # this process was stopped: the polls of that time are still to be read
+                latest_s = now_s + slept_s + UPDATE_WITHIN_S
 
     def _answers(self, device: Device) -> bool:
         gpu = self.live.gpus.get(device.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -42,6 +43,8 @@ _LATE_PERIODS = 3.0
 GPU_LATE_S = 2.5
 """Age of the last poll at which a GPU counts as silent."""
 SILENT_S = 5.0
+STOPPED_S = 2.0
+"""Time between two checks of liveness above which this process itself was stopped; they are a second apart."""
 IDLE_RATIO = 0.05
 """Utilization below which the CPUs count as idle."""
 
@@ -71,6 +74,9 @@ class LiveState:
         self._polled_by: dict[Device, str] = {}
         self._introduced: set[str] = set()
         self._unattached: dict[int, str] = {}
+        self._aged_s: float | None = None
+        self._awake_s = -math.inf
+        """Time since which this process has run without a stop, as by SIGSTOP."""
 
     # -- input
 
@@ -254,9 +260,12 @@ class LiveState:
     # -- liveness
 
     def age(self, now_s: float) -> None:
-        """Mark silent GPUs and sources as down."""
+        """Mark silent GPUs and sources as down, unless this process was stopped and could not read their answers."""
+        if self._aged_s is not None and now_s - self._aged_s > STOPPED_S:
+            self._awake_s = now_s
+        self._aged_s = now_s
         for gpu in self.gpus.values():
-            if gpu.up and now_s - gpu.read_s > GPU_LATE_S:
+            if gpu.up and now_s - max(gpu.read_s, self._awake_s) > GPU_LATE_S:
                 gpu.up = False
                 self.source("nvml", SLOW_S).count("late", 0.0)
                 log.warning("GPU %s has not answered for %.1f s", gpu.info.index, now_s - gpu.read_s)
@@ -265,7 +274,7 @@ class LiveState:
                 source.failure = "no answer yet"
                 log.warning("source=%s has not answered for %.0f s; check it with nvidia-smi", name, SILENT_S)
             late_s = _LATE_PERIODS * source.period_s + 1.0
-            if source.up and source.read_s is not None and now_s - source.read_s > late_s:
+            if source.up and source.read_s is not None and now_s - max(source.read_s, self._awake_s) > late_s:
                 source.count("late", now_s - source.read_s)
                 source.up, source.changed_s, source.failure = False, now_s, "late"
                 source.batch = Batch()

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from exporter.energy.counter_wraps import CounterTotal, SeriesKey
 from exporter.energy.emissions import EmissionKey, SlotLookup, split_over_slots
-from exporter.energy.marks import ZERO_TOTALS, MeterTotals
-from exporter.energy.meter import DeviceMeter
+from exporter.energy.marks import ZERO_TOTALS, LastPoll, MeterTotals
+from exporter.energy.meter import LIMIT_MARGIN, DeviceMeter
 from exporter.model import ClockReading, Device, Poll
 
 FAST_S = 0.047
@@ -25,6 +25,7 @@ class SavedTotals:
     emissions: Mapping[EmissionKey, float] = field(default_factory=dict)
     counters: Mapping[SeriesKey, CounterTotal] = field(default_factory=dict)
     saved_s: float | None = None
+    polls: Mapping[Device, LastPoll] = field(default_factory=dict)
 
 
 class PowerSample(NamedTuple):
@@ -39,7 +40,7 @@ class EnergyMeters:
     """Meters of all devices, fed with polls. `slots_at` returns the carbon intensities in force."""
 
     def __init__(self, saved: SavedTotals, slots_at: SlotLookup, clock: Callable[[], ClockReading]) -> None:
-        self.meters = {device: _new_meter(device, total, saved.saved_s) for device, total in saved.totals.items()}
+        self.meters = {device: _restored_meter(device, saved) for device in saved.totals}
         self.emissions_grams = dict(saved.emissions)
         self.power_w: dict[Device, float] = {}
         """Mean power between the last two polls."""
@@ -101,14 +102,28 @@ class EnergyMeters:
             if meter.latest and device.component:
                 yield device, meter.totals.energy_j, meter.latest.after_s
 
+    def last_polls(self) -> dict[Device, LastPoll]:
+        return {
+            device: LastPoll(meter.latest.after_s, meter.max_w / LIMIT_MARGIN)
+            for device, meter in self.meters.items()
+            if meter.latest
+        }
+
     def drain_power_samples(self) -> Collection[PowerSample]:
         """Return the GPUs' power samples since the last call, and forget them."""
         drained, self._power_samples = self._power_samples, []
         return drained
 
 
-def _new_meter(device: Device, totals: MeterTotals, saved_s: float | None) -> DeviceMeter:
-    last = Poll(device, saved_s, saved_s, counter_j=totals.raw_j) if saved_s is not None else None
+def _restored_meter(device: Device, saved: SavedTotals) -> DeviceMeter:
+    """Return a meter that continues from the last poll of the previous exporter."""
+    if saved.saved_s is None or device not in saved.polls:
+        return _new_meter(device, saved.totals[device], saved.saved_s)
+    return _new_meter(device, saved.totals[device], min(saved.polls[device].t_s, saved.saved_s))
+
+
+def _new_meter(device: Device, totals: MeterTotals, polled_s: float | None) -> DeviceMeter:
+    last = Poll(device, polled_s, polled_s, counter_j=totals.raw_j) if polled_s is not None else None
     if device.kind == "gpu":
         return DeviceMeter(totals, last=last)
     return DeviceMeter(totals, last=last, update_s=RAPL_UPDATE_S)

@@ -11,7 +11,7 @@ from exporter.model import ClockReading, Device, Reading, RunError, read_clocks
 from exporter.polling.live_state import LiveState
 from exporter.runs import lifecycle, marks, requests
 from exporter.runs.attribution import RunAttribution
-from exporter.runs.lifecycle import ClockSteps, Shutdown, has_living_process
+from exporter.runs.lifecycle import ClockSteps, has_living_process
 from exporter.runs.record import STORED, Cut, RunArchive, RunRecord
 from exporter.runs.view import RunSnapshot, run_view
 from exporter.storage.state_file import SHOWN_S, SavedState, StateChanges, StoredRun
@@ -48,7 +48,7 @@ class Ledger:
 
     def restore(self, saved: SavedState, *, same_boot: bool) -> None:
         """Continue or end the runs that a previous exporter left open; keep those that ended recently."""
-        last = Shutdown(saved.saved_s, saved.saved_at, marks.marks_of_totals(saved.totals))
+        last = lifecycle.last_shutdown(saved)
         ended, running = ([STORED.validate_json(run) for run in runs] for runs in (saved.ended, saved.running))
         self.runs |= {run.run_id: run for run in [*ended, *running]}
         for run in running:
@@ -162,6 +162,7 @@ class Ledger:
             now_s = self._clock().s
             requests.check_phase_rate(run, now_s)
             run.cuts.append(Cut(now_s, name, run.cuts[-1].slots))
+            marks.mark_phase(run, self._live.energy.meters)
         self._renew(run)
         return run
 
@@ -176,6 +177,7 @@ class Ledger:
         requests.add_reported_work(run, "", request.work, in_phase=False)
         run.results.update(request.results)
         (run.end_s, run.ended_at, _), run.outcome = self._clock(), request.outcome
+        marks.mark_end(run, self._live.energy.meters)
 
     def release(self, run: RunRecord) -> None:
         """Stop the attribution of energy to the run at its end."""
@@ -267,8 +269,7 @@ class Ledger:
         return [run.run_id for run in runs if run.is_open], [run.run_id for run in runs if not run.is_open]
 
     def snapshot(self, run_id: str) -> RunSnapshot:
-        run = self.runs[run_id]
-        return RunSnapshot(self.view(run), dict(run.power_max_w))
+        return RunSnapshot(self.view(self.runs[run_id]), dict(self.runs[run_id].power_max_w))
 
     def take_changes(self) -> StateChanges:
         """Return what changed since the last call, all at one instant; the caller calls `confirm`, or `put_back`."""
@@ -284,6 +285,7 @@ class Ledger:
             self.attribution.energies.take_changes(),
             self.attribution.energies.idle_w,
             self._clock().s,
+            self._live.energy.last_polls(),
         )
 
     def confirm(self, changes: StateChanges) -> None:

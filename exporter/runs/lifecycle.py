@@ -15,8 +15,9 @@ from exporter.polling.live_state import LiveState
 from exporter.polling.meters import PowerSample
 from exporter.processes.cgroups import is_cgroup_populated
 from exporter.processes.procfs import is_process_alive
-from exporter.runs.marks import close
+from exporter.runs.marks import close, marks_of_totals, raise_marks
 from exporter.runs.record import Cut, Marks, RunRecord
+from exporter.storage.state_file import SavedState
 
 STEP_S = 1.0
 """Smallest change of the wall clock that counts as a step; less is drift."""
@@ -125,16 +126,24 @@ def note_power(run: RunRecord, samples: Iterable[PowerSample]) -> None:
 
 
 class Shutdown(NamedTuple):
-    """Last save of a previous exporter: its instant on CLOCK_BOOTTIME and in Unix time, and the marks at its totals."""
+    """Last save of a previous exporter: its instant on CLOCK_BOOTTIME and in Unix time.
+
+    `marks_at` returns the marks at an instant around the save, from its totals.
+    """
 
     s: float
     at: float
-    marks: Marks
+    marks_at: Callable[[float], Marks]
+
+
+def last_shutdown(saved: SavedState) -> Shutdown:
+    marks_at = marks_of_totals(saved.totals, saved.polls, saved.saved_s)
+    return Shutdown(saved.saved_s, saved.saved_at, marks_at)
 
 
 def resume(run: RunRecord, last: Shutdown, now: ClockReading) -> None:
     """Continue a run that a previous exporter of this boot left open."""
-    _fix_marks(run, last.marks)
+    _fix_marks(run, last)
     away_s = max(0.0, now.s - last.s)
     step_s = now.at - last.at - away_s
     if abs(step_s) > STEP_S:
@@ -148,27 +157,33 @@ def resume(run: RunRecord, last: Shutdown, now: ClockReading) -> None:
 
 def end_by_reboot(run: RunRecord, last: Shutdown) -> None:
     """End a run that a previous boot of the machine left open."""
-    _fix_marks(run, last.marks)
+    _fix_marks(run, last)
     run.note(f"the machine was restarted; the run ended when it was last recorded, {_time_text(last.at)}")
     run.end_s, run.ended_at, run.outcome = last.s, last.at, "interrupted"
-    run.final = last.marks
-    close(run)
+    _close_at_last_marks(run, last.marks_at(last.s))
 
 
 def end_late(run: RunRecord, last: Shutdown) -> None:
     """Finish a run whose exporter was killed between its end and its final marks."""
-    _fix_marks(run, last.marks)
-    run.note("the exporter was killed while the run ended: its energy is the last saved one, up to a second off")
-    run.final = last.marks
+    _fix_marks(run, last)
+    run.note("the exporter was killed while the run ended: its energy is less precise, as its uncertainty states")
+    _close_at_last_marks(run, run.final or last.marks_at(run.end_s if run.end_s is not None else last.s))
+
+
+def _close_at_last_marks(run: RunRecord, marks: Marks) -> None:
+    run.final = raise_marks(marks, run.cuts[-1].marks if run.cuts else run.begin)
     close(run)
 
 
-def _fix_marks(run: RunRecord, marks: Marks) -> None:
+def _fix_marks(run: RunRecord, last: Shutdown) -> None:
     """Declare the run's marks final, since the polls that could improve them were lost with the previous exporter."""
-    run.begin = run.begin or marks
+    run.begin = run.begin or last.marks_at(run.begin_s)
     run.begin_settled = True
+    before = run.begin
     for cut in run.cuts:
-        cut.marks, cut.settled = cut.marks or marks, True
+        marks = cut.marks or (run.begin if cut.t_s == run.begin_s else last.marks_at(cut.t_s))
+        cut.marks, cut.settled = raise_marks(marks, before), True
+        before = cut.marks
 
 
 def _time_text(at: float) -> str:

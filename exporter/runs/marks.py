@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from exporter.contract.run import NO_GPU_FOUND
-from exporter.energy.marks import MeterTotals, mark_at_totals
+from exporter.energy.marks import EnergyMark, LastPoll, MeterTotals, mark_at_totals
 from exporter.energy.meter import DeviceMeter
+from exporter.energy.sensor_clock import SENSOR_PERIOD_S
 from exporter.model import Device
 from exporter.runs.record import Marks, RunRecord
 
@@ -32,14 +33,58 @@ def take_marks(run: RunRecord, meters: Meters, t_s: float, after: Marks, previou
     for device in run.devices:
         meter = meters.get(device)
         if meter is not None and not (device in marks and meter.has_discarded(t_s)):
-            mark, before = meter.mark(t_s), after.get(device)
-            marks[device] = replace(mark, joules=before.joules) if before and before.joules > mark.joules else mark
-    return marks
+            marks[device] = _mark(meter, t_s)
+    return raise_marks(marks, after)
 
 
-def marks_of_totals(totals: Mapping[Device, MeterTotals]) -> Marks:
-    """Return the marks at the last totals of a previous exporter."""
-    return {device: mark_at_totals(total) for device, total in totals.items()}
+def _mark(meter: DeviceMeter, t_s: float) -> EnergyMark:
+    """Return the mark at `t_s`. Up to its limit, the device may have used any power since a last poll before `t_s`."""
+    mark = meter.mark(t_s)
+    unread_s = t_s - meter.latest.after_s if meter.latest else 0.0
+    return replace(mark, half_width_j=mark.half_width_j + mark.most_w * unread_s) if unread_s > 0 else mark
+
+
+def raise_marks(marks: Marks, after: Marks) -> Marks:
+    """Return the marks, none of them below the earlier marks `after`."""
+    return {
+        device: replace(mark, joules=max(mark.joules, after[device].joules)) if device in after else mark
+        for device, mark in marks.items()
+    }
+
+
+def mark_phase(run: RunRecord, meters: Meters) -> None:
+    """Take the first marks of the last cut, which are those of the run if the exporter is killed before better ones."""
+    cut = run.cuts[-1]
+    before = run.cuts[-2].marks if len(run.cuts) > 1 else {}
+    cut.marks = take_marks(run, meters, cut.t_s, before)
+
+
+def mark_end(run: RunRecord, meters: Meters) -> None:
+    """Take the first marks of the run's end, which are final if the exporter is killed before better ones."""
+    assert run.end_s is not None
+    run.final = take_marks(run, meters, run.end_s, run.cuts[-1].marks)
+
+
+def marks_of_totals(
+    totals: Mapping[Device, MeterTotals], polls: Mapping[Device, LastPoll], saved_s: float
+) -> Callable[[float], Marks]:
+    """Return the marks at any instant, from the last totals of a previous exporter.
+
+    Up to its limit, a device may have used any power between its last poll and the instant.
+    """
+    known = {device: (total, polls.get(device, LastPoll(saved_s, total.peak_w))) for device, total in totals.items()}
+
+    def at(t_s: float) -> Marks:
+        return {
+            device: replace(
+                mark_at_totals(total),
+                half_width_j=last.most_w * (abs(t_s - last.t_s) + SENSOR_PERIOD_S),
+                most_w=last.most_w,
+            )
+            for device, (total, last) in known.items()
+        }
+
+    return at
 
 
 def settle(run: RunRecord, meters: Meters, now_s: float) -> None:
@@ -52,6 +97,8 @@ def settle(run: RunRecord, meters: Meters, now_s: float) -> None:
             cut.settled = age_s >= SETTLED_S and (age_s >= SILENT_S or _all_read_after(run, meters, cut.t_s))
             if cut.t_s == run.begin_s and not run.begin_settled:
                 run.begin, run.begin_settled = cut.marks, cut.settled
+        else:
+            cut.marks = raise_marks(cut.marks, before)
         before = cut.marks
     run.fold(now_s)
 
@@ -69,7 +116,10 @@ def finish(run: RunRecord, meters: Meters) -> None:
         latest = meter.latest if meter else None
         if latest is None or latest.after_s < run.end_s:
             read = f"last read {run.end_s - latest.after_s:.1f} s before" if latest else "not read in"
-            run.note(f"{device.kind} {device.id}: {read} the run's end; its energy after that is missing")
+            run.note(
+                f"{device.kind} {device.id}: {read} the run's end; its energy after that is missing, and the "
+                "uncertainty includes it"
+            )
     if run.discovers and not run.seen_on and any(device.kind == "gpu" for device in run.devices):
         run.note(NO_GPU_FOUND)
     before: Marks = {}
@@ -78,6 +128,7 @@ def finish(run: RunRecord, meters: Meters) -> None:
             cut.marks = take_marks(run, meters, cut.t_s, before, previous=cut.marks)
             if cut.t_s == run.begin_s and not run.begin_settled:
                 run.begin = cut.marks
+        cut.marks = raise_marks(cut.marks, before)
         before = cut.marks
     run.final = take_marks(run, meters, run.end_s, before)
     close(run)

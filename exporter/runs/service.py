@@ -18,6 +18,11 @@ from exporter.storage.writer import StateWriter
 TICK_S = 1.0
 IDLE_START_S = 60.0
 """Time for which --exit-when-idle waits for a first run."""
+NOT_SAVED = (
+    "this answer is not saved: the state cannot be written now; it is lost if the exporter is killed; "
+    "check the disk that holds --state.path"
+)
+"""Note of an answer that was sent without being saved. It is not a part of the run."""
 RUNS_AT_ONCE = 10
 """Runs converted to JSON before other tasks have their turn; one takes about a millisecond."""
 
@@ -56,24 +61,28 @@ class RunService(Service):
         if is_new:
             await self._wait_for_update()
             self._ledger.confirm_begin(run)
-        await self._storage.save_soon()
-        return self._ledger.view(run), is_new
+        return await self._saved_view(run), is_new
 
-    def add_processes(self, run_id: str, request: ProcessesRequest) -> contract.RunView:
-        return self._ledger.view(self._ledger.add_processes(run_id, request))
+    async def add_processes(self, run_id: str, request: ProcessesRequest) -> contract.RunView:
+        return await self._saved_view(self._ledger.add_processes(run_id, request))
 
-    def work(self, run_id: str, request: WorkRequest) -> contract.RunView:
-        return self._ledger.view(self._ledger.work(run_id, request))
+    async def work(self, run_id: str, request: WorkRequest) -> contract.RunView:
+        return await self._saved_view(self._ledger.work(run_id, request))
 
-    def phase(self, run_id: str, name: str) -> contract.RunView:
-        return self._ledger.view(self._ledger.phase(run_id, name))
+    async def phase(self, run_id: str, name: str) -> contract.RunView:
+        return await self._saved_view(self._ledger.phase(run_id, name))
+
+    async def _saved_view(self, run: RunRecord) -> contract.RunView:
+        """Return the run once it is saved, or with a note that it is not, while the disk fails or hangs."""
+        is_saved = await self._storage.save_soon()
+        view = self._ledger.view(run)
+        return view if is_saved else view.model_copy(update={"notes": [*view.notes, NOT_SAVED]})
 
     async def end(self, run_id: str, request: EndRequest) -> contract.RunView:
         """End the run, even if the client disconnects. For an ended run, return it unchanged. Raises RunError."""
         await self._sensors.wait_until_ready()  # after a restart of the exporter, no sensor has been read yet
         run = await asyncio.shield(self._end(run_id, request))
-        await self._storage.save_soon()
-        return self._ledger.view(run)
+        return await self._saved_view(run)
 
     async def _end(self, run_id: str, request: EndRequest) -> RunRecord:
         if run_id in self._ending:

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -18,7 +18,7 @@ from exporter.config.settings import OperationError
 from exporter.contract.history import STATE_FILE
 from exporter.energy.counter_wraps import CounterTotal, SeriesKey
 from exporter.energy.emissions import EmissionKey
-from exporter.energy.marks import MeterTotals
+from exporter.energy.marks import LastPoll, MeterTotals
 from exporter.model import Device
 
 SCHEMA_VERSION = 2
@@ -45,6 +45,9 @@ CREATE TABLE IF NOT EXISTS attributed (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS idle (
     kind TEXT NOT NULL, id TEXT NOT NULL, watts REAL NOT NULL, PRIMARY KEY (kind, id)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS last_poll (
+    kind TEXT NOT NULL, id TEXT NOT NULL, t_s REAL NOT NULL, most_w REAL NOT NULL, PRIMARY KEY (kind, id)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS run (
     run_id TEXT PRIMARY KEY, started_at REAL NOT NULL, running INTEGER NOT NULL, body TEXT NOT NULL
@@ -93,6 +96,7 @@ class SavedState:
     boot_id: str | None
     saved_at: float
     saved_s: float
+    polls: dict[Device, LastPoll]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,7 @@ class StateChanges:
     attributed: AttributionChanges
     idle_w: dict[Device, float]
     now_s: float
+    polls: dict[Device, LastPoll] = field(default_factory=dict)
 
 
 def read_boot_id(root: Path = Path("/proc")) -> str:
@@ -180,6 +185,11 @@ class StateFile:
             meta.get("boot_id"),
             float(meta.get("saved_at", 0)),
             float(meta.get("saved_s", 0)),
+            {
+                Device(kind, identity): LastPoll(t_s, most_w)
+                for kind, identity, t_s, most_w in read("SELECT * FROM last_poll")
+                if meta.get("polls_saved_s") == meta.get("saved_s")  # not after a version that does not save them
+            },
         )
 
     def save(self, snapshot: StateChanges) -> None:
@@ -213,6 +223,10 @@ class StateFile:
                 "INSERT OR REPLACE INTO idle VALUES (?, ?, ?)",
                 [(d.kind, d.id, watts) for d, watts in snapshot.idle_w.items()],
             )
+            connection.executemany(
+                "INSERT OR REPLACE INTO last_poll VALUES (?, ?, ?, ?)",
+                [(d.kind, d.id, *poll) for d, poll in snapshot.polls.items()],
+            )
             connection.executemany("INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?)", snapshot.runs)
             connection.executemany(
                 "INSERT OR REPLACE INTO meta VALUES (?, ?)",
@@ -221,6 +235,7 @@ class StateFile:
                     ("boot_id", read_boot_id()),
                     ("saved_at", repr(time.time())),
                     ("saved_s", repr(snapshot.now_s)),
+                    ("polls_saved_s", repr(snapshot.now_s)),
                 ],
             )
 

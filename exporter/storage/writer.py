@@ -179,7 +179,7 @@ class StateWriter(Service):
         self._tasks: set[asyncio.Task[Any]] = set()
         self._saving: asyncio.Task[Any] | None = None
         self._turn = asyncio.Lock()
-        self._next: asyncio.Task[Any] | None = None
+        self._next: asyncio.Task[bool] | None = None
 
     async def save_each_second(self) -> None:
         """Save state and history, unless the last save is still under way."""
@@ -189,12 +189,14 @@ class StateWriter(Service):
             self._saving = self._start(self._save())
         await asyncio.wait({self._saving}, timeout=WITHIN_S)
 
-    async def save_soon(self) -> None:
-        """Save the state, in one write with all who ask meanwhile."""
-        await asyncio.wait({self.next_save()}, timeout=WITHIN_S)
+    async def save_soon(self) -> bool:
+        """Save the state, in one write with all who ask meanwhile. Return True if it was saved within WITHIN_S."""
+        save = self.next_save()
+        await asyncio.wait({save}, timeout=WITHIN_S)
+        return save.done() and save.result()
 
-    def next_save(self) -> asyncio.Task[Any]:
-        """Return the next save of the state."""
+    def next_save(self) -> asyncio.Task[bool]:
+        """Return the next save of the state; its result is True if the state was saved."""
         if self._next is None:
             self._next = self._start(self._save_state())
         return self._next
@@ -205,10 +207,10 @@ class StateWriter(Service):
         if self._history:
             await self._history.drain()
 
-    async def _save_state(self) -> None:
+    async def _save_state(self) -> bool:
         async with self._turn:
             self._next = None
-            await self._write(self._source.take_changes())
+            return await self._write(self._source.take_changes())
 
     async def _save(self) -> None:
         """Save the state before the history, so that no counter falls below the history after a SIGKILL."""
@@ -218,18 +220,20 @@ class StateWriter(Service):
         if self._history and second:
             self._history.add(second)
 
-    def _start(self, saving: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def _start(self, saving: Coroutine[Any, Any, Value]) -> asyncio.Task[Value]:
         """Start a background task; asyncio itself has only weak references to tasks."""
         task = asyncio.create_task(saving)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _write(self, changes: StateChanges) -> None:
-        if await self._health.write(self._thread, "state", lambda: self._file.save(changes)):
+    async def _write(self, changes: StateChanges) -> bool:
+        is_saved = await self._health.write(self._thread, "state", lambda: self._file.save(changes))
+        if is_saved:
             self._source.confirm(changes)
         else:
             self._source.put_back(changes)
+        return is_saved
 
     def close(self) -> None:
         self._thread.shutdown()

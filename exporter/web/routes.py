@@ -40,11 +40,11 @@ class RunApi(Protocol):
 
     async def begin(self, request: BeginRequest) -> tuple[RunView, bool]: ...
 
-    def add_processes(self, run_id: str, request: ProcessesRequest) -> RunView: ...
+    async def add_processes(self, run_id: str, request: ProcessesRequest) -> RunView: ...
 
-    def work(self, run_id: str, request: WorkRequest) -> RunView: ...
+    async def work(self, run_id: str, request: WorkRequest) -> RunView: ...
 
-    def phase(self, run_id: str, name: str) -> RunView: ...
+    async def phase(self, run_id: str, name: str) -> RunView: ...
 
     async def end(self, run_id: str, request: EndRequest) -> RunView: ...
 
@@ -181,17 +181,17 @@ async def begin_run(request: web.Request) -> web.Response:
 
 async def add_run_processes(request: web.Request) -> web.Response:
     body = await _read(request, ProcessesRequest)
-    return _answer(_runs(request).add_processes(request.match_info["run_id"], body))
+    return _answer(await _runs(request).add_processes(request.match_info["run_id"], body))
 
 
 async def report_run_work(request: web.Request) -> web.Response:
     body = await _read(request, WorkRequest)
-    return _answer(_runs(request).work(request.match_info["run_id"], body))
+    return _answer(await _runs(request).work(request.match_info["run_id"], body))
 
 
 async def start_run_phase(request: web.Request) -> web.Response:
     body = await _read(request, PhaseRequest)
-    return _answer(_runs(request).phase(request.match_info["run_id"], body.name))
+    return _answer(await _runs(request).phase(request.match_info["run_id"], body.name))
 
 
 async def end_run(request: web.Request) -> web.Response:

@@ -44,8 +44,8 @@ class FakeSensors:
 
 
 class NoStorage:
-    async def save_soon(self) -> None:
-        pass
+    async def save_soon(self) -> bool:
+        return True
 
 
 class Node:

@@ -16,6 +16,7 @@ import pytest
 
 from exporter.contract.history import HISTORY_FILE, STATE_FILE
 from exporter.runs.record import STORED
+from exporter.runs.service import NOT_SAVED
 from exporter.simulation import Constant
 from exporter.storage.history import History
 from exporter.storage.state_file import StateFile
@@ -133,6 +134,7 @@ def test_full_disk_metrics_are_served_and_state_is_saved_later(tmp_path, disk):
         assert exporter.value("wattline_gpu_energy_joules_total", gpu="0") > before
         assert exporter.value("wattline_state_up") == 0
         ended = end(exporter, ended["run_id"])
+        assert ended["notes"].pop() == NOT_SAVED
         meanwhile_at = time.time()
         time.sleep(2.0)
         disk.repair()
