@@ -161,8 +161,7 @@ class Ledger:
         if run.cuts[-1].phase != name:
             now_s = self._clock().s
             requests.check_phase_rate(run, now_s)
-            run.cuts.append(Cut(now_s, name, run.cuts[-1].slots))
-            marks.mark_phase(run, self._live.energy.meters)
+            marks.start_phase(run, self._live.energy.meters, Cut(now_s, name, run.cuts[-1].slots))
         self._renew(run)
         return run
 

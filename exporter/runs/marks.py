@@ -11,7 +11,7 @@ from exporter.energy.marks import EnergyMark, LastPoll, MeterTotals, mark_at_tot
 from exporter.energy.meter import DeviceMeter
 from exporter.energy.sensor_clock import SENSOR_PERIOD_S
 from exporter.model import Device
-from exporter.runs.record import Marks, RunRecord
+from exporter.runs.record import Cut, Marks, RunRecord
 
 SETTLED_S = 5.0
 """Age at which a mark is final: the polls around it have shown when the sensor updates."""
@@ -52,11 +52,10 @@ def raise_marks(marks: Marks, after: Marks) -> Marks:
     }
 
 
-def mark_phase(run: RunRecord, meters: Meters) -> None:
-    """Take the first marks of the last cut, which are those of the run if the exporter is killed before better ones."""
-    cut = run.cuts[-1]
-    before = run.cuts[-2].marks if len(run.cuts) > 1 else {}
-    cut.marks = take_marks(run, meters, cut.t_s, before)
+def start_phase(run: RunRecord, meters: Meters, cut: Cut) -> None:
+    """Add a cut with its first marks, which are final if the exporter is killed before it takes better ones."""
+    cut.marks = take_marks(run, meters, cut.t_s, run.cuts[-1].marks)
+    run.cuts.append(cut)
 
 
 def mark_end(run: RunRecord, meters: Meters) -> None:
