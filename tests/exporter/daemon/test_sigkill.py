@@ -29,15 +29,11 @@ LIVES = int(os.environ.get("KILL_TEST_LIVES", "20"))
 KILL_TEST_LIVES=50 makes 200 kills.
 """
 OPTIONS = ("--simulate", "8xH200", "--no-collector.rapl", "--no-collector.host", "--carbon.intensity", "230")
-<<<<<<< HEAD
-OPEN_RUNS = 4
-PAUSE_S = 0.02
-"""Pause of a client, so that four clients and exporters share two cores without a queue."""
-=======
 CLIENTS = 2
 """Clients of each folder: eight in all."""
 PHASES = ("load", "warmup", "measure", "save")
->>>>>>> 6aa2557 (exporter: save what the run API acknowledges; bound energy that was not read)
+PAUSE_S = 0.04
+"""Longest pause of a client, so that all clients and exporters share two cores without a queue."""
 CHECK_EVERY = 10
 
 
@@ -80,7 +76,7 @@ class Client:
                 acknowledge(answer)
                 self.answers += 1
                 self._action = next(self._actions)
-                time.sleep(self._rng.uniform(0.0, 0.03))
+                time.sleep(self._rng.uniform(0.0, PAUSE_S))
         except requests.RequestException:
             return
 
@@ -155,18 +151,6 @@ class Folder:
         timer = threading.Timer(seconds, kill)
         if self.rng.random() < 0.5:
             timer.start()
-<<<<<<< HEAD
-        try:
-            while True:
-                self.scrape(exporter)
-                self.tag(exporter)
-                time.sleep(PAUSE_S)
-                if not timer.ident:  # at least one request, also on a slow machine
-                    timer.start()
-        except requests.RequestException:
-            if timer.ident:
-                timer.join()
-=======
         with ThreadPoolExecutor(CLIENTS) as pool:
             using = [pool.submit(client.use, exporter) for client in self.clients]
             try:
@@ -174,7 +158,7 @@ class Folder:
                     self.scrape(exporter)
                     if not timer.ident and sum(client.answers for client in self.clients) > answers:
                         timer.start()  # after at least one answer, also on a slow machine
-                    time.sleep(self.rng.uniform(0.0, 0.05))
+                    time.sleep(PAUSE_S)
             except requests.RequestException:
                 if timer.ident:
                     timer.join()
@@ -182,7 +166,6 @@ class Folder:
                 exporter.process.kill()
             for client in using:
                 client.result()
->>>>>>> 6aa2557 (exporter: save what the run API acknowledges; bound energy that was not read)
         assert exporter.process.wait(30) == -signal.SIGKILL, exporter.log()
         _, left = psutil.wait_procs(children, timeout=30)
         assert not left
