@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -67,28 +68,32 @@ def watch_command(
 
 def _poll(source: SampleSource, node: str | None, run_id: str | None, interval_s: float) -> Iterator[WatchUpdate]:
     """Yield updates; only one if `interval_s` is 0. Raises FetchError if the first poll fails."""
-    from analyzer.live.watch import live_state, lost_state
+    from analyzer.live.watch import PATIENCE_S, live_state, lost_state
     from analyzer.sources.base import FetchError
     from analyzer.sources.live import fetch_latest, find_nodes
 
     instances = find_nodes(source, time.time(), node, run_id)
     found: WatchState | None = None
     start_j: dict[tuple[str, str], float] = {}
+    run_seen_s = -math.inf
     while True:
         next_s, problem = time.monotonic() + interval_s, ""
         now_s = time.time()
         try:
-            found = live_state(fetch_latest(source, instances, now_s), now_s, start_j, found, run_id)
-            start_j = found.counters_j | start_j
+            latest = live_state(fetch_latest(source, instances, now_s), now_s, start_j, found, run_id)
         except FetchError as error:
             if found is None:
                 raise
-            found, problem = lost_state(found, time.time()), str(error)
-        if run_id and not found.runs and not problem:
+            latest, problem = lost_state(found, time.time()), str(error)
+        run_missing = bool(run_id) and not latest.runs and not problem
+        if run_missing and now_s - run_seen_s > PATIENCE_S:
             raise FetchError(f"run {run_id!r} has ended", f"see: analyzer report --run-id {run_id}")
-        yield WatchUpdate(found, source.name, problem, interval_s)
-        if interval_s == 0 or (run_id and found.runs and all(_has_ended(run.state) for run in found.runs)):
-            return
+        if not run_missing:  # a newest scrape that is still being stored may lack the run
+            found, run_seen_s = latest, now_s
+            start_j = found.counters_j | start_j
+            yield WatchUpdate(found, source.name, problem, interval_s)
+            if interval_s == 0 or (run_id and found.runs and all(_has_ended(run.state) for run in found.runs)):
+                return
         time.sleep(max(next_s - time.monotonic(), 0))
 
 

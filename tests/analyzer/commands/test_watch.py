@@ -1,0 +1,44 @@
+"""Polls of `analyzer watch`."""
+
+import time
+
+import numpy as np
+import pytest
+
+from analyzer.commands import watch
+from analyzer.model.samples import tidy
+from analyzer.sources.base import FetchError
+from tests.analyzer.node import NodeGpu, NodeRun, scrape, series_of_scrapes
+
+
+def _frame(run, times):
+    series = series_of_scrapes(((t, scrape([NodeGpu([(0.0, 300.0)])], run, t)) for t in times), "node:9847")
+    return tidy((entry.labels, *np.array(entry.samples, dtype=np.float64).T) for entry in series)
+
+
+class SourceWithGaps:
+    """Source that lacks the run's series in some polls; the run ends before the last poll."""
+
+    name = "here"
+
+    def __init__(self, *with_run):
+        self._with_run, self._begun_s = list(with_run), time.time()
+
+    def fetch(self, metrics, matchers, start_s, end_s):
+        is_poll = len(metrics) > 1
+        present = self._with_run.pop(0) if is_poll else True
+        run = NodeRun(start_s=self._begun_s - 20, end_s=None if self._with_run else self._begun_s - 1)
+        frame = _frame(run, [self._begun_s + t for t in range(-10, 1)])
+        run_rows = frame["metric"].astype(str).str.startswith("wattline_run_")
+        return frame[~run_rows] if not present else frame
+
+
+def test_watch_run_missing_in_one_poll_has_not_ended():
+    updates = [*watch._poll(SourceWithGaps(True, False, True), None, "train-1", 0.01)]
+
+    assert [[run.state for run in update.found.runs] for update in updates] == [["running"], ["ok"]]
+
+
+def test_watch_run_missing_in_the_first_poll_has_ended():
+    with pytest.raises(FetchError, match="run 'train-1' has ended"):
+        next(watch._poll(SourceWithGaps(False, True), None, "train-1", 0.01))
