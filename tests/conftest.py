@@ -65,7 +65,29 @@ LONGEST_FILES = (
     "deploy/test_systemd.py",
 )
 """Files of tests from the longest on, below the folder of this one."""
+GROUPS = {
+    "servers of the fleet": ("analyzer/sources/fleet/test_results.py", "analyzer/studies/test_fleet.py"),
+    "servers of the dashboards": (
+        "grafana/test_panel_values.py",
+        "grafana/test_pictures.py",
+        "grafana/test_queries.py",
+    ),
+    "torch": (
+        "workloads/jobs/containers/test_images.py",
+        "workloads/jobs/llm/test_common_ranks.py",
+        "workloads/jobs/llm/test_decoding.py",
+        "workloads/jobs/llm/test_decoding_texts.py",
+        "workloads/jobs/llm/test_models.py",
+        "workloads/jobs/llm/test_options.py",
+        "workloads/jobs/test_llm_jobs.py",
+        "workloads/jobs/test_llm_server_transformers.py",
+        "workloads/jobs/test_resnet.py",
+        "workloads/jobs/vision/test_training.py",
+    ),
+}
+"""Files of tests that run in one worker, because they share a fixture or an import that takes seconds."""
 _FOLDER = Path(__file__).parent
+_GROUPS = {f"{_FOLDER.name}/{name}": group for group, names in GROUPS.items() for name in names}
 _RANKS = {_FOLDER / name: rank for rank, name in enumerate(LONGEST_FILES)}
 
 
@@ -73,6 +95,20 @@ _RANKS = {_FOLDER / name: rank for rank, name in enumerate(LONGEST_FILES)}
 def pytest_collection_modifyitems(items):
     """Run the longest files first, so that no worker is left alone with one at the end."""
     items.sort(key=lambda item: _RANKS.get(item.path, len(_RANKS)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Return the scheduler of `--dist loadscope`, which keeps a group of files in one worker."""
+    if config.getvalue("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class _GroupScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return _GROUPS.get(nodeid.partition("::")[0]) or super()._split_scope(nodeid)
+
+    return _GroupScheduling(config, log)
 
 
 def pytest_collection_finish():

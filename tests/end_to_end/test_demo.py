@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -19,15 +20,15 @@ DEMO = Path(__file__).parents[2] / "deploy" / "demo.py"
 INTERRUPTED_WITHIN_S = 30
 
 
-def start(out: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(DEMO), str(out)],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+def start(out: Path, log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, str(DEMO), str(out)],
+            env=environment(),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
 
 def processes_of(out: Path) -> list[psutil.Process]:
@@ -44,10 +45,11 @@ def processes_of(out: Path) -> list[psutil.Process]:
 
 
 def test_demo_prints_hardware_and_report_files(tmp_path):
-    out = tmp_path / "demo"
-    with start(out) as demo:
-        output, _ = demo.communicate(timeout=240)
+    out, log = tmp_path / "demo", tmp_path / "log"
+    with start(out, log) as demo:
+        demo.wait(240)
 
+    output = log.read_text()
     lines = output.splitlines()
     assert demo.returncode == 0, output
     assert lines[0] == "SIMULATED 2 x H200: no GPU on this machine" or lines[0].startswith("Measuring ")
@@ -63,17 +65,23 @@ def test_demo_prints_hardware_and_report_files(tmp_path):
     assert processes_of(out) == []
 
 
+def runs_sgemm(demo: int) -> bool:
+    children = psutil.Process(demo).children(recursive=True)
+    with suppress(psutil.Error):  # one may have ended meanwhile
+        return any("workloads.jobs.sgemm" in child.cmdline() for child in children)
+    return False
+
+
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_demo_interrupted_leaves_no_process(tmp_path, sign):
-    out = tmp_path / "demo"
-    with start(out) as demo:
-        eventually(
-            lambda: any("sgemm" in " ".join(p.cmdline()) for p in processes_of(out)), "the job runs", within_s=90
-        )
+    out, log = tmp_path / "demo", tmp_path / "log"
+    with start(out, log) as demo:
+        eventually(lambda: "Running matrix multiplications" in log.read_text(), "the run starts", log.read_text)
+        eventually(lambda: runs_sgemm(demo.pid), "the job runs", log.read_text)
         time.sleep(1)
         demo.send_signal(sign)
-        output, _ = demo.communicate(timeout=INTERRUPTED_WITHIN_S)
+        demo.wait(INTERRUPTED_WITHIN_S)
 
     assert demo.returncode == 128 + sign
-    assert "Traceback" not in output
+    assert "Traceback" not in log.read_text()
     assert processes_of(out) == []

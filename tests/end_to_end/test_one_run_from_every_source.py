@@ -6,14 +6,11 @@ The true energy is known: each GPU's load is a square wave of 72 W and 640 W.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,11 +19,13 @@ from exporter.model import boottime
 from exporter.simulation import Simulation, Square, create, make_gpus, parse_spec
 from tests import daemon, servers
 from tests.fakes import nvml, powercap
+from tests.fork_server import ForkServer
 
 SPARSE_S = 15
 RUNS_S = (12.0, 10.0, 10.0)
 PACKAGE_W = 120.0
 TICK_S = 0.02
+ANALYZER = ForkServer("analyzer.cli", "jinja2", "pandas", "requests", "rich.table", "scipy.stats")
 
 
 @dataclass(frozen=True)
@@ -106,9 +105,8 @@ def true_energy(simulation: Simulation, run: dict[str, Any]) -> dict[str, float]
 
 
 def report(source: str, run_id: str) -> dict[str, Any]:
-    analyzer = Path(sys.executable).with_name("analyzer")
-    command = [analyzer, "report", "--run-id", run_id, "--source", source, "--format", "json"]
-    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    arguments = ("report", "--run-id", run_id, "--source", source, "--format", "json")
+    completed = ANALYZER.run(["-c", "from analyzer.cli import main; main()", *arguments], daemon.environment())
     assert completed.returncode == 0, completed.stderr
     return json.loads(completed.stdout)
 

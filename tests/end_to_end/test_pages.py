@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from exporter.simulation import Square
-from tests import daemon, servers
+from tests import daemon
+from tests.browser import Page, browser
 
-CHROMIUM = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
-    *("--disable-sync", "--no-first-run", "--virtual-time-budget=5000", "--dump-dom"),
-)
-PROBE = """<!doctype html><title>probe</title><iframe style="border: 0; width: {width}px; height: 4000px"
-src="report.html"></iframe><script>
-const frame = document.querySelector("iframe");
-frame.onload = () => {{
-  const page = frame.contentDocument;
-  const loaded = frame.contentWindow.performance.getEntriesByType("resource")
-    .map(entry => entry.name).filter(name => !name.startsWith("data:"));
-  document.title = JSON.stringify({{
-    text: page.body.innerText, wide: page.documentElement.scrollWidth, loaded,
-    broken: [...page.images].filter(image => image.naturalWidth === 0).length,
-  }});
-}};
-</script>"""
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
+LOADED_FILES = """
+performance.getEntriesByType("resource").map(entry => entry.name).filter(name => !name.startsWith("data:"))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -56,30 +35,27 @@ def report(tmp_path_factory) -> Path:
     return folder / "out"
 
 
-def rendered_pages(folder: Path, width: int, profile: Path) -> dict:
-    """Return the layout of the page in a browser of that width."""
-    (folder / "probe.html").write_text(PROBE.format(width=width))
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/probe.html"
-        command = [servers.require("chromium"), *CHROMIUM, f"--user-data-dir={profile}", url]
-        completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-        server.shutdown()
-    title = completed.stdout.partition("<title>")[2].partition("</title>")[0]
-    return json.loads(title.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&amp;", "&"))
+@pytest.fixture(scope="module")
+def page(report, tmp_path_factory):
+    with browser(tmp_path_factory.mktemp("chromium")) as started:
+        yield Page(started)
 
 
 @pytest.mark.parametrize("width", [360, 1200])
-def test_page_is_self_contained_and_fits_a_phone(report, tmp_path, width):
-    page = rendered_pages(report, width, tmp_path)
+def test_page_is_self_contained_and_fits_a_phone(page, report, width):
+    page.emulate(width=width)
+    page.open(report / "report.html")
 
-    assert page["loaded"] == []
-    assert page["broken"] == 0
-    assert page["wide"] <= width
+    assert page.requests == []
+    assert page.value(LOADED_FILES) == []
+    assert page.value("[...document.images].filter(image => image.naturalWidth === 0).length") == 0
+    assert page.value("document.documentElement.scrollWidth") <= width
 
 
-def test_page_shows_the_measured_energy(report, tmp_path):
-    text = rendered_pages(report, 1200, tmp_path)["text"]
+def test_page_shows_the_measured_energy(page, report):
+    page.emulate(width=1200)
+    page.open(report / "report.html")
+    text = page.value("document.body.innerText")
 
     assert "SIMULATED hardware" in text
     assert "generated token" in text

@@ -1,17 +1,15 @@
-"""`python -m tests.fakes.tiny_gpt2 FOLDER`: small GPT-2 with random weights, one token per ASCII letter."""
+"""Small GPT-2 with random weights, one token per ASCII letter."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 
-def main() -> None:
+def save_gpt2(folder: Path) -> None:
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-    folder = Path(sys.argv[1])
     letters = ["<end>", *sorted(letter for letter in pre_tokenizers.ByteLevel.alphabet() if letter.isascii()), "Ġ"]
     tokenizer = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(letters)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -25,7 +23,3 @@ def main() -> None:
         vocab_size=len(letters), n_embd=16, n_layer=1, n_head=2, n_positions=256, bos_token_id=0, eos_token_id=0
     )
     GPT2LMHeadModel(config).save_pretrained(folder)
-
-
-if __name__ == "__main__":
-    main()

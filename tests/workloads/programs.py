@@ -16,6 +16,9 @@ _LAUNCHERS = ("RANK", "LOCAL_RANK", "MASTER_", "SLURM_", "TORCHELASTIC_")
 _REMOVED_PREFIXES = ("WATTLINE_", "CUDA_", "NVIDIA_", "PYTHON", *_LAUNCHERS)
 NURSERY = ForkServer("workloads.cli", "workloads.runner.runner", "workloads.plans.cli", "psutil", "rich.live", "yaml")
 
+TORCH_NURSERY = ForkServer("torch", "transformers.models.resnet.modeling_resnet", "workloads.jobs.llm_train")
+"""For programs that import torch, which takes seconds."""
+
 
 class Exporter:
     """Run API in memory, and programs that report to it."""

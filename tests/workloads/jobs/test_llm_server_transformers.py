@@ -14,6 +14,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from tests.fakes.tiny_gpt2 import save_gpt2
 from tests.servers import free_port
 
 _NEEDED = ("torch", "transformers", "fastapi", "uvicorn", "openai")
@@ -35,8 +36,7 @@ def transformers_server(tmp_path_factory):
         "CUDA_VISIBLE_DEVICES": "",
     }
     model, port = folder / "tiny", free_port()
-    make = [sys.executable, "-m", "tests.fakes.tiny_gpt2", str(model)]
-    subprocess.run(make, env=environment, check=True, capture_output=True, timeout=120)
+    save_gpt2(model)
     program = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(model), "--device", "cpu"]
     address, log = f"http://127.0.0.1:{port}", folder / "log"
     command = [*program, "--host", "127.0.0.1", "--port", str(port)]

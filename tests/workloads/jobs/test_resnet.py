@@ -8,7 +8,8 @@ from exporter import simulation
 from exporter.contract.run import RECORD_EVENT, IterationEvent
 from tests.fakes.run_api import RunApi, run_api_server
 from tests.polling import eventually
-from tests.workloads.programs import Exporter
+from tests.workloads.job_environment import job_environment
+from tests.workloads.programs import TORCH_NURSERY, Exporter
 from workloads.jobs import resnet
 
 TINY = ("--depths", "1,1,1,1", "--batch-size", "2", "--image-size", "32", "--warmup", "1")
@@ -33,24 +34,24 @@ def test_resnet_reports_images_steps_and_loss(exporter, tmp_path):
     assert all(0 < event.values["device_seconds"] <= event.latency_seconds for event in found)
 
 
-def test_resnet_epoch_covers_folder_once(exporter, photos):
-    arguments = ("--images", str(photos), "--epochs", "3", "--workers", "2")
-    done = exporter.workloads("job", "resnet", *TINY, *arguments, **ONE_THREAD)
+def test_resnet_epoch_covers_folder_once(exporter, photos, tmp_path):
+    with job_environment(exporter, tmp_path / "record"):
+        assert resnet.main([*TINY, "--images", str(photos), "--epochs", "3", "--workers", "2"]) == 0
 
-    assert done.returncode == 0, done.stderr
     assert exporter.api.only_run.work == {"images": 12, "steps": 6}  # 5 images make 2 full batches per epoch
 
 
-def test_resnet_signal_ends_run_as_interrupted(exporter):
-    process = exporter.start("-m", "workloads.jobs.resnet", *TINY, "--duration", "60", **ONE_THREAD)
-    with process:
-        eventually(lambda: exporter.api.runs and exporter.api.only_run.work)
-        process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=60)
+def test_resnet_signal_ends_run_as_interrupted(exporter, tmp_path):
+    program = ("-m", "workloads.jobs.resnet", *TINY, "--duration", "60")
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        process = TORCH_NURSERY.start(program, exporter.environment | ONE_THREAD, output, output)
+    eventually(lambda: exporter.api.runs and exporter.api.only_run.work, log=log.read_text)
+    process.send_signal(signal.SIGTERM)
 
-    assert process.returncode == -signal.SIGTERM
+    assert process.wait(60) == -signal.SIGTERM
     assert exporter.api.only_run.outcome == "interrupted"
-    assert "Traceback" not in stderr
+    assert "Traceback" not in log.read_text()
 
 
 def test_resnet_missing_folder_is_one_line_error(exporter, tmp_path):

@@ -4,15 +4,22 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.fakes.podman import IMAGE
+from tests.workloads.programs import TORCH_NURSERY
 
 IMAGES = Path(__file__).parents[4] / "workloads/jobs/containers/images"
+_SCRIPT = """
+import runpy, sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, sys.argv[1])
+del sys.argv[:2]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 FOLDERS = sorted(path.parent.name for path in IMAGES.glob("*/Dockerfile"))
 
 
@@ -24,18 +31,9 @@ def build(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 
 
 def script(path: str, folder: Path, *options: str) -> dict[str, float]:
-    subprocess.run(
-        [sys.executable, str(IMAGES / path), "--results", str(folder), *options],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(IMAGES / "gpu-base"),
-            "OMP_NUM_THREADS": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        },
-        check=True,
-        capture_output=True,
-        timeout=120,
-    )
+    program = ["-c", _SCRIPT, str(IMAGES / "gpu-base"), str(IMAGES / path), "--results", str(folder), *options]
+    done = TORCH_NURSERY.run(program, {**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
     score: dict[str, float] = yaml.safe_load((folder / "metrics.yml").read_text())
     return score
 
