@@ -13,7 +13,8 @@ demo: ## measure a short run on this machine and report it (one to two minutes)
 test: servers .venv/test.stamp ## all checks, the same as in CI
 	$(MAKE) --no-print-directory -j 2 lint types layers pytest
 
-pytest: .venv/test.stamp
+# the first collection compiles all modules and tests once, before several workers do it at the same time
+pytest: .venv/compiled.stamp
 	$(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder || \
 		{ echo "Retrying the failed tests, one at a time."; \
 		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
@@ -57,12 +58,15 @@ venv: .venv/run.stamp
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || deploy/apt.sh python3-venv
 	@echo "Installing Wattline into .venv (once, a minute or two) ..." >&2
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[all]'
+	@deploy/install.sh .venv --editable '.[all]'
 	@touch $@
 
 .venv/test.stamp: .venv/run.stamp
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --group lint --group test --group torch
+	@deploy/install.sh .venv --group lint --group test --group torch
+	@touch $@
+
+.venv/compiled.stamp: .venv/test.stamp
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null || true
 	@touch $@
 
 servers: ## install the servers, browser, container engine and systemd that the tests use

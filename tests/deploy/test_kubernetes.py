@@ -234,6 +234,5 @@ def _linter() -> Path:
     folder = REPOSITORY / "build" / "checkov"
     if not (folder / "bin" / "checkov").exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        install = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", _LINTER]
-        subprocess.run(install, check=True, timeout=500)
+        subprocess.run([REPOSITORY / "deploy" / "install.sh", folder, _LINTER], check=True, timeout=500)
     return folder / "bin" / "python"
