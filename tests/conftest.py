@@ -102,9 +102,9 @@ def pytest_xdist_make_scheduler(config, log):
     """Return the scheduler of `--dist loadscope`, which keeps a group of files in one worker."""
     if config.getvalue("dist") != "loadscope":
         return None
-    from xdist.scheduler import LoadScopeScheduling
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # likewise
 
-    class _GroupScheduling(LoadScopeScheduling):
+    class _GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid):
             return _GROUPS.get(nodeid.partition("::")[0]) or super()._split_scope(nodeid)
 

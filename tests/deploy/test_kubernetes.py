@@ -214,7 +214,15 @@ def linter_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[s
         (folder / overlay).mkdir()
         (folder / overlay / "rendered.yaml").write_text(render(overlay))
         accepted = _ACCEPTED | (_ACCEPTED_OF_RUNS if overlay != "metrics" else {})
-        options = ["--framework", "kubernetes", "--compact", "--quiet", "--skip-check", ",".join(accepted)]
+        options = [
+            "--framework",
+            "kubernetes",
+            "--compact",
+            "--quiet",
+            "--skip-download",
+            "--skip-check",
+            ",".join(accepted),
+        ]
         calls.append(["-d", str(folder / overlay), *options])
     command = [_linter(), "-c", _LINT, json.dumps(calls)]
     completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
