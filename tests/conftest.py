@@ -26,12 +26,13 @@ for ignored in (signal.SIGHUP, signal.SIGQUIT):
 
 LONGEST_FILES = (
     "deploy/test_image.py",
-    "exporter/runs/test_attribution.py",
     "end_to_end/test_one_run_from_every_source.py",
     "end_to_end/test_demo.py",
+    "workloads/jobs/test_container.py",
+    "workloads/jobs/test_llm_server_transformers.py",
+    "end_to_end/test_cluster.py",
+    "exporter/runs/test_attribution.py",
     "exporter/daemon/test_many_runs.py",
-    "deploy/test_kubernetes.py",
-    "workloads/jobs/test_resnet.py",
     "exporter/daemon/test_driver_faults.py",
     "exporter/storage/test_disk_faults.py",
     "exporter/daemon/eight_gpus/test_hangs.py",
@@ -50,10 +51,9 @@ LONGEST_FILES = (
     "exporter/daemon/test_stop.py",
     "exporter/push/test_server_state.py",
     "exporter/web/test_access.py",
-    "end_to_end/test_cluster.py",
+    "deploy/test_kubernetes.py",
+    "workloads/plans/test_results.py",
     "end_to_end/test_pages.py",
-    "workloads/jobs/test_container.py",
-    "workloads/jobs/test_llm_server_transformers.py",
     "analyzer/commands/test_sources_agree.py",
     "analyzer/commands/test_report.py",
     "analyzer/studies/test_recommend_sweep.py",
@@ -102,9 +102,9 @@ def pytest_xdist_make_scheduler(config, log):
     """Return the scheduler of `--dist loadscope`, which keeps a group of files in one worker."""
     if config.getvalue("dist") != "loadscope":
         return None
-    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # likewise
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # xdist has no types
 
-    class _GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    class _GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # likewise
         def _split_scope(self, nodeid):
             return _GROUPS.get(nodeid.partition("::")[0]) or super()._split_scope(nodeid)
 
