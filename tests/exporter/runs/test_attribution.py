@@ -193,7 +193,7 @@ def test_attribution_of_cpu_energy_follows_cpu_time(tmp_path):
         stack.callback(foreign.kill)
         stack.callback(own_process.kill)
         run_id = begin(exporter, pids=[own_process.pid])["run_id"]
-        time.sleep(2.5)
+        exporter.wait_for_metric(bool, ATTRIBUTED, policy="idle_shared", run_id=run_id, device="0")
         before, before_s = attributed_j(exporter.metrics(), "idle_shared", "0"), cpu_s(own_process.pid)
         time.sleep(7.0)
         after, after_s = attributed_j(exporter.metrics(), "idle_shared", "0"), cpu_s(own_process.pid)

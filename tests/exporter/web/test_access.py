@@ -1,8 +1,5 @@
 """Access to metrics and run API by socket, token, password and host, on a real exporter."""
 
-import subprocess
-import sys
-
 import pytest
 import requests
 
@@ -10,7 +7,9 @@ from tests.daemon import environment
 from tests.exporter.commands import assert_one_line
 from tests.exporter.commands import exporter as command
 from tests.exporter.web.files import PASSWORD, TOKEN, hashed, make_keys, web_config
+from tests.fork_server import ForkServer
 
+CLIENTS = ForkServer("workloads.client", "workloads.cli")
 RUN = {"workload": "train"}
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -158,14 +157,7 @@ def test_client_without_credentials_continues_and_reports_it(more, words):
 
 
 def python(program, more, *arguments):
-    return subprocess.run(
-        [sys.executable, *(arguments or ("-c", program))],
-        env=environment(more),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return CLIENTS.run(arguments or ("-c", program), environment(more), timeout_s=60)
 
 
 # -- invalid options, and `exporter check`
