@@ -2,6 +2,8 @@ import pytest
 
 from exporter import simulation
 from tests.fakes.run_api import RunApi, run_api_server
+from tests.workloads.job_environment import job_environment
+from tests.workloads.jobs.recorded_runs import RECORD, RecordedRun, recorded_run
 from tests.workloads.programs import Exporter
 
 
@@ -28,3 +30,29 @@ def simulated(tmp_path):
     api = RunApi(known_gpus=tuple(gpu.uuid for gpu in gpus), simulation=str(path))
     with simulation.Simulation.open(path) as opened, run_api_server(api) as address:
         yield Exporter(api, address), opened
+
+
+@pytest.fixture
+def environment(exporter, tmp_path):
+    """Exporter for jobs that run in this process."""
+    with job_environment(exporter, tmp_path / RECORD):
+        yield exporter
+
+
+@pytest.fixture
+def job(environment, tmp_path):
+    """Return a function that runs the job of a module in this process."""
+
+    def run_job(module, *arguments: str) -> RecordedRun:
+        assert module.main(arguments) == 0
+        return recorded_run(environment.api.only_run, tmp_path)
+
+    return run_job
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """Texts of three and five tokens that the counting model continues from position 0."""
+    path = tmp_path / "texts"
+    path.write_text("9 1 2\n9 1 2 3 4\n")
+    return str(path)

@@ -12,6 +12,8 @@ NEEDS_TORCH = pytest.mark.skipif(not (find_spec("torch") and find_spec("transfor
 SIZE = 16
 """Number of tokens, positions and dimensions."""
 EOS = 15
+TINY_MODEL = ("--random", "tiny", "--device", "cpu")
+"""Options of a job for a small model with random weights."""
 
 
 def counting_model(folder: Path, eos_at: int | None = None) -> str:

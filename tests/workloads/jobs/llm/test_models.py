@@ -1,22 +1,16 @@
 """Errors of the LLM jobs and of loading their models."""
 
+import argparse
 import json
 
 import pytest
 
-from tests.workloads.job_environment import job_environment
-from tests.workloads.jobs.llm_models import NEEDS_TORCH
+from tests.workloads.jobs.llm_models import EOS, NEEDS_TORCH, TINY_MODEL, counting_model
 from workloads.client import barrier
 from workloads.jobs import llm_forward, llm_generate, llm_train
+from workloads.jobs.llm import models
 
 pytestmark = NEEDS_TORCH
-TINY = ("--random", "tiny", "--device", "cpu")
-
-
-@pytest.fixture
-def environment(exporter, tmp_path):
-    with job_environment(exporter, tmp_path / "record"):
-        yield exporter
 
 
 @pytest.mark.parametrize(
@@ -24,11 +18,11 @@ def environment(exporter, tmp_path):
     [
         (llm_train, ("--model", "/nowhere"), "give the folder of a local model"),
         (llm_forward, ("--random", "nonsense"), "unknown shape 'nonsense'; give one of tiny, distilgpt2"),
-        (llm_forward, (*TINY, "--seq-len", "257"), "257 tokens exceed the model's maximum of 256"),
-        (llm_generate, (*TINY, "--prompt-tokens", "200", "--new-tokens", "57"), "257 tokens exceed the model"),
+        (llm_forward, (*TINY_MODEL, "--seq-len", "257"), "257 tokens exceed the model's maximum of 256"),
+        (llm_generate, (*TINY_MODEL, "--prompt-tokens", "200", "--new-tokens", "57"), "257 tokens exceed the model"),
         (llm_forward, ("--random", "tiny", "--device", "cuda:9"), "unknown device cuda:9"),
         (llm_forward, ("--random", "tiny", "--device", "gpu"), "'gpu' is not a device"),
-        (llm_generate, (*TINY, "--prompts", __file__), "needs the model's tokenizer"),
+        (llm_generate, (*TINY_MODEL, "--prompts", __file__), "needs the model's tokenizer"),
     ],
 )
 def test_llm_job_unsupported_settings_are_one_line_error(environment, module, arguments, message):
@@ -77,7 +71,7 @@ def test_llm_forward_failed_tenant_stops_before_measure(environment, tmp_path, m
     (tmp_path / barrier.ABANDONED).touch()
     monkeypatch.setenv(barrier.FOLDER, f"{tmp_path}:2:30")
     with pytest.raises(SystemExit, match="another tenant failed"):
-        llm_forward.main([*TINY, "--iterations", "1", "--seq-len", "4"])
+        llm_forward.main([*TINY_MODEL, "--iterations", "1", "--seq-len", "4"])
 
     assert environment.api.only_run.work == {}
 
@@ -92,3 +86,8 @@ def test_llm_generate_invalid_options_fail_before_run(exporter, capsys, argument
     assert ended.value.code == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert exporter.api.runs == {}
+
+
+def test_load_model_reads_eos_token(tmp_path):
+    options = argparse.Namespace(model=counting_model(tmp_path), random=None, device="cpu", dtype="float32", seed=0)
+    assert models.load_model(options).eos == {EOS}

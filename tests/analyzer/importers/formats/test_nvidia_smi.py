@@ -1,6 +1,4 @@
-"""Import of power logs of nvidia-smi and wall meters, alone and with runs."""
-
-import json
+"""Import of power logs of nvidia-smi."""
 
 import pytest
 
@@ -57,47 +55,6 @@ def test_power_log_gap_is_not_integrated(imported, tmp_path):
     assert report.devices[0].covered_ratio == pytest.approx(2 / 3)
     assert "their energy is not included" in finding_texts_of(report, "gap")[0]
     assert "mean power of the run are higher" in finding_texts_of(report, "uncovered")[0]
-
-
-def tenant(folder, name, begin_s, end_s):
-    path = folder / "pair" / name / "events.jsonl"
-    path.parent.mkdir(parents=True)
-    records = [
-        {"type": "run_start", "timestamp": begin_s, "model_name": "distilgpt2", "batch_size": 8, "seq_len": 128},
-        *({"type": "iteration", "iter": k, "latency_ms": 8.0} for k in range(100)),
-        {"type": "run_end", "timestamp": end_s, "p99_ms": 9.0, "avg_ms": 8.0, "tokens_processed": 102_400},
-        {"type": "time_elapsed", "sec": 0.9},
-    ]
-    path.write_text("\n".join(map(json.dumps, records)))
-
-
-def test_power_log_gives_each_tenant_energy_of_its_time(imported, tmp_path):
-    tenant(tmp_path / "data", "gpt2_1", BEGIN_S + 10, BEGIN_S + 20)
-    tenant(tmp_path / "data", "gpt2_2", BEGIN_S + 10, BEGIN_S + 30)
-    log = write_nvidia_smi_log(tmp_path / "log.csv", [(t, 250) for t in range(41)])
-
-    first, second = imported(tmp_path / "data", log).values()
-
-    assert (component_energy_j(first), component_energy_j(second)) == (pytest.approx(2_500), pytest.approx(5_000))
-    assert first.labels["tenant"] == "gpt2_1"
-    assert first.labels["experiment"] == "pair"
-    assert {work.unit: work.amount for work in first.work} == {"prompt_tokens": 102_400, "steps": 100}
-    assert first.results["latency_seconds_p99"] == pytest.approx(0.009)
-    assert finding_texts_of(first, "shared")
-
-
-def test_wall_meter_shows_power_missed_by_sensors(imported, tmp_path):
-    # sensors 300 W of the wall's 400 W over 30 s: 9,000 of 12,000 J, 25 % missed
-    log = write_nvidia_smi_log(tmp_path / "log.csv", [(t, 300) for t in range(31)])
-    plug = tmp_path / "plug.csv"
-    plug.write_text("\n".join(["time,watts", *(f"{BEGIN_S + t:.0f},400" for t in range(31))]))
-
-    report = single_report(imported(log, plug))
-
-    assert component_energy_j(report) == pytest.approx(9_000)
-    text = finding_texts_of(report, "wall_meter")[0]
-    assert "12000 J" in text
-    assert "3000 J (25.0 %)" in text
 
 
 def test_power_log_of_same_node_and_time_is_not_merged(call, imported, tmp_path):

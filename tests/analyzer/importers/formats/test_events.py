@@ -1,0 +1,95 @@
+"""Import of the events of runs: Wattline run folders and tenants."""
+
+import json
+
+import pytest
+
+from analyzer.model.interval import Interval
+from tests.analyzer.importers.sample_files import BEGIN_S, component_energy_j, finding_texts_of, write_nvidia_smi_log
+
+
+def record(folder, gpus):
+    folder.mkdir()
+    events = [
+        {
+            "event": "start",
+            "t": BEGIN_S,
+            "run_id": "ours-1",
+            "workload": "llm",
+            "labels": {"model": "tiny"},
+            "gpus": gpus,
+        }
+        | {"command": ["x"], "config": {}},
+        {"event": "phase", "t": BEGIN_S, "name": "warmup"},
+        {"event": "phase", "t": BEGIN_S + 10, "name": "measure"},
+        *(
+            {"event": "iteration", "t": BEGIN_S + 10 + k, "contributor": "0", "index": k, "phase": "measure"}
+            | {"latency_seconds": 1.0, "work": {"generated_tokens": 50}}
+            for k in range(1, 21)
+        ),
+        {"event": "end", "t": BEGIN_S + 30, "outcome": "ok", "exit_code": 0, "work": {"generated_tokens": 1_000}},
+    ]
+    (folder / "events.jsonl").write_text("\n".join(map(json.dumps, events)))
+
+
+def test_run_record_with_power_log_gives_energy_per_token(imported, tmp_path):
+    # warm-up 10 s at 100 W, then 20 s at 300 W: 6,000 J for 1,000 tokens
+    record(tmp_path / "run", ["GPU-a"])
+    log = write_nvidia_smi_log(tmp_path / "log.csv", [(t - 0.005, 100 if t < 10 else 300) for t in range(-5, 40)])
+
+    report = imported(tmp_path / "run", log)["ours-1"]
+
+    work = report.work[0]
+    assert work.phases == ("measure",)
+    assert work.energy_per_unit.value == pytest.approx(6.0, rel=1e-3)
+    assert report.duration_s == 30
+
+
+def test_run_record_has_ledger_energy_and_interval(imported, tmp_path):
+    record(tmp_path / "run", ["GPU-a"])
+    (tmp_path / "run" / "metrics.yml").write_text(
+        "energy_joules: {gpu: {GPU-a: 6500.0}}\nenergy_uncertainty_joules: {gpu: {GPU-a: 12.0}}\n"
+    )
+
+    report = imported(tmp_path / "run")["ours-1"]
+
+    assert report.devices[0].energy == Interval(6_500, 12)
+
+
+def tenant(folder, name, begin_s, end_s):
+    path = folder / "pair" / name / "events.jsonl"
+    path.parent.mkdir(parents=True)
+    records = [
+        {"type": "run_start", "timestamp": begin_s, "model_name": "distilgpt2", "batch_size": 8, "seq_len": 128},
+        *({"type": "iteration", "iter": k, "latency_ms": 8.0} for k in range(100)),
+        {"type": "run_end", "timestamp": end_s, "p99_ms": 9.0, "avg_ms": 8.0, "tokens_processed": 102_400},
+        {"type": "time_elapsed", "sec": 0.9},
+    ]
+    path.write_text("\n".join(map(json.dumps, records)))
+
+
+def test_power_log_gives_each_tenant_energy_of_its_time(imported, tmp_path):
+    tenant(tmp_path / "data", "gpt2_1", BEGIN_S + 10, BEGIN_S + 20)
+    tenant(tmp_path / "data", "gpt2_2", BEGIN_S + 10, BEGIN_S + 30)
+    log = write_nvidia_smi_log(tmp_path / "log.csv", [(t, 250) for t in range(41)])
+
+    first, second = imported(tmp_path / "data", log).values()
+
+    assert (component_energy_j(first), component_energy_j(second)) == (pytest.approx(2_500), pytest.approx(5_000))
+    assert first.labels["tenant"] == "gpt2_1"
+    assert first.labels["experiment"] == "pair"
+    assert {work.unit: work.amount for work in first.work} == {"prompt_tokens": 102_400, "steps": 100}
+    assert first.results["latency_seconds_p99"] == pytest.approx(0.009)
+    assert finding_texts_of(first, "shared")
+
+
+def test_import_mentions_time_zone_only_for_local_times(call, tmp_path):
+    record(tmp_path / "run", ["GPU-a"])
+    log = write_nvidia_smi_log(tmp_path / "log.csv", [(t, 100) for t in range(11)])
+
+    *_, of_unix_times = call("import", tmp_path / "run", "--out", tmp_path / "ours.sqlite")
+    *_, of_local_times = call("import", log, "--out", tmp_path / "log.sqlite")
+
+    assert "wrote 1 run, 11 samples" in of_unix_times
+    assert "times without a time zone" not in of_unix_times
+    assert "for times without a time zone" in of_local_times
