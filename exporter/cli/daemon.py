@@ -29,7 +29,7 @@ from exporter.polling.live_state import LiveState
 from exporter.polling.meters import SavedTotals
 from exporter.push.client import PushClient
 from exporter.push.config import PushTarget, push_target
-from exporter.runs.attribution import RunAttribution
+from exporter.runs.device_holders import DeviceHolders
 from exporter.runs.ledger import Ledger
 from exporter.runs.service import RunService
 from exporter.sources.carbon.cache import CarbonCache
@@ -108,7 +108,7 @@ def restore(file: StateFile, carbon: CarbonFeeds) -> tuple[LiveState, Ledger]:
     )
     energy_j = {device: total.energy_j for device, total in saved.totals.items()}
     energies = Attribution(saved.attributed, energy_j, saved.idle_w, saved_s)
-    ledger = Ledger(live, RunAttribution(live, energies, saved_s or boottime()), file)
+    ledger = Ledger(live, DeviceHolders(live, energies, saved_s or boottime()), file)
     try:
         ledger.restore(saved, same_boot=same_boot)
     except ValueError as error:

@@ -12,9 +12,9 @@ import aiohttp
 from exporter import simulation
 from exporter.config.settings import DEFAULT_GROUP, OperationError, Settings, UsageError, check_url
 from exporter.contract.carbon.gb import NATIONAL
+from exporter.contract.carbon.providers import PROVIDERS
 from exporter.contract.command_line import install
 from exporter.contract.metrics import GPU_MIG_INFO
-from exporter.contract.secret_file import PROVIDERS
 from exporter.model import GpuProcess, Source, SourceError, boottime
 from exporter.nvml_worker.supervisor import WorkerSupervisor
 from exporter.polling.hub import PolledSource

@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
+from exporter.contract.carbon.providers import PROVIDERS
 from exporter.contract.command_line import user_state_folder
-from exporter.contract.secret_file import PROVIDERS
 
 DEFAULT_ADDRESS = "127.0.0.1:9847"
 DEFAULT_SOCKET_MODE = "0660"

@@ -10,7 +10,7 @@ from exporter.contract.run import MAX_PHASES, MAX_RUNNING, BeginRequest, EndRequ
 from exporter.model import ClockReading, Device, Reading, RunError, read_clocks
 from exporter.polling.live_state import LiveState
 from exporter.runs import lifecycle, marks, requests
-from exporter.runs.attribution import RunAttribution
+from exporter.runs.device_holders import DeviceHolders
 from exporter.runs.lifecycle import ClockSteps, has_living_process
 from exporter.runs.record import STORED, Cut, RunArchive, RunRecord
 from exporter.runs.view import RunSnapshot, run_view
@@ -25,7 +25,7 @@ class Ledger:
     def __init__(
         self,
         live: LiveState,
-        attribution: RunAttribution,
+        attribution: DeviceHolders,
         archive: RunArchive,
         *,
         clock: Callable[[], ClockReading] = read_clocks,

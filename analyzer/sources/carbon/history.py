@@ -13,8 +13,16 @@ from pydantic import BaseModel
 
 from analyzer.model.emissions import PastIntensities, PastSlot
 from exporter.contract.carbon import electricity_maps, energy_charts, gb
-from exporter.contract.carbon.response import IntensitySlot, ResponseError, format_minute, one_line, parse_response
-from exporter.contract.secret_file import TOKEN_VARIABLE, SecretFileError, read_provider_secret
+from exporter.contract.carbon.providers import (
+    TOKEN_VARIABLE,
+    IntensitySlot,
+    ResponseError,
+    format_minute,
+    one_line,
+    parse_response,
+    read_provider_secret,
+)
+from exporter.contract.secret_file import SecretFileError
 
 TIMEOUT_S = 20.0
 _MOST_BYTES = 16 << 20

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from exporter.config.settings import Settings, UsageError, check_url
-from exporter.contract.secret_file import PROVIDERS, TOKEN_VARIABLE, SecretFileError, read_provider_secret
+from exporter.contract.carbon.providers import PROVIDERS, TOKEN_VARIABLE, read_provider_secret
+from exporter.contract.secret_file import SecretFileError
 from exporter.sources.carbon.cache import CarbonCache
 from exporter.sources.carbon.feed import CarbonFeed, CarbonFeeds
 from exporter.sources.carbon.provider import CarbonProvider

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from exporter.contract.secret_file import PROVIDERS
+from exporter.contract.carbon.providers import PROVIDERS
 from tests.exporter.commands import exporter
 from tests.fakes import watttime, web_api
 from tests.fakes.electricity_maps import ElectricityMapsApi

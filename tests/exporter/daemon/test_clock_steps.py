@@ -12,7 +12,7 @@ import requests
 from exporter.attribution.policy import Attribution
 from exporter.model import ClockReading, Slot
 from exporter.polling.live_state import LiveState
-from exporter.runs.attribution import RunAttribution
+from exporter.runs.device_holders import DeviceHolders
 from exporter.runs.ledger import Ledger
 from exporter.runs.record import Cut
 from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, create, make_gpus
@@ -233,7 +233,7 @@ def test_clock_step_to_another_slot_keeps_past_energy_in_its_slot():
         return (Slot(begin_s, begin_s + 1_800.0, 230.0, "GB", "gb", "average", "actual"),)
 
     live = LiveState(slots_at=slots_at)
-    ledger = Ledger(live, RunAttribution(live, Attribution(), 0.0), None, clock=lambda: clock_reading[0])
+    ledger = Ledger(live, DeviceHolders(live, Attribution(), 0.0), None, clock=lambda: clock_reading[0])
     run = run_of(Cut(90.0, None, slots_at(now_at - 10)))
     ledger.runs[run.run_id] = run
     ledger.tick()

@@ -20,7 +20,7 @@ from exporter.model import (
     XidError,
 )
 from exporter.polling.live_state import LiveState
-from exporter.runs.attribution import RunAttribution
+from exporter.runs.device_holders import DeviceHolders
 from exporter.runs.ledger import Ledger
 
 START_S, START_AT = 1_000.0, 1_790_000_000.0
@@ -121,7 +121,7 @@ class GoldenNode:
         self.s = START_S
         self.gpu_j = 0.0
         self.live = LiveState(slots_at=lambda _: (SLOT,), clock=self.clock)
-        attribution = RunAttribution(self.live, Attribution(), START_S)
+        attribution = DeviceHolders(self.live, Attribution(), START_S)
         self.ledger = Ledger(self.live, attribution, EmptyArchive(), clock=self.clock, is_alive=lambda _: True)
         self.collector = Collector("1.2.3", self.live, self.ledger, [FixedServices()], clock=self.clock)
 

@@ -14,7 +14,7 @@ from exporter.model import ClockReading, Device, GpuInfo, Poll, Slot, boottime
 from exporter.polling.health import GpuHealth
 from exporter.polling.live_state import LiveState
 from exporter.processes.procfs import ProcessKey
-from exporter.runs.attribution import RunAttribution
+from exporter.runs.device_holders import DeviceHolders
 from exporter.runs.ledger import Ledger
 from exporter.runs.record import STORED
 from exporter.runs.service import RunService
@@ -57,7 +57,7 @@ class Node:
         self.live = LiveState(slots_at=slots_at)
         self.live.gpus[GPU.id] = GpuHealth(GpuInfo("0", GPU.id, "test", "", "", ""), GPU, self.now_s)
         self.begun_s = self.now_s
-        attribution = RunAttribution(self.live, Attribution(), self.now_s)
+        attribution = DeviceHolders(self.live, Attribution(), self.now_s)
         self.ledger = Ledger(self.live, attribution, file, clock=self.now, is_alive=is_alive)
         self.service = RunService(self.ledger, FakeSensors(self), NoStorage(), stopping=asyncio.Event())
         self.run_for(3)

@@ -13,7 +13,7 @@ from exporter.contract.metrics import STATE_UP
 from exporter.contract.run import BeginRequest
 from exporter.model import Reading, read_clocks
 from exporter.polling.live_state import LiveState
-from exporter.runs.attribution import RunAttribution
+from exporter.runs.device_holders import DeviceHolders
 from exporter.runs.ledger import Ledger
 from exporter.storage.history import History
 from exporter.storage.state_file import StateFile
@@ -48,7 +48,7 @@ class Node:
         self.history = BusyHistory(folder)
         self.writes = HistoryWriter(self.history, health)
         live = LiveState()
-        self.ledger = Ledger(live, RunAttribution(live, Attribution(), 0.0), self.state)
+        self.ledger = Ledger(live, DeviceHolders(live, Attribution(), 0.0), self.state)
         self.writer = StateWriter(self.state, self.ledger, health, self.writes, self.second)
 
     def second(self):

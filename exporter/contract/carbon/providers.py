@@ -1,13 +1,20 @@
-"""Validation of carbon providers' JSON responses into slots of intensity."""
+"""Carbon providers: names, secrets and validation of JSON responses."""
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
+from exporter.contract.secret_file import read_secret_text
+
+PROVIDERS = ("gb", "static", "energy-charts", "electricitymaps", "watttime")
+TOKEN_VARIABLE = "WATTLINE_CARBON_TOKEN"  # noqa: S105  # name of an environment variable
 DAY_S = 86_400.0
 MAX_GRAMS_PER_KWH = 5_000.0
 """Upper bound of a plausible intensity in gCO2eq/kWh; lignite alone has about 1,100."""
@@ -58,3 +65,21 @@ def one_line(text: str) -> str:
 def format_minute(time_s: float) -> str:
     """Return the time in UTC as providers expect it: `2018-01-20T12:00Z`."""
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
+
+
+def read_provider_secret(path: Path | None, provider: str) -> str | None:
+    """Return the secret of a provider: its line `PROVIDER=SECRET`, else the only line; None without one.
+
+    Without `path`, read the text from WATTLINE_CARBON_TOKEN. Empty lines and comments (`#`) are ignored. Raises
+    SecretFileError, or ValueError for an ambiguous or invalid secret. No message contains the secret.
+    """
+    text = os.environ.get(TOKEN_VARIABLE, "") if path is None else read_secret_text(path)
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    named = [line.removeprefix(f"{provider}=") for line in lines if line.startswith(f"{provider}=")]
+    unnamed = [line for line in lines if not line.startswith(tuple(f"{name}=" for name in PROVIDERS))]
+    if len(named) > 1 or (not named and len(unnamed) > 1):
+        raise ValueError(f"more than one carbon token for {provider}; use one line {provider}=SECRET")
+    secret = next(iter(named or unnamed), None)
+    if secret is not None and not re.fullmatch(r"[ -~]{1,4096}", secret):
+        raise ValueError(f"invalid carbon token for {provider}: expected 1 to 4,096 printable ASCII characters")
+    return secret

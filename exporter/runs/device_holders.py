@@ -16,7 +16,7 @@ LINGER_S = 2.0
 """Time for which the driver may still list an ended process. Its energy belongs to its run."""
 
 
-class RunAttribution:
+class DeviceHolders:
     """Division of each device's energy among runs, from scans of their processes and CPU time.
 
     `since_s` is the instant up to which the holders of the devices are final (CLOCK_BOOTTIME).

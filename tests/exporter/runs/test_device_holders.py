@@ -5,7 +5,7 @@ from exporter.model import Device, GpuInfo, GpuProcess, Poll
 from exporter.polling.health import GpuHealth
 from exporter.polling.live_state import LiveState
 from exporter.processes.procfs import ProcessKey
-from exporter.runs.attribution import RunAttribution
+from exporter.runs.device_holders import DeviceHolders
 from exporter.runs.record import RunRecord
 
 GPU, OTHER = Device("gpu", "GPU-0"), Device("gpu", "GPU-1")
@@ -37,7 +37,7 @@ def loads_of(run, processes=None):
         live.gpus[device.id] = GpuHealth(GpuInfo("0", device.id, "test", "", "", ""), device, 0.0)
         live.gpus[device.id].processes = tuple((processes or {}).get(device, ()))
         live.energy.push(Poll(device, 0.0, 0.0, 0.0, 300.0))
-    attribution = RunAttribution(live, energies, 0.0)
+    attribution = DeviceHolders(live, energies, 0.0)
     attribution._owners = {1: ("a", 0.0)}
     attribution.hold([run])
     return {device: changes[-1][1].loads for device, changes in energies._holders.items()}
