@@ -36,7 +36,7 @@ from exporter.simulation.sensors import (
     temperature_celsius,
     utilization,
 )
-from exporter.simulation.state_file import ENVIRONMENT, FILE_NAME, Simulation, StateFileError, boottime, create
+from exporter.simulation.state_file import ENVIRONMENT, FILE_NAME, Simulation, StateFileError, clock_s, create
 
 __all__ = [
     "ADA",
@@ -62,8 +62,8 @@ __all__ = [
     "StateFileError",
     "Trace",
     "average_w",
-    "boottime",
     "capped_ns",
+    "clock_s",
     "clocks_mhz",
     "counter_j",
     "create",

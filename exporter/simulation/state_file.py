@@ -32,7 +32,8 @@ class StateFileError(Exception):
     """Error of a file that is not a usable state file; the text is the reason."""
 
 
-def boottime() -> float:
+def clock_s() -> float:
+    """Return the time of simulations: seconds of CLOCK_BOOTTIME."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -110,7 +111,7 @@ class Simulation:
         return self.state.gpus
 
     def now(self) -> float:
-        return self.state.clock_s or boottime()
+        return self.state.clock_s or clock_s()
 
     def energy_j(self, i: int, t0: float, t1: float) -> float:
         """Return the true energy of [t0, t1]."""
@@ -251,4 +252,4 @@ class Simulation:
 
 
 def _instant(state: SimulationState, at: float | None) -> float:
-    return at if at is not None else state.clock_s or boottime()
+    return at if at is not None else state.clock_s or clock_s()

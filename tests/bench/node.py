@@ -65,7 +65,7 @@ def make_node(
     """Make a node whose GPUs have the `loads` in turn with separate phases, and `pids` on each."""
     folder.mkdir()
     path = folder / simulation.FILE_NAME
-    now_s = simulation.boottime()
+    now_s = simulation.clock_s()
     simulation.create(path, simulation.make_gpus(gpus, product), now_s)
     opened = Simulation.open(path)
     phases = random.Random(seed)
@@ -81,4 +81,4 @@ def make_node(
 
 def boottime_of(unix_s: float) -> float:
     """Return the CLOCK_BOOTTIME of a wall-clock time; valid while the wall clock is not set."""
-    return unix_s - time.time() + simulation.boottime()
+    return unix_s - time.time() + simulation.clock_s()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from exporter.model import SamplingOrder
 from exporter.nvml_worker.protocol import decode_message, encode_order
-from exporter.simulation import boottime
+from exporter.simulation import clock_s
 from tests.bench.node import make_node
 from tests.bench.program import ProgramError, cpu_spent_s
 from tests.bench.wattline import Exporter, start_exporter
@@ -73,9 +73,9 @@ def measure(folder: Path, span_s: float, stopped: threading.Event) -> tuple[list
 
 def _of_exporter(exporter: Exporter, gpus: int, span_s: float, stopped: threading.Event) -> tuple[float, float]:
     stopped.wait(SETTLE_S)
-    before, reads, begin_s = exporter.program.cpu_s(), exporter.reads("nvml"), boottime()
+    before, reads, begin_s = exporter.program.cpu_s(), exporter.reads("nvml"), clock_s()
     stopped.wait(span_s)
-    took_s = boottime() - begin_s
+    took_s = clock_s() - begin_s
     cpu = cpu_spent_s(exporter.program, before) / took_s
     return cpu, (exporter.reads("nvml") - reads) / took_s / gpus
 
@@ -100,9 +100,9 @@ def _of_sampler(environment: Mapping[str, str], span_s: float, folder: Path) -> 
         sampler.stdin.flush()
         last_s: dict[str, float] = {}
         polls, gap_s, age_s = 0, 0.0, 0.0
-        begin_s = boottime() + 2 * SETTLE_S  # each GPU is attached by then
+        begin_s = clock_s() + 2 * SETTLE_S  # each GPU is attached by then
         for line in sampler.stdout:
-            now_s = boottime()
+            now_s = clock_s()
             result = [(poll.device.id, poll.after_s) for poll in decode_message(line).polls]
             for uuid, after_s in result:
                 if after_s >= begin_s and uuid in last_s:

@@ -103,7 +103,7 @@ class Node:
         """Return a simulation of two GPUs under a constant load."""
         path = self._folder / "driver" / simulation.FILE_NAME
         path.parent.mkdir()
-        simulation.create(path, simulation.make_gpus(2, simulation.PRODUCTS["H200"]), simulation.boottime())
+        simulation.create(path, simulation.make_gpus(2, simulation.PRODUCTS["H200"]), simulation.clock_s())
         path.chmod(0o666)
         simulated = Simulation.open(path)
         for gpu in range(2):

@@ -38,7 +38,7 @@ def node(machine: Machine) -> Iterator[Machine]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     path = folder / simulation.FILE_NAME
-    simulation.create(path, simulation.make_gpus(2, simulation.PRODUCTS["H200"]), simulation.boottime())
+    simulation.create(path, simulation.make_gpus(2, simulation.PRODUCTS["H200"]), simulation.clock_s())
     path.chmod(0o666)
     simulated = Simulation.open(path)
     for gpu in range(2):

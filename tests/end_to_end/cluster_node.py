@@ -14,7 +14,7 @@ import psutil
 import requests
 
 from exporter.contract import metrics as m
-from exporter.simulation import FILE_NAME, PRODUCTS, Fault, Simulation, Square, boottime, create, make_gpus
+from exporter.simulation import FILE_NAME, PRODUCTS, Fault, Simulation, Square, clock_s, create, make_gpus
 from tests import daemon, servers
 from tests.bench.node import HIGH_W, LOW_W, boottime_of
 
@@ -131,7 +131,7 @@ def make_node(folder: Path, name: str, gpus: int, chance: random.Random) -> Node
     """Return a node that is not started."""
     state = folder / "state"
     state.mkdir(parents=True)
-    create(state / FILE_NAME, make_gpus(gpus, PRODUCTS["H200"], name), boottime())
+    create(state / FILE_NAME, make_gpus(gpus, PRODUCTS["H200"], name), clock_s())
     simulation = Simulation.open(state / FILE_NAME)
     for gpu in range(gpus):
         period_s = chance.uniform(*PERIODS_S)

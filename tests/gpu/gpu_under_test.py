@@ -84,7 +84,7 @@ def find_gpu() -> GpuUnderTest:
     else:
         path = Path(state_path).absolute()
         if not path.exists():
-            simulation.create(path, simulation.make_gpus(1, simulation.PRODUCTS["H200"]), simulation.boottime())
+            simulation.create(path, simulation.make_gpus(1, simulation.PRODUCTS["H200"]), simulation.clock_s())
         gpu = GpuUnderTest(nvml.environment(path), path)
     gpu.probe("identity")
     return gpu

@@ -62,7 +62,7 @@ def job(exporter, podman):
 def limited_gpus(tmp_path):
     """Two simulated H200; a user has limited the second to 500 W."""
     path = tmp_path / simulation.FILE_NAME
-    simulation.create(path, simulation.make_gpus(2, simulation.PRODUCTS["H200"]), simulation.boottime())
+    simulation.create(path, simulation.make_gpus(2, simulation.PRODUCTS["H200"]), simulation.clock_s())
     with simulation.Simulation.open(path) as opened:
         opened.set_limit(1, 500)
         yield opened

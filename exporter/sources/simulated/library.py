@@ -11,7 +11,14 @@ from typing import Any, NoReturn
 
 import pynvml
 
-from exporter.simulation import Fault, SimulatedGpuState, SimulatedInstance, Simulation, SimulationState, boottime
+from exporter.simulation import (
+    Fault,
+    SimulatedGpuState,
+    SimulatedInstance,
+    Simulation,
+    SimulationState,
+    clock_s,
+)
 
 _HANG_POLL_S = 0.001
 
@@ -89,7 +96,7 @@ class Library:
         """Return the GPU, the time of the call, and the MIG instance of the handle, if any."""
         self._call()
         while True:
-            now = boottime()  # before the state, so that the state includes every change up to now
+            now = clock_s()  # before the state, so that the state includes every change up to now
             state = self._state()
             gpu = state.gpus[handle.position]
             if not gpu.faults & Fault.HANG:

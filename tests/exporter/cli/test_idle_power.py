@@ -13,7 +13,7 @@ import pytest
 from exporter.cli.check import run_checks
 from exporter.cli.idle_power import IdlePower, describe_idle_power, measure_lines
 from exporter.config.settings import Settings
-from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, boottime, create, make_gpus
+from exporter.simulation import FILE_NAME, PRODUCTS, Constant, Fault, Simulation, clock_s, create, make_gpus
 from tests.fakes import nvml
 
 IDLE_W = 78.0
@@ -21,7 +21,7 @@ IDLE_W = 78.0
 
 @pytest.fixture
 def simulation(tmp_path):
-    create(tmp_path / FILE_NAME, make_gpus(3, PRODUCTS["H200"]), boottime() - 10)
+    create(tmp_path / FILE_NAME, make_gpus(3, PRODUCTS["H200"]), clock_s() - 10)
     with Simulation.open(tmp_path / FILE_NAME) as opened:
         yield opened
 
@@ -49,7 +49,7 @@ def test_idle_power_unaffected_by_polling_is_equal_in_both_parts(simulation):
 
 
 def test_idle_power_excludes_energy_before_the_pause(simulation):
-    simulation.set_load(0, Constant(600.0), at=boottime() - 5)
+    simulation.set_load(0, Constant(600.0), at=clock_s() - 5)
     simulation.set_load(0, Constant(IDLE_W))
     (idle_power,) = measure(simulation, "0")
     # up to 0.1 s at 600 W may be missing in the counter's first value

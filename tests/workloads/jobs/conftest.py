@@ -26,7 +26,7 @@ def simulated(tmp_path):
     """Two simulated H200, and an exporter that measures them."""
     path = tmp_path / "simulation.state"
     gpus = simulation.make_gpus(2, simulation.PRODUCTS["H200"])
-    simulation.create(path, gpus, simulation.boottime())
+    simulation.create(path, gpus, simulation.clock_s())
     api = RunApi(known_gpus=tuple(gpu.uuid for gpu in gpus), simulation=str(path))
     with simulation.Simulation.open(path) as opened, run_api_server(api) as address:
         yield Exporter(api, address), opened

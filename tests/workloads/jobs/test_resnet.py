@@ -94,7 +94,7 @@ def test_resnet_invalid_options_are_one_line_error(exporter, arguments, message)
 def test_resnet_simulated_gpus_share_each_batch(tmp_path):
     path = tmp_path / "simulation.state"
     gpus = simulation.make_gpus(2, simulation.PRODUCTS["H200"])
-    simulation.create(path, gpus, simulation.boottime())
+    simulation.create(path, gpus, simulation.clock_s())
     api = RunApi(known_gpus=tuple(gpu.uuid for gpu in gpus), simulation=str(path))
     with run_api_server(api) as address:
         exporter = Exporter(api, address)

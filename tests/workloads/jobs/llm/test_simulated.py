@@ -16,7 +16,7 @@ def simulated(tmp_path):
     """Two simulated H200, an exporter that measures them, and a `torch` module that fails on import."""
     path = tmp_path / "simulation.state"
     gpus = simulation.make_gpus(2, simulation.PRODUCTS["H200"])
-    simulation.create(path, gpus, simulation.boottime())
+    simulation.create(path, gpus, simulation.clock_s())
     (tmp_path / "torch.py").write_text("raise SystemExit('torch is imported')\n")
     api = RunApi(known_gpus=tuple(gpu.uuid for gpu in gpus), simulation=str(path))
     with simulation.Simulation.open(path) as opened, run_api_server(api) as address:
