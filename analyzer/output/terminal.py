@@ -14,8 +14,7 @@ from rich.text import Text
 
 from analyzer.model.report import Report
 from analyzer.output import units
-from analyzer.output.sections.report import report_tables
-from analyzer.output.sections.summary import report_summary_lines
+from analyzer.output.sections.report import report_summary_lines, report_tables
 from analyzer.output.table import Cell, Column, Table
 
 PLAIN_COLUMNS = 100

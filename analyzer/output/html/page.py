@@ -28,8 +28,7 @@ from analyzer.output import units
 from analyzer.output.chart import Chart, legend_devices, time_window_s
 from analyzer.output.html.charts import chart_table, report_charts
 from analyzer.output.html.step_charts import phase_spans
-from analyzer.output.sections import summary
-from analyzer.output.sections.report import report_tables
+from analyzer.output.sections.report import LEVELS, count_findings, report_tables, summary_sentences
 
 _LEVEL = 4
 
@@ -48,7 +47,9 @@ def html_page(report: Report, frames: RunFrames, sensors: pd.DataFrame, plot_png
     return environment.get_template("report.html.j2").render(
         report=report,
         units=units,
-        summary=summary,
+        levels=LEVELS,
+        summary_sentences=summary_sentences,
+        count_findings=count_findings,
         charts=[(chart, chart_table(chart)) for chart in charts],
         tables=report_tables(report),
         plot=base64.b64encode(plot_png).decode(),

@@ -1,15 +1,25 @@
-"""Tables of a report in their order, with those of the results that the job reported."""
+"""Tables and summary of a report, for the terminal and the HTML page."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from analyzer.model.report import Report
+from analyzer.model.emissions import EmissionTotal, origin_text
+from analyzer.model.interval import Interval
+from analyzer.model.report import Level, Report, Work
 from analyzer.output import units
 from analyzer.output.sections import boundaries, carbon, devices, error_budget
 from analyzer.output.table import Cell, Column, Table, number_cell, text_cell
 
+LEVELS: dict[Level, str] = {
+    "bad": "Do not use the affected figures",
+    "warning": "Read before you use the figures",
+    "note": "For information",
+}
+"""Meaning of each level of a finding."""
 _LATENCY = re.compile(r"(?P<name>\w+)_seconds_(?P<statistic>mean|min|max|std|p\d{1,2}(?:_\d+)?)")
 _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "end to end"}
 _STATISTICS = ("mean", "std", "min", "p1", "p5", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "p99_9", "max")
@@ -31,6 +41,15 @@ _MEANINGS = {
     "score_seconds": "the time that the benchmark reported",
 }
 """Meaning of results of the built-in jobs whose names do not state it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence around its key figure."""
+
+    before: str
+    figure: str
+    after: str
 
 
 def latencies(results: Mapping[str, float]) -> dict[str, dict[str, float]]:
@@ -99,3 +118,124 @@ def report_tables(report: Report) -> list[Table]:
         carbon.sci_table(report),
     )
     return [table for table in tables if table is not None and table.rows]
+
+
+def report_summary_lines(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each line; intervals are 95 % CIs."""
+    yield "duration", units.duration(report.duration_s)
+    yield from _energy_lines(report)
+    for work in report.work:
+        pace = f", {units.rate(work.per_second, work.unit)}" if work.per_second is not None else ""
+        where = _phase_text(work.phases) if work.phases else " over the whole run"
+        yield "work", f"{units.amount(work.amount, work.unit)}{pace}{where}"
+        if work.energy_per_unit:
+            each = units.marked(units.energy_per_unit(work.energy_per_unit, work.unit), report.headline_estimated)
+            yield "", f"{each}{where}"
+    for sum_ in report.emission_totals:
+        origin = f"{sum_.components}; {_intensity_text(sum_)}"
+        origin += f"; {sum_.estimated} is an estimate" if sum_.estimated else ""
+        yield "emissions", f"{units.mass(sum_.mass_g)} ({origin})"
+
+
+def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
+    shared = {device.component for device in report.devices if device.shared}
+    for component, quantity in report.energy.items():
+        note = " (whole node: other runs overlapped)" if component in shared and component != "gpu" else ""
+        yield f"energy, {component.upper()}", f"{_marked(report, component, quantity)}{note}"
+        for policy, joules in report.shares.get(component, {}).items():
+            yield "  attributed", f"{_marked(report, component, Interval(joules))} by {policy}"
+    if report.whole:
+        names = " + ".join(component.upper() for component in report.energy if component in report.estimated)
+        yield "energy, total", f"{units.energy(report.whole)}{f', of which {names} is an estimate' if names else ''}"
+    if report.net:
+        yield "net of idle, GPU", units.energy(report.net)
+    if report.from_raw_samples:
+        of = (
+            "limits for samples as old as their exporter allows"
+            if report.untagged
+            else "cross-check; the limits are wider the farther apart the samples are"
+        )
+        yield "from raw samples", f"{units.energy_bound(report.from_raw_samples)}, {of}"
+    if report.integral_j is not None:
+        yield (
+            "integral of power",
+            f"{units.energy(Interval(report.integral_j))} (cross-check, less accurate for short runs)",
+        )
+    if report.mean_power_w:
+        yield "mean power", units.marked(units.power(report.mean_power_w), report.headline_estimated)
+
+
+def _intensity_text(sum_: EmissionTotal) -> str:
+    return f"{sum_.basis} intensity, {sum_.qualities}, {origin_text(sum_.origin)}"
+
+
+def _phase_text(phases: Sequence[str]) -> str:
+    return f" during the phase{'s' if len(phases) > 1 else ''} {' and '.join(phases)}"
+
+
+def _marked(report: Report, component: str, quantity: Interval) -> str:
+    return units.marked(units.energy(quantity), component in report.estimated)
+
+
+def summary_sentences(report: Report) -> list[Sentence]:
+    """Return energy, energy per unit of work and emissions, each with its 95 % CI or the reason why it has none."""
+    return [
+        *_energy_sentence(report),
+        *(_work_sentence(report, work, work.energy_per_unit) for work in report.work if work.energy_per_unit),
+        *_emission_sentences(report),
+    ]
+
+
+def measured_devices(report: Report) -> str:
+    """Return `8 SIMULATED GPUs`, or the component that was measured instead."""
+    if not report.gpus:
+        return "CPUs" if "cpu" in report.energy else "memory"
+    count = len(report.gpus)
+    return f"{count} {'SIMULATED ' if report.simulated else ''}GPU{'s' if count > 1 else ''}"
+
+
+def count_findings(report: Report) -> str:
+    """Return `1 warning and 2 notes`."""
+    counts = Counter(finding.level for finding in report.findings)
+    parts = []
+    for level in LEVELS:
+        if counts[level]:
+            plural = "s" if counts[level] > 1 and level != "bad" else ""
+            parts.append(f"{counts[level]} {level}{plural}")
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
+
+
+def _energy_sentence(report: Report) -> Iterator[Sentence]:
+    energy = report.headline
+    if energy:
+        figure = units.marked(units.energy(energy), report.headline_estimated)
+        interval = _interval(energy, report.headline_estimated)
+        used = "The run used" if report.ended_at_s is not None else "The run has used so far"
+        yield Sentence(used, figure, f"on {measured_devices(report)} in {units.duration(report.duration_s)}{interval}.")
+
+
+def _interval(energy: Interval, estimated: bool) -> str:
+    if estimated:
+        return "; this is an estimate from utilization, not a measurement"
+    value, half, unit = units.energy_parts(energy)
+    if not half:
+        return "; its uncertainty is unknown"
+    middle, reach = (float(text.replace(",", "")) for text in (value, half))
+    decimals = len(value.partition(".")[2])
+    low, high = (f"{limit:,.{decimals}f}" for limit in (middle - reach, middle + reach))
+    return f" (95 % CI: {low} to {high} {unit}, without the sensor's systematic error)"
+
+
+def _work_sentence(report: Report, work: Work, energy: Interval) -> Sentence:
+    figure = units.marked(units.energy_per_unit(energy, work.unit), report.headline_estimated)
+    rate = f", at {units.rate(work.per_second, work.unit)}" if work.per_second is not None else ""
+    where = f", {'both' if rate else ''}{_phase_text(work.phases)}".replace(",  ", ", ") if work.phases else ""
+    uncertainty = "" if energy.half else "; its uncertainty is unknown"
+    return Sentence(f"{units.amount(work.amount, work.unit)} took", figure, f"{rate}{where}{uncertainty}.")
+
+
+def _emission_sentences(report: Report) -> Iterator[Sentence]:
+    for sum_ in report.emission_totals:
+        estimated = f"; {sum_.estimated} is an estimate" if sum_.estimated else ""
+        origin = f"for {sum_.components} ({_intensity_text(sum_)}{estimated})"
+        yield Sentence("The emissions are", units.mass(sum_.mass_g), f"{origin}.")

@@ -15,8 +15,7 @@ from analyzer.output.chart import Resolution, line_points, with_neighbors
 from analyzer.output.html.charts import report_charts
 from analyzer.output.html.page import _embedded
 from analyzer.output.html.step_charts import phase_spans
-from analyzer.output.sections.report import report_tables
-from analyzer.output.sections.summary import Sentence, count_findings, summary_sentences
+from analyzer.output.sections.report import Sentence, count_findings, report_tables, summary_sentences
 from analyzer.output.table import (
     Cell,
     bound_cell,
