@@ -145,7 +145,7 @@ def _raw_j(address: str, node: int, end_s: float, days: float) -> float:
     for _, rows in frame.groupby("uuid", observed=True):
         t, value = rows["t"].to_numpy(), rows["value"].to_numpy()
         total += value[t <= end_s][-1] - (value[t <= start_s][-1] if (t <= start_s).any() else value[0])
-    return total
+    return float(total)  # not one of numpy, which JSON cannot hold
 
 
 def _name(node: int) -> str:
