@@ -31,7 +31,7 @@ LONGEST_FILES = (
     "workloads/jobs/test_container.py",
     "workloads/jobs/test_llm_server_transformers.py",
     "end_to_end/test_cluster.py",
-    "exporter/runs/test_attribution.py",
+    "exporter/runs/test_device_holders_attribution.py",
     "exporter/daemon/test_many_runs.py",
     "exporter/daemon/test_driver_faults.py",
     "exporter/storage/test_disk_faults.py",
