@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO, runtime_checkable
 
-from exporter.contract.metrics import Metric
 from exporter.contract.secret_file import SecretFileError, read_secret
 
 if TYPE_CHECKING:
