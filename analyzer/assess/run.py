@@ -111,6 +111,7 @@ def _measure(frames: RunFrames) -> _Measured:
     findings = (
         *_run_findings(run),
         *import_findings(run),
+        *_work_findings(ledger),
         *_alias_findings(ledger),
         *clock_findings(ledger, offsets, frames.clock_set_s, frames.source),
         *phase_findings,
@@ -132,6 +133,12 @@ def _run_findings(run: MeasuredRun) -> Iterator[Finding]:
         yield Finding("warning", "run_too_short", "", text)
     if run.outcome in ("failed", "interrupted"):
         yield Finding("warning", "outcome", "", f"the run {run.outcome}: its work may be incomplete")
+
+
+def _work_findings(ledger: RunLedger) -> Iterator[Finding]:
+    for unit in ledger.misreported_work:
+        text = f"the run reported {unit} as work: a score or a time is a result, so it has no energy per unit"
+        yield Finding("note", "work_is_result", unit, text)
 
 
 def _alias_findings(ledger: RunLedger) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.model.samples import Row, Samples, last, rows_of, samples
 from analyzer.model.timeline import Window, windows
+from analyzer.model.work_units import is_amount, primary_first
 from exporter.contract import metrics as m
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class RunLedger:
 
     `windows` and `ages` are by instance; an age is the run's duration at each scrape. `work` is by unit, `phase_work`
     by unit and phase, `emissions_g` by component, basis and quality. `emitting` are the pairs of instance and basis
-    with emissions. `aliases` maps an instance to the one that is the same node; aliases are not counted.
+    with emissions. `misreported_work` are scores and times reported as work; they are among the results. `aliases` maps an
+    instance to the one that is the same node; aliases are not counted.
     """
 
     run_id: str
@@ -61,6 +63,7 @@ class RunLedger:
     devices: tuple[LedgerDevice, ...]
     phases: tuple[LedgerPhase, ...]
     work: Mapping[str, float]
+    misreported_work: tuple[str, ...]
     phase_work: Mapping[str, Mapping[str, float]]
     results: Mapping[str, float]
     emissions_g: Mapping[tuple[str, str, str], list[float]]
@@ -85,6 +88,8 @@ def parse_ledger(frame: pd.DataFrame, run_id: str, *, untagged: bool = False) ->
     outcomes = [row.labels["outcome"] for row in last(frame, m.RUN_OUTCOME, run_id=run_id)]
     known = windows(frame, run_id)
     emissions = last(frame, m.RUN_EMISSIONS, run_id=run_id)
+    work = _work(frame, run_id)
+    results = {row.labels["name"]: row.value for row in last(frame, m.RUN_RESULT, run_id=run_id)}
     return RunLedger(
         run_id=run_id,
         workload=info.get("workload", ""),
@@ -94,9 +99,10 @@ def parse_ledger(frame: pd.DataFrame, run_id: str, *, untagged: bool = False) ->
         ages={instance: samples(frame, m.RUN_DURATION, instance=instance, run_id=run_id) for instance in known},
         devices=tuple(_devices(frame, run_id)),
         phases=tuple(_phases(frame, run_id)),
-        work=_work(frame, run_id),
+        work={unit: amount for unit, amount in work.items() if is_amount(unit)},
+        misreported_work=tuple(unit for unit in work if not is_amount(unit)),
         phase_work=_phase_work(frame, run_id),
-        results={row.labels["name"]: row.value for row in last(frame, m.RUN_RESULT, run_id=run_id)},
+        results={**{unit: amount for unit, amount in work.items() if not is_amount(unit)}, **results},
         emissions_g=_emissions(emissions),
         emitting=frozenset((row.instance, row.labels["basis"]) for row in emissions),
         aliases=aliases,
@@ -175,7 +181,7 @@ def _work(frame: pd.DataFrame, run_id: str) -> dict[str, float]:
     amounts: defaultdict[str, float] = defaultdict(float)
     for row in last(frame, m.RUN_WORK, run_id=run_id):
         amounts[row.labels["unit"]] += row.value
-    return dict(sorted(amounts.items()))
+    return {unit: amounts[unit] for unit in primary_first(amounts)}
 
 
 def _phase_work(frame: pd.DataFrame, run_id: str) -> dict[str, dict[str, float]]:

@@ -13,6 +13,7 @@ from analyzer.model.interval import Interval
 from analyzer.model.ledger import parse_ledger
 from analyzer.model.report import Report, Work
 from analyzer.model.samples import RunFrames
+from analyzer.model.work_units import primary_first
 
 SETTINGS = ("power_limit_watts", "sm_clock_hertz")
 _OF_A_RUN = frozenset({"experiment", "plan", "repeat", "seed", "phase", *SETTINGS})
@@ -95,10 +96,9 @@ class Sweep:
 
     @property
     def units(self) -> tuple[str, ...]:
-        """Units of work of all runs, the most common ones first."""
+        """Units of work of all runs, the primary one first."""
         common = set.intersection(*({u for u, w in run.work.items() if w.amount > 0} for run in self.runs))
-        wanted = ("generated_tokens", "samples", "requests", "steps", "prompt_tokens")
-        return tuple(sorted(common, key=lambda unit: (wanted.index(unit) if unit in wanted else len(wanted), unit)))
+        return tuple(primary_first(common))
 
 
 def _rank(setting: Setting) -> tuple[tuple[tuple[float, str], ...], float, float]:

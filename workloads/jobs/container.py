@@ -133,7 +133,6 @@ def _run(options: argparse.Namespace, run: client.Run) -> int:
             score.copy_results(container, options.results_path, Path(os.environ[recorder.FOLDER]) / "results")
         if code == 0:
             numbers = score.read_score(container, options.results_path)
-            run.work(**score.score_work(numbers))
             run.result(**score.score_results(numbers))
     return code
 

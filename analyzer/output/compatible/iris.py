@@ -77,7 +77,7 @@ def _metrics(report: Report, frame: pd.DataFrame, gpus: list[dict[str, FloatArra
     mean = carbon_g / energy_kwh if carbon_g is not None and energy_kwh else None
     return {
         "benchmark": report.workload,
-        "score": report.results.get("time"),
+        "score": report.results.get("score_seconds", report.results.get("time")),
         "elapsed_time": report.duration_s,
         "start_time": start,
         "start_datetime": start.strftime(_MOMENT),
@@ -134,6 +134,7 @@ def _formatted(document: dict[str, Any]) -> str:
     tables = {
         "GPU and Carbon Performance Results": {
             "Benchmark:": str(document["benchmark"]),
+            **({} if document["score"] is None else {"Benchmark Score (s)": _five(document["score"])}),
             "Elapsed Monitor Time of Command (s)": _five(document["elapsed_time"]),
             "Total GPU Energy Consumed (kWh)": _five(document["total_energy"]),
             "Total GPU Carbon Emissions (gCO2)": _five(document["total_carbon"]),

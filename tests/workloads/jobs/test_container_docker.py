@@ -37,10 +37,10 @@ def test_docker_output_exit_code_and_environment(exporter, docker, arguments, tm
     assert docker.containers() == []
 
 
-def test_docker_score_is_reported_as_work(exporter, arguments):
+def test_docker_score_is_reported_as_result(exporter, arguments):
     exporter.workloads(*arguments("mkdir -p /root/results; echo 'time: 12.5' > /root/results/metrics.yml"))
 
-    assert exporter.api.only_run.work == {"score": 12.5}
+    assert exporter.api.only_run.results["score_seconds"] == 12.5
 
 
 def test_docker_processes_are_registered_and_end_with_job(exporter, docker, arguments):

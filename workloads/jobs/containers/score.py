@@ -115,11 +115,6 @@ def score_results(score: Mapping[str, float]) -> dict[str, float]:
     return {"score_seconds" if name == _KEY else name: number for name, number in score.items()}
 
 
-def score_work(score: Mapping[str, float]) -> dict[str, float]:
-    """Return the score as work, in the image's unit."""
-    return {"score": score[_KEY]} if score.get(_KEY, -1.0) >= 0 else {}
-
-
 def _name(key: Any) -> str:
     name = re.sub(r"[^A-Za-z0-9_]", "_", str(key))[:64]
     return name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"

@@ -16,7 +16,7 @@ def device() -> torch.device:
 
 
 def write_score(folder: str, time_s: float, **numbers: float) -> None:
-    """Write the score file: `time` becomes the run's work `score`, each number a result."""
+    """Write the score file: `time` becomes the result `score_seconds`, each number a result."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     lines = [f"{name}: {number}\n" for name, number in {"time": time_s, **numbers}.items()]
     (Path(folder) / "metrics.yml").write_text("".join(lines))
