@@ -11,7 +11,9 @@ from analyzer.model.report import (
     CLAIMED_ENERGY,
     FILE_LABEL,
     FORMAT_LABEL,
+    GPUS_BY_ORDER,
     NOTES_LABEL,
+    POWER_COLUMN_NOTE,
     SPACING_LABEL,
     WALL_ENERGY,
     WALL_RATIO,
@@ -21,6 +23,7 @@ from analyzer.model.report import (
 
 _CLOSE = 0.05
 _COVERED = 0.99
+_MEAN_COLUMNS = ("power.draw", "power.draw.average")
 
 
 def import_findings(run: MeasuredRun) -> list[Finding]:
@@ -31,6 +34,9 @@ def import_findings(run: MeasuredRun) -> list[Finding]:
     if "gpu0_only" in notes:
         text = "the file has the power of GPU 0 only: the energy of the run's other GPUs is missing"
         found.append(Finding("warning", "gpu0_only", "", text))
+    if GPUS_BY_ORDER in notes:
+        text = "the log names no GPU: its GPUs are distinguished by the order of the lines of each time"
+        found.append(Finding("warning", "gpus_by_order", "", text))
     if "whole_log" in notes:
         text = "the run is the whole log, including idle time: select the run with analyzer import --start and --end"
         found.append(Finding("warning", "whole_log", "", text))
@@ -63,7 +69,20 @@ def _origin(run: MeasuredRun) -> str:
         origin += (
             "" if all(device.energy.half is not None for device in run.devices) else "; its uncertainty is unknown"
         )
+    column = _power_column(run)
+    if column:
+        origin += f"; power is the column {column}"
+    if column in _MEAN_COLUMNS:
+        origin += (
+            ", which from the Ampere architecture on is a mean over the last second: the energy lags the load by up to "
+            "a second at start and end"
+        )
     return origin
+
+
+def _power_column(run: MeasuredRun) -> str:
+    notes = run.labels.get(NOTES_LABEL, "").split(",")
+    return next((note.removeprefix(POWER_COLUMN_NOTE) for note in notes if note.startswith(POWER_COLUMN_NOTE)), "")
 
 
 def _claimed(run: MeasuredRun) -> list[Finding]:

@@ -201,7 +201,7 @@ def _run(
     used = [content for content in beside if content.runs or _is_used(content, integrals, wall)]
     return ImportedRun(
         run_id,
-        file_run,
+        replace(file_run, caveats=tuple(dict.fromkeys([*file_run.caveats, *(c for one in used for c in one.caveats)]))),
         tuple(dict.fromkeys(content.form for content in used)),
         tuple(dict.fromkeys(str(content.path) for content in used)),
         tuple(gpu for gpu in gpus if gpu.uuid in devices),

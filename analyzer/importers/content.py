@@ -102,6 +102,8 @@ class FileContent:
     runs: list[FileRun] = field(default_factory=list)
     bad: list[BadLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    caveats: list[str] = field(default_factory=list)
+    """Codes of what the reader assumed, for the reports of all runs that use the file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ _EVENTS = (
 )
 _WITH_ANOTHER = (METRICS_FILE, aiperf.TIMES_FILE)
 """Names of files that are read together with another file."""
+_NAMED = 3
+"""Files of unknown format that are named."""
 _SUFFIXES = (".csv", ".json", ".jsonl")
 _SHOWN_LETTERS = 60
 
@@ -57,6 +59,8 @@ def read_files(paths: Iterable[Path], form: str, options: ReadOptions, log: Call
         if path.is_dir():
             inside = list(_inside(path, form, options, log))
             if not inside:
+                if (path / METRICS_FILE).exists():
+                    raise _totals_only(path / METRICS_FILE)
                 raise UnreadableError(f"cannot import {path}: it holds no file of a known format: {', '.join(READERS)}")
             found += inside
         else:
@@ -64,22 +68,31 @@ def read_files(paths: Iterable[Path], form: str, options: ReadOptions, log: Call
     return found
 
 
+def _totals_only(path: Path) -> UnreadableError:
+    return UnreadableError(
+        f"cannot import {path}: it has totals without samples, so its energy cannot be checked; "
+        f"give the folder of a run with {EVENTS_FILE} or {iris.SERIES_FILE}"
+    )
+
+
 def _inside(folder: Path, form: str, options: ReadOptions, log: Callable[[str], None]) -> Iterator[FileContent]:
+    unknown: list[Path] = []
     for path in sorted(one for one in folder.rglob("*") if one.suffix in _SUFFIXES and one.is_file()):
         if path.name in _WITH_ANOTHER:
             continue
         kind = recognize_format(path) if form == AUTO else form
         if kind is None:
-            log(f"left out {path}: unknown format")
+            unknown.append(path)
         else:
             yield READERS[kind](path, options)
+    if unknown:
+        names = ", ".join(str(path) for path in unknown[:_NAMED]) + (" …" if len(unknown) > _NAMED else "")
+        log(f"left out {len(unknown)} file{'s' if len(unknown) > 1 else ''} of unknown format: {names}")
 
 
 def _read(path: Path, form: str, options: ReadOptions) -> FileContent:
     if path.name == METRICS_FILE:
-        raise UnreadableError(
-            f"cannot import {path}: it holds only totals; give its folder, or the {iris.SERIES_FILE} in it"
-        )
+        raise _totals_only(path)
     kind = recognize_format(path) if form == AUTO else form
     if kind is None:
         raise UnreadableError(

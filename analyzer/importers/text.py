@@ -27,14 +27,23 @@ _ABSENT = (
 )
 
 
+def is_absent(text: str) -> bool:
+    """Return whether a cell has a tool's mark of an absent value."""
+    return text.strip().lower().strip("[]") in _ABSENT
+
+
 def parse_number(text: str) -> float | None:
     """Return the number of a text such as `46.19 W`, None for a tool's mark of an absent value. Raises ValueError."""
-    if text.strip().lower().strip("[]") in _ABSENT:
+    if is_absent(text):
         return None
     match = _NUMBER.match(text)
     if not match or not math.isfinite(float(match[1])):
         raise ValueError(f"{text.strip()[:60]!r} is not a number")
     return float(match[1])
+
+
+SURPLUS = "cells without a column"
+"""Name of the cells for which there is no column, separated by commas."""
 
 
 def read_text(path: Path) -> str:
@@ -48,19 +57,28 @@ def read_text(path: Path) -> str:
 
 
 def csv_rows(path: Path, header_line: int = 1) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield line number and cells by column, without surrounding blanks; cells without a column are left out."""
+    """Yield line number and cells by column, without surrounding blanks; `SURPLUS` has the cells without a column."""
     lines = read_text(path).splitlines()
-    header = [name.strip() for name in next(csv.reader(lines[header_line - 1 : header_line]), [])]
+    header = [
+        name.strip() for name in next(csv.reader(lines[header_line - 1 : header_line], skipinitialspace=True), [])
+    ]
     for position, line in enumerate(lines[header_line:], header_line + 1):
         if not line.strip():
             continue
-        cells = [cell.strip() for cell in next(csv.reader([line]))]
-        yield position, dict(zip(header, cells, strict=False))
+        cells = [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True))]
+        surplus = ",".join(cells[len(header) :]).strip(",")
+        yield position, dict(zip(header, cells, strict=False)) | ({SURPLUS: surplus} if surplus else {})
+
+
+def refuse_surplus(cells: Mapping[str, str]) -> None:
+    """Raise ValueError for more cells than columns: a comma inside a number shifts all cells after it."""
+    if SURPLUS in cells:
+        raise ValueError(f"more cells than columns ({cells[SURPLUS][:40]!r}); write numbers without a comma")
 
 
 def csv_header(path: Path) -> list[str]:
     """Return the columns of the first line."""
-    return [name.strip() for name in next(csv.reader(read_text(path).splitlines()[:1]), [])]
+    return [name.strip() for name in next(csv.reader(read_text(path).splitlines()[:1], skipinitialspace=True), [])]
 
 
 def read_json_lines(path: Path, bad: list[BadLine]) -> Iterator[tuple[int, dict[str, Any]]]:

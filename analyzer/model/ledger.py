@@ -50,8 +50,8 @@ class RunLedger:
 
     `windows` and `ages` are by instance; an age is the run's duration at each scrape. `work` is by unit, `phase_work`
     by unit and phase, `emissions_g` by component, basis and quality. `emitting` are the pairs of instance and basis
-    with emissions. `misreported_work` are scores and times reported as work; they are among the results. `aliases` maps an
-    instance to the one that is the same node; aliases are not counted.
+    with emissions. `misreported_work` are scores and times reported as work; they are among the results. `aliases`
+    maps an instance to the one that is the same node; aliases are not counted.
     """
 
     run_id: str

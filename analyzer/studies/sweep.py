@@ -11,12 +11,12 @@ from analyzer.energy import clock
 from analyzer.energy.throttling import gpu_conditions, highest, work_spans
 from analyzer.model.interval import Interval
 from analyzer.model.ledger import parse_ledger
-from analyzer.model.report import Report, Work
+from analyzer.model.report import IMPORT_LABELS, Report, Work
 from analyzer.model.samples import RunFrames
 from analyzer.model.work_units import primary_first
 
 SETTINGS = ("power_limit_watts", "sm_clock_hertz")
-_OF_A_RUN = frozenset({"experiment", "plan", "repeat", "seed", "phase", *SETTINGS})
+RUN_LABELS = frozenset({"experiment", "plan", "repeat", "seed", "phase", *SETTINGS, *IMPORT_LABELS})
 _SLOWED_SHARE = 0.02
 
 
@@ -189,7 +189,7 @@ def group_sweeps(runs: Iterable[SweepRun], joint: Sequence[str] = ()) -> list[Sw
     """Group runs by workload, GPU model, number of GPUs and labels that are not a setting."""
     groups: dict[tuple[str, str, int, tuple[tuple[str, str], ...]], list[SweepRun]] = {}
     for run in sorted(runs, key=lambda run: run.started_at_s):
-        fixed = {name: text for name, text in run.labels.items() if name not in _OF_A_RUN | set(joint)}
+        fixed = {name: text for name, text in run.labels.items() if name not in RUN_LABELS | set(joint)}
         key = (run.workload, run.gpu_name, len(run.gpus), tuple(sorted(fixed.items())))
         groups.setdefault(key, []).append(run)
     several = [dict(key[3]) for key in groups]

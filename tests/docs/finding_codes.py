@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LEVELS = ("bad", "warning", "note")
 MEANINGS = {
+    "gpus_by_order": "The imported log names no GPU; the order of the lines of each time distinguishes its GPUs.",
     "work_is_result": "The run reported a score or a time as work; it is shown as a result.",
     "alias": "Two instances show the same node; it is counted once.",
     "aliasing": "The load's period is near that of a sensor that sees a part of the time; the integral may be far off.",

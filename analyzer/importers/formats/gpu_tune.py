@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from analyzer.importers.content import ALL_GPUS, FileContent, FileRun, ReadOptions, UnreadableError
+from analyzer.importers.quantities import GPU_POWER_W, NODE_POWER_W
 from analyzer.importers.text import collect_bad_line, csv_header, csv_rows, parse_number
 from analyzer.model.time_text import parse_moment
 from exporter.contract import metrics as m
@@ -60,6 +61,7 @@ def _batch(line: int, cells: dict[str, str], power: str, options: ReadOptions) -
     values = {name: parse_number(text) for name, text in cells.items() if name != "timestamp" and _is_number(text)}
     if values.get(power) is None:
         raise ValueError(f"no {power}")
+    values[power] = (NODE_POWER_W if power == "total_power_draw" else GPU_POWER_W).parse(cells[power])
     return _Batch(line, t_s, {name: value for name, value in values.items() if value is not None})
 
 
@@ -94,7 +96,7 @@ def _is_another(before: _Batch, batch: _Batch, usual_s: float) -> bool:
 
 def _run(path: Path, batches: list[_Batch], gpu: str) -> FileRun:
     last, cap_w = batches[-1].cells, batches[0].cells.get("max_watt")
-    labels = {"model": "gpt2"}
+    labels = {}
     if cap_w is not None:
         labels["power_limit_watts"] = f"{cap_w:g}"
     results = {"tokens_per_second": last["tokens_per_sec"]} if "tokens_per_sec" in last else {}

@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.importers.content import FileContent, FileRun, ReadOptions, UnreadableError
+from analyzer.importers.quantities import (
+    CLOCK_HZ,
+    GPU_POWER_W,
+    MEMORY_BYTES,
+    RATIO,
+    TEMPERATURE_CELSIUS,
+    Quantity,
+)
 from analyzer.importers.text import (
     collect_bad_line,
     csv_header,
     csv_rows,
     finite_numbers,
-    parse_number,
     read_text,
 )
 from analyzer.model.time_text import parse_moment
@@ -26,13 +33,13 @@ from exporter.contract.run import METRICS_FILE
 
 IRIS_FORMAT = "iris-gpubench"
 SERIES_FILE = "timeseries.csv"
-_GAUGES: dict[str, tuple[Metric, dict[str, str], float]] = {
-    "power": (m.GPU_POWER, {}, 1),
-    "utilization": (m.GPU_UTILIZATION, {"engine": "gpu"}, 0.01),
-    "temperature": (m.GPU_TEMPERATURE, {"sensor": "gpu"}, 1),
-    "memory": (m.GPU_MEMORY_USED, {}, 2**20),
-    "clk_speed": (m.GPU_CLOCK, {"domain": "sm"}, 1e6),
-    "mem_clk_speed": (m.GPU_CLOCK, {"domain": "memory"}, 1e6),
+_GAUGES: dict[str, tuple[Metric, dict[str, str], Quantity]] = {
+    "power": (m.GPU_POWER, {}, GPU_POWER_W),
+    "utilization": (m.GPU_UTILIZATION, {"engine": "gpu"}, RATIO),
+    "temperature": (m.GPU_TEMPERATURE, {"sensor": "gpu"}, TEMPERATURE_CELSIUS),
+    "memory": (m.GPU_MEMORY_USED, {}, MEMORY_BYTES),
+    "clk_speed": (m.GPU_CLOCK, {"domain": "sm"}, CLOCK_HZ),
+    "mem_clk_speed": (m.GPU_CLOCK, {"domain": "memory"}, CLOCK_HZ),
 }
 _JOULES_PER_KWH = 3.6e6
 
@@ -49,11 +56,11 @@ def read_iris(path: Path, options: ReadOptions) -> FileContent:
     for line, cells in csv_rows(path):
         with collect_bad_line(content.bad, line):
             t_s, where = parse_moment(cells["timestamp"], options.zone), {"gpu": cells["gpu_index"], "uuid": ""}
-            values = {name: parse_number(cells[name]) for name in _GAUGES if name in cells}
+            values = {name: of[2].parse(cells[name]) for name, of in _GAUGES.items() if name in cells}
             for name, value in values.items():
-                metric, more, factor = _GAUGES[name]
+                metric, more, _ = _GAUGES[name]
                 if value is not None:
-                    content.series.add(metric, where | more, t_s, value * factor)
+                    content.series.add(metric, where | more, t_s, value)
     times = [t_s for samples in content.series.found.values() for t_s, _ in samples]
     if times:
         content.runs.append(_run(content, _metrics(path.with_name(METRICS_FILE)), (min(times), max(times)), options))

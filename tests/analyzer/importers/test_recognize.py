@@ -41,7 +41,7 @@ def test_import_existing_run_is_rejected_without_change(call, imported, tmp_path
     [
         ("a,b\n1,2\n", "unknown.csv", "unknown format"),
         ("time,watts\n1721390400,400\n", "plug.csv", "wall meter's log alone is not a run"),
-        ("total_energy: 0.1\n", "metrics.yml", "holds only totals"),
+        ("total_energy: 0.1\n", "metrics.yml", "totals without samples"),
         ('{"type": "iteration", "iter": 0, "latency_ms": 8.0}\n', "events.jsonl", "the time of the run is unknown"),
     ],
 )
