@@ -192,7 +192,8 @@ def test_attribution_of_cpu_energy_follows_cpu_time(tmp_path):
         own_process, foreign = (stack.enter_context(subprocess.Popen(burn)) for _ in range(2))
         stack.callback(foreign.kill)
         stack.callback(own_process.kill)
-        time.sleep(2.0)
+        # the model needs two readings of the CPU time before the run can have the package
+        eventually(lambda: "wattline_cpu_energy_joules_total" in exporter.metrics(), "CPU energy", exporter.log)
         run_id = begin(exporter, pids=[own_process.pid])["run_id"]
         exporter.wait_for_metric(bool, ATTRIBUTED, policy="idle_shared", run_id=run_id, device="0")
         before, before_s = attributed_j(exporter.metrics(), "idle_shared", "0"), cpu_s(own_process.pid)
