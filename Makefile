@@ -15,9 +15,7 @@ test: servers .venv/test.stamp ## all checks, the same as in CI
 
 # the first collection compiles all modules and tests once, before several workers do it at the same time
 pytest: .venv/compiled.stamp
-	$(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder || \
-		{ echo "Retrying the failed tests, one at a time."; \
-		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
+	$(BIN)/python -m pytest -n 5 --dist loadscope --no-loadscope-reorder
 
 lint: .venv/test.stamp
 	$(BIN)/ruff check .
@@ -71,7 +69,7 @@ venv: .venv/run.stamp
 
 servers: ## install the servers, browser, container engine and systemd that the tests use
 	@missing=; for name in prometheus victoria-metrics chromium podman runc busybox:busybox-static \
-			systemd-analyze:systemd ip:iproute2 iptables netavark aardvark-dns debootstrap kubectl:kubernetes-client; do \
+			systemd-analyze:systemd ip:iproute2 iptables netavark aardvark-dns mmdebstrap kubectl:kubernetes-client; do \
 		PATH="$$PATH:/usr/sbin:/usr/lib/podman" command -v $${name%:*} >/dev/null || missing="$$missing $${name#*:}"; done; \
 	test -z "$$missing" || deploy/apt.sh $$missing || test -z "$$CI"
 

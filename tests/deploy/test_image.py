@@ -1,4 +1,4 @@
-"""Container image, built by Podman on a base from debootstrap, and compose.yml with it."""
+"""Container image, built by Podman on a minimal Debian, and compose.yml with it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VICTORIA_METRICS = "http://127.0.0.1:8428"
 @pytest.fixture(scope="module")
 def podman() -> Iterator[Podman]:
     if os.geteuid() != 0:
-        pytest.skip("debootstrap needs root")
+        pytest.skip("making a minimal Debian needs root")
     with tempfile.TemporaryDirectory(prefix="image-", dir="/var/tmp") as name:
         engine = configured_podman(Path(name), storage="overlay")
         engine("import", str(_base()), "localhost/base", within_s=300)
@@ -61,16 +61,14 @@ def _lent(folder: Path) -> list[str]:
 
 
 def _base() -> Path:
-    """Return a minimal debootstrap root, made once."""
+    """Return the archive of a minimal Debian, made once."""
     if not _BASE.exists():
-        debootstrap = require("debootstrap", "debootstrap")
+        mmdebstrap = require("mmdebstrap", "mmdebstrap")
         _BASE.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir="/var/tmp") as root:
-            built = [debootstrap, "--variant=minbase", "trixie", root]
-            subprocess.run(built, check=True, capture_output=True, timeout=500)
-            unfinished = _BASE.with_suffix(f".{os.getpid()}")
-            subprocess.run(["tar", "-C", root, "-cf", unfinished, "."], check=True)
-            unfinished.rename(_BASE)
+        unfinished = _BASE.with_suffix(f".{os.getpid()}.tar")
+        made = [mmdebstrap, "--quiet", "--variant=minbase", "trixie", str(unfinished)]
+        subprocess.run(made, check=True, capture_output=True, timeout=500)
+        unfinished.rename(_BASE)
     return _BASE
 
 
