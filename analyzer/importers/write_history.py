@@ -93,10 +93,12 @@ def _refuse_known(connection: sqlite3.Connection, path: Path, assembly: Assembly
 
 
 def _series(connection: sqlite3.Connection, key: tuple[str, str]) -> int:
-    row = connection.execute("SELECT id FROM series WHERE name = ? AND labels = ?", key).fetchone()
-    if row:
-        return int(row[0])
-    return int(connection.execute("INSERT INTO series (name, labels) VALUES (?, ?)", key).lastrowid or 0)
+    select = "SELECT id FROM series WHERE name = ? AND labels = ?"
+    found = connection.execute(select, key).fetchone()
+    if not found:
+        connection.execute("INSERT INTO series (name, labels) VALUES (?, ?)", key)
+        found = connection.execute(select, key).fetchone()  # in an exporter's file, `series` is a view
+    return int(found[0])
 
 
 def _samples(assembly: Assembly) -> Iterator[_Sample]:

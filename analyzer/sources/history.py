@@ -12,6 +12,7 @@ import numpy as np
 
 from analyzer.model.samples import Series, tidy
 from analyzer.sources.base import FetchError, Progress, metric_names, no_progress
+from exporter.contract.compact_history import time_span_ms
 from exporter.contract.history import HISTORY_FILE, Matcher, RangeQuery, open_read_only, select_series
 from exporter.contract.metrics import Metric
 
@@ -78,12 +79,11 @@ class HistorySource:
 
     def _span_s(self) -> tuple[float, float]:
         """Return the times of the first and the last sample; of an empty file, a range without time."""
-        span = "SELECT (SELECT min(t_ms) FROM samples), (SELECT max(t_ms) FROM samples)"  # each from the index
         try:
-            first_ms, last_ms = self._connection.execute(span).fetchone()
+            span_ms = time_span_ms(self._connection)
         except sqlite3.Error as error:
             raise self._cannot_read(error) from error
-        return (math.inf, -math.inf) if first_ms is None else (first_ms / 1_000, last_ms / 1_000)
+        return (span_ms[0] / 1_000, span_ms[1] / 1_000) if span_ms else (math.inf, -math.inf)
 
     def _select(self, query: RangeQuery, end_s: float) -> Iterator[Series]:
         try:

@@ -1,6 +1,7 @@
 """Local history: schema of its SQLite file, and the one form of PromQL query that it supports.
 
-The file is in WAL mode. `samples.t_ms` is Unix time in milliseconds; `series.labels` is canonical JSON.
+The file is in WAL mode. `samples.t_ms` is Unix time in milliseconds; `series.labels` is canonical JSON. In the
+exporter's own file, both are views of compact tables (see `compact_history`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,17 @@ import re
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+from exporter.contract.compact_history import is_compact, steady_samples
+
 SCHEMA_VERSION = 1
-SCHEMA = """
+META_SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+SCHEMA = f"""{META_SCHEMA}
 CREATE TABLE IF NOT EXISTS series (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL, labels TEXT NOT NULL, UNIQUE (name, labels)
 );
@@ -126,8 +132,14 @@ def select_series(
 
     Raises QueryError where there are more than `max_samples`, or where `is_late` returns true before they are selected.
     """
-    where, parameters = ("WHERE name = ?", [query.name]) if query.name else ("", [])
-    candidates = connection.execute(f"SELECT id, name, labels FROM series {where}", parameters).fetchall()  # noqa: S608  # `where` is one of two constants
+    where, parameters = ("name = ?", [query.name]) if query.name else ("1", [])
+    for matcher in query.matchers:
+        if matcher.label == "run_id" and matcher.operator == "=" and matcher.value:
+            where, parameters = (
+                f"{where} AND instr(labels, ?)",
+                [*parameters, canonical_labels({"run_id": matcher.value})[1:-1]],
+            )
+    candidates = connection.execute(f"SELECT id, name, labels FROM series WHERE {where}", parameters).fetchall()  # noqa: S608  # constants
     chosen: dict[int, Series] = {}
     for series_id, name, text in candidates:
         if is_late():
@@ -135,20 +147,21 @@ def select_series(
         labels = {"__name__": name, **json.loads(text)}
         if all(matcher.accepts(labels) for matcher in query.matchers):
             chosen[series_id] = Series(labels, [])
+    begin_ms, end_ms = round((end_s - query.window_s) * 1_000) + 1, round(end_s * 1_000)
+    compact = is_compact(connection)
     rows = connection.execute(
-        "SELECT series_id, t_ms, value FROM samples WHERE t_ms > ? AND t_ms <= ?"
+        f"SELECT t_ms, series_id, value FROM {'changed' if compact else 'samples'} WHERE t_ms BETWEEN ? AND ?"  # noqa: S608  # constants
         " AND series_id IN (SELECT value FROM json_each(?)) ORDER BY t_ms LIMIT ?",
-        (
-            round((end_s - query.window_s) * 1_000),
-            round(end_s * 1_000),
-            json.dumps(list(chosen)),
-            -1 if max_samples is None else max_samples + 1,
-        ),
+        (begin_ms, end_ms, json.dumps(list(chosen)), -1 if max_samples is None else max_samples + 1),
     )
-    for number, (series_id, t_ms, value) in enumerate(rows):
+    steady = steady_samples(connection, begin_ms, end_ms, chosen) if compact else ()
+    for number, (t_ms, series_id, value) in enumerate(chain(rows, steady)):
         if max_samples is not None and number >= max_samples:
             raise QueryError(f"the query selects more than {max_samples} samples; use a shorter window or fewer series")
         chosen[series_id].samples.append((t_ms / 1_000, value))
+    if compact:
+        for series in chosen.values():
+            series.samples.sort()
     return [series for series in chosen.values() if series.samples]
 
 

@@ -6,14 +6,17 @@ import math
 import sqlite3
 from array import array
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
-from exporter.contract.history import HISTORY_FILE, SCHEMA, SCHEMA_VERSION, canonical_labels
+from exporter.contract.history import HISTORY_FILE, META_SCHEMA, SCHEMA_VERSION
 from exporter.energy.counter_wraps import SeriesKey
 from exporter.model import Reading, printable
 from exporter.storage.push_queue import PushQueue
+from exporter.storage.sample_store import EndedSeries, SampleTables, SeriesIds, StoredMoment, prepare_tables
 from exporter.storage.state_file import StateError, storage_remedy
 
 SPARSE_S = 15.0
@@ -22,6 +25,8 @@ KEEP_S = 30 * 86_400.0
 KEEP_BYTES = 2 << 30
 MAX_WAITING = 600
 """Snapshots kept in memory while the disk cannot be written."""
+MOMENTS_A_WRITE = 10
+"""Snapshots in one transaction: after an outage, a disk with little space cannot take all of them at once."""
 STEP_S = 1.0
 """Difference between wall clock and elapsed time above which the clock was set."""
 MAX_STEP_S = 86_400.0
@@ -36,16 +41,17 @@ _SHARE_A_TRIM = 0.05
 _AGED_SHARE_A_TRIM = 0.1
 _EVER_MS = 1 << 62
 _COUNTED_BYTES = 8 << 20
-_SAMPLE_BYTES = 32
+_ROW_BYTES = 32
 _SPARE_IDS = 1_000
 _PAGES_A_TRIM = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class _Snapshot:
-    t_ms: int
-    series: array[int]
-    values: array[float]
+class EndedRuns:
+    """Series of each ended run, by run id; they do not change."""
+
+    series: Mapping[str, tuple[Reading, ...]] = field(default_factory=dict)
+    are_due: bool = True
 
 
 class History:
@@ -55,9 +61,9 @@ class History:
         self.path = folder / HISTORY_FILE
         self._keep_bytes = keep_bytes
         self._ids: dict[SeriesKey, int] = {}
-        self._new: dict[tuple[str, str], int] = {}
-        """Ids of series that are not in the file yet, by name and labels."""
-        self._waiting: deque[_Snapshot] = deque(maxlen=MAX_WAITING)
+        self._ended: dict[str, EndedSeries] = {}
+        """Series of the ended runs, which do not change, by run id."""
+        self._waiting: deque[StoredMoment] = deque(maxlen=MAX_WAITING)
         self._written_s = self._trimmed_s = self._swept_s = 0.0
         self._dense_until_s = 0.0
         self._offset_s: float | None = None
@@ -76,31 +82,49 @@ class History:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("PRAGMA cache_size = -512")  # KiB: it is appended to
-            self._connection.executescript(SCHEMA)
+            self._connection.executescript(META_SCHEMA)
+            prepare_tables(self._connection)
             with self._connection as connection:
                 row = ("schema_version", str(SCHEMA_VERSION))
                 connection.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", row)
-            self._last_id: int = self._connection.execute("SELECT coalesce(max(id), 0) FROM series").fetchone()[0]
-            self.settled_ms = self._connection.execute("SELECT coalesce(max(t_ms), 0) FROM samples").fetchone()[0]
+            self._series_ids = SeriesIds(self._connection)
+            self._tables = SampleTables(self._connection)
+            self.settled_ms = self._tables.last_ms
         except sqlite3.Error as error:
             raise StateError(
                 f"cannot use {self.path}: {error}; {storage_remedy(error)}, or use --no-history"
             ) from error
 
-    def add(self, now_at: float, readings: Iterable[Reading], *, run_open: bool, now_s: float | None = None) -> None:
+    def add(
+        self,
+        now_at: float,
+        readings: Iterable[Reading],
+        *,
+        run_open: bool,
+        now_s: float | None = None,
+        ended: EndedRuns | None = None,
+    ) -> None:
         """Add the readings at Unix time `now_at`. Raises sqlite3.Error; the next call retries the write.
 
-        `now_s` is the same instant on CLOCK_BOOTTIME, to detect a wall clock that was set.
+        `now_s` is the same instant on CLOCK_BOOTTIME, to detect a wall clock that was set. Of the ended runs, new ones
+        are added, or all of them if they are due.
         """
         if now_s is not None:
             self._follow_clock(now_at - now_s, now_s)
         batch = list(readings)
-        self._waiting.append(_Snapshot(round(now_at * 1_000), array("q", self._series(batch)), _values(batch)))
+        ids, ended = array("q", self._series(batch)), ended or EndedRuns()
+        moment = StoredMoment(
+            round(now_at * 1_000), ids, _values(batch), self._ended_series(ended.series), ended.are_due
+        )
+        self._waiting.append(moment)
         if run_open:
             self._dense_until_s = now_at + AROUND_S
         if self._dense_until_s - AROUND_S <= now_at <= self._dense_until_s:  # False after the clock was set back
-            self._write(list(self._waiting))
-            self._waiting.clear()
+            while self._waiting:
+                part = list(islice(self._waiting, MOMENTS_A_WRITE))
+                self._write(part)
+                for _ in part:
+                    self._waiting.popleft()
         elif not 0 <= now_at - self._written_s < SPARSE_S:
             self._write([self._waiting[-1]])
         while self._waiting and self._waiting[0].t_ms < (now_at - AROUND_S) * 1_000:
@@ -130,19 +154,18 @@ class History:
         if self._first_ms is not None:
             self._to_move_ms += step_ms
 
-    def _move(self, connection: sqlite3.Connection, begin_ms: int) -> None:
-        """Move the samples since `begin_ms`; older ones in their new place had the same wrong clock and are deleted."""
-        step_ms = self._to_move_ms
-        connection.execute("DELETE FROM samples WHERE t_ms >= ? AND t_ms < ?", (begin_ms + step_ms, begin_ms))
-        # through negative times, since the primary key must be unique at each step
-        connection.execute("UPDATE samples SET t_ms = -t_ms - ? WHERE t_ms >= ?", (step_ms, begin_ms))
-        connection.execute("UPDATE samples SET t_ms = -t_ms WHERE t_ms < 0")
-        if self.backlog:
-            self.backlog.move(begin_ms, step_ms)
+    def _ended_series(self, ended: Mapping[str, tuple[Reading, ...]]) -> dict[str, EndedSeries]:
+        """Return the series of the ended runs, found once for each run."""
+        self._ended = {
+            run_id: self._ended.get(run_id)
+            or EndedSeries(array("q", [self._find(reading) for reading in readings]), _values(readings))
+            for run_id, readings in ended.items()
+        }
+        return self._ended
 
     def _series(self, readings: list[Reading]) -> list[int]:
         """Return the ids of the readings' series; new series are written with their first samples."""
-        if len(self._ids) > 2 * len(readings) + _SPARE_IDS and not self._new:  # most are of forgotten runs
+        if len(self._ids) > 2 * len(readings) + _SPARE_IDS and not self._series_ids.has_new:  # of forgotten runs
             self._ids.clear()
         ids = []
         for reading in readings:
@@ -155,39 +178,34 @@ class History:
 
     def _find(self, reading: Reading) -> int:
         pairs = (*zip(reading.metric.labels, reading.labels, strict=True), *reading.extra)
-        labels = canonical_labels({name: printable(value) for name, value in pairs})
-        row = (reading.metric.name, labels)
-        found = self._connection.execute("SELECT id FROM series WHERE name = ? AND labels = ?", row).fetchone()
-        if found:
-            return int(found[0])
-        if row not in self._new:
-            self._last_id += 1
-            self._new[row] = self._last_id
-        return self._new[row]
+        return self._series_ids.find(reading.metric.name, {name: printable(value) for name, value in pairs})
 
-    def _write(self, snapshots: list[_Snapshot]) -> None:
-        rows = (
-            (snapshot.t_ms, series, value)
-            for snapshot in snapshots
-            for series, value in zip(snapshot.series, snapshot.values, strict=True)
-        )
-        if not snapshots:
+    def _write(self, moments: list[StoredMoment]) -> None:
+        if not moments:
             return
-        began_ms = snapshots[0].t_ms
+        began_ms = moments[0].t_ms
         if self._first_ms is not None:
             began_ms = max(self._first_ms, round((self._written_s - MOVED_S) * 1_000))
-        with self._connection as connection:
-            if self._to_move_ms:
-                self._move(connection, began_ms)
-            if self.backlog:
-                self.backlog.rewind_before(snapshots[0].t_ms)
-            connection.executemany("INSERT INTO series VALUES (?, ?, ?)", [(n, *row) for row, n in self._new.items()])
-            connection.executemany("INSERT OR REPLACE INTO samples VALUES (?, ?, ?)", rows)
-        self._new.clear()
+        try:
+            with self._connection:
+                if self._to_move_ms:
+                    self._tables.move(began_ms, self._to_move_ms)
+                    if self.backlog:
+                        self.backlog.move(began_ms, self._to_move_ms)
+                if self.backlog:
+                    self.backlog.rewind_before(moments[0].t_ms)
+                self._series_ids.insert_new()
+                self._tables.write(moments)
+        except BaseException:
+            self._tables.restart()
+            with suppress(sqlite3.Error):  # the journal may be what fills the disk
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            raise
+        self._series_ids.confirm()
         if self._first_ms is None or self._to_move_ms:
             self._first_ms = began_ms + self._to_move_ms
         self._to_move_ms = 0
-        self._written_s = snapshots[-1].t_ms / 1_000
+        self._written_s = moments[-1].t_ms / 1_000
 
     def _trim(self, now_at: float, *, by_age: bool) -> None:
         """Delete old samples, the oldest while the file is too large, and once a day series without samples."""
@@ -202,10 +220,11 @@ class History:
             dropped += self._drop_before(end_ms)
         if dropped and not 0 <= now_at - self._swept_s < _SWEEP_EVERY_S:
             self._swept_s = now_at
-            with self._connection as connection:
-                connection.execute("DELETE FROM series WHERE id NOT IN (SELECT DISTINCT series_id FROM samples)")
+            with self._connection:
+                self._series_ids.delete_unused()
+            self._tables.restart()
             self._ids.clear()
-            self._new.clear()
+            self._ended = {}
             self._waiting.clear()
         if dropped:
             self._connection.execute(f"PRAGMA incremental_vacuum({_PAGES_A_TRIM})").fetchall()
@@ -215,24 +234,19 @@ class History:
 
         By number, not by time: a single sample with a wrong clock stretches the time range.
         """
-        row = self._connection.execute(
-            "SELECT t_ms FROM samples WHERE t_ms < ? ORDER BY t_ms LIMIT 1 OFFSET ?",
-            (before_ms, int(share * self._samples())),
-        ).fetchone()
-        return before_ms if row is None else row[0] + 1
+        t_ms = self._tables.time_of_row(int(share * self._rows()), before_ms)
+        return before_ms if t_ms is None else t_ms + 1
 
-    def _samples(self) -> int:
-        """Return the number of samples; for a large file a low estimate by its size, since counting takes seconds."""
+    def _rows(self) -> int:
+        """Return the number of rows; for a large file a low estimate by its size, since counting takes seconds."""
         size = self._bytes()
-        if size > _COUNTED_BYTES:
-            return size // _SAMPLE_BYTES
-        return int(self._connection.execute("SELECT count(*) FROM samples").fetchone()[0])
+        return size // _ROW_BYTES if size > _COUNTED_BYTES else self._tables.count()
 
     def _drop_before(self, t_ms: int) -> int:
-        with self._connection as connection:
+        with self._connection:
             if self.backlog:
                 self.backlog.drop(t_ms)
-            return connection.execute("DELETE FROM samples WHERE t_ms < ?", (t_ms,)).rowcount
+            return self._tables.drop_before(t_ms)
 
     def _bytes(self) -> int:
         pages = self._connection.execute("PRAGMA page_count").fetchone()[0]
@@ -244,5 +258,5 @@ class History:
         self._connection.close()
 
 
-def _values(readings: list[Reading]) -> array[float]:
+def _values(readings: Iterable[Reading]) -> array[float]:
     return array("d", [reading.value for reading in readings])

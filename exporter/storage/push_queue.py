@@ -6,7 +6,10 @@ import json
 import logging
 import sqlite3
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import islice
 from typing import Literal, NamedTuple
+
+from exporter.contract.compact_history import samples_in_order
 
 _MOST = (1 << 63) - 1
 """Largest integer of SQLite."""
@@ -134,21 +137,14 @@ class PushQueue:
     def state(self, most: int) -> PushQueueState:
         """Return the unacknowledged samples, counted up to `most` since counting takes a second per million."""
         position = self.position()
-        samples, oldest_ms = self._connection.execute(
-            "SELECT count(*), min(t_ms) FROM (SELECT t_ms FROM samples WHERE (t_ms, series_id) > (?, ?) LIMIT ?)",
-            (*position.done, most),
-        ).fetchone()
-        return PushQueueState(position, samples, oldest_ms)
+        counted = [t_ms for t_ms, _, _ in islice(samples_in_order(self._connection, position.done, _MOST - 1), most)]
+        return PushQueueState(position, len(counted), min(counted, default=None))
 
     def oldest(self, until_ms: int, most: int) -> PushBatch:
         """Return the oldest unacknowledged samples, at most `most`, up to `until_ms`."""
         position = self.position()
-        rows = self._connection.execute(
-            "SELECT t_ms, series_id, value FROM samples WHERE (t_ms, series_id) > (?, ?) AND t_ms <= ?"
-            " ORDER BY t_ms, series_id LIMIT ?",
-            (*position.done, until_ms, most),
-        )
-        samples = [QueuedSample(*row) for row in rows]
+        rows = samples_in_order(self._connection, position.done, until_ms)
+        samples = [QueuedSample(*row) for row in islice(rows, most)]
         series = self._connection.execute(
             "SELECT id, name, CAST(labels AS BLOB) FROM series WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(list({sample.series_id for sample in samples})),),
@@ -252,10 +248,7 @@ class PushQueue:
         position = self.position()
         if position.t_ms >= before_ms:
             return
-        lost = self._connection.execute(
-            "SELECT count(*) FROM samples WHERE (t_ms, series_id) > (?, ?) AND t_ms < ?",
-            (*position.counted, before_ms),
-        ).fetchone()[0]
+        lost = sum(1 for _ in samples_in_order(self._connection, position.counted, before_ms - 1))
         if lost:
             self._save(replace(position, dropped=position.dropped + lost))
 

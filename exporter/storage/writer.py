@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from exporter.contract.metrics import STATE_UP
 from exporter.model import Reading, Service
-from exporter.storage.history import AROUND_S, SPARSE_S, History
+from exporter.storage.history import AROUND_S, SPARSE_S, EndedRuns, History
 from exporter.storage.state_file import StateChanges, StateFile
 
 log = logging.getLogger(__name__)
@@ -105,8 +105,13 @@ class HistoryWriter:
             await self._health.write(self._thread, "history", lambda: self._write(self._queue.popleft()))
 
     def _write(self, second: HistorySecond) -> None:
-        readings = [*second.readings, *self._ended.due(second)]
-        self.history.add(second.at, readings, run_open=second.run_open, now_s=second.s)
+        self.history.add(
+            second.at,
+            second.readings,
+            run_open=second.run_open,
+            now_s=second.s,
+            ended=EndedRuns(second.ended, self._ended.is_due(second)),
+        )
 
     async def run(self, ask: Callable[[History], Value]) -> Value:
         """Call `ask` in the thread. Raises sqlite3.Error and OSError."""
@@ -123,23 +128,22 @@ class HistoryWriter:
 
 
 class _EndedRunSchedule:
-    """Schedule of the ended runs' series: around runs they are written every 15 s only, and not each second."""
+    """Schedule of the ended runs' series: around runs they have a sample every 15 s only, and not each second."""
 
     def __init__(self) -> None:
         self._known: frozenset[str] = frozenset()
-        self._is_new = False
         self._last_end_s = self._written_s = -math.inf
 
-    def due(self, second: HistorySecond) -> list[Reading]:
-        """Return the series that are to be written with this second."""
+    def is_due(self, second: HistorySecond) -> bool:
+        """Return True if all ended runs have a sample in this second."""
         if second.ended.keys() - self._known:
-            self._is_new, self._last_end_s = True, second.s
+            self._last_end_s = second.s
         self._known = frozenset(second.ended)
         is_dense = second.run_open or second.s - self._last_end_s <= AROUND_S + SPARSE_S
-        if is_dense and not self._is_new and second.s - self._written_s < SPARSE_S:
-            return []
-        self._is_new, self._written_s = False, second.s
-        return [reading for readings in second.ended.values() for reading in readings]
+        if is_dense and second.s - self._written_s < SPARSE_S:
+            return False
+        self._written_s = second.s
+        return True
 
 
 WITHIN_S = 1.0

@@ -45,14 +45,19 @@ def read(history, query, at):
 def test_history_file_has_the_schema_of_the_contract(stored):
     stored.add(NOW, [power(300.0), Reading(RUN_INFO, ("r-1", "w"), 1.0, (("label_b", 'x"'),))], run_open=True)
     connection = contract.open_read_only(stored.path)
-    tables = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
+    columns = {
+        name: [column[1] for column in connection.execute(f"PRAGMA table_info({name})")]
+        for name in ("meta", "series", "samples")
+    }
     names = connection.execute("SELECT name, labels FROM series ORDER BY name").fetchall()
     samples = connection.execute("SELECT t_ms, value FROM samples ORDER BY value").fetchall()
     connection.close()
 
-    assert set(tables) == {"meta", "series", "samples"}
-    assert "PRIMARY KEY (t_ms, series_id)" in tables["samples"]
-    assert tables["samples"].endswith("WITHOUT ROWID")
+    assert columns == {
+        "meta": ["key", "value"],
+        "series": ["id", "name", "labels"],
+        "samples": ["t_ms", "series_id", "value"],
+    }
     assert names == [
         ("wattline_gpu_power_watts", '{"gpu":"0","uuid":"GPU-0"}'),
         ("wattline_run_info", '{"label_b":"x\\"","run_id":"r-1","workload":"w"}'),
@@ -230,6 +235,31 @@ def test_history_run_during_full_disk_is_written_later(stored):
 
     (info,) = read(stored, 'wattline_run_info{run_id="new"}[60s]', NOW + 3)
     assert [t - NOW for t, _ in info.samples] == [1, 2]
+
+
+def test_history_little_space_takes_a_part_of_the_queue(stored):
+    """After an outage, not all queued seconds fit into one transaction on a small disk."""
+
+    def limit_pages(most):
+        stored._connection.execute(f"PRAGMA max_page_count = {most}").fetchall()
+
+    def add(second):
+        stored.add(NOW + second, [power(float(second), str(gpu)) for gpu in range(300)], run_open=True)
+
+    add(0)
+    pages = stored._connection.execute("PRAGMA page_count").fetchone()[0]
+    limit_pages(pages)
+    for second in range(1, 41):
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            add(second)
+    limit_pages(pages + 30)  # 120 kB: about 6,000 of 12,000 samples
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        add(41)
+
+    assert times(stored) == list(range(21))
+    limit_pages(pages + 1_000)
+    add(42)
+    assert times(stored) == list(range(43))
 
 
 def test_history_full_disk_queue_is_limited(tmp_path):

@@ -92,7 +92,7 @@ def test_push_queue_skips_series_with_damaged_labels(push_servers, sender, caplo
     add_samples(pushed.history, now - 60, 60)
     with closing(sqlite3.connect(pushed.folder / HISTORY_FILE)) as connection, connection:
         for number, damaged in enumerate(['{"gpu"', "[1]", b"\xff"], 1):
-            connection.execute("UPDATE series SET labels = ? WHERE id = ?", (damaged, number))
+            connection.execute("UPDATE label_template SET labels = ? WHERE id = ?", (damaged, number))
     pushed.push()
 
     eventually(lambda: count(server_samples(push_servers.victoria, pushed.name, now)) == 2 * 60, "the other two series")
