@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import math
 import os
 import sqlite3
 import time
@@ -20,11 +21,13 @@ from exporter.energy.counter_wraps import CounterTotal, SeriesKey
 from exporter.energy.emissions import EmissionKey
 from exporter.energy.marks import LastPoll, MeterTotals
 from exporter.model import Device
+from exporter.storage.run_archive import ARCHIVE_SCHEMA, ARCHIVED_AT_ONCE, archive_runs, archived_run
 
 SCHEMA_VERSION = 2
 SHOWN_S = 600.0
 """Time for which the metrics show an ended run."""
 LATEST_RUNS = 256
+ARCHIVE_EVERY_S = 60.0
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS device (
@@ -122,6 +125,7 @@ class StateFile:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._archived_s = -math.inf
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(folder)
@@ -129,7 +133,7 @@ class StateFile:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("PRAGMA cache_size = -512")  # kibibytes: little is read
-            self._connection.executescript(SCHEMA)
+            self._connection.executescript(SCHEMA + ARCHIVE_SCHEMA)
             self._reader = sqlite3.connect(folder / STATE_FILE, check_same_thread=False, timeout=1)
         except FileExistsError as error:
             raise StateError(f"cannot use {folder}: it is a file; name a folder with --state.path") from error
@@ -239,10 +243,14 @@ class StateFile:
                 ],
             )
 
+        if not 0 <= snapshot.now_s - self._archived_s < ARCHIVE_EVERY_S:
+            is_done = archive_runs(self._connection) < ARCHIVED_AT_ONCE
+            self._archived_s = snapshot.now_s if is_done else -math.inf
+
     def run(self, run_id: str) -> str | None:
         """Return a run as JSON. For the event loop: one row by its key, over a separate connection."""
         row = self._reader.execute("SELECT body FROM run WHERE run_id = ?", (run_id,)).fetchone()
-        return str(row[0]) if row else None
+        return str(row[0]) if row else archived_run(self._reader, run_id)
 
     def runs(self, limit: int) -> list[str]:
         """Return the newest runs as JSON, over a separate connection so that no write waits."""

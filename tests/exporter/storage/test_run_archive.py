@@ -1,0 +1,63 @@
+"""Archive of ended runs in the state file."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from exporter.attribution.policy import AttributionChanges
+from exporter.contract.history import STATE_FILE
+from exporter.storage.run_archive import KEPT_RUNS
+from exporter.storage.state_file import StateChanges, StateFile, StoredRun
+
+UUID = "GPU-f875bc6b-2fae-51f1-8109-e99a752776f8"
+
+
+def body(number):
+    """Return a stored run with 40 values that differ between runs, and 4 kB of names that do not."""
+    marks = {f"gpu:{UUID}:{n}": {"joules": number / 7 + n, "half_width_j": 1.5, "covered_s": 10.0} for n in range(40)}
+    return json.dumps({"run_id": f"run-{number}", "ended_at": float(number), "begin": marks})
+
+
+def changes(now_s, runs):
+    return StateChanges({}, {}, runs, {}, AttributionChanges({}, set()), {}, now_s)
+
+
+@pytest.fixture
+def state(tmp_path):
+    file = StateFile(tmp_path)
+    yield file
+    file.close()
+
+
+def save_ended(state, count):
+    runs = [StoredRun(f"run-{n}", float(n), is_open=False, body=body(n)) for n in range(count)]
+    state.save(changes(1.0, [*runs, StoredRun("open", 0.0, is_open=True, body=body(0))]))
+    for second in range(2, 30):
+        state.save(changes(float(second), []))
+
+
+def test_archived_run_is_found_as_it_was_saved(state):
+    save_ended(state, KEPT_RUNS + 450)
+
+    assert [state.run(f"run-{n}") for n in (0, 1, 449, 450)] == [body(n) for n in (0, 1, 449, 450)]
+    assert state.run("another") is None
+
+
+def test_newest_and_open_runs_stay_in_the_table_of_former_versions(state, tmp_path):
+    save_ended(state, KEPT_RUNS + 450)
+    with closing(sqlite3.connect(tmp_path / STATE_FILE)) as connection:
+        stored = {run_id for (run_id,) in connection.execute("SELECT run_id FROM run")}
+
+    assert stored == {"open", *(f"run-{n}" for n in range(450, KEPT_RUNS + 450))}
+    assert [json.loads(run)["run_id"] for run in state.runs(2)] == [f"run-{KEPT_RUNS + n}" for n in (449, 448)]
+
+
+def test_archived_run_takes_a_tenth_of_its_space(state, tmp_path):
+    save_ended(state, KEPT_RUNS + 450)
+    with closing(sqlite3.connect(tmp_path / STATE_FILE)) as connection:
+        archived, packed = connection.execute("SELECT count(*), sum(length(body)) FROM archived_run").fetchone()
+
+    assert archived == 450
+    assert packed / archived < len(body(7)) / 10
