@@ -11,7 +11,7 @@ from exporter.model import ClockReading, Device, Reading, RunError, read_clocks
 from exporter.polling.live_state import LiveState
 from exporter.runs import lifecycle, marks, requests
 from exporter.runs.device_holders import DeviceHolders
-from exporter.runs.lifecycle import ClockSteps, has_living_process
+from exporter.runs.lifecycle import ClockSteps, SlotProgress, has_living_process
 from exporter.runs.record import STORED, Cut, RunArchive, RunRecord
 from exporter.runs.view import RunSnapshot, run_view
 from exporter.storage.state_file import SHOWN_S, SavedState, StateChanges, StoredRun
@@ -40,6 +40,7 @@ class Ledger:
         self._clock = clock
         self._is_alive = is_alive
         self._steps = ClockSteps()
+        self._slots = SlotProgress()
         self._changed: set[str] = set()
         """Runs that changed since the last `take_changes`."""
         self._saving: set[str] = set()
@@ -195,11 +196,11 @@ class Ledger:
 
     def tick(self) -> None:
         """Take final marks, end dead runs, remove old ones, and start a segment where the carbon intensity changes."""
-        ticked_s = self._steps.read_s
         self._follow_clock()
         self._record_power()
-        now_s, now_at, _ = self._clock()
-        families = self.attribution.families()
+        now_s, now_at, _ = now = self._clock()
+        families, slots_at = self.attribution.families(), self._live.energy.slots_at
+        slots_from_s = self._slots.advance(self.runs.values(), slots_at, now)
         for run in list(self.runs.values()):
             if not run.running:
                 self._forget(run, now_s, now_at)
@@ -208,11 +209,10 @@ class Ledger:
             lifecycle.discover_gpus(run, self._live.gpus, families.get(run.run_id, ()))
             marks.settle(run, self._live.energy.meters, now_s)
             lifecycle.note_doubts(run, self._live)
-            from_s = lifecycle.known_alive_until(run, ticked_s)
+            from_s = None if slots_from_s is None else lifecycle.known_alive_until(run, slots_from_s)
             self._end_if_dead(run, now_s, now_at)
-            if run.running:
-                until_s = lifecycle.known_alive_until(run, now_s)
-                lifecycle.cut_at_slots(run, self._live.energy.slots_at, from_s, until_s, now_at - (now_s - until_s))
+            if run.running and from_s is not None:
+                lifecycle.cut_at_slots(run, slots_at, from_s, now)
 
     def _forget(self, run: RunRecord, now_s: float, now_at: float) -> None:
         """Forget a run ten minutes after its end on CLOCK_BOOTTIME, but not before it is saved."""

@@ -23,6 +23,8 @@ STEP_S = 1.0
 """Smallest change of the wall clock that counts as a step; less is drift."""
 GONE_S = 8.0
 """Time without any process after which a run ends. A launcher may start the next process earlier."""
+UNKNOWN_S = 10.0
+"""Time for which cuts can be added later: the meters keep the polls of 12 s."""
 MIN_SLOT_S = 60.0
 """Shortest slot of carbon intensity; a shorter period contains at most one change."""
 
@@ -79,12 +81,13 @@ def known_alive_until(run: RunRecord, t_s: float) -> float:
     return min(t_s, run.alive_s) if run.processes or run.cgroup else t_s
 
 
-def cut_at_slots(run: RunRecord, slots_at: SlotLookup, from_s: float, until_s: float, until_at: float) -> None:
-    """Add a cut at each change of the carbon intensity between `from_s` and `until_s`.
+def cut_at_slots(run: RunRecord, slots_at: SlotLookup, from_s: float, now: ClockReading) -> None:
+    """Add a cut at each change of the carbon intensity since `from_s`.
 
-    `until_s` is the last instant at which the run is known to be alive, which may become its end. `until_at` is the
-    same instant in Unix time.
+    The last one is at the last instant at which the run is known to be alive, which may become its end.
     """
+    until_s = known_alive_until(run, now.s)
+    until_at = now.at - (now.s - until_s)
     last = run.cuts[-1]
     from_s = max(from_s, last.t_s)
     if until_s < from_s or (until_s - from_s < MIN_SLOT_S and slots_at(until_at) == last.slots):
@@ -93,6 +96,30 @@ def cut_at_slots(run: RunRecord, slots_at: SlotLookup, from_s: float, until_s: f
         if slots != run.cuts[-1].slots:
             at_s = max(from_s, until_s - (until_at - begin_at)) if run.cuts[-1].slots else until_s
             run.cuts.append(Cut(at_s, last.phase, slots))
+
+
+class SlotProgress:
+    """Instant up to which the runs have their cuts at changes of the carbon intensity.
+
+    After a start of the exporter, the intensity is unknown until a provider has answered. Until then, at most for
+    UNKNOWN_S, no cut is made, and later the cuts of that time are added.
+    """
+
+    def __init__(self) -> None:
+        self._done_s = -math.inf
+        self._unknown_s: float | None = None
+
+    def advance(self, runs: Iterable[RunRecord], slots_at: SlotLookup, now: ClockReading) -> float | None:
+        """Return the instant from which to add cuts up to now; None while the intensity is unknown."""
+        now_s = now.s
+        if slots_at(now.at) or not any(run.running and run.cuts[-1].slots for run in runs):
+            self._unknown_s = None
+        elif self._unknown_s is None:
+            self._unknown_s = now_s
+        if self._unknown_s is not None and now_s - self._unknown_s < UNKNOWN_S:
+            return None
+        from_s, self._done_s = self._done_s, now_s
+        return from_s
 
 
 def adjust_to_clock(run: RunRecord, step_s: float, sleep_s: float) -> None:

@@ -282,3 +282,42 @@ def test_ledger_phase_entered_again_has_first_and_last_start(tmp_path):
     assert phases["train"].last_started_at == pytest.approx(shift_s + 18, abs=0.1)
     assert phases["train"].duration_seconds == pytest.approx(22, abs=0.4)
     assert phases["validate"].last_started_at == phases["validate"].started_at == pytest.approx(shift_s + 10, abs=0.1)
+
+
+def test_ledger_resumed_run_keeps_intensity_until_the_provider_answers(tmp_path):
+    state = StateFile(tmp_path)
+    slots = [(slot(0, 100),)]
+    node = Node(state, slots_at=lambda _: slots[-1])
+    run = node.begin()
+    node.run_for(8)
+    node.ledger.tick()
+    slots.append(())  # as after a restart, until the provider has answered
+    for _ in range(9):
+        node.run_for(1)
+        node.ledger.tick()
+    slots.append((slot(0, 100),))
+    node.run_for(8)
+    node.ledger.tick()
+    ended = node.end(run.run_id)
+    state.close()
+    grams = sum(emission.grams for emission in ended.emissions)
+
+    assert grams == pytest.approx((ended.final[GPU].joules - ended.begin[GPU].joules) / 3.6e6 * 100, rel=1e-9)
+
+
+def test_ledger_intensity_unknown_for_long_is_left_out(tmp_path):
+    state = StateFile(tmp_path)
+    slots = [(slot(0, 100),)]
+    node = Node(state, slots_at=lambda _: slots[-1])
+    run = node.begin()
+    node.run_for(8)
+    node.ledger.tick()
+    slots.append(())
+    for _ in range(60):
+        node.run_for(1)
+        node.ledger.tick()
+    ended = node.end(run.run_id)
+    state.close()
+    grams = sum(emission.grams for emission in ended.emissions)
+
+    assert grams == pytest.approx(360 * 8.3 / 3.6e6 * 100, rel=0.15)  # 8 s, the update at the start, up to a tick
