@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sqlite3
 import ssl
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +20,9 @@ import aiohttp
 from exporter.cli import idle_power
 from exporter.cli.sources import cpu_source, kubelet_source, simulated_file, worker_arguments
 from exporter.config.reloadable_file import ConfigFileError
-from exporter.config.settings import Settings, UsageError
+from exporter.config.settings import OperationError, Settings, UsageError
 from exporter.contract.history import STATE_FILE
-from exporter.model import DriverGone, GpuCount, Source, SourceError, WorkerMessage
+from exporter.model import DriverGone, GpuCount, Poll, Source, SourceError, WorkerMessage
 from exporter.nvml_worker.protocol import decode_message
 from exporter.nvml_worker.supervisor import cannot_run
 from exporter.sources.carbon.feed import CarbonFeed
@@ -32,7 +34,7 @@ from exporter.sources.process_table import DENIED, ProcessTable, may_read_all
 from exporter.storage.state_file import storage_remedy
 from exporter.web.access import is_loopback
 from exporter.web.authentication import ApiToken
-from exporter.web.server import unix_address
+from exporter.web.server import listen_tcp, unix_address
 from exporter.web.web_config import load_web_config
 
 DEFAULT_UNPRIVILEGED_PORT = 1024
@@ -87,16 +89,18 @@ def _first_unprivileged_port() -> int:
 
 
 NVML_TIMEOUT_S = 5.0
+CPU_COUNTER_S = 0.3
 STATE_BYTES = 1 << 16
 """Size of the first tables, for which the disk must have space."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckLine:
-    """One line of output; `measures` is True for a source of energy."""
+    """One line of output. `measures` is True for a source of energy, `fails` where the exporter cannot start."""
 
     text: str
     measures: bool = False
+    fails: bool = False
 
 
 async def run_checks(settings: Settings, idle_s: float = 0.0) -> list[CheckLine]:
@@ -110,9 +114,18 @@ async def run_checks(settings: Settings, idle_s: float = 0.0) -> list[CheckLine]
     if not feeds:
         lines.append(CheckLine("carbon  off: no emissions without --carbon.region or --carbon.intensity"))
     lines += [await _carbon_line(feed) for feed in feeds]
-    lines.append(_state_line(settings))
-    lines.append(CheckLine(f"web     {describe_web(settings)}"))
-    return lines
+    return [*lines, _state_line(settings), CheckLine(f"web     {await _describe_listening(settings)}")]
+
+
+async def _describe_listening(settings: Settings) -> str:
+    """Return the line of the web server; it fails while another process listens on the address."""
+    try:
+        for listening in await listen_tcp(settings):
+            listening.close()
+    except (OperationError, UsageError) as error:  # `describe_web` states the others
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE:
+            return f"fails: {error}"
+    return describe_web(settings)
 
 
 def _disabled_line(name: str) -> CheckLine:
@@ -219,9 +232,29 @@ async def _cpu_lines(source: CpuSource) -> list[CheckLine]:
     refused = [CheckLine(f"rapl    {name} unavailable: {error}") for name, error in source.refused.items()]
     if not batch.polls:  # the first read of a model
         return [*refused, *(CheckLine(f"rapl    estimates: {problem}") for problem in batch.problems)]
-    zones = ", ".join(f"{poll.device.kind} {poll.device.id}" for poll in batch.polls)
+    still = await _still_zones(source, batch.polls)
+    zones = ", ".join(_zone(poll) for poll in batch.polls if _zone(poll) not in still)
     works = CheckLine(f"rapl    works: {zones}, by {source.method.name}", measures=True)
-    return [works, *refused, *(CheckLine(f"rapl    in part: {problem}") for problem in batch.problems)]
+    problems = [
+        *batch.problems,
+        *(f"the counter of {zone} does not move; its energy is not measured" for zone in still),
+    ]
+    return [works, *refused, *(CheckLine(f"rapl    in part: {problem}") for problem in problems)]
+
+
+async def _still_zones(source: CpuSource, before: Sequence[Poll]) -> list[str]:
+    """Return the zones whose energy counter does not move within CPU_COUNTER_S while that of another zone does."""
+    await asyncio.sleep(CPU_COUNTER_S)
+    try:
+        after = {poll.device: poll.counter_j for poll in (await asyncio.to_thread(source.read)).polls}
+    except SourceError:
+        return []
+    still = [poll for poll in before if poll.counter_j is not None and after.get(poll.device) == poll.counter_j]
+    return [_zone(poll) for poll in still] if len(still) < len(before) else []
+
+
+def _zone(poll: Poll) -> str:
+    return f"{poll.device.kind} {poll.device.id}"
 
 
 async def _board_lines(source: HwmonSource) -> list[CheckLine]:
@@ -250,7 +283,7 @@ def _state_line(settings: Settings) -> CheckLine:
     """Check the state folder without changing files of a running exporter."""
     folder = settings.state_path
     if folder.exists() and not folder.is_dir():
-        return CheckLine(f"state   cannot use {folder}: it is a file; set --state.path to a folder")
+        return CheckLine(f"state   cannot use {folder}: it is a file; set --state.path to a folder", fails=True)
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     try:
         if (folder / STATE_FILE).exists():
@@ -263,5 +296,5 @@ def _state_line(settings: Settings) -> CheckLine:
     except (OSError, sqlite3.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         advice = f"{storage_remedy(error)}, or choose another folder with --state.path"
-        return CheckLine(f"state   cannot write to {folder}: {reason}; {advice}")
+        return CheckLine(f"state   cannot write to {folder}: {reason}; {advice}", fails=True)
     return CheckLine(f"state   works: {folder}" if folder == existing else f"state   works: {folder} will be created")

@@ -100,7 +100,7 @@ def check(
 ) -> None:
     """Read each source once, and print whether it works, or the cause and the remedy.
 
-    It takes the options of serve. The exit code is 1 if no energy can be measured.
+    It takes the options of serve. The exit code is 1 if no energy can be measured, or the state cannot be written.
     """
     from exporter.cli.check import run_checks as run_check
 
@@ -109,7 +109,7 @@ def check(
     lines = asyncio.run(run_check(settings, idle_seconds))
     for line in lines:
         print(line.text)
-    if not any(line.measures for line in lines):
+    if not any(line.measures for line in lines) or any(line.fails for line in lines):
         raise typer.Exit(1)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 
@@ -44,6 +45,16 @@ def test_check_and_serve_report_a_full_disk_alike(tmp_path, mounted, error, advi
         done = subprocess.run(inside, capture_output=True, text=True, check=False, timeout=60)
         output = done.stdout if command.startswith("check") else done.stderr
         assert f"cannot write to {tmp_path}{below}: {error}; {advice}, or choose another folder" in output
+        assert done.returncode == 1
+
+
+def test_check_reports_a_port_in_use(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        options = ("--idle-seconds", "0", "--state.path", str(tmp_path), "--web.listen-address", address)
+        done = exporter("check", "--simulate", "1xH200", *options)
+
+    assert f"web     fails: cannot listen on {address}: " in done.stdout
 
 
 def test_check_prints_one_line_per_source(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 
 import pytest
 
@@ -26,6 +27,28 @@ def test_check_cpu_with_powercap_is_one_line(tmp_path):
     powercap.amd(tmp_path)
     (line,) = cpu(cpu_source(Settings(state_path=tmp_path, sysfs=tmp_path)))
     assert line == CheckLine("rapl    works: core 0, package 0, by powercap", measures=True)
+
+
+def test_check_cpu_zone_that_does_not_move_is_not_measured(tmp_path):
+    tree = powercap.Powercap(tmp_path)
+    tree.zone("intel-rapl:0", "package-0", 100.0)
+    tree.zone("intel-rapl:1", "psys", 100.0)
+    ended = threading.Event()
+
+    def use_package():
+        while not ended.wait(0.02):
+            tree.tick(1.0, "intel-rapl:0")
+
+    thread = threading.Thread(target=use_package)
+    thread.start()
+    try:
+        works, problem = cpu(cpu_source(Settings(state_path=tmp_path, sysfs=tmp_path)))
+    finally:
+        ended.set()
+        thread.join()
+
+    assert works == CheckLine("rapl    works: package 0, by powercap", measures=True)
+    assert problem.text == "rapl    in part: the counter of psys 0 does not move; its energy is not measured"
 
 
 def test_check_cpu_with_perf_adds_cause_and_remedy_of_powercap(tmp_path):
