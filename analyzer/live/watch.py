@@ -13,7 +13,7 @@ import pandas as pd
 
 from analyzer.live.model import Device, LiveCarbon, LiveGpu, LiveNode, LiveRun, WatchState
 from analyzer.live.rows import live_gpus, live_runs
-from analyzer.model.samples import last, rows_of
+from analyzer.model.samples import last, rests_s, rows_of
 from exporter.contract import metrics as m
 
 WATCHED = (
@@ -24,7 +24,8 @@ WATCHED = (
     *(m.RUN_ENERGY_UNCERTAINTY, m.RUN_WORK),
 )
 PATIENCE_S = 5.0
-"""Time for which a node is live at least; otherwise three scrape intervals."""
+"""Time for which a node is live at least; otherwise three scrape intervals. Without a run, an exporter's own history
+has a sample in 15 s only."""
 USUAL_INTERVAL_S = 15.0
 
 
@@ -84,7 +85,7 @@ def _nodes(frame: pd.DataFrame, at_s: float) -> Iterable[LiveNode]:
         interval_s = float(np.median(np.diff(times))) if len(times) > 1 else USUAL_INTERVAL_S
         newest_s = float(times[-1])
         age_s = max(at_s - newest_s, 0.0)
-        stale = age_s > max(3 * interval_s, PATIENCE_S)
+        stale = age_s > max(3 * interval_s, PATIENCE_S, rests_s(str(instance), untagged=True))
         mine = frame[(frame["instance"] == instance) & (frame["t"] > newest_s - interval_s / 2)]
         down = tuple(sorted(row.labels["source"] for row in last(mine, m.SOURCE_UP) if row.value == 0))
         yield LiveNode(str(instance), newest_s, age_s, interval_s, stale, down)

@@ -60,6 +60,15 @@ def text_of(result, width=80, trouble=""):
     return captured.get()
 
 
+def test_exporter_at_rest_after_a_run_is_not_stale():
+    """A minute after a run, the samples of an exporter's history are 15 s apart instead of one."""
+    at_rest = live_state(frame_of([gpu()], OPEN, seconds(0, 10), instance=""), START_S + 25.0, {})
+    silent = live_state(frame_of([gpu()], OPEN, seconds(0, 10), instance=""), START_S + 35.0, {})
+    scraped = live_state(frame_of([gpu()], OPEN, seconds(0, 10)), START_S + 25.0, {})
+
+    assert [state.nodes[0].stale for state in (at_rest, silent, scraped)] == [False, True, True]
+
+
 def test_live_gpu_has_values_of_the_newest_scrape():
     result = live_state(frame_of([gpu()], OPEN, seconds(0, 10), clock_events), NOW_S, {})
     (entry,) = result.gpus
