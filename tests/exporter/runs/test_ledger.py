@@ -9,7 +9,7 @@ import pytest
 
 from exporter.attribution.policy import Attribution, AttributionChanges
 from exporter.contract.run import BeginRequest, EndRequest
-from exporter.energy.marks import MeterTotals
+from exporter.energy.marks import MeterTotals, energy_between
 from exporter.model import ClockReading, Device, GpuInfo, Poll, Slot, boottime
 from exporter.polling.health import GpuHealth
 from exporter.polling.live_state import LiveState
@@ -321,3 +321,30 @@ def test_ledger_intensity_unknown_for_long_is_left_out(tmp_path):
     grams = sum(emission.grams for emission in ended.emissions)
 
     assert grams == pytest.approx(360 * 8.3 / 3.6e6 * 100, rel=0.15)  # 8 s, the update at the start, up to a tick
+
+
+def test_ledger_restore_has_phases_and_end_saved_before_any_later_poll(tmp_path):
+    """The run is saved as it is answered, before the sensors are read again, and then the exporter is killed."""
+    state = StateFile(tmp_path)
+    node = Node(state)
+    run = node.begin(run_id="r")
+    node.run_for(6)
+    node.ledger.tick()
+    node.ledger.phase("r", "first")
+    node.run_for(2)
+    node.ledger.phase("r", "second")
+    node.run_for(2)
+    node.ledger.stop(run, EndRequest())
+    state.save(node.ledger.take_changes())
+    later = Node(state)
+    later.ledger.restore(state.load(), same_boot=True)
+    ended = later.ledger.find("r")
+    state.close()
+    energy = energy_between(ended.begin[GPU], ended.final[GPU])
+    true_j = 360.0 * ((ended.end_s or 0.0) - ended.begin_s)
+
+    assert [phase.name for phase in ended.phases] == ["first", "second"]
+    assert [phase.seconds for phase in ended.phases] == [pytest.approx(2.0), pytest.approx(2.0)]
+    assert sum(phase.joules[GPU] for phase in ended.phases) <= energy.joules
+    assert abs(energy.joules - true_j) <= energy.half_width_j
+    assert energy.half_width_j < 0.1 * true_j

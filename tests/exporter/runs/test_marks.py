@@ -126,6 +126,20 @@ def test_settle_silent_device_is_waited_for_30_s():
     assert run.begin_settled
 
 
+def test_end_without_later_polls_is_inside_its_interval():
+    """The power rises from 72 to 700 W, the limit, 1.4 s before the end, after the last poll."""
+    run = run_of(Cut(BEGIN_S, None))
+    line = line_until(END_S - 1.4, lambda _: 72.0)
+    line.max_w = 1.5 * 700.0
+    run_marks.settle(run, {GPU: line}, BEGIN_S + 6)
+    run.end_s, run.ended_at, run.outcome = END_S, 1_790_000_010.0, "ok"
+    run_marks.finish(run, {GPU: line})
+    energy = energy_between(run.begin[GPU], run.final[GPU])
+
+    assert abs(energy.joules - (72.0 * 8.6 + 700.0 * 1.4)) <= energy.half_width_j
+    assert any("energy after that is missing" in note for note in run.notes)
+
+
 def test_take_marks_keeps_known_mark_without_polls():
     run = run_of(Cut(BEGIN_S, None))
     early = run_marks.take_marks(run, {GPU: line_until(103.0)}, BEGIN_S, {})

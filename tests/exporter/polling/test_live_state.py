@@ -1,0 +1,35 @@
+"""Liveness of GPUs while the exporter itself is stopped, as by SIGSTOP."""
+
+from exporter.model import Device, GpuInfo
+from exporter.polling.health import GpuHealth
+from exporter.polling.live_state import LiveState
+
+GPU = Device("gpu", "GPU-0")
+
+
+def live_at(read_s: float) -> tuple[LiveState, GpuHealth]:
+    live = LiveState()
+    gpu = GpuHealth(GpuInfo("0", GPU.id, "test", "", "", ""), GPU, read_s)
+    live.gpus[GPU.id] = gpu
+    return live, gpu
+
+
+def up_at_each_check(live: LiveState, gpu: GpuHealth, *instants_s: float) -> list[bool]:
+    states = []
+    for now_s in instants_s:
+        live.age(now_s)
+        states.append(gpu.up)
+    return states
+
+
+def test_silent_gpu_is_down_after_three_seconds() -> None:
+    live, gpu = live_at(100.0)
+
+    assert up_at_each_check(live, gpu, 100.0, 101.0, 102.0, 103.0) == [True, True, True, False]
+
+
+def test_stopped_exporter_gives_its_gpus_time_to_answer() -> None:
+    live, gpu = live_at(100.0)
+
+    assert up_at_each_check(live, gpu, 100.0, 101.0, 106.0, 107.0, 108.0) == [True] * 5
+    assert up_at_each_check(live, gpu, 109.0) == [False]  # 3 s after the stop
