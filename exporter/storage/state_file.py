@@ -9,7 +9,7 @@ import math
 import os
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -198,6 +198,14 @@ class StateFile:
 
     def save(self, snapshot: StateChanges) -> None:
         """Save in one transaction. Raises sqlite3.Error."""
+        try:
+            self._save(snapshot)
+        except sqlite3.Error:
+            with suppress(sqlite3.Error):  # the journal may be what fills the disk
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            raise
+
+    def _save(self, snapshot: StateChanges) -> None:
         with self._connection as connection:
             connection.executemany(
                 "INSERT OR REPLACE INTO device VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

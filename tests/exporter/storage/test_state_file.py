@@ -1,16 +1,40 @@
-"""Time of each device's last poll in the state file."""
+"""State file: last polls of the devices, and a disk without space."""
 
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from exporter.attribution.policy import AttributionChanges
 from exporter.contract.history import STATE_FILE
 from exporter.energy.marks import LastPoll
 from exporter.model import Device
-from exporter.storage.state_file import StateChanges, StateFile
+from exporter.storage.state_file import StateChanges, StateFile, StoredRun
 
 GPU = Device("gpu", "GPU-0")
+
+
+def test_failed_save_makes_room_by_a_checkpoint(tmp_path: Path) -> None:
+    """A small disk is filled by the journal, which grows to 4 MB before SQLite starts it again."""
+    file = StateFile(tmp_path)
+    journal = tmp_path / f"{STATE_FILE}-wal"
+
+    def save_run(body: str) -> None:
+        runs = [StoredRun("run", 0.0, is_open=True, body=body)]
+        file.save(StateChanges({}, {}, runs, {}, AttributionChanges({}, set()), {}, 100.0))
+
+    for _ in range(20):
+        save_run("short")
+    file._connection.execute(f"PRAGMA max_page_count = {file._connection.execute('PRAGMA page_count').fetchone()[0]}")
+    grown_bytes = journal.stat().st_size
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        save_run("long" * 10_000)
+    left_bytes = journal.stat().st_size
+    file.close()
+
+    assert grown_bytes > 20 * 4_096
+    assert left_bytes == 0
 
 
 def save(folder: Path) -> None:
