@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from analyzer.model.interval import Interval, total
 from analyzer.model.report import AttributedRun, Boundary, MeasuredRun, UnitEnergy, Work
+from analyzer.model.work_units import FLOP_PER_GFLOP, GFLOP
 
 GENERATED, PROMPT, TOTAL = "generated_tokens", "prompt_tokens", "total_tokens"
-GFLOP = "gflop"
-_FLOP_PER_GFLOP = 1e9
 _WIDER = ("cpu", "dram")
 
 
@@ -46,7 +45,7 @@ def _boundary(run: AttributedRun, components: tuple[str, ...]) -> Boundary:
     energy = total(run.energy[component] for component in components)
     found = []
     for work in _amounts(run.work):
-        joules = _energy(run, components, work.phases)
+        joules = _attributed_energy(run, components, work.phases)
         if joules is not None and work.amount > 0:
             rate = work.amount / run.duration_s if run.duration_s > 0 else None
             found.append(UnitEnergy(work.unit, work.amount, rate, joules.scaled(1 / work.amount), work.phases))
@@ -65,7 +64,7 @@ def _amounts(works: Iterable[Work]) -> Iterator[_Amount]:
     by_unit = {work.unit: work for work in works}
     for work in by_unit.values():
         if work.unit == "flop":
-            yield _Amount(GFLOP, work.amount / _FLOP_PER_GFLOP, work.phases)
+            yield _Amount(GFLOP, work.amount / FLOP_PER_GFLOP, work.phases)
         else:
             yield _Amount(work.unit, work.amount, work.phases)
     if {GENERATED, PROMPT} <= by_unit.keys() and TOTAL not in by_unit:
@@ -73,6 +72,16 @@ def _amounts(works: Iterable[Work]) -> Iterator[_Amount]:
         in_whole_run = not all(work.phases for work in both)
         phases = () if in_whole_run else tuple(dict.fromkeys(name for work in both for name in work.phases))
         yield _Amount(TOTAL, math.fsum(work.amount for work in both), phases)
+
+
+def _attributed_energy(run: AttributedRun, components: tuple[str, ...], phases: tuple[str, ...]) -> Interval | None:
+    """Return the energy of the run's work: of a shared component the run's share, without interval."""
+    ratios = run.share_ratios
+    if not ratios.keys() & set(components):
+        return _energy(run, components, phases)
+    parts = [(component, _energy(run, (component,), phases)) for component in components]
+    known = [(ratios.get(component, 1.0), joules) for component, joules in parts if joules is not None]
+    return Interval(math.fsum(ratio * joules.value for ratio, joules in known)) if len(known) == len(parts) else None
 
 
 def _energy(run: AttributedRun, components: tuple[str, ...], phases: tuple[str, ...]) -> Interval | None:

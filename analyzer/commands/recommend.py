@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,7 +53,8 @@ def recommend_command(  # a command's options are its arguments
         typer.Option(
             min=0,
             metavar="PERCENT",
-            help="Longest accepted extra time per unit of work against the highest power limit, in %.",
+            help="Longest accepted extra time per unit of work against the highest power limit, in % "
+            "(default: 10, for objectives in which time has no weight; inf: any).",
         ),
     ] = None,
     slo: Annotated[
@@ -91,12 +93,19 @@ def recommend_command(  # a command's options are its arguments
     slos, baselines = _parse_slos(slo or []), _parse_pairs("--baseline", baseline or [])
     since_s = duration_option(since)
     from analyzer.studies import recommend as advisor
-    from analyzer.studies.objective import Objective, QuestionError, SweepQuestion
+    from analyzer.studies.objective import (
+        DEFAULT_MAX_SLOWDOWN,
+        WITHOUT_TIME,
+        Objective,
+        QuestionError,
+        SweepQuestion,
+    )
     from analyzer.studies.sweep import group_sweeps
 
     goal = Objective(objective) if objective else None
-    slowdown = None if max_slowdown is None else max_slowdown / 100
-    question = SweepQuestion(goal, unit, slowdown, slos, eta, baselines, seed)
+    default = DEFAULT_MAX_SLOWDOWN if goal in WITHOUT_TIME else math.inf
+    slowdown = default if max_slowdown is None else max_slowdown / 100
+    question = SweepQuestion(goal, unit, slowdown if math.isfinite(slowdown) else None, slos, eta, baselines, seed)
     with connection.open() as source:
         runs = _load_runs(source, experiment, run_id or [], since_s, joint or [])
         name = source.name

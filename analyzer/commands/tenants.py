@@ -12,6 +12,7 @@ from analyzer.commands.options.shared import (
     ConnectionOptions,
     FormatOption,
     SinceOption,
+    UnitOption,
     duration_option,
 )
 from analyzer.commands.printing import OutputFormat, exit_with_error, print_message
@@ -34,6 +35,7 @@ def tenants_command(
             help="Runs of tenants alone: an experiment, or for one tenant a run ID or labels, as small=case=alone.",
         ),
     ] = None,
+    unit: UnitOption = None,
     form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
     connection: ConnectionOptions,
@@ -47,8 +49,8 @@ def tenants_command(
     from analyzer.commands.printing import print_output
     from analyzer.model.catalog import Selector
     from analyzer.output.studies.tenants import tenant_output
-    from analyzer.sources.runs.load import Clock
-    from analyzer.sources.runs.studies import choose_solo_runs, find_tenant_runs
+    from analyzer.sources.runs.load import Clock, find_runs
+    from analyzer.sources.runs.studies import choose_solo_runs, load_tenant_runs
     from analyzer.studies.tenant_overlap import concurrent_runs
     from analyzer.studies.tenant_summary import summarize_tenants
 
@@ -57,7 +59,8 @@ def tenants_command(
     with connection.open() as source:
 
         def find(selector: Selector) -> list[TenantRun]:
-            return find_tenant_runs(source, selector, since_s, clock, print_message)
+            sightings = find_runs(source, selector, since_s, clock.now())
+            return load_tenant_runs(source, sightings, clock, print_message, unit)
 
         found = find(Selector(f"experiment={experiment}", {"experiment": experiment}))
         more = [run for each in experiments for run in find(each)]

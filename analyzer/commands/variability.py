@@ -13,6 +13,7 @@ from analyzer.commands.options.shared import (
     ConnectionOptions,
     FormatOption,
     SinceOption,
+    UnitOption,
     duration_option,
 )
 from analyzer.commands.printing import OutputFormat, exit_with_error, print_message
@@ -38,6 +39,7 @@ def variability_command(
     reference: Annotated[
         str | None, typer.Option(metavar="VALUE", help="Placement to compare the others with.")
     ] = None,
+    unit: UnitOption = None,
     form: FormatOption = OutputFormat.TABLE,
     since: SinceOption = DEFAULT_SINCE,
     connection: ConnectionOptions,
@@ -52,7 +54,7 @@ def variability_command(
     from analyzer.model.catalog import Selector
     from analyzer.output.studies.variability import variability_output
     from analyzer.sources.runs.load import Clock, find_runs, load_runs
-    from analyzer.sources.runs.studies import variability_rows
+    from analyzer.sources.runs.studies import VariedQuantity, variability_rows
     from analyzer.studies.variability import gpu_variability
 
     equal = {"experiment": experiment} | ({"workload": workload} if workload else {})
@@ -65,14 +67,14 @@ def variability_command(
         if len(workloads) > 1:
             exit_with_error(f"{wanted.text} has runs of {', '.join(workloads)}; name one of them with --workload")
         frames = load_runs(source, sightings, clock, print_message)
-        rows, unit = variability_rows(source, frames, of, by, print_message)
+        rows, measure = variability_rows(source, frames, VariedQuantity(of, unit), by, print_message)
     if not len(rows):
         exit_with_error(f"no run of {wanted.text} is on one GPU and has {of}; see: analyzer runs")
     try:
         result = gpu_variability(rows, reference)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    print_output(variability_output(result, unit), form)
+    print_output(variability_output(result, measure), form)
 
 
 def _warn_about_sweep(sightings: Iterable[ScrapedRun]) -> None:

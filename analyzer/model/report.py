@@ -26,6 +26,8 @@ FORMAT_LABEL = "import_format"
 FILE_LABEL = "import_file"
 SPACING_LABEL = "import_spacing_seconds"
 NOTES_LABEL = "import_notes"
+SHARE_POLICY = "idle_shared"
+"""Policy by which the energy per unit of a shared device is attributed: all of its energy belongs to its runs."""
 IMPORT_LABELS = (FORMAT_LABEL, FILE_LABEL, SPACING_LABEL, NOTES_LABEL)
 """Labels that the importer adds to a run; they are no settings of the job."""
 POWER_COLUMN_NOTE = "power_column:"
@@ -106,8 +108,8 @@ def ordered_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 class Work:
     """Amount of work; `energy_per_unit` is a ratio of sums, in joules.
 
-    The energy is the GPUs', or the CPUs' in a run without GPUs. If the work was done in certain `phases` only, rate and
-    energy cover these phases only.
+    The energy is the GPUs', or the CPUs' in a run without GPUs; of a shared device it is the attributed share, without
+    interval. If the work was done in certain `phases` only, rate and energy cover these phases only.
     """
 
     unit: str
@@ -247,6 +249,16 @@ class AttributedRun(MeasuredRun):
                     for policy in mine[0].attributed_j
                 }
         return found
+
+    @property
+    def share_ratios(self) -> dict[str, float]:
+        """The run's part of each component that it shares with others, by the policy that divides idle power, too."""
+        shares = self.shares
+        return {
+            component: min(joules[SHARE_POLICY] / self.energy[component].value, 1.0)
+            for component, joules in shares.items()
+            if SHARE_POLICY in joules and self.energy[component].value > 0
+        }
 
     @property
     def emission_totals(self) -> tuple[EmissionTotal, ...]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-_PRIMARY = ("generated_tokens", "tokens", "images", "samples", "requests", "steps")
+GFLOP = "gflop"
+FLOP_PER_GFLOP = 1e9
+_PRIMARY = ("generated_tokens", "trained_tokens", "tokens", "prompt_tokens", "images", "samples", "requests", "steps")
 """Units of useful work, the most specific first."""
-_AUXILIARY = ("prompt_tokens", "flop", "bytes", "padding_tokens")
+_AUXILIARY = ("flop", "bytes", "padding_tokens")
 """Units that accompany the useful work or measure its effort."""
 _RESULTS = ("score", "time", "seconds", "duration", "latency")
 """Names under which benchmarks report how long they took."""

@@ -10,7 +10,7 @@ from analyzer.model.emissions import origin_text
 from analyzer.model.interval import Interval
 from analyzer.model.report import Report
 from analyzer.model.samples import RunFrames, last
-from analyzer.studies.stats import RatioDifference, RunValue, geometric_means, ratios_to_first
+from analyzer.studies.group_ratios import RatioDifference, RunValue, geometric_means, ratios_to_first
 from exporter.contract import metrics as m
 
 _SAVES = ("saves {}", "costs {} more")

@@ -27,6 +27,10 @@ class Objective(StrEnum):
 
 
 PER_UNIT = (Objective.ENERGY_PER_UNIT, Objective.UNITS_PER_JOULE)
+WITHOUT_TIME = (None, Objective.ENERGY, *PER_UNIT)
+"""Objectives in which time has no weight, so that the extra time needs a limit; None is the default objective."""
+DEFAULT_MAX_SLOWDOWN = 0.10
+"""Limit of the extra time, as a ratio, where the user gives none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ class SweepCosts:
     energy_j: Sequence[float]
     time_s: Sequence[float]
     cost: Sequence[float]
+    components: tuple[str, ...] = ("gpu",)
+    """Components whose energy is counted: the GPUs, and CPU and DRAM where they are measured for all runs."""
 
     @property
     def measure(self) -> str:
@@ -94,7 +100,8 @@ def sweep_costs(sweep: Sweep, question: SweepQuestion) -> SweepCosts:
     objective = question.objective or (Objective.ENERGY_PER_UNIT if unit else Objective.ENERGY)
     if unit is None and objective in PER_UNIT:
         raise QuestionError(f"{sweep.title}: no unit of work is common to all runs; use --objective energy")
-    pairs = [_of_unit(run, unit) for run in sweep.runs]
+    components = _counted_components(sweep, unit)
+    pairs = [_of_unit(run, unit, with_host=components != ("gpu",)) for run in sweep.runs]
     amount = float(np.median([run.work[unit].amount for run in sweep.runs])) if unit else 1.0
     scale = 1.0 if objective in PER_UNIT else amount
     highest_w = max((_limit_w(run) for run in sweep.runs), default=0.0)
@@ -114,7 +121,17 @@ def sweep_costs(sweep: Sweep, question: SweepQuestion) -> SweepCosts:
                 cost.append(question.eta * joules + (1 - question.eta) * highest_w * seconds)
             case _:
                 cost.append(joules)
-    return SweepCosts(objective, unit, amount, [pair[0] for pair in pairs], [pair[1] for pair in pairs], cost)
+    energies_j, times_s = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return SweepCosts(objective, unit, amount, energies_j, times_s, cost, components)
+
+
+def _counted_components(sweep: Sweep, unit: str | None) -> tuple[str, ...]:
+    """Return the components of the widest boundary that all runs have, else the GPUs."""
+    hosts = [run.with_host for run in sweep.runs]
+    known = [host for host in hosts if host is not None and (unit is None or unit in host.per_unit)]
+    if len(known) < len(hosts) or len({host.components for host in known}) != 1:
+        return ("gpu",)
+    return known[0].components
 
 
 def _unit(sweep: Sweep, question: SweepQuestion) -> str | None:
@@ -126,15 +143,18 @@ def _unit(sweep: Sweep, question: SweepQuestion) -> str | None:
     return question.unit
 
 
-def _of_unit(run: SweepRun, unit: str | None) -> tuple[float, float]:
+def _of_unit(run: SweepRun, unit: str | None, *, with_host: bool) -> tuple[float, float]:
+    host = run.with_host if with_host else None
     if unit is None:
-        if run.energy.value <= 0 or run.duration_s <= 0:
-            raise QuestionError(f"{run.run_id}: energy is {run.energy.value:g} J; exclude the run with --run-id")
-        return run.energy.value, run.duration_s
+        energy_j = host.energy.value if host else run.energy.value
+        if energy_j <= 0 or run.duration_s <= 0:
+            raise QuestionError(f"{run.run_id}: energy is {energy_j:g} J; exclude the run with --run-id")
+        return energy_j, run.duration_s
     work = run.work[unit]
-    if work.energy_per_unit is None or work.energy_per_unit.value <= 0 or not work.per_second:
+    per_unit = host.per_unit[unit] if host else work.energy_per_unit
+    if per_unit is None or per_unit.value <= 0 or not work.per_second:
         raise QuestionError(f"{run.run_id}: energy or rate of {unit} is unknown; choose another --unit")
-    return work.energy_per_unit.value, 1 / work.per_second
+    return per_unit.value, 1 / work.per_second
 
 
 def _limit_w(run: SweepRun) -> float:

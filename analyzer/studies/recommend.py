@@ -84,7 +84,7 @@ def _candidate(table: _Comparisons, number: int, outliers: int | None) -> Candid
     runs = tuple(table.sweep.runs[at] for at in kept[number])
     seconds = _level([costs.time_s[at] for at in kept[number]], table.time, number)
     shares = [run.capped_s / run.duration_s for run in runs if run.capped_s is not None and run.duration_s > 0]
-    powers_w = [max(known) for run in runs if (known := [w for w in (run.p95_power_w, run.mean_power_w) if w])]
+    powers_w = [run.p95_power_w for run in runs if run.p95_power_w is not None]
     heats = [run.temperature_celsius for run in runs if run.temperature_celsius is not None]
     limits = None if seconds.limits is None else (1 / seconds.limits[1], 1 / seconds.limits[0])
     rate = Interval(1 / seconds.value, limits=limits)
@@ -233,9 +233,10 @@ def _decide(
         final = tuple(chosen if number == best else each for number, each in enumerate(candidates))
         return replace(advice, verdict="too_few_repeats", best=chosen, advised=chosen, candidates=final)
     near = math.log1p(NEGLIGIBLE)
-    equal = {n for n in open_ if not comparison.differs(n, best) or comparison.difference[n, best] <= near}
+    p_worse = comparison.p_against(best, open_)
+    equal = {n for n in open_ if p_worse[n] >= 1 - stats.CONFIDENCE or comparison.difference[n, best] <= near}
     final = tuple(
-        replace(each, like_best=number in equal, p_worse=float(comparison.adjusted[number, best]))
+        replace(each, like_best=number in equal, p_worse=float(p_worse[number]))
         for number, each in enumerate(candidates)
     )
     fastest = max(equal, key=lambda number: (round(final[number].fitted_rate, 12), -final[number].cost.value))

@@ -1,25 +1,17 @@
-"""Statistics of few repeats: pairwise comparisons of settings, and ratios of groups of runs.
+"""Statistics of few repeats: pairwise comparisons of the settings of a sweep.
 
-Values are compared as ratios, so the arithmetic is on logarithms. Two methods, each for its own question:
-
-- `compare_settings` compares all pairs of settings of a sweep: studentized residual bootstrap (Davison and Hinkley,
-  Bootstrap Methods and Their Application, section 6.3) with Holm's correction. Percentile intervals are too narrow for
-  five repeats. It assumes that repeats scatter by about the same ratio at each setting.
-- `ratios_to_first` compares groups of runs with the first one: Student's interval of the difference of mean logarithms,
-  with pooled scatter and Bonferroni's correction. A group of one run has an interval, too, if another has repeats.
-  Without any repeats the interval is the measurement uncertainty alone.
+Values are compared as ratios, so the arithmetic is on logarithms: studentized residual bootstrap (Davison and Hinkley,
+Bootstrap Methods and Their Application, section 6.3) with Holm's correction. Percentile intervals are too narrow for
+five repeats. It assumes that repeats scatter by about the same ratio at each setting.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
-from analyzer.model.interval import Interval
 
 FloatArray = npt.NDArray[np.float64]
 CONFIDENCE = 0.95
@@ -29,9 +21,6 @@ OUTLIER_SCALES = 3.5
 _MAD_TO_SIGMA = 1.4826
 _NOTHING = 1e-12
 """Ratios below are rounding errors."""
-_SAME = 1e-9
-_WIDEST = 5.0
-"""Half-widths (of a logarithm) above are unknown: two repeats say nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,8 +28,7 @@ class SettingComparison:
     """Comparison of all pairs of settings, by position.
 
     `mean` and `half` are the mean logarithm of each setting and the half-width of its CI. `difference[a, b]` is a minus
-    b. `p` is before and `adjusted` after Holm's correction over all pairs. `paired`: settings were compared within each
-    repeat, so that drift cancels.
+    b. `p` is before Holm's correction. `paired`: settings were compared within each repeat, so that drift cancels.
     """
 
     mean: FloatArray
@@ -48,11 +36,18 @@ class SettingComparison:
     difference: FloatArray
     difference_half: FloatArray
     p: FloatArray
-    adjusted: FloatArray
     paired: bool
 
-    def differs(self, a: int, b: int) -> bool:
-        return bool(self.adjusted[a, b] < 1 - CONFIDENCE)
+    def p_against(self, reference: int, others: Sequence[int]) -> FloatArray:
+        """Return the p-value of each setting's difference from one of them, Holm-corrected among `others`.
+
+        Only these differences decide which settings are like the best. Values of other settings are not corrected.
+        """
+        found = np.array(self.p[:, reference], dtype=np.float64)
+        compared = [number for number in others if number != reference]
+        if compared:
+            found[compared] = holm(found[compared])
+        return found
 
 
 def compare_settings(
@@ -60,8 +55,7 @@ def compare_settings(
 ) -> SettingComparison:
     """Compare positive values, each of a setting (numbered from 0) and a repeat.
 
-    The best setting is chosen after the fact, so the correction counts all pairs. Raises ValueError if no setting has
-    two values, because their scatter is unknown then.
+    Raises ValueError if no setting has two values, because their scatter is unknown then.
     """
     logs = np.log(np.asarray(values, dtype=np.float64))
     groups = np.asarray(settings, dtype=np.int64)
@@ -74,14 +68,12 @@ def compare_settings(
     mean, half, _ = alone.contrasts(eye, rng)
     first, second = np.triu_indices(count, 1)
     difference, p, halves = np.zeros((count, count)), np.ones((count, count)), np.zeros((count, count))
-    adjusted = np.ones((count, count))
     if len(first):
         found, found_half, found_p = paired_fit.contrasts(eye[first] - eye[second], rng)
         difference[first, second], difference[second, first] = found, -found
         halves[first, second] = halves[second, first] = found_half
         p[first, second] = p[second, first] = found_p
-        adjusted[first, second] = adjusted[second, first] = holm(found_p)
-    return SettingComparison(mean, half, difference, halves, p, adjusted, paired)
+    return SettingComparison(mean, half, difference, halves, p, paired)
 
 
 def _is_paired(groups: npt.NDArray[np.int64], repeats: Sequence[Hashable]) -> bool:
@@ -184,90 +176,3 @@ def pooled_outliers(groups: Sequence[Sequence[float]]) -> list[list[bool] | None
         else [bool(off > OUTLIER_SCALES * spread > 0) for off in np.abs(group - np.median(group))]
         for group in logs
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class RunValue:
-    """The positive value of one run; `block` is its repeat."""
-
-    value: Interval
-    block: Hashable
-
-
-@dataclass(frozen=True, slots=True)
-class RatioDifference:
-    """Ratio of a group to the first one, with the limits of its 95 % CI, None where unknown.
-
-    `clear`: the ratio differs from 1 with the correction for the number of groups. `repeated` is false where the CI is
-    the measurement uncertainty alone.
-    """
-
-    ratio: float
-    low: float | None
-    high: float | None
-    n: int
-    clear: bool
-    repeated: bool
-
-
-def geometric_means(groups: Sequence[Sequence[RunValue]]) -> list[Interval]:
-    """Return the geometric mean of each group with its 95 % CI."""
-    scatter = _pooled_scatter(groups)
-    out = []
-    for group in groups:
-        mean, half = _mean_log(group), _half_width(scatter, 1 / len(group), _measurement(group))
-        limits = None if half is None else (math.exp(mean - half), math.exp(mean + half))
-        out.append(Interval(math.exp(mean), limits=limits, n=len(group)))
-    return out
-
-
-def ratios_to_first(groups: Sequence[Sequence[RunValue]]) -> list[RatioDifference]:
-    """Return the ratio of each other group to the first one."""
-    scatter, base = _pooled_scatter(groups), groups[0]
-    out = []
-    for group in groups[1:]:
-        n, log, measured = len(base) + len(group), _mean_log(group) - _mean_log(base), _joint_measurement(base, group)
-        weight = 1 / len(base) + 1 / len(group)
-        half = _half_width(scatter, weight, measured)
-        wide = _half_width(scatter, weight, measured, comparisons=len(groups) - 1)
-        low, high = (None, None) if half is None else (math.exp(log - half), math.exp(log + half))
-        clear = wide is not None and abs(log) > max(wide, _SAME)
-        out.append(RatioDifference(math.exp(log), low, high, n, clear, repeated=scatter is not None))
-    return out
-
-
-def _mean_log(group: Sequence[RunValue]) -> float:
-    return math.fsum(math.log(sample.value.value) for sample in group) / len(group)
-
-
-def _pooled_scatter(groups: Sequence[Sequence[RunValue]]) -> tuple[float, int] | None:
-    """Return the pooled standard deviation of the logarithms and its degrees of freedom; None without repeats."""
-    freedom = sum(len(group) - 1 for group in groups)
-    if freedom < 1:
-        return None
-    squares = [(math.log(sample.value.value) - _mean_log(group)) ** 2 for group in groups for sample in group]
-    return math.sqrt(math.fsum(squares) / freedom), freedom
-
-
-def _half_width(
-    scatter: tuple[float, int] | None, weight: float, measured: float | None, comparisons: int = 1
-) -> float | None:
-    """Return the wider of Student's half-width (Bonferroni-corrected) and the measurement uncertainty."""
-    if scatter is None:
-        return measured
-    from scipy.stats import t
-
-    quantile = float(t.ppf(1 - (1 - CONFIDENCE) / 2 / comparisons, scatter[1]))
-    half = max(quantile * scatter[0] * math.sqrt(weight), measured or 0.0)
-    return half if half <= _WIDEST else None
-
-
-def _measurement(group: Sequence[RunValue]) -> float | None:
-    """Return the relative half-width of the mean due to the measurement uncertainty of each run."""
-    halves = [sample.value.half / sample.value.value for sample in group if sample.value.half is not None]
-    return float(np.sqrt(np.sum(np.square(halves))) / len(halves)) if len(halves) == len(group) else None
-
-
-def _joint_measurement(first: Sequence[RunValue], second: Sequence[RunValue]) -> float | None:
-    parts = (_measurement(first), _measurement(second))
-    return None if None in parts else math.hypot(*(part or 0.0 for part in parts))

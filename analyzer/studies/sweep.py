@@ -13,7 +13,7 @@ from analyzer.model.interval import Interval
 from analyzer.model.ledger import parse_ledger
 from analyzer.model.report import IMPORT_LABELS, Report, Work
 from analyzer.model.samples import RunFrames
-from analyzer.model.work_units import primary_first
+from analyzer.model.work_units import FLOP_PER_GFLOP, GFLOP, primary_first
 
 SETTINGS = ("power_limit_watts", "sm_clock_hertz")
 RUN_LABELS = frozenset({"experiment", "plan", "repeat", "seed", "phase", *SETTINGS, *IMPORT_LABELS})
@@ -44,6 +44,15 @@ class SweepGpu:
     instance: str
     index: str
     uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostEnergy:
+    """Energy of GPUs and host together, of the run and per unit of work."""
+
+    components: tuple[str, ...]
+    energy: Interval
+    per_unit: Mapping[str, Interval]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,7 @@ class SweepRun:
     utilization: float | None = None
     memory_utilization: float | None = None
     memory_used_bytes: float | None = None
+    with_host: HostEnergy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +173,19 @@ def sweep_run(frames: RunFrames, report: Report, joint: Sequence[str] = ()) -> S
         utilization=_mean(one.utilization for one in gpus),
         memory_utilization=_mean(one.memory_utilization for one in gpus),
         memory_used_bytes=highest(one.memory_used_bytes for one in gpus),
+        with_host=_with_host(report),
     )
+
+
+def _with_host(report: Report) -> HostEnergy | None:
+    """Return the energy of GPUs, CPU and DRAM; None where the host is not measured or other runs used it."""
+    wider = [boundary for boundary in report.boundaries if boundary.pue is None and len(boundary.components) > 1]
+    if not wider:
+        return None
+    per_unit = {work.unit: work.energy_per_unit for work in wider[-1].work}
+    if GFLOP in per_unit:
+        per_unit["flop"] = per_unit[GFLOP].scaled(1 / FLOP_PER_GFLOP)
+    return HostEnergy(wider[-1].components, wider[-1].energy, per_unit)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

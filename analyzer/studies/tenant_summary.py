@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from analyzer.model.interval import Interval
-from analyzer.studies.stats import RatioDifference, RunValue, geometric_means, ratios_to_first
+from analyzer.studies.group_ratios import RatioDifference, RunValue, geometric_means, ratios_to_first
 from analyzer.studies.tenants import ConcurrentStep, Evenness, SoloRun, cliffs_delta, evenness, step_figures
 
 

@@ -29,6 +29,10 @@ FormatOption = Annotated[
     OutputFormat, typer.Option("--format", metavar="|".join(OutputFormat), help="Format of the output on stdout.")
 ]
 SinceOption = Annotated[str, typer.Option(metavar="TIME", help="Time to search for runs, up to now: 90m, 12h, 30d.")]
+UnitOption = Annotated[
+    str | None,
+    typer.Option(metavar="UNIT", help="Unit of work, e.g. steps (default: the primary unit)."),
+]
 CarbonOption = Annotated[
     float | None,
     typer.Option(min=0, metavar="G/KWH", help="Constant carbon intensity in gCO2eq/kWh, to add emissions."),

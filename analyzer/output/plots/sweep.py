@@ -46,7 +46,7 @@ def _scaled(value: float | None, factor: float) -> float | None:
 
 _FACTS = (
     _Panel("Duration of a run, s", lambda run: run.duration_s),
-    _Panel("Power per GPU, W (95th percentile)", lambda run: run.p95_power_w or run.mean_power_w),
+    _Panel("Power per GPU, W (95th percentile)", lambda run: run.p95_power_w),
     _Panel("SM clock, MHz (95th percentile)", lambda run: _scaled(run.sm_clock_hz, 1e-6)),
     _Panel("Temperature, °C (maximum)", lambda run: run.temperature_celsius),
     _Panel("GPU utilization, %", lambda run: _scaled(run.utilization, 100)),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from analyzer.assess.boundaries import GFLOP
 from analyzer.model.interval import JOULES_PER_KWH
 from analyzer.model.report import Boundary, Price, Report, UnitEnergy
+from analyzer.model.work_units import GFLOP
 from analyzer.output import units
 from analyzer.output.table import Cell, Column, Table, energy_per_unit_cell, number_cell, text_cell
 

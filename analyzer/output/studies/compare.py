@@ -10,7 +10,7 @@ from analyzer.model.interval import Interval
 from analyzer.output import units
 from analyzer.output.table import Cell, Column, CommandOutput, Table, estimate_record, text_cell
 from analyzer.studies.compare import ComparisonLine, GroupComparison, RunFigure
-from analyzer.studies.stats import RatioDifference
+from analyzer.studies.group_ratios import RatioDifference
 
 _SINGLE = "measurement uncertainty only; repeats may scatter more"
 _MARK = "*"

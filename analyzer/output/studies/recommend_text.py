@@ -84,7 +84,7 @@ def question_text(advice: Advice) -> str:
     if costs is None:
         return ""
     words = {"unit": units_of_one(costs.unit), "units": (costs.unit or "").replace("_", " "), "eta": question.eta}
-    parts = [_OBJECTIVES[costs.objective].format(**words)]
+    parts = [_OBJECTIVES[costs.objective].format(**words), "+".join(name.upper() for name in costs.components)]
     if question.max_slowdown is not None:
         parts.append(f"at most {100 * question.max_slowdown:g} % longer")
     parts += [f"{name} ≤ {most:g}" for name, most in question.slos.items()]
@@ -120,6 +120,12 @@ def _constraint_remarks(advice: Advice) -> Iterator[str]:
     is_open = advice.verdict == "apply" and advice.question.max_slowdown is None
     if is_open and advice.advised and advice.advised.slowdown.value > NEGLIGIBLE:
         yield "limit the extra time with --max-slowdown PERCENT"
+    elif broken and advice.question.max_slowdown is not None and any(_is_slow(each) for each in advice.candidates):
+        yield "change the limit of the extra time with --max-slowdown PERCENT"
+
+
+def _is_slow(candidate: Candidate) -> bool:
+    return any(text.startswith("takes ") for text in candidate.broken)
 
 
 def _broken_text(candidate: Candidate) -> str:
@@ -165,7 +171,7 @@ def _excluded_runs(advice: Advice) -> Iterator[str]:
 
 def advice_commands(advice: Advice) -> list[str]:
     """Return the commands to run as root, per node; empty if nothing is to be set."""
-    if advice.verdict not in ("apply", "too_few_repeats") or advice.advised is None:
+    if advice.verdict != "apply" or advice.advised is None:
         return []
     setting, base = advice.advised.setting, advice.baseline
     if base and (setting.power_limit_w, setting.sm_clock_hz) == (base.setting.power_limit_w, base.setting.sm_clock_hz):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from analyzer.assess import run as assess
 from analyzer.energy.phases import phase_span, run_phase_spans
-from analyzer.model.catalog import ScrapedRun, Selector
+from analyzer.model.catalog import ScrapedRun
 from analyzer.model.devices import ReportDevice
 from analyzer.model.interval import Interval
 from analyzer.model.report import Report
@@ -43,8 +43,21 @@ _OF_LONG: tuple[tuple[Metric, dict[str, str]], ...] = ((m.GPU_POWER, {}), (m.GPU
 _JUDGED = (m.GPU_POWER, m.GPU_UTILIZATION, m.GPU_CLOCK)
 
 
+@dataclass(frozen=True, slots=True)
+class VariedQuantity:
+    """Quantity of a run whose variation is wanted, and its unit of work, the run's primary one if None."""
+
+    name: str
+    unit: str | None = None
+
+
+def _with_unit(report: Report, unit: str | None) -> Report:
+    """Return the report with the work in this unit only; unchanged for None."""
+    return report if unit is None else replace(report, work=tuple(one for one in report.work if one.unit == unit))
+
+
 def variability_rows(
-    source: SampleSource, all_frames: Sequence[RunFrames], of: str, by: str, log: Callable[[str], None]
+    source: SampleSource, all_frames: Sequence[RunFrames], of: VariedQuantity, by: str, log: Callable[[str], None]
 ) -> tuple[pd.DataFrame, str]:
     """Return the frame for `analyzer.studies.variability`, and the unit of its values.
 
@@ -53,13 +66,13 @@ def variability_rows(
     found, units = [], set()
     for frames in all_frames:
         try:
-            report = assess.assess(frames)
+            report = _with_unit(assess.assess(frames), of.unit)
         except assess.NoEnergyError as error:
             log(f"left out: {error}")
             continue
-        valued = _value(report, of)
+        valued = _value(report, of.name)
         if report.outcome != "ok" or len(report.gpus) != 1 or valued is None:
-            log(f"left out: run {report.run_id}: {_reason(report, of)}")
+            log(f"left out: run {report.run_id}: {_reason(report, of.name)}")
             continue
         value, unit = valued
         device = report.gpus[0]
@@ -124,13 +137,17 @@ def _covariates(source: SampleSource, frames: RunFrames, device: ReportDevice) -
 
 
 def load_tenant_runs(
-    source: SampleSource, sightings: Sequence[ScrapedRun], clock: Clock, log: Callable[[str], None]
+    source: SampleSource,
+    sightings: Sequence[ScrapedRun],
+    clock: Clock,
+    log: Callable[[str], None],
+    unit: str | None = None,
 ) -> list[TenantRun]:
-    """Load runs with their reports; runs with an outcome other than ok are left out and logged."""
+    """Load runs with their reports, with the work in `unit` only; runs with another outcome than ok are left out."""
     found = []
     for one, frames in zip(sightings, load.load_runs(source, list(sightings), clock, log), strict=True):
         try:
-            report = assess.assess(frames)
+            report = _with_unit(assess.assess(frames), unit)
         except assess.NoEnergyError as error:
             log(f"left out: {error}")
             continue
@@ -163,12 +180,6 @@ def choose_solo_runs(
         if known:
             found[name] = known
     return {name: sorted(known, key=lambda one: one.rate)[len(known) // 2] for name, known in found.items()}
-
-
-def find_tenant_runs(
-    source: SampleSource, wanted: Selector, since_s: float, clock: Clock, log: Callable[[str], None]
-) -> list[TenantRun]:
-    return load_tenant_runs(source, load.find_runs(source, wanted, since_s, clock.now()), clock, log)
 
 
 def find_sweep_runs(

@@ -12,10 +12,10 @@ def test_primary_first_prefers_useful_work_to_its_effort():
 
     assert primary_first(units) == [
         "tokens",
+        "prompt_tokens",
         "samples",
         "steps",
         "verdicts",
-        "prompt_tokens",
         "flop",
         "padding_tokens",
     ]

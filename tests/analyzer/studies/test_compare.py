@@ -5,6 +5,7 @@ import io
 import json
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from analyzer.model.interval import Interval
 from analyzer.output.studies.compare import difference_text
 from analyzer.studies.compare import GroupMember, MixedRunsError, RepeatedRunError, RunFigure, RunGroup, compare_groups
-from analyzer.studies.stats import RatioDifference, RunValue, ratios_to_first
+from analyzer.studies.group_ratios import RatioDifference, RunValue, ratios_to_first
 from tests.analyzer.node import (
     START_S,
     NodeGpu,
@@ -106,6 +107,50 @@ def test_compare_mixed_runs_are_refused_unless_forced(aspect):
 def test_compare_run_in_two_groups_is_refused():
     with pytest.raises(RepeatedRunError, match="run a-0 is in a and in a"):
         compare_groups([group("a", 1), group("a", 1)])
+
+
+def clear_share(pairs, count=400):
+    """Return the share of comparisons that call a difference clear; `pairs` gives both groups' values and blocks."""
+    random = np.random.default_rng(1)
+    clear = 0
+    for _ in range(count):
+        (result,) = ratios_to_first([[RunValue(Interval(v), block) for v, block in values] for values in pairs(random)])
+        clear += result.clear
+    return clear / count
+
+
+def test_ratios_unequal_scatter_keeps_the_false_alarm_rate():
+    """Ten runs that scatter by 0.2 % and three by 2 %, with the same mean: 5 % of false alarms at most."""
+
+    def pairs(random):
+        yield [(math.exp(0.002 * z), f"a{i}") for i, z in enumerate(random.standard_normal(10))]
+        yield [(math.exp(0.02 * z), f"b{i}") for i, z in enumerate(random.standard_normal(3))]
+
+    assert clear_share(pairs) <= 0.08  # 5 % are expected; more than 8 % has a chance of 1 in 200
+
+
+def test_ratios_paired_repeats_find_a_difference_below_the_drift():
+    """Five repeats that drift by 3 % together, a true difference of 3 %, and noise of 0.2 %."""
+
+    def pairs(random):
+        drift = 0.03 * random.standard_normal(5)
+        for level in (0.0, 0.03):
+            noise = 0.002 * random.standard_normal(5)
+            yield [(math.exp(level + drift[i] + noise[i]), i) for i in range(5)]
+
+    assert clear_share(pairs) >= 0.95
+
+
+def test_ratios_single_run_scatters_like_the_other_group():
+    """Standard deviation of the logarithms 0.01, three degrees of freedom: 3.182 × 0.01 × √(1 + 1/4)."""
+    values = [math.exp(0.01 * z) for z in (-1.0, -1.0, 1.0, 1.0)]
+    spread = 0.01 * math.sqrt(4 / 3)
+
+    (result,) = ratios_to_first(
+        [[RunValue(Interval(v), i) for i, v in enumerate(values)], [RunValue(Interval(1.1), "b")]]
+    )
+
+    assert math.log(result.high / result.ratio) == pytest.approx(3.182 * spread * math.sqrt(1.25), rel=1e-3)
 
 
 @settings(deadline=None)  # the first call imports scipy

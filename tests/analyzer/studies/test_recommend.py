@@ -8,7 +8,7 @@ from analyzer.model.interval import Interval
 from analyzer.output.studies import recommend_text
 from analyzer.studies.objective import Objective, QuestionError, SweepQuestion
 from analyzer.studies.recommend import advise
-from analyzer.studies.sweep import Setting, Sweep
+from analyzer.studies.sweep import HostEnergy, Setting, Sweep
 from tests.analyzer.studies.sample_sweeps import power_and_speed, sample_run, sample_sweep
 
 LEAST_W = 450
@@ -185,6 +185,7 @@ def test_advise_two_repeats_are_too_few():
 
     assert advice.verdict == "too_few_repeats"
     assert recommend_text.advice_headline(advice).startswith("too few repeats: ")
+    assert recommend_text.advice_commands(advice) == []
     assert all(each.saving.low is None for each in advice.candidates)
 
 
@@ -225,3 +226,33 @@ def test_advice_commands_name_all_gpus():
 
 def test_advise_one_setting_is_no_sweep():
     assert advise(near_exact_sweep({700: (1000, 10.0)}), SweepQuestion()).verdict == "no_sweep"
+
+
+def test_advise_host_energy_counts_where_all_runs_have_it():
+    """GPU: 600 J in 13 s, 700 J in 10 s. With a host of 40 W: 1,120 and 1,100 J, so the slower setting costs more."""
+
+    def sweep(*, hosts):
+        runs = []
+        for repeat in range(3):
+            for cap_w, joules, seconds in ((400, 600.0, 13.0), (700, 700.0, 10.0)):
+                node_j = joules + 40 * seconds + repeat / 10
+                per_unit = {"steps": Interval(node_j / 100)}
+                host = HostEnergy(("gpu", "cpu", "dram"), Interval(node_j), per_unit) if repeat < hosts else None
+                facts = bound_by_cap(cap_w, seconds) | {"with_host": host}
+                runs.append(sample_run(cap_w, joules + repeat / 10, seconds, repeat=repeat, **facts))
+        return Sweep("host", tuple(runs))
+
+    with_host, without = (advise(sweep(hosts=hosts), SweepQuestion()) for hosts in (3, 2))
+
+    assert with_host.costs.components == ("gpu", "cpu", "dram")
+    assert with_host.candidates[0].saving.value == pytest.approx(1 - 1_120 / 1_100, abs=0.001)
+    assert watts([with_host.best]) == [700]
+    assert without.costs.components == ("gpu",)
+    assert watts([without.best]) == [400]
+
+
+def test_advise_power_without_samples_has_no_percentile():
+    rows = {400: (800, 13.0), 700: (1000, 10.0)}
+    advice = advise(near_exact_sweep(rows, **{"400": {"p95_power_w": None, "mean_power_w": 60.0}}), SweepQuestion())
+
+    assert [each.p95_power_w for each in advice.candidates] == [None, 700]

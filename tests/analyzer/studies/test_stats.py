@@ -35,9 +35,9 @@ def test_holm_keeps_order_and_never_lowers_p(p):
 def test_compare_settings_finds_ten_percent_at_two_percent_noise():
     result = stats.compare_settings(*noisy([100.0, 110.0, 110.0], 5, 0.02, seed=3), seed=1)
 
-    assert result.differs(0, 1)
-    assert result.differs(0, 2)
-    assert not result.differs(1, 2)
+    every = [0, 1, 2]
+    assert (result.p_against(0, every)[1:] < 0.05).all()
+    assert result.p_against(1, every)[2] >= 0.05
     assert abs(result.difference[1, 0] - math.log(1.1)) <= result.difference_half[1, 0]
 
 
@@ -48,8 +48,8 @@ def test_compare_settings_paired_repeats_cancel_drift():
     apart = stats.compare_settings(values, settings, range(len(values)))
 
     assert (paired.paired, apart.paired) == (True, False)
-    assert paired.differs(0, 1)
-    assert not apart.differs(0, 1)
+    assert paired.p_against(0, [0, 1])[1] < 0.05
+    assert apart.p_against(0, [0, 1])[1] >= 0.05
     assert paired.difference_half[0, 1] < 0.1 * apart.difference_half[0, 1]
 
 
@@ -63,20 +63,26 @@ def test_compare_settings_interval_has_nominal_coverage():
 
 
 def test_compare_settings_equal_settings_rarely_differ():
-    wrong = sum(
-        (stats.compare_settings(*noisy([50.0] * 9, 5, 0.015, seed), seed=seed).adjusted < 0.05).any()
-        for seed in range(40)
-    )
+    results = [stats.compare_settings(*noisy([50.0] * 9, 5, 0.015, seed), seed=seed) for seed in range(40)]
 
+    wrong = sum((result.p_against(0, range(9)) < 0.05).any() for result in results)
     assert wrong <= 7  # 2 are expected; more than 7 has a chance of 1 in 1,000
+
+
+def test_compare_settings_p_against_corrects_for_the_compared_settings_only():
+    """Holm's correction multiplies the smaller of two p-values by two, not by the three pairs."""
+    result = stats.compare_settings(*noisy([50.0, 50.4, 50.6], 5, 0.005, 3), seed=1)
+
+    least, other = sorted(result.p[1:, 0])
+    corrected = sorted(result.p_against(0, [0, 1, 2])[1:])
+    assert corrected == pytest.approx([min(2 * least, 1.0), min(max(2 * least, other), 1.0)])
+    assert result.p_against(0, [0, 1])[1] == pytest.approx(result.p[1, 0])
 
 
 def test_compare_settings_same_seed_gives_same_intervals():
     rows = noisy([1.0, 1.1], 4, 0.02, seed=2)
 
-    assert np.array_equal(
-        stats.compare_settings(*rows, seed=7).adjusted, stats.compare_settings(*rows, seed=7).adjusted
-    )
+    assert np.array_equal(stats.compare_settings(*rows, seed=7).p, stats.compare_settings(*rows, seed=7).p)
 
 
 def test_compare_settings_without_repeats_is_refused():
@@ -87,8 +93,8 @@ def test_compare_settings_without_repeats_is_refused():
 def test_compare_settings_without_scatter_is_certain():
     result = stats.compare_settings([1.0, 1.0, 2.0, 2.0, 1.0, 1.0], [0, 0, 1, 1, 2, 2], range(6))
 
-    assert result.adjusted[0, 1] == 0
-    assert result.adjusted[0, 2] == 1
+    assert result.p_against(1, [0, 1, 2])[0] == 0
+    assert result.p_against(0, [0, 1, 2])[2] == 1
 
 
 def test_pooled_outliers_both_sides_and_none_below_five():
@@ -135,5 +141,5 @@ def test_compare_settings_exact_repeats_have_zero_half_width():
     assert result.paired
     assert result.difference[1, 0] == pytest.approx(math.log(1.2))
     assert result.difference_half[1, 0] == 0
-    assert result.differs(0, 1)
+    assert result.p_against(0, [0, 1])[1] < 0.05
     assert np.isfinite(result.half).all()

@@ -232,6 +232,16 @@ def test_tenants_command_solo_run_can_be_named(analyzer, history):
     assert document["mixes"][0]["figures"]["small:slowdown"]["value"] == pytest.approx(100 / 80.5, rel=1e-3)
 
 
+def test_tenants_command_unknown_unit_has_no_throughput(analyzer, history):
+    command = ("tenants", "--experiment", "pair", "--source", history, "--since", "36500d", "--format", "json")
+    mixes = [
+        json.loads(analyzer(*command, "--unit", unit).stdout)["mixes"][0]["figures"] for unit in ("tokens", "steps")
+    ]
+
+    assert "stp" in mixes[0]
+    assert not {"stp", "total_per_second"} & mixes[1].keys()
+
+
 def test_tenants_command_without_tenants_is_one_line(analyzer, history):
     completed = analyzer("tenants", "--experiment", "none", "--source", history, "--since", "36500d")
 
