@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyzer.carbon.emissions import ledger_emissions
 from analyzer.energy.clock import run_duration_s
@@ -104,12 +104,17 @@ def attributed_run(
     """Add the shares of the devices, the work and the emissions; `given` emissions are by the user's intensity."""
     emissions = (*ledger_emissions(ledger.emissions_g, run.energy, run.estimated), *given)
     stage = {**fields_of(run), "devices": devices}
-    return AttributedRun(**stage, work=tuple(_work(run, ledger)), emissions=emissions, carbon_slots=slots)
+    attributed = AttributedRun(**stage, work=(), emissions=emissions, carbon_slots=slots)
+    return replace(attributed, work=tuple(_work(attributed, ledger)))
 
 
-def _work(run: MeasuredRun, ledger: RunLedger) -> Iterator[Work]:
+def _work(run: AttributedRun, ledger: RunLedger) -> Iterator[Work]:
+    ratio = run.share_ratios.get(next(iter(run.energy), ""))
     for unit, amount in ledger.work.items():
-        yield _work_of(run, unit, amount, ledger.phase_work.get(unit, {}))
+        work = _work_of(run, unit, amount, ledger.phase_work.get(unit, {}))
+        if ratio is not None and work.energy_per_unit:
+            work = replace(work, energy_per_unit=Interval(ratio * work.energy_per_unit.value))
+        yield work
 
 
 def _work_of(run: MeasuredRun, unit: str, amount: float, done_in: Mapping[str, float]) -> Work:
@@ -124,11 +129,11 @@ def _work_of(run: MeasuredRun, unit: str, amount: float, done_in: Mapping[str, f
     duration_s, energy = run.duration_s, run.headline
     component = next(iter(run.energy), "")
     known = math.isclose(math.fsum(done_in.values()), amount, rel_tol=1e-6) and all(
-        component in p.energy for p in phases
+        component in p.energy for p in phases if component
     )
     in_phases_s = math.fsum(phase.duration_s for phase in phases)
     if phases and known and in_phases_s < _WHOLE * run.duration_s:
-        duration_s, energy = in_phases_s, total(phase.energy[component] for phase in phases)
+        duration_s, energy = in_phases_s, total(phase.energy[component] for phase in phases) if component else None
     else:
         phases = []
     return Work(

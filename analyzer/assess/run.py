@@ -52,7 +52,7 @@ from exporter.contract.power_sensors import sensor_window
 
 
 class NoEnergyError(Exception):
-    """Run without the energy of any device, or without a start on any node."""
+    """Running run without the energy of any device, or a run without a start on any node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def _measure(frames: RunFrames) -> _Measured:
         for device in sorted(ledger.devices, key=lambda device: device_order(device, raw))
         if device.instance in known
     )
-    if not devices:
+    if not devices and not (known and all(window.ended for window in known.values())):
         raise NoEnergyError(f"run {frames.run_id} has no energy at {frames.source}")
     found = [one.device for one in devices]
     run, phase_findings = measured_run(ledger, RunOrigin(frames.source, frames.untagged), known, found)
@@ -131,6 +131,12 @@ def _run_findings(run: MeasuredRun) -> Iterator[Finding]:
     if headline and headline.half is not None and 0 < headline.value <= headline.half:
         text = "the run is too short to measure: its uncertainty is larger than its energy; run it for longer"
         yield Finding("warning", "run_too_short", "", text)
+    if not run.devices:
+        text = (
+            "no energy was measured: none of its processes used a GPU, and CPU energy is not readable; see exporter "
+            "check on the node"
+        )
+        yield Finding("warning", "no_energy", "", text)
     if run.outcome in ("failed", "interrupted"):
         yield Finding("warning", "outcome", "", f"the run {run.outcome}: its work may be incomplete")
 

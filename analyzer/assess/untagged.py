@@ -50,6 +50,9 @@ def range_report(report: Report, quality: RangeQuality) -> Report:
         found.append(_uncovered_work(partial))
     if few and quality.spacing_s:
         found += [finding for device in devices for finding in _implausible(device, quality.spacing_s)]
+        named = {finding.subject for finding in found if finding.code == "counter_implausible"}
+        apart = [one for one in report.findings if one.code == "counter_integral_apart" and one.subject not in named]
+        found += [_coarse(one.subject, quality.spacing_s) for one in apart]
     units = _Units(report, quality.work_limits, partial)
     stage = fields_of(report) | {
         "devices": devices,
@@ -148,6 +151,14 @@ def _implausible(device: ReportDevice, spacing_s: float) -> Iterator[Finding]:
         "not use this energy, and check whether another exporter has the GPU (--schema)"
     )
     yield Finding("bad", "counter_implausible", device.label, text)
+
+
+def _coarse(subject: str, spacing_s: float) -> Finding:
+    text = (
+        f"the integral of power as scraped every {spacing_s:.3g} s differs from the energy counter by more than 5 %: "
+        "the range has too few samples for it; use the counter's energy"
+    )
+    return Finding("warning", "integral_coarse", subject, text)
 
 
 def _uncovered_work(partial: AbstractSet[str]) -> Finding:

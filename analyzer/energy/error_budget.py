@@ -14,11 +14,14 @@ import numpy as np
 from analyzer.energy import integrate
 from analyzer.energy.aliasing import Beat, updates
 from analyzer.model.devices import MeasuredDevice, UncertaintyBudget
-from analyzer.model.samples import GAP_FACTOR, Gap, Samples, gaps, median_spacing_s
+from analyzer.model.samples import GAP_FACTOR, FloatArray, Gap, Samples, gaps, median_spacing_s
 from analyzer.model.timeline import Window
 from exporter.contract.power_sensors import SystematicBand, systematic_band
 
 _COVERAGE_FACTOR = 1.96
+_FASTEST = 6.0
+_SLOW = 1e-3
+"""Loss of autocorrelation below which jumps are rare."""
 
 
 def device_budget(device: MeasuredDevice) -> UncertaintyBudget | None:
@@ -61,19 +64,43 @@ def sensor_limits_j(energy_j: float, band: SystematicBand) -> tuple[float, float
 
 
 def sampling_half_j(power: Samples, longest_s: float | None = None) -> float | None:
-    """Return the 95 % half-width of a trapezoid: a jump occurs anywhere between two samples, sd h·√(ΣΔP²/12).
+    """Return the 95 % half-width of a trapezoid: one jump between two samples at most has sd h·√(ΣΔP²/12).
 
-    Samples faster than the sensor's updates add no information. Gaps are left to `gap_limits_j`.
+    A load that changes faster has up to √6 times that. Samples faster than the sensor's updates add no information.
+    Gaps are left to `gap_limits_j`.
     """
     found = updates(power)
     if found:
-        return _COVERAGE_FACTOR * found.period_s * math.sqrt(float((np.diff(found.value) ** 2).sum()) / 12)
+        jumps_w = np.diff(found.value)
+        return _half_width_j(found.period_s * jumps_w, found.value)
     spacing_s = median_spacing_s(power)
     if spacing_s is None or power.exact:
         return None
     widths_s, jumps_w = np.diff(power.t), np.diff(power.value)
     close = widths_s <= (longest_s or GAP_FACTOR * spacing_s)
-    return _COVERAGE_FACTOR * math.sqrt(float(((widths_s * jumps_w)[close] ** 2).sum()) / 12)
+    return _half_width_j((widths_s * jumps_w)[close], power.value)
+
+
+def _half_width_j(jumps_ws: FloatArray, values_w: FloatArray) -> float:
+    return _COVERAGE_FACTOR * math.sqrt(_variance_factor(values_w) * float((jumps_ws**2).sum()) / 12)
+
+
+def _variance_factor(values_w: FloatArray) -> float:
+    """Return the variance of the integral over that of one jump per interval, 1 to 6.
+
+    A power with the autocorrelation e^−x from one sample to the next has 6 (coth(x/2) − 2/x) / (1 − e^−x): 1 for rare
+    jumps, 6 for independent samples. The mean squared differences over two intervals and over one have the ratio
+    1 + e^−x.
+    """
+    steps = ((values_w[lag:] - values_w[:-lag]) ** 2 for lag in (1, 2))
+    near, far = (float(step.mean()) if len(step) else 0.0 for step in steps)
+    kept = min(far / near - 1, 1.0) if near > 0 else 1.0
+    if kept >= 1 - _SLOW:
+        return 1.0
+    if kept <= 0:
+        return _FASTEST
+    x = -math.log(kept)
+    return min(max(6 * (1 / math.tanh(x / 2) - 2 / x) / (1 - kept), 1.0), _FASTEST)
 
 
 def gap_limits_j(power: Samples, gaps: Sequence[Gap]) -> tuple[float, float] | None:

@@ -10,6 +10,9 @@ ROOT = Path(__file__).resolve().parents[2]
 LEVELS = ("bad", "warning", "note")
 MEANINGS = {
     "gpus_by_order": "The imported log names no GPU; the order of the lines of each time distinguishes its GPUs.",
+    "no_energy": "No energy was measured; the report has work, results and times only.",
+    "counter_dead": "The energy counter did not rise; its energy is the integral of scraped power, or is left out.",
+    "integral_coarse": "The integral of scraped power differs by more than 5 % because the range has few samples.",
     "work_is_result": "The run reported a score or a time as work; it is shown as a result.",
     "alias": "Two instances show the same node; it is counted once.",
     "aliasing": "The load's period is near that of a sensor that sees a part of the time; the integral may be far off.",

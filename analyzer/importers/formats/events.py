@@ -59,7 +59,18 @@ def read_run_record(path: Path, _options: ReadOptions) -> FileContent:
             BadLine(0, "no start and end: the run did not begin, is still running, or its runner was killed")
         )
         return content
-    content.runs.append(_run(start, end, events, _metrics(path.with_name(METRICS_FILE))))
+    if any(
+        amount < 0 for event in events if isinstance(event, IterationEvent | EndEvent) for amount in event.work.values()
+    ):
+        content.bad.append(BadLine(0, "work: an amount is negative"))
+        return content
+    metrics_path = path.with_name(METRICS_FILE)
+    try:
+        content.runs.append(_run(start, end, events, _metrics(metrics_path)))
+    except ValueError as error:
+        raise UnreadableError(
+            f"cannot read {metrics_path}: {error}; write it again with workloads run --out"
+        ) from error
     return content
 
 
@@ -96,13 +107,24 @@ def _run(start: StartEvent, end: EndEvent, events: list[RecordEvent], metrics: d
 
 
 def _energies(metrics: dict[str, Any]) -> tuple[FileEnergy, ...]:
-    """Return the ledger's energies with their uncertainties."""
-    energies, halves = metrics.get("energy_joules") or {}, metrics.get("energy_uncertainty_joules") or {}
+    """Return the ledger's energies with their uncertainties. Raises ValueError."""
+    energies, halves = (_joules(metrics, name) for name in ("energy_joules", "energy_uncertainty_joules"))
     return tuple(
-        FileEnergy(component, device, energy_j, finite_numbers(halves.get(component) or {}).get(device))
+        FileEnergy(component, device, energy_j, halves.get(component, {}).get(device))
         for component, devices in energies.items()
-        for device, energy_j in finite_numbers(devices).items()
+        for device, energy_j in devices.items()
     )
+
+
+def _joules(metrics: dict[str, Any], name: str) -> dict[str, dict[str, float]]:
+    """Return joules by component and device. Raises ValueError."""
+    found = metrics.get(name) or {}
+    if not isinstance(found, dict) or not all(isinstance(devices, dict) for devices in found.values()):
+        raise ValueError(f"{name}: expected joules by component and device")
+    joules = {str(component): finite_numbers(devices) for component, devices in found.items()}
+    if any(value < 0 for devices in joules.values() for value in devices.values()):
+        raise ValueError(f"{name}: a value is negative")
+    return joules
 
 
 def _phases(events: list[RecordEvent], end_s: float) -> list[FilePhase]:
@@ -166,4 +188,5 @@ def _tenant_run(path: Path, start: dict[str, Any], end: dict[str, Any], iteratio
         labels={"experiment": experiment, "tenant": tenant, **labels},
         work=work,
         results=results,
+        phases=(FilePhase("measure", float(start["timestamp"]), float(end["timestamp"]), work),),
     )

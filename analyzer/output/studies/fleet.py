@@ -93,8 +93,9 @@ def _notes(fleet: Fleet) -> list[str]:
         notes.append(f"{claimed}; the sum differs from the devices' counters by {100 * fleet.excess_ratio:+.2f} %")
         if abs(fleet.excess_ratio) > REPORTED_EXCESS:
             notes.append(
-                "warning: the parts do not add up to the devices' counters: an exporter's state folder was replaced, "
-                "or the scrape configuration drops some of its series; check both"
+                "warning: the parts do not add up to the devices' counters: runs that started before the first scrape "
+                "of their exporter count as a whole, its devices only from then on; or an exporter's state folder was "
+                "replaced, or the scrape configuration drops some of its series"
             )
     why = f"; {fleet.means.why_not_rules}" if fleet.means.why_not_rules else ""
     transfer = f"{fleet.means.asked} queries, {fleet.means.moved_bytes / 1e3:.1f} kB"

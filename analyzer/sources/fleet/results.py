@@ -9,6 +9,7 @@ from datetime import datetime
 
 from analyzer.sources.base import FetchError
 from analyzer.sources.fleet import queries as q
+from analyzer.sources.fleet.aliases import find_aliases, without_instances
 from analyzer.sources.promql import InstantServer, InstantValue, QuerySpan, QueryTooLargeError, Side
 from analyzer.studies.fleet import NO_RUN, Counts, Keys, Means, Sums, add_sums
 from exporter.contract import metrics as m
@@ -40,6 +41,7 @@ class FleetClient:
         self._end_s = end_s
         self._log = log
         self._spans = [cut.whole]
+        self._aliases = find_aliases(server, cut.whole, end_s, log)
 
     @property
     def spans(self) -> int:
@@ -68,7 +70,7 @@ class FleetClient:
         sign, text = text_of
         return add_sums(
             {self._key(answer, what, of_runs): sign * answer.value}
-            for answer in self._server.query(text, self._end_s)
+            for answer in self._server.query(without_instances(text, self._aliases), self._end_s)
             if math.isfinite(answer.value)
         )
 

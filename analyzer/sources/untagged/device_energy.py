@@ -19,6 +19,8 @@ from exporter.contract import metrics as m
 
 _HEADROOM = 1.5
 _COVERED = 0.99
+_DEAD_S = 60.0
+_FEWEST_OF_DEAD = 3
 _NAMED = 6
 
 
@@ -34,12 +36,25 @@ class DeviceEnergy:
 def energy_of_meter(meter: Meter, start_s: float, end_s: float) -> DeviceEnergy | None:
     """Return the energy over a range, None if it has no samples."""
     counter = meter.counter
-    if len(counter) > 1 and counter.t[0] < end_s and counter.t[-1] > start_s:
+    if len(counter) > 1 and counter.t[0] < end_s and counter.t[-1] > start_s and not is_dead(meter, start_s, end_s):
         return _counter_energy(meter, counter, start_s, end_s)
     energy = _power_energy(meter, start_s, end_s)
     if energy is None:
         return None
     return DeviceEnergy(meter, replace(energy, method=SCRAPED), (energy.covered_ratio or 0.0) > _COVERED)
+
+
+def is_dead(meter: Meter, start_s: float, end_s: float) -> bool:
+    """Return whether the counter did not rise in a minute or longer, although its device cannot draw no power."""
+    during = meter.counter.between(start_s, end_s)
+    is_long = len(during) >= _FEWEST_OF_DEAD and during.t[-1] - during.t[0] >= max(_DEAD_S, 2 * meter.age_s)
+    return bool(is_long and during.value[-1] == during.value[0])
+
+
+def dead_counter_finding(meter: Meter, energy: DeviceEnergy | None) -> Finding:
+    rest = "it is left out of all sums" if energy is None else "its energy is the integral of scraped power"
+    text = f"its energy counter did not rise in the range: no reading; {rest}"
+    return Finding("bad" if energy is None else "warning", "counter_dead", meter.name, text)
 
 
 def _power_energy(meter: Meter, start_s: float, end_s: float) -> RunDeviceEnergy | None:

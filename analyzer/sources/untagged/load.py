@@ -18,7 +18,7 @@ from analyzer.sources.base import FetchError, SampleSource
 from analyzer.sources.fetch import fetch_range_series
 from analyzer.sources.untagged import device_energy, tokens
 from analyzer.sources.untagged.counter_wraps import unwrap_meter
-from analyzer.sources.untagged.device_energy import DeviceEnergy, energy_of_meter
+from analyzer.sources.untagged.device_energy import DeviceEnergy, dead_counter_finding, energy_of_meter, is_dead
 from analyzer.sources.untagged.exporters import ExporterInstance, deduplicate_meters, find_exporters
 from analyzer.sources.untagged.meters import Meter, build_meters, uuid_of
 from analyzer.sources.untagged.request import RangeRequest
@@ -130,6 +130,8 @@ def _device_energies(chosen: Iterable[Meter], request: RangeRequest) -> tuple[li
         if energy is not None:
             energies.append(energy)
             findings += more
+        if is_dead(unwrapped, request.start_s, request.end_s):
+            findings.append(dead_counter_finding(unwrapped, energy))
     return energies, findings
 
 

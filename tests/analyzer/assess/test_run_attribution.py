@@ -113,3 +113,20 @@ def test_attribution_missing_leaves_share_unknown(tmp_path):
 
     assert report.devices[0].attributed_j == {}
     assert documents.report_document(report)["devices"][0]["attributed_energy_idle_shared_joules"] is None
+
+
+def test_energy_per_unit_shared_gpu_is_the_attributed_share(tmp_path):
+    """Of 6,000 J half is the run's: 1,000 tokens take 3 J each, not 6 J, and a model has no 95 % interval."""
+    report = run_report(tmp_path, NodeRun(work={"generated_tokens": 1_000.0}), extra=share(3_000.0, 2_400.0))
+
+    assert report.work[0].energy_per_unit.value == pytest.approx(3.0)
+    assert report.work[0].energy_per_unit.low is None
+    assert report.boundaries[0].work[0].energy_per_unit.value == pytest.approx(3.0)
+    assert report.boundaries[0].energy.value == 6_000
+
+
+def test_energy_per_unit_own_gpu_is_of_the_whole_device(tmp_path):
+    report = run_report(tmp_path, NodeRun(work={"generated_tokens": 1_000.0}))
+
+    assert report.work[0].energy_per_unit.value == pytest.approx(6.0)
+    assert report.work[0].energy_per_unit.half == pytest.approx(0.01)  # ± 10 J

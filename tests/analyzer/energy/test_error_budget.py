@@ -46,6 +46,28 @@ def test_sampling_interval_covers_9_of_10_integrals():
     assert np.mean(inside) >= 0.9
 
 
+@pytest.mark.parametrize("mean_s", [0.2, 0.5, 1.0, 3.0])
+def test_sampling_interval_covers_loads_faster_than_the_samples(mean_s):
+    """A load that jumps several times between two samples, as the power of an LLM server scraped each second."""
+    rng, inside = np.random.default_rng(7), []
+    for _ in range(150):
+        load = loads.telegraph(rng, mean_s, 100, 300, 120)
+        times = np.arange(rng.random() - 1, 121)
+        watts = (load.energy_j(times + 1e-6) - load.energy_j(times)) / 1e-6
+        power = clean(times, watts).between(0, 120)
+        off_j = np.trapezoid(power.value, power.t) - (load.energy_j(power.t[-1]) - load.energy_j(power.t[0]))
+        inside.append(abs(off_j) <= sampling_half_j(power))
+
+    assert np.mean(inside) >= 0.9
+
+
+def test_sampling_uncertainty_independent_samples_is_root_six_wider():
+    """Alternating samples keep nothing from one to the next: 1.96 × 1 s × √(6 × 5 × 240² / 12)."""
+    power = clean(np.arange(6.0), np.array([60, 300, 60, 300, 60, 300.0]))
+
+    assert sampling_half_j(power) == pytest.approx(1.96 * np.sqrt(6 * 5 * 240**2 / 12))
+
+
 def test_gap_limits_are_minimum_and_maximum_power():
     power = clean(np.array([0, 1, 2, 12, 13.0]), np.array([60, 300, 300, 300, 60.0]))
 

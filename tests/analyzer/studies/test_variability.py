@@ -107,6 +107,14 @@ def test_variation_estimate_covers_generated_fleets(kind, gpus):
     assert coverage(result, TRUE_DEVIATION[kind]) >= 0.93
 
 
+def test_variation_estimate_with_outlier_has_no_interval():
+    """One GPU that is far slower: how many such GPUs the fleet has is not known from eight."""
+    result = variability.variation_estimate(np.array([1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 2.2]))
+
+    assert result.low is None
+    assert result.value == pytest.approx(0.368, abs=0.001)  # standard deviation 0.4238 over the mean 1.1513
+
+
 @pytest.mark.parametrize("gpus", [6, 7, 8, 16, 64])
 def test_placement_effect_covers_generated_fleets(gpus):
     """Each GPU is 5 % slower with a neighbour, with a skewed scatter of 2 %."""

@@ -32,6 +32,29 @@ def record(folder, gpus):
     (folder / "events.jsonl").write_text("\n".join(map(json.dumps, events)))
 
 
+@pytest.mark.parametrize("text", ["energy_joules: [1, 2]", "energy_joules: {gpu: {GPU-a: -5.0}}"])
+def test_run_record_with_invalid_energies_is_refused(call, tmp_path, text):
+    record(tmp_path / "run", ["GPU-a"])
+    (tmp_path / "run" / "metrics.yml").write_text(f"{text}\n")
+
+    code, _, stderr = call("import", tmp_path / "run", "--out", tmp_path / "h.sqlite")
+
+    assert code == 1
+    assert "energy_joules: " in stderr
+    assert stderr.count("\n") == 1
+
+
+def test_run_record_with_negative_work_is_refused(call, tmp_path):
+    record(tmp_path / "run", ["GPU-a"])
+    events = tmp_path / "run" / "events.jsonl"
+    events.write_text(events.read_text().replace('"generated_tokens": 1000', '"generated_tokens": -1000'))
+
+    code, _, stderr = call("import", tmp_path / "run", "--out", tmp_path / "h.sqlite")
+
+    assert code == 1
+    assert "work: an amount is negative" in stderr
+
+
 def test_run_record_with_power_log_gives_energy_per_token(imported, tmp_path):
     # warm-up 10 s at 100 W, then 20 s at 300 W: 6,000 J for 1,000 tokens
     record(tmp_path / "run", ["GPU-a"])
@@ -93,3 +116,20 @@ def test_import_mentions_time_zone_only_for_local_times(call, tmp_path):
     assert "wrote 1 run, 11 samples" in of_unix_times
     assert "times without a time zone" not in of_unix_times
     assert "for times without a time zone" in of_local_times
+
+
+def test_tenant_events_without_power_are_tenants(call, imported, tmp_path):
+    """Overlap from 10 to 20 s: all of the first, half of the second's 20 s; 102,400 prompt tokens each."""
+    tenant(tmp_path / "data", "gpt2_1", BEGIN_S + 10, BEGIN_S + 20)
+    tenant(tmp_path / "data", "gpt2_2", BEGIN_S + 10, BEGIN_S + 30)
+    reports = imported(tmp_path / "data")
+
+    command = ("tenants", "--experiment", "pair", "--source", tmp_path / "history.sqlite", "--since", "36500d")
+    code, stdout, stderr = call(*command, "--format", "json")
+
+    assert code == 0, stderr
+    (mix,) = json.loads(stdout)["mixes"]
+    assert mix["overlap_seconds"] == pytest.approx(10)
+    assert mix["figures"]["gpt2_1:prompt_tokens_per_second"]["value"] == pytest.approx(10_240)
+    assert mix["figures"]["gpt2_2:prompt_tokens_per_second"]["value"] == pytest.approx(5_120)
+    assert {report.headline for report in reports.values()} == {None}

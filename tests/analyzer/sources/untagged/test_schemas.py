@@ -63,12 +63,20 @@ def test_rows_that_repeat_a_gpu_are_counted_once(report_of, case):
     assert is_exact(report.energy["gpu"], TRUE_ENERGY_J)
 
 
-@pytest.mark.parametrize(("case", "energy_j"), [("no-counter-in-truth", 0), ("counter-in-joules", 180)])
-def test_counter_that_contradicts_power_is_bad(report_of, case, energy_j):
-    """300 W for 600 s are 180 kJ, in contrast to the counter."""
-    report = report_of(case)
+def test_counter_that_never_rises_is_replaced_by_power(report_of):
+    """A counter of 0 is no reading; the energy is the integral of scraped power, without interval."""
+    report = report_of("no-counter-in-truth")
 
-    assert report.energy["gpu"].value == pytest.approx(energy_j, abs=2)
+    assert report.energy["gpu"].value == pytest.approx(TRUE_ENERGY_J, rel=0.03)
+    assert report.energy["gpu"].half is None
+    assert [(one.level, one.subject) for one in report.findings if one.code == "counter_dead"] == [("warning", "GPU 0")]
+
+
+def test_counter_that_contradicts_power_is_bad(report_of):
+    """300 W for 600 s are 180 kJ; the counter is in joules instead of millijoules."""
+    report = report_of("counter-in-joules")
+
+    assert report.energy["gpu"].value == pytest.approx(180, abs=2)
     assert [(one.level, one.subject) for one in report.findings if one.code == "counter_implausible"] == [
         ("bad", "GPU 0")
     ]

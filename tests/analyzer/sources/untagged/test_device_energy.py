@@ -1,0 +1,53 @@
+"""Energy of a device over a range: dead counters, and integrals of few samples."""
+
+import json
+
+import pytest
+
+from exporter.contract import metrics as m
+from tests.analyzer.node import START_S, NodeGpu, NodeRun, scrape, scrape_times, series_of_scrapes, write_history
+
+GPUS = [NodeGpu([(START_S - 1_000, 100)], index=str(index)) for index in range(2)]
+
+
+def range_document(analyzer, folder, scraped, seconds, interval_s=5.0):
+    """Return the report of the first `seconds` of a history whose scrapes are `scraped(t)`."""
+    times = scrape_times(interval_s, START_S - 60, START_S + 900)
+    history = write_history(folder, series_of_scrapes((t, scraped(t)) for t in times))
+    span = ("--start", START_S, "--end", START_S + seconds)
+    completed = analyzer("report", "--source", history, *span, "--format", "json")
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
+
+
+def with_dead_counter(t, *, power):
+    """Return two GPUs of 100 W; the counter of GPU 1 never rises."""
+    for metric, labels, value in scrape(GPUS, NodeRun(end_s=0), t):
+        dead = labels.get("uuid") == GPUS[1].uuid
+        if metric is m.GPU_ENERGY and dead:
+            yield metric, labels, 1_234.0
+        elif not (metric is m.GPU_POWER and dead and not power):
+            yield metric, labels, value
+
+
+@pytest.mark.parametrize(("power", "energy_j"), [(True, 60_000), (False, 30_000)])
+def test_range_dead_counter_is_no_reading(analyzer, tmp_path, power, energy_j):
+    """Two GPUs of 100 W for 300 s: the dead counter's GPU counts by its power, or not at all, never as 0 J."""
+    document = range_document(analyzer, tmp_path, lambda t: with_dead_counter(t, power=power), 300)
+
+    assert document["energy"]["gpu"]["energy_joules"] == pytest.approx(energy_j, rel=0.02)
+    assert all(device["energy_joules"] > 0 for device in document["devices"])
+    (finding,) = [one for one in document["findings"] if one["code"] == "counter_dead"]
+    assert ("left out of all sums" in finding["text"]) is not power
+
+
+def test_range_integral_of_few_samples_is_declared(analyzer, tmp_path):
+    """A GPU of 100 W whose scrapes each 15 s hit its 2 s at 300 W: its mean is 126.7 W, that of the scrapes 300 W."""
+    steps = [step for k in range(-10, 70) for step in ((START_S + 15 * k - 1, 300), (START_S + 15 * k + 1, 100))]
+    gpu = NodeGpu(steps)
+
+    document = range_document(analyzer, tmp_path, lambda t: scrape([gpu], NodeRun(end_s=0), t), 300, 15.0)
+
+    codes = {one["code"] for one in document["findings"]}
+    assert {"integral_coarse", "counter_implausible"} & codes
+    assert document["energy"]["gpu"]["energy_joules"] == pytest.approx(300 * (100 + 200 * 2 / 15), rel=0.02)
