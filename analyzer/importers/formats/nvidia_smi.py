@@ -111,7 +111,7 @@ def _with_order_as_index(
         )
     count = int(sizes.max())
     content.caveats.append(GPUS_BY_ORDER)
-    content.notes.append(f"{content.path} has no index: its {count} GPUs are those of the {count} lines of each time")
+    content.notes.append(f"{content.path} has no index: each time has {count} lines, one for each GPU in order")
     at_query = np.searchsorted(firsts, np.arange(len(rows)), side="right") - 1
     return [
         (line, named | {"index": str(number - firsts[query])})
