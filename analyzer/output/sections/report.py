@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from analyzer.model.emissions import EmissionTotal, origin_text
 from analyzer.model.interval import Interval
-from analyzer.model.report import Level, Report, Work
+from analyzer.model.report import SHARE_POLICY, Level, Report, Work
 from analyzer.output import units
 from analyzer.output.sections import boundaries, carbon, devices, error_budget
 from analyzer.output.table import Cell, Column, Table, number_cell, text_cell
@@ -130,7 +130,7 @@ def report_summary_lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "work", f"{units.amount(work.amount, work.unit)}{pace}{where}"
         if work.energy_per_unit:
             each = units.marked(units.energy_per_unit(work.energy_per_unit, work.unit), report.headline_estimated)
-            yield "", f"{each}{where}"
+            yield "", f"{each}{where}{_share_text(report)}"
     for sum_ in report.emission_totals:
         origin = f"{sum_.components}; {_intensity_text(sum_)}"
         origin += f"; {sum_.estimated} is an estimate" if sum_.estimated else ""
@@ -167,6 +167,12 @@ def _energy_lines(report: Report) -> Iterator[tuple[str, str]]:
 
 def _intensity_text(sum_: EmissionTotal) -> str:
     return f"{sum_.basis} intensity, {sum_.qualities}, {origin_text(sum_.origin)}"
+
+
+def _share_text(report: Report) -> str:
+    """Return the origin of the energy per unit on a shared device; empty otherwise."""
+    shared = next(iter(report.energy), "") in report.share_ratios
+    return f"; energy attributed to the run by {SHARE_POLICY}" if shared else ""
 
 
 def _phase_text(phases: Sequence[str]) -> str:
@@ -230,7 +236,7 @@ def _work_sentence(report: Report, work: Work, energy: Interval) -> Sentence:
     figure = units.marked(units.energy_per_unit(energy, work.unit), report.headline_estimated)
     rate = f", at {units.rate(work.per_second, work.unit)}" if work.per_second is not None else ""
     where = f", {'both' if rate else ''}{_phase_text(work.phases)}".replace(",  ", ", ") if work.phases else ""
-    uncertainty = "" if energy.half else "; its uncertainty is unknown"
+    uncertainty = _share_text(report) or ("" if energy.half else "; its uncertainty is unknown")
     return Sentence(f"{units.amount(work.amount, work.unit)} took", figure, f"{rate}{where}{uncertainty}.")
 
 

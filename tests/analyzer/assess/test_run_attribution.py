@@ -12,7 +12,7 @@ from analyzer.output.html.page import html_page
 from analyzer.output.terminal import console, terminal_report
 from exporter.contract import metrics as m
 from tests.analyzer.node import START_S, NodeGpu, NodeRun
-from tests.analyzer.run_reports import POWER_STEPS, finding_codes, finding_texts, run_frames, run_report
+from tests.analyzer.run_reports import POWER_STEPS, finding_codes, finding_texts, run_frames, run_report, terminal_text
 
 GPU = {"component": "gpu", "device": "GPU-00000000"}
 CPU = {"component": "cpu", "device": "0"}
@@ -121,6 +121,7 @@ def test_energy_per_unit_shared_gpu_is_the_attributed_share(tmp_path):
 
     assert report.work[0].energy_per_unit.value == pytest.approx(3.0)
     assert report.work[0].energy_per_unit.low is None
+    assert "energy attributed to the run by idle_shared" in terminal_text(report)
     assert report.boundaries[0].work[0].energy_per_unit.value == pytest.approx(3.0)
     assert report.boundaries[0].energy.value == 6_000
 
