@@ -29,6 +29,8 @@ _WHISKER = 1.5
 _FEWEST = 5
 """GPUs below which there is no CI."""
 _FEWEST_FOR_A_MEDIAN = 6
+_FAR_SCALES, _FEWEST_FOR_FAR = 8.0, 8
+"""Scaled MAD from which an outlier is far, and GPUs from which the MAD is known well enough to say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ def variation_estimate(values: FloatArray) -> Interval:
         return Interval(value, n=n)
     if value == 0:
         return Interval(0.0, limits=(0.0, 0.0), n=n)
-    if any(gpu_outliers(values) or ()):
+    if _has_far_outlier(values):
         return Interval(value, n=n)
     deviations = values - _trimmed_mean(values, 1 / (2 * math.sqrt(n - 4)))
     kurtosis = n * float((deviations**4).sum()) / float(((values - values.mean()) ** 2).sum()) ** 2
@@ -211,6 +213,13 @@ def variation_estimate(values: FloatArray) -> Interval:
     middle = value * math.sqrt(inflated)
     limits = float(middle * math.exp(-half)), float(middle * math.exp(half))
     return Interval(value, limits=limits, n=n)
+
+
+def _has_far_outlier(values: FloatArray) -> bool:
+    """Return whether a value is so far from the others that they do not tell how many such GPUs there are."""
+    deviations = np.abs(values - np.median(values))
+    scale = _SIGMA_OF_MAD * float(np.median(deviations))
+    return len(values) >= _FEWEST_FOR_FAR and float(deviations.max()) > _FAR_SCALES * scale > 0
 
 
 def _trimmed_mean(values: FloatArray, share: float) -> float:

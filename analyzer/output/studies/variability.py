@@ -20,7 +20,7 @@ from analyzer.studies.variability import GpuSpread, Variability
 _MOST_GPUS = 40
 _NOTES = (
     "In brackets: 95 % CI for all GPUs of this model, from five GPUs on (medians: from six).",
-    "The CI of the CV assumes that the other GPUs scatter like these; with outliers there is none.",
+    "The CI of the CV assumes that the other GPUs scatter like these; with far outliers there is none.",
     "Whisker ranges are of these GPUs only and have no CI.",
 )
 _GPU_COLUMNS = (

@@ -104,7 +104,9 @@ def test_variation_estimate_covers_generated_fleets(kind, gpus):
     random = np.random.default_rng(gpus)
     result = [variability.variation_estimate(DISTRIBUTIONS[kind](random, gpus)) for _ in range(FLEETS)]
 
-    assert coverage(result, TRUE_DEVIATION[kind]) >= 0.93
+    known = [estimate for estimate in result if estimate.low is not None]
+    assert len(known) >= 0.97 * FLEETS
+    assert coverage(known, TRUE_DEVIATION[kind]) >= 0.93
 
 
 def test_variation_estimate_with_outlier_has_no_interval():
