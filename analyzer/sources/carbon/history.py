@@ -13,15 +13,8 @@ from pydantic import BaseModel
 
 from analyzer.model.emissions import PastIntensities, PastSlot
 from exporter.contract.carbon import electricity_maps, energy_charts, gb
-from exporter.contract.carbon.providers import (
-    TOKEN_VARIABLE,
-    IntensitySlot,
-    ResponseError,
-    format_minute,
-    one_line,
-    parse_response,
-    read_provider_secret,
-)
+from exporter.contract.carbon.providers import TOKEN_VARIABLE, read_provider_secret
+from exporter.contract.carbon.responses import IntensitySlot, ResponseError, format_minute, one_line, parse_response
 from exporter.contract.secret_file import SecretFileError
 
 TIMEOUT_S = 20.0

@@ -11,7 +11,7 @@ from typing import Annotated, Self
 
 from pydantic import AwareDatetime, BaseModel, Field, RootModel, model_validator
 
-from exporter.contract.carbon.providers import MAX_POINTS, GramsPerKwh, IntensitySlot, Quality
+from exporter.contract.carbon.responses import MAX_POINTS, GramsPerKwh, IntensitySlot, Quality
 
 BASE_URL = "https://api.electricitymaps.com"
 _SLOTS_S = {"5_minutes": 300.0, "15_minutes": 900.0, "hourly": 3_600.0}

@@ -10,7 +10,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from exporter.contract.carbon.providers import MAX_POINTS, GramsPerKwh, IntensitySlot
+from exporter.contract.carbon.responses import MAX_POINTS, GramsPerKwh, IntensitySlot
 
 BASE_URL = "https://api.energy-charts.info"
 SLOT_S = 900

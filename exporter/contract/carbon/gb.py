@@ -11,7 +11,7 @@ from typing import Annotated, Self
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, model_validator
 
-from exporter.contract.carbon.providers import DAY_S, MAX_POINTS, GramsPerKwh, IntensitySlot, format_minute
+from exporter.contract.carbon.responses import DAY_S, MAX_POINTS, GramsPerKwh, IntensitySlot, format_minute
 
 BASE_URL = "https://api.carbonintensity.org.uk"
 NATIONAL = "GB"

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from exporter.contract.carbon.providers import DAY_S, Basis, GramsPerKwh
+from exporter.contract.carbon.responses import DAY_S, Basis, GramsPerKwh
 from exporter.model import Slot
 
 FILE_NAME = "carbon.json"

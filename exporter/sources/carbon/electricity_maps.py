@@ -21,7 +21,7 @@ from exporter.contract.carbon.electricity_maps import (
     LatestResponse,
     ZonesResponse,
 )
-from exporter.contract.carbon.providers import Basis
+from exporter.contract.carbon.responses import Basis
 from exporter.model import Slot, SourceError
 from exporter.sources.carbon.provider import (
     TIMEOUT_S,

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import aiohttp
 
 from exporter.contract.carbon.energy_charts import BASE_URL, SLOT_S, SeriesResponse
-from exporter.contract.carbon.providers import Basis
+from exporter.contract.carbon.responses import Basis
 from exporter.model import Slot, SourceError
 from exporter.sources.carbon import static
 from exporter.sources.carbon.provider import TIMEOUT_S, CarbonApi, extend_with_estimates, label_slots

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import aiohttp
 
-from exporter.contract.carbon.providers import DAY_S
+from exporter.contract.carbon.responses import DAY_S
 from exporter.contract.metrics import (
     CARBON_FETCHED_TIMESTAMP,
     CARBON_FORECAST,

@@ -17,7 +17,7 @@ from exporter.contract.carbon.gb import (
     RegionalResponse,
     national_path,
 )
-from exporter.contract.carbon.providers import Basis, IntensitySlot, format_minute
+from exporter.contract.carbon.responses import Basis, IntensitySlot, format_minute
 from exporter.model import Slot, SourceError
 from exporter.sources.carbon.provider import TIMEOUT_S, CarbonApi, label_slots
 

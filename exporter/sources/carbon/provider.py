@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import aiohttp
 from pydantic import BaseModel
 
-from exporter.contract.carbon.providers import DAY_S, Basis, IntensitySlot, ResponseError, one_line, parse_response
+from exporter.contract.carbon.responses import DAY_S, Basis, IntensitySlot, ResponseError, one_line, parse_response
 from exporter.model import Slot, SourceError
 
 TIMEOUT_S = 10.0

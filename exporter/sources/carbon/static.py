@@ -15,7 +15,7 @@ from typing import Self
 
 import aiohttp
 
-from exporter.contract.carbon.providers import MAX_GRAMS_PER_KWH, Basis
+from exporter.contract.carbon.responses import MAX_GRAMS_PER_KWH, Basis
 from exporter.model import Slot
 
 _DAY_S = 86_400

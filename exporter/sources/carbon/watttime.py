@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 import aiohttp
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
-from exporter.contract.carbon.providers import DAY_S, MAX_GRAMS_PER_KWH, MAX_POINTS, Basis, IntensitySlot, Quality
+from exporter.contract.carbon.responses import DAY_S, MAX_GRAMS_PER_KWH, MAX_POINTS, Basis, IntensitySlot, Quality
 from exporter.model import Slot, SourceError
 from exporter.sources.carbon.provider import (
     TIMEOUT_S,

@@ -40,7 +40,7 @@ def environment(exporter, tmp_path):
 
 
 @pytest.fixture
-def job(environment, tmp_path):
+def in_process_job(environment, tmp_path):
     """Return a function that runs the job of a module in this process."""
 
     def run_job(module, *arguments: str) -> RecordedRun:

@@ -13,14 +13,14 @@ pytestmark = NEEDS_TORCH
 
 
 @pytest.mark.parametrize("shape", ["tiny", "encoder"])
-def test_forward_counts_tokens_of_decoder_and_encoder(job, tmp_path, shape):
+def test_forward_counts_tokens_of_decoder_and_encoder(in_process_job, tmp_path, shape):
     if shape == "encoder":
         from transformers import DistilBertConfig
 
         DistilBertConfig(vocab_size=50, dim=16, n_layers=1, n_heads=2, hidden_dim=16).save_pretrained(tmp_path)
         shape = str(tmp_path / "config.json")
     options = ("--batch-size", "2", "--seq-len", "6", "--iterations", "4", "--warmup", "2")
-    done = job(llm_forward, "--random", shape, *options)
+    done = in_process_job(llm_forward, "--random", shape, *options)
 
     latencies_s = [one.latency_seconds for one in done.iterations]
     assert done.run.work == {"prompt_tokens": 48, "samples": 8, "steps": 4}

@@ -8,10 +8,10 @@ from workloads.jobs import llm_generate
 pytestmark = NEEDS_TORCH
 
 
-def test_generate_counts_tokens_by_kind(job, tmp_path, texts):
+def test_generate_counts_tokens_by_kind(in_process_job, tmp_path, texts):
     model = counting_model(tmp_path / "model", eos_at=5)
     options = ("--batch-size", "2", "--iterations", "3", "--new-tokens", "10")
-    done = job(llm_generate, "--model", model, "--prompts", texts, *options)
+    done = in_process_job(llm_generate, "--model", model, "--prompts", texts, *options)
 
     # A batch: 4 and 2 tokens until EOS, prompts of 3 and 5; two columns of padding before the short prompt, and two
     # tokens computed for the text after its end. The warm-up is not counted.
@@ -21,17 +21,17 @@ def test_generate_counts_tokens_by_kind(job, tmp_path, texts):
     assert [one.work["generated_tokens"] for one in done.iterations] == [6, 6, 6]
 
 
-def test_generate_ignore_eos_generates_all_tokens(job, tmp_path, texts):
+def test_generate_ignore_eos_generates_all_tokens(in_process_job, tmp_path, texts):
     model = counting_model(tmp_path / "model", eos_at=5)
     options = ("--batch-size", "2", "--iterations", "1", "--ignore-eos", "--new-tokens", "6")
-    done = job(llm_generate, "--model", model, "--prompts", texts, *options)
+    done = in_process_job(llm_generate, "--model", model, "--prompts", texts, *options)
 
     assert done.run.work == {"generated_tokens": 12, "prompt_tokens": 8, "padding_tokens": 2, "requests": 2}
 
 
-def test_generate_reports_latencies_and_rates(job):
+def test_generate_reports_latencies_and_rates(in_process_job):
     options = ("--batch-size", "3", "--prompt-tokens", "4", "--new-tokens", "5", "--iterations", "4")
-    done = job(llm_generate, *TINY_MODEL, *options)
+    done = in_process_job(llm_generate, *TINY_MODEL, *options)
 
     results = done.run.results
     latencies_s = [one.latency_seconds for one in done.iterations]
@@ -47,9 +47,9 @@ def test_generate_reports_latencies_and_rates(job):
     assert done.iterations[1].values["tokens_per_second"] == pytest.approx(15 / latencies_s[1])
 
 
-def test_generate_different_lengths_are_padded(job):
+def test_generate_different_lengths_are_padded(in_process_job):
     options = ("--batch-size", "4", "--prompt-tokens", "2:9", "--new-tokens", "2", "--iterations", "5", "--seed", "3")
-    work = job(llm_generate, *TINY_MODEL, *options).run.work
+    work = in_process_job(llm_generate, *TINY_MODEL, *options).run.work
 
     assert work["generated_tokens"] == 40
     assert work["padding_tokens"] > 0
@@ -57,15 +57,15 @@ def test_generate_different_lengths_are_padded(job):
     assert work["prompt_tokens"] + work["padding_tokens"] <= 5 * 4 * 9
 
 
-def test_generate_sampling_runs_for_duration(job):
+def test_generate_sampling_runs_for_duration(in_process_job):
     options = ("--batch-size", "2", "--new-tokens", "3", "--temperature", "0.8", "--top-p", "0.9", "--top-k", "5")
-    run = job(llm_generate, *TINY_MODEL, *options, "--duration", "0.2").run
+    run = in_process_job(llm_generate, *TINY_MODEL, *options, "--duration", "0.2").run
 
     assert run.duration_seconds >= 0.2
     assert run.work["generated_tokens"] == 3 * run.work["requests"]
 
 
-def test_generate_half_precision_generates_all_tokens(job):
+def test_generate_half_precision_generates_all_tokens(in_process_job):
     options = ("--batch-size", "2", "--new-tokens", "3", "--iterations", "1", "--dtype", "bfloat16")
 
-    assert job(llm_generate, *TINY_MODEL, *options).run.work["generated_tokens"] == 6
+    assert in_process_job(llm_generate, *TINY_MODEL, *options).run.work["generated_tokens"] == 6

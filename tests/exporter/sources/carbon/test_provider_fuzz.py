@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from exporter.contract.carbon import electricity_maps, energy_charts, gb
-from exporter.contract.carbon.providers import MAX_GRAMS_PER_KWH
+from exporter.contract.carbon.responses import MAX_GRAMS_PER_KWH
 from exporter.model import Slot, SourceError
 from exporter.sources.carbon import watttime
 from exporter.sources.carbon.cache import CarbonCache
