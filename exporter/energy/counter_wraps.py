@@ -11,8 +11,6 @@ from exporter.model import Reading
 
 MAX_DEVICE_W = 4_000.0
 """Power above any device's, where its limit is unknown."""
-_SLACK_S = 1.0
-"""Longest delay of a counter behind the energy drawn: the time between two of its updates."""
 MAX_SERIES = 5_000
 """Series kept, more than a node of 64 GPUs has. Beyond, those not read for the longest time are discarded."""
 NO_RAW_VALUE = -1.0
@@ -22,10 +20,8 @@ SeriesKey = tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]
 """Metric name, label values, and extra labels."""
 
 
-def counter_step(
-    before_j: float, now_j: float, range_j: float | None, elapsed_s: float, max_w: float = MAX_DEVICE_W
-) -> float | None:
-    """Return the joules between two values of an energy counter, or None where no device can draw as much.
+def counter_step(before_j: float, now_j: float, range_j: float | None, most_j: float) -> float | None:
+    """Return the joules between two values of an energy counter, or None where they exceed `most_j`.
 
     A counter with a range wraps there. One without a range that fell was restarted by its driver: it counts from 0, so
     its value is the energy since then.
@@ -33,11 +29,7 @@ def counter_step(
     step_j = now_j - before_j
     if step_j < 0:
         step_j = now_j if range_j is None else step_j + range_j
-    return step_j if is_plausible(step_j, elapsed_s, max_w) else None
-
-
-def is_plausible(joules: float, elapsed_s: float, max_w: float = MAX_DEVICE_W) -> bool:
-    return 0 <= joules <= max_w * (elapsed_s + _SLACK_S)
+    return step_j if 0 <= step_j <= most_j else None
 
 
 class CounterTotal(NamedTuple):

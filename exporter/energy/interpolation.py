@@ -17,6 +17,12 @@ NEIGHBOURHOOD_S = 1.5
 """Range around an instant in which the smallest and the largest power bound the interpolation."""
 EXTRAPOLATION_S = 0.3
 """Longest extrapolation of the energy beyond the updates; further away, only the half-width grows."""
+LONG_SLACK_S = 0.1
+"""Error of an update's time above which the slope between two points does not bound the power during it."""
+TOLERANCE = 0.05
+"""Largest relative difference between the energies of two accurate sensors."""
+_NOISE = 0.02
+"""Noise of power readings, and of the time of updates, as a share of the power."""
 _JITTER_S = 0.001
 """Scatter of update and call times on a busy machine."""
 _MARGIN_SLACKS = 2.0
@@ -33,25 +39,30 @@ class EnergyPoint:
 
 
 def interpolate_energy(
-    points: Sequence[EnergyPoint], t_s: float, powers_w: Sequence[float] = ()
+    points: Sequence[EnergyPoint], t_s: float, powers_w: Sequence[float] = (), unknown_w: float | None = None
 ) -> tuple[float, float]:
     """Return the joules at `t_s` and the half-width of their interval.
 
     Between two updates the energy is known at both ends. The power lies between the smallest and the largest nearby
     (`powers_w` and the slopes between the points), which bounds the energy from both sides. Within
     these bounds, the estimate assumes one step in power that fits this interval and both its neighbours. If there is
-    none, it assumes constant power.
+    none, it assumes constant power. `unknown_w`: power up to which energy may have flowed at `t_s`, where no poll shows
+    it.
     """
     if not points:
         return 0.0, 0.0
     if len(points) == 1:
-        return points[0].joules, max(powers_w, default=0.0) * (abs(t_s - points[0].t_s) + points[0].slack_s)
+        most_w = max(powers_w, default=0.0) if unknown_w is None else unknown_w
+        return points[0].joules, most_w * (abs(t_s - points[0].t_s) + points[0].slack_s)
     right = bisect_right(points, t_s, key=_t_s)
     nearby = points[_first_within(points, t_s - NEIGHBOURHOOD_S) : _last_within(points, t_s + NEIGHBOURHOOD_S)]
     slopes = [_slope(a, b) for a, b in pairwise(nearby)]
     inner = min(max(right, 1), len(points) - 1)
     slope_w = _slope(points[inner - 1], points[inner])
-    low_w, high_w = min(slope_w, *slopes, *powers_w), max(slope_w, *slopes, *powers_w)
+    low_w, high_w = _power_bounds_w([slope_w, *slopes], powers_w)
+    step_low_w, step_high_w = low_w, high_w
+    if unknown_w is not None:
+        low_w, high_w = 0.0, max(high_w, unknown_w)
     if right in (0, len(points)):  # outside of the points
         edge = points[0] if right == 0 else points[-1]
         reach_s = min(max(t_s - edge.t_s, -EXTRAPOLATION_S), EXTRAPOLATION_S)
@@ -62,8 +73,27 @@ def interpolate_energy(
     x_s, rest_s = t_s - left.t_s, after.t_s - t_s
     least = max(left.joules + low_w * x_s, after.joules - high_w * rest_s)
     most = min(left.joules + high_w * x_s, after.joules - low_w * rest_s)
-    joules = min(max(_stepwise(points, right, t_s, low_w, high_w), least), most)
-    return joules, max(most - joules, joules - least, 0.0) + (max(left.slack_s, after.slack_s) + _JITTER_S) * slope_w
+    joules = min(max(_stepwise(points, right, t_s, step_low_w, step_high_w), least), most)
+    slack_s = max(left.slack_s, after.slack_s) + _JITTER_S
+    slack_w = slope_w if slack_s <= LONG_SLACK_S else high_w
+    return joules, max(most - joules, joules - least, 0.0) + slack_s * slack_w
+
+
+def _power_bounds_w(slopes_w: Sequence[float], powers_w: Sequence[float]) -> tuple[float, float]:
+    """Return the lowest and the highest power that the slopes between updates and the power readings allow.
+
+    Where the readings do not reach a slope, the load switches faster than the sensors show, between powers that neither
+    of them does: the range then extends as far again.
+    """
+    low_w, high_w = min(*slopes_w, *powers_w), max(*slopes_w, *powers_w)
+    if not powers_w:
+        return low_w, high_w
+    range_w, noise_w = high_w - low_w, 1.0 + _NOISE * high_w
+    if max(powers_w) < high_w - noise_w:
+        high_w += range_w
+    if min(powers_w) > low_w + noise_w:
+        low_w = max(0.0, low_w - range_w)
+    return low_w, high_w
 
 
 def _slope(a: EnergyPoint, b: EnergyPoint) -> float:
@@ -116,30 +146,37 @@ def _neighbour_slope(points: Sequence[EnergyPoint], right: int, span_s: float) -
 
 def counter_points(polls: Sequence[MeteredPoll], clock: SensorClock | None, update_s: float) -> list[EnergyPoint]:
     """Return one point for each observed update of the counter, at the time of the update."""
-    points = [_first_point(polls, clock, update_s)]
-    for i, (a, b) in enumerate(pairwise(polls), start=1):
-        if b.poll.counter_j is None or b.totals.energy_j == a.totals.energy_j:
+    counted = [item for item in polls if item.counted_j is not None]
+    if not counted or counted[0] is not polls[0]:
+        counted.insert(0, polls[0])
+    points = [_first_point(counted, clock, update_s)]
+    for i, (a, b) in enumerate(pairwise(counted), start=1):
+        if _counted_j(b) == _counted_j(a):
             continue
         earliest_s, latest_s = a.poll.before_s, b.poll.after_s
         if clock:
             if latest_s - earliest_s < 0.75 * clock.period_s:
                 t_s, slack_s = clock.nearest((earliest_s + latest_s) / 2), clock.slack_s
             else:
-                t_s, slack_s = _update_time(polls, i, clock)
+                t_s, slack_s = _update_time(counted, i, clock)
             t_s = min(max(t_s, earliest_s), latest_s)
         else:
             earliest_s = max(earliest_s, b.poll.before_s - update_s)
             t_s, slack_s = (earliest_s + latest_s) / 2, (latest_s - earliest_s) / 2
         if t_s > points[-1].t_s:
-            points.append(EnergyPoint(t_s, b.totals.energy_j, slack_s))
+            points.append(EnergyPoint(t_s, _counted_j(b), slack_s))
     return points
 
 
+def _counted_j(item: MeteredPoll) -> float:
+    return item.totals.energy_j if item.counted_j is None else item.counted_j
+
+
 def _first_point(polls: Sequence[MeteredPoll], clock: SensorClock | None, update_s: float) -> EnergyPoint:
-    if clock is None:
-        return EnergyPoint(polls[0].poll.after_s, polls[0].totals.energy_j, update_s)
+    if clock is None or polls[0].counted_j is None:
+        return EnergyPoint(polls[0].poll.after_s, _counted_j(polls[0]), update_s)
     t_s, slack_s = _update_time(polls, 0, clock)
-    return EnergyPoint(t_s, polls[0].totals.energy_j, slack_s)
+    return EnergyPoint(t_s, _counted_j(polls[0]), slack_s)
 
 
 def _update_time(polls: Sequence[MeteredPoll], i: int, clock: SensorClock) -> tuple[float, float]:

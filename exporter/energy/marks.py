@@ -97,7 +97,9 @@ class MeteredPoll(NamedTuple):
     poll: Poll
     totals: MeterTotals
     moved_s: float | None
-    """When the integrated power changed since the previous poll; None after a gap."""
+    """When the integrated power changed since the previous poll; None where the power is unknown since then."""
+    counted_j: float | None = None
+    """Energy at the poll's counter value; None where that is missing or doubtful."""
 
 
 def poll_time_s(item: MeteredPoll) -> float:

@@ -13,6 +13,8 @@ from exporter.model import Poll
 
 SENSOR_PERIOD_S = 0.1
 """Update period of a driver's energy and power, unless the polls show another."""
+AVERAGING_S = 1.0
+"""Window of the driver's averaged power."""
 POWER_REFIT_S = 5.0
 COUNTER_REFIT_S = 0.005
 """Time until the next fit, per known change: the more changes are known, the less another one adds."""

@@ -25,6 +25,8 @@ from exporter.sources.nvml.driver import Nvml, XidWatch
 from exporter.sources.nvml.gpu import NvmlGpu
 
 RETRY_S = 5.0
+FIRST_RETRY_S = 0.1
+"""Time until the second attempt to attach a GPU; it doubles up to RETRY_S."""
 SCAN_GPUS_S = 5.0
 XID_WAIT_S = 10.0
 
@@ -68,6 +70,7 @@ class NvmlSampler:
         threading.Thread(target=self._attach, args=(gpu,), daemon=True).start()
 
     def _attach(self, gpu: PolledGpu) -> None:
+        wait_s = FIRST_RETRY_S
         while True:
             try:
                 attached = self._nvml.gpu(gpu.index)
@@ -75,7 +78,8 @@ class NvmlSampler:
                 self._writer.put(GpuFailure(gpu.index, str(error)))
                 if driver_is_gone(error):
                     self._exit(error)
-                time.sleep(RETRY_S)
+                time.sleep(wait_s)
+                wait_s = min(2 * wait_s, RETRY_S)
                 continue
             self._writer.put(attached.info)
             gpu.attach(attached)

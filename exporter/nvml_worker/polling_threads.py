@@ -23,6 +23,8 @@ from exporter.sources.nvml.gpu import NvmlGpu
 READINGS_EVERY_S = 1.0
 WITHOUT_COUNTER_S = 0.047
 """Polling period of a GPU without an energy counter, whether or not a run is active."""
+FAILED_S = 1.0
+"""Time for which a GPU's calls must fail before it is attached again: shorter errors only skip polls."""
 SLOW_CALL_S = 0.1
 """Driver call that is isolated, since it delays the other GPUs of its thread."""
 REJOIN_S = 60.0
@@ -43,12 +45,22 @@ class PolledGpu:
         self._gpu: NvmlGpu | None = None
         self._sent: dict[ReadingKey, Reading] = {}
         self._readings_s = self._processes_s = -math.inf
+        self._failing_since_s: dict[str, float] = {}
+        """Start of the current series of failed calls, by the name of the call."""
 
     def attach(self, gpu: NvmlGpu) -> None:
         """Start with a newly attached GPU, of which everything is sent again."""
         self._gpu = gpu
         self._sent = {}
         self._readings_s = self._processes_s = -math.inf
+        self._failing_since_s = {}
+
+    def has_failed(self, call: str, now: float, *, error: bool) -> bool:
+        """Note the outcome of a call; return whether it has failed for FAILED_S."""
+        if not error:
+            self._failing_since_s.pop(call, None)
+            return False
+        return now - self._failing_since_s.setdefault(call, now) >= FAILED_S
 
     def overdue_s(self, now: float, processes_every_s: float) -> float:
         """Return how late the readings or the processes are, whichever is later."""
@@ -172,20 +184,23 @@ class PollingThreads:
         gpu.read(self._writer, self._schedule.processes_every_s)
 
     def _call_driver(self, thread: _PollingThread, gpu: PolledGpu, call: Callable[[PolledGpu], None]) -> None:
-        """Run `call` if the GPU still belongs to the thread. A GPU that fails is taken off the thread."""
+        """Run `call` if the GPU still belongs to the thread. A GPU that fails for FAILED_S is attached again."""
         with self._lock:
             if gpu not in thread.gpus:
                 return
             thread.busy_with, thread.busy_since_s = gpu, boottime()
         try:
             call(gpu)
+            gpu.has_failed(call.__name__, 0.0, error=False)
         except pynvml.NVMLError as error:
-            self._writer.put(GpuFailure(gpu.index, str(error)))
             if driver_is_gone(error):
+                self._writer.put(GpuFailure(gpu.index, str(error)))
                 self._writer.put(DriverGone(str(error), unloaded=is_unloaded(error)))
                 self._writer.exit(EXIT_NO_DRIVER)
-            with self._lock:
-                thread.gpus.remove(gpu)
-            self._reattach(gpu)
+            if gpu.has_failed(call.__name__, boottime(), error=True):
+                self._writer.put(GpuFailure(gpu.index, str(error)))
+                with self._lock:
+                    thread.gpus.remove(gpu)
+                self._reattach(gpu)
         finally:
             thread.busy_with = None

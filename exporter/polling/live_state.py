@@ -13,7 +13,7 @@ from exporter.contract.metrics import (
     GPU_XID_ERRORS,
     HOST_CPU_UTILIZATION,
 )
-from exporter.energy.counter_wraps import MonotonicCounters
+from exporter.energy.counter_wraps import MAX_DEVICE_W, MonotonicCounters
 from exporter.energy.emissions import SlotLookup
 from exporter.energy.meter import LIMIT_MARGIN
 from exporter.energy.plausibility import REASON_TEXTS, sensor_share
@@ -24,6 +24,7 @@ from exporter.model import (
     DriverGone,
     GpuInfo,
     Poll,
+    Reading,
     ReadingChanges,
     SourceError,
     WorkerMessage,
@@ -99,7 +100,9 @@ class LiveState:
         for changes in message.reading_changes:
             self._take_readings(changes)
         for listed in message.process_lists:
-            self.gpus[listed.uuid].processes = listed.processes
+            gpu = self.gpus[listed.uuid]
+            gpu.processes = listed.processes
+            self.energy.meter(gpu.device).is_busy = gpu.is_busy()
         for error in message.xid_errors:
             self._take_xid(error.uuid, error.xid)
 
@@ -109,12 +112,17 @@ class LiveState:
             gpu.readings.pop(key, None)
         for reading in self.counters.accumulate(changes.changed, from_zero=False):
             gpu.readings[reading.metric.name, reading.labels] = reading
-            if (
-                reading.metric is GPU_POWER_LIMIT
-                and reading.labels[2] == "enforced"
-                and gpu.device in self.energy.meters
-            ):
-                self.energy.meters[gpu.device].max_w = LIMIT_MARGIN * reading.value
+            if reading.metric is GPU_POWER_LIMIT:
+                self._take_limit(gpu, reading)
+        if gpu.device in self.energy.meters:
+            self.energy.meters[gpu.device].is_busy = gpu.is_busy()
+
+    def _take_limit(self, gpu: GpuHealth, reading: Reading) -> None:
+        """Bound the GPU's power by its highest limit, since a lower one may have been set a moment ago."""
+        meter = self.energy.meters.get(gpu.device)
+        if meter and reading.labels[2] in ("enforced", "default", "max") and 0 < reading.value < MAX_DEVICE_W:
+            max_w = LIMIT_MARGIN * reading.value
+            meter.max_w = max_w if meter.max_w == MAX_DEVICE_W else max(meter.max_w, max_w)
 
     def _take_xid(self, uuid: str, xid: int) -> None:
         gpu = self.gpus.get(uuid)

@@ -70,21 +70,24 @@ class EnergyMeters:
 
     def push(self, poll: Poll, period_s: float | None = None) -> None:
         """Add a poll; `period_s` is the polling period of a device other than a GPU."""
-        device, power_w = poll.device, poll.display_w
+        device = poll.device
         meter = self.meter(device)
         last = meter.latest
         if period_s is not None:
             meter.period_s = period_s
+        poll = meter.plausible(poll)
+        power_w = poll.display_w
         added_j = meter.push(poll)
         if device.kind == "gpu":
             meter.period_s = self._gpu_period_s(meter)
             if power_w is not None:
                 self._power_samples.append(PowerSample(device.id, poll.after_s, power_w))
         self.polled.add(device)
-        if last and meter.latest is poll and poll.after_s > last.after_s:
-            if not (poll.counter_j is None and power_w is None):
-                self.power_w[device] = added_j / (poll.after_s - last.after_s)
-            self._add_emissions(device, added_j, poll.after_s - last.after_s)
+        latest = meter.latest
+        if last and latest and latest.after_s > last.after_s:
+            if not (latest.counter_j is None and power_w is None):
+                self.power_w[device] = added_j / (latest.after_s - last.after_s)
+            self._add_emissions(device, added_j, latest.after_s - last.after_s)
 
     def _add_emissions(self, device: Device, joules: float, elapsed_s: float) -> None:
         """Add the emissions of energy used evenly over the last `elapsed_s`, at the carbon intensity of each slot."""

@@ -187,6 +187,7 @@ class Ledger:
     def finish(self, run: RunRecord) -> None:
         """Take the final marks of a stopped run."""
         self._record_power()
+        self._live.check_energies(self._clock().s)
         lifecycle.note_doubts(run, self._live)
         marks.finish(run, self._live.energy.meters)
         self.ended += 1

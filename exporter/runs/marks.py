@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from exporter.contract.run import NO_GPU_FOUND
-from exporter.energy.marks import EnergyMark, LastPoll, MeterTotals, mark_at_totals
+from exporter.energy.marks import LastPoll, MeterTotals, mark_at_totals
 from exporter.energy.meter import DeviceMeter
 from exporter.energy.sensor_clock import SENSOR_PERIOD_S
 from exporter.model import Device
@@ -33,15 +33,8 @@ def take_marks(run: RunRecord, meters: Meters, t_s: float, after: Marks, previou
     for device in run.devices:
         meter = meters.get(device)
         if meter is not None and not (device in marks and meter.has_discarded(t_s)):
-            marks[device] = _mark(meter, t_s)
+            marks[device] = meter.mark(t_s)
     return raise_marks(marks, after)
-
-
-def _mark(meter: DeviceMeter, t_s: float) -> EnergyMark:
-    """Return the mark at `t_s`. Up to its limit, the device may have used any power since a last poll before `t_s`."""
-    mark = meter.mark(t_s)
-    unread_s = t_s - meter.latest.after_s if meter.latest else 0.0
-    return replace(mark, half_width_j=mark.half_width_j + mark.most_w * unread_s) if unread_s > 0 else mark
 
 
 def raise_marks(marks: Marks, after: Marks) -> Marks:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import pynvml
 
@@ -15,6 +14,12 @@ from exporter.model import GpuInfo, SourceError, boottime
 
 RETRY_S = 10.0
 """Time until a temporarily unavailable value is read again."""
+UNSUPPORTED_RETRY_S = 600.0
+"""Time until a value that the GPU reported as unsupported is read again: a driver may report that in error."""
+ENERGY_RETRY_S = 60.0
+"""Longest time until a missing energy or power is read again."""
+FIRST_RETRY_S = 0.05
+"""Time until the third attempt to read a missing energy or power; it doubles with each further attempt."""
 UNSUPPORTED = frozenset(
     {
         pynvml.NVML_ERROR_NOT_SUPPORTED,
@@ -69,50 +74,74 @@ def optional(read: Callable[[], Any]) -> Any:
         raise
 
 
+class _Failure(NamedTuple):
+    """Failed reads of one value in a row."""
+
+    attempts: int
+    retry_s: float
+    unsupported: bool
+
+
 class NvmlQuery:
-    """Queries of one GPU. Unsupported values are not read again, unavailable ones only after RETRY_S.
+    """Queries of one GPU. A missing value is read again after a while, since any error may be temporary.
 
     `tolerates_unknown`: NVML's "Unknown Error" counts as an unavailable value. Healthy GPUs report it for single values
     and failing GPUs for all of them; the read of energy, which does not tolerate it, distinguishes them.
+    `retries_soon`: the first attempts follow each other within a second, for energy and power.
     """
 
-    def __init__(self, now: Callable[[], float] = boottime, *, tolerates_unknown: bool = False) -> None:
+    def __init__(
+        self, now: Callable[[], float] = boottime, *, tolerates_unknown: bool = False, retries_soon: bool = False
+    ) -> None:
         self._now = now
         self._unavailable = _UNAVAILABLE | ({pynvml.NVML_ERROR_UNKNOWN} if tolerates_unknown else set())
-        self._retry_s: dict[object, float] = {}
+        self._retries_soon = retries_soon
+        self._failures: dict[object, _Failure] = {}
 
     def __call__(self, what: object, read: Callable[[], Any]) -> Any:
         """Return the result of `read`, or None where the value is missing."""
         if self.is_paused(what):
             return None
         try:
-            return read()
+            value = read()
         except pynvml.NVMLError as error:
             if not self.tolerates(what, error.value):
                 raise
             return None
+        self.succeeded(what)
+        return value
 
     def is_paused(self, what: object) -> bool:
-        retry_s = self._retry_s.get(what)
-        return retry_s is not None and self._now() < retry_s
+        failure = self._failures.get(what)
+        return failure is not None and self._now() < failure.retry_s
+
+    def succeeded(self, what: object) -> None:
+        """Forget the errors of a value that was read."""
+        if self._failures:
+            self._failures.pop(what, None)
 
     def tolerates(self, what: object, code: int) -> bool:
         """Return whether the error means a missing value, and remember it."""
-        if code in UNSUPPORTED:
-            self._retry_s[what] = math.inf
-        elif code in self._unavailable:
-            self._retry_s[what] = self._now() + RETRY_S
-        else:
+        unsupported = code in UNSUPPORTED
+        if not unsupported and code not in self._unavailable:
             return False
+        before = self._failures.get(what)
+        count = before.attempts + 1 if before else 1
+        wait_s = UNSUPPORTED_RETRY_S if unsupported else RETRY_S
+        if self._retries_soon:
+            longest_s = ENERGY_RETRY_S if unsupported else RETRY_S
+            wait_s = 0.0 if count == 1 else min(FIRST_RETRY_S * 2.0 ** min(count - 2, 16), longest_s)
+        self._failures[what] = _Failure(count, self._now() + wait_s, unsupported)
         return True
 
     def is_unsupported(self, what: object) -> bool:
-        """Return whether the GPU has reported that it does not support the value."""
-        return self._retry_s.get(what) == math.inf
+        """Return whether the GPU's last answer was that it does not support the value."""
+        failure = self._failures.get(what)
+        return failure is not None and failure.unsupported
 
     def forget(self) -> None:
         """Forget all errors, after a change of the GPU's mode."""
-        self._retry_s.clear()
+        self._failures.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +188,7 @@ def decode_fields(fields: Any) -> Iterator[tuple[int, int, float | None]]:
 
 
 class FieldReader:
-    """Field values read in one call. Fields that the GPU does not support are not read again.
+    """Field values read in one call. Fields that the GPU does not support are read rarely.
 
     On some GPUs an unsupported memory temperature alone takes a millisecond.
     """
@@ -182,6 +211,7 @@ class FieldReader:
                 self._query.tolerates(("field", field), pynvml.NVML_ERROR_NOT_SUPPORTED)
             elif value is not None:
                 values[field] = float(value)
+                self._query.succeeded(("field", field))
             elif not self._query.tolerates(("field", field), status):
                 self._query.tolerates(("field", field), pynvml.NVML_ERROR_NO_DATA)
         return values

@@ -121,7 +121,7 @@ class NvmlGpu:
         """NVML handle, for `XidWatch.register`."""
         self._card = card
         self._device = Device("gpu", card.info.uuid)
-        self._energy_query = NvmlQuery(card.now)
+        self._energy_query = NvmlQuery(card.now, retries_soon=True)
         self._query = NvmlQuery(card.now, tolerates_unknown=True)
         self._readings = GpuReadings(card, self._query)
         self._mig = MigInstances(card, self._query)
@@ -135,8 +135,9 @@ class NvmlGpu:
         fields = query("fields", lambda: api.nvmlDeviceGetFieldValues(handle, _ENERGY_FIELDS))
         if fields is not None:
             counter_j, instant_w, average_w = (
-                None if value is None else value / 1e3 for *_, value in decode_fields(fields)
-            )
+                None if value is None or kind == pynvml.NVML_VALUE_TYPE_DOUBLE else value / 1e3
+                for kind, _, value in decode_fields(fields)
+            )  # NVML documents integers: a double is the older calls' value read in the wrong type
         if counter_j is None:
             counter_j = query("counter", lambda: api.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3)
         averages = average_w is None and counter_j is None and self._card.usage_is_average

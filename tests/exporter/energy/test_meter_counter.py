@@ -14,18 +14,18 @@ from tests.exporter.energy.polls import PACKAGE, counter_polls, meter_of, poll
 
 def test_counter_step_rapl_wrap_is_unwrapped():
     # 262,143 J is the range of a Xeon: 10 J before it, then 25 J past it
-    assert counter_step(262_133.0, 25.0, 262_143.0, 1.0) == pytest.approx(35.0)
+    assert counter_step(262_133.0, 25.0, 262_143.0, 8_000.0) == pytest.approx(35.0)
 
 
 def test_counter_step_restarted_counter_counts_from_zero():
-    assert counter_step(1_000_000.0, 250.0, None, 10.0) == 250.0
+    assert counter_step(1_000_000.0, 250.0, None, 44_000.0) == 250.0
 
 
 @pytest.mark.parametrize(
     ("before_j", "now_j"), [(1_000_000.0, 900_000.0), (0.0, 1_000_000.0), (1_000.0, 2.0**63 / 1_000)]
 )
 def test_counter_step_implausible_step_is_none(before_j, now_j):
-    assert counter_step(before_j, now_j, None, 1.0) is None
+    assert counter_step(before_j, now_j, None, 8_000.0) is None
 
 
 @pytest.mark.parametrize("garbled_j", [0.0, 900_000.0, 5e15])
@@ -129,7 +129,7 @@ def test_meter_totals_of_a_previous_exporter_continue():
 
     assert second.totals.energy_j == pytest.approx(3_100.0)
     assert second.totals.covered_s == pytest.approx(3.0)
-    assert second.mark(16.0).joules == pytest.approx(1_600.0, rel=0.01)
+    assert second.mark(16.0).joules == pytest.approx(1_600.0, abs=50.0)  # values may be half a second old
 
 
 def test_meter_after_a_reboot_the_first_raw_value_is_a_baseline():

@@ -42,7 +42,7 @@ def test_mark_silent_sensor_extrapolates_only_the_interval():
     meter = meter_of(counter_polls(300.0, [0.0, 1.0, 2.0, 3.0]))
     mark = meter.mark(10.0)
 
-    assert mark.joules <= 300.0 * 3.3 + 1e-6
+    assert mark.joules <= 300.0 * 3.5 + 1e-6  # the last value may be half a second old
     assert mark.joules + mark.half_width_j >= 3_000.0
 
 

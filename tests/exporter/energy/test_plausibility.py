@@ -32,9 +32,9 @@ def poll(t, counter_j, watts, average_w=None):
 def test_plausibility_frozen_counter_is_flagged_until_it_moves():
     # 200 W; from 20 s to 50 s the counter stays at 4,000 J, then catches up
     polls = [poll(float(t), 4_000.0 if 20 <= t < 50 else 200.0 * t, 200.0, 200.0) for t in range(49)]
-    assert reasons_over(polls) == ({"frozen"}, {"frozen"})
+    assert reasons_over(polls) == ({"disagrees", "frozen"}, {"disagrees", "frozen"})
 
-    polls += [poll(float(t), 200.0 * t, 200.0, 200.0) for t in range(50, 60)]
+    polls += [poll(float(t), 200.0 * t, 200.0, 200.0) for t in range(50, 120)]
     assert reasons_over(polls)[1] == set()
 
 
@@ -50,10 +50,10 @@ def test_plausibility_implausible_jump_is_flagged_for_a_minute():
 
 
 @pytest.mark.parametrize("gain", [0.9, 1.1])
-def test_plausibility_ten_percent_error_is_flagged_after_two_minutes(gain):
-    polls = [poll(float(t), gain * 300.0 * t, 300.0, 300.0) for t in range(200)]
+def test_plausibility_ten_percent_error_is_flagged_within_a_minute(gain):
+    polls = [poll(float(t), gain * 300.0 * t, 300.0, 300.0) for t in range(60)]
 
-    assert reasons_over(polls[:100])[0] == set()
+    # a counter that may be 1 s old is off by 300 J: the 5 % beyond the tolerance, 15 W, exceed that after 20 s
     assert reasons_over(polls)[1] == {"disagrees"}
 
 
@@ -61,11 +61,11 @@ def test_plausibility_three_percent_error_is_tolerated():
     assert reasons_over([poll(float(t), 1.03 * 300.0 * t, 300.0, 300.0) for t in range(600)])[0] == set()
 
 
-def test_plausibility_disagreement_ends_with_a_minute_that_agrees():
+def test_plausibility_disagreement_ends_after_minutes_that_agree():
     polls = [poll(float(t), 330.0 * min(t, 180) + 300.0 * max(0, t - 180), 300.0, 300.0) for t in range(320)]
 
     assert "disagrees" in reasons_over(polls[:181])[1]
-    assert reasons_over(polls)[1] == set()
+    assert reasons_over(polls)[1] == set()  # 64 s of comparison and 60 s of the report after 180 s
 
 
 def test_plausibility_instant_power_is_not_compared_with_the_counter():

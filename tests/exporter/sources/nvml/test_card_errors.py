@@ -77,14 +77,18 @@ def test_query_unavailable_value_is_read_again_after_10_s(make_node, code):
     "code",
     [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND],
 )
-def test_query_unsupported_value_is_never_read_again(make_node, code):
+def test_query_unsupported_value_is_read_again_after_10_minutes(make_node, code):
     node = make_node("H200")
-    reader = node.reader(errors={"nvmlDeviceGetTemperature": code})
-    for _ in range(5):
+    errors = {"nvmlDeviceGetTemperature": code}
+    reader = node.reader(errors=errors)
+    for _ in range(6):
         reader.readings(0)
-        node.later(600)
+        node.later(99)
 
     assert Counter(reader.nvml.api.calls)["nvmlDeviceGetTemperature"] == 1
+    errors.clear()
+    node.later(6)
+    assert reader.readings(0)["temperature_celsius gpu"] == 35
 
 
 def test_poll_counter_without_data_once_is_used_again(make_node):
@@ -96,9 +100,46 @@ def test_poll_counter_without_data_once_is_used_again(make_node):
     reader = node.reader(errors=errors)
     assert reader.counter_j(0) is None
     errors.clear()
-    node.later(10)
 
-    assert reader.counter_j(0) == pytest.approx(1_010 * 78, abs=8)
+    assert reader.counter_j(0) == pytest.approx(1_000 * 78, abs=8)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pynvml.NVML_ERROR_IN_USE,
+        pynvml.NVML_ERROR_NOT_READY,
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_INVALID_ARGUMENT,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    ],
+)
+def test_poll_error_of_100_ms_costs_at_most_400_ms_of_the_counter(make_node, code):
+    node = make_node("H200")
+    calls = ("FieldValues", "TotalEnergyConsumption", "PowerUsage")
+    errors = {f"nvmlDeviceGet{call}": code for call in calls}
+    reader = node.reader(errors=errors)
+    for _ in range(3):
+        assert reader.counter_j(0) is None
+        node.later(0.05)
+    errors.clear()
+    values = []
+    for _ in range(4):
+        node.later(0.1)
+        values.append(reader.counter_j(0))
+
+    assert values[-1] is not None
+
+
+def test_poll_missing_counter_is_probed_at_most_once_a_minute(make_node):
+    node = make_node("H200")
+    reader = node.reader(errors={"nvmlDeviceGetFieldValues": 3, "nvmlDeviceGetTotalEnergyConsumption": 3})
+    for _ in range(600):
+        reader.counter_j(0)
+        node.later(1)
+
+    # at 0, 1, 2, 3, 4, 6, 10, 17, 30, 56 s while the wait doubles from 0.05 s, then once a minute
+    assert Counter(reader.nvml.api.calls)["nvmlDeviceGetTotalEnergyConsumption"] <= 22
 
 
 def test_poll_unknown_error_is_raised(make_node):

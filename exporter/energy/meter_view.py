@@ -1,0 +1,118 @@
+"""Energy of one device at past instants, from its latest polls."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from exporter.energy.interpolation import NEIGHBOURHOOD_S, EnergyPoint, interpolate_energy
+from exporter.energy.marks import EnergyMark, MeteredPoll, poll_time_s
+from exporter.energy.placement import LONG_STEP_S, PowerCurve, place_energy, power_curve
+from exporter.energy.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
+from exporter.model import Poll
+
+BRIDGED_S = 1.0
+"""Longest time between polls that is never a gap: power is interpolated in between."""
+UNRESOLVED_S = 0.025 / 4
+"""Quarter of the power sensor's window of 25 ms. Multiplied by the mean power, it is the error for loads that switch
+faster: the sensor reports only their mean, so they do not widen the range of powers."""
+_WINDOW_S = 0.025
+"""Window of instantaneous power."""
+
+
+@dataclass(frozen=True, slots=True)
+class SensorState:
+    """Sensors of a device at its latest poll."""
+
+    has_counter: bool
+    """True if the energies are the counter's; else they are integrals of power."""
+    resolves_updates: bool
+    """True if the sensors update slowly enough that the time of an update matters."""
+    uses_instant_power: bool
+    power_update_s: float
+    """Longest time between two updates of the power."""
+    unmeasured_share: float
+    limit_w: float
+    most_w: float
+    """Power up to which energy may have flowed while nothing was measured."""
+    counted_s: float
+    """Time of the counter's latest trusted value."""
+    pending_j: float
+    """Largest error of the energy since then."""
+    bridge_error_j: float
+    """Largest error at one instant where the delayed power continues the counter's energy."""
+
+
+class MeterView:
+    """Energy at past instants. It is valid until the next poll."""
+
+    def __init__(self, polls: list[MeteredPoll], points: Sequence[EnergyPoint], sensors: SensorState) -> None:
+        self._polls = polls
+        self._times = [poll_time_s(item) for item in polls]
+        self._points = points
+        self._sensors = sensors
+        self._curve: PowerCurve | None = None
+
+    def mark(self, t_s: float) -> EnergyMark:
+        """Return the energy mark at `t_s`."""
+        polls, times, sensors = self._polls, self._times, self._sensors
+        nearby = polls[bisect_left(times, t_s - NEIGHBOURHOOD_S) : bisect_right(times, t_s + NEIGHBOURHOOD_S)]
+        known_w = [item.poll.display_w for item in nearby if item.poll.display_w is not None]
+        right = bisect_right(times, t_s)
+        before, after = polls[max(0, right - 1)].totals, polls[min(right, len(polls) - 1)].totals
+        is_inside = 0 < right < len(polls)
+        share = (t_s - times[right - 1]) / (times[right] - times[right - 1]) if is_inside else 0.0
+        is_silent = not is_inside or times[right] - times[right - 1] > BRIDGED_S
+        placed = None if is_inside and is_silent else self._placed(t_s)
+        unknown_w = sensors.most_w if is_silent else None
+        joules, half_width_j = placed or interpolate_energy(self._points, t_s, known_w, unknown_w)
+        short_j = max(0.0, before.energy_j - joules)  # exported totals never fall
+        joules, half_width_j = joules + short_j, half_width_j + short_j
+        half_width_j += self._sensor_error_j(polls[-1].poll, known_w)
+        if t_s > sensors.counted_s:
+            half_width_j += sensors.pending_j + sensors.bridge_error_j
+        unseen_j = after.unseen_j - before.unseen_j
+        if not is_silent:
+            half_width_j += unseen_j  # it may lie on either side of this instant
+        return EnergyMark(
+            joules,
+            half_width_j,
+            before.variance_j2,
+            before.integrated_j + share * (after.integrated_j - before.integrated_j),
+            before.covered_s + share * (after.covered_s - before.covered_s),
+            before.resets,
+            sensors.unmeasured_share,
+            sensors.limit_w,
+            before.unseen_j + (share * unseen_j if is_silent else 0.0),
+        )
+
+    def _placed(self, t_s: float) -> tuple[float, float] | None:
+        """Return the joules at an instant within a long step of the counter and their half-width; else None."""
+        points = self._points
+        if not (self._sensors.has_counter and self._sensors.resolves_updates):
+            return None
+        right = bisect_right(points, t_s, key=lambda point: point.t_s)
+        end_s = points[right].t_s if right < len(points) else t_s
+        if right == 0 or end_s - points[right - 1].t_s <= LONG_STEP_S:
+            return None
+        return place_energy(points, t_s, self._power_curve(), self._sensors.most_w)
+
+    def _power_curve(self) -> PowerCurve | None:
+        if self._curve is None:
+            polls = [item.poll for item in self._polls]
+            window_s = _WINDOW_S if any(poll.instant_w is not None for poll in polls) else AVERAGING_S
+            lag_s = (window_s + self._sensors.power_update_s) / 2
+            self._curve = power_curve(polls, lag_s, lag_s)
+        return self._curve
+
+    def _sensor_error_j(self, latest: Poll, powers_w: Sequence[float]) -> float:
+        """Return the error at one instant that results from the averaging windows of sensor and driver."""
+        error_j = 0.0
+        if self._sensors.resolves_updates and powers_w:
+            unresolved_s = SENSOR_PERIOD_S / 4 if self._sensors.uses_instant_power else UNRESOLVED_S
+            error_j += unresolved_s * sum(powers_w) / len(powers_w)
+        if not self._sensors.has_counter and latest.average_w is not None and powers_w:
+            # a mean over a window is off by at most an eighth of the window times the largest step
+            error_j += (max(powers_w) - min(powers_w)) * AVERAGING_S / 8
+        return error_j

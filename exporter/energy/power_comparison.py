@@ -1,0 +1,243 @@
+"""Comparison of a GPU's energy counter with its power, over windows from a second to a minute."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from exporter.energy.counter_track import UpdateInterval
+from exporter.energy.interpolation import TOLERANCE
+from exporter.energy.marks import MeteredPoll, poll_time_s
+from exporter.energy.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
+from exporter.model import Poll
+
+MEAN_S = 2.0
+"""Time over which the energies of a load with fast steps are averaged."""
+LONGEST_SPACING_S = 2 * SENSOR_PERIOD_S
+"""Longest time between two polls for an average."""
+EVERY_S = 0.4
+"""Time between two comparisons."""
+LONGEST_S = 64.0
+_KEPT_OF_EACH = 3
+"""Instants kept for each power of two of their number."""
+WIDENED_S = 5.0
+"""Time after a disagreement for which all energy is in doubt."""
+_DEVIATIONS = 5.0
+"""Random errors are allowed up to this many standard deviations, which one in a million exceeds."""
+BASE_S = 10.0
+"""Longest window of doubt: after it, a new one starts."""
+
+
+class ComparedEnergy(NamedTuple):
+    """Both energies at one instant.
+
+    `sampling_j`: largest energy so far that the power sensor has not measured. `variance_j2`: variance of the integral.
+    `slack_j`: largest difference at this instant that results from update periods and averaging. `lag_s`: longest delay
+    of `power_w` behind the true power. `age_s`: age of the energies at `t_s`.
+    """
+
+    t_s: float
+    counted_j: float
+    integrated_j: float
+    sampling_j: float
+    variance_j2: float
+    slack_j: float
+    power_w: float
+    lag_s: float
+    age_s: float
+
+
+class DoubtfulWindow(NamedTuple):
+    """Period in which the energies disagree, and by how much the interval is widened."""
+
+    begin_s: float
+    end_s: float
+    joules: float
+
+
+class PowerComparison:
+    """Detects that counter and power differ by more than their accuracy and delays allow.
+
+    From the first disagreement on, the difference since the start of its window widens the interval, so that the
+    interval contains both energies.
+    """
+
+    def __init__(self) -> None:
+        self.disagreed_s = -math.inf
+        """Time of the latest disagreement."""
+        self._kept: dict[int, ComparedEnergy] = {}
+        self._count = 0
+        self._latest_s = -math.inf
+        self._base: ComparedEnergy | None = None
+        self._windows: deque[DoubtfulWindow] = deque(maxlen=16)
+
+    def restart(self) -> None:
+        """Forget the instants so far, after a time that one of the two energies does not include."""
+        self._kept.clear()
+        self._base = None
+
+    def is_due(self, t_s: float) -> bool:
+        return t_s - self._latest_s >= EVERY_S
+
+    def add(self, now: ComparedEnergy) -> float:
+        """Compare with the earlier instants; return the joules by which the interval is wider now."""
+        worst = max(
+            (then for then in self._kept.values() if _difference_j(then, now) > _allowed_j(then, now)),
+            key=lambda then: _difference_j(then, now),
+            default=None,
+        )
+        if worst is not None:
+            self.disagreed_s = now.t_s
+            self._kept.clear()
+        self._keep(now)
+        self._latest_s = now.t_s
+        if now.t_s - self.disagreed_s > WIDENED_S:
+            self._base = None
+            return 0.0
+        return self._widen(worst, now)
+
+    def _widen(self, worst: ComparedEnergy | None, now: ComparedEnergy) -> float:
+        base = self._base or worst or now
+        before_j = self._windows.pop().joules if self._windows and self._windows[-1].begin_s == base.t_s else 0.0
+        joules = max(before_j, _doubt_j(base, now)) if now.t_s > base.t_s else before_j
+        self._windows.append(DoubtfulWindow(base.t_s, now.t_s, joules))
+        self._base = now if now.t_s - base.t_s > BASE_S else base
+        return joules - before_j
+
+    def doubt_j(self, t_s: float) -> float:
+        """Return the doubt of the windows around `t_s`, of which any part may lie on one side of it."""
+        return math.fsum(window.joules for window in self._windows if window.begin_s < t_s < window.end_s)
+
+    def _keep(self, now: ComparedEnergy) -> None:
+        """Keep the instant, and fewer of the older ones the older they are: every 2^k-th for _KEPT_OF_EACH · 2^k."""
+        self._count += 1
+        self._kept = {
+            number: then
+            for number, then in self._kept.items()
+            if self._count - number <= _KEPT_OF_EACH * (number & -number) and now.t_s - then.t_s <= LONGEST_S
+        }
+        self._kept[self._count] = now
+
+
+def _difference_j(then: ComparedEnergy, now: ComparedEnergy) -> float:
+    return abs((now.counted_j - then.counted_j) - (now.integrated_j - then.integrated_j))
+
+
+def _allowed_j(then: ComparedEnergy, now: ComparedEnergy) -> float:
+    """Return the largest difference of two accurate sensors."""
+    most_j = max(now.counted_j - then.counted_j, now.integrated_j - then.integrated_j)
+    lag_j = abs(now.power_w - then.power_w) * max(now.lag_s, then.lag_s)
+    random_j = _DEVIATIONS * math.sqrt(now.variance_j2 - then.variance_j2)
+    return TOLERANCE * most_j + then.slack_j + now.slack_j + lag_j + random_j + now.sampling_j - then.sampling_j
+
+
+def _doubt_j(then: ComparedEnergy, now: ComparedEnergy) -> float:
+    """Return the largest error of either energy at present, if the difference continues to grow."""
+    difference_j, tail_s = _difference_j(then, now), now.age_s + EVERY_S
+    return difference_j * (1.0 + tail_s / max(now.t_s - then.t_s, tail_s)) + _allowed_j(then, now)
+
+
+def power_range_w(polls: Iterable[Poll]) -> tuple[float, float]:
+    """Return the lowest and the highest power of the polls."""
+    watts = [w for poll in polls for w in (poll.instant_w, poll.average_w) if w is not None]
+    return min(watts, default=0.0), max(watts, default=0.0)
+
+
+class SensorComparison:
+    """Comparison of a GPU's counter, whose update interval is `counter_update`, with its power."""
+
+    def __init__(self, counter_update: UpdateInterval) -> None:
+        self.result = PowerComparison()
+        self.power_update = UpdateInterval(SENSOR_PERIOD_S)
+        self._counter_update = counter_update
+        self._sampling_j = self._variance_j2 = 0.0
+
+    def add_power(self, last: Poll, poll: Poll, *, most_w: float, sensor_share: float) -> None:
+        """Note the power of a poll, and the energy that the power sensor may have missed since the previous poll."""
+        if poll.integrand_w is None or last.integrand_w is None:
+            return
+        elapsed_s = poll.after_s - last.after_s
+        self._variance_j2 += ((poll.integrand_w - last.integrand_w) * elapsed_s / 2) ** 2 / 3
+        self.power_update.take(poll.after_s, poll.integrand_w)
+        seen_s, unseen_share = AVERAGING_S, 0.0
+        if poll.average_w is None:
+            seen_s, unseen_share = SENSOR_PERIOD_S, 1.0 - sensor_share
+        self._sampling_j += most_w * (max(0.0, elapsed_s - seen_s) + unseen_share * elapsed_s)
+
+    def compare(self, polls: Sequence[MeteredPoll], counted_j: float) -> float:
+        """Compare the energies at the latest poll; return by how many joules the interval is wider."""
+        latest = polls[-1]
+        t_s, watts = poll_time_s(latest), latest.poll.integrand_w
+        if watts is None or not self.result.is_due(t_s):
+            return 0.0
+        averaging_s = AVERAGING_S if latest.poll.average_w is not None else 0.0
+        range_w, highest_w = self._recent_range_w(polls)
+        slack_j = self._lag_error_j(polls, range_w) + highest_w * self._counter_update.s / 2
+        lag_s = averaging_s + self.power_update.s + self._counter_update.s
+        now = ComparedEnergy(
+            t_s,
+            counted_j,
+            latest.totals.integrated_j,
+            self._sampling_j,
+            self._variance_j2,
+            slack_j,
+            watts,
+            lag_s,
+            lag_s,
+        )
+        return self.result.add(self._averaged(polls, now) or now)
+
+    def lag_error_j(self, polls: Sequence[MeteredPoll]) -> float:
+        """Return the largest error of the energy where the power replaces the counter, from the power's delay."""
+        return self._lag_error_j(polls, self._recent_range_w(polls)[0]) if polls else 0.0
+
+    def _lag_error_j(self, polls: Sequence[MeteredPoll], range_w: float) -> float:
+        averaging_s = AVERAGING_S if polls[-1].poll.average_w is not None else 0.0
+        spacing_s = poll_time_s(polls[-1]) - poll_time_s(polls[-2]) if len(polls) > 1 else 0.0
+        return range_w * (averaging_s / 2 + self.power_update.s + self._counter_update.s + spacing_s)
+
+    def _recent_range_w(self, polls: Sequence[MeteredPoll]) -> tuple[float, float]:
+        """Return the range and the highest of the powers that affect the latest averaged power."""
+        since_s = poll_time_s(polls[-1]) - AVERAGING_S - self.power_update.s - self._counter_update.s
+        lowest_w, highest_w = power_range_w(item.poll for item in _since(polls, since_s))
+        return highest_w - lowest_w, highest_w
+
+    def _averaged(self, polls: Sequence[MeteredPoll], now: ComparedEnergy) -> ComparedEnergy | None:
+        """Return the mean energies of the last MEAN_S, which fast steps of the load affect less; None after a gap.
+
+        The mean over T of a delayed energy differs from the mean delay times the mean power only by both ends of T.
+        """
+        items = _since(polls, now.t_s - MEAN_S)
+        if len(items) < MEAN_S / SENSOR_PERIOD_S or poll_time_s(items[0]) > now.t_s - MEAN_S:
+            return None
+        spacings_s = (poll_time_s(b) - poll_time_s(a) for a, b in pairwise(items))
+        if any(item.moved_s is None or item.counted_j is None for item in items) or max(spacings_s) > LONGEST_SPACING_S:
+            return None
+        lowest_w, highest_w = power_range_w(item.poll for item in items)
+        slack_j = (highest_w - lowest_w) * now.lag_s**2 / (6 * MEAN_S) + highest_w * self._counter_update.s / 4
+        if slack_j >= now.slack_j:
+            return None
+        counted = integrated = power = 0.0
+        for a, b in pairwise(items):
+            half_s = (poll_time_s(b) - poll_time_s(a)) / 2
+            counted += half_s * ((a.counted_j or 0.0) + (b.counted_j or 0.0))
+            integrated += half_s * (a.totals.integrated_j + b.totals.integrated_j)
+            power += half_s * ((a.poll.integrand_w or 0.0) + (b.poll.integrand_w or 0.0))
+        mean_s = now.t_s - poll_time_s(items[0])
+        return now._replace(
+            counted_j=counted / mean_s,
+            integrated_j=integrated / mean_s,
+            power_w=power / mean_s,
+            slack_j=slack_j,
+            age_s=now.lag_s + mean_s / 2,
+        )
+
+
+def _since(polls: Sequence[MeteredPoll], t_s: float) -> list[MeteredPoll]:
+    """Return the polls since `t_s`, and the last one before."""
+    first = bisect_left(polls, t_s, key=poll_time_s)
+    return [polls[i] for i in range(max(0, first - 1), len(polls))]

@@ -1,0 +1,61 @@
+"""Integral of a device's reported power between polls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from exporter.energy.marks import MeteredPoll
+from exporter.energy.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S, SensorClockTracker
+from exporter.model import Poll
+
+
+def without_implausible_power(poll: Poll, lowest_w: float, highest_w: float) -> Poll:
+    """Return the poll without powers above `highest_w`, and without any where all are below `lowest_w`."""
+    powers_w = [watts for watts in (poll.instant_w, poll.average_w) if watts is not None]
+    if not powers_w or (min(powers_w) >= 0 and lowest_w <= max(powers_w) <= highest_w):
+        return poll
+    if max(powers_w) < lowest_w:
+        return poll._replace(instant_w=None, average_w=None)
+    instant_w, average_w = (
+        watts if watts is not None and 0 <= watts <= highest_w else None for watts in (poll.instant_w, poll.average_w)
+    )
+    return poll._replace(instant_w=instant_w, average_w=average_w)
+
+
+class PowerIntegral:
+    """Integration of power, whose update times it estimates where no counter shows them."""
+
+    def __init__(self) -> None:
+        self._clock = SensorClockTracker()
+
+    @property
+    def slack_s(self) -> float:
+        """Largest error of the times when the power changed."""
+        return self._clock.clock.slack_s if self._clock.clock else SENSOR_PERIOD_S / 2
+
+    def lag_s(self, latest: Poll) -> float:
+        """Return the delay of reported power: half an averaging window and half an update period."""
+        period_s = self._clock.clock.period_s if self._clock.clock else SENSOR_PERIOD_S
+        return (period_s + (AVERAGING_S if latest.average_w is not None else period_s)) / 2
+
+    def step(self, last: Poll, poll: Poll, polls: Iterable[MeteredPoll]) -> tuple[float, float, float]:
+        """Return the joules between two polls by their powers, the variance, and the time when the power changed."""
+        moved_s, slack_s = self._power_change(last, poll, polls)
+        from_w, to_w = last.integrand_w or 0.0, poll.integrand_w or 0.0
+        joules = from_w * (moved_s - last.after_s) + to_w * (poll.after_s - moved_s)
+        return joules, ((to_w - from_w) * slack_s) ** 2 / 3, moved_s
+
+    def _power_change(self, a: Poll, b: Poll, polls: Iterable[MeteredPoll]) -> tuple[float, float]:
+        """Return the time when the reported power changed between two polls, and its half-width.
+
+        Reported power changes in one step, when the sensor updates. If the time of the update is unknown, the result is
+        the middle, for which the integral is a trapezoid.
+        """
+        start_s, end_s = a.after_s, b.after_s
+        middle_s, slack_s = (start_s + end_s) / 2, (end_s - start_s) / 2
+        if b.counter_j is not None or end_s - start_s >= SENSOR_PERIOD_S:
+            return middle_s, slack_s
+        clock = self._clock.from_power((item.poll for item in polls), b.after_s)
+        if not clock:
+            return middle_s, slack_s
+        return min(max(clock.nearest(middle_s), start_s), end_s), min(slack_s, clock.slack_s)

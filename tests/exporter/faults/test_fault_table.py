@@ -1,0 +1,67 @@
+"""One fault in the middle of a run on one GPU, with a healthy GPU next to it; the true energy is known."""
+
+import random
+
+import pytest
+
+from tests.exporter.faults.fault_table import WITH_COUNTER, WITHOUT_COUNTER
+from tests.exporter.faults.virtual_node import LEAD_S, LOADS, START_S, FaultyGpu, make_gpu, measure
+
+UNKNOWABLE = {"integral: power stuck at 300 W"}
+"""Faults that no other value of the driver contradicts."""
+
+
+def outcomes(name, fault, *, has_counter, seed):
+    """Return the outcomes of the failing and of the healthy GPU."""
+    rng = random.Random(f"{name} {seed}")
+    begin_s = START_S + LEAD_S + rng.uniform(0, 1)
+    load = LOADS[(len(name) + seed) % len(LOADS)]
+    failing = FaultyGpu(make_gpu(rng, load), random.Random(rng.random()), fault, has_counter=has_counter)
+    failing.fault_s = begin_s + rng.uniform(1.0, 2.5)
+    healthy = FaultyGpu(make_gpu(rng, load, 1), random.Random(rng.random()))
+    return measure([failing, healthy][: 2 - seed], rng.uniform(9, 11), begin_s)
+
+
+def check(name, fault, *, has_counter):
+    for seed in range(2):
+        failing, *healthy = outcomes(name, fault, has_counter=has_counter, seed=seed)
+        assert failing.is_inside, failing
+        for one in healthy:
+            assert one.is_inside
+            assert not one.declared
+            assert one.half_width < 0.02
+
+
+@pytest.mark.parametrize("name", WITH_COUNTER)
+def test_fault_with_counter_true_energy_is_inside_the_interval(name):
+    check(name, WITH_COUNTER[name], has_counter=True)
+
+
+@pytest.mark.parametrize("name", WITHOUT_COUNTER)
+def test_fault_without_counter_true_energy_is_inside_the_interval(name):
+    check(name, WITHOUT_COUNTER[name], has_counter=False)
+
+
+@pytest.mark.parametrize("code", ["IN_USE", "INVALID_ARGUMENT", "NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "UNKNOWN"])
+def test_fault_error_for_100_ms_costs_less_than_one_percent(code):
+    name = f"{code} for 0.1 s"
+    failing, _ = outcomes(name, WITH_COUNTER[name], has_counter=True, seed=0)
+
+    assert abs(failing.error) < 0.01
+    assert failing.half_width < 0.02
+
+
+@pytest.mark.parametrize("joules", ["+200 J", "+900 J", "+1500 J", "+1e6 J"])
+def test_fault_counter_jump_is_declared(joules):
+    name = f"counter jumps {joules}"
+    failing, _ = outcomes(name, WITH_COUNTER[name], has_counter=True, seed=0)
+
+    assert failing.declared
+    assert abs(failing.error) < 0.1
+
+
+@pytest.mark.parametrize("name", ["counter 30 % slow", "counter 30 % fast", "counter halves", "counter / 1000"])
+def test_fault_counter_of_another_scale_is_declared(name):
+    failing, _ = outcomes(name, WITH_COUNTER[name], has_counter=True, seed=0)
+
+    assert failing.declared

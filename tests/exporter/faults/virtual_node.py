@@ -1,0 +1,291 @@
+"""GPUs with faults in virtual time: driver answers, polls, the daemon's state, and one run on each GPU."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pynvml
+
+from exporter.contract.metrics import GPU_POWER_LIMIT, GPU_UTILIZATION
+from exporter.contract.run import RunGpu
+from exporter.energy.marks import energy_between
+from exporter.model import (
+    ClockReading,
+    Device,
+    GpuCount,
+    GpuFailure,
+    GpuInfo,
+    Poll,
+    Reading,
+    ReadingChanges,
+    WorkerMessage,
+)
+from exporter.nvml_worker.message_writer import MessageWriter
+from exporter.nvml_worker.polling_threads import PolledGpu
+from exporter.nvml_worker.schedule import SamplingSchedule
+from exporter.polling.live_state import LiveState
+from exporter.runs import marks as run_marks
+from exporter.runs.lifecycle import note_doubts
+from exporter.runs.record import Cut, RunRecord
+from exporter.simulation import PRODUCTS, Constant, Segment, SimulatedGpuState, Square, make_gpus
+from exporter.simulation.gpu import energy_j
+from exporter.simulation.sensors import average_w, counter_j, instant_w
+from exporter.sources.nvml.card import GpuHandle, driver_is_gone
+from exporter.sources.nvml.gpu import NvmlGpu
+
+START_S = 1_000.0
+LEAD_S = 6.0
+FAST_S, BURST_S, SLOW_S = 0.047, 0.013, 1.0
+SETTLED_S = 0.3
+"""Time after the run's end at which its final marks are taken."""
+REPLACED_S = 2.5
+"""Time until a new worker polls after the driver is gone."""
+
+
+@dataclass
+class Answers:
+    """Answers of the driver for one GPU at one instant, which a fault may change. Powers in mW, energy in mJ.
+
+    `error`: NVML's code for the calls named in `failing`, all of them where it is empty.
+    """
+
+    t_s: float
+    counter_mj: float | None
+    instant_mw: float | None
+    average_mw: float | None
+    error: int | None = None
+    failing: tuple[str, ...] = ()
+    call_s: float = 0.0001
+    kind: int | None = None
+    status: int | None = None
+
+
+Fault = Callable[["FaultyGpu", Answers], None]
+
+
+@dataclass
+class FaultyGpu:
+    """Driver calls of one simulated GPU, with a fault from `fault_s` on. `memory` is the fault's own."""
+
+    gpu: SimulatedGpuState
+    rng: random.Random
+    fault: Fault | None = None
+    fault_s: float = float("inf")
+    clock_s: float = START_S
+    memory: dict[str, float] = field(default_factory=dict)
+    has_counter: bool = True
+    has_average: bool = True
+
+    def now(self) -> float:
+        return self.clock_s
+
+    @property
+    def since_s(self) -> float:
+        """Time since the start of the fault."""
+        return self.clock_s - self.fault_s
+
+    def _answers(self, call: str) -> Answers:
+        read_s = self.clock_s + 0.00005
+        answers = Answers(
+            self.clock_s,
+            round(counter_j(self.gpu, read_s) * 1e3) if self.has_counter else None,
+            round(instant_w(self.gpu, read_s) * 1e3),
+            round(average_w(self.gpu, read_s) * 1e3) if self.has_average else None,
+        )
+        if self.fault and self.since_s >= 0:
+            self.fault(self, answers)
+        self.clock_s += answers.call_s
+        if answers.error is not None and (not answers.failing or call in answers.failing):
+            raise pynvml.NVMLError(answers.error)
+        return answers
+
+    def nvmlDeviceGetFieldValues(self, _handle, fields):  # noqa: N802  # pynvml's name
+        answers = self._answers("fields")
+        values = (pynvml.c_nvmlFieldValue_t * len(fields))()
+        long = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
+        for value, number, kind in zip(
+            values,
+            (answers.counter_mj, answers.instant_mw, answers.average_mw),
+            (long, pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, pynvml.NVML_VALUE_TYPE_UNSIGNED_INT),
+            strict=True,
+        ):
+            value.valueType = kind if answers.kind is None else answers.kind
+            if number is None or answers.status is not None:
+                value.nvmlReturn = answers.status or pynvml.NVML_ERROR_NOT_SUPPORTED
+            elif kind == long:
+                value.value.ullVal = int(number) % 2**64
+            else:
+                value.value.uiVal = int(number) % 2**32
+        return values
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, _handle):  # noqa: N802  # pynvml's name
+        answers = self._answers("counter")
+        if answers.counter_mj is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return int(answers.counter_mj)
+
+    def nvmlDeviceGetPowerUsage(self, _handle):  # noqa: N802  # pynvml's name
+        answers = self._answers("power")
+        watts = answers.average_mw if self.has_average else answers.instant_mw
+        return int(watts or 0)
+
+
+class ItemList(MessageWriter):
+    """Keeps the items instead of writing them."""
+
+    def __init__(self) -> None:
+        super().__init__(SamplingSchedule())
+        self.polls: list[Poll] = []
+
+    def put(self, item) -> None:
+        self.polls.append(item)
+
+
+@dataclass
+class Outcome:
+    """Run on one GPU: error and half-width as shares of the true energy, and its declarations."""
+
+    error: float
+    half_width: float
+    declared: bool
+
+    @property
+    def is_inside(self) -> bool:
+        return abs(self.error) <= self.half_width
+
+
+class VirtualGpu:
+    """Polling loop of one GPU, and its run from a random instant after LEAD_S on."""
+
+    def __init__(self, faulty: FaultyGpu, live: LiveState, begin_s: float, seconds: float) -> None:
+        gpu = faulty.gpu
+        self.faulty = faulty
+        self.begin_s, self.end_s = begin_s, begin_s + seconds
+        self.device = Device("gpu", gpu.uuid)
+        architecture = "Hopper" if faulty.has_average else "Turing"
+        self.info = GpuInfo(str(gpu.index), gpu.uuid, gpu.product.name, architecture, "", "")
+        self._live = live
+        self._polled, self._items = PolledGpu(gpu.index), ItemList()
+        self._polled.attach(NvmlGpu(GpuHandle(faulty, object(), self.info, faulty.has_average, faulty.now)))
+        self._run = RunRecord(
+            run_id=f"run-{gpu.index}",
+            workload="test",
+            labels={},
+            request="",
+            devices=[self.device],
+            gpus={gpu.uuid: RunGpu(gpu=str(gpu.index), uuid=gpu.uuid, name="test")},
+            discovers=False,
+            begin_s=begin_s,
+            started_at=1.79e9,
+            lease_s=1e9,
+            lease_until_s=1e12,
+            alive_s=1e12,
+            cuts=[Cut(begin_s, None)],
+        )
+        self._tick_s = START_S
+        self._failing_since_s: float | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.faulty.clock_s >= self.end_s + SETTLED_S
+
+    def step(self) -> None:
+        """Poll once, hand the poll to the daemon, and wait for the next one."""
+        faulty, t = self.faulty, self.faulty.clock_s
+        if t >= self.begin_s and not self._run.begin:
+            self._live.energy.set_period(FAST_S)
+            meters = self._live.energy.meters
+            self._run.begin = self._run.cuts[0].marks = run_marks.take_marks(self._run, meters, self.begin_s, {})
+        self._poll()
+        if not self.is_done:
+            self._deliver()
+        fast = t >= self.begin_s or self._polled.needs_fast_polls
+        burst = any(at <= t < at + 0.6 for at in (self.begin_s, self.end_s))
+        period_s = BURST_S if burst else FAST_S if fast else SLOW_S
+        wake_s = faulty.clock_s + period_s - faulty.clock_s % period_s + faulty.rng.uniform(0.0001, 0.002)
+        faulty.clock_s = self.begin_s + 0.001 if faulty.clock_s < self.begin_s < wake_s else wake_s
+
+    def _poll(self) -> None:
+        t = self.faulty.clock_s
+        try:
+            self._polled.poll(self._items)
+        except pynvml.NVMLError as error:
+            if driver_is_gone(error):
+                self.faulty.clock_s += REPLACED_S
+            if self._polled.has_failed("poll", t, error=True):
+                failure = GpuFailure(self.faulty.gpu.index, str(error))
+                self._live.take_worker(WorkerMessage(gpu_failures=(failure,)))
+        else:
+            self._polled.has_failed("poll", t, error=False)
+
+    def _deliver(self) -> None:
+        polls, self._items.polls = tuple(self._items.polls), []
+        if polls:
+            self._live.take_worker(WorkerMessage(polls=polls))
+        if self.faulty.clock_s >= self._tick_s:
+            self._tick(self.faulty.clock_s)
+
+    def _tick(self, t: float) -> None:
+        self._tick_s = t + 1.0
+        labels = self.info.index, self.info.uuid
+        readings = (
+            Reading(GPU_POWER_LIMIT, (*labels, "enforced"), self.faulty.gpu.limit_w),
+            Reading(GPU_UTILIZATION, (*labels, "gpu"), 1.0),
+        )
+        self._live.take_worker(WorkerMessage(reading_changes=(ReadingChanges(labels[1], readings, ()),)))
+        self._live.age(t)
+        self._live.check_energies(t)
+        if t >= self.begin_s:
+            run_marks.settle(self._run, self._live.energy.meters, t)
+            note_doubts(self._run, self._live)
+
+    def outcome(self) -> Outcome:
+        """End the run and compare its energy with the true value."""
+        run, until_s = self._run, self.end_s + SETTLED_S
+        self._tick(until_s)
+        run.end_s, run.ended_at, run.outcome = self.end_s, 1.79e9, "ok"
+        note_doubts(run, self._live)
+        run_marks.finish(run, self._live.energy.meters)
+        truth = energy_j(self.faulty.gpu, self.begin_s, self.end_s)
+        energy = energy_between(run.begin[self.device], run.final[self.device])
+        return Outcome((energy.joules - truth) / truth, energy.half_width_j / truth, bool(run.notes))
+
+
+def measure(gpus: list[FaultyGpu], seconds: float, begin_s: float) -> list[Outcome]:
+    """Measure one run on each GPU with one daemon in virtual time."""
+    now = [START_S]
+    live = LiveState(clock=lambda: ClockReading(now[0], 1.79e9 + now[0], now[0]))
+    virtual = [VirtualGpu(gpu, live, begin_s, seconds) for gpu in gpus]
+    live.take_worker(WorkerMessage(gpu_counts=(GpuCount(len(gpus)),), gpus=tuple(gpu.info for gpu in virtual)))
+    while running := [gpu for gpu in virtual if not gpu.is_done]:
+        earliest = min(running, key=lambda gpu: gpu.faulty.clock_s)
+        now[0] = earliest.faulty.clock_s
+        earliest.step()
+    return [gpu.outcome() for gpu in virtual]
+
+
+LOADS = (
+    Constant(500.0),
+    Square(72.0, 640.0, 1.73, 0.5),
+    Square(72.0, 640.0, 0.31, 0.6),
+    Constant(620.0),
+)
+
+
+def make_gpu(rng: random.Random, load, index: int = 0, **changes) -> SimulatedGpuState:
+    """Return an H200 with other properties, which starts the load before the run, with random phases."""
+    gpu = make_gpus(2, replace(PRODUCTS["H200"], **changes))[index]
+    if isinstance(load, Square):
+        load = replace(load, phase_s=rng.uniform(0, load.period_s))
+    idle_w = gpu.product.idle_w
+    segments = (
+        Segment(0.0, 0.0, gpu.limit_w, 0.0, Constant(idle_w)),
+        Segment(START_S, START_S * idle_w, gpu.limit_w, START_S, load),
+    )
+    phases = {
+        "sensor_phase_s": rng.uniform(0, gpu.product.sensor_period_s),
+        "counter_phase_s": rng.uniform(0, gpu.product.counter_period_s),
+    }
+    return replace(gpu, **phases, segments=segments, changes=2)
