@@ -65,16 +65,16 @@ class DeviceMeter:
         """Time of the latest counter step or power that the device cannot have."""
         self._update_s = update_s
         self._longest_s = period_s
-        self._counter = CounterTracker(update_s, last, totals.energy_j)
+        self.counter = CounterTracker(update_s, last, totals.energy_j)
         self._changed_integrated_j = totals.integrated_j
         """Integral of power at the counter's latest change."""
         self._pending_j = 0.0
         """Largest error of the energy since the counter's latest value, until its next value corrects it."""
         self._bridged_s = 0.0
         """Time for which power has replaced the counter."""
-        self._sensors = SensorComparison(self._counter.update)
+        self._sensors = SensorComparison(self.counter.update)
         self.comparison = self._sensors.result
-        counted_j = totals.energy_j if self._counter.raw_j is not None else None
+        counted_j = totals.energy_j if self.counter.raw_j is not None else None
         self._polls: deque[MeteredPoll] = deque([MeteredPoll(last, totals, None, counted_j)] if last else ())
         self._resumed = last is not None
         self._discarded = False
@@ -89,17 +89,12 @@ class DeviceMeter:
     @property
     def has_counter(self) -> bool:
         """True if the device's energy counter has a value that can be used."""
-        return self.latest is not None and self.latest.after_s - self._counter.read_s <= STALLED_S
-
-    @property
-    def counter_raw_j(self) -> float | None:
-        """Latest trusted value of the counter; None before the first."""
-        return self._counter.raw_j
+        return self.latest is not None and self.latest.after_s - self.counter.read_s <= STALLED_S
 
     @property
     def _is_bridged(self) -> bool:
         """True if power continues the energy of a counter that has no value now."""
-        return not self.has_counter and self._counter.raw_j is not None
+        return not self.has_counter and self.counter.raw_j is not None
 
     @property
     def uses_instant_power(self) -> bool:
@@ -156,7 +151,7 @@ class DeviceMeter:
             peak_w=max(old.peak_w, poll.instant_w or 0.0, poll.average_w or 0.0),
         )
         self._longest_s, self._resumed, self._view = self.period_s, False, None
-        counted_j = None if counted.energy_j is None else self._counter.energy_j
+        counted_j = None if counted.energy_j is None else self.counter.energy_j
         self._polls.append(MeteredPoll(poll, self.totals, moved_s, counted_j))
         while len(self._polls) > KEPT_POLLS and poll_time_s(self._polls[1]) < poll.after_s - KEPT_S:
             self._polls.popleft()
@@ -172,7 +167,7 @@ class DeviceMeter:
             return
         self._sensors.add_power(last, poll, most_w=self.most_w, sensor_share=self.sensor_share)
         if poll.counter_j is not None:
-            doubt_j = self._sensors.compare(self._polls, self._counter.energy_j)
+            doubt_j = self._sensors.compare(self._polls, self.counter.energy_j)
             if doubt_j:
                 self.totals = self.totals._replace(unseen_j=self.totals.unseen_j + doubt_j)
                 self._polls[-1] = self._polls[-1]._replace(totals=self.totals)
@@ -193,7 +188,7 @@ class DeviceMeter:
 
     def _count(self, poll: Poll, bridged_j: float, integrated_j: float) -> CounterStep:
         """Return the counter's step. A counter that does not change while energy flows counts as missing."""
-        counter, t_s = self._counter, poll.after_s
+        counter, t_s = self.counter, poll.after_s
         if self._bridged_s > LOST_S:
             counter.raw_j = None  # the power has replaced it for too long: a new value is a new beginning
         flowed_j = integrated_j - self._changed_integrated_j
@@ -212,14 +207,14 @@ class DeviceMeter:
         """Return the device's energy after a poll; the power adds to it while the counter has no trusted value."""
         if counted.energy_j is not None:
             return counted.energy_j
-        if self._counter.raw_j is None:
+        if self.counter.raw_j is None:
             return self.totals.energy_j + integral_j
-        bridged_j = self._counter.energy_j + integrated_j - self._changed_integrated_j
+        bridged_j = self.counter.energy_j + integrated_j - self._changed_integrated_j
         return min(bridged_j, self.totals.energy_j + 2 * integral_j)  # in steps that no device exceeds
 
     def _unseen_j(self, counted: CounterStep, last: Poll, poll: Poll, added_j: float, *, known: bool) -> float:
         """Return by how much the total's error may have grown; the counter's next value corrects the rest."""
-        pending_j, delay_j = self._pending_j, 2 * self._counter.update.s * self.most_w
+        pending_j, delay_j = self._pending_j, 2 * self.counter.update.s * self.most_w
         if counted.energy_j is not None:
             self._bridged_s = 0.0
         if counted.kind == "counted" and counted.energy_j is not None:
@@ -227,11 +222,11 @@ class DeviceMeter:
             if excess_j <= pending_j + delay_j:
                 self._pending_j = excess_j
                 return counted.doubt_j + self._wrapped_j(last, poll, added_j)
-            self._counter.energy_j, self._pending_j = self.totals.energy_j, 0.0
+            self.counter.energy_j, self._pending_j = self.totals.energy_j, 0.0
             self.implausible_s = poll.after_s
             return excess_j + delay_j
         unmeasured_j = self._unmeasured_j(last, poll, added_j, known=known)
-        if counted.energy_j is None and self._counter.raw_j is not None:
+        if counted.energy_j is None and self.counter.raw_j is not None:
             self._bridged_s += poll.after_s - last.after_s if known else 0.0
             self._pending_j = (self._pending_j or self._sensors.lag_error_j(self._polls)) + unmeasured_j
             return 0.0
@@ -243,7 +238,7 @@ class DeviceMeter:
         elapsed_s = poll.after_s - last.after_s
         if not known:
             return max(0.0, self.most_w * elapsed_s - added_j)
-        bridged_j = TOLERANCE * added_j if self._counter.raw_j is not None else 0.0
+        bridged_j = TOLERANCE * added_j if self.counter.raw_j is not None else 0.0
         if elapsed_s <= self._steady_s():
             return bridged_j
         lowest_w, highest_w = power_range_w([*(item.poll for item in self._polls), poll])
@@ -257,7 +252,7 @@ class DeviceMeter:
 
     def _saved_raw_j(self, poll: Poll, energy_j: float) -> float | None:
         """Return the counter's value that belongs to `energy_j`, from which the next exporter continues."""
-        raw_j, ahead_j = self._counter.raw_j, energy_j - self._counter.energy_j
+        raw_j, ahead_j = self.counter.raw_j, energy_j - self.counter.energy_j
         if raw_j is None or abs(ahead_j) < 1e-6:
             return raw_j
         return (raw_j + ahead_j) % (poll.counter_range_j or math.inf)
@@ -284,7 +279,7 @@ class DeviceMeter:
         polls = list(self._polls)
         if self.has_counter:
             clock = self._clock.from_counter((item.poll for item in polls), poll_time_s(polls[-1]))
-            update_s = self._counter.update.s if self._update_s >= SENSOR_PERIOD_S else self._update_s
+            update_s = self.counter.update.s if self._update_s >= SENSOR_PERIOD_S else self._update_s
             points = counter_points(polls, clock, update_s)
         else:
             lag_s = 0.0 if self._is_bridged else self._integral.lag_s(polls[-1].poll)
@@ -300,7 +295,7 @@ class DeviceMeter:
                 unmeasured_share=self.unmeasured_share,
                 limit_w=self.max_w / LIMIT_MARGIN,
                 most_w=self.most_w,
-                counted_s=self._counter.read_s,
+                counted_s=self.counter.read_s,
                 pending_j=self._pending_j,
                 bridge_error_j=self._sensors.lag_error_j(self._polls) if self._is_bridged else 0.0,
             ),

@@ -100,9 +100,7 @@ class LiveState:
         for changes in message.reading_changes:
             self._take_readings(changes)
         for listed in message.process_lists:
-            gpu = self.gpus[listed.uuid]
-            gpu.processes = listed.processes
-            self.energy.meter(gpu.device).is_busy = gpu.is_busy()
+            self.gpus[listed.uuid].processes = listed.processes
         for error in message.xid_errors:
             self._take_xid(error.uuid, error.xid)
 
@@ -114,13 +112,12 @@ class LiveState:
             gpu.readings[reading.metric.name, reading.labels] = reading
             if reading.metric is GPU_POWER_LIMIT:
                 self._take_limit(gpu, reading)
-        if gpu.device in self.energy.meters:
-            self.energy.meters[gpu.device].is_busy = gpu.is_busy()
+        self.energy.meter(gpu.device).is_busy = gpu.is_busy()
 
     def _take_limit(self, gpu: GpuHealth, reading: Reading) -> None:
-        """Bound the GPU's power by its highest limit, since a lower one may have been set a moment ago."""
-        meter = self.energy.meters.get(gpu.device)
-        if meter and reading.labels[2] in ("enforced", "default", "max") and 0 < reading.value < MAX_DEVICE_W:
+        """Bound the GPU's power by its highest limit; the current one may have been higher a moment ago."""
+        meter = self.energy.meter(gpu.device)
+        if reading.labels[2] in ("enforced", "default", "max") and 0 < reading.value < MAX_DEVICE_W:
             max_w = LIMIT_MARGIN * reading.value
             meter.max_w = max_w if meter.max_w == MAX_DEVICE_W else max(meter.max_w, max_w)
 

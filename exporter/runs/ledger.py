@@ -187,8 +187,7 @@ class Ledger:
     def finish(self, run: RunRecord) -> None:
         """Take the final marks of a stopped run."""
         self._record_power()
-        self._live.check_energies(self._clock().s)
-        lifecycle.note_doubts(run, self._live)
+        lifecycle.note_doubts(run, self._live, self._clock().s)
         marks.finish(run, self._live.energy.meters)
         self.ended += 1
         self._changed.add(run.run_id)

@@ -134,8 +134,10 @@ def adjust_to_clock(run: RunRecord, step_s: float, sleep_s: float) -> None:
     run.alive_s += sleep_s
 
 
-def note_doubts(run: RunRecord, live: LiveState) -> None:
-    """Note devices of the run whose figures are unreliable or estimated."""
+def note_doubts(run: RunRecord, live: LiveState, now_s: float | None = None) -> None:
+    """Note devices of the run whose figures are unreliable or estimated; with `now_s`, check them again first."""
+    if now_s is not None:
+        live.check_energies(now_s)
     for uuid, gpu in live.gpus.items():
         if gpu.check.reasons and Device("gpu", uuid) in run.measured():
             for reason in gpu.check.reasons:

@@ -104,7 +104,7 @@ def metered_polls(*times):
     joules = [30.0 * int((t - 0.003) / 0.1) for t in times]
     device = Device("gpu", "GPU-0")
     polls = [Poll(device, t, t + 0.0001, counter_j=value) for t, value in zip(times, joules, strict=True)]
-    return [MeteredPoll(poll, MeterTotals(energy_j=poll.counter_j), None) for poll in polls]
+    return [MeteredPoll(poll, MeterTotals(energy_j=poll.counter_j), None, poll.counter_j) for poll in polls]
 
 
 EARLY_CLOCK = SensorClock(phase_s=0.0, period_s=0.1, slack_s=0.005)
