@@ -53,8 +53,7 @@ def recommend_command(  # a command's options are its arguments
         typer.Option(
             min=0,
             metavar="PERCENT",
-            help="Longest accepted extra time per unit of work against the highest power limit, in % "
-            "(default: 10, for objectives in which time has no weight; inf: any).",
+            help="Longest extra time per unit of work against the highest power limit, in % (default: 10; inf: any).",
         ),
     ] = None,
     slo: Annotated[

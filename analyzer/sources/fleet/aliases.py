@@ -26,7 +26,7 @@ def find_aliases(server: InstantServer, span: QuerySpan, at_s: float, log: Calla
     energy = m.GPU_ENERGY.name
     at_once = f"count by (uuid) (group by (instance, uuid) ({energy}))"
     try:
-        together = server.query(f"count_over_time(({at_once} > 1)[{span.long_ms}ms:{step_ms}ms])", at_s)
+        together = server.query(f"count_over_time(({at_once} > 1)[{span.long_ms}ms:{step_ms // 1_000}s])", at_s)
         least = min(_LOOKBACK_MS, span.long_ms / 2) / step_ms
         doubled = {answer.labels.get("uuid", "") for answer in together if answer.value > least}
         if not doubled:
