@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from exporter.energy.counter_track import UpdateInterval
@@ -19,7 +18,7 @@ MEAN_S = 2.0
 """Time over which the energies of a load with fast steps are averaged."""
 LONGEST_SPACING_S = 2 * SENSOR_PERIOD_S
 """Longest time between two polls for an average."""
-EVERY_S = 0.4
+EVERY_S = 0.6
 """Time between two comparisons."""
 LONGEST_S = 64.0
 _KEPT_OF_EACH = 3
@@ -141,9 +140,11 @@ def _doubt_j(then: ComparedEnergy, now: ComparedEnergy) -> float:
     return difference_j * (1.0 + tail_s / max(now.t_s - then.t_s, tail_s)) + _allowed_j(then, now)
 
 
-def power_range_w(polls: Iterable[Poll]) -> tuple[float, float]:
+def power_range_w(polls: Sequence[Poll]) -> tuple[float, float]:
     """Return the lowest and the highest power of the polls."""
-    watts = [w for poll in polls for w in (poll.instant_w, poll.average_w) if w is not None]
+    instant_w = [poll.instant_w for poll in polls if poll.instant_w is not None]
+    average_w = [poll.average_w for poll in polls if poll.average_w is not None]
+    watts = instant_w + average_w
     return min(watts, default=0.0), max(watts, default=0.0)
 
 
@@ -203,7 +204,7 @@ class SensorComparison:
     def _recent_range_w(self, polls: Sequence[MeteredPoll]) -> tuple[float, float]:
         """Return the range and the highest of the powers that affect the latest averaged power."""
         since_s = poll_time_s(polls[-1]) - AVERAGING_S - self.power_update.s - self._counter_update.s
-        lowest_w, highest_w = power_range_w(item.poll for item in _since(polls, since_s))
+        lowest_w, highest_w = power_range_w([item.poll for item in _since(polls, since_s)])
         return highest_w - lowest_w, highest_w
 
     def _averaged(self, polls: Sequence[MeteredPoll], now: ComparedEnergy) -> ComparedEnergy | None:
@@ -214,19 +215,24 @@ class SensorComparison:
         items = _since(polls, now.t_s - MEAN_S)
         if len(items) < MEAN_S / SENSOR_PERIOD_S or poll_time_s(items[0]) > now.t_s - MEAN_S:
             return None
-        spacings_s = (poll_time_s(b) - poll_time_s(a) for a, b in pairwise(items))
-        if any(item.moved_s is None or item.counted_j is None for item in items) or max(spacings_s) > LONGEST_SPACING_S:
-            return None
-        lowest_w, highest_w = power_range_w(item.poll for item in items)
+        lowest_w, highest_w = power_range_w([item.poll for item in items])
         slack_j = (highest_w - lowest_w) * now.lag_s**2 / (6 * MEAN_S) + highest_w * self._counter_update.s / 4
         if slack_j >= now.slack_j:
             return None
-        counted = integrated = power = 0.0
-        for a, b in pairwise(items):
-            half_s = (poll_time_s(b) - poll_time_s(a)) / 2
-            counted += half_s * ((a.counted_j or 0.0) + (b.counted_j or 0.0))
-            integrated += half_s * (a.totals.integrated_j + b.totals.integrated_j)
-            power += half_s * ((a.poll.integrand_w or 0.0) + (b.poll.integrand_w or 0.0))
+        counted = integrated = power = before_s = before_counted_j = before_integrated_j = before_w = 0.0
+        for i, (poll, totals, moved_s, counted_j) in enumerate(items):
+            t_s, watts = poll.after_s, poll.integrand_w
+            if counted_j is None or watts is None:
+                return None
+            if i > 0:
+                spacing_s = t_s - before_s
+                if moved_s is None or spacing_s > LONGEST_SPACING_S:
+                    return None
+                half_s = spacing_s / 2
+                counted += half_s * (before_counted_j + counted_j)
+                integrated += half_s * (before_integrated_j + totals.integrated_j)
+                power += half_s * (before_w + watts)
+            before_s, before_counted_j, before_integrated_j, before_w = t_s, counted_j, totals.integrated_j, watts
         mean_s = now.t_s - poll_time_s(items[0])
         return now._replace(
             counted_j=counted / mean_s,
