@@ -165,7 +165,9 @@ class DeviceMeter:
         if not known or last is None:
             self.comparison.restart()
             return
-        self._sensors.add_power(last, poll, most_w=self.most_w, sensor_share=self.sensor_share)
+        missed_s = self._sensors.add_power(last, poll, self.sensor_share)
+        if missed_s:
+            self._sensors.sampling_j += self.most_w * missed_s
         if poll.counter_j is not None:
             doubt_j = self._sensors.compare(self._polls, self.counter.energy_j)
             if doubt_j:
@@ -214,14 +216,17 @@ class DeviceMeter:
 
     def _unseen_j(self, counted: CounterStep, last: Poll, poll: Poll, added_j: float, *, known: bool) -> float:
         """Return by how much the total's error may have grown; the counter's next value corrects the rest."""
-        pending_j, delay_j = self._pending_j, 2 * self.counter.update.s * self.most_w
+        excess_j = 0.0 if counted.energy_j is None else self.totals.energy_j - counted.energy_j
         if counted.energy_j is not None:
             self._bridged_s = 0.0
-        if counted.kind == "counted" and counted.energy_j is not None:
-            excess_j = max(0.0, self.totals.energy_j - counted.energy_j)
+        if counted.kind == "counted" and excess_j <= 0:
+            self._pending_j = 0.0
+            return counted.doubt_j + (self._wrapped_j(last, poll, added_j) if poll.counter_range_j else 0.0)
+        pending_j, delay_j = self._pending_j, 2 * self.counter.update.s * self.most_w
+        if counted.kind == "counted":
             if excess_j <= pending_j + delay_j:
                 self._pending_j = excess_j
-                return counted.doubt_j + self._wrapped_j(last, poll, added_j)
+                return counted.doubt_j
             self.counter.energy_j, self._pending_j = self.totals.energy_j, 0.0
             self.implausible_s = poll.after_s
             return excess_j + delay_j

@@ -155,19 +155,20 @@ class SensorComparison:
         self.result = PowerComparison()
         self.power_update = UpdateInterval(SENSOR_PERIOD_S)
         self._counter_update = counter_update
-        self._sampling_j = self._variance_j2 = 0.0
+        self.sampling_j = self._variance_j2 = 0.0
 
-    def add_power(self, last: Poll, poll: Poll, *, most_w: float, sensor_share: float) -> None:
-        """Note the power of a poll, and the energy that the power sensor may have missed since the previous poll."""
-        if poll.integrand_w is None or last.integrand_w is None:
-            return
+    def add_power(self, last: Poll, poll: Poll, sensor_share: float) -> float:
+        """Note the power of a poll; return the time since the previous poll that the power sensor has not measured."""
+        from_w, to_w = last.integrand_w, poll.integrand_w
+        if from_w is None or to_w is None:
+            return 0.0
         elapsed_s = poll.after_s - last.after_s
-        self._variance_j2 += ((poll.integrand_w - last.integrand_w) * elapsed_s / 2) ** 2 / 3
-        self.power_update.take(poll.after_s, poll.integrand_w)
-        seen_s, unseen_share = AVERAGING_S, 0.0
-        if poll.average_w is None:
-            seen_s, unseen_share = SENSOR_PERIOD_S, 1.0 - sensor_share
-        self._sampling_j += most_w * (max(0.0, elapsed_s - seen_s) + unseen_share * elapsed_s)
+        if to_w != from_w:
+            self._variance_j2 += ((to_w - from_w) * elapsed_s / 2) ** 2 / 3
+        self.power_update.take(poll.after_s, to_w)
+        if poll.average_w is not None:
+            return max(0.0, elapsed_s - AVERAGING_S)
+        return max(0.0, elapsed_s - SENSOR_PERIOD_S) + (1.0 - sensor_share) * elapsed_s
 
     def compare(self, polls: Sequence[MeteredPoll], counted_j: float) -> float:
         """Compare the energies at the latest poll; return by how many joules the interval is wider."""
@@ -183,7 +184,7 @@ class SensorComparison:
             t_s,
             counted_j,
             latest.totals.integrated_j,
-            self._sampling_j,
+            self.sampling_j,
             self._variance_j2,
             slack_j,
             watts,
