@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import sqlite3
 import ssl
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryFile
 
 import aiohttp
 
-from exporter.cli import idle_power
-from exporter.cli.sources import cpu_source, kubelet_source, simulated_file, worker_arguments
+from exporter.cli.check_gpus import CheckLine, gpu_lines
+from exporter.cli.sources import cpu_source, kubelet_source
 from exporter.config.reloadable_file import ConfigFileError
 from exporter.config.settings import OperationError, Settings, UsageError
 from exporter.contract.history import STATE_FILE
-from exporter.model import DriverGone, GpuCount, Poll, Source, SourceError, WorkerMessage
-from exporter.nvml_worker.protocol import decode_message
-from exporter.nvml_worker.supervisor import cannot_run
+from exporter.model import Poll, Source, SourceError
 from exporter.sources.carbon.feed import CarbonFeed
 from exporter.sources.carbon.provider_factory import carbon_feeds, carbon_providers
 from exporter.sources.cpu_energy.choose import CpuSource
 from exporter.sources.host import HostSource
 from exporter.sources.hwmon import HwmonSource
 from exporter.sources.process_table import DENIED, ProcessTable, may_read_all
-from exporter.storage.state_file import storage_remedy
+from exporter.storage.state_file import LOCK_FILE, storage_remedy
 from exporter.web.access import is_loopback
 from exporter.web.authentication import ApiToken
 from exporter.web.server import listen_tcp, unix_address
@@ -88,25 +85,15 @@ def _first_unprivileged_port() -> int:
         return DEFAULT_UNPRIVILEGED_PORT
 
 
-NVML_TIMEOUT_S = 5.0
 CPU_COUNTER_S = 0.3
 STATE_BYTES = 1 << 16
 """Size of the first tables, for which the disk must have space."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckLine:
-    """One line of output. `measures` is True for a source of energy, `fails` where the exporter cannot start."""
-
-    text: str
-    measures: bool = False
-    fails: bool = False
-
-
 async def run_checks(settings: Settings, idle_s: float = 0.0) -> list[CheckLine]:
     """Read each source once. `idle_s` is the duration of the idle power measurement; 0 skips it."""
     feeds = carbon_feeds(carbon_providers(settings), cache=None).feeds
-    lines = await _gpu_lines(settings, idle_s) if settings.nvml else [_disabled_line("nvml")]
+    lines = await gpu_lines(settings, idle_s) if settings.nvml else [_disabled_line("nvml")]
     lines += await _cpu_lines(cpu_source(settings)) if settings.rapl else [_disabled_line("rapl")]
     lines += await _board_lines(HwmonSource(settings.sysfs)) if settings.hwmon else [_disabled_line("hwmon")]
     lines += await _source_lines(HostSource()) if settings.host else [_disabled_line("host")]
@@ -118,77 +105,31 @@ async def run_checks(settings: Settings, idle_s: float = 0.0) -> list[CheckLine]
 
 
 async def _describe_listening(settings: Settings) -> str:
-    """Return the line of the web server; it fails while another process listens on the address."""
+    """Return the line of the web server; it fails while a process other than this exporter listens on the address."""
     try:
         for listening in await listen_tcp(settings):
             listening.close()
     except (OperationError, UsageError) as error:  # `describe_web` states the others
-        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE:
+        in_use = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
+        if in_use and not _is_running(settings.state_path):
             return f"fails: {error}"
     return describe_web(settings)
 
 
+def _is_running(state_path: Path) -> bool:
+    """Return whether an exporter runs with this state folder, as far as this user may read its lock."""
+    try:
+        with (state_path / LOCK_FILE).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _disabled_line(name: str) -> CheckLine:
     return CheckLine(f"{name.ljust(7)} off: --no-collector.{name}")
-
-
-async def _gpu_lines(settings: Settings, idle_s: float) -> list[CheckLine]:
-    """Check NVML in the same worker process that the daemon uses, so that a hanging driver does no harm."""
-    with TemporaryDirectory() as folder:  # a separate simulation: the daemon's may be in use
-        simulated = simulated_file(replace(settings, state_path=Path(folder)))
-        message, in_time = await _worker_message(worker_arguments(simulated))
-        answered = _polled_uuids(message)
-        indices = [int(gpu.index) for gpu in message.gpus if gpu.uuid in answered]
-        idle = await idle_power.measure_lines(indices, idle_s, simulated)
-        lines = _nvml_lines(message)
-        if not in_time:
-            lines.append(CheckLine("nvml    GPU ? fails: no response in time; see: nvidia-smi"))
-        return [*lines, *(CheckLine(f"idle    {text}") for text in idle)]
-
-
-async def _worker_message(arguments: list[str]) -> tuple[WorkerMessage, bool]:
-    """Run the worker until each GPU has answered or failed. Return its items, and whether that was in time."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-        )
-    except OSError as error:
-        return WorkerMessage(driver_gone=(DriverGone(cannot_run(sys.executable, error)),)), True
-    assert process.stdout
-    message = WorkerMessage()
-    try:
-        async with asyncio.timeout(NVML_TIMEOUT_S):
-            async for line in process.stdout:
-                message = message.extended(decode_message(line))
-                expected = message.gpu_counts[0].count if message.gpu_counts else 1
-                if len(_polled_uuids(message)) + len(message.gpu_failures) >= expected:
-                    break
-    except TimeoutError:
-        return message, False
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return message, True
-
-
-def _polled_uuids(message: WorkerMessage) -> set[str]:
-    return {poll.device.id for poll in message.polls}
-
-
-def _nvml_lines(message: WorkerMessage) -> list[CheckLine]:
-    polls = {poll.device.id: poll for poll in message.polls}
-    lines = []
-    for gpu in message.gpus:
-        poll = polls.get(gpu.uuid)
-        if poll:
-            method = "energy counter" if poll.counter_j is not None else "no energy counter, power is integrated"
-            lines.append(CheckLine(f"nvml    works: GPU {gpu.index}, {gpu.name}, {gpu.uuid}, {method}", measures=True))
-    lines += [CheckLine(f"nvml    GPU {failure.index} fails: {failure.reason}") for failure in message.gpu_failures]
-    lines += [CheckLine(f"nvml    off: {gone.reason}") for gone in message.driver_gone]
-    if message.gpu_counts == (GpuCount(0),):
-        lines.append(CheckLine("nvml    off: the driver reports no GPU; see: nvidia-smi -L"))
-    return lines
 
 
 async def _optional_sources(settings: Settings) -> list[CheckLine]:

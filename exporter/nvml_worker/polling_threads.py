@@ -23,8 +23,11 @@ from exporter.sources.nvml.gpu import NvmlGpu
 READINGS_EVERY_S = 1.0
 WITHOUT_COUNTER_S = 0.047
 """Polling period of a GPU without an energy counter, whether or not a run is active."""
-FAILED_S = 1.0
-"""Time for which a GPU's calls must fail before it is attached again: shorter errors only skip polls."""
+FAILED_S = 0.9
+"""Time for which a GPU's calls must fail before it is attached again: shorter errors only skip polls.
+
+Idle GPUs are polled once a second, so that their second failure counts.
+"""
 SLOW_CALL_S = 0.1
 """Driver call that is isolated, since it delays the other GPUs of its thread."""
 REJOIN_S = 60.0

@@ -30,6 +30,8 @@ class GpuHealth:
     """By metric and labels."""
     processes: tuple[GpuProcess, ...] = ()
     up: bool = True
+    failure: str = ""
+    """Cause that the driver gave for the last failure; empty while the GPU answers, or if it is silent."""
     check: EnergyCheck = field(default_factory=EnergyCheck)
 
     def is_busy(self) -> bool:

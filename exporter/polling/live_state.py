@@ -142,7 +142,7 @@ class LiveState:
             source.count("ok", poll.after_s - poll.before_s)
             gpu.read_s = poll.after_s
             if not gpu.up:
-                gpu.up = True
+                gpu.up, gpu.failure = True, ""
                 log.info("GPU %s answers again", gpu.info.index)
         self._succeeded("nvml", source)
 
@@ -197,9 +197,9 @@ class LiveState:
     def _down(self, index: int, reason: str) -> None:
         for gpu in self.gpus.values():
             if gpu.info.index == str(index):
-                if gpu.up:
+                if gpu.up or not gpu.failure:
                     log.warning("GPU %s does not answer: %s", index, reason)
-                gpu.up = False
+                gpu.up, gpu.failure = False, reason
                 return
         if self._unattached.get(index) != reason:
             log.warning("GPU %s cannot be attached: %s", index, reason)

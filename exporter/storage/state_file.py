@@ -24,6 +24,7 @@ from exporter.model import Device
 from exporter.storage.run_archive import ARCHIVE_SCHEMA, ARCHIVED_AT_ONCE, archive_runs, archived_run
 
 SCHEMA_VERSION = 2
+LOCK_FILE = "lock"
 SHOWN_S = 600.0
 """Time for which the metrics show an ended run."""
 LATEST_RUNS = 256
@@ -282,7 +283,7 @@ def _series(name: str, stored: str) -> SeriesKey:
 
 def _lock(folder: Path) -> IO[str]:
     """Return the locked file; it has the pid of its owner for the error message of a second exporter."""
-    file = (folder / "lock").open("a+")
+    file = (folder / LOCK_FILE).open("a+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

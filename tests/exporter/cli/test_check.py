@@ -120,8 +120,11 @@ def test_check_separates_failing_from_healthy_gpus(tmp_path):
 def test_check_does_not_disturb_a_running_exporter(tmp_path):
     with daemon(tmp_path, *SIMULATED) as running:
         before = running.value("wattline_gpu_energy_joules_total", gpu="0")
-        done = exporter("check", "--idle-seconds", "0", "--simulate", "4xA100", "--state.path", str(running.folder))
+        address = ("--web.listen-address", running.url.removeprefix("http://"))
+        options = ("--idle-seconds", "0", "--simulate", "4xA100", "--state.path", str(running.folder), *address)
+        done = exporter("check", *options)
         assert done.returncode == 0
+        assert f"web     works: http on {address[1]}" in done.stdout
         assert "A100" in done.stdout
         assert "state   works" in done.stdout
         with running.simulation() as simulation:

@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from exporter.cli.check import CheckLine, _board_lines, _cpu_lines
+from exporter.cli.check import _board_lines, _cpu_lines
+from exporter.cli.check_gpus import CheckLine
 from exporter.cli.sources import cpu_source
 from exporter.config.settings import Settings, UsageError
 from exporter.sources.cpu_energy.choose import CpuSource
