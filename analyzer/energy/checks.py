@@ -23,8 +23,7 @@ STUCK_SECONDS = 60.0
 _STUCK_SAMPLES = 10
 _DISAGREEMENT = 0.05
 _JUDGED_FROM_S = 60.0
-_MAX_TO_LIMIT = 1.5
-"""Power above this multiple of the limit is impossible."""
+_MAX_TO_LIMIT = 1.5  # power above this multiple of the limit is impossible
 _FULLY_COVERED = 0.9995
 _SHORT_GAP_S = 0.05
 _SUSPICIONS: Mapping[str, tuple[Level, str]] = {

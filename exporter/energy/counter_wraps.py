@@ -32,6 +32,11 @@ def counter_step(before_j: float, now_j: float, range_j: float | None, most_j: f
     return step_j if 0 <= step_j <= most_j else None
 
 
+def further_wraps_j(range_j: float, most_j: float, added_j: float) -> float:
+    """Return the joules of wraps beyond `added_j` that a counter may have made while at most `most_j` flowed."""
+    return 0.0 if most_j <= range_j else most_j - added_j
+
+
 class CounterTotal(NamedTuple):
     """Exported total of a counter, and its latest raw value, which falls when the hardware or driver restarts."""
 

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import replace
 
 from exporter.energy.counter_track import CounterStep, CounterTracker
-from exporter.energy.counter_wraps import MAX_DEVICE_W
+from exporter.energy.counter_wraps import MAX_DEVICE_W, further_wraps_j
 from exporter.energy.interpolation import TOLERANCE, counter_points, integral_points
 from exporter.energy.marks import ZERO_TOTALS, EnergyMark, MeteredPoll, MeterTotals, mark_at_totals, poll_time_s
 from exporter.energy.meter_view import BRIDGED_S, MeterView, SensorState
@@ -109,8 +109,8 @@ class DeviceMeter:
     @property
     def most_w(self) -> float:
         """Mean power that may have flowed while nothing was measured."""
-        is_package = self._update_s < SENSOR_PERIOD_S
-        return max(PACKAGE_MAX_W if is_package else self.max_w / LIMIT_MARGIN, self.totals.peak_w)
+        limit_w = PACKAGE_MAX_W if self._update_s < SENSOR_PERIOD_S else self.max_w / LIMIT_MARGIN
+        return max(limit_w, self.totals.peak_w)
 
     def totals_before(self, t_s: float) -> MeterTotals:
         """Return the totals of the last poll at or before `t_s`."""
@@ -168,11 +168,10 @@ class DeviceMeter:
         missed_s = self._sensors.add_power(last, poll, self.sensor_share)
         if missed_s:
             self._sensors.sampling_j += self.most_w * missed_s
-        if poll.counter_j is not None:
-            doubt_j = self._sensors.compare(self._polls, self.counter.energy_j)
-            if doubt_j:
-                self.totals = self.totals._replace(unseen_j=self.totals.unseen_j + doubt_j)
-                self._polls[-1] = self._polls[-1]._replace(totals=self.totals)
+        doubt_j = 0.0 if poll.counter_j is None else self._sensors.compare(self._polls, self.counter.energy_j)
+        if doubt_j:
+            self.totals = self.totals._replace(unseen_j=self.totals.unseen_j + doubt_j)
+            self._polls[-1] = self._polls[-1]._replace(totals=self.totals)
 
     def plausible(self, poll: Poll) -> Poll:
         """Return the poll without powers that the device cannot have."""
@@ -185,8 +184,6 @@ class DeviceMeter:
     def _steady_s(self) -> float:
         """Return the longest time between two polls at the expected rate."""
         return GAP_PERIODS * max(self.period_s, self._longest_s, self._update_s)
-
-    # -- counter
 
     def _count(self, poll: Poll, bridged_j: float, integrated_j: float) -> CounterStep:
         """Return the counter's step. A counter that does not change while energy flows counts as missing."""
@@ -221,7 +218,11 @@ class DeviceMeter:
             self._bridged_s = 0.0
         if counted.kind == "counted" and excess_j <= 0:
             self._pending_j = 0.0
-            return counted.doubt_j + (self._wrapped_j(last, poll, added_j) if poll.counter_range_j else 0.0)
+            if not poll.counter_range_j:
+                return counted.doubt_j
+            is_gap = self._resumed or poll.after_s - last.after_s > max(self._steady_s(), BRIDGED_S)
+            most_j = PACKAGE_MAX_W * (poll.after_s - last.after_s) if is_gap else 0.0
+            return counted.doubt_j + further_wraps_j(poll.counter_range_j, most_j, added_j)
         pending_j, delay_j = self._pending_j, 2 * self.counter.update.s * self.most_w
         if counted.kind == "counted":
             if excess_j <= pending_j + delay_j:
@@ -249,20 +250,12 @@ class DeviceMeter:
         lowest_w, highest_w = power_range_w([*(item.poll for item in self._polls), poll])
         return bridged_j + (highest_w - lowest_w) * elapsed_s / 2
 
-    def _wrapped_j(self, last: Poll, poll: Poll, added_j: float) -> float:
-        """Return the energy of further wraps that a counter may have made between two polls."""
-        most_j = PACKAGE_MAX_W * (poll.after_s - last.after_s)
-        is_short = not self._resumed and poll.after_s - last.after_s <= max(self._steady_s(), BRIDGED_S)
-        return 0.0 if is_short or not poll.counter_range_j or most_j <= poll.counter_range_j else most_j - added_j
-
     def _saved_raw_j(self, poll: Poll, energy_j: float) -> float | None:
         """Return the counter's value that belongs to `energy_j`, from which the next exporter continues."""
         raw_j, ahead_j = self.counter.raw_j, energy_j - self.counter.energy_j
         if raw_j is None or abs(ahead_j) < 1e-6:
             return raw_j
         return (raw_j + ahead_j) % (poll.counter_range_j or math.inf)
-
-    # -- marks
 
     def settling_s(self) -> float:
         """Return the time after an instant from which further polls no longer improve its mark."""

@@ -256,10 +256,8 @@ class LiveState:
         poll = meter.latest if meter else None
         if not gpu.up or meter is None or poll is None:
             return GpuSnapshot(gpu.info, gpu.up)
-        power_w = poll.display_w
-        energy = GpuEnergySnapshot(
-            meter.totals.energy_j, meter.totals.integrated_j, meter.has_counter, power_w, frozenset(gpu.check.reasons)
-        )
+        reasons, totals = frozenset(gpu.check.reasons), meter.totals
+        energy = GpuEnergySnapshot(totals.energy_j, totals.integrated_j, meter.has_counter, poll.display_w, reasons)
         return GpuSnapshot(gpu.info, up=True, energy=energy, readings=tuple(gpu.readings.values()))
 
     # -- liveness
