@@ -103,7 +103,7 @@ class FileContent:
     bad: list[BadLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     caveats: list[str] = field(default_factory=list)
-    """Codes of what the reader assumed, for the reports of all runs that use the file."""
+    """Codes of the reader's assumptions, for the reports of all runs that use the file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ _WATTS = {"W": 1.0, "mW": 1e-3, "kW": 1e3, "MW": 1e6, "watts": 1.0, "watt": 1.0}
 GPU_POWER_W = Quantity("GPU power in W", _WATTS, "W", 0.0, 3_000.0)
 """No GPU draws 3 kW: the largest modules have limits of 1.4 kW."""
 NODE_POWER_W = Quantity("power in W", _WATTS, "W", 0.0, 200_000.0)
-"""Power of all GPUs of a node, or of what a wall meter or PDU feeds."""
+"""Power of all GPUs of a node, or of the load of a wall meter or PDU."""
 CPU_POWER_W = Quantity("CPU power in W", _WATTS, "W", 0.0, 3_000.0)
 RATIO = Quantity("share in %", {"%": 0.01}, "%", 0.0, 2.0)
 TEMPERATURE_CELSIUS = Quantity("temperature in °C", {"C": 1.0, "°C": 1.0}, "C", -60.0, 250.0)

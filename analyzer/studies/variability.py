@@ -216,7 +216,7 @@ def variation_estimate(values: FloatArray) -> Interval:
 
 
 def _has_far_outlier(values: FloatArray) -> bool:
-    """Return whether a value is so far from the others that they do not tell how many such GPUs there are."""
+    """Return whether a value is so far from the others that they do not show how frequent such GPUs are."""
     deviations = np.abs(values - np.median(values))
     scale = _SIGMA_OF_MAD * float(np.median(deviations))
     return len(values) >= _FEWEST_FOR_FAR and float(deviations.max()) > _FAR_SCALES * scale > 0

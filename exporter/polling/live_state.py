@@ -115,7 +115,7 @@ class LiveState:
         self.energy.meter(gpu.device).is_busy = gpu.is_busy()
 
     def _take_limit(self, gpu: GpuHealth, reading: Reading) -> None:
-        """Bound the GPU's power by its highest limit; the current one may have been higher a moment ago."""
+        """Bound the GPU's power by its highest limit; the current one may just have been lowered."""
         meter = self.energy.meter(gpu.device)
         if reading.labels[2] in ("enforced", "default", "max") and 0 < reading.value < MAX_DEVICE_W:
             max_w = LIMIT_MARGIN * reading.value

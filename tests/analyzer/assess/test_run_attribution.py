@@ -116,7 +116,7 @@ def test_attribution_missing_leaves_share_unknown(tmp_path):
 
 
 def test_energy_per_unit_shared_gpu_is_the_attributed_share(tmp_path):
-    """Of 6,000 J half is the run's: 1,000 tokens take 3 J each, not 6 J, and a model has no 95 % interval."""
+    """Half of the 6,000 J belongs to the run: 1,000 tokens take 3 J each, not 6 J, and a model has no 95 % interval."""
     report = run_report(tmp_path, NodeRun(work={"generated_tokens": 1_000.0}), extra=share(3_000.0, 2_400.0))
 
     assert report.work[0].energy_per_unit.value == pytest.approx(3.0)

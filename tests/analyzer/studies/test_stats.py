@@ -69,7 +69,7 @@ def test_compare_settings_equal_settings_rarely_differ():
     assert wrong <= 7  # 2 are expected; more than 7 has a chance of 1 in 1,000
 
 
-def test_compare_settings_p_against_corrects_for_the_compared_settings_only():
+def test_compare_settings_p_against_corrects_for_compared_settings_only():
     """Holm's correction multiplies the smaller of two p-values by two, not by the three pairs."""
     result = stats.compare_settings(*noisy([50.0, 50.4, 50.6], 5, 0.005, 3), seed=1)
 

@@ -101,7 +101,7 @@ STEPS = {
 
 @dataclass(frozen=True)
 class SteppedRun:
-    """Run of a daemon whose wall clock was set, and what the daemon showed."""
+    """Run of a daemon whose wall clock was set, and the daemon's metrics."""
 
     run: dict
     uuids: tuple[str, ...]

@@ -154,7 +154,7 @@ def test_gpu_without_counter_integrates_power(limited_node, limited):
     assert limited.value("wattline_gpu_energy_method_info", gpu=str(NO_COUNTER), method="integral") == 1
     assert limited.value("wattline_gpu_energy_method_info", gpu=str(COMPLETE), method="counter") == 1
     limited.wait_for_metric(lambda watts: watts and abs(watts - 500.0) < 0.5, "wattline_gpu_power_watts", gpu="0")
-    time.sleep(1.0)  # until the average is that of the load alone
+    time.sleep(1.0)  # until the average covers the load alone
     run_id = begin(limited, gpus=[str(NO_COUNTER)])["run_id"]
     time.sleep(2.0)
     run = end(limited, run_id)

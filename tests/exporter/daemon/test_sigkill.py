@@ -103,7 +103,7 @@ class Client:
 
 @dataclass
 class Folder:
-    """Clients of the exporters on one state folder, and what they have seen."""
+    """Clients of the exporters on one state folder, and the answers that they received."""
 
     rng: random.Random
     path: Path

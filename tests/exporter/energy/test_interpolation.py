@@ -132,7 +132,7 @@ def test_counter_point_at_an_update_without_later_polls_covers_both():
     assert abs(last.t_s - 0.903) <= last.slack_s <= 0.106
 
 
-def test_counter_point_of_the_first_poll_at_an_update_is_decided_by_later_polls():
+def test_counter_point_of_first_poll_at_update_is_decided_by_later_polls():
     point = counter_points(metered_polls(1.001, 1.014, 1.027), EARLY_CLOCK, 0.1)[0]
 
     assert (point.t_s, point.slack_s) == (pytest.approx(0.9), pytest.approx(0.005))
