@@ -42,7 +42,13 @@ def podman() -> Iterator[Podman]:
     with tempfile.TemporaryDirectory(prefix="image-", dir="/var/tmp") as name:
         engine = configured_podman(Path(name), storage="overlay")
         engine("import", str(_base()), "localhost/base", within_s=300)
-        build = ("--isolation=chroot", "--network=host", "--format=docker", "--build-arg=BASE=localhost/base")
+        build = (
+            "--isolation=chroot",
+            "--network=host",
+            "--layers=false",
+            "--format=docker",
+            "--build-arg=BASE=localhost/base",
+        )
         file = str(DOCKER / "Dockerfile")
         engine("build", *build, *_lent(Path(name)), "--tag", IMAGE, "--file", file, str(REPOSITORY), within_s=540)
         yield engine
