@@ -1,6 +1,6 @@
 #!/bin/sh
 # Install packages into a virtual environment: install.sh VENV ARGUMENTS..., with the arguments of `pip install`.
-# uv installs several times faster than pip. It gets pip's settings; where it cannot install, pip does.
+# uv installs several times faster than pip. It receives pip's settings; where it cannot install, pip does.
 set -eu
 python=$1/bin/python
 shift
@@ -15,7 +15,7 @@ install_with_pip() {
 }
 
 install_with_uv() {
-    "$python" -m uv --version >/dev/null 2>&1 || install_with_pip uv || return
+    "$python" -m uv --version >/dev/null 2>&1 || install_with_pip --quiet uv || return
     UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$(setting index-url)}
     UV_INDEX=${UV_INDEX:-$(setting extra-index-url)}
     UV_FIND_LINKS=${UV_FIND_LINKS:-$(setting find-links | tr ' ' ,)}
