@@ -75,14 +75,15 @@ class EnergyMeters:
         last = meter.latest
         if period_s is not None:
             meter.period_s = period_s
+        poll = meter.plausible(poll)
+        power_w = poll.display_w
         added_j = meter.push(poll)
-        latest = meter.latest
-        power_w = latest.display_w if latest and latest.after_s == poll.after_s else None
         if device.kind == "gpu":
             meter.period_s = self._gpu_period_s(meter)
             if power_w is not None:
                 self._power_samples.append(PowerSample(device.id, poll.after_s, power_w))
         self.polled.add(device)
+        latest = meter.latest
         if last and latest and latest.after_s > last.after_s:
             if not (latest.counter_j is None and power_w is None):
                 self.power_w[device] = added_j / (latest.after_s - last.after_s)
