@@ -185,8 +185,13 @@ class Attribution:
         """Remove the shares of all other runs. Their energy is not attributed again."""
         gone = {key.run_id for key in self.microjoules} - {NO_RUN, *run_ids}
         if gone:
+            gone -= self._undivided_holders()
             self._forgotten |= gone
             self.microjoules = {key: amount for key, amount in self.microjoules.items() if key.run_id not in gone}
+
+    def _undivided_holders(self) -> set[str]:
+        """Return the runs that held a device since its last poll: they still get shares, which must not start at 0."""
+        return {run_id for changes in self._holders.values() for _, loads in changes for run_id in loads.loads}
 
     def take_changes(self) -> AttributionChanges:
         """Return the changes since the last call."""
@@ -200,6 +205,10 @@ class Attribution:
         """Add changes that could not be saved to the next ones."""
         self._changed |= changes.microjoules.keys()
         self._forgotten |= changes.forgotten
+
+    def share_j(self, device: Device, policy: Policy, run_id: str) -> float | None:
+        amount = self.microjoules.get(AttributedKey(device, policy, run_id))
+        return None if amount is None else amount / _UJ
 
     def readings(self, readable: Collection[Device]) -> Iterator[Reading]:
         """Yield the attributed energies and idle powers of the `readable` devices."""

@@ -63,6 +63,8 @@ _ROWS_A_PART = 10_000
 
 Sample = tuple[int, int, float]
 """Time in milliseconds, series id, value."""
+SteadySpan = tuple[int, float, list[int], int, int]
+"""Series id, value, times in milliseconds, and the first and the end position of those at which it has the value."""
 
 
 def is_compact(connection: sqlite3.Connection) -> bool:
@@ -86,6 +88,15 @@ def steady_samples(
     connection: sqlite3.Connection, begin_ms: int, end_ms: int, series: Collection[int] | None = None
 ) -> Iterator[Sample]:
     """Yield the samples in [begin_ms, end_ms] that are stored in `steady`, by series, then time within each row."""
+    for series_id, value, times, left, right in steady_spans(connection, begin_ms, end_ms, series):
+        for t_ms in times[left:right]:
+            yield t_ms, series_id, value
+
+
+def steady_spans(
+    connection: sqlite3.Connection, begin_ms: int, end_ms: int, series: Collection[int] | None = None
+) -> Iterator[SteadySpan]:
+    """Yield the rows of `steady` in [begin_ms, end_ms] with the times of their samples; rows share lists of times."""
     moments: dict[int, tuple[list[int], list[int]]] = {}
     for t_ms, epoch, with_ended in connection.execute(
         "SELECT t_ms, epoch, with_ended FROM moment WHERE t_ms BETWEEN ? AND ? ORDER BY t_ms", (begin_ms, end_ms)
@@ -107,9 +118,8 @@ def steady_samples(
             its = times[ended]
             left, right = bisect_left(its, from_ms), len(its) if until_ms is None else bisect_right(its, until_ms)
             if ended and from_ms not in its[left : left + 1] and _contains(times[0], from_ms):
-                yield from_ms, series_id, value
-            for t_ms in its[left:right]:
-                yield t_ms, series_id, value
+                yield series_id, value, [from_ms], 0, 1
+            yield series_id, value, its, left, right
 
 
 def _contains(times: list[int], t_ms: int) -> bool:

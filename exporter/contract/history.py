@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -132,21 +132,8 @@ def select_series(
 
     Raises QueryError where there are more than `max_samples`, or where `is_late` returns true before they are selected.
     """
-    where, parameters = ("name = ?", [query.name]) if query.name else ("1", [])
-    for matcher in query.matchers:
-        if matcher.label == "run_id" and matcher.operator == "=" and matcher.value:
-            where, parameters = (
-                f"{where} AND instr(labels, ?)",
-                [*parameters, canonical_labels({"run_id": matcher.value})[1:-1]],
-            )
-    candidates = connection.execute(f"SELECT id, name, labels FROM series WHERE {where}", parameters).fetchall()  # noqa: S608  # constants
-    chosen: dict[int, Series] = {}
-    for series_id, name, text in candidates:
-        if is_late():
-            raise QueryError("the query took too long; name the metric, or use fewer matchers")
-        labels = {"__name__": name, **json.loads(text)}
-        if all(matcher.accepts(labels) for matcher in query.matchers):
-            chosen[series_id] = Series(labels, [])
+    found = select_labels(connection, query.name, query.matchers, is_late)
+    chosen = {series_id: Series(labels, []) for series_id, labels in found.items()}
     begin_ms, end_ms = round((end_s - query.window_s) * 1_000) + 1, round(end_s * 1_000)
     compact = is_compact(connection)
     rows = connection.execute(
@@ -163,6 +150,31 @@ def select_series(
         for series in chosen.values():
             series.samples.sort()
     return [series for series in chosen.values() if series.samples]
+
+
+def select_labels(
+    connection: sqlite3.Connection,
+    name: str,
+    matchers: Collection[Matcher],
+    is_late: Callable[[], bool] = lambda: False,
+) -> dict[int, dict[str, str]]:
+    """Return the labels of the matching series by id; an empty name selects all metrics. Raises as `select_series`."""
+    where, parameters = ("name = ?", [name]) if name else ("1", [])
+    for matcher in matchers:
+        if matcher.label == "run_id" and matcher.operator == "=" and matcher.value:
+            where, parameters = (
+                f"{where} AND instr(labels, ?)",
+                [*parameters, canonical_labels({"run_id": matcher.value})[1:-1]],
+            )
+    candidates = connection.execute(f"SELECT id, name, labels FROM series WHERE {where}", parameters).fetchall()  # noqa: S608  # constants
+    found: dict[int, dict[str, str]] = {}
+    for series_id, its_name, text in candidates:
+        if is_late():
+            raise QueryError("the query took too long; name the metric, or use fewer matchers")
+        labels = {"__name__": its_name, **json.loads(text)}
+        if all(matcher.accepts(labels) for matcher in matchers):
+            found[series_id] = labels
+    return found
 
 
 def canonical_labels(labels: dict[str, str]) -> str:

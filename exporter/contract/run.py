@@ -182,6 +182,8 @@ class RunView(BaseModel):
     emissions_grams: list[Emissions]
     covered_ratio: dict[str, dict[str, float]]
     notes: list[str]
+    attributed_energy_joules: dict[str, dict[str, float]] = {}
+    """The run's share of devices that others used as well, by policy idle_shared; see `exporter.contract.work`."""
     simulation: str | None = None
     """Path of the state file of simulated GPUs (see `exporter.simulation`)."""
 

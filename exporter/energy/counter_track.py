@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Literal, NamedTuple
 
@@ -38,6 +39,10 @@ class UpdateInterval:
                 if 2 * len(self._recent) >= _INTERVALS:
                     self.s = min(max(*self._recent, self._shortest_s), MAX_UPDATE_S)
             self._value, self._changed_s, self._is_dated = value, t_s, is_dated
+        self._read_s = t_s
+
+    def repeat(self, t_s: float) -> None:
+        """Note that the value is unchanged."""
         self._read_s = t_s
 
 
@@ -101,6 +106,18 @@ class CounterTracker:
                 doubt_j = self._fall_j(poll, max_w)
                 return self._accept(poll, "counted", self.energy_j + step_j)._replace(doubt_j=doubt_j)
         return self._confirm(poll, raw_j, integrated_j, max_w)
+
+    def raw_at(self, energy_j: float, range_j: float | None) -> float | None:
+        """Return the counter's value that belongs to `energy_j`, from which the next exporter continues."""
+        ahead_j = energy_j - self.energy_j
+        if self.raw_j is None or abs(ahead_j) < 1e-6:
+            return self.raw_j
+        return (self.raw_j + ahead_j) % (range_j or math.inf)
+
+    def repeat(self, t_s: float) -> None:
+        """Note that the trusted value is unchanged."""
+        self.read_s = t_s
+        self.update.repeat(t_s)
 
     def _confirm(self, poll: Poll, raw_j: float, integrated_j: float, max_w: float) -> CounterStep:
         """Return a doubtful step until the implausible values have continued each other for CONFIRM_S."""

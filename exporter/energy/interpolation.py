@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from exporter.energy.marks import MeteredPoll
+from exporter.energy.marks import MeteredPoll, poll_time_s
 from exporter.energy.sensor_clock import SensorClock
 
 NEIGHBOURHOOD_S = 1.5
@@ -217,3 +217,13 @@ def integral_points(polls: Sequence[MeteredPoll], lag_s: float, slack_s: float) 
             points.append(EnergyPoint(b.moved_s - lag_s, joules, slack_s))
     points.sort(key=lambda point: point.t_s)
     return [point for i, point in enumerate(points) if i == 0 or point.t_s > points[i - 1].t_s]
+
+
+def bridged_points(
+    polls: Sequence[MeteredPoll], clock: SensorClock | None, update_s: float, counted_s: float, slack_s: float
+) -> list[EnergyPoint]:
+    """Return the points of a counter up to its value at `counted_s`, then those of the power that replaces it."""
+    first = bisect_right(polls, counted_s, key=poll_time_s)
+    points = counter_points(polls[: max(first, 1)], clock, update_s)
+    bridge = integral_points(polls[first:], 0.0, slack_s) if first < len(polls) else []
+    return points + [point for point in bridge if point.t_s > points[-1].t_s]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections import deque
 from dataclasses import replace
 
 from exporter.energy.counter_track import CounterStep, CounterTracker
 from exporter.energy.counter_wraps import MAX_DEVICE_W, further_wraps_j
-from exporter.energy.interpolation import TOLERANCE, counter_points, integral_points
+from exporter.energy.interpolation import TOLERANCE, bridged_points, integral_points
 from exporter.energy.marks import ZERO_TOTALS, EnergyMark, MeteredPoll, MeterTotals, mark_at_totals, poll_time_s
-from exporter.energy.meter_view import BRIDGED_S, MeterView, SensorState
+from exporter.energy.meter_view import BRIDGED_S, MeterView, RecentPolls, SensorState
 from exporter.energy.power_comparison import SensorComparison, power_range_w
 from exporter.energy.power_integral import PowerIntegral, without_implausible_power
 from exporter.energy.sensor_clock import SENSOR_PERIOD_S, SensorClockTracker
@@ -30,9 +28,6 @@ LOWEST_SHARE = 0.01
 """Power of a busy device as a share of its limit: a lower reading is in error."""
 PACKAGE_MAX_W = 1_000.0
 """Power that no CPU package exceeds."""
-KEPT_S = 12.0
-"""Time for which polls are kept at any rate; at a slow rate, the last KEPT_POLLS are kept."""
-KEPT_POLLS = 64
 
 
 class DeviceMeter:
@@ -63,6 +58,8 @@ class DeviceMeter:
         """Share of time that the instantaneous power covers. It is used only without averaged power."""
         self.implausible_s = -math.inf
         """Time of the latest counter step or power that the device cannot have."""
+        self.display_w: float | None = None
+        """Power of the latest poll, also of one that came late; None where it is unknown or implausible."""
         self._update_s = update_s
         self._longest_s = period_s
         self.counter = CounterTracker(update_s, last, totals.energy_j)
@@ -75,16 +72,14 @@ class DeviceMeter:
         self._sensors = SensorComparison(self.counter.update)
         self.comparison = self._sensors.result
         counted_j = totals.energy_j if self.counter.raw_j is not None else None
-        self._polls: deque[MeteredPoll] = deque([MeteredPoll(last, totals, None, counted_j)] if last else ())
+        self.polls = RecentPolls([MeteredPoll(last, totals, None, counted_j)] if last else ())
         self._resumed = last is not None
-        self._discarded = False
         self._view: MeterView | None = None
-        self._clock = SensorClockTracker()
-        self._integral = PowerIntegral()
+        self._clock, self._integral = SensorClockTracker(), PowerIntegral()
 
     @property
     def latest(self) -> Poll | None:
-        return self._polls[-1].poll if self._polls else None
+        return self.polls[-1].poll if self.polls else None
 
     @property
     def has_counter(self) -> bool:
@@ -114,24 +109,22 @@ class DeviceMeter:
 
     def totals_before(self, t_s: float) -> MeterTotals:
         """Return the totals of the last poll at or before `t_s`."""
-        right = bisect_right(self._polls, t_s, key=poll_time_s)
-        return self._polls[max(0, right - 1)].totals if self._polls else self.totals
-
-    def has_discarded(self, t_s: float) -> bool:
-        """Return whether the polls around `t_s` are no longer kept."""
-        return self._discarded and t_s < poll_time_s(self._polls[0])
+        return self.polls.totals_before(t_s) if self.polls else self.totals
 
     def push(self, poll: Poll) -> float:
         """Add a poll; return the increase of the energy in joules."""
-        poll = self.plausible(poll)
+        poll = self._plausible(poll)
+        self.display_w = poll.display_w
         last, old = self.latest, self.totals
+        if last and self._is_unchanged(last, poll):
+            return self._repeat(last, poll)
         elapsed_s = poll.after_s - last.after_s if last else math.inf
         if elapsed_s <= 0 or (poll.counter_j is None and poll.integrand_w is None):
             return 0.0
         gap = last is None or self._resumed or elapsed_s > max(self._steady_s(), BRIDGED_S)
         known = last is not None and not gap and last.integrand_w is not None and poll.integrand_w is not None
         integral_j, variance_j2, moved_s = (
-            self._integral.step(last, poll, self._polls) if last and known else (0.0, 0.0, None)
+            self._integral.step(last, poll, self.polls) if last and known else (0.0, 0.0, None)
         )
         integrated_j = old.integrated_j + integral_j
         counted = self._count(poll, old.energy_j + integral_j, integrated_j)
@@ -143,7 +136,7 @@ class DeviceMeter:
         self.totals = MeterTotals(
             energy_j=energy_j,
             integrated_j=integrated_j,
-            raw_j=self._saved_raw_j(poll, energy_j),
+            raw_j=self.counter.raw_at(energy_j, poll.counter_range_j),
             variance_j2=old.variance_j2 + (0.0 if is_counted else variance_j2),
             covered_s=old.covered_s + (elapsed_s if not gap and (known or is_counted) else 0.0),
             resets=old.resets + (counted.kind == "restarted"),
@@ -152,28 +145,40 @@ class DeviceMeter:
         )
         self._longest_s, self._resumed, self._view = self.period_s, False, None
         counted_j = None if counted.energy_j is None else self.counter.energy_j
-        self._polls.append(MeteredPoll(poll, self.totals, moved_s, counted_j))
-        while len(self._polls) > KEPT_POLLS and poll_time_s(self._polls[1]) < poll.after_s - KEPT_S:
-            self._polls.popleft()
-            self._discarded = True
+        self.polls.append(MeteredPoll(poll, self.totals, moved_s, counted_j))
         if self._update_s >= SENSOR_PERIOD_S:
-            self._compare(last, poll, known=known)
+            doubt_j = self._sensors.compare(self.polls, known=known, sensor_share=self.sensor_share, most_w=self.most_w)
+            if doubt_j:
+                self.totals = self.totals._replace(unseen_j=self.totals.unseen_j + doubt_j)
+                self.polls[-1] = self.polls[-1]._replace(totals=self.totals)
         return energy_j - old.energy_j
 
-    def _compare(self, last: Poll | None, poll: Poll, *, known: bool) -> None:
-        """Compare the counter with the power; a difference widens the interval."""
-        if not known or last is None:
-            self.comparison.restart()
-            return
-        missed_s = self._sensors.add_power(last, poll, self.sensor_share)
-        if missed_s:
-            self._sensors.sampling_j += self.most_w * missed_s
-        doubt_j = 0.0 if poll.counter_j is None else self._sensors.compare(self._polls, self.counter.energy_j)
-        if doubt_j:
-            self.totals = self.totals._replace(unseen_j=self.totals.unseen_j + doubt_j)
-            self._polls[-1] = self._polls[-1]._replace(totals=self.totals)
+    def _is_unchanged(self, last: Poll, poll: Poll) -> bool:
+        """Return whether fast polls show the same values as before, as about half of them do."""
+        return (
+            poll.counter_j == last.counter_j == self.counter.raw_j
+            and poll.average_w == last.average_w is not None
+            and poll.instant_w == last.instant_w
+            and 0 < poll.after_s - last.after_s <= SENSOR_PERIOD_S
+            and poll.after_s - self.counter.changed_s <= STALLED_S
+            and self.totals.energy_j == self.counter.energy_j
+            and not (self._resumed or self.counter_restarts or self._sensors.is_due(poll.after_s))
+        )
 
-    def plausible(self, poll: Poll) -> Poll:
+    def _repeat(self, last: Poll, poll: Poll) -> float:
+        """Add a poll whose counter and power have not changed; return the increase of the energy, 0 J."""
+        elapsed_s, totals = poll.after_s - last.after_s, self.totals
+        self.totals = totals._replace(
+            integrated_j=totals.integrated_j + (poll.average_w or 0.0) * elapsed_s,
+            covered_s=totals.covered_s + elapsed_s,
+        )
+        self.counter.repeat(poll.after_s)
+        self._sensors.power_update.repeat(poll.after_s)
+        self._longest_s, self._view = self.period_s, None
+        self.polls.append(MeteredPoll(poll, self.totals, (last.after_s + poll.after_s) / 2, totals.energy_j))
+        return 0.0
+
+    def _plausible(self, poll: Poll) -> Poll:
         """Return the poll without powers that the device cannot have."""
         limit_w = self.max_w / LIMIT_MARGIN if self.max_w < MAX_DEVICE_W else 0.0
         checked = without_implausible_power(poll, LOWEST_SHARE * limit_w if self.is_busy else 0.0, self.max_w)
@@ -190,8 +195,11 @@ class DeviceMeter:
         counter, t_s = self.counter, poll.after_s
         if self._bridged_s > LOST_S:
             counter.raw_j = None  # the power has replaced it for too long: a new value is a new beginning
-        flowed_j = integrated_j - self._changed_integrated_j
-        if poll.counter_j == counter.raw_j and t_s - counter.changed_s > STALLED_S and flowed_j > STALLED_J:
+        raw_j, flowed_j = counter.raw_j, integrated_j - self._changed_integrated_j
+        is_still = raw_j is not None and poll.counter_j == raw_j and t_s - counter.changed_s > STALLED_S
+        if is_still and flowed_j > STALLED_J:
+            lag_j, lags = self._sensors.lag_error_j(self.polls), counter.energy_j + flowed_j > bridged_j + 1.0
+            self.comparison.note_stall(counter.changed_s, t_s, flowed_j + lag_j, lags=lags)
             return CounterStep("missing")
         counted = counter.take(poll, bridged_j, max_w=self.max_w, restarts=self.counter_restarts)
         if counted.kind in ("doubtful", "replaced"):
@@ -234,7 +242,7 @@ class DeviceMeter:
         unmeasured_j = self._unmeasured_j(last, poll, added_j, known=known)
         if counted.energy_j is None and self.counter.raw_j is not None:
             self._bridged_s += poll.after_s - last.after_s if known else 0.0
-            self._pending_j = (self._pending_j or self._sensors.lag_error_j(self._polls)) + unmeasured_j
+            self._pending_j = (self._pending_j or self._sensors.lag_error_j(self.polls)) + unmeasured_j
             return 0.0
         self._pending_j = 0.0
         return pending_j + unmeasured_j + (0.0 if counted.kind in ("missing", "first") else delay_j)
@@ -247,15 +255,8 @@ class DeviceMeter:
         bridged_j = TOLERANCE * added_j if self.counter.raw_j is not None else 0.0
         if elapsed_s <= self._steady_s():
             return bridged_j
-        lowest_w, highest_w = power_range_w([*(item.poll for item in self._polls), poll])
+        lowest_w, highest_w = power_range_w([*(item.poll for item in self.polls), poll])
         return bridged_j + (highest_w - lowest_w) * elapsed_s / 2
-
-    def _saved_raw_j(self, poll: Poll, energy_j: float) -> float | None:
-        """Return the counter's value that belongs to `energy_j`, from which the next exporter continues."""
-        raw_j, ahead_j = self.counter.raw_j, energy_j - self.counter.energy_j
-        if raw_j is None or abs(ahead_j) < 1e-6:
-            return raw_j
-        return (raw_j + ahead_j) % (poll.counter_range_j or math.inf)
 
     def settling_s(self) -> float:
         """Return the time after an instant from which further polls no longer improve its mark."""
@@ -265,7 +266,7 @@ class DeviceMeter:
 
     def mark(self, t_s: float) -> EnergyMark:
         """Return the energy mark at `t_s`; it is most precise from `settling_s` after that time on."""
-        if not self._polls:
+        if not self.polls:
             return mark_at_totals(self.totals)
         if self._view is None:
             self._view = self._make_view()
@@ -274,14 +275,13 @@ class DeviceMeter:
         return replace(mark, half_width_j=mark.half_width_j + doubt_j) if doubt_j else mark
 
     def _make_view(self) -> MeterView:
-        polls = list(self._polls)
-        if self.has_counter:
+        polls = list(self.polls)
+        if self.counter.raw_j is not None:
             clock = self._clock.from_counter((item.poll for item in polls), poll_time_s(polls[-1]))
             update_s = self.counter.update.s if self._update_s >= SENSOR_PERIOD_S else self._update_s
-            points = counter_points(polls, clock, update_s)
+            points = bridged_points(polls, clock, update_s, self.counter.read_s, self._integral.slack_s)
         else:
-            lag_s = 0.0 if self._is_bridged else self._integral.lag_s(polls[-1].poll)
-            points = integral_points(polls, lag_s, self._integral.slack_s)
+            points = integral_points(polls, self._integral.lag_s(polls[-1].poll), self._integral.slack_s)
         return MeterView(
             polls,
             points,
@@ -295,6 +295,6 @@ class DeviceMeter:
                 most_w=self.most_w,
                 counted_s=self.counter.read_s,
                 pending_j=self._pending_j,
-                bridge_error_j=self._sensors.lag_error_j(self._polls) if self._is_bridged else 0.0,
+                bridge_error_j=self._sensors.lag_error_j(self.polls) if self._is_bridged else 0.0,
             ),
         )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exporter.energy.interpolation import NEIGHBOURHOOD_S, EnergyPoint, interpolate_energy
-from exporter.energy.marks import EnergyMark, MeteredPoll, poll_time_s
+from exporter.energy.marks import EnergyMark, MeteredPoll, MeterTotals, poll_time_s
 from exporter.energy.placement import LONG_STEP_S, PowerCurve, place_energy, power_curve
 from exporter.energy.sensor_clock import AVERAGING_S, SENSOR_PERIOD_S
-from exporter.model import Poll
 
 BRIDGED_S = 1.0
 """Longest time between polls that is never a gap: power is interpolated in between."""
@@ -19,6 +20,31 @@ UNRESOLVED_S = 0.025 / 4
 faster: the sensor reports only their mean, so they do not widen the range of powers."""
 _WINDOW_S = 0.025
 """Window of instantaneous power."""
+KEPT_S = 12.0
+"""Time for which polls are kept at any rate; at a slow rate, the last KEPT_POLLS are kept."""
+KEPT_POLLS = 64
+
+
+class RecentPolls(deque[MeteredPoll]):
+    """Latest polls of a device, oldest first."""
+
+    _first_s = -math.inf
+    """Time of the first poll that is kept; -inf while none was discarded."""
+
+    def append(self, item: MeteredPoll) -> None:
+        """Add a poll, and discard those that are too old."""
+        super().append(item)
+        while len(self) > KEPT_POLLS and poll_time_s(self[1]) < item.poll.after_s - KEPT_S:
+            self.popleft()
+            self._first_s = poll_time_s(self[0])
+
+    def totals_before(self, t_s: float) -> MeterTotals:
+        """Return the totals of the last poll at or before `t_s`, else of the first one."""
+        return self[max(0, bisect_right(self, t_s, key=poll_time_s) - 1)].totals
+
+    def has_discarded(self, t_s: float) -> bool:
+        """Return whether the polls around `t_s` are no longer kept."""
+        return t_s < self._first_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +52,7 @@ class SensorState:
     """Sensors of a device at its latest poll."""
 
     has_counter: bool
-    """True if the energies are the counter's; else they are integrals of power."""
+    """True if the counter has a trusted value now; else, after `counted_s`, the energies are integrals of power."""
     resolves_updates: bool
     """True if the sensors update slowly enough that the time of an update matters."""
     uses_instant_power: bool
@@ -65,16 +91,17 @@ class MeterView:
         share = (t_s - times[right - 1]) / (times[right] - times[right - 1]) if is_inside else 0.0
         is_silent = not is_inside or times[right] - times[right - 1] > BRIDGED_S
         placed = None if is_inside and is_silent else self._placed(t_s)
-        unknown_w = sensors.most_w if is_silent else None
+        is_delayed = not self._is_counted(t_s) and t_s > self._points[-1].t_s  # no power shows this instant yet
+        unknown_w = sensors.most_w if is_silent or is_delayed else None
         joules, half_width_j = placed or interpolate_energy(self._points, t_s, known_w, unknown_w)
         short_j = max(0.0, before.energy_j - joules)  # exported totals never fall
         joules, half_width_j = joules + short_j, half_width_j + short_j
-        half_width_j += self._sensor_error_j(polls[-1].poll, known_w)
+        half_width_j += self._sensor_error_j(t_s, known_w)
         if t_s > sensors.counted_s:
             half_width_j += sensors.pending_j + sensors.bridge_error_j
         unseen_j = after.unseen_j - before.unseen_j
-        if not is_silent:
-            half_width_j += unseen_j  # it may lie on either side of this instant
+        if not is_silent:  # it may lie on either side of this instant
+            half_width_j += polls[self._next_known(right)].totals.unseen_j - before.unseen_j
         return EnergyMark(
             joules,
             half_width_j,
@@ -87,10 +114,21 @@ class MeterView:
             before.unseen_j + (share * unseen_j if is_silent else 0.0),
         )
 
+    def _is_counted(self, t_s: float) -> bool:
+        """Return whether the energy at `t_s` is the counter's."""
+        return self._sensors.has_counter or t_s <= self._sensors.counted_s
+
+    def _next_known(self, index: int) -> int:
+        """Return the index of the first poll from `index` on whose counter is trusted; it shows errors before it."""
+        last = len(self._polls) - 1
+        while self._sensors.has_counter and index < last and self._polls[index].counted_j is None:
+            index += 1
+        return min(index, last)
+
     def _placed(self, t_s: float) -> tuple[float, float] | None:
         """Return the joules at an instant within a long step of the counter and their half-width; else None."""
         points = self._points
-        if not (self._sensors.has_counter and self._sensors.resolves_updates):
+        if not (self._is_counted(t_s) and self._sensors.resolves_updates):
             return None
         right = bisect_right(points, t_s, key=lambda point: point.t_s)
         end_s = points[right].t_s if right < len(points) else t_s
@@ -106,13 +144,13 @@ class MeterView:
             self._curve = power_curve(polls, lag_s, lag_s)
         return self._curve
 
-    def _sensor_error_j(self, latest: Poll, powers_w: Sequence[float]) -> float:
+    def _sensor_error_j(self, t_s: float, powers_w: Sequence[float]) -> float:
         """Return the error at one instant that results from the averaging windows of sensor and driver."""
         error_j = 0.0
         if self._sensors.resolves_updates and powers_w:
             unresolved_s = SENSOR_PERIOD_S / 4 if self._sensors.uses_instant_power else UNRESOLVED_S
             error_j += unresolved_s * sum(powers_w) / len(powers_w)
-        if not self._sensors.has_counter and latest.average_w is not None and powers_w:
+        if not self._is_counted(t_s) and self._polls[-1].poll.average_w is not None and powers_w:
             # a mean over a window is off by at most an eighth of the window times the largest step
             error_j += (max(powers_w) - min(powers_w)) * AVERAGING_S / 8
         return error_j

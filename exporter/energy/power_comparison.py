@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
+from operator import add, mul, sub
 from typing import NamedTuple
 
 from exporter.energy.counter_track import UpdateInterval
@@ -18,7 +19,7 @@ MEAN_S = 2.0
 """Time over which the energies of a load with fast steps are averaged."""
 LONGEST_SPACING_S = 2 * SENSOR_PERIOD_S
 """Longest time between two polls for an average."""
-EVERY_S = 0.6
+EVERY_S = 1.2
 """Time between two comparisons."""
 LONGEST_S = 64.0
 _KEPT_OF_EACH = 3
@@ -51,11 +52,12 @@ class ComparedEnergy(NamedTuple):
 
 
 class DoubtfulWindow(NamedTuple):
-    """Period in which the energies disagree, and by how much the interval is widened."""
+    """Period in which the energies disagree, by how much the interval is widened, and when that was detected."""
 
     begin_s: float
     end_s: float
     joules: float
+    detected_s: float
 
 
 class PowerComparison:
@@ -70,46 +72,64 @@ class PowerComparison:
         """Time of the latest disagreement."""
         self._kept: dict[int, ComparedEnergy] = {}
         self._count = 0
-        self._latest_s = -math.inf
+        self.latest_s = -math.inf
+        """Time of the latest comparison."""
         self._base: ComparedEnergy | None = None
+        self._last: ComparedEnergy | None = None
         self._windows: deque[DoubtfulWindow] = deque(maxlen=16)
 
     def restart(self) -> None:
         """Forget the instants so far, after a time that one of the two energies does not include."""
         self._kept.clear()
-        self._base = None
-
-    def is_due(self, t_s: float) -> bool:
-        return t_s - self._latest_s >= EVERY_S
+        self._base = self._last = None
 
     def add(self, now: ComparedEnergy) -> float:
         """Compare with the earlier instants; return the joules by which the interval is wider now."""
         worst = max(
-            (then for then in self._kept.values() if _difference_j(then, now) > _allowed_j(then, now)),
+            (then for then in self._kept.values() if _disagrees(then, now)),
             key=lambda then: _difference_j(then, now),
             default=None,
         )
+        last, self._last = self._last, now
         if worst is not None:
             self.disagreed_s = now.t_s
             self._kept.clear()
         self._keep(now)
-        self._latest_s = now.t_s
+        self.latest_s = now.t_s
         if now.t_s - self.disagreed_s > WIDENED_S:
             self._base = None
             return 0.0
-        return self._widen(worst, now)
+        return self._widen(worst, last or now, now)
 
-    def _widen(self, worst: ComparedEnergy | None, now: ComparedEnergy) -> float:
+    def _widen(self, worst: ComparedEnergy | None, last: ComparedEnergy, now: ComparedEnergy) -> float:
         base = self._base or worst or now
-        before_j = self._windows.pop().joules if self._windows and self._windows[-1].begin_s == base.t_s else 0.0
-        joules = max(before_j, _doubt_j(base, now)) if now.t_s > base.t_s else before_j
-        self._windows.append(DoubtfulWindow(base.t_s, now.t_s, joules))
+        begin_s = base.t_s - base.age_s
+        known = self._windows.pop() if self._windows and self._windows[-1].begin_s == begin_s else None
+        before_j, detected_s = (known.joules, known.detected_s) if known else (0.0, now.t_s)
+        joules = max(before_j, _doubt_j(base, last, now)) if now.t_s > base.t_s else before_j
+        self._windows.append(DoubtfulWindow(begin_s, now.t_s, joules, detected_s))
         self._base = now if now.t_s - base.t_s > BASE_S else base
         return joules - before_j
+
+    def note_stall(self, begin_s: float, now_s: float, most_j: float, *, lags: bool) -> None:
+        """Note that the counter has not changed since `begin_s`, while up to `most_j` flowed.
+
+        `lags`: the exported energy has not caught up with the power yet.
+        """
+        stall = next((window for window in self._windows if window.begin_s == begin_s), None)
+        if stall is None:
+            self.disagreed_s = now_s
+            self._windows.append(DoubtfulWindow(begin_s, now_s, most_j, now_s))
+        elif lags:
+            self._windows[self._windows.index(stall)] = stall._replace(end_s=now_s)
 
     def doubt_j(self, t_s: float) -> float:
         """Return the doubt of the windows around `t_s`, of which any part may lie on one side of it."""
         return math.fsum(window.joules for window in self._windows if window.begin_s < t_s < window.end_s)
+
+    def detected(self, after_s: float, until_s: float) -> list[DoubtfulWindow]:
+        """Return the windows with a doubt that was detected after `after_s`, up to `until_s`."""
+        return [window for window in self._windows if after_s < window.detected_s <= until_s and window.joules]
 
     def _keep(self, now: ComparedEnergy) -> None:
         """Keep the instant, and fewer of the older ones the older they are: every 2^k-th for _KEPT_OF_EACH · 2^k."""
@@ -120,6 +140,11 @@ class PowerComparison:
             if self._count - number <= _KEPT_OF_EACH * (number & -number) and now.t_s - then.t_s <= LONGEST_S
         }
         self._kept[self._count] = now
+
+
+def _disagrees(then: ComparedEnergy, now: ComparedEnergy) -> bool:
+    difference_j = _difference_j(then, now)
+    return difference_j > then.slack_j + now.slack_j and difference_j > _allowed_j(then, now)
 
 
 def _difference_j(then: ComparedEnergy, now: ComparedEnergy) -> float:
@@ -134,10 +159,12 @@ def _allowed_j(then: ComparedEnergy, now: ComparedEnergy) -> float:
     return TOLERANCE * most_j + then.slack_j + now.slack_j + lag_j + random_j + now.sampling_j - then.sampling_j
 
 
-def _doubt_j(then: ComparedEnergy, now: ComparedEnergy) -> float:
-    """Return the largest error of either energy at present, if the difference continues to grow."""
-    difference_j, tail_s = _difference_j(then, now), now.age_s + EVERY_S
-    return difference_j * (1.0 + tail_s / max(now.t_s - then.t_s, tail_s)) + _allowed_j(then, now)
+def _doubt_j(base: ComparedEnergy, last: ComparedEnergy, now: ComparedEnergy) -> float:
+    """Return the largest error of either energy at present, if the difference grows on as it did since `last`."""
+    difference_j, tail_s = _difference_j(base, now), now.age_s + EVERY_S
+    mean_w = difference_j / max(now.t_s - base.t_s, tail_s)
+    latest_w = _difference_j(last, now) / (now.t_s - last.t_s) if now.t_s > last.t_s else 0.0
+    return difference_j + max(mean_w, latest_w) * tail_s + _allowed_j(base, now)
 
 
 def power_range_w(polls: Sequence[Poll]) -> tuple[float, float]:
@@ -157,7 +184,44 @@ class SensorComparison:
         self._counter_update = counter_update
         self.sampling_j = self._variance_j2 = 0.0
 
-    def add_power(self, last: Poll, poll: Poll, sensor_share: float) -> float:
+    def is_due(self, t_s: float) -> bool:
+        return t_s - self.result.latest_s >= EVERY_S
+
+    def compare(self, polls: Sequence[MeteredPoll], *, known: bool, sensor_share: float, most_w: float) -> float:
+        """Compare the energies at the latest poll; return by how many joules the interval is wider.
+
+        `known`: power and energy are known since the poll before. `sensor_share`: share of time that the instantaneous
+        power covers. `most_w`: power that may have flowed in the rest.
+        """
+        latest = polls[-1]
+        if not known:
+            self.result.restart()
+            return 0.0
+        unmeasured_s = self._add_power(polls[-2].poll, latest.poll, sensor_share)
+        if unmeasured_s:
+            self.sampling_j += most_w * unmeasured_s
+        t_s, watts = poll_time_s(latest), latest.poll.integrand_w
+        if watts is None or latest.counted_j is None or not self.is_due(t_s):
+            return 0.0
+        averaging_s = AVERAGING_S if latest.poll.average_w is not None else 0.0
+        range_w, highest_w = self._recent_range_w(polls)
+        unseen_j = self._unseen_j(polls, highest_w - range_w, highest_w)
+        slack_j = self._lag_error_j(polls, range_w) + highest_w * self._counter_update.s / 2 + unseen_j
+        lag_s = averaging_s + self.power_update.s + self._counter_update.s
+        now = ComparedEnergy(
+            t_s,
+            latest.counted_j,
+            latest.totals.integrated_j,
+            self.sampling_j,
+            self._variance_j2,
+            slack_j,
+            watts,
+            lag_s,
+            lag_s,
+        )
+        return self.result.add(self._averaged(polls, now, unseen_j) or now)
+
+    def _add_power(self, last: Poll, poll: Poll, sensor_share: float) -> float:
         """Note the power of a poll; return the time since the previous poll that the power sensor has not measured."""
         from_w, to_w = last.integrand_w, poll.integrand_w
         if from_w is None or to_w is None:
@@ -170,32 +234,10 @@ class SensorComparison:
             return max(0.0, elapsed_s - AVERAGING_S)
         return max(0.0, elapsed_s - SENSOR_PERIOD_S) + (1.0 - sensor_share) * elapsed_s
 
-    def compare(self, polls: Sequence[MeteredPoll], counted_j: float) -> float:
-        """Compare the energies at the latest poll; return by how many joules the interval is wider."""
-        latest = polls[-1]
-        t_s, watts = poll_time_s(latest), latest.poll.integrand_w
-        if watts is None or not self.result.is_due(t_s):
-            return 0.0
-        averaging_s = AVERAGING_S if latest.poll.average_w is not None else 0.0
-        range_w, highest_w = self._recent_range_w(polls)
-        slack_j = self._lag_error_j(polls, range_w) + highest_w * self._counter_update.s / 2
-        lag_s = averaging_s + self.power_update.s + self._counter_update.s
-        now = ComparedEnergy(
-            t_s,
-            counted_j,
-            latest.totals.integrated_j,
-            self.sampling_j,
-            self._variance_j2,
-            slack_j,
-            watts,
-            lag_s,
-            lag_s,
-        )
-        return self.result.add(self._averaged(polls, now) or now)
-
     def lag_error_j(self, polls: Sequence[MeteredPoll]) -> float:
-        """Return the largest error of the energy where the power replaces the counter, from the power's delay."""
-        return self._lag_error_j(polls, self._recent_range_w(polls)[0]) if polls else 0.0
+        """Return the largest error of the energy where the power replaces the counter, from the delays of both."""
+        range_w, highest_w = self._recent_range_w(polls) if polls else (0.0, 0.0)
+        return self._lag_error_j(polls, range_w) + highest_w * self._counter_update.s if polls else 0.0
 
     def _lag_error_j(self, polls: Sequence[MeteredPoll], range_w: float) -> float:
         averaging_s = AVERAGING_S if polls[-1].poll.average_w is not None else 0.0
@@ -208,7 +250,16 @@ class SensorComparison:
         lowest_w, highest_w = power_range_w([item.poll for item in _since(polls, since_s)])
         return highest_w - lowest_w, highest_w
 
-    def _averaged(self, polls: Sequence[MeteredPoll], now: ComparedEnergy) -> ComparedEnergy | None:
+    def _unseen_j(self, polls: Sequence[MeteredPoll], lowest_w: float, highest_w: float) -> float:
+        """Return the energy by which the counter left the range of powers since the power's latest update."""
+        latest = polls[-1]
+        before = _since(polls, poll_time_s(latest) - self.power_update.s - self._counter_update.s)[0]
+        if latest.counted_j is None or before.counted_j is None:
+            return 0.0
+        elapsed_s, counted_j = poll_time_s(latest) - poll_time_s(before), latest.counted_j - before.counted_j
+        return max(0.0, counted_j - highest_w * elapsed_s, lowest_w * elapsed_s - counted_j)
+
+    def _averaged(self, polls: Sequence[MeteredPoll], now: ComparedEnergy, unseen_j: float) -> ComparedEnergy | None:
         """Return the mean energies of the last MEAN_S, which fast steps of the load affect less; None after a gap.
 
         The mean over T of a delayed energy differs from the mean delay times the mean power only by both ends of T.
@@ -218,30 +269,29 @@ class SensorComparison:
             return None
         lowest_w, highest_w = power_range_w([item.poll for item in items])
         slack_j = (highest_w - lowest_w) * now.lag_s**2 / (6 * MEAN_S) + highest_w * self._counter_update.s / 4
+        slack_j += unseen_j
         if slack_j >= now.slack_j:
             return None
-        counted = integrated = power = before_s = before_counted_j = before_integrated_j = before_w = 0.0
-        for i, (poll, totals, moved_s, counted_j) in enumerate(items):
-            t_s, watts = poll.after_s, poll.integrand_w
-            if counted_j is None or watts is None:
-                return None
-            if i > 0:
-                spacing_s = t_s - before_s
-                if moved_s is None or spacing_s > LONGEST_SPACING_S:
-                    return None
-                half_s = spacing_s / 2
-                counted += half_s * (before_counted_j + counted_j)
-                integrated += half_s * (before_integrated_j + totals.integrated_j)
-                power += half_s * (before_w + watts)
-            before_s, before_counted_j, before_integrated_j, before_w = t_s, counted_j, totals.integrated_j, watts
-        mean_s = now.t_s - poll_time_s(items[0])
+        counted_j = [item.counted_j for item in items if item.counted_j is not None]
+        powers_w = [watts for item in items if (watts := item.poll.integrand_w) is not None]
+        is_complete = len(counted_j) == len(powers_w) == len(items) and None not in [item.moved_s for item in items[1:]]
+        times_s = [item.poll.after_s for item in items]
+        spacings_s = list(map(sub, times_s[1:], times_s))
+        if not is_complete or max(spacings_s) > LONGEST_SPACING_S:
+            return None
+        weights_s = list(map(add, [0.0, *spacings_s], [*spacings_s, 0.0]))  # twice those of a trapezoid
+        mean_s = now.t_s - times_s[0]
         return now._replace(
-            counted_j=counted / mean_s,
-            integrated_j=integrated / mean_s,
-            power_w=power / mean_s,
+            counted_j=_dot(weights_s, counted_j) / (2 * mean_s),
+            integrated_j=_dot(weights_s, [item.totals.integrated_j for item in items]) / (2 * mean_s),
+            power_w=_dot(weights_s, powers_w) / (2 * mean_s),
             slack_j=slack_j,
             age_s=now.lag_s + mean_s / 2,
         )
+
+
+def _dot(weights: Sequence[float], values: Sequence[float]) -> float:
+    return math.fsum(map(mul, weights, values))
 
 
 def _since(polls: Sequence[MeteredPoll], t_s: float) -> list[MeteredPoll]:

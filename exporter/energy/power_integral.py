@@ -11,15 +11,21 @@ from exporter.model import Poll
 
 def without_implausible_power(poll: Poll, lowest_w: float, highest_w: float) -> Poll:
     """Return the poll without powers above `highest_w`, and without any where all are below `lowest_w`."""
-    powers_w = [watts for watts in (poll.instant_w, poll.average_w) if watts is not None]
-    if not powers_w or (min(powers_w) >= 0 and lowest_w <= max(powers_w) <= highest_w):
+    instant_w, average_w = poll.instant_w, poll.average_w
+    if (instant_w is None or lowest_w <= instant_w <= highest_w) and (
+        average_w is None or lowest_w <= average_w <= highest_w
+    ):
+        return poll
+    powers_w = [watts for watts in (instant_w, average_w) if watts is not None]
+    if min(powers_w) >= 0 and lowest_w <= max(powers_w) <= highest_w:
         return poll
     if max(powers_w) < lowest_w:
         return poll._replace(instant_w=None, average_w=None)
-    instant_w, average_w = (
-        watts if watts is not None and 0 <= watts <= highest_w else None for watts in (poll.instant_w, poll.average_w)
-    )
-    return poll._replace(instant_w=instant_w, average_w=average_w)
+    return poll._replace(instant_w=_at_most(instant_w, highest_w), average_w=_at_most(average_w, highest_w))
+
+
+def _at_most(power_w: float | None, highest_w: float) -> float | None:
+    return power_w if power_w is not None and 0 <= power_w <= highest_w else None
 
 
 class PowerIntegral:

@@ -182,7 +182,7 @@ class RunSource(Protocol):
         """Return the attributed energies; `readable` are the devices whose energy is known up to now."""
 
     def ids(self) -> tuple[list[str], list[str]]:
-        """Return the ids of the open and of the ended runs."""
+        """Return the ids of the open and of the ended runs; that of a revised run is another one."""
 
     def snapshot(self, run_id: str) -> RunMetrics: ...
 

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from exporter.model import DriverGone, SamplingOrder, WorkerMessage
 from exporter.nvml_worker.protocol import decode_message, encode_order
 
-FIRST_BACKOFF_S = 1.0
+FIRST_BACKOFF_S = 0.25
+STEADY_S = 5.0
+"""Time after which a worker that ends is replaced soon: an unloaded driver is often loaded again at once."""
 MAX_BACKOFF_S = 30.0
 EXIT_WITHIN_S = 1.0
 """Time in which a worker must exit once its stdin is closed; then it is killed, and waited for as long again."""
@@ -57,9 +59,9 @@ class WorkerSupervisor:
             while True:
                 started = loop.time()
                 ended = await self._run_one()
-                backoff_s = FIRST_BACKOFF_S if loop.time() - started > 60 else min(2 * backoff_s, MAX_BACKOFF_S)
+                backoff_s = FIRST_BACKOFF_S if loop.time() - started > STEADY_S else min(2 * backoff_s, MAX_BACKOFF_S)
                 if ended:
-                    log.warning("%s; it is replaced in %.0f s", ended, backoff_s)
+                    log.warning("%s; it is replaced in %g s", ended, backoff_s)
                 await asyncio.sleep(backoff_s)
                 self.restarts += 1
         finally:

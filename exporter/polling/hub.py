@@ -43,15 +43,15 @@ class GpuPoller(Protocol):
 
 
 class PollingDemand(NamedTuple):
-    """Needs of the open runs."""
+    """Needs of the runs that are open or have just ended."""
 
-    runs_open: bool = False
+    has_runs: bool = False
     discovers_gpus: bool = False
 
     def order(self, burst_s: float = 0.0) -> SamplingOrder:
-        processes_s = PROCESSES_SHARED_S if self.runs_open else PROCESSES_IDLE_S
+        processes_s = PROCESSES_SHARED_S if self.has_runs else PROCESSES_IDLE_S
         return SamplingOrder(
-            period_s=FAST_S if self.runs_open else SLOW_S,
+            period_s=FAST_S if self.has_runs else SLOW_S,
             burst_s=burst_s,
             processes_every_s=PROCESSES_DISCOVERING_S if self.discovers_gpus else processes_s,
         )
@@ -124,15 +124,16 @@ class SensorHub(Service):
                 await self._poll(source, period_s)
 
     async def wait_until_settled(self, devices: Iterable[Device], t_s: float) -> None:
-        """Wait until the polls after `t_s` suffice for the devices' energies at `t_s`; at most UPDATE_WITHIN_S."""
+        """Wait until the polls after `t_s` suffice for the devices' energies at `t_s`; at most UPDATE_WITHIN_S.
+
+        The power of a GPU without a counter is delayed for longer, and has that much more time.
+        """
         meters = [self.live.energy.meters[device] for device in devices if self._answers(device)]
         latest_s = t_s + UPDATE_WITHIN_S
-        while (now_s := self._clock()) < latest_s:
-            if all(
-                meter.latest and meter.latest.after_s >= min(t_s + meter.settling_s(), latest_s) for meter in meters
-            ):
+        while (now_s := self._clock()) < (until_s := max([latest_s, *(t_s + m.settling_s() + FAST_S for m in meters)])):
+            if all(m.latest and m.latest.after_s >= min(t_s + m.settling_s(), until_s) for m in meters):
                 return
-            await asyncio.sleep(min(SETTLE_CHECK_S, latest_s - now_s))
+            await asyncio.sleep(min(SETTLE_CHECK_S, until_s - now_s))
             slept_s = self._clock() - now_s
             if slept_s > UPDATE_WITHIN_S:  # this process was stopped: the polls of that time are still to be read
                 latest_s = now_s + slept_s + UPDATE_WITHIN_S

@@ -75,9 +75,8 @@ class EnergyMeters:
         last = meter.latest
         if period_s is not None:
             meter.period_s = period_s
-        poll = meter.plausible(poll)
-        power_w = poll.display_w
         added_j = meter.push(poll)
+        power_w = meter.display_w
         if device.kind == "gpu":
             meter.period_s = self._gpu_period_s(meter)
             if power_w is not None:

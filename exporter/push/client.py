@@ -64,10 +64,18 @@ class PushClient(Service):
     It sends each sample until the server accepts or refuses it. One batch is in memory, the queue in the history.
     """
 
-    def __init__(self, target: PushTarget, in_history: HistoryExecutor, timing: PushTiming = _TIMING) -> None:
+    def __init__(
+        self,
+        target: PushTarget,
+        in_history: HistoryExecutor,
+        timing: PushTiming = _TIMING,
+        *,
+        connect: type[PushConnection] = PushConnection,
+    ) -> None:
         self._target = target
         self._in_history = in_history
         self._timing = timing
+        self._connect = connect
         self._thread = ThreadPoolExecutor(1, "push")
         self._status = PushStatusLog(target.url)
         self._failures = 0
@@ -77,12 +85,16 @@ class PushClient(Service):
         self._batch_samples = MAX_SAMPLES
         self._reduced_until_s = 0.0
         self._position = PushPosition()
+        self._is_known = False
+        """True once the position was read: until then the counts of samples are absent, not 0."""
         self._persistence = ServerPersistence(target.url, timing.flush_s)
 
     def readings(self) -> Iterator[Reading]:
         position = self._position
         if self._status.up is not None:
             yield Reading(PUSH_UP, (), float(self._status.up))
+        if not self._is_known:
+            return
         if position.t_ms:
             yield Reading(PUSH_TIMESTAMP, (), position.t_ms / 1_000)
         yield Reading(PUSH_SAMPLES, ("accepted",), float(position.accepted))
@@ -93,7 +105,7 @@ class PushClient(Service):
         """Send batches until cancelled. A random delay before the first one prevents simultaneous pushes of nodes."""
         is_started = await self._start()
         wait_s = random.uniform(0.0, self._target.every_s)  # noqa: S311  # not a secret
-        async with PushConnection(self._target, self._thread, timeout_s=self._timing.timeout_s) as server:
+        async with self._connect(self._target, self._thread, timeout_s=self._timing.timeout_s) as server:
             while True:
                 await asyncio.sleep(wait_s)
                 is_started = is_started or await self._start()
@@ -125,7 +137,7 @@ class PushClient(Service):
         if boottime() < self._not_before_s:
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(FINISH_WITHIN_S), PushConnection(self._target, self._thread) as server:
+            async with asyncio.timeout(FINISH_WITHIN_S), self._connect(self._target, self._thread) as server:
                 while await self._send_batch(server, is_last=True) == 0.0:
                     pass
 
@@ -248,7 +260,7 @@ class PushClient(Service):
         return response
 
     def _set_position(self, position: PushPosition) -> None:
-        self._position = position
+        self._position, self._is_known = position, True
         self._status.check_dropped(position)
 
     async def _in_queue(self, function: Callable[[PushQueue, int], Value]) -> Value | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from exporter.attribution.cpu_usage import CpuUsageReader, NodeCpuUsage, RunProcesses
 from exporter.attribution.policy import Attribution, DeviceLoads, cpu_loads, gpu_loads
+from exporter.contract.work import SHARE_POLICY
 from exporter.model import Device
 from exporter.polling.live_state import LiveState
 from exporter.runs.record import RunRecord
@@ -22,11 +23,13 @@ class DeviceHolders:
     `since_s` is the instant up to which the holders of the devices are final (CLOCK_BOOTTIME).
     """
 
-    def __init__(self, live: LiveState, energies: Attribution, since_s: float) -> None:
+    def __init__(
+        self, live: LiveState, energies: Attribution, since_s: float, cpu: CpuUsageReader | None = None
+    ) -> None:
         self.energies = energies
         self._live = live
         self._since_s = since_s
-        self._cpu = CpuUsageReader()
+        self._cpu = cpu or CpuUsageReader()
         self._scanning = asyncio.Lock()
         self._usage: NodeCpuUsage | None = None
         self._cpu_s: Mapping[str, float] = {}
@@ -99,6 +102,15 @@ class DeviceHolders:
         """Attribute the energy of all devices up to their last polls."""
         for device, energy_j, at_s in self._live.energy.energies():
             self.energies.divide(device, energy_j, at_s)
+
+    def shares_j(self, run: RunRecord) -> dict[Device, float]:
+        """Return the energy attributed to the run so far on each of its devices, by policy idle_shared."""
+        self.divide()
+        return {
+            device: joules
+            for device in run.measured()
+            if (joules := self.energies.share_j(device, SHARE_POLICY, run.run_id)) is not None
+        }
 
     def _hold_since_last(self, runs: list[RunRecord]) -> None:
         """Apply the loads of the last scan to the time before it."""

@@ -9,9 +9,11 @@ from exporter.contract import run as contract
 from exporter.contract.run import MAX_PHASES, MAX_RUNNING, BeginRequest, EndRequest, ProcessesRequest, WorkRequest
 from exporter.model import ClockReading, Device, Reading, RunError, read_clocks
 from exporter.polling.live_state import LiveState
+from exporter.processes.procfs import ProcessKey, find_process
 from exporter.runs import lifecycle, marks, requests
 from exporter.runs.device_holders import DeviceHolders
 from exporter.runs.lifecycle import ClockSteps, SlotProgress, has_living_process
+from exporter.runs.marks import LateDoubts
 from exporter.runs.record import STORED, Cut, RunArchive, RunRecord
 from exporter.runs.view import RunSnapshot, run_view
 from exporter.storage.state_file import SHOWN_S, SavedState, StateChanges, StoredRun
@@ -22,7 +24,7 @@ log = logging.getLogger(__name__)
 class Ledger:
     """Runs that are running or ended in the last ten minutes. `archive` reads older runs from the state file."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # collaborators that tests replace
         self,
         live: LiveState,
         attribution: DeviceHolders,
@@ -30,6 +32,7 @@ class Ledger:
         *,
         clock: Callable[[], ClockReading] = read_clocks,
         is_alive: Callable[[RunRecord], bool] = has_living_process,
+        find: Callable[[int], ProcessKey | None] = find_process,
     ) -> None:
         self.runs: dict[str, RunRecord] = {}
         self.ended = 0
@@ -38,7 +41,7 @@ class Ledger:
         self._live = live
         self.archive = archive
         self._clock = clock
-        self._is_alive = is_alive
+        self._is_alive, self._find_process = is_alive, find
         self._steps = ClockSteps()
         self._slots = SlotProgress()
         self._changed: set[str] = set()
@@ -46,6 +49,7 @@ class Ledger:
         self._saving: set[str] = set()
         """Runs whose save is under way."""
         self._ended_s: dict[str, float] = {}
+        self._doubts = LateDoubts()
 
     def restore(self, saved: SavedState, *, same_boot: bool) -> None:
         """Continue or end the runs that a previous exporter left open; keep those that ended recently."""
@@ -65,23 +69,26 @@ class Ledger:
         self.attribution.hold(self.open_runs)
 
     @property
+    def needs_fast_polls(self) -> bool:
+        """True while a run is open, or has just ended."""
+        return self._doubts.is_watching or bool(self.open_runs)
+
+    @property
     def open_runs(self) -> list[RunRecord]:
         """Runs whose final marks are still to be taken."""
         return [run for run in self.runs.values() if run.is_open]
 
     def find(self, run_id: str) -> RunRecord:
         """Return the run. Raises RunError where there is none."""
-        run = self._find(run_id)
-        if run is None:
-            latest = ", ".join(list(self.runs)[-5:]) or "none"
-            raise RunError(404, f"run_id: no run {run_id!r}; the latest runs are: {latest}; see GET /api/v1/runs")
-        return run
+        if run := self._find(run_id):
+            return run
+        latest = ", ".join(list(self.runs)[-5:]) or "none"
+        raise RunError(404, f"run_id: no run {run_id!r}; the latest runs are: {latest}; see GET /api/v1/runs")
 
     def _find(self, run_id: str) -> RunRecord | None:
-        run = self.runs.get(run_id)
-        if run is None and (stored := self.archive.run(run_id)):
+        if run_id not in self.runs and (stored := self.archive.run(run_id)):
             return STORED.validate_json(stored)
-        return run
+        return self.runs.get(run_id)
 
     def _find_running(self, run_id: str) -> RunRecord:
         run = self.find(run_id)
@@ -102,28 +109,7 @@ class Ledger:
             raise RunError(409, f"run_id: {request.run_id!r} is already used by another run; choose another run ID")
         if len(self.open_runs) >= MAX_RUNNING:
             raise RunError(429, f"{MAX_RUNNING} runs are open, the maximum; end one (GET /api/v1/runs?state=running)")
-        gpus = requests.find_gpus(self._live, request.gpus or None)
-        cgroup = requests.find_cgroup(request.cgroup)
-        processes = requests.find_processes(request.pids)
-        now_s, now_at, _ = self._clock()
-        run = RunRecord(
-            run_id=request.run_id or requests.generate_run_id(),
-            workload=request.workload,
-            labels=dict(request.labels),
-            request=request.model_dump_json(),
-            devices=[*gpus, *requests.cpu_devices(self._live)],
-            gpus={gpu.id: requests.run_gpu(self._live, gpu.id) for gpu in gpus},
-            discovers=request.gpus == [],
-            whole_node=request.gpus is None,
-            begin_s=now_s,
-            started_at=now_at,
-            lease_s=request.lease_seconds,
-            lease_until_s=now_s + request.lease_seconds,
-            alive_s=now_s,
-            cgroup=cgroup,
-            processes=processes,
-            cuts=[Cut(now_s, None, self._live.energy.slots_at(now_at))],
-        )
+        run = requests.new_run(self._live, request, self._clock(), self._find_process)
         self.runs[run.run_id] = run
         self._mark_begin(run)
         return run, True
@@ -141,10 +127,9 @@ class Ledger:
 
     def add_processes(self, run_id: str, request: ProcessesRequest) -> RunRecord:
         run = self._find_running(run_id)
-        cgroup = requests.find_cgroup(request.cgroup)
-        processes = requests.find_processes(request.pids, request.pid_namespace)
-        run.processes = requests.merge_processes(run.processes, processes)
-        run.cgroup = cgroup or run.cgroup
+        cgroup = requests.find_cgroup(request.cgroup) or run.cgroup
+        processes = requests.find_processes(request.pids, request.pid_namespace, self._find_process)
+        run.processes, run.cgroup = requests.merge_processes(run.processes, processes), cgroup
         self._renew(run)
         return run
 
@@ -172,7 +157,7 @@ class Ledger:
         self._changed.add(run.run_id)
 
     def stop(self, run: RunRecord, request: EndRequest) -> None:
-        """Set a run's end. The caller then reads the sensors and calls `release`, then `finish` after the next poll."""
+        """Set a run's end. The caller then reads the sensors and calls `release`, and `finish` after the next poll."""
         self._follow_clock()
         requests.add_reported_work(run, "", request.work, in_phase=False)
         run.results.update(request.results)
@@ -189,6 +174,8 @@ class Ledger:
         self._record_power()
         lifecycle.note_doubts(run, self._live, self._clock().s)
         marks.finish(run, self._live.energy.meters)
+        run.attributed_j = self.attribution.shares_j(run)
+        self._doubts.watch(run, self._clock().s)
         self.ended += 1
         self._changed.add(run.run_id)
 
@@ -203,13 +190,15 @@ class Ledger:
         slots_from_s = self._slots.advance(self.runs.values(), slots_at, now)
         for run in list(self.runs.values()):
             if not run.running:
+                if self._doubts.check(run, self._live.energy.meters, now_s):
+                    self._changed.add(run.run_id)
                 self._forget(run, now_s, now_at)
                 continue
             self._changed.add(run.run_id)
             lifecycle.discover_gpus(run, self._live.gpus, families.get(run.run_id, ()))
             marks.settle(run, self._live.energy.meters, now_s)
             lifecycle.note_doubts(run, self._live)
-            from_s = None if slots_from_s is None else lifecycle.known_alive_until(run, slots_from_s)
+            from_s = None if slots_from_s is None else run.known_alive_until(slots_from_s)
             self._end_if_dead(run, now_s, now_at)
             if run.running and from_s is not None:
                 lifecycle.cut_at_slots(run, slots_at, from_s, now)
@@ -222,6 +211,7 @@ class Ledger:
         ended_s = self._ended_s.setdefault(run.run_id, now_s - age_s)
         if now_s - ended_s > SHOWN_S and run.run_id not in self._changed | self._saving:
             del self.runs[run.run_id], self._ended_s[run.run_id]
+            self._doubts.forget(run)
 
     def _follow_clock(self) -> None:
         """Adjust running runs to wall clock steps and system sleep."""
@@ -240,8 +230,8 @@ class Ledger:
             run.end_s, reason = death
             run.ended_at, run.outcome = now_at - (now_s - run.end_s), "interrupted"
             run.note(reason)
-            self.finish(run)
             self.release(run)
+            self.finish(run)
 
     def _record_power(self) -> None:
         samples = self._live.energy.drain_power_samples()
@@ -263,11 +253,14 @@ class Ledger:
         return self.attribution.energies.readings(readable)
 
     def ids(self) -> tuple[list[str], list[str]]:
-        """Return the ids of the open and of the ended runs."""
+        """Return the ids of the open and of the ended runs. An id is followed by the number of the run's revision."""
         runs = self.runs.values()
-        return [run.run_id for run in runs if run.is_open], [run.run_id for run in runs if not run.is_open]
+        ended_ids = [self._doubts.revision(run) for run in runs if not run.is_open]
+        return [run.run_id for run in runs if run.is_open], ended_ids
 
     def snapshot(self, run_id: str) -> RunSnapshot:
+        """Return the metrics of a run by its id, with or without the number of its revision."""
+        run_id = run_id.partition(" ")[0]
         return RunSnapshot(self.view(self.runs[run_id]), dict(self.runs[run_id].power_max_w))
 
     def take_changes(self) -> StateChanges:

@@ -76,17 +76,12 @@ def find_death(
     return None
 
 
-def known_alive_until(run: RunRecord, t_s: float) -> float:
-    """Return the last instant up to `t_s` at which a process of the run existed; `t_s` for a run without processes."""
-    return min(t_s, run.alive_s) if run.processes or run.cgroup else t_s
-
-
 def cut_at_slots(run: RunRecord, slots_at: SlotLookup, from_s: float, now: ClockReading) -> None:
     """Add a cut at each change of the carbon intensity since `from_s`.
 
     The last one is at the last instant at which the run is known to be alive, which may become its end.
     """
-    until_s = known_alive_until(run, now.s)
+    until_s = run.known_alive_until(now.s)
     until_at = now.at - (now.s - until_s)
     last = run.cuts[-1]
     from_s = max(from_s, last.t_s)

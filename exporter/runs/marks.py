@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from exporter.contract.run import NO_GPU_FOUND
 from exporter.energy.marks import LastPoll, MeterTotals, mark_at_totals
 from exporter.energy.meter import DeviceMeter
+from exporter.energy.plausibility import REASON_TEXTS
 from exporter.energy.sensor_clock import SENSOR_PERIOD_S
 from exporter.model import Device
 from exporter.runs.record import Cut, Marks, RunRecord
@@ -16,6 +18,8 @@ from exporter.runs.record import Cut, Marks, RunRecord
 SETTLED_S = 5.0
 """Age at which a mark is final: the polls around it have shown when the sensor updates."""
 FIRST_MARK_S = 0.5
+DOUBTED_S = 8.0
+"""Time after a run's end for which its counter is still compared with the power: it includes the load's end."""
 SILENT_S = 30.0
 """Longest wait for a device that is silent around a mark: its counter may still show the energy."""
 
@@ -32,7 +36,7 @@ def take_marks(run: RunRecord, meters: Meters, t_s: float, after: Marks, previou
     marks = dict(previous or {})
     for device in run.devices:
         meter = meters.get(device)
-        if meter is not None and not (device in marks and meter.has_discarded(t_s)):
+        if meter is not None and not (device in marks and meter.polls.has_discarded(t_s)):
             marks[device] = meter.mark(t_s)
     return raise_marks(marks, after)
 
@@ -137,3 +141,57 @@ def close(run: RunRecord) -> None:
         if begin and final and final.resets > begin.resets:
             run.note(f"{device.kind} {device.id}: its energy counter was reset; the energy continues from before")
     log.info("run %s ended: %s", run.run_id, run.outcome)
+
+
+class LateDoubts:
+    """Doubts about runs that have just ended.
+
+    A counter and the power often show a difference only when the load has ended. Such a doubt widens the interval of an
+    ended run, which makes a revision of it.
+    """
+
+    def __init__(self) -> None:
+        self._checked_s: dict[str, float] = {}
+        self._revisions: dict[str, int] = {}
+
+    @property
+    def is_watching(self) -> bool:
+        return bool(self._checked_s)
+
+    def watch(self, run: RunRecord, now_s: float) -> None:
+        """Check a run, whose energy was finished now, for DOUBTED_S after its end."""
+        self._checked_s[run.run_id] = now_s
+
+    def forget(self, run: RunRecord) -> None:
+        self._revisions.pop(run.run_id, None)
+
+    def revision(self, run: RunRecord) -> str:
+        """Return the run's id, followed by the number of its revision if it has one."""
+        number = self._revisions.get(run.run_id)
+        return f"{run.run_id} {number}" if number else run.run_id
+
+    def check(self, run: RunRecord, meters: Meters, now_s: float) -> bool:
+        """Widen the run's interval by new doubts; return whether there are any."""
+        checked_s = self._checked_s.get(run.run_id)
+        if checked_s is None or run.end_s is None:
+            return False
+        self._checked_s[run.run_id] = now_s
+        if now_s - run.end_s > DOUBTED_S:
+            del self._checked_s[run.run_id]
+        doubts = [
+            _add_doubt(run, device, meters[device], checked_s, now_s) for device in run.measured() if device in meters
+        ]
+        if any(doubts):
+            self._revisions[run.run_id] = self._revisions.get(run.run_id, 0) + 1
+        return any(doubts)
+
+
+def _add_doubt(run: RunRecord, device: Device, meter: DeviceMeter, after_s: float, until_s: float) -> bool:
+    windows = meter.comparison.detected(after_s, until_s)
+    doubt_j = math.fsum(window.joules for window in windows if window.begin_s < (run.end_s or 0.0))
+    final = run.final.get(device)
+    if not final or not doubt_j:
+        return False
+    run.final[device] = replace(final, half_width_j=final.half_width_j + doubt_j)
+    run.note(f"gpu {device.id}: {REASON_TEXTS['disagrees']}")
+    return True

@@ -116,6 +116,8 @@ class RunRecord:
     results: dict[str, float] = field(default_factory=dict)
     power_max_w: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    attributed_j: dict[DeviceKey, float] = field(default_factory=dict)
+    """The run's share of each device by policy idle_shared, at its end; empty in records of older versions."""
     whole_node: bool = False
     """True if the request named no GPUs: the run has all GPUs present at its start."""
 
@@ -127,6 +129,11 @@ class RunRecord:
     def is_open(self) -> bool:
         """True until the final marks are taken, which is at most half a second after the end."""
         return not self.final_settled
+
+    def known_alive_until(self, t_s: float) -> float:
+        """Return the last instant up to `t_s` at which the run is known to be alive, which may become its end."""
+        t_s = min(t_s, self.lease_until_s)
+        return min(t_s, self.alive_s) if self.processes or self.cgroup else t_s
 
     def measured(self) -> list[Device]:
         """Return the devices whose energy counts for the run.

@@ -1,8 +1,9 @@
-"""Checks of run API requests, and lookup of the GPUs, CPUs, processes and cgroup that they name."""
+"""New runs, checks of run API requests, and lookup of the GPUs, CPUs, processes and cgroup that they name."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,14 +13,15 @@ from exporter.contract.run import (
     MAX_RECENT_PHASES,
     MAX_UNITS,
     RECENT_S,
+    BeginRequest,
     RunGpu,
     unknown_gpu,
 )
-from exporter.model import Device, RunError
+from exporter.model import ClockReading, Device, RunError
 from exporter.polling.live_state import LiveState
 from exporter.processes.cgroups import resolve_cgroup
 from exporter.processes.procfs import ProcessKey, find_process, is_process_alive
-from exporter.runs.record import RunRecord
+from exporter.runs.record import Cut, RunRecord
 
 
 def find_gpus(live: LiveState, names: list[str] | None) -> list[Device]:
@@ -37,16 +39,18 @@ def find_gpus(live: LiveState, names: list[str] | None) -> list[Device]:
     return [Device("gpu", uuid) for uuid in dict.fromkeys(chosen)]
 
 
-def run_gpu(live: LiveState, uuid: str) -> RunGpu:
+def _run_gpu(live: LiveState, uuid: str) -> RunGpu:
     info = live.gpus[uuid].info
     return RunGpu(gpu=info.index, uuid=uuid, name=info.name)
 
 
-def cpu_devices(live: LiveState) -> list[Device]:
+def _cpu_devices(live: LiveState) -> list[Device]:
     return [device for device in live.energy.polled if device.component in ("cpu", "dram")]
 
 
-def find_processes(pids: list[int], namespace: int | None = None) -> list[ProcessKey]:
+def find_processes(
+    pids: list[int], namespace: int | None = None, find: Callable[[int], ProcessKey | None] = find_process
+) -> list[ProcessKey]:
     """Return the processes with these pids. Raises RunError for one that the exporter cannot see.
 
     `namespace` is the client's PID namespace, if it is known.
@@ -57,7 +61,7 @@ def find_processes(pids: list[int], namespace: int | None = None) -> list[Proces
             "pids: they belong to a PID namespace other than the exporter's, where the same numbers are other "
             "processes; name the control group instead: WATTLINE_CGROUP=pod:UID, or container:ID",
         )
-    processes = {pid: find_process(pid) for pid in pids}
+    processes = {pid: find(pid) for pid in pids}
     for pid, process in processes.items():
         if process is None:
             raise RunError(422, f"pids: the exporter sees no process {pid}; check whether it has another PID namespace")
@@ -121,5 +125,32 @@ def check_phase_rate(run: RunRecord, now_s: float) -> None:
     raise RunError(429, f"name: a run changes its phase at most {limit}; merge short phases", retry_after_s=1)
 
 
-def generate_run_id() -> str:
+def _generate_run_id() -> str:
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def new_run(
+    live: LiveState, request: BeginRequest, now: ClockReading, find: Callable[[int], ProcessKey | None]
+) -> RunRecord:
+    """Return the record of a run that begins now. Raises RunError."""
+    gpus = find_gpus(live, request.gpus or None)
+    cgroup = find_cgroup(request.cgroup)
+    processes = find_processes(request.pids, find=find)
+    return RunRecord(
+        run_id=request.run_id or _generate_run_id(),
+        workload=request.workload,
+        labels=dict(request.labels),
+        request=request.model_dump_json(),
+        devices=[*gpus, *_cpu_devices(live)],
+        gpus={gpu.id: _run_gpu(live, gpu.id) for gpu in gpus},
+        discovers=request.gpus == [],
+        whole_node=request.gpus is None,
+        begin_s=now.s,
+        started_at=now.at,
+        lease_s=request.lease_seconds,
+        lease_until_s=now.s + request.lease_seconds,
+        alive_s=now.s,
+        cgroup=cgroup,
+        processes=processes,
+        cuts=[Cut(now.s, None, live.energy.slots_at(now.at))],
+    )

@@ -161,7 +161,7 @@ class RunService(Service):
 
     def _demand(self) -> PollingDemand:
         runs = self._ledger.open_runs
-        return PollingDemand(bool(runs), any(run.discovers for run in runs))
+        return PollingDemand(self._ledger.needs_fast_polls, any(run.discovers for run in runs))
 
     def _is_idle(self) -> bool:
         if self._ledger.open_runs:

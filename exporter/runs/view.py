@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from exporter.contract import run as contract
+from exporter.contract.work import is_shared
 from exporter.energy.marks import MeasuredEnergy, energy_between
 from exporter.energy.meter import DeviceMeter
 from exporter.model import Device
@@ -24,7 +24,7 @@ class RunSnapshot:
 
 def run_view(run: RunRecord, meters: Meters, now_s: float, simulation: str | None) -> contract.RunView:
     """Return the run as the API shows it; `simulation` is the path of the simulated GPUs' state file."""
-    energies = _energies(run, meters)
+    energies = _energies(run, meters, now_s)
     phases, emissions = _segments(run, meters, now_s)
     duration_s = max(0.0, (run.end_s if run.end_s is not None else now_s) - run.begin_s)
     return contract.RunView(
@@ -58,10 +58,24 @@ def run_view(run: RunRecord, meters: Meters, now_s: float, simulation: str | Non
         integrated_energy_joules={d.id: e.integrated_j for d, e in energies.items() if d.kind == "gpu"},
         emissions_grams=_grams(run, emissions),
         covered_ratio=_by_component(
-            {d: _ratio(e.covered_s, _observed_s(run, meters.get(d))) for d, e in energies.items()}
+            {d: _ratio(e.covered_s, _observed_s(run, meters.get(d), now_s)) for d, e in energies.items()}
         ),
         notes=list(run.notes),
+        attributed_energy_joules=_by_component(
+            {d: run.attributed_j[d] for d, e in energies.items() if d in run.attributed_j and _is_shared(run, d, e)}
+        ),
         simulation=simulation,
+    )
+
+
+def _is_shared(run: RunRecord, device: Device, energy: MeasuredEnergy) -> bool:
+    duration_s = (run.end_s or run.begin_s) - run.begin_s
+    return is_shared(
+        energy.joules,
+        run.attributed_j[device],
+        mean_power_w=energy.joules / duration_s if duration_s > 0 else 0.0,
+        max_power_w=run.power_max_w.get(device.id, 0.0),
+        half_j=energy.half_width_j,
     )
 
 
@@ -86,11 +100,13 @@ def _grams(run: RunRecord, emissions: list[RunEmission]) -> list[contract.Emissi
     ]
 
 
-def _energies(run: RunRecord, meters: Meters) -> dict[Device, MeasuredEnergy]:
+def _energies(run: RunRecord, meters: Meters, now_s: float) -> dict[Device, MeasuredEnergy]:
     """Return the final energies of an ended run, else those so far, once the marks at its start are final.
 
-    With marks that may still change, the run's counters could fall.
+    With marks that may still change, the run's counters could fall, as with energy after the last instant at which the
+    run is known to be alive.
     """
+    until_s = run.known_alive_until(now_s) if run.end_s is None else run.end_s
     energies = {}
     for device in run.measured():
         begin = run.begin.get(device)
@@ -102,7 +118,7 @@ def _energies(run: RunRecord, meters: Meters) -> dict[Device, MeasuredEnergy]:
             if final is not None:
                 energies[device] = energy_between(begin, final)
         elif meter is not None and run.begin_settled:
-            totals = meter.totals_before(run.end_s or math.inf)
+            totals = meter.totals_before(until_s)
             energies[device] = MeasuredEnergy(
                 max(0.0, totals.energy_j - begin.joules),
                 begin.half_width_j,
@@ -121,7 +137,7 @@ def _segments(run: RunRecord, meters: Meters, now_s: float) -> tuple[list[PhaseT
     if run.final_settled or not run.cuts:
         return run.phases, run.emissions
     cut: Cut = run.cuts[0]
-    until_s = min([now_s - SETTLED_S - 1.0, *(later.t_s for later in run.cuts[1:])])
+    until_s = min([now_s - SETTLED_S - 1.0, run.known_alive_until(now_s), *(later.t_s for later in run.cuts[1:])])
     if not cut.settled or until_s <= cut.t_s:
         return run.phases, run.emissions
     energies = {}
@@ -141,11 +157,11 @@ def _by_component(values: Mapping[Device, float]) -> dict[str, dict[str, float]]
     return shaped
 
 
-def _observed_s(run: RunRecord, meter: DeviceMeter | None) -> float:
-    """Return the length of the run; of a running one, up to the device's last poll."""
+def _observed_s(run: RunRecord, meter: DeviceMeter | None, now_s: float) -> float:
+    """Return the length of the run; of a running one, up to the device's last poll while it was known to be alive."""
     if run.end_s is not None:
         return run.end_s - run.begin_s
-    return meter.latest.after_s - run.begin_s if meter and meter.latest else 0.0
+    return min(meter.latest.after_s, run.known_alive_until(now_s)) - run.begin_s if meter and meter.latest else 0.0
 
 
 def _ratio(covered_s: float, duration_s: float) -> float:

@@ -144,6 +144,9 @@ class History:
         step_s = 0.0 if self._offset_s is None else offset_s - self._offset_s
         if self._offset_s is None or abs(step_s) > MAX_STEP_S:
             self._untrusted_until_s = now_s + UNTRUSTED_S
+        if abs(step_s) > MAX_STEP_S:  # another time begins: later small steps move nothing of the time before
+            self._first_ms, self._to_move_ms = round((offset_s + now_s) * 1_000), 0
+            self._written_s = offset_s + now_s - SPARSE_S
         self._offset_s = offset_s
         if not STEP_S < abs(step_s) <= MAX_STEP_S:
             return
@@ -193,7 +196,7 @@ class History:
                     if self.backlog:
                         self.backlog.move(began_ms, self._to_move_ms)
                 if self.backlog:
-                    self.backlog.rewind_before(moments[0].t_ms)
+                    self.backlog.rewind_before(min(moment.t_ms for moment in moments))
                 self._series_ids.insert_new()
                 self._tables.write(moments)
         except BaseException:

@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 
 from exporter.model import Device, GpuProcess, Poll, Reading
-from exporter.sources.nvml.card import GpuHandle, NvmlQuery, decode_fields
+from exporter.sources.nvml.card import GpuHandle, NvmlQuery, decode_fields, field_call
 from exporter.sources.nvml.mig import MigInstances
 from exporter.sources.nvml.readings import GpuReadings
 
@@ -122,6 +122,7 @@ class NvmlGpu:
         self._card = card
         self._device = Device("gpu", card.info.uuid)
         self._energy_query = NvmlQuery(card.now, retries_soon=True)
+        self._read_fields = field_call(card, _ENERGY_FIELDS)
         self._query = NvmlQuery(card.now, tolerates_unknown=True)
         self._readings = GpuReadings(card, self._query)
         self._mig = MigInstances(card, self._query)
@@ -132,7 +133,7 @@ class NvmlGpu:
         query, api, handle, now = self._energy_query, self._card.api, self.handle, self._card.now
         before_s = now()
         counter_j = instant_w = average_w = None
-        fields = query("fields", lambda: api.nvmlDeviceGetFieldValues(handle, _ENERGY_FIELDS))
+        fields = query("fields", self._read_fields)
         if fields is not None:
             counter_j, instant_w, average_w = (
                 None if value is None or kind == pynvml.NVML_VALUE_TYPE_DOUBLE else value / 1e3

@@ -190,7 +190,7 @@ def test_attribution_continues_after_a_restart():
 
 
 def test_attribution_keep_removes_other_runs_permanently():
-    attribution = divided((10.0, 500.0, {"a": 1.0, "b": 1.0}))
+    attribution = divided((10.0, 500.0, {"a": 1.0, "b": 1.0}), (10.0, 500.0, {"b": 1.0}))
     attribution.take_changes()
     attribution.keep({"b"})
     changes = attribution.take_changes()
@@ -199,6 +199,18 @@ def test_attribution_keep_removes_other_runs_permanently():
     assert {key.run_id for key in attribution.microjoules} == {NO_RUN, "b"}
     attribution.put_back(changes)
     assert attribution.take_changes().forgotten == {"a"}
+
+
+def test_attribution_keep_waits_for_the_energy_of_a_device_not_read():
+    attribution = divided((10.0, 500.0, {"a": 1.0}))
+    attribution.hold(GPU, DeviceLoads(), 20.0)
+    attribution.keep(set())
+    attribution.divide(GPU, 15_000 + 1e-6, 30.0)  # 500 W for 20 s, half of it before the end of the run
+    shares_j = joules(attribution, "idle_shared", "a")
+    attribution.keep(set())
+
+    assert shares_j == pytest.approx(10_000)
+    assert {key.run_id for key in attribution.microjoules} == {NO_RUN}
 
 
 def test_attribution_shares_never_fall():

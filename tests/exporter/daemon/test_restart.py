@@ -103,6 +103,7 @@ def test_driver_reload_during_a_run_detects_the_counter_reset(tmp_path, before_w
         simulation.unload_driver()
         exporter.wait_for_metric(lambda up: up == 0, "wattline_gpu_up", gpu="0")
         assert exporter.value("wattline_gpu_power_watts", gpu="0") is None
+        time.sleep(1.5)  # a gap of less than a second is bridged
         simulation.set_load(0, Constant(500.0))
         begun_s, anew_s = run["started_at"], time.time()
         simulation.load_driver()

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from exporter.energy.marks import MeasuredEnergy, energy_between
-from exporter.energy.meter import KEPT_S, LIMIT_MARGIN, DeviceMeter
+from exporter.energy.meter import LIMIT_MARGIN, DeviceMeter
+from exporter.energy.meter_view import KEPT_S
 from exporter.model import Device, Poll
 from exporter.runs.marks import FIRST_MARK_S, SETTLED_S
 from exporter.simulation import PRODUCTS, Constant, Segment, SimulatedGpuState, Square, make_gpus

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.energy.marks import energy_between
-from exporter.energy.meter import KEPT_S, DeviceMeter
+from exporter.energy.meter import DeviceMeter
+from exporter.energy.meter_view import KEPT_S
 from exporter.model import Poll
 from tests.exporter.energy.polls import GPU, counter_polls, meter_of, poll
 
@@ -33,8 +34,8 @@ def test_mark_fast_polls_are_kept_for_twelve_seconds():
     meter = meter_of(counter_polls(250.0, [t * 0.013 for t in range(2_000)]), period_s=0.013, update_s=0.001)
     latest_s = 1_999 * 0.013
 
-    assert not meter.has_discarded(latest_s - KEPT_S)
-    assert meter.has_discarded(latest_s - KEPT_S - 1)
+    assert not meter.polls.has_discarded(latest_s - KEPT_S)
+    assert meter.polls.has_discarded(latest_s - KEPT_S - 1)
     assert meter.mark(latest_s - 9.0).joules == pytest.approx(250 * (latest_s - 9.0), abs=2.0)
 
 
@@ -68,7 +69,7 @@ def test_mark_frozen_counter_interval_contains_the_true_energy():
     # 200 W; the counter is frozen from 10 s on, power is still reported
     times = [i * 0.047 for i in range(round(30 / 0.047))]
     meter = meter_of([poll(t, 200.0 * min(t, 10.0), 200.0, average_w=200.0) for t in times], period_s=0.047)
-    energy = energy_between(meter.mark(5.0), meter.mark(29.0)) if not meter.has_discarded(5.0) else None
+    energy = energy_between(meter.mark(5.0), meter.mark(29.0)) if not meter.polls.has_discarded(5.0) else None
     late = energy_between(meter.mark(20.0), meter.mark(29.0))
 
     assert energy is None or abs(energy.joules - 4_800.0) <= energy.half_width_j

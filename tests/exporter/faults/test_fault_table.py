@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.exporter.faults.fault_table import WITH_COUNTER, WITHOUT_COUNTER
+from tests.exporter.faults.fault_table import WITH_COUNTER, WITHOUT_COUNTER, frozen, no_counter, slope
 from tests.exporter.faults.virtual_node import LEAD_S, LOADS, START_S, FaultyGpu, make_gpu, measure
 
 UNKNOWABLE = {"integral: power stuck at 300 W"}
@@ -19,7 +19,7 @@ def outcomes(name, fault, *, has_counter, seed):
     failing = FaultyGpu(make_gpu(rng, load), random.Random(rng.random()), fault, has_counter=has_counter)
     failing.fault_s = begin_s + rng.uniform(1.0, 2.5)
     healthy = FaultyGpu(make_gpu(rng, load, 1), random.Random(rng.random()))
-    return measure([failing, healthy][: 2 - seed], rng.uniform(9, 11), begin_s)
+    return measure([failing, healthy][: 2 - seed], rng.uniform(7, 9), begin_s)
 
 
 def check(name, fault, *, has_counter):
@@ -65,3 +65,44 @@ def test_fault_counter_of_another_scale_is_declared(name):
     failing, _ = outcomes(name, WITH_COUNTER[name], has_counter=True, seed=0)
 
     assert failing.declared
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.7, 1.3, 2.0])
+@pytest.mark.parametrize("seconds", [0.5, 2.0])
+def test_fault_counter_slope_at_the_end_of_a_run_is_declared_after_it(ratio, seconds):
+    """The averaged power is too slow to contradict the counter before the run has ended."""
+    rng = random.Random(f"{ratio} {seconds}")
+    begin_s = START_S + LEAD_S
+    gpu = FaultyGpu(make_gpu(rng, LOADS[1]), rng, slope(ratio))
+    gpu.fault_s = begin_s + 3.0 - seconds
+
+    (outcome,) = measure([gpu], 3.0, begin_s)
+
+    assert outcome.declared
+    assert outcome.is_inside
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2.0, 2.6])
+def test_fault_counter_frozen_at_the_end_of_a_run_is_declared(seconds):
+    rng = random.Random(f"frozen {seconds}")
+    begin_s = START_S + LEAD_S
+    gpu = FaultyGpu(make_gpu(rng, LOADS[1]), rng, frozen())
+    gpu.fault_s = begin_s + 3.0 - seconds
+
+    (outcome,) = measure([gpu], 3.0, begin_s)
+
+    assert outcome.declared
+    assert outcome.is_inside
+
+
+def test_fault_counter_missing_at_the_start_of_a_run_start_is_the_counters():
+    """The counter dates the start, although power replaces it while the marks of the start settle."""
+    rng = random.Random(2)
+    begin_s = START_S + LEAD_S
+    gpu = FaultyGpu(make_gpu(rng, LOADS[0]), rng, no_counter(6.0))
+    gpu.fault_s = begin_s + 0.5
+
+    (outcome,) = measure([gpu], 10.0, begin_s)
+
+    assert outcome.is_inside
+    assert outcome.half_width < 0.015

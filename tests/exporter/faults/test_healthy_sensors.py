@@ -29,8 +29,10 @@ def outcome(rng, load, seconds, *, has_average=True, has_counter=True, **sensor)
 
 @pytest.mark.parametrize("sensor", SENSORS)
 def test_healthy_sensor_any_load_is_inside_and_not_declared(sensor):
-    rng = random.Random(sensor)
-    results = [outcome(rng, load, rng.uniform(2, 15), **SENSORS[sensor]) for load in LOADS]
+    results = []
+    for load in LOADS:
+        rng = random.Random(f"{sensor} {load}")
+        results.append(outcome(rng, load, rng.uniform(2, 15), **SENSORS[sensor]))
 
     assert not any(result.declared for result in results)
     assert sum(not result.is_inside for result in results) <= 1
@@ -68,4 +70,11 @@ def test_healthy_counter_that_moves_once_a_second_covers_bursts():
     rng = random.Random(2)
     results = [outcome(rng, Square(72.0, 640.0, 1.73, 0.5), rng.uniform(1, 8), counter_period_s=1.0) for _ in range(20)]
 
+    assert sum(not result.is_inside for result in results) <= 1
+
+
+def test_healthy_gpu_without_a_counter_is_not_declared():
+    results = [outcome(random.Random(f"none {load}"), load, 8.0, has_counter=False) for load in LOADS]
+
+    assert not any(result.declared for result in results)
     assert sum(not result.is_inside for result in results) <= 1

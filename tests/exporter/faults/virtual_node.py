@@ -38,8 +38,8 @@ from exporter.sources.nvml.gpu import NvmlGpu
 START_S = 1_000.0
 LEAD_S = 6.0
 FAST_S, BURST_S, SLOW_S = 0.047, 0.013, 1.0
-SETTLED_S = 0.3
-"""Time after the run's end at which its final marks are taken."""
+WATCHED_S = run_marks.DOUBTED_S + 1.0
+"""Time after the run's end for which the GPU is polled, since late doubts may widen the interval."""
 REPLACED_S = 2.5
 """Time until a new worker polls after the driver is gone."""
 
@@ -185,11 +185,13 @@ class VirtualGpu:
             cuts=[Cut(begin_s, None)],
         )
         self._tick_s = START_S
-        self._failing_since_s: float | None = None
+        self._doubts = run_marks.LateDoubts()
+        self._finish_s = self.end_s + (0.3 if faulty.has_counter else 0.7)
+        """When the final marks are taken, as the sensor hub waits for the delayed power where there is no counter."""
 
     @property
     def is_done(self) -> bool:
-        return self.faulty.clock_s >= self.end_s + SETTLED_S
+        return self.faulty.clock_s >= self.end_s + WATCHED_S
 
     def step(self) -> None:
         """Poll once, hand the poll to the daemon, and wait for the next one."""
@@ -199,6 +201,8 @@ class VirtualGpu:
             meters = self._live.energy.meters
             self._run.begin = self._run.cuts[0].marks = run_marks.take_marks(self._run, meters, self.begin_s, {})
         self._poll()
+        if faulty.clock_s >= self._finish_s:
+            self._finish()
         if not self.is_done:
             self._deliver()
         fast = t >= self.begin_s or self._polled.needs_fast_polls
@@ -237,17 +241,26 @@ class VirtualGpu:
         self._live.take_worker(WorkerMessage(reading_changes=(ReadingChanges(labels[1], readings, ()),)))
         self._live.age(t)
         self._live.check_energies(t)
-        if t >= self.begin_s:
+        if not self._run.is_open:
+            self._doubts.check(self._run, self._live.energy.meters, t)
+        elif t >= self.begin_s:
             run_marks.settle(self._run, self._live.energy.meters, t)
             note_doubts(self._run, self._live)
 
+    def _finish(self) -> None:
+        """End the run, once, with the polls so far."""
+        run, until_s = self._run, self._finish_s
+        if run.is_open:
+            self._tick(until_s)
+            run.end_s, run.ended_at, run.outcome = self.end_s, 1.79e9, "ok"
+            note_doubts(run, self._live)
+            run_marks.finish(run, self._live.energy.meters)
+            self._doubts.watch(run, until_s)
+
     def outcome(self) -> Outcome:
-        """End the run and compare its energy with the true value."""
-        run, until_s = self._run, self.end_s + SETTLED_S
-        self._tick(until_s)
-        run.end_s, run.ended_at, run.outcome = self.end_s, 1.79e9, "ok"
-        note_doubts(run, self._live)
-        run_marks.finish(run, self._live.energy.meters)
+        """Compare the energy of the ended run with the true value."""
+        run = self._run
+        self._tick(self.faulty.clock_s)
         truth = energy_j(self.faulty.gpu, self.begin_s, self.end_s)
         energy = energy_between(run.begin[self.device], run.final[self.device])
         return Outcome((energy.joules - truth) / truth, energy.half_width_j / truth, bool(run.notes))

@@ -82,7 +82,7 @@ def test_supervisor_worker_that_ends_is_logged_with_the_reason(child, caplog, en
     supervise(WorkerSupervisor([module], lambda _: None), lambda: "replaced" in caplog.text)
     (warning,) = [record.message for record in caplog.records]
 
-    assert warning == f"worker {pids()[0]} ({module}) {how}; it is replaced in 2 s"
+    assert warning == f"worker {pids()[0]} ({module}) {how}; it is replaced in 0.5 s"
 
 
 def test_supervisor_interpreter_not_executable_is_reported_and_retried(tmp_path, monkeypatch):

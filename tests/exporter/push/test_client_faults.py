@@ -163,3 +163,9 @@ def test_push_full_disk_loses_and_doubles_no_sample(push_servers, sender, tmp_pa
     finally:
         pushed.history.close()
         disk.close()
+
+
+def test_push_counts_before_the_position_is_read_are_absent(sender):
+    pushed = sender("http://127.0.0.1:9" + VICTORIA)
+
+    assert list(pushed.client.readings()) == []

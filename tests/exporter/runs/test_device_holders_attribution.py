@@ -74,7 +74,10 @@ def test_attribution_of_two_runs_on_a_gpu_follows_kernel_time(tmp_path):
         before = exporter.metrics()
         time.sleep(7.0)
         after = exporter.metrics()
+        ended = end(exporter, first)
+        final = attributed_j(exporter.metrics(), "idle_shared", UUIDS[0])
 
+    assert ended["attributed_energy_joules"]["gpu"] == {UUIDS[0]: pytest.approx(final[first])}
     idle_w = exporter_idle(after)
     assert idle_w == pytest.approx(78.0, abs=1.0)
     apart, shared = (

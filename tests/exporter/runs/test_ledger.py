@@ -2,87 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-
 import pytest
 
-from exporter.attribution.policy import Attribution, AttributionChanges
-from exporter.contract.run import BeginRequest, EndRequest
+from exporter.attribution.policy import AttributionChanges
+from exporter.contract.run import EndRequest
 from exporter.energy.marks import MeterTotals, energy_between
-from exporter.model import ClockReading, Device, GpuInfo, Poll, Slot, boottime
-from exporter.polling.health import GpuHealth
-from exporter.polling.live_state import LiveState
+from exporter.model import Poll, Slot
 from exporter.processes.procfs import ProcessKey
-from exporter.runs.device_holders import DeviceHolders
-from exporter.runs.ledger import Ledger
 from exporter.runs.record import STORED
-from exporter.runs.service import RunService
 from exporter.storage.state_file import StateChanges, StateFile, StoredRun
-
-GPU = Device("gpu", "GPU-1")
+from tests.exporter.runs.ledger_node import GPU, LedgerNode
 
 
 def slot(begin_s: float, grams_per_kwh: float) -> Slot:
     return Slot(begin_s, begin_s + 1_800, grams_per_kwh, "test", "test", "average", "actual")
 
 
-class FakeSensors:
-    """Sensors whose update takes 0.3 s of virtual time."""
-
-    def __init__(self, node) -> None:
-        self.node = node
-
-    async def wait_until_ready(self) -> None:
-        pass
-
-    async def wait_for_update(self, _) -> None:
-        self.node.run_for(0.3)
-
-    async def wait_until_settled(self, *_) -> None:
-        pass
-
-
-class NoStorage:
-    async def save_soon(self) -> bool:
-        return True
-
-
-class Node:
-    """Sensors and ledger of a node with a 360 W GPU, in virtual time."""
-
-    def __init__(self, file: StateFile, slots_at=lambda _: (), is_alive=lambda _: True) -> None:
-        self.now_s = self.first_s = boottime()
-        self.first_at = time.time()
-        self.live = LiveState(slots_at=slots_at)
-        self.live.gpus[GPU.id] = GpuHealth(GpuInfo("0", GPU.id, "test", "", "", ""), GPU, self.now_s)
-        self.begun_s = self.now_s
-        attribution = DeviceHolders(self.live, Attribution(), self.now_s)
-        self.ledger = Ledger(self.live, attribution, file, clock=self.now, is_alive=is_alive)
-        self.service = RunService(self.ledger, FakeSensors(self), NoStorage(), stopping=asyncio.Event())
-        self.run_for(3)
-
-    def now(self) -> ClockReading:
-        return ClockReading(self.now_s, self.first_at + self.now_s - self.first_s, self.now_s)
-
-    def begin(self, **request):
-        values, _ = asyncio.run(self.service.begin(BeginRequest(workload="test", **request)))
-        return self.ledger.runs[values.run_id]
-
-    def end(self, run_id):
-        asyncio.run(self.service.end(run_id, EndRequest()))
-        return self.ledger.find(run_id)
-
-    def run_for(self, seconds: float) -> None:
-        for _ in range(round(seconds / 0.05)):
-            self.now_s += 0.05
-            joules = 360.0 * (self.now_s - self.begun_s)
-            self.live.energy.push(Poll(GPU, self.now_s, self.now_s, joules, 360.0, 360.0))
-
-
 def test_ledger_restore_finishes_run_killed_between_end_and_final_marks(tmp_path):
     state = StateFile(tmp_path)
-    node = Node(state)
+    node = LedgerNode(state)
     run = node.begin(run_id="r")
     node.run_for(10)
     run.end_s, run.ended_at, run.outcome = node.now_s, run.started_at + 10, "ok"  # as `end` does before it waits
@@ -93,7 +31,7 @@ def test_ledger_restore_finishes_run_killed_between_end_and_final_marks(tmp_path
         )
     )
     saved = state.load()
-    later = Node(state)
+    later = LedgerNode(state)
     later.ledger.restore(saved, same_boot=True)
     again = later.end("r")
     state.close()
@@ -108,7 +46,7 @@ def test_ledger_restore_finishes_run_killed_between_end_and_final_marks(tmp_path
 def test_ledger_run_begun_after_slot_change_leaves_others_the_new_slot(tmp_path):
     state = StateFile(tmp_path)
     slots = [slot(0, 100)]
-    node = Node(state, slots_at=lambda _: (slots[-1],))
+    node = LedgerNode(state, slots_at=lambda _: (slots[-1],))
     first = node.begin()
     node.run_for(8)
     node.ledger.tick()
@@ -129,7 +67,7 @@ def test_ledger_run_begun_after_slot_change_leaves_others_the_new_slot(tmp_path)
 
 def test_ledger_emissions_use_each_slot_of_a_system_sleep(tmp_path):
     state = StateFile(tmp_path)
-    node = Node(state, slots_at=lambda at: (half_hour(at),))
+    node = LedgerNode(state, slots_at=lambda at: (half_hour(at),))
     run = node.begin()
     node.run_for(8)
     node.ledger.tick()
@@ -149,7 +87,7 @@ def test_ledger_emissions_use_each_slot_of_a_system_sleep(tmp_path):
     assert sum(emission.grams for emission in ended.emissions) == pytest.approx(expected, rel=0.01)
 
 
-class DyingRunNode(Node):
+class DyingRunNode(LedgerNode):
     """Node with a run whose process lives ten seconds; `after_s` later the carbon slot changes."""
 
     def __init__(self, state: StateFile, after_s: float) -> None:
@@ -201,7 +139,7 @@ def test_ledger_slot_change_between_two_processes_counts(tmp_path):
 
 def test_ledger_maximum_power_is_within_start_and_end(tmp_path):
     state = StateFile(tmp_path)
-    node = Node(state)
+    node = LedgerNode(state)
     run = node.begin()
     node.live.energy.push(Poll(GPU, run.begin_s - 0.01, run.begin_s - 0.01, 0.0, 700.0))  # polls arrive late
     node.run_for(2)
@@ -222,7 +160,7 @@ def half_hour(at: float) -> Slot:
 
 def test_ledger_unsaved_run_is_not_forgotten(tmp_path):
     state = StateFile(tmp_path)
-    node = Node(state)
+    node = LedgerNode(state)
     run = node.begin()
     node.end(run.run_id)
     changes = node.ledger.take_changes()
@@ -245,7 +183,7 @@ def test_run_view_counters_do_not_fall_while_start_settles(tmp_path):
     from exporter.runs.view import run_view
 
     state = StateFile(tmp_path)
-    node = Node(state)
+    node = LedgerNode(state)
     run = node.begin()
     values: list[float] = []
     for _ in range(60):
@@ -259,10 +197,29 @@ def test_run_view_counters_do_not_fall_while_start_settles(tmp_path):
     assert len(values) > 20
 
 
+def test_run_view_energy_does_not_fall_when_processes_were_gone(tmp_path):
+    alive, state = [True], StateFile(tmp_path)
+    node = LedgerNode(state, is_alive=lambda _: alive[0])
+    run = node.begin(gpus=["0"])
+    run.processes.append(ProcessKey(1, 1.0))
+    for _ in range(10):
+        node.run_for(1)
+        node.ledger.tick()
+    alive[0], died_s, shown_j = False, node.now_s, []
+    while run.running:
+        node.run_for(1)
+        node.ledger.tick()
+        shown_j.append(node.ledger.view(run).energy_joules["gpu"][GPU.id])
+    state.close()
+
+    assert shown_j == sorted(shown_j)
+    assert shown_j[-1] == pytest.approx(360.0 * (died_s - run.begin_s), abs=20.0)
+
+
 def test_ledger_phase_entered_again_has_first_and_last_start(tmp_path):
     """Phases of 10, 8 and 12 s: train starts at 0 and again at 18 s; the wall clock is set 100 s ahead at 25 s."""
     state = StateFile(tmp_path)
-    node = Node(state)
+    node = LedgerNode(state)
     run = node.begin(run_id="r")
     first_at = run.started_at
     for name, lasting_s in (("train", 10), ("validate", 8), ("train", 7)):
@@ -287,7 +244,7 @@ def test_ledger_phase_entered_again_has_first_and_last_start(tmp_path):
 def test_ledger_resumed_run_keeps_intensity_until_the_provider_answers(tmp_path):
     state = StateFile(tmp_path)
     slots = [(slot(0, 100),)]
-    node = Node(state, slots_at=lambda _: slots[-1])
+    node = LedgerNode(state, slots_at=lambda _: slots[-1])
     run = node.begin()
     node.run_for(8)
     node.ledger.tick()
@@ -308,7 +265,7 @@ def test_ledger_resumed_run_keeps_intensity_until_the_provider_answers(tmp_path)
 def test_ledger_intensity_unknown_for_long_is_left_out(tmp_path):
     state = StateFile(tmp_path)
     slots = [(slot(0, 100),)]
-    node = Node(state, slots_at=lambda _: slots[-1])
+    node = LedgerNode(state, slots_at=lambda _: slots[-1])
     run = node.begin()
     node.run_for(8)
     node.ledger.tick()
@@ -326,7 +283,7 @@ def test_ledger_intensity_unknown_for_long_is_left_out(tmp_path):
 def test_ledger_restore_has_phases_and_end_saved_before_any_later_poll(tmp_path):
     """The run is saved as it is answered, before the sensors are read again, and then the exporter is killed."""
     state = StateFile(tmp_path)
-    node = Node(state)
+    node = LedgerNode(state)
     run = node.begin(run_id="r")
     node.run_for(6)
     node.ledger.tick()
@@ -336,7 +293,7 @@ def test_ledger_restore_has_phases_and_end_saved_before_any_later_poll(tmp_path)
     node.run_for(2)
     node.ledger.stop(run, EndRequest())
     state.save(node.ledger.take_changes())
-    later = Node(state)
+    later = LedgerNode(state)
     later.ledger.restore(state.load(), same_boot=True)
     ended = later.ledger.find("r")
     state.close()

@@ -172,6 +172,16 @@ DAY_S = 86_400.0
 HOUR_S = 3_600.0
 
 
+def test_history_small_step_after_a_large_one_moves_the_later_samples(stored):
+    add_on_clocks(stored, 10.0, 0.0)
+    for n in range(3):
+        add_on_clocks(stored, 11.0 + n, -40 * DAY_S)
+    add_on_clocks(stored, 14.0, -40 * DAY_S + 60.0)
+
+    moved = [(value - 40 * DAY_S + 60.0, value) for value in (11.0, 12.0, 13.0, 14.0)]
+    assert all_samples(stored)[:4] == moved
+
+
 def test_history_one_sample_40_days_ahead_deletes_nothing(stored):
     for n in range(200):
         add_on_clocks(stored, 15.0 * n, 0.0)

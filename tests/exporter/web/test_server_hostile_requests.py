@@ -22,7 +22,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
 from exporter.contract.run import RunView
-from exporter.energy.meter import KEPT_S
+from exporter.energy.meter_view import KEPT_S
 from tests.daemon import begin, daemon, end
 from tests.exporter.web.hostile_requests import hostile_request
 from tests.polling import eventually

@@ -171,3 +171,9 @@ EXPORT result nvmlDeviceGetPerformanceState(device handle, unsigned *state) {
     *state = 0; /* data-centre GPUs stay there when idle */
     return SUCCESS;
 }
+
+EXPORT result nvmlDeviceGetComputeMode(device handle, unsigned *mode) {
+    LOOK(handle)
+    *mode = 0; /* default */
+    return SUCCESS;
+}

@@ -144,6 +144,10 @@ result look_at_any(device handle, struct gpu *gpu, double *now, const struct ins
     if (gpu->faults & (FAULT_LOST | FAULT_UNBOUND)) {
         return GPU_IS_LOST;
     }
+    int error = scheduled_error(gpu, *now);
+    if (error != SUCCESS) {
+        return (result)error;
+    }
     *instance = number ? &gpu->instances[number - 1] : NULL;
     return !number || (gpu->mig_is_on && (*instance)->number == number) ? SUCCESS : NOT_FOUND;
 }

@@ -79,13 +79,13 @@ static void fill(struct field_value *value, const struct gpu *gpu, double now) {
     }
     if (value->field_id == FIELD_ENERGY && !(lacking & FAULT_NO_COUNTER)) {
         value->value_type = TYPE_UNSIGNED_LONG_LONG;
-        value->value.ull = counter_mj(gpu, now);
+        value->value.ull = reported_counter_mj(gpu, now);
     } else if (value->field_id == FIELD_POWER_AVERAGE && !(lacking & FAULT_NO_AVERAGE)) {
         value->value_type = TYPE_UNSIGNED_INT;
-        value->value.ui = average_mw(gpu, now);
+        value->value.ui = reported_mw(gpu, now, average_mw(gpu, now));
     } else if (value->field_id == FIELD_POWER_INSTANT) {
         value->value_type = TYPE_UNSIGNED_INT;
-        value->value.ui = instant_mw(gpu, now);
+        value->value.ui = reported_mw(gpu, now, instant_mw(gpu, now));
     } else if (!fill_other(value, gpu, now)) {
         return;
     }
@@ -108,7 +108,7 @@ EXPORT result nvmlDeviceGetTotalEnergyConsumption(device handle, unsigned long l
     if (gpu.faults & FAULT_NO_COUNTER) {
         return NOT_SUPPORTED;
     }
-    *millijoules = counter_mj(&gpu, now);
+    *millijoules = reported_counter_mj(&gpu, now);
     return SUCCESS;
 }
 
@@ -116,7 +116,8 @@ EXPORT result nvmlDeviceGetTotalEnergyConsumption(device handle, unsigned long l
 EXPORT result nvmlDeviceGetPowerUsage(device handle, unsigned *milliwatts) {
     LOOK(handle)
     bool is_ga100 = gpu.compute_major == 8 && gpu.compute_minor == 0;
-    *milliwatts = gpu.architecture >= AMPERE && !is_ga100 ? average_mw(&gpu, now) : instant_mw(&gpu, now);
+    bool averages = gpu.architecture >= AMPERE && !is_ga100;
+    *milliwatts = reported_mw(&gpu, now, averages ? average_mw(&gpu, now) : instant_mw(&gpu, now));
     return SUCCESS;
 }
 

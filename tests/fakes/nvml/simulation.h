@@ -97,6 +97,11 @@ uint64_t process_sample_us(const struct gpu *gpu, double t);
 double instance_percent(const struct gpu *gpu, const struct instance *instance);
 uint64_t memory_used_bytes(const struct gpu *gpu, const struct instance *instance); /* NULL for the whole GPU */
 
+/* Scheduled faults at `now`: NVML's error code or 0; the power and the counter that calls report. */
+int scheduled_error(const struct gpu *gpu, double now);
+uint32_t reported_mw(const struct gpu *gpu, double now, uint32_t milliwatts);
+uint64_t reported_counter_mj(const struct gpu *gpu, double now);
+
 /* Energy and capped time since the file was created; power of the load without a limit; recorded trace of the file. */
 double cumulative_j(const struct gpu *gpu, double t);
 double cumulative_capped_s(const struct gpu *gpu, double t);

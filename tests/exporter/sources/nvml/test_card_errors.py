@@ -8,7 +8,7 @@ import pynvml
 import pytest
 
 from exporter.simulation import Fault
-from exporter.sources.nvml.card import clock_event_fields
+from exporter.sources.nvml.card import GpuHandle, clock_event_fields, decode_fields, field_call
 
 GIB = 1 << 30
 MEMORY_BYTES = {"H200": 143_771 << 20, "A100": 81_920 << 20, "RTX4090": 24_564 << 20}
@@ -206,3 +206,35 @@ def test_event_fields_follow_the_driver_version(driver, first):
 @pytest.mark.parametrize("driver", ["550.54.15", "", "unknown"])
 def test_event_fields_older_driver_has_no_slowdown_counters(driver):
     assert clock_event_fields(driver) == {"sw_power_cap": 74, "sync_boost": 76}
+
+
+class FieldLibrary:
+    """Driver library that answers with the codes in `results`, and fills the first field only in its first call."""
+
+    def __init__(self, *results):
+        self.nvmlLib = self
+        self._results = list(results)
+        self.calls = 0
+
+    def nvmlDeviceGetFieldValues(self, handle, count, values):  # noqa: N802  # NVML's name
+        self.calls += 1
+        assert (handle, [values[i].fieldId for i in range(count)]) == ("handle", [83, 186])
+        if self.calls == 1:
+            values[0].valueType, values[0].value.ullVal = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, 1_234
+        values[1].nvmlReturn = pynvml.NVML_ERROR_NO_DATA
+        return self._results.pop(0)
+
+
+def test_field_call_keeps_no_value_of_an_earlier_call():
+    read = field_call(GpuHandle(FieldLibrary(0, 0), "handle", None), (83, 186))
+
+    assert [value for _, _, value in decode_fields(read())] == [1_234, None]
+    assert read()[0].value.ullVal == 0
+
+
+def test_field_call_failed_call_raises_its_error():
+    read = field_call(GpuHandle(FieldLibrary(0, pynvml.NVML_ERROR_GPU_IS_LOST), "handle", None), (83, 186))
+    read()
+
+    with pytest.raises(pynvml.NVMLError_GpuIsLost):
+        read()
